@@ -11,6 +11,7 @@ mod node {
     mod held_changes;
     mod history;
     mod input;
+    mod live;
     mod migration;
     mod opening;
     mod programs;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Failure, yaml};
 
 /// How to answer.
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Output {
     /// For people.
     #[default]

@@ -104,7 +104,12 @@ fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Re
     Ok(resolved.config)
 }
 
-fn calculate(config: &Config, hostname: &Hostname, updates: Vec<Update>) -> (Vec<DesiredUpdate>, Vec<IgnoredObject>) {
+/// What a node has to enforce, and what of it is left out.
+pub(super) fn calculate(
+    config: &Config,
+    hostname: &Hostname,
+    updates: Vec<Update>,
+) -> (Vec<DesiredUpdate>, Vec<IgnoredObject>) {
     let mut graph = Graph::new(&settings::graph(config, hostname.clone()));
     graph.on_update(Update::Ready(Some(true)));
     updates.into_iter().for_each(|update| graph.on_update(update));

@@ -3,6 +3,7 @@
 mod answer;
 mod batch;
 mod group;
+mod live;
 mod question;
 mod text;
 mod view;
@@ -16,12 +17,15 @@ use super::Failure;
 use super::cluster::ClusterArgs;
 use super::output::Output;
 use answer::Answer;
-use group::GroupAnswer;
+use group::{Group, GroupAnswer};
+use live::{Agreement, Calculated, LiveArgs};
 use question::{Question, QuestionArgs};
 use view::{Meant, View};
 
 /// The exit code for a connection that is denied.
 const DENIED: u8 = 3;
+/// The exit code for a kernel that does not do what was calculated.
+const DISAGREE: u8 = 4;
 
 /// Would a connection pass, and which rules say so?
 ///
@@ -32,6 +36,10 @@ const DENIED: u8 = 3;
 /// networkset:NAME if it is global, for each of its networks and what policies name inside them. Ends with exit code 0 if the
 /// connection passes, and with 3 if it is denied.
 ///
+/// With --live, as root on the node of one of the ends, the kernel is asked as well: a probe is sent from the pod, or the
+/// real flow is waited for, and each chain and rule that it passes is shown. If the kernel does not do what was calculated,
+/// the exit code is 4.
+///
 /// Example: tortie trace --datastore file:examples/demo --from shop/web --to shop/db --port 5432
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -40,7 +48,9 @@ pub(super) struct Args {
     cluster: ClusterArgs,
     #[command(flatten)]
     question: QuestionArgs,
-    /// Ask only for what this node enforces.
+    #[command(flatten)]
+    live: LiveArgs,
+    /// Ask only for what this node enforces; with --live, how this node is called.
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// Say all that is looked at: each policy, each rule, and why it does not match.
@@ -56,6 +66,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if args.live.live {
+        live::require_privileges()?;
+    }
     let mut cluster = args.cluster.read()?;
     let origins = args.cluster.origins(&mut cluster)?;
     let mut view = View::new(cluster);
@@ -63,17 +76,70 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.batch {
         return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), io::stdout().lock());
     }
-    let question = Question::from_args(&args.question).map_err(Failure::Usage)?;
+    let mut question = Question::from_args(&args.question).map_err(Failure::Usage)?;
+    // What is calculated with --live is the whole way; this node is what the kernel is asked about.
+    let asked = if args.live.live {
+        if args.question.source_port.is_none() {
+            question = question.with_source_port(live::source_port());
+        }
+        None
+    } else {
+        node.as_ref()
+    };
     if let Meant::Group(group, members) = view.meant(&question).map_err(Failure::Failed)? {
-        let answer = GroupAnswer::ask(&mut view, group, &members, node.as_ref(), &origins);
+        if args.live.live && matches!(group, Group::NetworkSet(_)) {
+            let why = "--live asks about one connection: name an address of the network set";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+        let answer = GroupAnswer::ask(&mut view, group, &members, asked, &origins);
         let answer = answer.map_err(Failure::Failed)?;
-        args.output.print(|| answer.whole(), || answer.text(args.verbose))?;
+        let (whole, text) = (|| answer.whole(), || answer.text(args.verbose));
+        if args.live.live {
+            let verdict = answer.verdict();
+            return ask_kernel(args, &question, &Calculated::Group(&answer), node.as_ref(), whole, text, verdict);
+        }
+        args.output.print(whole, text)?;
         return exit(answer.verdict());
     }
-    let connection = view.ask(&question, node.as_ref()).map_err(Failure::Failed)?;
+    let connection = view.ask(&question, asked).map_err(Failure::Failed)?;
     let answer = Answer { connection: &connection, origins: &origins, policies: &view };
-    args.output.print(|| answer.whole(), || text::text(&answer, args.verbose))?;
+    let (whole, text) = (|| answer.whole(), || text::text(&answer, args.verbose));
+    if args.live.live {
+        let calculated = Calculated::Connection(&connection, &view);
+        return ask_kernel(args, &question, &calculated, node.as_ref(), whole, text, connection.verdict());
+    }
+    args.output.print(whole, text)?;
     exit(connection.verdict())
+}
+
+/// Answers people with what was calculated first, and others with everything at the end.
+fn ask_kernel(
+    args: &Args,
+    question: &Question,
+    calculated: &Calculated<'_>,
+    node: Option<&Hostname>,
+    whole: impl FnOnce() -> serde_json::Value,
+    text: impl FnOnce() -> String,
+    verdict: Verdict,
+) -> Result<(), Failure> {
+    let node = calculated.view().this_node(node).map_err(Failure::Failed)?;
+    if args.output == Output::Table {
+        args.output.print(|| serde_json::Value::Null, text)?;
+    }
+    let datastore = args.cluster.datastore.place();
+    let live = live::ask(args.live, &args.question, &datastore, question, calculated, &node)?;
+    let with_live = || {
+        let mut whole = whole();
+        if let Some(whole) = whole.as_object_mut() {
+            whole.insert("live".into(), live.whole());
+        }
+        whole
+    };
+    args.output.print(with_live, || live.text())?;
+    match live.agreement {
+        Agreement::Disagree(_) => Err(Failure::Reported(DISAGREE)),
+        Agreement::Agree | Agreement::NotCompared(_) => exit(verdict),
+    }
 }
 
 fn exit(verdict: Verdict) -> Result<(), Failure> {

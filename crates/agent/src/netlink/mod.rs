@@ -1,6 +1,6 @@
 //! What the agent asks of the kernel's routing subsystem and tells it, over `rtnetlink(7)`: links, local addresses, routes,
 //! the rules that lead to tables of them, permanent neighbours, and tunnel devices with their addresses and forwarding
-//! entries. Beside it netfilter's: tracked connections and their events, and the packets that rules log.
+//! entries. Beside it netfilter's: tracked connections and their events, and the packets that rules log or that are traced.
 //!
 //! Everything belongs to the network namespace of the thread that opened the socket. Everything blocks, but for the `read`
 //! of those that listen to netfilter. Of what the kernel sends only the attributes that are needed are decoded, so that
@@ -26,7 +26,9 @@ mod link;
 mod listing;
 mod locate;
 mod neighbour;
+mod network_namespace;
 mod nflog;
+pub(crate) mod nftrace;
 mod route;
 mod routing_rule;
 mod socket;

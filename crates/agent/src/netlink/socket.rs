@@ -21,6 +21,11 @@ const DATAGRAM: usize = 256 * 1024;
 const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
 const DUMP_ATTEMPTS: usize = 4;
 
+const NFNL_MSG_BATCH_BEGIN: u16 = 16;
+const NFNL_MSG_BATCH_END: u16 = 17;
+/// `struct nfgenmsg` of a batch for `NFNL_SUBSYS_NFTABLES`.
+const NFTABLES_BATCH: [u8; 4] = [0, 0, 0, 10];
+
 const RTNLGRP_LINK: u32 = 1;
 const RTNLGRP_IPV4_ROUTE: u32 = 7;
 const RTNLGRP_IPV6_ROUTE: u32 = 11;
@@ -271,6 +276,38 @@ impl Socket {
             }
         }
         Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    /// Sends messages of nftables, each with its type and flags, that take effect together or not at all.
+    pub(super) fn transaction(
+        &mut self,
+        messages: &[(u16, u16, Vec<u8>)],
+        what: &'static str,
+    ) -> Result<(), NetlinkError> {
+        let begin = self.sequence.wrapping_add(1);
+        let mut next = || {
+            self.sequence = self.sequence.wrapping_add(1);
+            self.sequence
+        };
+        let mut bytes = wire::encode(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, next(), &NFTABLES_BATCH);
+        for (kind, flags, payload) in messages {
+            bytes.extend(wire::encode(*kind, flags | NLM_F_REQUEST | NLM_F_ACK, next(), payload));
+        }
+        bytes.extend(wire::encode(NFNL_MSG_BATCH_END, NLM_F_REQUEST, next(), &NFTABLES_BATCH));
+        self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        let mut missing = messages.len();
+        while missing > 0 {
+            receive(&self.raw, &mut self.datagram, what)?;
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                let is_ours = (frame.sequence.wrapping_sub(begin) as usize) < messages.len() + 2;
+                if is_ours && frame.kind == NLMSG_ERROR {
+                    wire::parse_ack(what, &frame)?;
+                    missing = missing.saturating_sub(1);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Sends a request and returns what `parse` makes of the answer.

@@ -169,6 +169,14 @@ impl Node {
         self.tortie().args(args).arg("--socket").arg(self.socket()).output().unwrap()
     }
 
+    /// Starts the program on the node with these arguments, which ask the agent's datastore.
+    pub(crate) fn run(&self, args: &[&str]) -> Child {
+        let mut command = self.tortie();
+        command.args(args).arg("--datastore").arg(&self.datastore).args(["--node", "n1"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.namespace.spawn(&mut command).unwrap()
+    }
+
     pub(crate) fn manifests(&self) -> PathBuf {
         self.folder.path().join("manifests")
     }

@@ -1,6 +1,7 @@
 //! Answers to a question that stands for several: about a Service, of its backends; about a network set, of its networks.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 use serde_json::{Map, Value};
 use tortie_evaluate::Verdict;
@@ -80,6 +81,20 @@ impl<'a> GroupAnswer<'a> {
             false if undecided => Verdict::Undecided,
             false => Verdict::Allow,
         }
+    }
+
+    /// The cluster that was asked.
+    pub(super) fn view(&self) -> &View {
+        self.policies
+    }
+
+    /// What becomes of connections to the backend that has this address and port.
+    pub(super) fn connection_to(&self, end: SocketAddr) -> Option<&Connection> {
+        let is_meant = |member: &Member| match member {
+            Member::Backend(backend) => (backend.address, backend.port) == (end.ip(), end.port()),
+            Member::Network(_) => false,
+        };
+        self.members.iter().find(|(member, _)| is_meant(member)).map(|(_, connection)| connection)
     }
 
     fn denied(&self) -> usize {

@@ -27,9 +27,9 @@ pub(in crate::cli) struct QuestionArgs {
     /// TCP, UDP, SCTP, UDPLite, ICMP, or a number.
     #[arg(long, default_value = "tcp")]
     protocol: String,
-    /// The port that it comes from.
-    #[arg(long, default_value_t = SOURCE_PORT)]
-    source_port: u16,
+    /// The port that it comes from; 50000 if nothing else is said, and with --live any that probes come from.
+    #[arg(long)]
+    pub(super) source_port: Option<u16>,
     /// The ICMP type, 8 (128 for IPv6: what ping sends) if nothing else is said.
     #[arg(long, value_name = "TYPE")]
     icmp_type: Option<u8>,
@@ -39,6 +39,24 @@ pub(in crate::cli) struct QuestionArgs {
     /// Between the IPv6 addresses of pods and nodes.
     #[arg(long)]
     ipv6: bool,
+}
+
+impl QuestionArgs {
+    /// The arguments again, for another node.
+    pub(super) fn words(&self) -> String {
+        let Self { from, to, port, protocol, source_port, icmp_type, icmp_code, ipv6 } = self;
+        let mut words: Vec<String> = Vec::new();
+        let mut add = |name: &str, value: Option<String>| words.extend(value.map(|value| format!("--{name} {value}")));
+        add("from", from.clone());
+        add("to", to.clone());
+        add("port", port.map(|port| port.to_string()));
+        add("protocol", (protocol != "tcp").then(|| protocol.clone()));
+        add("source-port", source_port.map(|port| port.to_string()));
+        add("icmp-type", icmp_type.map(|number| number.to_string()));
+        add("icmp-code", (*icmp_code != 0).then(|| icmp_code.to_string()));
+        words.extend(ipv6.then(|| "--ipv6".to_owned()));
+        words.join(" ")
+    }
 }
 
 /// An end of a connection, as it is written.
@@ -112,7 +130,8 @@ fn source_port() -> u16 {
 impl Question {
     pub(super) fn from_args(args: &QuestionArgs) -> Result<Self, String> {
         let (from, to) = (args.from.as_deref().unwrap_or_default(), args.to.as_deref().unwrap_or_default());
-        let transport = match transport(&args.protocol, args.source_port, args.port)? {
+        let source_port = args.source_port.unwrap_or(SOURCE_PORT);
+        let transport = match transport(&args.protocol, source_port, args.port)? {
             Transport::Icmp { .. } => Transport::Icmp { icmp_type: args.icmp_type, code: args.icmp_code },
             other if args.icmp_type.is_none() => other,
             _ => return Err("--icmp-type is for --protocol icmp".to_owned()),
@@ -143,6 +162,14 @@ impl Question {
             return Err("an address of one family cannot reach one of the other".to_owned());
         }
         Ok(Self { from, to, family, transport })
+    }
+
+    /// The same connection from another port, if it comes from one.
+    pub(super) fn with_source_port(mut self, port: u16) -> Self {
+        if let Transport::Ports { source, .. } = &mut self.transport {
+            *source = port;
+        }
+        self
     }
 
     /// The first packet of the connection.

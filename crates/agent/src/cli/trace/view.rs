@@ -5,11 +5,13 @@ use std::net::IpAddr;
 
 use tortie_model::{
     Cidr, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint,
+    WorkloadEndpointKey,
 };
 use tortie_resources::spelling::closest;
 use tortie_trace::{At, Backend, Cluster, Connection, Place, SetNetwork};
 
 use super::super::cluster::{WholeCluster, config_of};
+use super::super::node::hostname;
 use super::group::{Group, Member};
 use super::question::{End, Question, Transport};
 use crate::config::{Config, Sources};
@@ -146,7 +148,7 @@ impl View {
     }
 
     /// Where an end is, and its address.
-    fn find(&self, field: &str, end: &End, family: Family) -> Result<(Place, IpAddr), String> {
+    pub(super) fn find(&self, field: &str, end: &End, family: Family) -> Result<(Place, IpAddr), String> {
         match end {
             End::Address(address) => Ok((self.cluster.place_of(*address), *address)),
             End::Node(name) => {
@@ -170,6 +172,46 @@ impl View {
         }
     }
 
+    /// What has an address.
+    pub(super) fn place(&self, address: IpAddr) -> Place {
+        self.cluster.place_of(address)
+    }
+
+    /// A workload.
+    pub(super) fn workload(&self, key: &WorkloadEndpointKey) -> Option<&WorkloadEndpoint> {
+        self.cluster.workload(key)
+    }
+
+    /// The address by which a Service is asked for.
+    pub(super) fn service_address(&self, to: &End, service: &NamespacedName, family: Family) -> Result<IpAddr, String> {
+        if let End::Address(address) = to {
+            return Ok(*address);
+        }
+        let found = match self.cluster.object(&Key::Service(service.clone())) {
+            Some(Update::Service(_, Some(found))) => &*found.cluster_ips,
+            _ => &[],
+        };
+        let mut addresses = found.iter().filter_map(|text| text.parse().ok());
+        let found = addresses.find(|address: &IpAddr| Family::of(*address) == family);
+        found.ok_or_else(|| format!("to: service {service} has no {family} cluster address"))
+    }
+
+    /// All objects.
+    pub(super) fn updates(&self) -> Vec<Update> {
+        self.cluster.objects().cloned().collect()
+    }
+
+    /// The parameters of a node.
+    pub(super) fn config(&self, host: &Hostname) -> Result<Config, String> {
+        config_of(&self.sources, &self.local, self.cluster.objects(), host)
+    }
+
+    /// The name of this node: what the operator says, `FelixHostname`, or the machine's.
+    pub(super) fn this_node(&self, given: Option<&Hostname>) -> Result<Hostname, String> {
+        let resolved = self.sources.resolve().map_err(|error| error.to_string())?;
+        Ok(hostname(given.map(Hostname::as_str), &resolved))
+    }
+
     fn not_one(&self, field: &str, name: &str, count: usize) -> String {
         if count > 1 {
             return format!("{field}: {name} has {count} endpoints; ask for an address");
@@ -191,7 +233,7 @@ impl View {
         if self.configured.contains(&host) {
             return Ok(());
         }
-        let config = config_of(&self.sources, &self.local, self.cluster.objects(), &host)?;
+        let config = self.config(&host)?;
         let rules = settings::rules(&config).map_err(|error| error.to_string())?;
         self.cluster.configure(host.clone(), settings::graph(&config, host.clone()), settings::evaluation(&rules));
         self.configured.insert(host);

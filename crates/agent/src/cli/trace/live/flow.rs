@@ -1,0 +1,184 @@
+//! The flow that is traced, in addresses.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use tortie_model::Family;
+
+use super::super::question;
+use super::steps::Source;
+use crate::netlink::nftrace::{Filter, Transport};
+
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+/// Requests of ICMP, of either family, with what answers them.
+const ANSWERS: [(u8, u8); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (128, 129)];
+
+/// What follows the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// Ports; that of the source if it is known.
+    Ports { source: Option<u16>, destination: u16 },
+    /// An ICMP message; its id if it is known.
+    Icmp { icmp_type: u8, code: u8, id: Option<u16> },
+    /// Nothing that is looked at.
+    Other,
+}
+
+/// The flow that is traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TracedFlow {
+    pub(super) source: IpAddr,
+    pub(super) destination: IpAddr,
+    pub(super) protocol: u8,
+    pub(super) behind: Behind,
+    /// What answers for the destination, if that is a Service.
+    pub(super) backends: Vec<SocketAddr>,
+}
+
+impl TracedFlow {
+    /// The flow of a question. `mark` is the port, or the id, that it comes from, if that is known.
+    pub(super) fn new(
+        transport: question::Transport,
+        source: IpAddr,
+        destination: IpAddr,
+        mark: Option<u16>,
+        backends: Vec<SocketAddr>,
+    ) -> Self {
+        let is_v4 = source.is_ipv4();
+        let (protocol, behind) = match transport {
+            question::Transport::Ports { protocol, destination, .. } => {
+                (protocol.number(), Behind::Ports { source: mark, destination })
+            }
+            question::Transport::Icmp { icmp_type, code } => {
+                let icmp_type = icmp_type.unwrap_or(if is_v4 { 8 } else { 128 });
+                (if is_v4 { ICMP } else { ICMPV6 }, Behind::Icmp { icmp_type, code, id: mark })
+            }
+            question::Transport::Other { protocol } => (protocol, Behind::Other),
+        };
+        Self { source, destination, protocol, behind, backends }
+    }
+
+    pub(super) fn family(&self) -> Family {
+        Family::of(self.source)
+    }
+
+    /// Where it comes from.
+    pub(super) fn from(&self) -> Source {
+        let port = match self.behind {
+            Behind::Ports { source, .. } => source,
+            Behind::Icmp { .. } | Behind::Other => None,
+        };
+        Source { address: self.source, port }
+    }
+
+    /// Its packets in both directions, before and behind the translation of a Service's address.
+    pub(super) fn filters(&self) -> Vec<Filter> {
+        let mut ends = vec![(self.destination, self.behind)];
+        if let Behind::Ports { source, .. } = self.behind {
+            let backend = |end: &SocketAddr| (end.ip(), Behind::Ports { source, destination: end.port() });
+            ends.extend(self.backends.iter().map(backend));
+        }
+        ends.into_iter().flat_map(|(destination, behind)| self.both_ways(destination, behind)).collect()
+    }
+
+    fn both_ways(&self, destination: IpAddr, behind: Behind) -> Vec<Filter> {
+        let (forth, back) = match behind {
+            Behind::Ports { source, destination } => (
+                Transport::Ports { source, destination: Some(destination) },
+                Some(Transport::Ports { source: Some(destination), destination: source }),
+            ),
+            Behind::Icmp { icmp_type, code, id } => {
+                let answer = ANSWERS.into_iter().find(|(request, _)| *request == icmp_type);
+                let back = answer.map(|(_, answer)| Transport::Icmp { icmp_type: answer, code: None, id });
+                (Transport::Icmp { icmp_type, code: Some(code), id: id.filter(|_| answer.is_some()) }, back)
+            }
+            Behind::Other => (Transport::Any, Some(Transport::Any)),
+        };
+        let (source, protocol) = (self.source, self.protocol);
+        let back = back.map(|transport| Filter { source: destination, destination: source, protocol, transport });
+        [Filter { source, destination, protocol, transport: forth }].into_iter().chain(back).collect()
+    }
+}
+
+impl fmt::Display for TracedFlow {
+    /// `TCP 10.0.0.1:50000 -> 10.0.0.2:80`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, destination, .. } = self;
+        f.write_str(&protocol_name(self.protocol))?;
+        match self.behind {
+            Behind::Ports { source: Some(port), destination: to } => {
+                write!(f, " {} -> {}", SocketAddr::new(*source, port), SocketAddr::new(*destination, to))
+            }
+            Behind::Ports { source: None, destination: to } => {
+                write!(f, " {source} -> {}", SocketAddr::new(*destination, to))
+            }
+            Behind::Icmp { icmp_type, code, .. } => {
+                write!(f, " type {icmp_type} code {code} {source} -> {destination}")
+            }
+            Behind::Other => write!(f, " {source} -> {destination}"),
+        }
+    }
+}
+
+pub(super) fn protocol_name(protocol: u8) -> String {
+    match protocol {
+        ICMP => "ICMP".to_owned(),
+        6 => "TCP".to_owned(),
+        17 => "UDP".to_owned(),
+        ICMPV6 => "ICMPv6".to_owned(),
+        132 => "SCTP".to_owned(),
+        136 => "UDPLite".to_owned(),
+        other => format!("protocol {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tortie_model::Protocol;
+
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_flow_is_matched_both_ways_and_behind_its_service() {
+        let transport = question::Transport::Ports { protocol: Protocol::TCP, source: 1, destination: 80 };
+        let (client, service) = (address("10.0.0.1"), address("10.96.0.1"));
+        let backends = vec!["10.0.0.2:8080".parse().unwrap()];
+        let flow = TracedFlow::new(transport, client, service, Some(50001), backends);
+        assert_eq!(flow.to_string(), "TCP 10.0.0.1:50001 -> 10.96.0.1:80");
+        let ends = |filter: &Filter| (filter.source, filter.destination, filter.transport);
+        let ports = |source, destination| Transport::Ports { source: Some(source), destination: Some(destination) };
+        let backend = address("10.0.0.2");
+        assert_eq!(
+            flow.filters().iter().map(ends).collect::<Vec<_>>(),
+            [
+                (client, service, ports(50001, 80)),
+                (service, client, ports(80, 50001)),
+                (client, backend, ports(50001, 8080)),
+                (backend, client, ports(8080, 50001)),
+            ]
+        );
+        let watched = TracedFlow::new(transport, client, service, None, Vec::new());
+        assert_eq!(watched.filters()[1].transport, Transport::Ports { source: Some(80), destination: None });
+        assert_eq!(watched.to_string(), "TCP 10.0.0.1 -> 10.96.0.1:80");
+    }
+
+    #[test]
+    fn an_icmp_request_is_matched_with_its_answer() {
+        let transport = question::Transport::Icmp { icmp_type: None, code: 0 };
+        let flow = TracedFlow::new(transport, address("fd00::1"), address("fd00::2"), Some(7), Vec::new());
+        assert_eq!(flow.protocol, ICMPV6);
+        let expected = [
+            Transport::Icmp { icmp_type: 128, code: Some(0), id: Some(7) },
+            Transport::Icmp { icmp_type: 129, code: None, id: Some(7) },
+        ];
+        assert_eq!(flow.filters().iter().map(|filter| filter.transport).collect::<Vec<_>>(), expected);
+        let error = question::Transport::Icmp { icmp_type: Some(3), code: 1 };
+        let flow = TracedFlow::new(error, address("10.0.0.1"), address("10.0.0.2"), Some(7), Vec::new());
+        assert_eq!(flow.filters().len(), 1, "nothing answers an error");
+    }
+}

@@ -1,0 +1,57 @@
+//! What iptables-legacy logs of traced packets.
+
+use super::steps::{RuleName, What};
+
+/// One thing that happened to a packet in iptables-legacy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LegacyStep {
+    pub(super) table: String,
+    pub(super) chain: String,
+    pub(super) what: What,
+}
+
+impl LegacyStep {
+    /// Reads the prefix of such a line, `TRACE: filter:cali-FORWARD:rule:3 `; `None` for what others log.
+    pub(super) fn parse(prefix: &str) -> Option<Self> {
+        // Names of chains may have colons in them.
+        let (table, rest) = prefix.strip_prefix("TRACE: ")?.trim_end().split_once(':')?;
+        let (rest, number) = rest.rsplit_once(':')?;
+        let (chain, kind) = rest.rsplit_once(':')?;
+        let number: usize = number.parse().ok()?;
+        let what = match kind {
+            "rule" => What::Rule(RuleName::Number(number), None),
+            "return" => What::Return,
+            "policy" => What::Policy(None),
+            _ => return None,
+        };
+        Some(Self { table: table.to_owned(), chain: chain.to_owned(), what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn prefixes_tell_table_chain_and_rule() {
+        let parts = |prefix: &str| LegacyStep::parse(prefix).map(|step| (step.table, step.chain, step.what));
+        let expected = |chain: &str, what| Some(("filter".to_owned(), chain.to_owned(), what));
+        let third = What::Rule(RuleName::Number(3), None);
+        assert_eq!(parts("TRACE: filter:cali-fw-cali1:rule:3 "), expected("cali-fw-cali1", third.clone()));
+        assert_eq!(parts("TRACE: filter:a:b:rule:3 "), expected("a:b", third));
+        assert_eq!(parts("TRACE: filter:cali-y:return:2 "), expected("cali-y", What::Return));
+        assert_eq!(parts("TRACE: filter:OUTPUT:policy:1 "), expected("OUTPUT", What::Policy(None)));
+        for other in ["calico-packet: ", "TRACE: ", "TRACE: filter:x:rule: ", "TRACE: filter:x:jump:1 ", "API0|x"] {
+            assert_eq!(parts(other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_prefix_is_too_strange(prefix in "(TRACE: )?[a-z:0-9 ]{0,40}") {
+            let _ = LegacyStep::parse(&prefix);
+        }
+    }
+}

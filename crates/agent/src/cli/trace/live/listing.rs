@@ -1,0 +1,184 @@
+//! Rules as programs list them, with their counters.
+
+use std::collections::BTreeMap;
+
+use super::steps::{ChainName, RuleName, Step, What};
+use crate::netlink::nftrace::{Chain, Handles, NFPROTO_INET, Verdict};
+
+/// A rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RuleText {
+    /// As its program lists it.
+    pub(super) text: String,
+    /// How many packets have matched it, and their bytes; not known of some rules of nftables.
+    pub(super) counters: Option<(u64, u64)>,
+}
+
+impl RuleText {
+    /// What a rule of iptables does with packets that it matches.
+    pub(super) fn target(&self) -> Option<&str> {
+        let mut words = self.text.split(' ').skip_while(|word| !matches!(*word, "-j" | "-g"));
+        words.nth(1)
+    }
+}
+
+/// What a program for iptables lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    /// By table and chain.
+    chains: BTreeMap<(String, String), ListedChain>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ListedChain {
+    policy: String,
+    rules: Vec<RuleText>,
+}
+
+impl Listing {
+    /// Reads what `iptables-save -c` prints.
+    pub(super) fn parse(text: &str) -> Self {
+        let (mut listing, mut table) = (Self::default(), "");
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix('*') {
+                table = name;
+            } else if let Some((chain, policy)) = line.strip_prefix(':').and_then(|rest| rest.split_once(' ')) {
+                let policy = policy.split(' ').next().unwrap_or_default();
+                listing.chain(table, chain).policy = policy.to_owned();
+            } else if let Some((counters, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once("] -A ")) {
+                let (chain, text) = rest.split_once(' ').unwrap_or((rest, ""));
+                let counters = counters.split_once(':');
+                let counters = counters.and_then(|(packets, bytes)| Some((packets.parse().ok()?, bytes.parse().ok()?)));
+                listing.chain(table, chain).rules.push(RuleText { text: text.to_owned(), counters });
+            }
+        }
+        listing
+    }
+
+    /// Whether anything is done to packets.
+    pub(super) fn has_effect(&self) -> bool {
+        self.chains.values().any(|chain| !chain.rules.is_empty() || chain.policy == "DROP")
+    }
+
+    /// Whether there is nothing, or nothing could be listed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.chains.is_empty()
+    }
+
+    fn chain(&mut self, table: &str, chain: &str) -> &mut ListedChain {
+        self.chains.entry((table.to_owned(), chain.to_owned())).or_default()
+    }
+
+    fn get(&self, table: &str, chain: &str) -> Option<&ListedChain> {
+        self.chains.get(&(table.to_owned(), chain.to_owned()))
+    }
+}
+
+/// The rules that `nft -a list table` prints, by their handles.
+pub(super) fn nft_rules(text: &str) -> BTreeMap<u64, RuleText> {
+    let mut rules = BTreeMap::new();
+    for line in text.lines() {
+        let Some((rule, handle)) = line.rsplit_once(" # handle ") else { continue };
+        let Ok(handle) = handle.trim().parse() else { continue };
+        if rule.ends_with('{') {
+            continue;
+        }
+        rules.insert(handle, RuleText { text: rule.trim().to_owned(), counters: nft_counters(rule) });
+    }
+    rules
+}
+
+/// `counter packets 1 bytes 60`
+fn nft_counters(rule: &str) -> Option<(u64, u64)> {
+    let (_, rest) = rule.split_once("counter packets ")?;
+    let mut words = rest.split(' ');
+    let packets = words.next()?.parse().ok()?;
+    let bytes = words.nth(1)?.parse().ok()?;
+    Some((packets, bytes))
+}
+
+/// Whether a chain is in a table of iptables-nft.
+pub(super) fn is_of_iptables(chain: &Chain) -> bool {
+    let is_table = matches!(chain.table.as_str(), "raw" | "mangle" | "nat" | "filter" | "security");
+    is_table && chain.family != NFPROTO_INET
+}
+
+/// All rules that packets may have met.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    /// Of iptables-legacy, while packets were traced.
+    pub(super) legacy: Listing,
+    /// The same, before.
+    pub(super) legacy_before: Listing,
+    /// Of iptables-nft.
+    pub(super) nft: Listing,
+    /// The rules of nftables, in order.
+    pub(super) handles: Handles,
+    /// What `nft` lists of tables that are not those of iptables.
+    pub(super) native: BTreeMap<Chain, BTreeMap<u64, RuleText>>,
+}
+
+impl Rules {
+    /// The rule of a step, with its place in its chain, from 0; `None` if there is no rule, or it is not there any more.
+    pub(super) fn rule(&self, step: &Step) -> Option<(usize, Option<&RuleText>)> {
+        let What::Rule(rule, _) = &step.what else { return None };
+        let (index, listing) = match (&step.chain, rule) {
+            (ChainName::Nft(chain), RuleName::Handle(handle)) => {
+                let handles = self.handles.get(chain)?;
+                let index = handles.iter().position(|of| of == handle)?;
+                if let Some(text) = self.native.get(chain).and_then(|rules| rules.get(handle)) {
+                    return Some((index, Some(text)));
+                }
+                // As many rules are listed as there are, or something has changed in between.
+                let listed = self.nft.get(&chain.table, &chain.name).filter(|_| is_of_iptables(chain));
+                (index, listed.filter(|listed| listed.rules.len() == handles.len()))
+            }
+            (ChainName::Legacy { table, chain }, RuleName::Number(number)) => {
+                let listed = self.legacy.get(table, chain);
+                let before = self.legacy_before.get(table, chain);
+                let texts = |of: Option<&ListedChain>| -> Vec<String> {
+                    of.iter().flat_map(|of| &of.rules).map(|rule| rule.text.clone()).collect()
+                };
+                let is_same = texts(listed) == texts(before);
+                (number.checked_sub(1)?, listed.filter(|_| is_same))
+            }
+            _ => return None,
+        };
+        Some((index, listing.and_then(|listed| listed.rules.get(index))))
+    }
+
+    /// How many rules a chain has.
+    pub(super) fn length(&self, chain: &ChainName) -> Option<usize> {
+        match chain {
+            ChainName::Nft(chain) => self.handles.get(chain).map(Vec::len),
+            ChainName::Legacy { table, chain } => self.legacy.get(table, chain).map(|listed| listed.rules.len()),
+        }
+    }
+
+    /// Whether a step is the end of a chain that has no rules and drops nothing.
+    pub(super) fn is_idle(&self, step: &Step) -> bool {
+        let is_policy = matches!(step.what, What::Policy(_));
+        is_policy && !self.ends(step) && self.length(&step.chain).unwrap_or_default() == 0
+    }
+
+    /// The policy of a chain of iptables-legacy.
+    pub(super) fn policy(&self, chain: &ChainName) -> Option<&str> {
+        self.legacy.get(chain.table(), chain.chain()).map(|listed| listed.policy.as_str())
+    }
+
+    /// Whether the packet ends in a step, as far as that is known.
+    pub(super) fn ends(&self, step: &Step) -> bool {
+        match (&step.what, step.verdict()) {
+            (_, Some(verdict)) => *verdict == Verdict::Drop,
+            (What::Rule(..), None) => {
+                let target = self.rule(step).and_then(|(_, rule)| rule?.target());
+                matches!(target, Some("DROP" | "REJECT"))
+            }
+            (What::Policy(_), None) => self.policy(&step.chain) == Some("DROP"),
+            (What::Return, None) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! The network namespace of a pod.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::netlink::Netlink;
+
+/// Where namespaces with a name are.
+const NAMED: &str = "/var/run/netns";
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The namespace that the other end of an interface of this node is in; where it has none, that which has the address.
+///
+/// # Errors
+/// If it is not found, what to do.
+pub(super) fn of_pod(interface: Option<&str>, address: IpAddr) -> Result<File, String> {
+    let mut netlink = Netlink::open(TIMEOUT).map_err(|error| error.to_string())?;
+    let peer = match interface.map(|name| netlink.peer_namespace(name)) {
+        Some(Err(error)) if !error.is_not_found() => return Err(error.to_string()),
+        found => found.and_then(Result::ok).flatten(),
+    };
+    let found = others().find(|namespace| match peer {
+        Some(peer) => netlink.namespace_id(namespace.as_fd()).is_ok_and(|id| id == Some(peer)),
+        None => inside(namespace, || UdpSocket::bind((address, 0)).is_ok()).unwrap_or(false),
+    });
+    found.ok_or_else(|| {
+        format!(
+            "the network namespace of the pod is not found: neither a process that is seen here nor {NAMED} leads to it. Run \
+             this outside of a container (or in one that sees all processes), or wait for the real flow with --watch"
+        )
+    })
+}
+
+/// All other network namespaces that processes are in, or that have a name, each once.
+fn others() -> impl Iterator<Item = File> {
+    let listed = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_process = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let of_processes = listed("/proc").filter(is_process).map(|process| process.join("ns/net"));
+    let mut known: BTreeSet<(u64, u64)> = fs::metadata("/proc/thread-self/ns/net").iter().map(identity).collect();
+    of_processes.chain(listed(NAMED)).filter_map(move |path| {
+        // Processes end at any time.
+        let file = File::open(path).ok()?;
+        known.insert(identity(&file.metadata().ok()?)).then_some(file)
+    })
+}
+
+fn identity(metadata: &fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// Does something on a thread of its own in a network namespace.
+///
+/// # Errors
+/// If it cannot be entered.
+pub(super) fn inside<T: Send>(namespace: &File, what: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("probe".into()).spawn_scoped(scope, || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Ok(what())
+        })?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread of the probe has ended")))
+    })
+}

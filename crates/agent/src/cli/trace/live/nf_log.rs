@@ -1,0 +1,54 @@
+//! Who is told of packets that iptables-legacy traces (`net.netfilter.nf_log`).
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use tortie_model::Family;
+
+use super::super::super::Failure;
+
+const NFLOG: &str = "nfnetlink_log";
+
+/// Has traced packets of a family told by NFLOG, in group 0, until it is dropped.
+#[derive(Debug)]
+pub(super) struct NfLog {
+    /// Puts back what was there once its standard input ends, as it does whatever becomes of this process.
+    guard: Option<Child>,
+}
+
+impl NfLog {
+    /// # Errors
+    /// If it cannot be read or changed.
+    pub(super) fn set(family: Family) -> Result<Self, Failure> {
+        let number = match family {
+            Family::V4 => 2,
+            Family::V6 => 10,
+        };
+        let path = format!("/proc/sys/net/netfilter/nf_log/{number}");
+        let failed = |error: io::Error| Failure::io(path.clone())(error);
+        let before = fs::read_to_string(&path).map_err(failed)?;
+        if before.trim() == NFLOG {
+            return Ok(Self { guard: None });
+        }
+        let mut guard = Command::new("sh");
+        guard.args(["-c", "read -r _; echo \"$1\" >\"$2\"", "sh", before.trim(), &path]);
+        // Ctrl-C is for this process alone.
+        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let guard = Self { guard: Some(guard.spawn().map_err(Failure::io("sh"))?) };
+        fs::write(&path, NFLOG).map_err(|error| Failure::io(path.clone())(error))?;
+        Ok(guard)
+    }
+}
+
+impl Drop for NfLog {
+    fn drop(&mut self) {
+        if let Some(guard) = &mut self.guard {
+            drop(guard.stdin.take());
+            if let Err(error) = guard.wait() {
+                eprintln!("net.netfilter.nf_log may still be {NFLOG}: {error}");
+            }
+        }
+    }
+}

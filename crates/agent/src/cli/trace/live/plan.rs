@@ -1,0 +1,123 @@
+//! Who sends the packets that are traced, and what is to be done on other nodes.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use tortie_model::Hostname;
+use tortie_trace::Place;
+
+use super::super::group::{Group, Member};
+use super::super::question::{Question, QuestionArgs, Transport};
+use super::super::view::{Meant, View};
+use super::flow::TracedFlow;
+use super::probe::Probe;
+
+/// How many of a Service's backends are told apart from other traffic.
+const MOST_BACKENDS: usize = 100;
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) flow: TracedFlow,
+    pub(super) how: How,
+    /// What is to be said with the answer.
+    pub(super) notes: Vec<String>,
+}
+
+/// Who sends packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// A probe, from a pod with this interface on the node.
+    FromPod { interface: Option<String> },
+    /// A probe, from the node itself.
+    FromNode,
+    /// Somebody else; what is asked of them follows the name of the flow.
+    Watch { request: String },
+}
+
+impl Plan {
+    /// # Errors
+    /// If nothing of the flow is to be seen on this node, which nodes to ask.
+    pub(super) fn new(
+        watch: bool,
+        words: &QuestionArgs,
+        datastore: &str,
+        question: &Question,
+        view: &View,
+        node: &Hostname,
+    ) -> Result<Self, String> {
+        let (from, source) = view.find("from", &question.from, question.family)?;
+        let mut notes = Vec::new();
+        let (destination, backends) = match view.meant(question)? {
+            Meant::Connection => (view.find("to", &question.to, question.family)?.1, Vec::new()),
+            Meant::Group(Group::NetworkSet(set), _) => return Err(format!("network set {set} has many addresses")),
+            Meant::Group(Group::Service { service, .. }, backends) => {
+                let end = |member: &Member| match member {
+                    Member::Backend(backend) => Some(SocketAddr::new(backend.address, backend.port)),
+                    Member::Network(_) => None,
+                };
+                let ends = backends.iter().filter_map(|(member, _)| end(member));
+                let ends: Vec<SocketAddr> = ends.take(MOST_BACKENDS).collect();
+                if backends.len() > ends.len() {
+                    let (some, all) = (ends.len(), backends.len());
+                    notes.push(format!("answers are traced of the first {some} of {all} backends only"));
+                }
+                (view.service_address(&question.to, &service, question.family)?, ends)
+            }
+        };
+        let ends: Vec<Place> = match &*backends {
+            [] => vec![view.place(destination)],
+            backends => backends.iter().map(|end| view.place(end.ip())).collect(),
+        };
+        let nodes: BTreeSet<&str> = ends.iter().filter_map(node_of).collect();
+        let elsewhere: Vec<&str> = nodes.iter().copied().filter(|of| *of != node.as_str()).collect();
+        let is_source = node_of(&from) == Some(node.as_str());
+        if !is_source && !nodes.contains(node.as_str()) {
+            let all: BTreeSet<&str> = nodes.iter().copied().chain(node_of(&from)).collect();
+            let all = all.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(format!(
+                "neither end is on this node, {node}, but on {all}: run this there, or say by --node how this node is called"
+            ));
+        }
+        let command = |more: &str| format!("tortie trace --live{more} --datastore {datastore} {}", words.words());
+        let port = match question.transport {
+            Transport::Ports { source, .. } => source,
+            Transport::Icmp { .. } | Transport::Other { .. } => super::source_port(),
+        };
+        let probe = TracedFlow::new(question.transport, source, destination, Some(port), backends.clone());
+        let is_possible = Probe::is_possible(probe.protocol, probe.behind);
+        if is_source && !watch && is_possible {
+            if !elsewhere.is_empty() {
+                let nodes = elsewhere.join(", ");
+                notes.push(format!(
+                    "the other end is on {nodes}: to see what becomes of the packets there, run this there first, then this \
+                     command again: {}",
+                    command(" --watch")
+                ));
+            }
+            let how = match &from {
+                Place::Workload(key) => {
+                    let interface = view.workload(key).and_then(|workload| workload.iface.as_ref());
+                    How::FromPod { interface: interface.map(ToString::to_string) }
+                }
+                Place::Node(_) | Place::Outside => How::FromNode,
+            };
+            return Ok(Self { flow: probe, how, notes });
+        }
+        let request = match node_of(&from) {
+            _ if is_source && !watch => "; probes of this protocol are not sent, let it send now".to_owned(),
+            Some(other) if !is_source => format!("; to send a probe, run this on {other} now: {}", command("")),
+            _ => "; let it connect now".to_owned(),
+        };
+        let flow = TracedFlow::new(question.transport, source, destination, words.source_port, backends);
+        Ok(Self { flow, how: How::Watch { request }, notes })
+    }
+}
+
+fn node_of(place: &Place) -> Option<&str> {
+    match place {
+        Place::Workload(key) => Some(key.host()),
+        Place::Node(host) => Some(host.as_str()),
+        Place::Outside => None,
+    }
+}

@@ -1,0 +1,172 @@
+//! A probe: the first packet of a connection, and what comes back. No data are sent.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, ipproto, recv, send,
+    socket_with, sockopt,
+};
+
+use super::flow::Behind;
+use super::probe_packet::{echo, is_echo_reply, is_sctp_answer, sctp_init, without_ipv4_header};
+use crate::stop::{Stop, poll_for};
+
+/// For how long an answer is waited for: a SYN that is lost is sent again after a second.
+const PATIENCE: Duration = Duration::from_secs(3);
+const UDPLITE: u8 = 136;
+
+/// What to send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    pub(super) source: SocketAddr,
+    pub(super) target: SocketAddr,
+    pub(super) protocol: u8,
+    pub(super) behind: Behind,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ProbeAnswer {
+    /// What an open port answers.
+    Answered,
+    /// A refusal.
+    Refused(String),
+    /// Nothing in time.
+    Silent,
+}
+
+impl Probe {
+    /// Whether a probe of this protocol can be sent.
+    pub(super) fn is_possible(protocol: u8, behind: Behind) -> bool {
+        match behind {
+            Behind::Ports { .. } => matches!(protocol, 6 | 17 | 132 | UDPLITE),
+            Behind::Icmp { icmp_type, .. } => matches!(icmp_type, 8 | 128),
+            Behind::Other => false,
+        }
+    }
+
+    /// Sends it in the network namespace of this thread, and waits for the answer, or until it is told to end.
+    ///
+    /// # Errors
+    /// If it cannot be sent.
+    pub(super) fn send(&self, stop: &Stop) -> io::Result<ProbeAnswer> {
+        let end = Instant::now() + PATIENCE;
+        match (self.protocol, self.behind) {
+            (6, _) => self.tcp(stop, end),
+            (protocol @ (17 | UDPLITE), _) => {
+                let protocol = if protocol == 17 { ipproto::UDP } else { ipproto::UDPLITE };
+                let socket = self.open(SocketType::DGRAM, protocol, true)?;
+                connect(&socket, &self.target)?;
+                self.exchange(&socket, &[], stop, end, |_| true)
+            }
+            (132, _) => {
+                let socket = self.open(SocketType::RAW, ipproto::SCTP, false)?;
+                connect(&socket, &self.portless(self.target))?;
+                let (from, to) = (self.source.port(), self.target.port());
+                self.exchange(&socket, &sctp_init(from, to), stop, end, |packet| is_sctp_answer(packet, from, to))
+            }
+            (_, Behind::Icmp { icmp_type, code, id }) => {
+                let id = id.unwrap_or_default();
+                let protocol = if self.source.is_ipv4() { ipproto::ICMP } else { ipproto::ICMPV6 };
+                let socket = self.open(SocketType::RAW, protocol, false)?;
+                connect(&socket, &self.portless(self.target))?;
+                self.exchange(&socket, &echo(icmp_type, code, id), stop, end, |packet| is_echo_reply(packet, id))
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn portless(&self, end: SocketAddr) -> SocketAddr {
+        SocketAddr::new(end.ip(), 0)
+    }
+
+    fn open(&self, kind: SocketType, protocol: Protocol, with_port: bool) -> io::Result<OwnedFd> {
+        let family = if self.source.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, Some(protocol))?;
+        bind(&socket, &if with_port { self.source } else { self.portless(self.source) })?;
+        Ok(socket)
+    }
+
+    fn tcp(&self, stop: &Stop, end: Instant) -> io::Result<ProbeAnswer> {
+        let socket = self.open(SocketType::STREAM, ipproto::TCP, true)?;
+        // Closing by reset leaves nothing behind at either end.
+        sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+        match connect(&socket, &self.target) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return refused(error),
+        }
+        while wait(&socket, PollFlags::OUT, stop, end)? {
+            match sockopt::socket_error(&socket)? {
+                Err(error) => return refused(error),
+                // Woken by something else, it would not be connected.
+                Ok(()) if rustix::net::getpeername(&socket).is_ok() => return Ok(ProbeAnswer::Answered),
+                Ok(()) => {}
+            }
+        }
+        Ok(ProbeAnswer::Silent)
+    }
+
+    /// Sends a packet, and waits until one comes that is an answer.
+    fn exchange(
+        &self,
+        socket: &OwnedFd,
+        packet: &[u8],
+        stop: &Stop,
+        end: Instant,
+        is_answer: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<ProbeAnswer> {
+        if let Err(error) = send(socket, packet, SendFlags::empty()) {
+            return refused(error);
+        }
+        let mut buffer = [0; 2048];
+        while wait(socket, PollFlags::IN, stop, end)? {
+            match recv(socket, &mut buffer, RecvFlags::empty()) {
+                Ok((length, _)) => {
+                    let packet = buffer.get(..length).unwrap_or_default();
+                    let is_raw_v4 = self.source.is_ipv4() && !matches!(self.protocol, 17 | UDPLITE);
+                    if is_answer(if is_raw_v4 { without_ipv4_header(packet) } else { packet }) {
+                        return Ok(ProbeAnswer::Answered);
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return refused(error),
+            }
+        }
+        Ok(ProbeAnswer::Silent)
+    }
+}
+
+/// What the network answers to a packet comes as an error; others mean that none was sent.
+fn refused(error: Errno) -> io::Result<ProbeAnswer> {
+    match error {
+        Errno::CONNREFUSED
+        | Errno::CONNRESET
+        | Errno::HOSTUNREACH
+        | Errno::NETUNREACH
+        | Errno::PERM
+        | Errno::ACCESS => Ok(ProbeAnswer::Refused(io::Error::from(error).to_string())),
+        Errno::TIMEDOUT => Ok(ProbeAnswer::Silent),
+        error => Err(error.into()),
+    }
+}
+
+/// Whether something has happened to the socket before the end.
+fn wait(socket: &OwnedFd, flags: PollFlags, stop: &Stop, end: Instant) -> io::Result<bool> {
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || stop.is_set() {
+            return Ok(false);
+        }
+        let mut waited = vec![PollFd::from_borrowed_fd(socket.as_fd(), flags)];
+        waited.extend(stop.descriptor().map(|stop| PollFd::from_borrowed_fd(stop, PollFlags::IN)));
+        poll_for(&mut waited, left)?;
+        if waited.first().is_some_and(|socket| !socket.revents().is_empty()) {
+            return Ok(true);
+        }
+    }
+}

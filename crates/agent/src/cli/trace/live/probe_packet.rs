@@ -1,0 +1,91 @@
+//! Packets of probes that no socket of the kernel makes.
+
+/// An ICMP message of either family without data. The kernel fills in the checksum of ICMPv6.
+pub(super) fn echo(icmp_type: u8, code: u8, id: u16) -> Vec<u8> {
+    const SEQUENCE: u16 = 1;
+    let head = u16::from_be_bytes([icmp_type, code]);
+    let sum = u32::from(head) + u32::from(id) + u32::from(SEQUENCE);
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let [_, _, high, low] = (!((folded & 0xffff) + (folded >> 16))).to_be_bytes();
+    let mut packet = vec![icmp_type, code, high, low];
+    packet.extend(id.to_be_bytes());
+    packet.extend(SEQUENCE.to_be_bytes());
+    packet
+}
+
+/// Whether an ICMP message answers an echo request with this id.
+pub(super) fn is_echo_reply(packet: &[u8], id: u16) -> bool {
+    packet.first_chunk().is_some_and(|&[icmp_type, _, _, _, high, low]: &[u8; 6]| {
+        matches!(icmp_type, 0 | 129) && u16::from_be_bytes([high, low]) == id
+    })
+}
+
+/// What follows the IPv4 header, which raw sockets hand over as well.
+pub(super) fn without_ipv4_header(packet: &[u8]) -> &[u8] {
+    let length = packet.first().map_or(0, |byte| usize::from(byte & 15) * 4);
+    packet.get(length..).unwrap_or_default()
+}
+
+/// A request to open an association (INIT, RFC 9260).
+pub(super) fn sctp_init(source: u16, destination: u16) -> Vec<u8> {
+    const TAG: u32 = 0x7072_6f62;
+    let mut packet = Vec::with_capacity(32);
+    packet.extend(source.to_be_bytes());
+    packet.extend(destination.to_be_bytes());
+    // No verification tag yet; the checksum comes last.
+    packet.extend([0; 8]);
+    packet.extend([1, 0, 0, 20]);
+    packet.extend(TAG.to_be_bytes());
+    packet.extend(65536_u32.to_be_bytes());
+    packet.extend([0, 1, 0, 1]);
+    packet.extend(TAG.to_be_bytes());
+    let checksum = crc32c(&packet).to_le_bytes();
+    packet.splice(8..12, checksum);
+    packet
+}
+
+/// Whether a packet of SCTP answers such a request: by an INIT-ACK or an ABORT.
+pub(super) fn is_sctp_answer(packet: &[u8], source: u16, destination: u16) -> bool {
+    let Some(&[s0, s1, d0, d1]) = packet.first_chunk() else { return false };
+    let is_ours = u16::from_be_bytes([s0, s1]) == destination && u16::from_be_bytes([d0, d1]) == source;
+    is_ours && matches!(packet.get(12), Some(2 | 6))
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| if crc & 1 == 0 { crc >> 1 } else { (crc >> 1) ^ 0x82f6_3b78 };
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn packets_are_whole() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        let packet = sctp_init(0x1234, 80);
+        assert_eq!((packet.len(), &packet[..4]), (32, &[0x12, 0x34, 0, 80][..]));
+        assert_eq!(echo(8, 0, 0), [8, 0, 0xf7, 0xfe, 0, 0, 0, 1]);
+        assert_eq!(echo(8, 0, 0xffff)[2..4], [0xf7, 0xfe]);
+    }
+
+    #[test]
+    fn answers_are_told_from_others() {
+        assert!(is_echo_reply(&[0, 0, 1, 1, 0, 7], 7) && is_echo_reply(&[129, 0, 1, 1, 0, 7], 7));
+        assert!(!is_echo_reply(&[8, 0, 1, 1, 0, 7], 7) && !is_echo_reply(&[0, 0, 1, 1, 0, 8], 7));
+        let mut packet = sctp_init(80, 5000);
+        assert!(!is_sctp_answer(&packet, 5000, 80), "a request");
+        packet[12] = 2;
+        assert!(is_sctp_answer(&packet, 5000, 80) && !is_sctp_answer(&packet, 5001, 80));
+    }
+
+    proptest! {
+        #[test]
+        fn no_packet_is_too_strange(packet in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let packet = without_ipv4_header(&packet);
+            let _ = (is_echo_reply(packet, 1), is_sctp_answer(packet, 1, 2));
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! What the kernel does to a connection, as `tortie trace --live` tells it.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tortie_testkit::netns::Namespace;
+
+use super::agent::Node;
+use super::connections::{CLUSTER, Open, connect, policy, serve, until};
+
+const BACKENDS: [&str; 2] = ["nft", "legacy"];
+
+/// Nothing may leave the client but what goes to ports 80 and 81 of the web server.
+const EGRESS: &str = "
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: out, namespace: shop}
+spec:
+  selector: app == 'client'
+  types: [Egress]
+  egress:
+    - {action: Allow, protocol: UDP}
+    - {action: Allow, protocol: ICMP}
+    - {action: Allow, protocol: TCP, destination: {ports: [80, 81]}}
+    - {action: Deny, protocol: TCP, destination: {ports: [82]}}
+";
+
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: store}
+spec: {type: ClusterIP, clusterIP: 10.96.0.5, clusterIPs: [10.96.0.5], ports: [{name: http, port: 8080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: shop, name: store-1, labels: {kubernetes.io/service-name: store}}
+addressType: IPv4
+endpoints: [{addresses: [10.65.0.2]}]
+ports: [{name: http, port: 80}]
+";
+
+/// A process in a pod, by which its network namespace is found.
+struct Process(Child);
+
+impl Process {
+    fn start(pod: &Namespace) -> Self {
+        Self(pod.spawn(Command::new("sleep").arg("1000").stdin(Stdio::null()).stdout(Stdio::null())).unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Shop {
+    node: Node,
+    client: Namespace,
+    _web: Namespace,
+    _processes: [Process; 2],
+    before: String,
+}
+
+impl Shop {
+    fn new(backend: &'static str) -> Self {
+        let mut node = Node::new(backend, &with_ipv6());
+        node.write("policy.yaml", &policy(&[80], &[53]));
+        node.write("egress.yaml", EGRESS);
+        node.write("service.yaml", SERVICE);
+        node.shell("sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0");
+        let (web, client) = (connect(&node, "web", 2), connect(&node, "client", 3));
+        for (pod, last) in [(&web, 2), (&client, 3)] {
+            pod.shell(&format!(
+                "ip addr add fd00:65::{last}/128 dev eth0 nodad; ip neigh add fe80::1 lladdr ee:ee:ee:ee:ee:ee dev eth0; \
+                 ip route add default via fe80::1 dev eth0"
+            ))
+            .unwrap();
+        }
+        let processes = [Process::start(&web), Process::start(&client)];
+        serve(&web, &[80, 81], &[53]);
+        node.start();
+        let before = left(&node);
+        let shop = Self { node, client, _web: web, _processes: processes, before };
+        until("the web server answers", &shop.node, || {
+            Open::tcp(&shop.client, "10.65.0.2", 80)?.answers(Duration::from_secs(5)).then_some(())
+        });
+        shop
+    }
+
+    fn start(&self, args: &[&str]) -> Child {
+        self.node.run(&[&["trace", "--live", "--from", "shop/client"], args].concat())
+    }
+
+    /// The exit code, and what is said.
+    fn said(&self, args: &[&str]) -> (i32, String) {
+        text(&self.start(args).wait_with_output().unwrap())
+    }
+
+    fn json(&self, args: &[&str]) -> (i32, Value) {
+        let output = self.start(&[args, &["-o", "json"]].concat()).wait_with_output().unwrap();
+        let answer = serde_json::from_slice(&output.stdout);
+        (output.status.code().unwrap(), answer.unwrap_or_else(|error| panic!("{error}: {output:?}")))
+    }
+
+    /// Nothing is there that was not there before.
+    fn assert_nothing_is_left(&self) {
+        assert_eq!(left(&self.node), self.before);
+    }
+
+    /// A program that waits for the flow, as soon as the kernel traces it.
+    fn watching(&self) -> Child {
+        let child = self.start(&["--to", "shop/web", "--port", "80", "--watch", "--wait", "60", "-o", "json"]);
+        until("the flow is traced", &self.node, || left(&self.node).contains("tortie-trace-").then_some(()));
+        child
+    }
+}
+
+fn with_ipv6() -> String {
+    [2, 3].into_iter().fold(CLUSTER.to_owned(), |cluster, last| {
+        let address = format!("{{ip: 10.65.0.{last}}}");
+        cluster.replace(&address, &format!("{address}, {{ip: 'fd00:65::{last}'}}"))
+    })
+}
+
+fn text(output: &Output) -> (i32, String) {
+    let said = [&*output.stdout, &output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// What a run could leave behind.
+fn left(node: &Node) -> String {
+    node.shell(
+        "nft list tables | grep tortie || true; cat /proc/sys/net/netfilter/nf_log/2 /proc/sys/net/netfilter/nf_log/10",
+    )
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// The steps of the first packet of an answer that are in chains of policies, as `chain: what it belongs to`.
+fn of_policies(live: &Value) -> Vec<String> {
+    let steps = live["packets"][0]["steps"].as_array().unwrap().iter();
+    let steps = steps.filter(|step| step["event"] == "rule");
+    let owned = steps.filter_map(|step| Some(format!("{}: {}", step["chain"].as_str()?, step["belongs_to"].as_str()?)));
+    let mut owned: Vec<String> = owned.filter(|step| step.starts_with("cali-p")).collect();
+    owned.dedup();
+    owned
+}
+
+tortie_testkit::kernel_test! {
+    fn a_probe_shows_each_rule_that_it_passes() {
+        for backend in BACKENDS {
+            let shop = Shop::new(backend);
+            let (code, answer) = shop.json(&["--to", "shop/web", "--port", "80"]);
+            let live = &answer["live"];
+            assert_eq!((code, &live["agreement"], &live["probe"]), (0, &json!("agree"), &json!("answered")), "{answer:#}");
+            assert_eq!(answer["verdict"], "allow");
+            let (packets, first) = (live["packets"].as_array().unwrap(), &live["packets"][0]);
+            assert_eq!((&first["tcp_flags"], &first["verdict"]), (&json!("SYN"), &json!("allow")), "{live:#}");
+            assert_eq!(
+                of_policies(live),
+                [
+                    "cali-po-np/shop/out: NetworkPolicy/shop/out, egress rule 2",
+                    "cali-pi-knp/shop/web: KubernetesNetworkPolicy/shop/web, ingress rule 0",
+                ],
+                "{backend}: {live:#}"
+            );
+            let steps = first["steps"].as_array().unwrap();
+            let rules: Vec<&Value> = steps.iter().filter(|step| step["event"] == "rule").collect();
+            assert!(rules.iter().all(|step| step["backend"] == backend), "{live:#}");
+            let order: Vec<&str> = steps.iter().filter_map(|step| step["chain"].as_str()).collect();
+            let at = |chain| order.iter().position(|of| *of == chain).unwrap_or_else(|| panic!("{chain}: {order:?}"));
+            assert!(at("PREROUTING") < at("cali-FORWARD") && at("cali-FORWARD") < at("POSTROUTING"), "{order:?}");
+            assert!(rules.iter().all(|step| step["packets"].as_u64().is_some_and(|packets| packets > 0)), "{live:#}");
+            let answered = packets.iter().find(|packet| packet["answer"] == true).unwrap();
+            assert_eq!((&answered["tcp_flags"], &answered["verdict"]), (&json!("SYN ACK"), &json!("allow")));
+            shop.assert_nothing_is_left();
+
+            let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
+            assert!(code == 0 && said.starts_with("allowed\n") && said.ends_with("kernel and calculation agree\n"), "{said}");
+        }
+    }
+
+    fn where_a_packet_ends_is_told() {
+        for backend in BACKENDS {
+            let shop = Shop::new(backend);
+            for (port, ends_in, owner) in [("81", "cali-tw-", None), ("82", "cali-po-", Some("egress rule 3")), ("83", "cali-fw-", None)] {
+                let (code, answer) = shop.json(&["--to", "shop/web", "--port", port]);
+                let live = &answer["live"];
+                assert_eq!((code, &live["agreement"], &live["probe"]), (3, &json!("agree"), &json!("no answer")), "{answer:#}");
+                let first = &live["packets"][0];
+                let end = &first["steps"][usize::try_from(first["ended_in_step"].as_u64().unwrap()).unwrap()];
+                assert!(end["chain"].as_str().unwrap().starts_with(ends_in), "{backend} {port}: {end:#}");
+                assert!(end["rule"].as_str().unwrap().contains("DROP"), "{end:#}");
+                let belongs = end["belongs_to"].as_str().unwrap();
+                assert!(owner.is_none_or(|owner| belongs.contains(owner)), "{belongs}");
+            }
+            shop.assert_nothing_is_left();
+        }
+    }
+
+    fn ipv6_is_traced_as_well() {
+        for backend in BACKENDS {
+            let shop = Shop::new(backend);
+            let (code, answer) = shop.json(&["--to", "shop/web", "--port", "80", "--ipv6"]);
+            let live = &answer["live"];
+            // Nobody listens there.
+            let refused = json!("refused: Connection refused (os error 111)");
+            assert_eq!((code, &live["agreement"], &live["probe"]), (0, &json!("agree"), &refused), "{answer:#}");
+            assert_eq!(of_policies(live).len(), 2, "{live:#}");
+            let (code, answer) = shop.json(&["--to", "shop/web", "--port", "81", "--ipv6"]);
+            assert_eq!((code, &answer["live"]["agreement"]), (3, &json!("agree")), "{answer:#}");
+            shop.assert_nothing_is_left();
+        }
+    }
+
+    fn other_protocols_are_probed_without_data() {
+        let shop = Shop::new("nft");
+        let (code, answer) = shop.json(&["--to", "shop/web", "--port", "53", "--protocol", "udp"]);
+        assert_eq!((code, &answer["live"]["agreement"]), (0, &json!("agree")), "{answer:#}");
+        let (code, answer) = shop.json(&["--to", "shop/web", "--protocol", "icmp"]);
+        assert_eq!((code, &answer["live"]["agreement"]), (3, &json!("agree")), "{answer:#}");
+        let (code, answer) = shop.json(&["--to", "shop/web", "--port", "7", "--protocol", "sctp"]);
+        assert_eq!((code, &answer["live"]["agreement"]), (3, &json!("agree")), "{answer:#}");
+    }
+
+    fn a_connection_to_a_service_is_followed_to_its_backend() {
+        for backend in BACKENDS {
+            let shop = Shop::new(backend);
+            let rule = "-t nat -A PREROUTING -d 10.96.0.5/32 -p tcp --dport 8080 -j DNAT --to-destination 10.65.0.2:80";
+            shop.node.shell(&format!("iptables-{backend} {rule}"));
+            let (code, answer) = shop.json(&["--to", "service:shop/store", "--port", "8080"]);
+            let live = &answer["live"];
+            assert_eq!((code, &live["agreement"], &live["probe"]), (0, &json!("agree"), &json!("answered")), "{answer:#}");
+            let at_last = live["packets"][0]["at_last"].as_str().unwrap();
+            assert!(at_last.ends_with("-> 10.65.0.2:80"), "{live:#}");
+        }
+    }
+
+    fn a_rule_of_others_that_drops_is_a_disagreement() {
+        for backend in BACKENDS {
+            let shop = Shop::new(backend);
+            shop.node.shell(&format!("iptables-{backend} -t mangle -I FORWARD -p tcp --dport 80 -j DROP"));
+            let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
+            let expected = "kernel and calculation DISAGREE: the kernel drops what policy allows, in table mangle, chain FORWARD\n";
+            assert!(code == 4 && said.ends_with(expected), "{code} {said}");
+            assert!(said.contains("-p tcp -m tcp --dport 80 -j DROP <- it ends here"), "{said}");
+        }
+    }
+
+    fn what_the_kernel_does_not_enforce_is_a_disagreement() {
+        for backend in BACKENDS {
+            let mut shop = Shop::new(backend);
+            shop.node.stop(Signal::TERM);
+            shop.node.shell(&format!("iptables-{backend} -I FORWARD -p tcp --dport 81 -j ACCEPT"));
+            let (code, said) = shop.said(&["--to", "shop/web", "--port", "81"]);
+            let expected = "kernel and calculation DISAGREE: the kernel lets pass what shop/web denies, by the end of tier default";
+            assert!(code == 4 && said.contains(expected), "{code} {said}");
+
+            let earlier = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: first, namespace: shop}\n\
+                spec: {order: 1, selector: app == 'web', types: [Ingress], ingress: [{action: Allow}]}\n";
+            shop.node.write("first.yaml", earlier);
+            let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
+            let expected = "KubernetesNetworkPolicy/shop/web, ingress rule 0 decides at shop/web in the kernel, and by the \
+                calculation NetworkPolicy/shop/first, ingress rule 0";
+            assert!(code == 4 && said.contains(expected), "{code} {said}");
+        }
+    }
+
+    fn rules_of_nftables_itself_are_told() {
+        let shop = Shop::new("nft");
+        shop.node.shell(
+            "nft add table inet filter; nft add chain inet filter fw '{ type filter hook forward priority -10; }'; \
+             nft add rule inet filter fw tcp dport 80 counter drop",
+        );
+        let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
+        assert!(code == 4 && said.contains("in table filter, chain fw"), "{said}");
+        assert!(said.contains("tcp dport 80 counter packets") && said.contains("drop <- it ends here"), "{said}");
+    }
+
+    fn the_real_flow_is_waited_for() {
+        for backend in BACKENDS {
+            let shop = Shop::new(backend);
+            let watching = shop.watching();
+            let mut open = until("a connection", &shop.node, || Open::tcp(&shop.client, "10.65.0.2", 80));
+            let output = watching.wait_with_output().unwrap();
+            let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error} {output:?}"));
+            assert_eq!((output.status.code(), &answer["live"]["agreement"]), (Some(0), &json!("agree")), "{answer:#}");
+            assert!(answer["live"]["probe"].is_null());
+            shop.assert_nothing_is_left();
+
+            // Policy is not asked about a connection that is there.
+            let watching = shop.watching();
+            assert!(open.answers(Duration::from_secs(5)));
+            let output = watching.wait_with_output().unwrap();
+            let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(answer["live"]["agreement"], "not compared", "{answer:#}");
+            assert!(answer["live"]["why"].as_str().unwrap().contains("there before"), "{answer:#}");
+        }
+    }
+
+    fn a_signal_leaves_nothing_behind() {
+        for backend in BACKENDS {
+            let shop = Shop::new(backend);
+            for ending in [Signal::INT, Signal::TERM] {
+                let watching = shop.watching();
+                signal(&watching, ending);
+                let (code, said) = text(&watching.wait_with_output().unwrap());
+                assert!(code == 1 && said.contains("ended by a signal"), "{said}");
+                shop.assert_nothing_is_left();
+            }
+            let watching = shop.watching();
+            signal(&watching, Signal::KILL);
+            watching.wait_with_output().unwrap();
+            until("what was killed has left nothing", &shop.node, || (left(&shop.node) == shop.before).then_some(()));
+            assert_eq!(shop.json(&["--to", "shop/web", "--port", "80"]).0, 0, "and the next one works");
+            shop.assert_nothing_is_left();
+        }
+    }
+
+    fn what_cannot_be_asked_here_is_said() {
+        let shop = Shop::new("nft");
+        let cluster = with_ipv6();
+        let other = cluster.replace("nodeName: n1", "nodeName: n2");
+        let (code, said) = shop.said(&["--to", "shop/web", "--port", "80", "--watch", "--wait", "0"]);
+        assert!(code == 1 && said.contains("no packet of TCP 10.65.0.3 -> 10.65.0.2:80 came within 0 s"), "{said}");
+        shop.node.write("cluster.yaml", &other);
+        let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
+        assert!(code == 1 && said.contains("neither end is on this node, n1, but on n2"), "{said}");
+        let first = cluster.find("---\napiVersion: v1\nkind: Pod").unwrap();
+        let (head, pods) = cluster.split_at(first);
+        shop.node.write("cluster.yaml", &format!("{head}{}", pods.replacen("nodeName: n1", "nodeName: n2", 1)));
+        let (_, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
+        assert!(said.contains("the other end is on n2") && said.contains("tortie trace --live --watch --datastore file:"), "{said}");
+        shop.assert_nothing_is_left();
+    }
+}
