@@ -272,6 +272,37 @@ tortie_testkit::kernel_test! {
         }
     }
 
+    fn both_implementations_are_told_in_order() {
+        let shop = Shop::new("nft");
+        shop.node.shell("iptables-legacy -t mangle -A FORWARD -p tcp --dport 80 -m comment --comment mine -j ACCEPT");
+        let (code, answer) = shop.json(&["--to", "shop/web", "--port", "80"]);
+        assert_eq!((code, &answer["live"]["agreement"]), (0, &json!("agree")), "{answer:#}");
+        let steps = answer["live"]["packets"][0]["steps"].as_array().unwrap();
+        let rules: Vec<&Value> = steps.iter().filter(|step| step["event"] == "rule").collect();
+        let mine = rules.iter().position(|step| step["backend"] == "legacy").unwrap();
+        assert!(rules[mine]["rule"].as_str().unwrap().contains("--comment mine"), "{answer:#}");
+        assert!(rules[mine]["packets"].as_u64().is_some_and(|packets| packets > 0), "{answer:#}");
+        let chain = |at: usize| rules[at]["chain"].as_str().unwrap();
+        assert_eq!(chain(mine + 1), "FORWARD", "the filter table follows: {answer:#}");
+        assert_eq!(rules[mine - 1]["table"], "nat", "{answer:#}");
+        shop.assert_nothing_is_left();
+    }
+
+    fn what_may_not_be_done_is_said_before() {
+        let shop = Shop::new("nft");
+        let program = env!("CARGO_BIN_EXE_tortie");
+        let datastore = shop.node.manifests();
+        for (capability, name) in [("net_admin", "CAP_NET_ADMIN"), ("sys_admin", "CAP_SYS_ADMIN"), ("sys_ptrace", "CAP_SYS_PTRACE")] {
+            let said = shop.node.shell(&format!(
+                "setpriv --bounding-set -{capability} --inh-caps -{capability} {program} trace --live --from shop/client --to \
+                 shop/web --port 80 --node n1 --datastore file:{} 2>&1 || true",
+                datastore.display()
+            ));
+            assert!(said.contains(&format!("`tortie trace --live` needs {name}")), "{said}");
+        }
+        shop.assert_nothing_is_left();
+    }
+
     fn rules_of_nftables_itself_are_told() {
         let shop = Shop::new("nft");
         shop.node.shell(
@@ -337,6 +368,12 @@ tortie_testkit::kernel_test! {
         shop.node.write("cluster.yaml", &format!("{head}{}", pods.replacen("nodeName: n1", "nodeName: n2", 1)));
         let (_, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
         assert!(said.contains("the other end is on n2") && said.contains("tortie trace --live --watch --datastore file:"), "{said}");
+        let last = cluster.rfind("nodeName: n1").unwrap();
+        let (head, client) = cluster.split_at(last);
+        shop.node.write("cluster.yaml", &format!("{head}{}", client.replacen("nodeName: n1", "nodeName: n2", 1)));
+        let (code, said) = shop.said(&["--to", "shop/web", "--port", "80", "--wait", "0"]);
+        assert!(code == 1 && said.contains("; to send a probe, run this on n2 now: tortie trace --live --datastore file:"), "{said}");
+        assert!(said.contains("came within 0 s"), "{said}");
         shop.assert_nothing_is_left();
     }
 }

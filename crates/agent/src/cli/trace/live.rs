@@ -22,6 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use tortie_model::Hostname;
+use tortie_rules::RulesConfig;
 use tortie_trace::Connection;
 
 use super::group::GroupAnswer;
@@ -248,14 +249,13 @@ fn not_sent(flow: &TracedFlow, error: &io::Error) -> Failure {
 
 /// Whose the chains of this node are. Without its parameters nothing is said of that.
 fn owners(view: &View, node: &Hostname, flow: &TracedFlow) -> (Owners, Option<String>) {
-    let config = match view.config(node) {
-        Ok(config) => config,
-        Err(error) => return (Owners::default(), Some(error)),
-    };
-    let rules = match settings::rules(&config) {
-        Ok(rules) => rules,
-        Err(error) => return (Owners::default(), Some(error.to_string())),
-    };
-    let (desired, _) = render::calculate(&config, node, view.updates());
-    (Owners::new(&desired, &rules, flow.family()), None)
+    let config = view.config(node);
+    let known = config.and_then(|config| Ok((settings::rules(&config).map_err(|error| error.to_string())?, config)));
+    match known {
+        Ok((rules, config)) => {
+            let (desired, _) = render::calculate(&config, node, view.updates());
+            (Owners::new(&desired, &rules, flow.family()), None)
+        }
+        Err(error) => (Owners::new(&[], &RulesConfig::default(), flow.family()), Some(error)),
+    }
 }

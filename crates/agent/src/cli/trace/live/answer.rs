@@ -125,7 +125,7 @@ impl LiveAnswer {
     fn belongs(&self, step: &Step) -> Option<Decision> {
         let chain = self.owners.of(step.chain.chain())?;
         let rule = self.rules.rule(step).zip(self.rules.length(&step.chain));
-        let rule = rule.and_then(|((index, _), length)| chain.rule(index, length));
+        let rule = rule.and_then(|((index, _), length)| self.owners.rule(chain, index, length));
         Some(Decision { direction: chain.direction, owner: chain.owner.clone(), rule })
     }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tortie_model::desired::{self, DesiredUpdate, Rules, WorkloadEndpointState};
-use tortie_model::{Direction, Family, PolicyId, ProfileName, WorkloadEndpointId};
+use tortie_model::{Direction, Family, PolicyId, ProfileName, RuleAction, WorkloadEndpointId};
 use tortie_rules::names::{EndpointChain, endpoint_chain, policy_chain, profile_chain};
-use tortie_rules::{PolicyChains, Renderer, RulesConfig};
+use tortie_rules::{Renderer, RulesConfig};
 
 /// Whose a chain is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,35 +21,33 @@ pub(super) enum Owner {
 pub(super) struct OwnedChain {
     pub(super) owner: Owner,
     pub(super) direction: Direction,
-    /// Where each rule of the policy begins in the chain, and how long that is, as far as it can be told: without what flow
-    /// logs need, and with it.
-    places: Vec<(Vec<usize>, usize)>,
-}
-
-impl OwnedChain {
-    /// Which rule of the policy a rule of the kernel's chain was made from, of which there are `length`.
-    pub(super) fn rule(&self, index: usize, length: usize) -> Option<usize> {
-        // If there is none, it was made from other rules than those that are known here.
-        let (begins, _) = self.places.iter().find(|(_, expected)| *expected == length && index < length)?;
-        begins.partition_point(|begin| *begin <= index).checked_sub(1)
-    }
+    /// What the chain is made from; nothing for workloads.
+    rules: Rules,
 }
 
 /// The chains of all policies, profiles and workloads of a node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Owners {
     chains: BTreeMap<String, OwnedChain>,
+    renderers: [Renderer; 2],
+    family: Family,
 }
 
 impl Owners {
     pub(super) fn new(desired: &[DesiredUpdate], config: &RulesConfig, family: Family) -> Self {
         // The agent may be told otherwise than this program.
         let renderers = [false, true].map(|flow_logs| Renderer::new(RulesConfig { flow_logs, ..config.clone() }));
-        let mut owners = Self::default();
+        let mut owners = Self { chains: BTreeMap::new(), renderers, family };
         for update in desired {
             match update {
-                DesiredUpdate::Policy(id, policy) => owners.add_policy(id, policy, &renderers, family),
-                DesiredUpdate::Profile(name, profile) => owners.add_profile(name, profile, &renderers, family),
+                DesiredUpdate::Policy(id, policy) => {
+                    let rules = [&policy.inbound, &policy.outbound];
+                    owners.add(&Owner::Policy(id.clone()), rules, |way| policy_chain(way, id).to_string());
+                }
+                DesiredUpdate::Profile(name, profile) => {
+                    let rules = [&profile.inbound, &profile.outbound];
+                    owners.add(&Owner::Profile(name.clone()), rules, |way| profile_chain(way, name).to_string());
+                }
                 DesiredUpdate::WorkloadEndpoint(id, state) => owners.add_workload(id, state),
                 _ => {}
             }
@@ -57,74 +55,82 @@ impl Owners {
         owners
     }
 
+    /// The chains of an owner of rules for both directions, inbound ones first.
+    fn add(&mut self, owner: &Owner, rules: [&Rules; 2], name: impl Fn(Direction) -> String) {
+        for (direction, rules) in [Direction::Ingress, Direction::Egress].into_iter().zip(rules) {
+            let chain = OwnedChain { owner: owner.clone(), direction, rules: rules.clone() };
+            self.chains.insert(name(direction), chain);
+        }
+    }
+
     fn add_workload(&mut self, id: &WorkloadEndpointId, state: &WorkloadEndpointState) {
         let Some(interface) = state.endpoint.iface.as_ref() else { return };
-        for (chain, direction) in
-            [(EndpointChain::ToWorkload, Direction::Ingress), (EndpointChain::FromWorkload, Direction::Egress)]
-        {
-            let name = endpoint_chain(chain, interface.as_str()).to_string();
-            let owner = Owner::Workload(id.workload.to_string());
-            self.chains.insert(name, OwnedChain { owner, direction, places: Vec::new() });
-        }
-    }
-
-    fn add_policy(&mut self, id: &PolicyId, policy: &desired::Policy, renderers: &[Renderer], family: Family) {
-        let render = |renderer: &Renderer, inbound: Rules, outbound: Rules| {
-            renderer.policy(id, &desired::Policy { inbound, outbound, ..policy.clone() }, family)
-        };
-        for (direction, rules) in [(Direction::Ingress, &policy.inbound), (Direction::Egress, &policy.outbound)] {
-            let places = renderers.iter().filter_map(|renderer| {
-                places(rules, direction, |inbound, outbound| render(renderer, inbound, outbound))
-            });
-            let (owner, places) = (Owner::Policy(id.clone()), places.collect());
-            let name = policy_chain(direction, id).to_string();
-            self.chains.insert(name, OwnedChain { owner, direction, places });
-        }
-    }
-
-    fn add_profile(&mut self, name: &ProfileName, profile: &desired::Profile, renderers: &[Renderer], family: Family) {
-        for (direction, rules) in [(Direction::Ingress, &profile.inbound), (Direction::Egress, &profile.outbound)] {
-            let places = renderers.iter().filter_map(|renderer| {
-                places(rules, direction, |inbound, outbound| {
-                    Some(renderer.profile(name, &desired::Profile { inbound, outbound }, family))
-                })
-            });
-            let (owner, places) = (Owner::Profile(name.clone()), places.collect());
-            let chain = profile_chain(direction, name).to_string();
-            self.chains.insert(chain, OwnedChain { owner, direction, places });
-        }
+        let none = Rules::default();
+        self.add(&Owner::Workload(id.workload.to_string()), [&none, &none], |direction| {
+            let chain = match direction {
+                Direction::Ingress => EndpointChain::ToWorkload,
+                Direction::Egress => EndpointChain::FromWorkload,
+            };
+            endpoint_chain(chain, interface.as_str()).to_string()
+        });
     }
 
     /// Whose a chain is.
     pub(super) fn of(&self, chain: &str) -> Option<&OwnedChain> {
         self.chains.get(chain)
     }
-}
 
-/// Where each rule begins in its chain, and how long that is: a chain of the last rules alone is the end of the whole.
-fn places(
-    rules: &Rules,
-    direction: Direction,
-    render: impl Fn(Rules, Rules) -> Option<PolicyChains>,
-) -> Option<(Vec<usize>, usize)> {
-    let length = |from: usize| -> Option<usize> {
-        let chain = match direction {
-            Direction::Ingress => render(rest(rules, from)?, Rules::default())?.inbound,
-            Direction::Egress => render(Rules::default(), rest(rules, from)?)?.outbound,
+    /// Which rule of a policy or profile a rule of the kernel was made from: the one at `index` of a chain that has `length`.
+    /// `None` if the chain was made from other rules than those that are known here.
+    pub(super) fn rule(&self, chain: &OwnedChain, index: usize, length: usize) -> Option<usize> {
+        let is_profile = matches!(chain.owner, Owner::Profile(_));
+        // These chains begin with a rule that is of none of them.
+        if index >= length || is_profile && chain.rules.iter().any(|rule| rule.action() == RuleAction::NextTier) {
+            return None;
+        }
+        let is_meant = |renderer: &&Renderer| self.length(renderer, chain, 0) == Some(length);
+        let renderer = self.renderers.iter().find(is_meant)?;
+        // A chain of the last rules alone is the end of the whole: where does the first rule begin that is behind `index`?
+        let (mut known, mut behind) = (0, chain.rules.len());
+        while known + 1 < behind {
+            let middle = usize::midpoint(known, behind);
+            let begin = length.checked_sub(self.length(renderer, chain, middle)?)?;
+            if begin <= index {
+                known = middle;
+            } else {
+                behind = middle;
+            }
+        }
+        (known < behind).then_some(known)
+    }
+
+    /// How long the chain of all rules but the first ones is.
+    fn length(&self, renderer: &Renderer, chain: &OwnedChain, first: usize) -> Option<usize> {
+        let rest = rest(&chain.rules, first)?;
+        let (inbound, outbound) = match chain.direction {
+            Direction::Ingress => (rest, Rules::default()),
+            Direction::Egress => (Rules::default(), rest),
+        };
+        let chains = match &chain.owner {
+            Owner::Policy(id) => {
+                let policy = desired::Policy { source: Arc::default(), selector: "all()".into(), inbound, outbound };
+                renderer.policy(id, &policy, self.family)?
+            }
+            Owner::Profile(name) => renderer.profile(name, &desired::Profile { inbound, outbound }, self.family),
+            Owner::Workload(_) => return None,
+        };
+        let rendered = match chain.direction {
+            Direction::Ingress => chains.inbound,
+            Direction::Egress => chains.outbound,
         };
         // A chain without rules still says whose it is.
-        Some(chain.rules.iter().filter(|rule| rule.action.is_some()).count())
-    };
-    let whole = length(0)?;
-    let begins = (0..rules.len()).map(|from| whole.checked_sub(length(from)?)).collect::<Option<Vec<usize>>>()?;
-    // Rules that pass make a profile begin with one more.
-    let is_sorted = begins.is_sorted() && begins.first().is_none_or(|first| *first == 0);
-    is_sorted.then_some((begins, whole))
+        Some(rendered.rules.iter().filter(|rule| rule.action.is_some()).count())
+    }
 }
 
-fn rest(rules: &Rules, from: usize) -> Option<Rules> {
-    let list: Arc<[_]> = rules.iter().skip(from).map(|rule| rule.rule.clone()).collect();
-    let sets: Arc<[_]> = rules.sets().iter().skip(from).cloned().collect();
+fn rest(rules: &Rules, first: usize) -> Option<Rules> {
+    let list: Arc<[_]> = rules.iter().skip(first).map(|rule| rule.rule.clone()).collect();
+    let sets: Arc<[_]> = rules.sets().iter().skip(first).cloned().collect();
     Rules::new(list, sets)
 }
 

@@ -49,7 +49,7 @@ pub(super) fn decisions(packet: &Packet, rules: &Rules, owners: &Owners) -> Vec<
         // A rule that allows, as the last of a chain, does not return: the end of the chain does.
         let is_last = index + 1 == length && matches!(target, Some("MARK" | "NFLOG"));
         let decides = rules.ends(step) || target == Some("RETURN") || is_last;
-        let rule = chain.rule(index, length);
+        let rule = owners.rule(chain, index, length);
         decides.then(|| Decision { direction: chain.direction, owner: chain.owner.clone(), rule })
     };
     packet.steps.iter().filter_map(decision).collect()
