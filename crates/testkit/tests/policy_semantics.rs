@@ -20,6 +20,8 @@ mod preview;
 mod reachability;
 #[path = "policy_semantics/scenario.rs"]
 mod scenario;
+#[path = "policy_semantics/tables.rs"]
+mod tables;
 
 use std::collections::BTreeSet;
 

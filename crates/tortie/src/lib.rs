@@ -12,12 +12,14 @@ pub use node::Node;
 pub use problem::ClusterProblem;
 pub use state::NodeState;
 
+pub use tortie_bpf as bpf;
 pub use tortie_calc as calc;
 pub use tortie_classes as classes;
 pub use tortie_controller as controller;
 pub use tortie_dataplane as dataplane;
 pub use tortie_datastore as datastore;
 pub use tortie_delta as delta;
+pub use tortie_ebpf as ebpf;
 pub use tortie_evaluate as evaluate;
 #[cfg(feature = "fanout")]
 pub use tortie_fanout as fanout;

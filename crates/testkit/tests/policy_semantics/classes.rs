@@ -26,7 +26,7 @@ fn staged(explanation: &Explanation) -> Vec<StagedRuling> {
 }
 
 /// What the cell says that the classes of the packet lead to.
-fn by_cell(compiled: &Compiled<'_>, group: GroupId, direction: Direction, packet: &Packet) -> Answer {
+pub(crate) fn by_cell(compiled: &Compiled<'_>, group: GroupId, direction: Direction, packet: &Packet) -> Answer {
     let table = compiled.table(group).unwrap().unwrap();
     let [source, destination] = [packet.source(), packet.destination()].map(|address| compiled.class_of(address));
     let (own, peer) = match direction {

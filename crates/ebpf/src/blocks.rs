@@ -1,0 +1,255 @@
+//! Values by keys of some bytes, as blocks that an array map holds.
+//!
+//! A *tree* leads from the bytes of a key, one after the other, to a value. Each step is a *block* of 256 *cells*; a cell is a
+//! value, which holds for all keys from there on, or the number of another block. A tree is known by its root, a cell as well.
+//! Blocks never change: a change makes new ones along its way and gives a new root. Two blocks are never alike, so that what
+//! trees have in common is there once. Whoever writes new blocks before the root that leads to them changes a tree, or many at
+//! once, in one step, and readers see all of a change or nothing.
+
+use ahash::RandomState;
+use hashbrown::HashTable;
+
+/// How many cells a block has.
+pub const CELLS: usize = 256;
+
+/// A value, or a block of cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Cell(u32);
+
+impl Cell {
+    /// The bit that tells blocks from values.
+    pub const BLOCK: u32 = 1 << 31;
+
+    /// A value; of its 32 bits the highest is none.
+    #[must_use]
+    pub const fn value(value: u32) -> Self {
+        Self(value & !Self::BLOCK)
+    }
+
+    const fn block(number: u32) -> Self {
+        Self(number | Self::BLOCK)
+    }
+
+    /// The block that it leads to.
+    #[must_use]
+    pub const fn as_block(self) -> Option<u32> {
+        if self.0 & Self::BLOCK == 0 { None } else { Some(self.0 & !Self::BLOCK) }
+    }
+
+    /// As it stands in a map.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// Keys that begin with some bits are to have a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment<'k> {
+    /// The bytes of a key; it has all that `bits` reaches into.
+    pub key: &'k [u8],
+    /// How many bits of it count.
+    pub bits: u8,
+    /// The value.
+    pub value: u32,
+}
+
+#[derive(Debug)]
+struct Block {
+    cells: Box<[Cell; CELLS]>,
+    /// How many cells and roots lead to it.
+    references: u32,
+}
+
+/// All blocks, by number.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    blocks: Vec<Option<Block>>,
+    by_cells: HashTable<u32>,
+    hasher: RandomState,
+    free: Vec<u32>,
+    /// Those that nothing leads to any more, which readers may still be at.
+    retired: Vec<u32>,
+    /// Those that are new since they were last taken.
+    written: Vec<u32>,
+}
+
+impl Blocks {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many blocks lead to values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_cells.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_cells.is_empty()
+    }
+
+    /// How many entries the map must have: numbers of blocks are below.
+    #[must_use]
+    pub fn extent(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, root: Cell, key: &[u8]) -> u32 {
+        let mut cell = root;
+        for byte in key {
+            match cell.as_block() {
+                Some(number) => cell = self.cell(number, *byte),
+                None => break,
+            }
+        }
+        cell.bits()
+    }
+
+    fn cell(&self, number: u32, byte: u8) -> Cell {
+        let block = self.blocks.get(number as usize).and_then(Option::as_ref);
+        block.and_then(|block| block.cells.get(usize::from(byte))).copied().unwrap_or_default()
+    }
+
+    /// The tree with other values, later assignments over earlier ones. The one before is as it was, until it is released.
+    ///
+    /// The cost is that of the blocks on the ways to the keys.
+    pub fn assign(&mut self, root: Cell, assignments: &[Assignment<'_>]) -> Cell {
+        let all: Vec<&Assignment<'_>> = assignments.iter().collect();
+        self.assigned(root, 0, &all)
+    }
+
+    /// Another use of a tree, which must be released as well.
+    pub fn retain(&mut self, root: Cell) {
+        if let Some(block) = root.as_block().and_then(|number| self.blocks.get_mut(number as usize)?.as_mut()) {
+            block.references += 1;
+        }
+    }
+
+    /// A use of a tree is over. Its blocks keep their numbers until [`Blocks::reclaim`].
+    pub fn release(&mut self, root: Cell) {
+        let mut released = vec![root];
+        while let Some(cell) = released.pop() {
+            let Some(number) = cell.as_block() else { continue };
+            let Some(slot) = self.blocks.get_mut(number as usize) else { continue };
+            let Some(block) = slot.as_mut() else { continue };
+            block.references = block.references.saturating_sub(1);
+            if block.references > 0 {
+                continue;
+            }
+            if let Some(block) = slot.take() {
+                let hash = self.hasher.hash_one(&block.cells);
+                if let Ok(entry) = self.by_cells.find_entry(hash, |other| *other == number) {
+                    entry.remove();
+                }
+                self.retired.push(number);
+                released.extend(block.cells.iter().filter(|cell| cell.as_block().is_some()));
+            }
+        }
+    }
+
+    /// No reader is at a block any more that was retired until now: its number may be given out again.
+    pub fn reclaim(&mut self) {
+        self.free.append(&mut self.retired);
+    }
+
+    /// The blocks that are new since the last time and have not been retired: what must be written before a root that leads
+    /// to them.
+    pub fn take_written(&mut self) -> Vec<(u32, &[Cell; CELLS])> {
+        let mut written = std::mem::take(&mut self.written);
+        written.sort_unstable();
+        written.dedup();
+        let cells = |number: u32| Some((number, &*self.blocks.get(number as usize)?.as_ref()?.cells));
+        written.into_iter().filter_map(cells).collect()
+    }
+
+    /// What a cell becomes that so many bytes lead to; a use of it is the caller's.
+    fn assigned(&mut self, before: Cell, depth: usize, assignments: &[&Assignment<'_>]) -> Cell {
+        let covers = |assignment: &&Assignment<'_>| usize::from(assignment.bits) <= depth * 8;
+        let (base, rest) = match assignments.iter().rposition(covers) {
+            Some(last) => {
+                let (covering, rest) = assignments.split_at(last + 1);
+                (covering.last().map_or(before, |last| Cell::value(last.value)), rest)
+            }
+            None => (before, assignments),
+        };
+        if rest.is_empty() {
+            self.retain(base);
+            return base;
+        }
+        let mut by_byte: Vec<(u8, &Assignment<'_>)> = Vec::with_capacity(rest.len());
+        for assignment in rest {
+            let byte = assignment.key.get(depth).copied().unwrap_or_default();
+            let counting = usize::from(assignment.bits) - depth * 8;
+            let span = if counting >= 8 { 0 } else { u8::MAX >> counting };
+            by_byte.extend((byte & !span..=byte | span).map(|byte| (byte, *assignment)));
+        }
+        // Stable: later assignments stay behind earlier ones.
+        by_byte.sort_by_key(|(byte, _)| *byte);
+        let mut cells = self.cells_of(base);
+        let mut owned: Vec<Cell> = Vec::new();
+        let mut of_byte: Vec<&Assignment<'_>> = Vec::new();
+        for same in by_byte.chunk_by(|left, right| left.0 == right.0) {
+            let Some((byte, _)) = same.first() else { continue };
+            of_byte.clear();
+            of_byte.extend(same.iter().map(|(_, assignment)| *assignment));
+            let Some(cell) = cells.get_mut(usize::from(*byte)) else { continue };
+            *cell = self.assigned(*cell, depth + 1, &of_byte);
+            owned.push(*cell);
+        }
+        let result = self.intern(cells);
+        // The block, if there is one, has uses of its own.
+        owned.into_iter().for_each(|child| self.release(child));
+        result
+    }
+
+    fn cells_of(&self, cell: Cell) -> Box<[Cell; CELLS]> {
+        let block = cell.as_block().and_then(|number| self.blocks.get(number as usize)?.as_ref());
+        block.map_or_else(|| Box::new([cell; CELLS]), |block| block.cells.clone())
+    }
+
+    /// The cell that stands for these cells, with a use of it.
+    fn intern(&mut self, cells: Box<[Cell; CELLS]>) -> Cell {
+        let [first, ..] = *cells;
+        if first.as_block().is_none() && cells.iter().all(|cell| *cell == first) {
+            return first;
+        }
+        let hash = self.hasher.hash_one(&cells);
+        let blocks = &self.blocks;
+        let is_like = |number: &u32| {
+            blocks.get(*number as usize).and_then(Option::as_ref).is_some_and(|block| block.cells == cells)
+        };
+        if let Some(number) = self.by_cells.find(hash, is_like) {
+            let cell = Cell::block(*number);
+            self.retain(cell);
+            return cell;
+        }
+        cells.iter().for_each(|cell| self.retain(*cell));
+        let block = Some(Block { cells, references: 1 });
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None => u32::try_from(self.blocks.len()).unwrap_or(u32::MAX),
+        };
+        match self.blocks.get_mut(number as usize) {
+            Some(slot) => *slot = block,
+            None => self.blocks.push(block),
+        }
+        let (blocks, hasher) = (&self.blocks, &self.hasher);
+        let rehash = |number: &u32| {
+            let block = blocks.get(*number as usize).and_then(Option::as_ref);
+            block.map_or(0, |block| hasher.hash_one(&block.cells))
+        };
+        self.by_cells.insert_unique(hash, number, rehash);
+        self.written.push(number);
+        Cell::block(number)
+    }
+}
+
+#[cfg(test)]
+mod tests;

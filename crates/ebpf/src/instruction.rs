@@ -1,0 +1,448 @@
+//! Instructions (RFC 9669), as far as programs without loops need them.
+
+use std::fmt;
+
+/// A register that a program may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "they have no meaning of their own, and are all there are")]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Register {
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    R7,
+    R8,
+    R9,
+}
+
+impl Register {
+    /// All of them.
+    pub const ALL: [Self; 10] =
+        [Self::R0, Self::R1, Self::R2, Self::R3, Self::R4, Self::R5, Self::R6, Self::R7, Self::R8, Self::R9];
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for Register {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r{}", self.number())
+    }
+}
+
+/// Where memory is addressed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Base {
+    /// A pointer in a register.
+    Register(Register),
+    /// The end of the stack frame of 512 bytes, below which the stack is. No program can write this register.
+    Frame,
+}
+
+impl Base {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Register(register) => register.number(),
+            Self::Frame => 10,
+        }
+    }
+}
+
+impl From<Register> for Base {
+    fn from(register: Register) -> Self {
+        Self::Register(register)
+    }
+}
+
+impl fmt::Display for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r{}", self.number())
+    }
+}
+
+/// The second operand of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Operand {
+    /// What a register holds.
+    Register(Register),
+    /// A number, which is extended to 64 bits with its sign.
+    Number(i32),
+}
+
+impl From<Register> for Operand {
+    fn from(register: Register) -> Self {
+        Self::Register(register)
+    }
+}
+
+impl From<i32> for Operand {
+    fn from(number: i32) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Register(register) => register.fmt(f),
+            Self::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+/// How much of a register counts. What an operation on 32 bits leaves is extended by zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Width {
+    /// The lower half.
+    Half,
+    /// All 64 bits.
+    Full,
+}
+
+/// How much of memory is read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Size {
+    /// A byte.
+    U8,
+    /// Two bytes, in the machine's order, as all that follow.
+    U16,
+    /// Four bytes.
+    U32,
+    /// Eight bytes.
+    U64,
+}
+
+impl Size {
+    /// How many bytes these are.
+    #[must_use]
+    pub const fn bytes(self) -> u16 {
+        match self {
+            Self::U8 => 1,
+            Self::U16 => 2,
+            Self::U32 => 4,
+            Self::U64 => 8,
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::U32 => 0x00,
+            Self::U16 => 0x08,
+            Self::U8 => 0x10,
+            Self::U64 => 0x18,
+        }
+    }
+}
+
+/// An operation on a register. Division by zero gives 0, the remainder of it the dividend; shifts take the lower bits of the
+/// second operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "they are what they are called")]
+#[non_exhaustive]
+pub enum Operation {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Or,
+    And,
+    ShiftLeft,
+    /// Filled with zeros.
+    ShiftRight,
+    Remainder,
+    Xor,
+    Move,
+    /// Filled with the sign.
+    ShiftRightSigned,
+}
+
+impl Operation {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Add => 0x00,
+            Self::Subtract => 0x10,
+            Self::Multiply => 0x20,
+            Self::Divide => 0x30,
+            Self::Or => 0x40,
+            Self::And => 0x50,
+            Self::ShiftLeft => 0x60,
+            Self::ShiftRight => 0x70,
+            Self::Remainder => 0x90,
+            Self::Xor => 0xa0,
+            Self::Move => 0xb0,
+            Self::ShiftRightSigned => 0xc0,
+        }
+    }
+
+    const fn sign(self) -> &'static str {
+        match self {
+            Self::Add => "+=",
+            Self::Subtract => "-=",
+            Self::Multiply => "*=",
+            Self::Divide => "/=",
+            Self::Or => "|=",
+            Self::And => "&=",
+            Self::ShiftLeft => "<<=",
+            Self::ShiftRight => ">>=",
+            Self::Remainder => "%=",
+            Self::Xor => "^=",
+            Self::Move => "=",
+            Self::ShiftRightSigned => "s>>=",
+        }
+    }
+}
+
+/// A comparison of two operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "they are what they are called")]
+#[non_exhaustive]
+pub enum Test {
+    Equal,
+    Greater,
+    GreaterOrEqual,
+    /// They have a bit in common.
+    Common,
+    NotEqual,
+    GreaterSigned,
+    GreaterOrEqualSigned,
+    Less,
+    LessOrEqual,
+    LessSigned,
+    LessOrEqualSigned,
+}
+
+impl Test {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Equal => 0x10,
+            Self::Greater => 0x20,
+            Self::GreaterOrEqual => 0x30,
+            Self::Common => 0x40,
+            Self::NotEqual => 0x50,
+            Self::GreaterSigned => 0x60,
+            Self::GreaterOrEqualSigned => 0x70,
+            Self::Less => 0xa0,
+            Self::LessOrEqual => 0xb0,
+            Self::LessSigned => 0xc0,
+            Self::LessOrEqualSigned => 0xd0,
+        }
+    }
+
+    const fn sign(self) -> &'static str {
+        match self {
+            Self::Equal => "==",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+            Self::Common => "&",
+            Self::NotEqual => "!=",
+            Self::GreaterSigned => "s>",
+            Self::GreaterOrEqualSigned => "s>=",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::LessSigned => "s<",
+            Self::LessOrEqualSigned => "s<=",
+        }
+    }
+}
+
+/// A function of the kernel (`include/uapi/linux/bpf.h`). It leaves its result in `r0`, and nothing in `r1` to `r5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Helper {
+    /// `r1` map, `r2` key: the address of the value, or 0.
+    MapLookup,
+    /// `r1` destination, `r2` size, `r3` address in the kernel's memory: 0, or an error.
+    ProbeReadKernel,
+    /// `r1` packet, `r2` offset, `r3` destination, `r4` size: 0, or an error.
+    SkbLoadBytes,
+}
+
+impl Helper {
+    /// Its number in the kernel.
+    #[must_use]
+    pub const fn number(self) -> i32 {
+        match self {
+            Self::MapLookup => 1,
+            Self::SkbLoadBytes => 26,
+            Self::ProbeReadKernel => 113,
+        }
+    }
+
+    /// How many arguments it takes, from `r1` on.
+    #[must_use]
+    pub const fn arguments(self) -> u8 {
+        match self {
+            Self::MapLookup => 2,
+            Self::ProbeReadKernel => 3,
+            Self::SkbLoadBytes => 4,
+        }
+    }
+}
+
+/// A map by the number that the program knows it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MapId(pub u32);
+
+/// A place in a program that jumps lead to, of the [`Assembler`](crate::Assembler) that gave it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Label(pub(crate) u32);
+
+/// An instruction whose jumps lead to labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Instruction {
+    Compute { operation: Operation, width: Width, to: Register, by: Operand },
+    ToBigEndian { size: Size, register: Register },
+    FramePointer { to: Register },
+    Constant { to: Register, value: u64 },
+    MapAddress { to: Register, map: MapId },
+    Load { size: Size, to: Register, base: Base, offset: i16 },
+    Store { size: Size, base: Base, offset: i16, value: Operand },
+    Jump { target: Label },
+    JumpIf { test: Test, width: Width, left: Register, right: Operand, target: Label },
+    Call(Helper),
+    Exit,
+}
+
+impl Instruction {
+    /// How many slots of 8 bytes it takes.
+    pub(crate) const fn slots(&self) -> usize {
+        match self {
+            Self::Constant { .. } | Self::MapAddress { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    pub(crate) const fn target(&self) -> Option<Label> {
+        match self {
+            Self::Jump { target } | Self::JumpIf { target, .. } => Some(*target),
+            _ => None,
+        }
+    }
+
+    /// Whether what is next in the program may be next to run.
+    pub(crate) const fn goes_on(&self) -> bool {
+        !matches!(self, Self::Jump { .. } | Self::Exit)
+    }
+
+    /// The slots, with this distance to where a jump leads, and maps by their numbers.
+    pub(crate) fn encode(&self, distance: i16, out: &mut Vec<Slot>) {
+        match *self {
+            Self::Compute { operation, width, to, by } => {
+                let class = if width == Width::Full { 0x07 } else { 0x04 };
+                out.push(Slot::with_operand(operation.code() | class, to.number(), by, 0));
+            }
+            Self::ToBigEndian { size, register } => {
+                let bits = i32::from(size.bytes()) * 8;
+                out.push(Slot { code: 0xdc, to: register.number(), number: bits, ..Slot::default() });
+            }
+            Self::FramePointer { to } => {
+                out.push(Slot { code: 0xbf, to: to.number(), from: Base::Frame.number(), ..Slot::default() });
+            }
+            Self::Constant { to, value } => out.extend(Slot::wide(to, 0, value)),
+            // A map by its file descriptor, which is put in when it is known.
+            Self::MapAddress { to, map } => out.extend(Slot::wide(to, 1, map.0.into())),
+            Self::Load { size, to, base, offset } => out.push(Slot {
+                code: 0x61 | size.code(),
+                to: to.number(),
+                from: base.number(),
+                offset,
+                ..Slot::default()
+            }),
+            Self::Store { size, base, offset, value } => {
+                let slot = match value {
+                    Operand::Register(register) => {
+                        Slot { code: 0x63 | size.code(), from: register.number(), ..Slot::default() }
+                    }
+                    Operand::Number(number) => Slot { code: 0x62 | size.code(), number, ..Slot::default() },
+                };
+                out.push(Slot { to: base.number(), offset, ..slot });
+            }
+            Self::Jump { .. } => out.push(Slot { code: 0x05, offset: distance, ..Slot::default() }),
+            Self::JumpIf { test, width, left, right, .. } => {
+                let class = if width == Width::Full { 0x05 } else { 0x06 };
+                out.push(Slot::with_operand(test.code() | class, left.number(), right, distance));
+            }
+            Self::Call(helper) => out.push(Slot { code: 0x85, number: helper.number(), ..Slot::default() }),
+            Self::Exit => out.push(Slot { code: 0x95, ..Slot::default() }),
+        }
+    }
+
+    /// As the kernel's verifier writes it, with the slot that a jump leads to.
+    pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>, target: usize) -> fmt::Result {
+        let half = |width: Width| if width == Width::Half { "w" } else { "r" };
+        let value = |width: Width, operand: Operand| match operand {
+            Operand::Register(register) => format!("{}{}", half(width), register.number()),
+            Operand::Number(number) => number.to_string(),
+        };
+        match *self {
+            Self::Compute { operation, width, to, by } => {
+                write!(f, "{}{} {} {}", half(width), to.number(), operation.sign(), value(width, by))
+            }
+            Self::ToBigEndian { size, register } => {
+                write!(f, "{register} = be{} {register}", size.bytes() * 8)
+            }
+            Self::FramePointer { to } => write!(f, "{to} = {}", Base::Frame),
+            Self::Constant { to, value } => write!(f, "{to} = {value:#x} ll"),
+            Self::MapAddress { to, map } => write!(f, "{to} = map {} ll", map.0),
+            Self::Load { size, to, base, offset } => {
+                write!(f, "{to} = *(u{} *)({base} {offset:+})", size.bytes() * 8)
+            }
+            Self::Store { size, base, offset, value } => {
+                write!(f, "*(u{} *)({base} {offset:+}) = {value}", size.bytes() * 8)
+            }
+            Self::Jump { .. } => write!(f, "goto {target}"),
+            Self::JumpIf { test, width, left, right, .. } => {
+                let left = value(width, left.into());
+                write!(f, "if {left} {} {} goto {target}", test.sign(), value(width, right))
+            }
+            Self::Call(helper) => write!(f, "call {helper:?}"),
+            Self::Exit => f.write_str("exit"),
+        }
+    }
+}
+
+/// An instruction, or half of a wide one, as the kernel takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slot {
+    code: u8,
+    to: u8,
+    from: u8,
+    offset: i16,
+    pub(crate) number: i32,
+}
+
+impl Slot {
+    fn with_operand(code: u8, to: u8, operand: Operand, offset: i16) -> Self {
+        match operand {
+            Operand::Register(register) => Self { code: code | 0x08, to, from: register.number(), offset, number: 0 },
+            Operand::Number(number) => Self { code, to, from: 0, offset, number },
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves of a number")]
+    const fn wide(to: Register, from: u8, value: u64) -> [Self; 2] {
+        [
+            Self { code: 0x18, to: to.number(), from, offset: 0, number: value as i32 },
+            Self { code: 0, to: 0, from: 0, offset: 0, number: (value >> 32) as i32 },
+        ]
+    }
+
+    /// In the machine's order, as the kernel has it.
+    pub(crate) fn bytes(self) -> [u8; 8] {
+        let registers =
+            if cfg!(target_endian = "little") { self.from << 4 | self.to } else { self.to << 4 | self.from };
+        let ([o0, o1], [n0, n1, n2, n3]) = (self.offset.to_ne_bytes(), self.number.to_ne_bytes());
+        [self.code, registers, o0, o1, n0, n1, n2, n3]
+    }
+}

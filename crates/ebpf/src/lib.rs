@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+
+mod assembler;
+mod blocks;
+mod check;
+mod decide;
+mod instruction;
+mod tables;
+mod walk;
+
+pub use assembler::{AssembleError, Assembler, Program};
+pub use blocks::{Assignment, Blocks, CELLS, Cell};
+pub use check::Flaw;
+pub use decide::Question;
+pub use instruction::{Base, Helper, Label, MapId, Operand, Operation, Register, Size, Test, Width};
+pub use tables::{DecisionId, GroupRoots, Tables, Transport};
+pub use tortie_classes as classes;
+pub use walk::Walk;

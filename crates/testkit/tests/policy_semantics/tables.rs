@@ -1,0 +1,320 @@
+//! The tables of `tortie-ebpf` decide what `tortie-classes` decides, read in Rust, by the program in `rbpf`, and by the same
+//! program in the kernel.
+#![allow(unsafe_code, reason = "`rbpf` hands addresses to what stands for the kernel's functions")]
+
+use std::cell::RefCell;
+use std::net::Ipv4Addr;
+
+use proptest::test_runner::TestCaseError;
+use tortie_bpf::ArrayMap;
+use tortie_classes::{Classes, Compiled, GroupId};
+use tortie_ebpf::{
+    Assembler, Base, CELLS, Cell, DecisionId, Helper, MapId, Program, Question, Register, Size, Tables, Transport,
+};
+use tortie_evaluate::{Layer, Packet};
+use tortie_model::desired::{
+    DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
+};
+use tortie_model::{AdminState, Cidr, Direction, Family, PolicyId, PolicyKind, Protocol, Rule, RuleAction, TierName};
+
+use crate::evaluate::{evaluated, messages, settings};
+use crate::runner;
+use crate::scenario::{Scenario, host_name, scenarios, unenforceable, workload_id};
+
+thread_local! {
+    static MAP: RefCell<Vec<Option<Box<[u32; CELLS]>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `bpf_map_lookup_elem` of an array.
+fn lookup(_map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
+    // SAFETY: the program passes the address of four bytes on its stack.
+    let number = unsafe { (key as *const u32).read_unaligned() };
+    MAP.with_borrow(|map| map.get(number as usize).and_then(Option::as_ref).map_or(0, |block| block.as_ptr() as u64))
+}
+
+/// Where the parts of a question are in the program's memory.
+fn question(family: Family) -> Question {
+    Question {
+        blocks: MapId(0),
+        family,
+        addresses: 0,
+        group: 4,
+        own: 32,
+        peer: 48,
+        protocol: 64,
+        source_port: 67,
+        has_detail: 69,
+        has_source_port: 70,
+    }
+}
+
+fn program(family: Family) -> Program {
+    let mut program = Assembler::new();
+    let missing = program.label();
+    program.set(Register::R7, Register::R1).decide(&question(family), missing);
+    program.set(Register::R0, Register::R9).exit();
+    // Nothing that is not there may be taken for a decision.
+    program.place(missing).set(Register::R0, -1).exit();
+    program.assemble().unwrap()
+}
+
+/// What the program reads.
+fn memory(tables: &Tables, group: GroupId, direction: Direction, packet: &Packet) -> Vec<u8> {
+    let octets = |address: std::net::IpAddr| match address {
+        std::net::IpAddr::V4(address) => [&address.octets()[..], &[0; 12]].concat(),
+        std::net::IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let (own, peer) = match direction {
+        Direction::Ingress => (packet.destination(), packet.source()),
+        Direction::Egress => (packet.source(), packet.destination()),
+    };
+    let Transport { protocol, detail, source_port } = Transport::of(packet);
+    let mut memory = tables.addresses(packet.family()).bits().to_ne_bytes().to_vec();
+    for cell in tables.group(group).unwrap().cells() {
+        memory.extend(cell.bits().to_ne_bytes());
+    }
+    memory.extend([octets(own), octets(peer)].concat());
+    memory.push(protocol);
+    memory.extend(detail.unwrap_or(0xaaaa).to_be_bytes());
+    memory.extend(source_port.unwrap_or(0xaaaa).to_be_bytes());
+    memory.extend([u8::from(detail.is_some()), u8::from(source_port.is_some())]);
+    memory
+}
+
+/// The program with its maps in the kernel. What is asked is in an array, as is what is answered.
+struct Kernel {
+    blocks: ArrayMap,
+    asked: ArrayMap,
+    programs: [tortie_bpf::Program; 2],
+}
+
+/// How many blocks the kernel's map has; tables of scenarios are small.
+const BLOCKS: u32 = 4096;
+/// What is asked, and behind it eight bytes of answer.
+const ASKED: usize = 80;
+const ANSWER: i16 = 72;
+const NOTHING: i32 = -1;
+
+impl Kernel {
+    fn new() -> Self {
+        let blocks = ArrayMap::create("blocks", u32::try_from(4 * CELLS).unwrap(), BLOCKS).unwrap();
+        let asked = ArrayMap::create("asked", u32::try_from(ASKED).unwrap(), 1).unwrap();
+        let programs = Family::ALL.map(|family| {
+            let descriptor = |map: MapId| if map == MapId(0) { blocks.descriptor() } else { asked.descriptor() };
+            tortie_bpf::Program::load_classifier("decide", &Self::program(family).bytes(descriptor)).unwrap()
+        });
+        Self { blocks, asked, programs }
+    }
+
+    fn program(family: Family) -> Program {
+        let mut program = Assembler::new();
+        let (missing, end) = (program.label(), program.label());
+        program
+            .store(Size::U32, Base::Frame, -4, 0)
+            .set_map(Register::R1, MapId(1))
+            .set_stack(Register::R2, 4)
+            .call(Helper::MapLookup)
+            .jump_if(Register::R0, tortie_ebpf::Test::Equal, 0, end)
+            .set(Register::R7, Register::R0)
+            .store(Size::U64, Register::R7, ANSWER, NOTHING)
+            .decide(&question(family), missing)
+            .store(Size::U64, Register::R7, ANSWER, Register::R9)
+            .place(missing)
+            .place(end)
+            .set(Register::R0, 0)
+            .exit();
+        program.assemble().unwrap()
+    }
+
+    fn write(&self, written: &[(u32, [Cell; CELLS])]) {
+        for (number, cells) in written {
+            self.blocks.write(*number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat()).unwrap();
+        }
+    }
+
+    /// The decision, and how long it took.
+    fn run(&self, family: Family, mut memory: Vec<u8>, times: u32) -> (u64, u32) {
+        memory.resize(ASKED, 0);
+        self.asked.write(0, &memory).unwrap();
+        let run = self.programs[usize::from(family == Family::V6)].test_run(&[0; 64], times).unwrap();
+        self.asked.read(0, &mut memory).unwrap();
+        let answer = memory[ANSWER as usize..].try_into().unwrap();
+        (u64::from_ne_bytes(answer), run.nanoseconds)
+    }
+}
+
+struct Machine {
+    programs: [Vec<u8>; 2],
+}
+
+impl Machine {
+    /// With what the tables have written, all of it.
+    fn new(written: &[(u32, [Cell; CELLS])], extent: usize) -> Self {
+        MAP.with_borrow_mut(|map| {
+            map.clear();
+            map.resize(extent, None);
+            for (number, cells) in written.iter().copied() {
+                map[number as usize] = Some(Box::new(cells.map(Cell::bits)));
+            }
+        });
+        Self { programs: Family::ALL.map(|family| program(family).bytes(|_| 1)) }
+    }
+
+    fn run(&self, family: Family, mut memory: Vec<u8>) -> u64 {
+        let program = &self.programs[usize::from(family == Family::V6)];
+        let mut machine = rbpf::EbpfVmRaw::new(Some(program)).unwrap();
+        machine.register_helper(u32::try_from(Helper::MapLookup.number()).unwrap(), lookup).unwrap();
+        MAP.with_borrow(|map| {
+            for block in map.iter().flatten() {
+                let begin = block.as_ptr() as u64;
+                machine.register_allowed_memory(begin..begin + 4 * CELLS as u64);
+            }
+        });
+        machine.execute_program(&mut memory).unwrap()
+    }
+}
+
+/// Groups that packets are asked of, with the direction.
+fn groups(compiled: &Compiled<'_>) -> Vec<(GroupId, Direction)> {
+    let mut groups = Vec::new();
+    for direction in [Direction::Ingress, Direction::Egress] {
+        groups.extend(compiled.workload_group(&workload_id(AdminState::Active), direction).map(|id| (id, direction)));
+        for layer in [Layer::Normal, Layer::Forward, Layer::Untracked, Layer::PreDnat] {
+            groups.extend(compiled.host_group(&host_name(), layer, direction).map(|id| (id, direction)));
+        }
+    }
+    groups
+}
+
+/// What the classes of a packet lead to, by the table that they come from.
+fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig, kernel: &Kernel) -> Result<(), TestCaseError> {
+    let mut classes = Classes::new(settings(config));
+    for update in messages(&scenario.state) {
+        classes.apply(&update).unwrap();
+    }
+    let compiled = classes.flush();
+    let mut tables = Tables::new(&compiled);
+    let extent = tables.blocks().extent();
+    let written: Vec<_> = tables.blocks().take_written().into_iter().map(|(number, cells)| (number, *cells)).collect();
+    kernel.write(&written);
+    let machine = Machine::new(&written, extent);
+    for packet in scenario.packets.iter().map(evaluated) {
+        for (group, direction) in groups(&compiled) {
+            let decision = tables.decide(group, direction, &packet);
+            let fail = |what: String| Err(TestCaseError::fail(format!("{packet:?}, {direction:?}: {what}")));
+            let asked = memory(&tables, group, direction, &packet);
+            let (in_kernel, _) = kernel.run(packet.family(), asked.clone(), 1);
+            let run = machine.run(packet.family(), asked);
+            if in_kernel != run {
+                return fail(format!("the kernel says {in_kernel}, and rbpf {run}"));
+            }
+            let is_large = tables.too_large().contains(&group);
+            if run != u64::from(decision.number()) && !(is_large && run == u64::MAX) {
+                return fail(format!("the program says {run}, not {decision:?}"));
+            }
+            let expected = super::classes::by_cell(&compiled, group, direction, &packet);
+            let (verdict, by) = tables.decided(decision);
+            match by {
+                Some(by) if (verdict, by) == (expected.verdict, &expected.decided_by) => {}
+                None if is_large && decision == DecisionId::from_cell(0) => {}
+                _ => return fail(format!("{decision:?} is {verdict:?} by {by:?}, not {expected:?}")),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run(config: &tortie_rules::RulesConfig, spoil: bool) {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(25);
+    let strategy = (scenarios(), unenforceable());
+    let strategy =
+        proptest::strategy::Strategy::prop_map(
+            strategy,
+            |(scenario, spoils)| {
+                if spoil { scenario.spoilt(&spoils) } else { scenario }
+            },
+        );
+    let kernel = Kernel::new();
+    if let Err(error) = runner(cases, 200).run(&strategy, |scenario| check(&scenario, config, &kernel)) {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn programs_decide_what_tables_say() {
+    run(&crate::chains::config(), false);
+}
+
+#[test]
+fn programs_decide_what_tables_say_with_odd_rules() {
+    run(&crate::evaluate::busy_config(tortie_rules::EndpointToHostAction::Drop), true);
+}
+
+/// A workload whose policy has so many rules, each for a set of its own and a port of its own.
+fn many_rules(count: u16) -> (Classes, GroupId) {
+    let pod = workload_id(AdminState::Active);
+    let mut classes = Classes::new(settings(&crate::chains::config()));
+    let (mut rules, mut sets) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let set = format!("s:{number}");
+        // All of 100,000 addresses are in some set.
+        let nets = (0..100_000 / u32::from(count)).map(|member| {
+            Cidr::host(Ipv4Addr::from_bits(0x0a00_0000 + u32::from(number) + member * u32::from(count)).into())
+        });
+        let members = Members::Nets(nets.collect());
+        classes
+            .apply(&DesiredUpdate::IpSet(IpSetUpdate { id: set.as_str().into(), set_type: IpSetType::Net, members }))
+            .unwrap();
+        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        rule.destination.ports = [tortie_model::PortSpec::single(1000 + number)].into();
+        rules.push(rule);
+        sets.push(RuleSets { src: [set.as_str().into()].into_iter().collect(), ..RuleSets::default() });
+    }
+    let policy = Policy {
+        source: std::sync::Arc::default(),
+        selector: "all()".into(),
+        inbound: Rules::new(rules.into(), sets.into()).unwrap(),
+        outbound: Rules::default(),
+    };
+    let id = PolicyId::new(PolicyKind::NetworkPolicy, "shop", "web");
+    let tier = TierPolicies {
+        name: TierName::default_tier(),
+        default_action: None,
+        ingress: [id.clone()].into(),
+        egress: [].into(),
+    };
+    classes.apply(&DesiredUpdate::Policy(id, policy.into())).unwrap();
+    let state = WorkloadEndpointState { tiers: [tier].into(), ..WorkloadEndpointState::default() };
+    classes.apply(&DesiredUpdate::WorkloadEndpoint(pod.clone(), state)).unwrap();
+    let group = classes.flush().workload_group(&pod, Direction::Ingress).unwrap();
+    (classes, group)
+}
+
+#[test]
+#[ignore = "measures; run it alone, with --run-ignored only --no-capture"]
+fn nanoseconds_of_a_decision() {
+    let kernel = Kernel::new();
+    for count in [10, 100, 200] {
+        let (mut classes, group) = many_rules(count);
+        let begin = std::time::Instant::now();
+        let mut tables = Tables::new(&classes.flush());
+        let took = begin.elapsed();
+        let written: Vec<_> =
+            tables.blocks().take_written().into_iter().map(|(number, cells)| (number, *cells)).collect();
+        assert!(tables.too_large().is_empty() && written.len() <= BLOCKS as usize, "{}", written.len());
+        kernel.write(&written);
+        println!("{count} rules: {} blocks in {took:?}", written.len());
+        for (what, rule, port) in [("first", 0, 1000), ("last", count - 1, 999 + count), ("none", 0, 80)] {
+            let source = Ipv4Addr::from_bits(0x0a00_0000 + u32::from(rule));
+            let packet = Packet::tcp((source.into(), 40000), ([10, 9, 9, 9].into(), port)).unwrap();
+            let asked = memory(&tables, group, Direction::Ingress, &packet);
+            let times: Vec<u32> = (0..9).map(|_| kernel.run(Family::V4, asked.clone(), 1_000_000).1).collect();
+            let verdict = tables.decided(tables.decide(group, Direction::Ingress, &packet)).0;
+            println!(
+                "  {what} rule, {verdict:?}: {} ns at best, {} ns at worst",
+                times.iter().min().unwrap(),
+                times.iter().max().unwrap()
+            );
+        }
+    }
+}
