@@ -219,6 +219,28 @@ tortie_testkit::kernel_test! {
         }
     }
 
+    fn packets_of_and_to_the_node_itself_are_traced() {
+        for backend in BACKENDS {
+            let shop = Shop::new(backend);
+            let node = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, annotations: {projectcalico.org/IPv4Address: \
+                192.168.0.1/24}}\nstatus: {addresses: [{type: InternalIP, address: 192.168.0.1}]}\n";
+            shop.node.write("node.yaml", node);
+            shop.node.shell("ip addr add 192.168.0.1/32 dev lo");
+            let (code, answer) = shop.json(&["--to", "node:n1", "--port", "80"]);
+            assert_eq!((code, &answer["live"]["agreement"]), (3, &json!("agree")), "{answer:#}");
+            let first = &answer["live"]["packets"][0];
+            assert!(first["out_interface"].is_null() && first["verdict"] == "deny", "{answer:#}");
+
+            let from_node = shop.node.run(&["trace", "--live", "--from", "node:n1", "--to", "shop/web", "--port", "80", "-o", "json"]);
+            let output = from_node.wait_with_output().unwrap();
+            let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error} {output:?}"));
+            let live = &answer["live"];
+            assert_eq!((output.status.code(), &live["agreement"]), (Some(0), &json!("agree")), "{answer:#}");
+            assert_eq!(live["probe"], "answered", "{answer:#}");
+            assert!(live["packets"][0]["in_interface"].is_null(), "{answer:#}");
+        }
+    }
+
     fn other_protocols_are_probed_without_data() {
         let shop = Shop::new("nft");
         let (code, answer) = shop.json(&["--to", "shop/web", "--port", "53", "--protocol", "udp"]);

@@ -63,13 +63,15 @@ impl Listeners {
         stop: &Stop,
     ) -> Result<Heard, NetlinkError> {
         let (begin, mut heard) = (Instant::now(), Heard::default());
-        let (mut first, mut opened, mut last) = (None, None, begin);
+        let (mut first, mut opened, mut answered, mut last) = (None, None, None::<Instant>, begin);
         loop {
             if stop.is_set() {
                 heard.is_interrupted = true;
                 return Ok(heard);
             }
-            if self.read(recorder, &mut heard)? > 0 {
+            let before = recorder.told();
+            self.read(recorder, &mut heard)?;
+            if recorder.told() > before {
                 last = Instant::now();
                 first = first.or(Some(last));
                 opened = opened.or(recorder.seen().any(Packet::opens).then_some(last));
@@ -88,8 +90,9 @@ impl Listeners {
                         }
                         if heard.answer.is_some() {
                             last = Instant::now();
+                            answered = Some(last);
                         }
-                    } else if is_quiet {
+                    } else if is_quiet || answered.is_some_and(|at| at.elapsed() >= ANSWER) {
                         return Ok(heard);
                     }
                 }
@@ -108,11 +111,10 @@ impl Listeners {
         }
     }
 
-    fn read(&mut self, recorder: &mut Recorder, heard: &mut Heard) -> Result<usize, NetlinkError> {
+    fn read(&mut self, recorder: &mut Recorder, heard: &mut Heard) -> Result<(), NetlinkError> {
         let read = self.nftrace.read(|message| recorder.take(message))?;
         heard.lost += read.lost;
         heard.unreadable += read.unreadable;
-        let mut messages = read.messages;
         if let Some(nflog) = &mut self.nflog {
             let read = nflog.read(|logged| {
                 if let Some(step) = LegacyStep::parse(&String::from_utf8_lossy(logged.prefix)) {
@@ -121,9 +123,8 @@ impl Listeners {
             })?;
             heard.lost += read.lost;
             heard.unreadable += read.unreadable;
-            messages += read.messages;
         }
-        Ok(messages)
+        Ok(())
     }
 
     fn wait(&self, stop: &Stop) {

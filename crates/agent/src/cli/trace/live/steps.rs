@@ -24,15 +24,24 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Destinations change on the way; sources only where nothing is traced any more.
-    fn way(self, tuple: &Tuple) -> Way {
-        let is_from = tuple.source == self.address
-            && match (tuple.flow, self.port) {
-                (Flow::Ports { source, .. }, Some(port)) if tuple.destination == self.address => source == port,
-                (Flow::Icmp { icmp_type, .. }, _) => !matches!(icmp_type, 0 | 129),
-                _ => true,
-            };
-        if is_from { Way::Forth } else { Way::Back }
+    /// `None` of other flows. Destinations change on the way; sources only where nothing is traced any more.
+    fn way(self, tuple: &Tuple) -> Option<Way> {
+        let is_port = |of: u16| self.port.is_none_or(|port| port == of);
+        let (is_from, is_to) = match tuple.flow {
+            Flow::Ports { source, destination } => (is_port(source), is_port(destination)),
+            Flow::Icmp { icmp_type, .. } => {
+                let is_answer = matches!(icmp_type, 0 | 14 | 16 | 18 | 129);
+                (!is_answer, is_answer)
+            }
+            Flow::Other => (true, true),
+        };
+        if is_from && tuple.source == self.address {
+            Some(Way::Forth)
+        } else if is_to && tuple.destination == self.address {
+            Some(Way::Back)
+        } else {
+            None
+        }
     }
 }
 
@@ -218,13 +227,14 @@ impl Recorder {
     }
 
     fn begin(&mut self, message: &TraceMessage, headers: LoggedHeaders) {
+        let Some(way) = self.source.way(&headers.tuple) else { return };
         if self.steps >= MOST_STEPS {
             self.left_out += 1;
             return;
         }
         self.steps += 1;
         let packet = Packet {
-            way: self.source.way(&headers.tuple),
+            way,
             first: headers,
             last: headers,
             tcp_flags: message.tcp_flags,
@@ -238,13 +248,20 @@ impl Recorder {
 
     /// Takes what iptables-legacy logs of a packet.
     pub(super) fn take_legacy(&mut self, step: LegacyStep, tuple: &Tuple) {
+        // Others may have packets traced as well.
+        let Some(way) = self.source.way(tuple) else { return };
         if self.steps >= MOST_STEPS {
             self.left_out += 1;
             return;
         }
         self.steps += 1;
         let LegacyStep { table, chain, what } = step;
-        self.legacy.push((self.source.way(tuple), Step { chain: ChainName::Legacy { table, chain }, what }));
+        self.legacy.push((way, Step { chain: ChainName::Legacy { table, chain }, what }));
+    }
+
+    /// How much was told of the flow so far.
+    pub(super) fn told(&self) -> usize {
+        self.steps + self.left_out + self.seen().filter(|packet| packet.out.is_some()).count()
     }
 
     /// The packets so far, of which iptables-legacy has not told yet.

@@ -123,6 +123,36 @@ fn both_implementations_are_in_the_order_of_hooks_and_tables() {
 }
 
 #[test]
+fn what_others_have_traced_is_left_alone() {
+    let mut recorder = recorder();
+    begins(&mut recorder, 1, CLIENT, SERVER);
+    let told = recorder.told();
+    let mut others = [headers(CLIENT, SERVER).tuple, headers(SERVER, CLIENT).tuple, headers(SERVER, "10.0.0.9").tuple];
+    others[0].flow = Flow::Ports { source: 50001, destination: 80 };
+    others[1].flow = Flow::Ports { source: 80, destination: 50001 };
+    for tuple in others {
+        recorder.take_legacy(legacy("raw", "PREROUTING", numbered(1)), &tuple);
+    }
+    recorder.take(message(9, "raw", "PREROUTING", matched(5), None));
+    assert_eq!(recorder.told(), told);
+    recorder.take(message(1, OWN, "postrouting", Event::Policy(Verdict::Accept), None));
+    assert_eq!(recorder.told(), told + 1, "that it came out is news");
+    assert!(recorder.finish()[0].steps.is_empty());
+}
+
+#[test]
+fn an_answer_to_a_ping_is_an_answer() {
+    let source = Source { address: CLIENT.parse().unwrap(), port: None };
+    let way = |from: &str, icmp_type| {
+        let flow = Flow::Icmp { id: 1, icmp_type, code: 0 };
+        source.way(&Tuple { protocol: 1, flow, ..headers(from, if from == CLIENT { SERVER } else { CLIENT }).tuple })
+    };
+    assert_eq!((way(CLIENT, 8), way(SERVER, 0)), (Some(Way::Forth), Some(Way::Back)));
+    assert_eq!((way(SERVER, 8), way(CLIENT, 0)), (None, None), "the other one asks");
+    assert_eq!((way(CLIENT, 128), way(SERVER, 129)), (Some(Way::Forth), Some(Way::Back)));
+}
+
+#[test]
 fn no_more_is_kept_than_there_is_room_for() {
     let mut recorder = recorder();
     begins(&mut recorder, 1, CLIENT, SERVER);
@@ -163,7 +193,7 @@ proptest! {
             let known = begun[id as usize];
             begun[id as usize] |= is_begin;
             expected += usize::from(!is_own && known);
-            let headers = headers(if id == 0 { SERVER } else { CLIENT }, SERVER);
+            let headers = if id == 0 { headers(SERVER, CLIENT) } else { headers(CLIENT, SERVER) };
             recorder.take(message(id, table, CHAINS[chain], matched(1), Some(headers)));
         }
         let kept: usize = recorder.finish().iter().map(|packet| packet.steps.len()).sum();
