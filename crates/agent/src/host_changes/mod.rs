@@ -138,7 +138,7 @@ impl HostChanges {
         }
     }
 
-    /// Everything begins anew, and will be told again. Gives what is in force, for a calculation that knows nothing.
+    /// The session restarts, and everything will be told again. Gives what is in force, for a calculation that knows nothing.
     pub(crate) fn begin(&mut self, settings: Settings) -> impl Iterator<Item = &Update> {
         self.evaluator = Evaluator::new(settings);
         self.is_broken = false;
