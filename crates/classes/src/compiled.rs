@@ -8,7 +8,7 @@ use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId
 use crate::axis::Axis;
 use crate::classes::{Classes, HOST_GROUPS};
 use crate::ids::{ClassId, GroupId, L4ClassId};
-use crate::line::{L4Detail, at_l4_point, l4_point, source_port_point};
+use crate::line::{L4Detail, at_l4_point, first_packet, l4_point, source_port_point};
 use crate::program::StagedRuling;
 use crate::table::{Point, Table};
 use crate::view::TableView;
@@ -158,9 +158,17 @@ impl<'a> Compiled<'a> {
 
     /// Where each stretch of one L4 class begins, in order: with this protocol and detail, and on to the next one.
     pub fn l4_classes(&self) -> impl Iterator<Item = (u8, L4Detail, L4ClassId)> + '_ {
-        self.classes.owners.l4.iter().map(|(start, class)| {
-            let (protocol, detail) = at_l4_point(start);
-            (protocol, detail, class)
+        let starts = self.classes.owners.l4.iter();
+        let mut starts = starts.filter_map(|(start, class)| Some((first_packet(start)?, class))).peekable();
+        std::iter::from_fn(move || {
+            // A stretch without packets ends where it begins.
+            while let Some((start, class)) = starts.next() {
+                if starts.peek().is_none_or(|(next, _)| *next != start) {
+                    let (protocol, detail) = at_l4_point(start);
+                    return Some((protocol, detail, class));
+                }
+            }
+            None
         })
     }
 

@@ -57,6 +57,13 @@ pub(crate) fn at_l4_point(point: u32) -> (u8, L4Detail) {
     (protocol, detail)
 }
 
+/// The first point from here on where a packet may be: behind the last port of a protocol there is none before the next
+/// protocol.
+pub(crate) fn first_packet(point: u32) -> Option<u32> {
+    let point = if point % PROTOCOL < FIRST_PORT + (1 << 16) { point } else { point.next_multiple_of(PROTOCOL) };
+    (point < L4_END).then_some(point)
+}
+
 /// What follows the IP header, as far as classes tell it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum L4Detail {
