@@ -18,6 +18,8 @@ mod kernel;
 mod preview;
 #[path = "policy_semantics/reachability.rs"]
 mod reachability;
+#[path = "policy_semantics/recorded.rs"]
+mod recorded;
 #[path = "policy_semantics/scenario.rs"]
 mod scenario;
 #[path = "policy_semantics/tables.rs"]

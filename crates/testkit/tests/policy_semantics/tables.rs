@@ -82,7 +82,7 @@ fn memory(tables: &Tables, group: GroupId, direction: Direction, packet: &Packet
 }
 
 /// The program with its maps in the kernel. What is asked is in an array, as is what is answered.
-struct Kernel {
+pub(crate) struct Kernel {
     blocks: ArrayMap,
     asked: ArrayMap,
     programs: [tortie_bpf::Program; 2],
@@ -96,7 +96,7 @@ const ANSWER: i16 = 72;
 const NOTHING: i32 = -1;
 
 impl Kernel {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let blocks = ArrayMap::create("blocks", u32::try_from(4 * CELLS).unwrap(), BLOCKS).unwrap();
         let asked = ArrayMap::create("asked", u32::try_from(ASKED).unwrap(), 1).unwrap();
         let programs = Family::ALL.map(|family| {
@@ -130,6 +130,17 @@ impl Kernel {
         for (number, cells) in written {
             self.blocks.write(*number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat()).unwrap();
         }
+    }
+
+    pub(crate) fn write_new(&self, tables: &mut Tables) {
+        let written: Vec<_> =
+            tables.blocks().take_written().into_iter().map(|(number, cells)| (number, *cells)).collect();
+        self.write(&written);
+    }
+
+    pub(crate) fn decide(&self, tables: &Tables, group: GroupId, direction: Direction, packet: &Packet) -> DecisionId {
+        let (decision, _) = self.run(packet.family(), memory(tables, group, direction, packet), 1);
+        DecisionId::from_cell(u32::try_from(decision).unwrap_or_default())
     }
 
     /// The decision, and how long it took.
