@@ -54,8 +54,10 @@ pub mod to_v3;
 mod tree;
 pub mod v1;
 mod v3;
+mod yaml;
 
 pub use duration::{go_duration, go_duration_text};
 pub use problem::{FieldProblem, Severity};
 pub use scalar::parse_dscp;
 pub use tree::{Position, SyntaxError};
+pub use yaml::to_yaml;

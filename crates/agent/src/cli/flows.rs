@@ -9,9 +9,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
+use tortie_resources::to_yaml;
 
+use super::Failure;
 use super::output::Output;
-use super::{Failure, yaml};
 use crate::flows::FlowRecord;
 use crate::local_api::{Client, DEFAULT_SOCKET};
 use filter::Filter;
@@ -60,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             let line = match args.output {
                 Output::Table => text.line(flow),
                 Output::Json => format!("{}\n", json!(flow)),
-                Output::Yaml => format!("---\n{}", yaml::yaml(&json!(flow))),
+                Output::Yaml => format!("---\n{}", to_yaml(&json!(flow))),
             };
             if let Err(error) = out.write_all(line.as_bytes()) {
                 return ControlFlow::Break(error);

@@ -61,7 +61,6 @@ mod trace;
 mod typha_service;
 #[cfg(feature = "etcd")]
 mod written;
-mod yaml;
 
 use std::path::Path;
 use std::process::ExitCode;

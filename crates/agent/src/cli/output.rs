@@ -3,8 +3,9 @@
 use std::io::{self, Write as _};
 
 use serde_json::Value;
+use tortie_resources::to_yaml;
 
-use super::{Failure, yaml};
+use super::Failure;
 
 /// How to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -28,7 +29,7 @@ impl Output {
         let text = match self {
             Self::Table => for_people(),
             Self::Json => format!("{:#}\n", whole()),
-            Self::Yaml => yaml::yaml(&whole()),
+            Self::Yaml => to_yaml(&whole()),
         };
         io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
     }

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 
 use tortie_model::{Hostname, Update};
 use tortie_plan::Options;
+use tortie_resources::to_yaml;
 
 use super::Failure;
 use super::cluster::{ClusterArgs, WholeCluster, config_of};
 use super::datastore_url::DatastoreUrl;
 use super::origin::Origins;
-use super::yaml;
 use crate::settings;
 use answer::Answer;
 
@@ -133,7 +133,7 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
     let text = match how.output {
         Output::Table => text::text(&answer),
         Output::Json => format!("{:#}\n", answer.whole()),
-        Output::Yaml => yaml::yaml(&answer.whole()),
+        Output::Yaml => to_yaml(&answer.whole()),
         Output::Github => github::annotations(&answer),
         Output::Html => html::page(&answer),
     };

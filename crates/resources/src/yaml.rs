@@ -4,8 +4,17 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// The value as a YAML document.
-pub(super) fn yaml(value: &Value) -> String {
+/// The value as a YAML document, which [`manifest`](crate::manifest) reads as it was.
+///
+/// ```
+/// use serde_json::json;
+///
+/// let tier = json!({"kind": "Tier", "metadata": {"name": "platform"}, "spec": {"order": 5, "defaultAction": "Pass"}});
+/// let text = "kind: Tier\nmetadata:\n  name: platform\nspec:\n  order: 5\n  defaultAction: Pass\n";
+/// assert_eq!(tortie_resources::to_yaml(&tier), text);
+/// ```
+#[must_use]
+pub fn to_yaml(value: &Value) -> String {
     let mut text = String::new();
     block(value, 0, &mut text);
     text
@@ -97,9 +106,9 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Map, json};
     use tortie_model::Interner;
-    use tortie_resources::manifest::{Format, Options, read_written};
 
     use super::*;
+    use crate::manifest::{Format, Options, read_written};
 
     #[test]
     fn looks_as_people_write_it() {
@@ -113,7 +122,7 @@ mod tests {
             },
         });
         assert_eq!(
-            yaml(&value),
+            to_yaml(&value),
             r#"apiVersion: projectcalico.org/v3
 metadata:
   name: web
@@ -158,7 +167,7 @@ spec:
         #[test]
         fn is_read_as_it_was(value in any_value()) {
             let whole = json!({"value": value});
-            let text = yaml(&whole);
+            let text = to_yaml(&whole);
             let (manifest, written) =
                 read_written(&text, Format::Yaml, &Options::default(), &mut Interner::new());
             prop_assert_eq!(manifest.unreadable, vec![], "{}", text);
