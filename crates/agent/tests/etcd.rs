@@ -275,7 +275,8 @@ fn passwords_and_certificates_are_used_and_not_shown() {
     let log = world.folder.path().join("log");
     let mut agent = Command::new(env!("CARGO_BIN_EXE_tortie"))
         .env("TORTIE_SOCKET", "")
-        .args(["run", "--node", "n", "--dataplane", &driver, "--etcd-password-file", &password])
+        .args(["run", "--node", "n", "--dataplane", &driver, "--etcd-password-file", &password, "--state-dir"])
+        .arg(world.folder.path().join("state"))
         .args(&world.options)
         .env("FELIX_LOGSEVERITYSCREEN", "Trace")
         .env("FELIX_ENDPOINTSTATUSPATHPREFIX", world.folder.path())
@@ -393,7 +394,8 @@ fn what_a_driver_reports_is_written_as_what_the_program_finds_itself() {
 
     let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
         .env("TORTIE_SOCKET", "")
-        .args(["run", "--node", "n", "--dataplane", &driver])
+        .args(["run", "--node", "n", "--dataplane", &driver, "--state-dir"])
+        .arg(world.folder.path().join("state"))
         .args(&world.options)
         .env("FELIX_ENDPOINTSTATUSPATHPREFIX", folder.path())
         .envs([("FELIX_ENDPOINTREPORTINGENABLED", "true"), ("FELIX_ENDPOINTREPORTINGDELAYSECS", "0.01")])

@@ -16,7 +16,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tortie_model::Update;
 use tortie_resources::manifest::Options;
 
-use crate::history::Recorder;
+use crate::history::{Origin, Recorder};
 use crate::last_good::{self, Change, Record};
 use crate::scan::{self, Found, Stamp};
 use crate::{Closed, Feed, InputProblem, Source};
@@ -135,12 +135,13 @@ impl DirSource {
         if self.states == 0 {
             return None;
         }
-        let opened = Recorder::open(state, &self.root, node, self.states).and_then(|history| {
-            if is_known && history.is_empty() {
-                history.begin()?;
-            }
-            Ok(history)
-        });
+        let opened =
+            Recorder::open(state, Origin::Directory(self.root.clone()), node, self.states).and_then(|history| {
+                if is_known && history.is_empty() {
+                    history.begin()?;
+                }
+                Ok(history)
+            });
         opened.inspect_err(|error| tracing::warn!(%error, "no history of the manifests is kept")).ok()
     }
 

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
 use tortie_resources::stored::ResourceKey;
 use tortie_store::apply::{ApplyError, initialise};
-use tortie_store::pending::{Attended, FileJournal, Locked, PendingChange, attend, begin, carry_out};
+use tortie_store::pending::{Attended, FileJournal, Locked, PendingChange, attend, begin, carry_out, confirm};
 use tortie_store::{ResourceStore, StagedStore, StoreError};
 
 use super::Failure;
@@ -21,6 +22,8 @@ use crate::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
 /// The longest time to wait for a confirmation.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// When a change is taken back whose writer was killed between making and confirming it.
+const UNCONFIRMED: Duration = Duration::from_secs(60);
 
 /// Whether what is written is taken back unless it is confirmed.
 #[derive(Debug, clap::Args)]
@@ -36,7 +39,7 @@ pub(super) struct ConfirmingArgs {
 }
 
 /// A number of seconds, minutes or hours.
-fn window(text: &str) -> Result<Duration, String> {
+pub(super) fn window(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let seconds = match text.strip_prefix(digits) {
         Some("s" | "") => 1,
@@ -62,17 +65,34 @@ pub(super) struct Wish<'w> {
 type WriteOne<'w> = Box<dyn Fn(&dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> + 'w>;
 
 impl ConfirmingArgs {
+    pub(super) fn new(confirm: Option<Duration>, state_dir: PathBuf) -> Self {
+        Self { confirm, state_dir }
+    }
+
     /// Writes, at once and for good or as it is asked for.
     pub(super) fn write(&self, store: &StoreArgs, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
         let opened = store.open()?;
-        let Some(window) = self.confirm else { return write_now(&opened, wishes, is_initial) };
+        if self.confirm.is_none() {
+            return write_now(&opened, wishes, is_initial);
+        }
         let datastore = store.reference()?;
+        self.write_whole(&opened, datastore, wishes, is_initial).map(drop)
+    }
+
+    /// Writes everything that is asked for, or nothing, also without `--confirm`. Returns whether there was anything to say.
+    pub(super) fn write_whole(
+        &self,
+        opened: &dyn ResourceStore,
+        datastore: Value,
+        wishes: &[Wish<'_>],
+        is_initial: bool,
+    ) -> Result<bool, Failure> {
         let journal = FileJournal::open(&self.state_dir).map_err(failed)?;
         let lock = self.lock(&journal)?;
         if is_initial {
-            initialise(&opened).map_err(failed)?;
+            initialise(opened).map_err(failed)?;
         }
-        let staged = StagedStore::new(&opened);
+        let staged = StagedStore::new(opened);
         let words = write_each(&staged, wishes, |_, _| {})?;
         let Some(words) = words else {
             eprintln!("tortie: nothing has been changed");
@@ -80,6 +100,7 @@ impl ConfirmingArgs {
         };
         let writes = staged.into_writes();
         if !writes.is_empty() {
+            let window = self.confirm.unwrap_or(UNCONFIRMED);
             let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
             let change = PendingChange::new(writes, datastore, &who(), window_ms, &now());
             let change = begin(&journal, change).map_err(failed)?;
@@ -88,12 +109,16 @@ impl ConfirmingArgs {
                 attend(&journal, &open_again, &now()).map_err(failed)?;
                 return Err(failure);
             }
-            carry_out(&journal, &opened, change, &now).map_err(failed)?;
-            eprintln!("tortie: this is taken back in {} s unless `tortie confirm` comes", window.as_secs());
+            carry_out(&journal, opened, change, &now).map_err(failed)?;
+            if self.confirm.is_some() {
+                eprintln!("tortie: this is taken back in {} s unless `tortie confirm` comes", window.as_secs());
+            } else {
+                confirm(&journal, &now()).map_err(failed)?;
+            }
         }
         drop(lock);
         words.iter().for_each(|(key, word)| println!("{key} {word}"));
-        Ok(())
+        Ok(!words.is_empty())
     }
 
     /// The lock, when nothing waits any more.

@@ -144,6 +144,15 @@ impl DatastoreArgs {
         }
     }
 
+    /// Which etcd it is, if it is one.
+    ///
+    /// # Errors
+    /// If the settings do not go together.
+    #[cfg(feature = "etcd")]
+    pub(super) fn etcd(&self, local: &Sources) -> Result<Option<EtcdConfig>, Failure> {
+        if matches!(self.datastore, DatastoreUrl::Etcd(_)) { self.status(local) } else { Ok(None) }
+    }
+
     /// How to write status into the datastore; `None` if it is none that Felix writes status into.
     ///
     /// # Errors
@@ -210,6 +219,7 @@ impl DatastoreArgs {
                 let config = settings.etcd(url.as_deref(), &self.etcd)?;
                 let source = EtcdSource::new(config, options);
                 let source = if policy_versions { source.with_policy_versions() } else { source };
+                let source = how.etcd_source(source, node.as_ref());
                 Ok(match node {
                     Some(node) => Box::new(source.of_node(node)),
                     None => Box::new(source),

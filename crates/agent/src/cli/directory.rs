@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+#[cfg(feature = "etcd")]
+use tortie_datastore::etcd::EtcdSource;
 use tortie_datastore::{DirSource, Settle};
 use tortie_model::Hostname;
 
 use crate::engine::Unreadable;
 use crate::pending_change::STATE_DIR;
 
-/// How to read a directory of manifests; other datastores do not need it.
+/// How to read a directory of manifests, and what is kept on this machine.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Directory of manifests")]
 pub(super) struct DirectoryArgs {
@@ -23,11 +25,11 @@ pub(super) struct DirectoryArgs {
     lenient: bool,
     #[command(flatten)]
     settle: SettleArgs,
-    /// Where to keep the last good version of what the manifests say, for the next start; of any datastore, a change that
-    /// waits for `tortie confirm`
+    /// Where to keep the last good version of what the manifests say, for the next start; of etcd, a copy of the resources that
+    /// people write, and a change that waits for `tortie confirm`
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
-    /// How many states of the manifests are kept there, for `tortie history` and `tortie rollback`; 0 for none
+    /// How many states of the manifests, or of the resources in etcd, are kept there, for `tortie history` and `tortie rollback`; 0 for none
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     history: usize,
     /// Seconds between scans of the directory that do not wait for file events
@@ -86,6 +88,15 @@ impl DirectoryArgs {
     /// What to do about input of which it is unknown what it was to protect.
     pub(super) fn unreadable(&self) -> Unreadable {
         if self.lenient { Unreadable::Skip } else { self.unreadable }
+    }
+
+    /// A source of etcd that keeps the history on this node, if that is wanted.
+    #[cfg(feature = "etcd")]
+    pub(super) fn etcd_source(&self, source: EtcdSource, node: Option<&Hostname>) -> EtcdSource {
+        match (node, self.state_dir()) {
+            (Some(node), Some(state_dir)) => source.keep_history(state_dir, node.as_str(), self.history),
+            _ => source,
+        }
     }
 
     /// A source that reads like this, for this node if it keeps what is last good.

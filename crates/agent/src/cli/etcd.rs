@@ -120,6 +120,11 @@ pub(super) struct StoreArgs {
 }
 
 impl StoreArgs {
+    /// This etcd.
+    pub(super) fn at(datastore: EtcdConfig, etcd: EtcdArgs) -> Self {
+        Self { datastore, etcd }
+    }
+
     pub(super) fn config(&self) -> Result<EtcdConfig, Failure> {
         self.etcd.program_config(&self.datastore)
     }
@@ -136,8 +141,8 @@ impl StoreArgs {
         let password_file = match &config.user {
             None => None,
             Some(_) => Some(self.etcd.password_file(&Environment).ok_or_else(|| {
-                let why = "--confirm needs the password in a file (--etcd-password-file): a program that takes the change back \
-                           later, after a restart, has to read it again";
+                let why = "a change that may be taken back needs the password in a file (--etcd-password-file): a program that \
+                           does so later, after a restart, has to read it again";
                 Failure::Usage(why.into())
             })?),
         };

@@ -1,17 +1,22 @@
 //! `tortie history` and `tortie rollback`.
 
+#[cfg(feature = "etcd")]
+mod etcd;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tortie_datastore::history::{Conflict, FileChange, History, HistoryEntry};
+use tortie_datastore::history::{Conflict, FileChange, History, HistoryEntry, Origin, WayBack};
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_store::timestamp;
 
 use super::Failure;
+#[cfg(feature = "etcd")]
+use super::datastore::DatastoreArgs;
 use super::datastore_url::DatastoreUrl;
 use super::line_diff::unified;
 use super::output::Output;
@@ -20,7 +25,8 @@ use crate::pending_change::STATE_DIR;
 /// Whose history.
 #[derive(Debug, clap::Args)]
 struct WhereArgs {
-    /// The directory of manifests, as file:DIR; not needed if an agent of this machine reads one only.
+    /// The directory of manifests, as file:DIR, or etcd://HOST:PORT,... as the agent has it; not needed if agents of this
+    /// machine read one only.
     #[arg(long, value_name = "URL")]
     datastore: Option<DatastoreUrl>,
     /// The agent's --state-dir.
@@ -30,20 +36,27 @@ struct WhereArgs {
 
 impl WhereArgs {
     fn open(&self) -> Result<History, Failure> {
-        let directory = match &self.datastore {
+        let origin = match &self.datastore {
             None => None,
-            Some(DatastoreUrl::Directory(directory)) => Some(directory.as_path()),
+            Some(DatastoreUrl::Directory(directory)) => Some(Origin::Directory(directory.clone())),
+            #[cfg(feature = "etcd")]
+            Some(url @ DatastoreUrl::Etcd(_)) => {
+                let config = DatastoreArgs::at(url.clone()).etcd(&super::local_sources(None)?)?;
+                config.as_ref().map(Origin::etcd)
+            }
             Some(other) => {
-                return Err(Failure::Usage(format!("{other}: a history is kept of directories of manifests only")));
+                let why = format!("{other}: a history is kept of directories of manifests and of etcd only");
+                return Err(Failure::Usage(why));
             }
         };
-        History::find(&self.state_dir, directory).map_err(failed)
+        History::find(&self.state_dir, origin.as_ref()).map_err(failed)
     }
 }
 
-/// What states has the directory of manifests been in?
+/// What states have the manifests, or the resources in etcd, been in?
 ///
-/// The agent of this machine keeps the last ones (`tortie run --history`). Without a number, lists them with the time, how many
+/// The agent of this machine keeps the last ones (`tortie run --history`): of a directory of manifests, or of what people write
+/// into etcd. Without a number, lists them with the time, how many
 /// files and objects changed, the newest first; with one, says what changed to reach that state, as `diff -u` does.
 ///
 /// Examples: tortie history
@@ -60,13 +73,15 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// Make the directory of manifests what it was in an earlier state.
+/// Make the directory of manifests, or the resources in etcd, what they were in an earlier state.
 ///
-/// Only files that differ are written, each in one step, and those that were not there are removed; the running agent takes that as
-/// any change, and it is a new state of the history, from which there is a way back, too. Where a file holds what no state of
-/// the history has, nothing is changed without --force.
+/// Only files or resources that differ are written, and those that were not there are removed; the running agent takes that as any
+/// change, and it is a new state of the history, from which there is a way back, too. Where one holds what no state of the
+/// history has, nothing is changed without --force. Files are written each in one step; of etcd all that differs is changed, or
+/// nothing, and with --confirm it is taken back unless `tortie confirm` comes in time.
 ///
-/// Example: tortie rollback 12
+/// Examples: tortie rollback 12
+///           tortie rollback 12 --confirm 60s
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct RollbackArgs {
@@ -80,6 +95,13 @@ pub(super) struct RollbackArgs {
     /// Say what would change, as `diff -u` does, and change nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Of etcd: take it back unless `tortie confirm` comes in this time, such as 60s, 5m or 1h.
+    #[cfg(feature = "etcd")]
+    #[arg(long, value_name = "TIME", value_parser = super::confirming::window, conflicts_with = "dry_run")]
+    confirm: Option<Duration>,
+    #[cfg(feature = "etcd")]
+    #[command(flatten)]
+    etcd: super::etcd::EtcdArgs,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -98,41 +120,64 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 pub(super) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
     let history = args.place.open()?;
+    match history.origin() {
+        Origin::Directory(_) => roll_back_files(args, &history),
+        #[cfg(feature = "etcd")]
+        Origin::Etcd(url) => etcd::roll_back(args, &history, url),
+        #[cfg(not(feature = "etcd"))]
+        Origin::Etcd(url) => Err(Failure::Failed(format!("{url}: this build has no etcd support"))),
+    }
+}
+
+fn roll_back_files(args: &RollbackArgs, history: &History) -> Result<(), Failure> {
+    #[cfg(feature = "etcd")]
+    if args.confirm.is_some() {
+        return Err(Failure::Usage("--confirm is for resources in etcd".into()));
+    }
     let way = history.way_back(args.state).map_err(failed)?;
+    if !is_to_be_made(args, history, &way)? {
+        return Ok(());
+    }
+    history.go_back(&way).map_err(failed)?;
+    for file in &way.files {
+        let word = if file.text.is_some() { "restored" } else { "removed" };
+        println!("{word} {}", name(history, &file.path));
+    }
+    Ok(())
+}
+
+/// Says what is in the way, and what would change if only that is asked for. Returns whether the change is to be made.
+fn is_to_be_made(args: &RollbackArgs, history: &History, way: &WayBack) -> Result<bool, Failure> {
     if way.files.is_empty() {
         println!("everything is as in state {}", args.state);
-        return Ok(());
+        return Ok(false);
     }
     for (path, conflict) in &way.conflicts {
         let why = match conflict {
             Conflict::Unknown => "holds what the history does not know",
             _ => "has changed in between in a way that the history does not know",
         };
-        eprintln!("{}: {why}", name(&history, path).display());
+        eprintln!("{}: {why}", name(history, path));
     }
     if args.dry_run {
         for file in &way.files {
-            print!(
-                "{}",
-                unified(&name(&history, &file.path).display().to_string(), file.now.as_deref(), file.text.as_deref())
-            );
+            print!("{}", unified(&name(history, &file.path), file.now.as_deref(), file.text.as_deref()));
         }
-        return Ok(());
+        return Ok(false);
     }
     if !way.conflicts.is_empty() && !args.force {
         return Err(Failure::Failed("nothing has been changed; --force goes back all the same, and loses that".into()));
     }
-    history.go_back(&way).map_err(failed)?;
-    for file in &way.files {
-        let word = if file.text.is_some() { "restored" } else { "removed" };
-        println!("{word} {}", name(&history, &file.path).display());
-    }
-    Ok(())
+    Ok(true)
 }
 
-/// A file as people know it.
-fn name(history: &History, path: &str) -> PathBuf {
-    if path.is_empty() { history.directory().to_owned() } else { history.directory().join(path) }
+/// A file or resource as people know it.
+fn name(history: &History, path: &str) -> String {
+    match history.origin() {
+        Origin::Directory(directory) if path.is_empty() => directory.display().to_string(),
+        Origin::Directory(directory) => directory.join(path).display().to_string(),
+        Origin::Etcd(_) => path.strip_suffix(".yaml").unwrap_or(path).to_owned(),
+    }
 }
 
 /// An entry with what is known of its texts.
@@ -145,7 +190,7 @@ struct Described<'e> {
 
 struct ChangedFile<'e> {
     change: &'e FileChange,
-    name: PathBuf,
+    name: String,
     /// `None` if a text that is needed is not kept.
     texts: Option<(Option<String>, Option<String>)>,
 }
@@ -237,7 +282,7 @@ impl Described<'_> {
     fn whole(&self, with_diff: bool) -> Value {
         let file = |file: &ChangedFile<'_>| {
             let mut whole = json!({
-                "path": file.name.display().to_string(),
+                "path": file.name,
                 "change": Change::of(file.change.before.as_ref(), file.change.after.as_ref()).word(),
             });
             if let (true, Value::Object(whole)) = (with_diff, &mut whole) {
@@ -268,7 +313,7 @@ impl Described<'_> {
             match file.diff() {
                 Some(diff) => out.push_str(&diff),
                 None => {
-                    let _ = writeln!(out, "{}: a text is not kept", file.name.display());
+                    let _ = writeln!(out, "{}: a text is not kept", file.name);
                 }
             }
         }
@@ -279,7 +324,7 @@ impl Described<'_> {
 impl ChangedFile<'_> {
     fn diff(&self) -> Option<String> {
         let (before, after) = self.texts.as_ref()?;
-        Some(unified(&self.name.display().to_string(), before.as_deref(), after.as_deref()))
+        Some(unified(&self.name, before.as_deref(), after.as_deref()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What etcd says, as it changes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +18,9 @@ use tortie_resources::{Position as TextPosition, SyntaxError, passthrough, synce
 use tortie_store::etcd::EtcdConfig;
 use tortie_store::etcd::client::{Failure, Head, Pages, connect, end_of, within};
 
+use super::history::{HistorySettings, HistoryWriter};
 use super::position::Position;
+use crate::history::{Origin, recorded_kinds};
 use crate::{Backoff, Closed, Feed, Objects, Source, chance};
 
 /// How large an answer of a watch may be. etcd splits larger ones.
@@ -53,6 +56,7 @@ pub struct EtcdSource {
     options: Options,
     node: Option<Hostname>,
     policy_versions: bool,
+    history: Option<HistorySettings>,
 }
 
 impl EtcdSource {
@@ -61,7 +65,7 @@ impl EtcdSource {
     #[must_use]
     pub fn new(config: EtcdConfig, options: Options) -> Self {
         let options = Options { unknown_fields: UnknownFields::Ignore, ..options };
-        Self { config, options, node: None, policy_versions: false }
+        Self { config, options, node: None, policy_versions: false, history: None }
     }
 
     /// A source of what this node needs.
@@ -74,6 +78,14 @@ impl EtcdSource {
     #[must_use]
     pub fn with_policy_versions(self) -> Self {
         Self { policy_versions: true, ..self }
+    }
+
+    /// The same, which keeps a [history](crate::history) of so many states of what people write below a state directory of the
+    /// program, as this node sees it; 0 for none. What cannot be written there is logged, and nothing else follows from it.
+    #[must_use]
+    pub fn keep_history(self, state_dir: impl Into<PathBuf>, node: &str, states: usize) -> Self {
+        let settings = HistorySettings { state_dir: state_dir.into(), node: node.to_owned(), states };
+        Self { history: (states > 0).then_some(settings), ..self }
     }
 }
 
@@ -136,17 +148,19 @@ struct Reader<'f> {
     /// Which endpoint is next.
     turn: usize,
     backoff: Backoff,
+    history: Option<HistoryWriter>,
 }
 
 impl<'f> Reader<'f> {
     fn new(source: EtcdSource, feed: &'f Feed, asked: Arc<Notify>) -> Self {
-        let EtcdSource { config, options, node, policy_versions } = source;
+        let EtcdSource { config, options, node, policy_versions, history } = source;
         let pace = config.pace;
         let objects = match node.filter(|_| options.syncer == SyncerType::Felix) {
             Some(node) => Objects::of_node(node),
             None => Objects::of_syncer(options.syncer),
         };
         let objects = if policy_versions { objects.with_policy_versions() } else { objects };
+        let history = history.and_then(|settings| HistoryWriter::start(Origin::etcd(&config), settings));
         Self {
             config,
             options,
@@ -159,6 +173,7 @@ impl<'f> Reader<'f> {
             listed: false,
             turn: 0,
             backoff: Backoff::new(pace.shortest_pause, pace.longest_pause),
+            history,
         }
     }
 
@@ -261,6 +276,9 @@ impl<'f> Reader<'f> {
     /// Lists every kind at one revision, and tells what differs from what was known.
     async fn list(&mut self, client: &Client) -> Result<(), SessionEnd> {
         let mut revision = 0;
+        if let Some(history) = &mut self.history {
+            history.begin_list();
+        }
         for (prefix, kind) in prefixes(&self.options) {
             let prefix = format!("{}{prefix}", self.config.key_prefix);
             let mut pages = Pages::new(client.kv_client(), &prefix, revision, self.config.pace.request);
@@ -274,6 +292,7 @@ impl<'f> Reader<'f> {
             self.objects.end_list(kind);
             revision = pages.revision();
         }
+        self.list_for_history(client, &mut revision).await?;
         self.position.listed(revision);
         let noticed = Instant::now();
         let updates = self.objects.take_updates();
@@ -284,6 +303,30 @@ impl<'f> Reader<'f> {
         self.feed.begin_resync()?;
         self.tell(updates, noticed)?;
         Ok(self.end_resync()?)
+    }
+
+    /// Lists what nobody but the history wants.
+    async fn list_for_history(&mut self, client: &Client, revision: &mut i64) -> Result<(), SessionEnd> {
+        if self.history.is_none() {
+            return Ok(());
+        }
+        let is_listed = |kind: ResourceKind| kind.read_as().is_some_and(|kind| self.options.takes(kind));
+        let others: Vec<ResourceKind> = recorded_kinds().filter(|kind| !is_listed(*kind)).collect();
+        for kind in others {
+            let prefix = format!("{}{}", self.config.key_prefix, prefix_of(kind, None::<&str>));
+            let mut pages = Pages::new(client.kv_client(), &prefix, *revision, self.config.pace.request);
+            while let Some(page) = pages.next().await? {
+                self.serve()?;
+                for kv in &page {
+                    self.see(kv, false);
+                }
+            }
+            *revision = pages.revision();
+        }
+        if let Some(history) = &mut self.history {
+            history.end_list();
+        }
+        Ok(())
     }
 
     fn end_resync(&self) -> Result<(), Closed> {
@@ -360,6 +403,9 @@ impl<'f> Reader<'f> {
         let Some(key) = ResourceKey::from_path(path) else {
             return self.see_other(path, kv, deleted);
         };
+        if let Some(history) = &mut self.history {
+            history.see(&key, (!deleted).then(|| kv.value()));
+        }
         let Some(kind) = key.kind().read_as().filter(|kind| self.options.takes(*kind)) else { return };
         let id = ObjectId { name: key.name().into(), namespace: key.namespace().into(), kind };
         if deleted {

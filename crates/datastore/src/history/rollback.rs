@@ -107,11 +107,24 @@ fn targets(entries: &[HistoryEntry], number: u64) -> BTreeMap<&str, Target> {
 }
 
 impl History {
-    /// What differs between the directory and a state.
+    /// What differs between the directory and a state. Of etcd it is the copy that may be behind it: [`History::way_back_from`] is
+    /// told what is there.
     ///
     /// # Errors
     /// [`RollbackError`].
     pub fn way_back(&self, number: u64) -> Result<WayBack, RollbackError> {
+        self.way_back_from(number, |path| self.present(path))
+    }
+
+    /// The same from what `present` says that there is under each path.
+    ///
+    /// # Errors
+    /// [`RollbackError`], and what `present` runs into.
+    pub fn way_back_from(
+        &self,
+        number: u64,
+        mut present: impl FnMut(&str) -> Result<Option<String>, RollbackError>,
+    ) -> Result<WayBack, RollbackError> {
         let entries = self.entries()?;
         let ends = (entries.first().map_or(0, |entry| entry.number), entries.last().map_or(0, |entry| entry.number));
         if !entries.iter().any(|entry| entry.number == number) {
@@ -122,7 +135,7 @@ impl History {
         let is_broken = !later.eq(number..=ends.1);
         let mut way = WayBack::default();
         for (path, Target { wanted, expected, has_gap }) in targets(&entries, number) {
-            let now = self.present(path)?;
+            let now = present(path)?;
             let is = TextId::of_file(now.as_deref());
             if is == wanted {
                 continue;
@@ -151,7 +164,7 @@ impl History {
         }
     }
 
-    /// Goes this way, whatever would be lost: whole files first, each in one step, and then those that are to be removed. Who
+    /// Goes this way in a directory, whatever would be lost: whole files first, each in one step, and then those that are to be removed. Who
     /// is killed in between goes it again.
     ///
     /// # Errors
@@ -182,7 +195,8 @@ impl History {
 
     fn refuse_links(&self, path: &str) -> Result<(), RollbackError> {
         let place = self.place(path);
-        let below = place.ancestors().take_while(|ancestor| *ancestor != self.directory());
+        let directory = self.directory();
+        let below = place.ancestors().take_while(|ancestor| *ancestor != directory);
         let itself = path.is_empty().then_some(place.as_path());
         let mut parts = below.chain(itself);
         if parts.any(|part| fs::symlink_metadata(part).is_ok_and(|metadata| metadata.is_symlink())) {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -20,19 +21,19 @@ const MAX_TEXTS: u64 = 256 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
-    /// There is none of this directory.
-    #[error("no history of {} is kept below {}", directory.display(), state.display())]
+    /// There is none of this.
+    #[error("no history of {origin} is kept below {}", state.display())]
     Unknown {
-        /// The directory of manifests.
-        directory: PathBuf,
+        /// What it would be of.
+        origin: Origin,
         /// The state directory.
         state: PathBuf,
     },
     /// There is none at all.
-    #[error("no history is kept below {}: an agent keeps one if it reads a directory of manifests", .0.display())]
+    #[error("no history is kept below {}: an agent keeps one if it reads a directory of manifests or etcd", .0.display())]
     Nothing(PathBuf),
     /// There are several.
-    #[error("there are histories of several directories: {}", .0.join(", "))]
+    #[error("there are several histories, so --datastore must say which: {}", .0.join(", "))]
     Several(Vec<String>),
     /// Reading failed.
     #[error("{}: {error}", path.display())]
@@ -44,7 +45,46 @@ pub enum HistoryError {
     },
 }
 
-/// The states that a directory of manifests has been in, as an agent keeps them.
+/// What a history is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A directory of manifests, or a single one.
+    Directory(PathBuf),
+    /// The resources in etcd that people write, by a URL such as `etcd://10.0.0.1:2379`.
+    Etcd(String),
+}
+
+impl Origin {
+    /// An etcd. In which order its members are given does not matter; which they are does.
+    #[cfg(feature = "etcd")]
+    #[must_use]
+    pub fn etcd(config: &tortie_store::etcd::EtcdConfig) -> Self {
+        let members: BTreeSet<&str> = config.endpoints.iter().map(String::as_str).collect();
+        let members: Vec<&str> = members.into_iter().collect();
+        Self::Etcd(format!("etcd://{}{}", members.join(","), config.key_prefix))
+    }
+
+    /// As it is kept: a directory without links and dots, as far as it is there.
+    fn resolved(self) -> io::Result<Self> {
+        match self {
+            Self::Directory(directory) => {
+                fs::canonicalize(&directory).or_else(|_| std::path::absolute(&directory)).map(Self::Directory)
+            }
+            etcd @ Self::Etcd(_) => Ok(etcd),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(directory) => directory.display().fmt(f),
+            Self::Etcd(url) => f.write_str(url),
+        }
+    }
+}
+
+/// The states that a directory of manifests, or the resources in etcd, have been in, as an agent keeps them.
 ///
 /// ```no_run
 /// use tortie_datastore::history::History;
@@ -60,16 +100,16 @@ pub enum HistoryError {
 #[derive(Clone, Debug)]
 pub struct History {
     folder: PathBuf,
-    directory: PathBuf,
+    origin: Origin,
     node: String,
 }
 
 impl History {
-    /// The history that is kept below a state directory: of this directory of manifests, or of the only one.
+    /// The history that is kept below a state directory: of this, or the only one.
     ///
     /// # Errors
     /// [`HistoryError`].
-    pub fn find(state: &Path, directory: Option<&Path>) -> Result<Self, HistoryError> {
+    pub fn find(state: &Path, origin: Option<&Origin>) -> Result<Self, HistoryError> {
         let all = state.join("history");
         let entries = match fs::read_dir(&all) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -83,18 +123,18 @@ impl History {
             // Another one is being made, or is none.
             found.extend(Self::of(&folder));
         }
-        if let Some(directory) = directory {
-            let wanted = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
-            found.retain(|history| history.directory == wanted);
+        if let Some(origin) = origin {
+            let wanted = origin.clone().resolved().map_err(at(state))?;
+            found.retain(|history| history.origin == wanted);
             if found.is_empty() {
-                return Err(HistoryError::Unknown { directory: wanted, state: state.to_owned() });
+                return Err(HistoryError::Unknown { origin: wanted, state: state.to_owned() });
             }
         }
         match (found.pop(), &found[..]) {
             (None, _) => Err(HistoryError::Nothing(state.to_owned())),
             (Some(history), []) => Ok(history),
             (Some(last), others) => {
-                let name = |history: &Self| format!("{} (node {})", history.directory.display(), history.node);
+                let name = |history: &Self| format!("{} (node {})", history.origin, history.node);
                 Err(HistoryError::Several(others.iter().chain([&last]).map(name).collect()))
             }
         }
@@ -104,14 +144,24 @@ impl History {
         let metadata = fs::symlink_metadata(folder).ok().filter(is_ours)?;
         let about: Value = serde_json::from_slice(&fs::read(folder.join("about")).ok()?).ok()?;
         let text = |name: &str| about.get(name).and_then(Value::as_str).map(str::to_owned);
-        let (directory, node) = (text("directory")?.into(), text("node")?);
-        metadata.is_dir().then(|| Self { folder: folder.to_owned(), directory, node })
+        let directory = text("directory").map(|directory| Origin::Directory(directory.into()));
+        let (origin, node) = (directory.or_else(|| text("etcd").map(Origin::Etcd))?, text("node")?);
+        metadata.is_dir().then(|| Self { folder: folder.to_owned(), origin, node })
     }
 
-    /// The directory of manifests.
+    /// What it is of.
     #[must_use]
-    pub fn directory(&self) -> &Path {
-        &self.directory
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Where the files are: the directory of manifests, or the copy of the resources that is kept beside the history.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        match &self.origin {
+            Origin::Directory(directory) => directory.clone(),
+            Origin::Etcd(_) => self.folder.join("resources"),
+        }
     }
 
     /// All entries that can be read, oldest first.
@@ -136,9 +186,15 @@ impl History {
         kept.or_else(|| fs::read_to_string(self.place(path)).ok().filter(is_it))
     }
 
+    /// Where something that belongs to the history is kept.
+    #[cfg(feature = "etcd")]
+    pub(super) fn beside(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     /// Where a file is, by its path below the directory.
     pub(super) fn place(&self, path: &str) -> PathBuf {
-        if path.is_empty() { self.directory.clone() } else { self.directory.join(path) }
+        if path.is_empty() { self.directory() } else { self.directory().join(path) }
     }
 
     fn text_path(&self, id: &TextId) -> PathBuf {
@@ -186,15 +242,19 @@ pub(crate) struct TextChange<'t> {
 }
 
 impl Recorder {
-    /// The history of a directory as one node sees it, of at most so many states.
+    /// The history of this as one node sees it, of at most so many states.
     ///
     /// # Errors
     /// If it cannot be made or read, or others may write into it.
-    pub(crate) fn open(state: &Path, directory: &Path, node: &str, keep: usize) -> io::Result<Self> {
-        let directory = fs::canonicalize(directory).or_else(|_| std::path::absolute(directory))?;
+    pub(crate) fn open(state: &Path, origin: Origin, node: &str, keep: usize) -> io::Result<Self> {
+        let origin = origin.resolved()?;
         let all = state.join("history");
-        let folder = all.join(folder_name(&directory, node));
-        let history = History { folder: folder.clone(), directory, node: node.to_owned() };
+        let (kind, place) = match &origin {
+            Origin::Directory(directory) => ("directory", directory.clone()),
+            Origin::Etcd(url) => ("etcd", url.into()),
+        };
+        let folder = all.join(folder_name(&place, node));
+        let history = History { folder: folder.clone(), origin, node: node.to_owned() };
         let (states, texts) = (folder.join("states"), folder.join("texts"));
         for made in [&states, &texts] {
             DirBuilder::new().recursive(true).mode(0o700).create(made)?;
@@ -205,7 +265,7 @@ impl Recorder {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
             }
         }
-        let about = json!({ "directory": history.directory.display().to_string(), "node": node });
+        let about = json!({ kind: history.origin.to_string(), "node": node });
         put(&folder.join("about"), about.to_string().as_bytes())?;
         File::open(folder.join("about"))?.sync_all()?;
         let entries = history.entries().map_err(io::Error::other)?;
@@ -221,6 +281,18 @@ impl Recorder {
         };
         recorder.prune()?;
         Ok(recorder)
+    }
+
+    /// What is kept.
+    #[cfg(feature = "etcd")]
+    pub(super) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The number of the newest state; 0 if there is none yet.
+    #[cfg(feature = "etcd")]
+    pub(super) fn newest(&self) -> u64 {
+        self.newest.borrow().as_ref().map_or(0, |entry| entry.number)
     }
 
     /// Whether there is no state yet.
@@ -253,16 +325,25 @@ impl Recorder {
             return Ok(None);
         }
         if let (Some(id), Some(text)) = (&change.before, before) {
-            let place = self.history.text_path(id);
-            let size = text.len() as u64;
-            // What is too large for all is an entry without a text, from which there is no way back.
-            if !place.exists() && size <= self.max_texts {
-                put(&place, text.as_bytes())?;
-                self.unsynced.borrow_mut().push(place);
-                self.texts.set(self.texts.get() + size);
-            }
+            self.keep_text(id, text)?;
         }
         Ok(Some(change))
+    }
+
+    /// Keeps a text that is about to be replaced.
+    ///
+    /// # Errors
+    /// If it cannot be kept.
+    pub(crate) fn keep_text(&self, id: &TextId, text: &str) -> io::Result<()> {
+        let place = self.history.text_path(id);
+        let size = text.len() as u64;
+        // What is too large for all is an entry without a text, from which there is no way back.
+        if !place.exists() && size <= self.max_texts {
+            put(&place, text.as_bytes())?;
+            self.unsynced.borrow_mut().push(place);
+            self.texts.set(self.texts.get() + size);
+        }
+        Ok(())
     }
 
     /// Adds a state, after [`Recorder::keep`] of each change.
@@ -351,7 +432,7 @@ fn sizes(folder: &Path) -> io::Result<u64> {
 }
 
 /// Writes a file so that at any time the old one or the new one is there, as long as the power is.
-fn put(place: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn put(place: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = place.with_extension("tmp");
     let written =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft).and_then(|mut file| {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::history::{Back, Conflict, History, HistoryEntry, RollbackError, WayBack};
+use crate::history::{Back, Conflict, History, HistoryEntry, Origin, RollbackError, WayBack};
 
 const KEEP: usize = 4;
 const NAMES: [&str; 4] = ["a.yaml", "b.yaml", "sub/c.yaml", "sub/deep/d.yaml"];
@@ -40,7 +40,7 @@ impl World {
     fn work(&self) -> Work {
         let store = Store::open(&self.state(), &self.directory(), "n1").unwrap();
         let is_known = !store.load(|path, why| panic!("{}: {why}", path.display())).unwrap().is_empty();
-        let history = Recorder::open(&self.state(), &self.directory(), "n1", KEEP).unwrap();
+        let history = Recorder::open(&self.state(), Origin::Directory(self.directory()), "n1", KEEP).unwrap();
         if is_known && history.is_empty() {
             history.begin().unwrap();
         }
@@ -81,7 +81,7 @@ impl World {
     }
 
     fn history(&self) -> History {
-        History::find(&self.state(), Some(&self.directory())).unwrap()
+        History::find(&self.state(), Some(&Origin::Directory(self.directory()))).unwrap()
     }
 
     fn numbers(&self) -> Vec<u64> {
@@ -334,7 +334,7 @@ fn a_single_file_and_its_mode() {
     let (file, state) = (folder.path().join("all.yaml"), folder.path().join("state"));
     fs::write(&file, "x: 2\n").unwrap();
     let store = Store::open(&state, &file, "n1").unwrap();
-    let history = Recorder::open(&state, &file, "n1", KEEP).unwrap();
+    let history = Recorder::open(&state, Origin::Directory(file.clone()), "n1", KEEP).unwrap();
     let mut work = Work { store, options: Options::default(), history: Some(history), failed: BTreeMap::new() };
     for text in ["x: 1\n", "x: 2\n"] {
         work.take(BTreeMap::from([(String::new(), vec![Change::Taken(text.into(), BTreeSet::new())])]));
@@ -362,5 +362,5 @@ fn only_what_fits_is_kept() {
     // Nobody may write into what a rollback believes.
     let states = world.state().join("history");
     fs::set_permissions(&states, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    assert!(Recorder::open(&world.state(), &world.directory(), "n1", KEEP).is_err());
+    assert!(Recorder::open(&world.state(), Origin::Directory(world.directory()), "n1", KEEP).is_err());
 }

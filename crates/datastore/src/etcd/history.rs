@@ -1,0 +1,241 @@
+//! The history of what people write, kept on a thread of its own, so that a slow disk delays nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tortie_resources::stored::ResourceKey;
+
+use crate::history::{Mirror, Origin, resource_path, resource_text};
+
+/// For how long nothing must change before what has changed is a state.
+const QUIET: Duration = Duration::from_secs(1);
+/// What never rests is a state after this time.
+const LONGEST: Duration = Duration::from_secs(10);
+/// How soon it is tried again to write what could not be written.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Where a history is kept, and of how many states.
+#[derive(Clone, Debug)]
+pub(super) struct HistorySettings {
+    pub(super) state_dir: PathBuf,
+    pub(super) node: String,
+    pub(super) states: usize,
+}
+
+/// What is under some keys now; `None` if nothing is.
+type Values = BTreeMap<ResourceKey, Option<Vec<u8>>>;
+
+/// What has been heard, and is not written yet.
+#[derive(Debug, Default)]
+struct News {
+    /// Whether that is all there is.
+    is_whole: bool,
+    values: Values,
+}
+
+impl News {
+    fn then(&mut self, later: Self) {
+        if later.is_whole {
+            *self = later;
+        } else {
+            self.values.extend(later.values);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.is_whole && self.values.is_empty()
+    }
+}
+
+/// Takes what a source hears.
+#[derive(Debug)]
+pub(super) struct HistoryWriter {
+    shared: Arc<Shared>,
+    /// What is there, while it is being listed.
+    listing: Option<Values>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    filled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    news: News,
+    closed: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, news: News) {
+        let mut queue = self.lock();
+        if !queue.closed {
+            queue.news.then(news);
+        }
+        drop(queue);
+        self.filled.notify_one();
+    }
+}
+
+impl HistoryWriter {
+    /// Starts the thread; `None`, with a warning, if that cannot be done.
+    pub(super) fn start(origin: Origin, settings: HistorySettings) -> Option<Self> {
+        let shared = Arc::new(Shared::default());
+        let queue = Arc::clone(&shared);
+        let work = move || {
+            let HistorySettings { state_dir, node, states } = settings;
+            match Mirror::open(&state_dir, origin, &node, states) {
+                Ok(mirror) => keep(mirror, &queue),
+                Err(error) => tracing::warn!(%error, "no history of the resources is kept; enforcement goes on"),
+            }
+            *queue.lock() = Queue { news: News::default(), closed: true };
+        };
+        let started = thread::Builder::new().name("history".into()).spawn(work);
+        started.inspect_err(|error| tracing::warn!(%error, "no history of the resources is kept")).ok()?;
+        Some(Self { shared, listing: None })
+    }
+
+    /// Everything will be told.
+    pub(super) fn begin_list(&mut self) {
+        self.listing = Some(Values::new());
+    }
+
+    /// This is under a key now.
+    pub(super) fn see(&mut self, key: &ResourceKey, value: Option<&[u8]>) {
+        if resource_path(key).is_none() {
+            return;
+        }
+        let (key, value) = (key.clone(), value.map(<[u8]>::to_vec));
+        match &mut self.listing {
+            Some(listing) => drop(listing.insert(key, value)),
+            None => self.shared.tell(News { is_whole: false, values: [(key, value)].into() }),
+        }
+    }
+
+    /// That was everything.
+    pub(super) fn end_list(&mut self) {
+        if let Some(values) = self.listing.take() {
+            self.shared.tell(News { is_whole: true, values });
+        }
+    }
+}
+
+impl Drop for HistoryWriter {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.filled.notify_one();
+    }
+}
+
+/// Writes what is heard until nothing will be heard any more.
+fn keep(mut mirror: Mirror, shared: &Shared) {
+    let mut news = News::default();
+    let mut is_failing = false;
+    while gather(shared, &mut news) {
+        match mirror.take(&texts(&mirror, &news)) {
+            Ok(()) => {
+                if is_failing {
+                    tracing::info!("the history of the resources is written again");
+                }
+                is_failing = false;
+                news = News::default();
+            }
+            Err(error) => {
+                if !is_failing {
+                    tracing::warn!(%error, "the history of the resources cannot be written; enforcement goes on");
+                }
+                is_failing = true;
+            }
+        }
+    }
+}
+
+/// Waits for changes and until they have settled, or until what could not be written is to be tried again. Returns whether
+/// there is more to come.
+fn gather(shared: &Shared, news: &mut News) -> bool {
+    let mut queue = shared.lock();
+    let retry = (!news.is_empty()).then(|| Instant::now() + RETRY);
+    while queue.news.is_empty() && !queue.closed && retry.is_none_or(|retry| Instant::now() < retry) {
+        queue = match retry {
+            Some(retry) => {
+                let left = retry.saturating_duration_since(Instant::now());
+                shared.filled.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => shared.filled.wait(queue).unwrap_or_else(PoisonError::into_inner),
+        };
+    }
+    let begun = Instant::now();
+    while !queue.closed && !queue.news.is_empty() {
+        news.then(std::mem::take(&mut queue.news));
+        if begun.elapsed() >= LONGEST {
+            break;
+        }
+        let is_quiet = |queue: &mut Queue| queue.news.is_empty() && !queue.closed;
+        queue = shared.filled.wait_timeout_while(queue, QUIET, is_quiet).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    !queue.closed
+}
+
+/// The files that are to be as they are told, by what is under keys. What cannot be read is left as it was.
+fn texts(mirror: &Mirror, news: &News) -> BTreeMap<String, Option<String>> {
+    let mut texts = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for (key, value) in &news.values {
+        let Some(path) = resource_path(key) else { continue };
+        let text = match value {
+            None => Ok(None),
+            Some(value) => serde_json::from_slice::<Value>(value)
+                .map_err(|error| error.to_string())
+                .and_then(|object| resource_text(key, object).map_err(|error| error.to_string())),
+        };
+        seen.insert(path.clone());
+        match text {
+            Ok(text) => drop(texts.insert(path, text)),
+            Err(why) => tracing::debug!(resource = %key, why, "the history goes on with what was there before"),
+        }
+    }
+    if news.is_whole {
+        let gone = mirror.paths().filter(|path| !seen.contains(*path));
+        texts.extend(gone.map(|path| (path.to_owned(), None)));
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use tortie_resources::stored::ResourceKind;
+
+    use super::*;
+
+    fn tier(name: &str, order: u32) -> (ResourceKey, Option<Vec<u8>>) {
+        let key = ResourceKey::new(ResourceKind::Tier, "", name).unwrap();
+        (key, Some(format!("{{\"spec\": {{\"order\": {order}}}}}").into_bytes()))
+    }
+
+    #[test]
+    fn what_cannot_be_read_stays_as_it_was_and_what_is_not_listed_is_gone() {
+        let folder = TempDir::new().unwrap();
+        let mut mirror = Mirror::open(folder.path(), Origin::Etcd("etcd://a:1".into()), "n1", 4).unwrap();
+        let mut news = News { is_whole: true, values: [tier("a", 1), tier("b", 1), tier("c", 1)].into() };
+        mirror.take(&texts(&mirror, &news)).unwrap();
+        assert_eq!(mirror.paths().collect::<Vec<_>>(), ["Tier/a.yaml", "Tier/b.yaml", "Tier/c.yaml"]);
+
+        news.then(News { is_whole: false, values: [(tier("a", 0).0, Some(b"torn".to_vec())), tier("b", 2)].into() });
+        let told = texts(&mirror, &news);
+        assert_eq!(told.keys().collect::<Vec<_>>(), ["Tier/b.yaml", "Tier/c.yaml"]);
+        news.then(News { is_whole: true, values: [(tier("a", 0).0, Some(b"torn".to_vec())), tier("b", 3)].into() });
+        let told = texts(&mirror, &news);
+        assert_eq!(told.keys().collect::<Vec<_>>(), ["Tier/b.yaml", "Tier/c.yaml"]);
+        assert_eq!(told["Tier/c.yaml"], None);
+    }
+}

@@ -1,0 +1,300 @@
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::history::{Conflict, History, RollbackError};
+
+const KEEP: usize = 4;
+const NAMES: [&str; 4] = ["Tier/a.yaml", "Tier/b.yaml", "NetworkPolicy/x/c.yaml", "NetworkPolicy/x/d.yaml"];
+
+type Files = BTreeMap<String, String>;
+
+/// What etcd holds, and who keeps its history.
+struct World {
+    folder: TempDir,
+    held: Files,
+    mirror: Option<Mirror>,
+    /// What etcd held in each state.
+    states: BTreeMap<u64, Files>,
+}
+
+fn origin() -> Origin {
+    Origin::Etcd("etcd://a:1".into())
+}
+
+impl World {
+    fn new(held: Files) -> Self {
+        let mut world = Self { folder: TempDir::new().unwrap(), held, mirror: None, states: BTreeMap::new() };
+        world.restart();
+        world
+    }
+
+    fn open(&self) -> Mirror {
+        Mirror::open(self.folder.path(), origin(), "n1", KEEP).unwrap()
+    }
+
+    /// An agent starts, and is told everything.
+    fn restart(&mut self) {
+        self.mirror = None;
+        self.mirror = Some(self.open());
+        self.take();
+    }
+
+    fn mirror(&mut self) -> &mut Mirror {
+        self.mirror.as_mut().unwrap()
+    }
+
+    /// What a whole list says.
+    fn news(&mut self) -> BTreeMap<String, Option<String>> {
+        let gone: Vec<String> = self.mirror().paths().map(str::to_owned).collect();
+        let gone = gone.into_iter().map(|path| (path, None));
+        gone.chain(self.held.iter().map(|(path, text)| (path.clone(), Some(text.clone())))).collect()
+    }
+
+    fn take(&mut self) {
+        let news = self.news();
+        self.mirror().take(&news).unwrap();
+        let newest = *self.numbers().last().unwrap();
+        let held = self.held.clone();
+        assert_eq!(*self.states.entry(newest).or_insert_with(|| held.clone()), held, "state {newest}");
+    }
+
+    /// The same, as far as a program comes that is killed.
+    fn killed(&mut self, at: Kill) {
+        let news = self.news();
+        let held = self.held.clone();
+        let mirror = self.mirror();
+        let change = |(path, text): (&String, &Option<String>)| mirror.index.change(path, text.as_deref());
+        let changes: Vec<FileChange> = news.iter().filter_map(change).collect();
+        changes.iter().for_each(|change| mirror.keep(change).unwrap());
+        let files = match at {
+            Kill::AfterFiles(files) => files.min(changes.len()),
+            Kill::AfterEntry => changes.len(),
+        };
+        changes
+            .iter()
+            .take(files)
+            .for_each(|change| mirror.write(&change.path, news[&change.path].as_deref()).unwrap());
+        if at == Kill::AfterEntry && !changes.is_empty() {
+            mirror.recorder.add(changes).unwrap();
+            let newest = mirror.recorder.newest();
+            self.states.insert(newest, held);
+        }
+    }
+
+    fn history(&self) -> History {
+        History::find(self.folder.path(), Some(&origin())).unwrap()
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.history().entries().unwrap().iter().map(|entry| entry.number).collect()
+    }
+
+    /// What there would be after the way back.
+    fn back(&self, number: u64) -> Result<Files, RollbackError> {
+        let way = self.history().way_back_from(number, |path| Ok(self.held.get(path).cloned()))?;
+        assert_eq!(way.conflicts, []);
+        let mut files = self.held.clone();
+        for file in way.files {
+            assert_eq!(file.now.as_ref(), files.get(&file.path));
+            match file.text {
+                Some(text) => files.insert(file.path, text),
+                None => files.remove(&file.path),
+            };
+        }
+        Ok(files)
+    }
+
+    fn file(&self, path: &str) -> PathBuf {
+        self.history().directory().join(path)
+    }
+}
+
+fn files(files: &[(&str, &str)]) -> Files {
+    files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+}
+
+fn some_files() -> impl Strategy<Value = Files> {
+    let text = prop_oneof![Just("x: 1\n"), Just("x: 2\n"), Just("x: 3\n")];
+    proptest::collection::btree_map(proptest::sample::select(&NAMES[..]), text, 0..=NAMES.len())
+        .prop_map(|map| map.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kill {
+    /// So many files of the copy are written.
+    AfterFiles(usize),
+    /// The entry is made, and the index is not written.
+    AfterEntry,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Write(Files),
+    /// The agent is killed while it takes this, and then etcd holds something else.
+    Killed(Files, Kill, Files),
+    /// Etcd comes to hold this while no agent runs.
+    Restart(Files),
+    /// A file of the copy is torn, which a restart notices.
+    Torn(&'static str),
+    /// Back to a state, by its place among those that are kept.
+    RollBack(proptest::sample::Index),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let kill = prop_oneof![(0..=NAMES.len()).prop_map(Kill::AfterFiles), Just(Kill::AfterEntry)];
+    prop_oneof![
+        3 => some_files().prop_map(Event::Write),
+        3 => (some_files(), kill, some_files()).prop_map(|(during, kill, after)| Event::Killed(during, kill, after)),
+        1 => some_files().prop_map(Event::Restart),
+        1 => proptest::sample::select(&NAMES[..]).prop_map(Event::Torn),
+        2 => any::<proptest::sample::Index>().prop_map(Event::RollBack),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
+
+    /// After any changes, kills and restarts each state that is listed comes back as it was.
+    #[test]
+    fn listed_states_come_back(first in some_files(), events in proptest::collection::vec(event(), 1..10)) {
+        let mut world = World::new(first);
+        for event in events {
+            match event {
+                Event::Write(files) => {
+                    world.held = files;
+                    world.take();
+                }
+                Event::Killed(during, kill, after) => {
+                    world.held = during;
+                    world.killed(kill);
+                    world.held = after;
+                    world.restart();
+                }
+                Event::Restart(files) => {
+                    world.held = files;
+                    world.restart();
+                }
+                Event::Torn(path) => {
+                    let before = world.numbers();
+                    if world.held.contains_key(path) {
+                        fs::write(world.file(path), "x:").unwrap();
+                    }
+                    world.restart();
+                    prop_assert_eq!(before, world.numbers(), "nothing has changed");
+                }
+                Event::RollBack(index) => {
+                    let numbers = world.numbers();
+                    world.held = world.back(numbers[index.index(numbers.len())]).unwrap();
+                    world.take();
+                }
+            }
+            prop_assert!(world.numbers().len() <= KEEP);
+            for number in world.numbers() {
+                prop_assert_eq!(&world.back(number).unwrap(), &world.states[&number], "state {}", number);
+            }
+            // The copy is one.
+            for (path, text) in &world.held {
+                prop_assert_eq!(&fs::read_to_string(world.file(path)).unwrap(), text);
+            }
+            prop_assert!(NAMES.iter().all(|path| world.held.contains_key(*path) || !world.file(path).exists()));
+        }
+    }
+}
+
+#[test]
+fn what_is_torn_and_has_changed_is_lost_and_said_to_be() {
+    let mut world = World::new(files(&[("Tier/a.yaml", "x: 0\n"), ("Tier/b.yaml", "x: 1\n")]));
+    fs::write(world.file("Tier/a.yaml"), "x:").unwrap();
+    world.held = files(&[("Tier/a.yaml", "x: 2\n"), ("Tier/b.yaml", "x: 2\n")]);
+    world.restart();
+    assert_eq!(world.numbers(), [1, 2]);
+    assert!(matches!(world.back(1), Err(RollbackError::NoText { path }) if path == "Tier/a.yaml"));
+}
+
+#[test]
+fn without_an_index_a_change_is_not_believed() {
+    let mut world = World::new(files(&[("Tier/a.yaml", "x: 1\n")]));
+    let index = world.history().beside("index");
+    for torn in [Some("tortie-copy 1\n"), None] {
+        match torn {
+            Some(torn) => fs::write(&index, torn).unwrap(),
+            None => fs::remove_file(&index).unwrap(),
+        }
+        // With the files it would look as if everything had just been created.
+        fs::remove_dir_all(world.history().directory()).unwrap();
+        let newest = *world.numbers().last().unwrap();
+        world.restart();
+        let way = world.history().way_back_from(newest, |path| Ok(world.held.get(path).cloned())).unwrap();
+        assert_eq!(way.conflicts, [("Tier/a.yaml".to_owned(), Conflict::Gap)]);
+    }
+}
+
+#[test]
+fn an_entry_that_is_lost_leaves_a_gap() {
+    let mut world = World::new(files(&[("Tier/a.yaml", "x: 1\n")]));
+    world.held = files(&[("Tier/a.yaml", "x: 2\n")]);
+    world.take();
+    fs::remove_file(world.history().beside("states").join(format!("{:020}", 2))).unwrap();
+    world.states.remove(&2);
+    world.mirror = Some(world.open());
+    world.held = files(&[("Tier/a.yaml", "x: 3\n")]);
+    world.take();
+    let way = world.history().way_back_from(1, |path| Ok(world.held.get(path).cloned())).unwrap();
+    assert_eq!(way.conflicts, [("Tier/a.yaml".to_owned(), Conflict::Gap)]);
+}
+
+#[test]
+fn what_cannot_be_written_is_written_later() {
+    let mut world = World::new(files(&[("Tier/a.yaml", "x: 1\n")]));
+    let states = world.history().beside("states");
+    fs::rename(&states, states.with_extension("away")).unwrap();
+    world.held = files(&[("Tier/a.yaml", "x: 2\n")]);
+    let news = world.news();
+    world.mirror().take(&news).unwrap_err();
+    world.held = files(&[("Tier/a.yaml", "x: 3\n")]);
+    let news = world.news();
+    world.mirror().take(&news).unwrap_err();
+    fs::rename(states.with_extension("away"), &states).unwrap();
+    world.take();
+    assert_eq!(world.numbers(), [1, 2]);
+    assert_eq!(world.back(1).unwrap(), world.states[&1]);
+}
+
+#[test]
+fn the_copy_does_not_grow_without_end() {
+    let mut world = World::new(files(&[("Tier/a.yaml", "x: 1\n")]));
+    world.mirror().max_copy = 10;
+    world.held = files(&[("Tier/a.yaml", "x: 1\n"), ("Tier/b.yaml", "x: 12\n")]);
+    let news = world.news();
+    let error = world.mirror().take(&news).unwrap_err();
+    assert_eq!(error.to_string(), "the resources would take more than 10 bytes");
+    assert!(!world.file("Tier/b.yaml").exists());
+    world.held = files(&[("Tier/b.yaml", "x: 12\n")]);
+    world.take();
+    assert_eq!(world.numbers(), [1, 2]);
+}
+
+#[test]
+fn nobody_else_may_read_it() {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let world = World::new(files(&[("Tier/a.yaml", "x: 1\n")]));
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(world.file("Tier/a.yaml")), 0o600);
+    assert_eq!((mode(world.file("Tier")), mode(world.history().beside("index"))), (0o700, 0o600));
+}
+
+#[test]
+fn histories_lie_side_by_side() {
+    let world = World::new(files(&[("Tier/a.yaml", "x: 1\n")]));
+    let (state, manifests) = (world.folder.path(), world.folder.path().join("manifests"));
+    fs::create_dir(&manifests).unwrap();
+    Recorder::open(state, Origin::Directory(manifests), "n1", KEEP).unwrap().begin().unwrap();
+    let why = History::find(state, None).unwrap_err().to_string();
+    assert!(why.starts_with("there are several histories, so --datastore must say which: "), "{why}");
+    assert!(why.contains("etcd://a:1 (node n1)") && why.contains("/manifests (node n1)"), "{why}");
+    assert_eq!(History::find(state, Some(&origin())).unwrap().origin(), &origin());
+    let other = History::find(state, Some(&Origin::Etcd("etcd://b:1".into()))).unwrap_err().to_string();
+    assert!(other.starts_with("no history of etcd://b:1 is kept below "), "{other}");
+}

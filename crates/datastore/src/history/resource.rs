@@ -1,0 +1,206 @@
+//! What is recorded of a resource. Pure.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use tortie_resources::stored::{
+    DEFAULT_ALLOW_PROFILE, ObjectError, ResourceKey, ResourceKind, Revision, from_stored, labelled, strip_metadata,
+    to_stored,
+};
+use tortie_resources::to_v3::{ACCOUNT_PREFIX, NAMESPACE_PREFIX, POLICY_PREFIX};
+use tortie_resources::to_yaml;
+
+use crate::last_good::hex_digest;
+
+/// Where host endpoints have the label that a controller gives to those that it makes of nodes.
+const CREATED_BY: &str = "/metadata/labels/projectcalico.org~1created-by";
+/// What names of policies begin with that the driver of `OpenStack` makes of security groups.
+const SECURITY_GROUP_PREFIX: &str = "ossg.";
+/// A name that is longer is shortened, so that a file can have it.
+const MAX_NAME: usize = 180;
+
+/// The kinds of which a history is kept: those that people write. Workload endpoints, nodes, their status and
+/// `ClusterInformation` are what programs say of the cluster, and would be wrong if they came back.
+pub fn recorded_kinds() -> impl Iterator<Item = ResourceKind> {
+    ResourceKind::all().filter(|kind| is_recorded(*kind))
+}
+
+fn is_recorded(kind: ResourceKind) -> bool {
+    let by_programs = matches!(
+        kind,
+        ResourceKind::CalicoNodeStatus
+            | ResourceKind::ClusterInformation
+            | ResourceKind::Node
+            | ResourceKind::WorkloadEndpoint
+    );
+    kind.is_for_people() && !by_programs
+}
+
+/// Whether a resource of this name is of a controller, which would make it again or delete it again.
+fn is_of_a_controller(key: &ResourceKey) -> bool {
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| key.name().starts_with(prefix));
+    match key.kind() {
+        ResourceKind::NetworkPolicy => begins(&[POLICY_PREFIX, SECURITY_GROUP_PREFIX]),
+        ResourceKind::Profile => begins(&[NAMESPACE_PREFIX, ACCOUNT_PREFIX]) || key.name() == DEFAULT_ALLOW_PROFILE,
+        _ => false,
+    }
+}
+
+/// The file of a resource, such as `NetworkPolicy/shop/web.yaml`; `None` if no history is kept of it. What may not be in the
+/// name of a file is written as `%2F`.
+///
+/// ```
+/// use tortie_datastore::history::resource_path;
+/// use tortie_resources::stored::{ResourceKey, ResourceKind};
+///
+/// let path = |kind, namespace, name| resource_path(&ResourceKey::new(kind, namespace, name).unwrap());
+/// assert_eq!(path(ResourceKind::NetworkPolicy, "shop", "web").as_deref(), Some("NetworkPolicy/shop/web.yaml"));
+/// assert_eq!(path(ResourceKind::NetworkPolicy, "..", "a b").as_deref(), Some("NetworkPolicy/%2E./a%20b.yaml"));
+/// assert_eq!(path(ResourceKind::Node, "", "worker-1"), None);
+/// ```
+#[must_use]
+pub fn resource_path(key: &ResourceKey) -> Option<String> {
+    if !is_recorded(key.kind()) || is_of_a_controller(key) {
+        return None;
+    }
+    let (kind, name) = (key.kind(), file_name(key.name()));
+    Some(match key.namespace() {
+        "" => format!("{kind}/{name}.yaml"),
+        namespace => format!("{kind}/{}/{name}.yaml", file_name(namespace)),
+    })
+}
+
+fn file_name(name: &str) -> String {
+    let mut out = String::new();
+    for (at, byte) in name.bytes().enumerate() {
+        let is_plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && at > 0);
+        if is_plain {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    if out.len() > MAX_NAME {
+        out.truncate(MAX_NAME - 65);
+        out.push('~');
+        out.push_str(&hex_digest(name.as_bytes()));
+    }
+    out
+}
+
+/// A resource as people write it, in YAML: without what the datastore and controllers give, with defaults. `object` is what is
+/// kept, or what a reader is told. `None` if a controller has made it.
+///
+/// ```
+/// use serde_json::json;
+/// use tortie_datastore::history::resource_text;
+/// use tortie_resources::stored::{ResourceKey, ResourceKind};
+///
+/// let key = ResourceKey::new(ResourceKind::GlobalNetworkSet, "", "office")?;
+/// let object = json!({"metadata": {"uid": "4f1c", "resourceVersion": "7"}, "spec": {"nets": ["10.0.0.0/8"]}});
+/// let text = [
+///     "apiVersion: projectcalico.org/v3", "kind: GlobalNetworkSet", "metadata:", "  name: office",
+///     "spec:", "  nets:", "  - \"10.0.0.0/8\"", "",
+/// ];
+/// assert_eq!(resource_text(&key, object)?, Some(text.join("\n")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`ObjectError`] if it is no resource of this kind.
+pub fn resource_text(key: &ResourceKey, mut object: Value) -> Result<Option<String>, ObjectError> {
+    if key.kind() == ResourceKind::HostEndpoint && object.pointer(CREATED_BY).is_some() {
+        return Ok(None);
+    }
+    to_stored(key, &mut object)?;
+    let mut object = from_stored(key, object, Revision::default())?;
+    labelled(key.kind(), &mut object);
+    strip_metadata(&mut object);
+    if let Some(whole) = object.as_object_mut() {
+        whole.shift_remove("status");
+    }
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        // In one order, whoever has written it.
+        let parts = ["name", "namespace", "labels", "annotations"];
+        *metadata = parts.into_iter().filter_map(|part| metadata.remove_entry(part)).collect();
+    }
+    Ok(Some(to_yaml(&object)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn key(kind: ResourceKind, name: &str) -> ResourceKey {
+        ResourceKey::new(kind, if kind.is_namespaced() { "shop" } else { "" }, name).unwrap()
+    }
+
+    #[test]
+    fn what_controllers_make_is_theirs() {
+        for (kind, name) in [
+            (ResourceKind::NetworkPolicy, "knp.default.web"),
+            (ResourceKind::NetworkPolicy, "ossg.default.1"),
+            (ResourceKind::Profile, "kns.shop"),
+            (ResourceKind::Profile, "ksa.shop.default"),
+            (ResourceKind::Profile, "projectcalico-default-allow"),
+            (ResourceKind::WorkloadEndpoint, "n1-k8s-web-eth0"),
+            (ResourceKind::ClusterInformation, "default"),
+            (ResourceKind::BlockAffinity, "n1-10-0-0-0-26"),
+        ] {
+            assert_eq!(resource_path(&key(kind, name)), None, "{kind} {name}");
+        }
+        let endpoint = key(ResourceKind::HostEndpoint, "n1");
+        assert!(resource_path(&endpoint).is_some());
+        let labelled =
+            |label: &str| json!({"metadata": {"labels": {label: "calico-kube-controllers"}}, "spec": {"node": "n1"}});
+        assert_eq!(resource_text(&endpoint, labelled("projectcalico.org/created-by")), Ok(None));
+        assert!(matches!(resource_text(&endpoint, labelled("by")), Ok(Some(_))));
+        assert!(matches!(resource_text(&endpoint, json!({"spec": {"node": "n1"}})), Ok(Some(_))));
+        assert!(resource_text(&endpoint, json!([])).is_err());
+    }
+
+    /// What is read, is written again as it was, whatever the datastore adds.
+    #[test]
+    fn texts_are_the_same_for_the_same_meaning() {
+        let annotated = |metadata: Value| {
+            let object = json!({"metadata": metadata, "spec": {}});
+            resource_text(&key(ResourceKind::NetworkSet, "a"), object).unwrap()
+        };
+        let (labels, annotations) = (json!({"a": "1"}), json!({"b": "2"}));
+        assert_eq!(
+            annotated(json!({"labels": labels, "annotations": annotations})),
+            annotated(json!({"annotations": annotations, "labels": labels}))
+        );
+        let policy = key(ResourceKind::NetworkPolicy, "web");
+        let written =
+            json!({"spec": {"selector": "all()", "ingress": [{"action": "Allow", "source": {}}], "order": 5.0}});
+        let told = json!({
+            "kind": "NetworkPolicy",
+            "apiVersion": "projectcalico.org/v3",
+            "status": {"x": 1},
+            "metadata": {"resourceVersion": "7", "uid": "1", "generation": 2, "name": "other", "annotations": {}},
+            "spec": {"order": 5, "selector": "all()", "types": ["Ingress"], "ingress": [{"action": "Allow"}], "tier": "default"},
+        });
+        let (first, second) = (resource_text(&policy, written).unwrap(), resource_text(&policy, told).unwrap());
+        let sorted = |text: &Option<String>| {
+            let mut lines: Vec<String> = text.as_ref().unwrap().lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&first), sorted(&second));
+        assert!(first.unwrap().contains("\n  name: web\n  namespace: shop\n"));
+    }
+
+    #[test]
+    fn every_name_has_a_file() {
+        let long = key(ResourceKind::Tier, &"a".repeat(1_000));
+        let (path, other) =
+            (resource_path(&long).unwrap(), resource_path(&key(ResourceKind::Tier, &"a".repeat(999))).unwrap());
+        assert!(path.len() < 200 && path != other, "{path}");
+        assert_eq!(resource_path(&key(ResourceKind::Tier, "..")).as_deref(), Some("Tier/%2E..yaml"));
+        assert_eq!(resource_path(&key(ResourceKind::Tier, "ä%")).as_deref(), Some("Tier/%C3%A4%25.yaml"));
+    }
+}
