@@ -97,6 +97,8 @@ tortie_testkit::kernel_test! {
 
         confirm(&node);
         node.stop(Signal::KILL);
+        // A program that it was about to run may have its sockets for a moment; whoever connects to them is let go then.
+        assert_eq!(node.get(9099, "/liveness"), "");
         node.start();
         until("nobody gets in any more", &node, || (!gets_in(&admin)).then_some(()));
         assert!(open.answers(PATIENCE), "what is established is not cut by a policy of this kind");
