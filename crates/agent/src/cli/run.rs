@@ -79,8 +79,8 @@ pub(super) struct Args {
     /// Hold back changes of host endpoints, and of the policies, tiers, profiles, network sets and failsafe ports that govern
     /// them, that would cut an established connection to a management port of this host, until `tortie confirm` comes, or they
     /// are undone, or would not cut it any more. Everything else is enforced. What is held back stays so through restarts
-    /// (--state-dir). Host endpoints that would cut one at the first start are held back as well, and do not protect the host
-    /// then.
+    /// with this flag (--state-dir). Host endpoints that would cut one at the first start are held back as well, and do not
+    /// protect the host then.
     #[arg(long)]
     confirm_host_changes: bool,
     /// With --confirm-host-changes: a TCP port by which this host is managed; may be given several times.
@@ -161,6 +161,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let connections = KernelConnections::new(args.management_port.clone(), resolved.config.netlink_timeout);
         HostChanges::new(hostname.clone(), Box::new(connections), state_dir, &args.datastore.place())
     });
+    if let (None, Some(state)) = (&host_changes, state_dir) {
+        HostChanges::forget(&hostname, state, &args.datastore.place());
+    }
     let mut run = Run {
         args,
         hostname,

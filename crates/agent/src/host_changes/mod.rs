@@ -5,8 +5,8 @@
 //! what is in force of them, and what the datastore says that is otherwise. What is otherwise is tried: it is put into the
 //! calculation, and the answer is followed by an evaluator. If every connection to a management port that would get in before
 //! would get in after, the answer goes on to whoever enforces. If not, the former values are put back; as the answer depends on
-//! the current objects alone, both answers together come to nothing, and nobody is told of either. Then those objects are
-//! tried that are not the cause; the others are held back.
+//! the current objects alone, both answers together come to nothing, and nobody is told of either. Then those are tried
+//! that cannot be the cause; the others are held back.
 //!
 //! They are tried again when the datastore changes them, and every few seconds when connections, or the sets and endpoints that
 //! rules refer to, have changed.
@@ -135,6 +135,15 @@ impl HostChanges {
             is_unkept: false,
             said_unkept: false,
             next_keep: Duration::ZERO,
+        }
+    }
+
+    /// Forgets what is kept: whoever enforces without holding anything back makes it untrue.
+    pub fn forget(node: &Hostname, state: &Path, datastore: &str) {
+        let mut store = Store::new(state, node.as_str(), datastore);
+        if let Err(error) = store.remove() {
+            let record = store.place().display();
+            tracing::warn!(%record, %error, "the record of what governed this host will be out of date, and cannot be removed");
         }
     }
 

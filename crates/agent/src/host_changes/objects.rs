@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use tortie_evaluate::Evaluator;
 use tortie_model::{
-    Cidr, HostEndpoint, Hostname, Key, Labels, Policy, PolicyId, ProfileName, ScopedConfig, TierName, Update,
+    Cidr, HostEndpoint, Hostname, Key, Labels, Policy, PolicyId, ProfileName, ScopedConfig, TierName, Update, Valid,
 };
 use tortie_selector::Selector;
 
@@ -112,12 +112,25 @@ impl Governing {
             Update::HostEndpoint(key, _) if key.host == *node => true,
             Update::HostEndpoint(_, Some(endpoint)) => is_selected(&endpoint.labels, &endpoint.profiles),
             Update::NetworkSet(_, Some(set)) => is_selected(&set.labels, &set.profiles),
-            Update::GlobalConfig(..) | Update::HostConfig(..) => true,
+            // Of tiers there are few, and without one the order of the others is another.
+            Update::GlobalConfig(..) | Update::HostConfig(..) | Update::Tier(..) => true,
             Update::ScopedConfig(..) => !parameters(update).is_empty(),
             _ => self.names(key),
         };
         in_force.iter().filter(decides).map(|(_, update)| update.clone()).collect()
     }
+}
+
+/// What a policy says about workloads, as far as these can be told by a label that all of them have; `None` if it can say nothing
+/// about them.
+pub(super) fn for_workloads(update: &Update) -> Option<Update> {
+    let Update::Policy(id, Some(policy)) = update else { return None };
+    if policy.untracked || policy.pre_dnat {
+        return None;
+    }
+    let selector = format!("({}) && has(projectcalico.org/orchestrator)", policy.selector).parse().ok()?;
+    let policy = Policy { selector, ..(**policy).clone() };
+    Some(Update::Policy(id.clone(), Some(Valid::new(policy).ok()?)))
 }
 
 /// The networks that selectors find by an object.

@@ -156,6 +156,18 @@ impl Store {
         Ok(())
     }
 
+    /// Removes what is kept.
+    ///
+    /// # Errors
+    /// If it is there and cannot be removed.
+    pub(super) fn remove(&mut self) -> io::Result<()> {
+        self.written = None;
+        match fs::remove_file(&self.place) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Where it is.
     pub(super) fn place(&self) -> &Path {
         &self.place
@@ -231,6 +243,9 @@ mod tests {
         fs::set_permissions(store.place(), fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(store.place(), &record().encode()[..40]).unwrap();
         assert_eq!(Store::new(folder.path(), "n1", "file:/a").load(), Err("is torn or has been changed".into()));
+        store.remove().unwrap();
+        store.remove().unwrap();
+        assert_eq!(store.load(), Ok(None));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Key, Update};
 
 use super::admission::{Admission, admissions};
-use super::objects::Governing;
+use super::objects::{Governing, for_workloads};
 use super::{Cause, Held, HostChanges, Observed, Offer};
 
 /// How soon it is tried again what is held back, if something has changed.
@@ -108,28 +108,60 @@ impl HostChanges {
         };
         // What is new may do without what is held back already …
         let new: Vec<Key> = self.offered.iter().filter(|(_, offer)| offer.is_new).map(|(key, _)| key.clone()).collect();
-        let mut left = new.len() < all.len()
-            && !new.is_empty()
-            && self.attempt(&new, graph, &view, &mut governing, settings_of, &mut settled).is_err();
-        left |= new.len() == all.len();
-        if left {
-            // … or else what of it cannot be the cause.
-            let addresses = view.addresses();
-            let is_innocent = |key: &&Key| {
-                let offer = self.offered.get(key);
-                offer.is_some_and(|offer| {
-                    let before = self.in_force.get(key);
-                    !governing.may_be_cause(&self.node, before, &offer.update, addresses.as_ref())
-                })
-            };
-            let innocent: Vec<Key> = new.iter().filter(is_innocent).cloned().collect();
-            if !innocent.is_empty() && innocent.len() < all.len() {
-                // If they do cut something, they are held back as well.
-                let _ = self.attempt(&innocent, graph, &view, &mut governing, settings_of, &mut settled);
+        let is_done = new.is_empty()
+            || new.len() < all.len()
+                && self.attempt(&new, graph, &view, &mut governing, settings_of, &mut settled).is_ok();
+        if !is_done {
+            // … or else some of it.
+            for part in self.parts(&new, &view, &governing) {
+                if self.attempt(&part, graph, &view, &mut governing, settings_of, &mut settled).is_ok() {
+                    break;
+                }
             }
+            self.enforce_for_workloads(graph, &view, &mut governing, settings_of, &mut settled);
         }
         settled.is_news |= self.hold(cause);
         settled
+    }
+
+    /// The parts of new offers that may be accepted without the rest: where no host endpoint governs this node yet, all but its host
+    /// endpoints; and all that cannot be the cause, so that it says nothing about this host.
+    fn parts(&self, new: &[Key], view: &View, governing: &Governing) -> Vec<Vec<Key>> {
+        let addresses = view.addresses();
+        let may_be_cause = |key: &Key| {
+            self.offered.get(key).is_some_and(|offer| {
+                governing.may_be_cause(&self.node, self.in_force.get(key), &offer.update, addresses.as_ref())
+            })
+        };
+        let is_own = |key: &Key| matches!(key, Key::HostEndpoint(key) if key.host == self.node);
+        let is_open = !self.in_force.keys().any(is_own);
+        let all_but_own = new.iter().filter(|key| is_open && !is_own(key)).cloned().collect();
+        let innocent = new.iter().filter(|key| !may_be_cause(key)).cloned().collect();
+        // The whole has been tried.
+        [all_but_own, innocent].into_iter().filter(|part: &Vec<_>| !part.is_empty() && part.len() < new.len()).collect()
+    }
+
+    /// Of policies that are held back and have no former version, puts in force what they say about workloads, if they do not
+    /// select the host by that as well.
+    fn enforce_for_workloads(
+        &mut self,
+        graph: &mut Graph,
+        view: &View,
+        governing: &mut Governing,
+        settings_of: SettingsOf<'_>,
+        settled: &mut Settled,
+    ) {
+        let is_first = |(key, offer): &(&Key, &Offer)| offer.is_new && !self.in_force.contains_key(key);
+        let narrowed = |(key, offer): (&Key, &Offer)| Some((key.clone(), for_workloads(&offer.update)?, offer.noticed));
+        let narrowed: Vec<_> = self.offered.iter().filter(is_first).filter_map(narrowed).collect();
+        for (key, update, noticed) in narrowed {
+            let Some(whole) = self.offered.insert(key.clone(), Offer { update, noticed, is_new: true }) else {
+                continue;
+            };
+            // If it is not accepted it has no part in what follows.
+            let _ = self.attempt(std::slice::from_ref(&key), graph, view, governing, settings_of, settled);
+            self.offered.insert(key, whole);
+        }
     }
 
     fn observed(&mut self) -> Result<Observed, String> {
@@ -226,7 +258,7 @@ impl HostChanges {
         self.held = Some(Held { since, cause });
         if is_news && let Some(summary) = self.held() {
             let has_policy = self.offered.keys().any(|key| matches!(key, Key::Policy(_) | Key::Tier(_)));
-            let also = if has_policy { "; policies among them wait for pods as well" } else { "" };
+            let also = if has_policy { "; pods keep what is in force of the policies among them" } else { "" };
             tracing::warn!(
                 objects = summary.objects.join(", "),
                 "changes are held back: {}; `tortie confirm` puts them in force, undoing them drops them{also}",

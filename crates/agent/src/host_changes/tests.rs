@@ -1,4 +1,5 @@
 mod fixture;
 mod flips;
+mod measured;
 mod property;
 mod restarts;

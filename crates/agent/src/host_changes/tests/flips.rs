@@ -253,3 +253,41 @@ fn a_new_session_holds_back_what_the_old_one_did() {
     node.begin_session();
     assert!(node.held().is_empty() && !node.admits());
 }
+
+#[test]
+fn of_a_first_start_host_endpoints_alone_are_held_back_and_pods_have_every_policy() {
+    let all = policy_with("all", "{action: Deny}", "order: 1").replace("role == 'host'", "all()");
+    let node = Node::start(&[ADMIN], &[("cluster", CLUSTER), ("host", HOST), ("all", &all), ("pods", PODS)]);
+    assert_eq!(node.held(), [ENDPOINT]);
+    assert!(node.enforces("all") && node.enforces("pods"));
+}
+
+#[test]
+fn a_new_policy_for_everything_is_held_back_for_the_host_alone() {
+    let mut node = governed();
+    let all = policy_with("all", "{action: Deny}", "order: 1").replace("role == 'host'", "all()");
+    let name = ["policy GlobalNetworkPolicy/all"];
+    node.write("all", &all);
+    assert_eq!(node.held(), name);
+    assert!(node.enforces("all") && node.admits());
+    node.later();
+    node.restart();
+    assert_eq!(node.held(), name);
+    assert!(node.enforces("all") && node.admits());
+    // Another version of it, which has a former one now.
+    node.write("all", &all.replace("Deny", "Allow"));
+    assert!(node.held().is_empty() && node.admits());
+    assert_eq!(node.dataplane, node.plain());
+    node.write("all", &all);
+    assert_eq!(node.held(), name);
+    node.confirm().unwrap();
+    node.turn();
+    assert!(!node.admits());
+    assert_eq!(node.dataplane, node.plain());
+
+    let mut node = governed();
+    node.write("all", &all);
+    node.remove("all");
+    assert!(node.held().is_empty() && !node.enforces("all"));
+    assert_eq!(node.dataplane, node.plain());
+}

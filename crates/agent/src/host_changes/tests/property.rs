@@ -53,11 +53,12 @@ fn policies(name: &'static str) -> impl Strategy<Value = Option<String>> {
         Just("order: 3, tier: first"),
         Just("order: 2, preDNAT: true, applyOnForward: true"),
     ];
+    let selector = prop_oneof![3 => Just("role == 'host'"), 1 => Just("all()"), 1 => Just("app == 'web'")];
     prop::option::weighted(
         0.8,
-        (rule, more).prop_map(move |(rule, more)| {
+        (rule, more, selector).prop_map(move |(rule, more, selector)| {
             let name = if more.contains("tier") { format!("first.{name}") } else { name.to_owned() };
-            policy_with(&name, &rule, more)
+            policy_with(&name, &rule, more).replace("role == 'host'", selector)
         }),
     )
 }

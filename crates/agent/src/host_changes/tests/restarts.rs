@@ -2,7 +2,10 @@
 
 use std::fs;
 
+use tortie_model::Hostname;
+
 use super::fixture::*;
+use crate::host_changes::HostChanges;
 
 const SSH: &str = "policy GlobalNetworkPolicy/ssh";
 
@@ -157,4 +160,15 @@ fn a_tier_and_a_profile_that_changed_while_the_agent_was_down_are_judged() {
         node.restart();
         assert!(node.held().is_empty());
     }
+}
+
+#[test]
+fn what_was_in_force_before_a_run_without_the_flag_is_not_gone_back_to() {
+    let mut node = governed();
+    node.write("ssh", &policy("ssh", &allow(443)));
+    HostChanges::forget(&Hostname::new("n1"), node.state.path(), "file:/etc/tortie");
+    node.restart();
+    // The policy of before is known to nobody, and without the host endpoint the one of now cuts nobody off.
+    assert_eq!(node.held(), ["host endpoint n1/eth0"]);
+    assert!(!node.has_host_endpoint());
 }
