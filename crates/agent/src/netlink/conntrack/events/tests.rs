@@ -42,8 +42,16 @@ fn read_events(events: &mut ConnectionEvents, count: usize) -> Vec<ConnectionEve
     all
 }
 
-/// UDP back and forth, and TCP, both on this host. Returns what was sent and answered.
-fn talk(ip: &str) -> [(u8, SocketAddr, SocketAddr); 2] {
+/// Connections of this host to itself.
+struct Talk {
+    /// Their protocols, and who sent to whom.
+    connections: [(u8, SocketAddr, SocketAddr); 2],
+    /// Open until the end: the kernel may count the packets that close a connection whenever it likes.
+    _tcp: (TcpListener, TcpStream),
+}
+
+/// UDP back and forth, and TCP.
+fn talk(ip: &str) -> Talk {
     let any = || SocketAddr::new(ip.parse().unwrap(), 0);
     let [client, server] = [(); 2].map(|()| UdpSocket::bind(any()).unwrap());
     let ends = [client.local_addr().unwrap(), server.local_addr().unwrap()];
@@ -56,7 +64,7 @@ fn talk(ip: &str) -> [(u8, SocketAddr, SocketAddr); 2] {
     let listener = TcpListener::bind(any()).unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let tcp = (6, stream.local_addr().unwrap(), stream.peer_addr().unwrap());
-    [(17, ends[0], ends[1]), tcp]
+    Talk { connections: [(17, ends[0], ends[1]), tcp], _tcp: (listener, stream) }
 }
 
 /// Connections over TCP, from so many ports.
@@ -73,9 +81,9 @@ fn begins_and_ends(accounting: &str) {
             let mut events = ConnectionEvents::open().unwrap();
             let mut conntrack = Conntrack::open(PATIENCE).unwrap();
             for (ip, header) in [("127.0.0.1", 20), ("::1", 40)] {
-                let talks = talk(ip);
+                let talk = talk(ip);
                 let begun = read_events(&mut events, 2);
-                for (event, (protocol, client, server)) in begun.iter().zip(talks) {
+                for (event, (protocol, client, server)) in begun.iter().zip(talk.connections) {
                     let ConnectionEvent { ended, connection, traffic } = *event;
                     assert!(!ended && traffic.is_none(), "{event:?}");
                     let ports =
