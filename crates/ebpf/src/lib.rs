@@ -7,6 +7,7 @@ mod blocks;
 mod check;
 mod decide;
 mod instruction;
+pub mod layout;
 mod tables;
 mod walk;
 

@@ -61,7 +61,7 @@ pub struct GroupRoots {
 
 impl GroupRoots {
     /// Denies everything.
-    const CLOSED: Self = Self {
+    pub const CLOSED: Self = Self {
         own: Cell::value(NOWHERE),
         peer: Cell::value(NOWHERE),
         details: Cell::value(NOWHERE),

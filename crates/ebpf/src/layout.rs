@@ -1,0 +1,306 @@
+//! The maps that hooks read: what they are numbered by, how large a value is and what stands where in it.
+//!
+//! All are arrays, and numbers in them are in the machine's order. A value that packets may meet is never written again: a change
+//! writes blocks, groups, endpoints and a value of `roots` that nothing leads to, and at last [`MapKind::Current`], of which only
+//! the lowest byte ever differs. So a packet meets everything as it was before the change, or everything as it is afterwards.
+
+use crate::blocks::{CELLS, Cell};
+use crate::instruction::MapId;
+use crate::tables::GroupRoots;
+
+/// The maps of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(clippy::exhaustive_enums, reason = "whoever makes them must know them all")]
+pub enum MapKind {
+    /// One value of 8 bytes: the number of the value of [`MapKind::Roots`] that is in force.
+    Current,
+    /// [`RootsRecord`], of which there are [`ROOTS`], by turns.
+    Roots,
+    /// Blocks by number, [`CELLS`] cells each.
+    Blocks,
+    /// The trees of a group as [`GroupRoots::to_bytes`] has them. 0 denies everything.
+    Groups,
+    /// [`EndpointRecord`]. 0 is no endpoint.
+    Endpoints,
+    /// [`CounterRecord`] by the number of a decision, for each CPU one.
+    Counters,
+}
+
+/// How many values [`MapKind::Roots`] has.
+pub const ROOTS: u32 = 4;
+
+/// A cell that decides is the number of the decision, and in so many of the lowest bits what is decided.
+pub const VERDICT_BITS: u32 = 2;
+/// Drops the packet.
+pub const DENY: u32 = 0;
+/// Lets it through.
+pub const ALLOW: u32 = 1;
+/// Leaves the decision to what is asked next.
+pub const UNDECIDED: u32 = 2;
+
+/// Where the parts of a [`RootsRecord`] begin.
+pub mod roots {
+    /// The tree of interfaces.
+    pub const INTERFACES: i16 = 0;
+    /// The trees of IPv4 and IPv6 addresses.
+    pub const ADDRESSES: [i16; 2] = [4, 8];
+    /// The number of the endpoint of all interfaces.
+    pub const ALL_INTERFACES: i16 = 12;
+    /// The bits that follow.
+    pub const FLAGS: i16 = 16;
+    /// Everything is in force.
+    pub const IN_FORCE: i32 = 1;
+    /// The bytes of it.
+    pub const SIZE: usize = 64;
+}
+
+/// Where the parts of an [`EndpointRecord`] begin.
+pub mod endpoint {
+    /// What it is.
+    pub const KIND: i16 = 0;
+    /// Which groups are asked.
+    pub const ASKED: i16 = 4;
+    /// The numbers of eight groups.
+    pub const GROUPS: i16 = 8;
+    /// The trees of IPv4 and IPv6 addresses that a workload may send from.
+    pub const SOURCES: [i16; 2] = [40, 44];
+    /// The bytes of it.
+    pub const SIZE: usize = 64;
+}
+
+const GROUP_SIZE: usize = 32;
+
+impl MapKind {
+    /// All of them, in the order in which a change must write them.
+    pub const ALL: [Self; 6] =
+        [Self::Blocks, Self::Groups, Self::Endpoints, Self::Counters, Self::Roots, Self::Current];
+
+    /// What programs know it by.
+    #[must_use]
+    pub const fn id(self) -> MapId {
+        MapId(self as u32)
+    }
+
+    /// A name that is none but letters.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Current => "current",
+            Self::Roots => "roots",
+            Self::Blocks => "blocks",
+            Self::Groups => "groups",
+            Self::Endpoints => "endpoints",
+            Self::Counters => "counters",
+        }
+    }
+
+    /// The bytes of a value.
+    #[must_use]
+    pub const fn value_size(self) -> usize {
+        match self {
+            Self::Current => 8,
+            Self::Roots => roots::SIZE,
+            Self::Blocks => CELLS * 4,
+            Self::Groups => GROUP_SIZE,
+            Self::Endpoints => endpoint::SIZE,
+            Self::Counters => CounterRecord::SIZE,
+        }
+    }
+
+    /// Whether each CPU has values of its own.
+    #[must_use]
+    pub const fn is_per_cpu(self) -> bool {
+        matches!(self, Self::Counters)
+    }
+}
+
+/// Where everything begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "it is the layout of a map")]
+pub struct RootsRecord {
+    /// The tree from the index of an interface, four bytes in the order of the network, to the number of an endpoint.
+    pub interfaces: Cell,
+    /// The trees from an IPv4 and an IPv6 address to its class.
+    pub addresses: [Cell; 2],
+    /// The number of the endpoint of all interfaces that are not workloads' and have none of their own; 0: there is none.
+    pub all_interfaces: u32,
+    /// Whether what is here is in force. If it is not, packets of workloads are dropped and all others pass.
+    pub is_in_force: bool,
+}
+
+impl RootsRecord {
+    /// As it stands in the map.
+    ///
+    /// ```
+    /// use tortie_ebpf::Cell;
+    /// use tortie_ebpf::layout::RootsRecord;
+    ///
+    /// let record = RootsRecord { interfaces: Cell::value(7), is_in_force: true, ..RootsRecord::default() };
+    /// let bytes = record.to_bytes();
+    /// assert_eq!(bytes[..4], 7_u32.to_ne_bytes());
+    /// assert_eq!(bytes[16..20], 1_u32.to_ne_bytes());
+    /// ```
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; roots::SIZE] {
+        let Self { interfaces, addresses: [v4, v6], all_interfaces, is_in_force } = *self;
+        numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, u32::from(is_in_force)])
+    }
+}
+
+/// What an interface is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_enums, reason = "it is the layout of a map")]
+pub enum EndpointKind {
+    /// Nobody's: what comes from there or goes there is dropped.
+    #[default]
+    None,
+    /// A workload's.
+    Workload,
+    /// A host endpoint's.
+    Host,
+}
+
+/// What is in force at an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "it is the layout of a map")]
+pub struct EndpointRecord {
+    /// Whose it is.
+    pub kind: EndpointKind,
+    /// Bit `i` is set if group `i` has something to say; the others are not asked.
+    pub asked: u32,
+    /// The numbers of groups: of a workload those of ingress and egress, of a host endpoint those of normal, forwarded, untracked
+    /// and pre-DNAT policy, for each ingress and then egress.
+    pub groups: [u32; 8],
+    /// The trees from an IPv4 and an IPv6 address to 1 if a workload may send from it.
+    pub sources: [Cell; 2],
+}
+
+impl EndpointRecord {
+    /// The place of a workload's group of ingress.
+    pub const WORKLOAD_INGRESS: usize = 0;
+    /// The place of a workload's group of egress.
+    pub const WORKLOAD_EGRESS: usize = 1;
+
+    /// As it stands in the map.
+    ///
+    /// ```
+    /// use tortie_ebpf::layout::{EndpointKind, EndpointRecord};
+    ///
+    /// assert_eq!(EndpointRecord::default().to_bytes(), [0; 64]);
+    /// let host = EndpointRecord { kind: EndpointKind::Host, ..EndpointRecord::default() };
+    /// assert_eq!(host.to_bytes()[..4], 2_u32.to_ne_bytes());
+    /// ```
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; endpoint::SIZE] {
+        let Self { kind, asked, groups: [a, b, c, d, e, f, g, h], sources: [v4, v6] } = *self;
+        numbers([kind as u32, asked, a, b, c, d, e, f, g, h, v4.bits(), v6.bits()])
+    }
+}
+
+impl GroupRoots {
+    /// As it stands in the map.
+    ///
+    /// ```
+    /// assert_eq!(tortie_ebpf::GroupRoots::CLOSED.to_bytes()[24..28], 0_u32.to_ne_bytes());
+    /// ```
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; GROUP_SIZE] {
+        numbers(self.cells().map(Cell::bits))
+    }
+}
+
+/// What a decision has been taken about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "it is the layout of a map")]
+pub struct CounterRecord {
+    /// Packets that began a connection, or belong to none.
+    pub packets: u64,
+    /// Their bytes, from the IP header on.
+    pub bytes: u64,
+}
+
+impl CounterRecord {
+    /// The bytes of one.
+    pub const SIZE: usize = 16;
+
+    /// The sum of what each CPU has counted: their values one behind the other.
+    ///
+    /// ```
+    /// use tortie_ebpf::layout::CounterRecord;
+    ///
+    /// let cpus = [1_u64, 60, 2, 3000].map(u64::to_ne_bytes).concat();
+    /// assert_eq!(CounterRecord::sum(&cpus), CounterRecord { packets: 3, bytes: 3060 });
+    /// ```
+    #[must_use]
+    pub fn sum(values: &[u8]) -> Self {
+        let (values, _) = values.as_chunks::<8>();
+        let (records, _) = values.as_chunks::<2>();
+        records.iter().fold(Self::default(), |sum, [packets, bytes]| Self {
+            packets: sum.packets.wrapping_add(u64::from_ne_bytes(*packets)),
+            bytes: sum.bytes.wrapping_add(u64::from_ne_bytes(*bytes)),
+        })
+    }
+}
+
+/// Numbers one behind the other, and zeros behind them.
+fn numbers<const N: usize, const SIZE: usize>(numbers: [u32; N]) -> [u8; SIZE] {
+    let mut bytes = [0; SIZE];
+    for (to, number) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {
+        *to = number.to_ne_bytes();
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(bytes: &[u8], offset: i16) -> u32 {
+        let offset = usize::try_from(offset).unwrap();
+        u32::from_ne_bytes(bytes[offset..offset + 4].try_into().unwrap())
+    }
+
+    #[test]
+    fn roots_are_where_programs_read_them() {
+        let record = RootsRecord {
+            interfaces: Cell::value(1),
+            addresses: [Cell::value(2), Cell::value(3)],
+            all_interfaces: 4,
+            is_in_force: true,
+        };
+        let bytes = record.to_bytes();
+        assert_eq!(number(&bytes, roots::INTERFACES), 1);
+        assert_eq!(roots::ADDRESSES.map(|offset| number(&bytes, offset)), [2, 3]);
+        assert_eq!(number(&bytes, roots::ALL_INTERFACES), 4);
+        assert_eq!(number(&bytes, roots::FLAGS), roots::IN_FORCE.unsigned_abs());
+        assert_eq!(RootsRecord { is_in_force: false, ..record }.to_bytes()[16..], [0; 48]);
+    }
+
+    #[test]
+    fn endpoints_are_where_programs_read_them() {
+        let record = EndpointRecord {
+            kind: EndpointKind::Workload,
+            asked: 0b11,
+            groups: [10, 11, 12, 13, 14, 15, 16, 17],
+            sources: [Cell::value(20), Cell::value(21)],
+        };
+        let bytes = record.to_bytes();
+        assert_eq!(number(&bytes, endpoint::KIND), EndpointKind::Workload as u32);
+        assert_eq!(number(&bytes, endpoint::ASKED), 0b11);
+        for (place, group) in (0..).zip(record.groups) {
+            assert_eq!(number(&bytes, endpoint::GROUPS + 4 * place), group);
+        }
+        assert_eq!(endpoint::SOURCES.map(|offset| number(&bytes, offset)), [20, 21]);
+        assert_eq!(bytes[48..], [0; 16]);
+    }
+
+    #[test]
+    fn maps_have_ids_of_their_own_and_values_that_fit() {
+        let ids: std::collections::BTreeSet<MapId> = MapKind::ALL.map(MapKind::id).into();
+        assert_eq!(ids.len(), MapKind::ALL.len());
+        let sizes = MapKind::ALL.map(MapKind::value_size);
+        assert_eq!(sizes, [1024, 32, 64, 16, 64, 8]);
+        assert!(sizes.iter().all(|size| size % 8 == 0), "per-CPU values are rounded up to 8");
+        assert_eq!(GroupRoots::CLOSED.to_bytes()[28..], [0; 4]);
+    }
+}
