@@ -53,7 +53,8 @@ const CELL: Register = Register::R9;
 
 impl Assembler {
     /// Leaves in `r9` the decision about a packet, which is asked about at `r7`, or goes on at `missing` where something is not
-    /// there: deny then. Uses the 8 bytes of the stack next to its end; `r0` to `r5` and `r8` hold nothing afterwards.
+    /// there: deny then. The lowest bits are the verdict, the others the [number](crate::DecisionId::from_cell). Uses the 8 bytes
+    /// of the stack next to its end; `r0` to `r5` and `r8` hold nothing afterwards.
     pub fn decide(&mut self, question: &Question, missing: Label) -> &mut Self {
         let Question { blocks, group, .. } = *question;
         let walk =

@@ -11,6 +11,7 @@ use tortie_classes::{Compiled, GroupId, L4Detail, TableView};
 use tortie_model::{Cidr, Direction, Family};
 
 use crate::blocks::{Assignment, Blocks, Cell};
+use crate::layout::{ALLOW, DENY, UNDECIDED, VERDICT_BITS};
 
 /// Neither a row, nor a column, nor the number of a cell: what is not known is denied.
 const NOWHERE: u32 = MAX_CELLS;
@@ -23,14 +24,25 @@ const CLASSES: u32 = 1 << 24;
 const ICMP: [u8; 2] = [1, 58];
 
 /// A decision by number. 0 denies what is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DecisionId(u32);
 
 impl DecisionId {
-    /// As a cell says it.
+    /// As a cell says it, with the verdict in the lowest bits.
     #[must_use]
     pub const fn from_cell(value: u32) -> Self {
-        Self(value)
+        Self(value >> VERDICT_BITS)
+    }
+
+    /// The value of a cell, with [`DENY`], [`ALLOW`] or [`UNDECIDED`] in the lowest bits.
+    #[must_use]
+    pub const fn to_cell(self, verdict: Verdict) -> u32 {
+        let verdict = match verdict {
+            Verdict::Deny => DENY,
+            Verdict::Allow => ALLOW,
+            Verdict::Undecided => UNDECIDED,
+        };
+        self.0 << VERDICT_BITS | verdict
     }
 
     /// The number.
@@ -100,7 +112,7 @@ pub struct Tables {
     too_large: Vec<GroupId>,
 }
 
-/// Decisions are numbered as they come.
+/// Decisions are numbered as they come; a cell for each.
 #[derive(Debug, Default)]
 struct Numbers<'a>(AHashMap<(Verdict, &'a DecidedBy), u32>);
 
@@ -216,7 +228,7 @@ impl Tables {
         let decisions = &mut self.decisions;
         *numbers.0.entry((verdict, by)).or_insert_with(|| {
             decisions.push((verdict, Some(by.clone())));
-            u32::try_from(decisions.len() - 1).unwrap_or(0)
+            DecisionId(u32::try_from(decisions.len() - 1).unwrap_or(0)).to_cell(verdict)
         })
     }
 
@@ -304,7 +316,7 @@ impl Tables {
         direction: Direction,
         packet: &tortie_classes::evaluate::Packet,
     ) -> DecisionId {
-        let Some(roots) = self.groups.get(&group) else { return DecisionId(0) };
+        let Some(roots) = self.groups.get(&group) else { return DecisionId::default() };
         let (own, peer) = match direction {
             Direction::Ingress => (packet.destination(), packet.source()),
             Direction::Egress => (packet.source(), packet.destination()),
@@ -325,7 +337,7 @@ impl Tables {
         };
         let number = row(roots.own, own) + row(roots.peer, peer) + l4 + source_port;
         let cell = u16::try_from(number).map(|number| self.blocks.get(roots.cells, &number.to_be_bytes()));
-        DecisionId(cell.unwrap_or(0))
+        DecisionId::from_cell(cell.unwrap_or(0))
     }
 }
 

@@ -220,14 +220,15 @@ fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig, kernel: &Kerne
                 return fail(format!("the kernel says {in_kernel}, and rbpf {run}"));
             }
             let is_large = tables.too_large().contains(&group);
-            if run != u64::from(decision.number()) && !(is_large && run == u64::MAX) {
+            let cell = decision.to_cell(tables.decided(decision).0);
+            if run != u64::from(cell) && !(is_large && run == u64::MAX) {
                 return fail(format!("the program says {run}, not {decision:?}"));
             }
             let expected = super::classes::by_cell(&compiled, group, direction, &packet);
             let (verdict, by) = tables.decided(decision);
             match by {
                 Some(by) if (verdict, by) == (expected.verdict, &expected.decided_by) => {}
-                None if is_large && decision == DecisionId::from_cell(0) => {}
+                None if is_large && decision == DecisionId::default() => {}
                 _ => return fail(format!("{decision:?} is {verdict:?} by {by:?}, not {expected:?}")),
             }
         }
