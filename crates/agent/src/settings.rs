@@ -175,6 +175,7 @@ pub fn dataplane(config: &Config, hostname: Hostname, backend: Backend) -> Resul
         ip_sets: IpSetsConfig {
             refresh_interval: unless_zero(config.ipsets_refresh_interval),
             max_size: config.max_ipset_size,
+            ..IpSetsConfig::default()
         },
         routes: RoutesConfig {
             enabled: !config.route_sync_disabled,

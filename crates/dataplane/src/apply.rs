@@ -6,6 +6,7 @@ use std::time::Duration;
 use tortie_ipsets::{Report, Resync};
 use tortie_iptables::{ChainName, ChainProblem, InterfaceName, Table, TableError};
 use tortie_model::{Direction, Family};
+use tortie_rules::PolicyBy;
 use tortie_rules::names::{policy_chain, profile_chain};
 
 use crate::dataplane::Dataplane;
@@ -57,14 +58,19 @@ impl Dataplane {
         }
         unenforced.extend(self.note_tables(outcomes, &mut wakeups, &mut problems));
         for gate in &mut self.policy_gates {
-            gate.on_applied(!unenforced.contains(&gate.family()));
+            let by_chains = !unenforced.contains(&gate.family());
+            gate.on_applied(if self.config.rules.policy_by == PolicyBy::Chains {
+                by_chains
+            } else {
+                self.programs_in_force
+            });
         }
 
         let in_force: BTreeSet<Family> =
             self.policy_gates.iter().filter(|gate| gate.in_force()).map(PolicyGate::family).collect();
         self.managers.places.flush(kernel, |family| in_force.contains(&family));
 
-        if self.drive_deletions(kernel) {
+        if self.may_replace_chains() && self.drive_deletions(kernel) {
             wakeups.push(NEXT_DELETION);
         }
         self.apply_routes(kernel, &mut problems);
@@ -109,6 +115,9 @@ impl Dataplane {
         problems.extend(managers.hosts.problems());
         problems.extend(managers.nodes.problems());
         problems.extend(managers.service_loop.problems());
+        if !self.is_by_chains() {
+            problems.extend(managers.workloads.without_effect());
+        }
         problems
     }
 
@@ -127,9 +136,22 @@ impl Dataplane {
         }
     }
 
+    /// Whether what chains of ours in the kernel may enforce by themselves can be replaced: not before programs that are to
+    /// enforce it have done so once.
+    fn may_replace_chains(&self) -> bool {
+        self.is_by_chains() || self.programs_in_force || self.policy_gates.iter().all(PolicyGate::is_open)
+    }
+
+    /// Whether to look after the sets of a family: where somebody else enforces policy and there is no program for it, only if
+    /// some set is needed.
+    fn handles_sets(&self, family: &FamilyOutput) -> bool {
+        self.config.ip_sets.installed || family.is_needed()
+    }
+
     pub(crate) fn drive_sets(&mut self, kernel: &mut dyn Kernel) -> Vec<Report> {
-        let sets = self.output.families.iter_mut().map(|family| &mut family.ip_sets).collect();
-        drive::sets(kernel, sets, &mut self.set_counters)
+        let handled: Vec<bool> = self.output.families.iter().map(|family| self.handles_sets(family)).collect();
+        let sets = chosen(&mut self.output.families, &handled).map(|family| &mut family.ip_sets).collect();
+        spread(drive::sets(kernel, sets, &mut self.set_counters), &handled)
     }
 
     /// Returns the families of which it is not known what sets there are.
@@ -159,13 +181,31 @@ impl Dataplane {
     /// Writes all tables, and once all of them are in the kernel sweeps those of the other implementation, which may be
     /// all that denies until then. Those that were swept come last among the outcomes.
     pub(crate) fn drive_tables(&mut self, kernel: &mut dyn Kernel) -> Vec<TableOutcome> {
-        let enforced = self.output.families.iter_mut().flat_map(|family| &mut family.tables);
-        let mut outcomes = drive::tables(kernel, &mut self.commits, enforced.collect());
-        if outcomes.iter().all(|outcome| matches!(outcome, TableOutcome::Done { .. })) {
+        let may_replace = self.may_replace_chains();
+        let handled: Vec<bool> = self.output.families.iter().flat_map(|family| self.handled_tables(family)).collect();
+        let tables = self.output.families.iter_mut().flat_map(|family| &mut family.tables);
+        let enforced = tables.zip(&handled).filter(|(_, is_handled)| **is_handled).map(|(table, _)| table);
+        let mut done = drive::tables(kernel, &mut self.commits, enforced.collect()).into_iter();
+        let left_alone = TableOutcome::Done { recheck_after: None };
+        let outcome = |is_handled: &bool| if *is_handled { done.next() } else { None };
+        let mut outcomes: Vec<TableOutcome> =
+            handled.iter().map(outcome).map(|outcome| outcome.unwrap_or(left_alone.clone())).collect();
+        if may_replace && outcomes.iter().all(|outcome| matches!(outcome, TableOutcome::Done { .. })) {
             let swept = self.output.sweeps.iter_mut().map(|(_, table)| table);
             outcomes.extend(drive::tables(kernel, &mut self.commits, swept.collect()));
         }
         outcomes
+    }
+
+    /// Which tables of a family to look after. Where somebody else enforces policy, those that may deny only once that is so,
+    /// and without programs for them only those that are needed.
+    fn handled_tables(&self, family: &FamilyOutput) -> Vec<bool> {
+        let is_installed = !self.config.iptables.uninstalled.contains(&family.family);
+        let is_handled = |table: Table| {
+            let may_write = self.may_replace_chains() || !denies(table);
+            may_write && (is_installed || self.is_by_chains() || family.needs_table(table))
+        };
+        family.tables.iter().map(|table| is_handled(table.config().table)).collect()
     }
 
     /// Returns the families of which a table that denies is out of sync, but for single chains.
@@ -245,7 +285,8 @@ impl Dataplane {
 
     /// Destroys some sets of each family. Returns whether more are waiting.
     fn drive_deletions(&mut self, kernel: &mut dyn Kernel) -> bool {
-        let sets = self.output.families.iter_mut().map(|family| &mut family.ip_sets).collect();
+        let handled: Vec<bool> = self.output.families.iter().map(|family| self.handles_sets(family)).collect();
+        let sets = chosen(&mut self.output.families, &handled).map(|family| &mut family.ip_sets).collect();
         let reports = drive::set_deletions(kernel, sets, &mut self.set_counters);
         reports.iter().any(|report| report.more)
     }
@@ -315,6 +356,19 @@ impl Dataplane {
         wakeups.extend(refresh.map(|(interval, last)| (last + interval).saturating_sub(now)));
         wakeups
     }
+}
+
+fn chosen<'a>(
+    families: &'a mut [FamilyOutput],
+    handled: &'a [bool],
+) -> impl Iterator<Item = &'a mut FamilyOutput> + use<'a> {
+    families.iter_mut().zip(handled).filter(|(_, is_handled)| **is_handled).map(|(family, _)| family)
+}
+
+/// The reports of those that were handled, at their places among all.
+fn spread(reports: Vec<Report>, handled: &[bool]) -> Vec<Report> {
+    let mut reports = reports.into_iter();
+    handled.iter().map(|is_handled| if *is_handled { reports.next() } else { None }.unwrap_or_default()).collect()
 }
 
 /// Chains that something else stands in for.

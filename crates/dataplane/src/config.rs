@@ -83,6 +83,9 @@ pub struct IptablesConfig {
     pub post_write_interval: Duration,
     /// How often a lock that another program holds is tried, `IptablesLockProbeIntervalMillis`.
     pub lock_probe_interval: Duration,
+    /// Families whose programs are not installed. Where programs in the kernel enforce policy they are run only if something is
+    /// wanted of them, and then fail by name.
+    pub uninstalled: Vec<Family>,
     /// Families and implementations to remove our rules from because they are not in use any more; see
     /// [`backend_to_sweep`](tortie_iptables::backend_to_sweep).
     pub sweep: Vec<(Family, Backend)>,
@@ -101,6 +104,7 @@ impl IptablesConfig {
             refresh_interval: Some(Duration::from_secs(180)),
             post_write_interval: Duration::from_secs(5),
             lock_probe_interval: Duration::from_millis(50),
+            uninstalled: Vec::new(),
             sweep: Vec::new(),
         }
     }
@@ -122,11 +126,18 @@ pub struct IpSetsConfig {
     pub refresh_interval: Option<Duration>,
     /// How many members a set may have, `MaxIpsetSize`.
     pub max_size: u32,
+    /// Whether `ipset` is installed. Where programs in the kernel enforce policy and it is not, it is run only if some set is
+    /// wanted, and then fails by name.
+    pub installed: bool,
 }
 
 impl Default for IpSetsConfig {
     fn default() -> Self {
-        Self { refresh_interval: Some(Duration::from_secs(90)), max_size: SetSpec::DEFAULT_MAX_ELEMENTS }
+        Self {
+            refresh_interval: Some(Duration::from_secs(90)),
+            max_size: SetSpec::DEFAULT_MAX_ELEMENTS,
+            installed: true,
+        }
     }
 }
 

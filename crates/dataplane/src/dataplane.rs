@@ -8,7 +8,7 @@ use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
 use tortie_model::desired::{DesiredUpdate, Vtep, WireguardPeer};
 use tortie_model::{AdminState, Family, HostEndpointName, Hostname, IfaceName, IpSetId, WorkloadEndpointId};
 use tortie_rules::names::static_set;
-use tortie_rules::{Renderer, WorkloadsBy};
+use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
 
 use crate::bandwidth::Bandwidth;
 use crate::config::DataplaneConfig;
@@ -33,7 +33,7 @@ use crate::managers::service_loop::ServiceLoop;
 use crate::managers::spoofing::{Spoofing, allowed_prefixes};
 use crate::managers::workloads::{Workloads, is_workload};
 use crate::neighbours::Neighbours;
-use crate::output::Output;
+use crate::output::{FamilyOutput, Output};
 use crate::proxy_neighbours::ProxyNeighbours;
 use crate::report::{DataplaneProblem, DataplaneStats, EndpointStatus};
 use crate::routes::{Ownership, RouteTable};
@@ -70,6 +70,8 @@ pub struct Dataplane {
     pub(crate) has_sought_live: bool,
     /// One for each family, in the order of the output.
     pub(crate) policy_gates: Vec<PolicyGate>,
+    /// What others last said of the programs that enforce policy.
+    pub(crate) programs_in_force: bool,
     pub(crate) statuses: Statuses,
     pub(crate) problems: Vec<DataplaneProblem>,
     pub(crate) set_counters: SetCounters,
@@ -134,6 +136,7 @@ impl Dataplane {
         let rules = &config.rules;
         let families: Vec<Family> = output.families.iter().map(|output| output.family).collect();
         let is_openstack = rules.openstack.is_some();
+        let is_by_chains = rules.policy_by == PolicyBy::Chains;
         let managers = Managers {
             ip_sets: IpSetManager::new(rules, &mut output),
             policies: Policies::default(),
@@ -142,7 +145,7 @@ impl Dataplane {
             migrations: LiveMigrations::default(),
             places: Places::new(rules.workloads == WorkloadsBy::Address, &families),
             hosts: Hosts::default(),
-            marks: EndpointMarkManager::new(rules.ipvs.is_some(), &rules.marks),
+            marks: EndpointMarkManager::new(rules.ipvs.is_some() && is_by_chains, &rules.marks),
             spoofing: Spoofing::default(),
             floating: FloatingAddresses::new(config.floating_ips || is_openstack),
             dscp: Dscp::default(),
@@ -169,6 +172,7 @@ impl Dataplane {
             gates: Gates::default(),
             has_sought_live: false,
             timers: Timers { dirty: true, ..Timers::default() },
+            programs_in_force: false,
             statuses: Statuses::default(),
             problems: Vec::new(),
             set_counters: SetCounters::default(),
@@ -184,8 +188,14 @@ impl Dataplane {
     /// Configuration is not taken from here: a dataplane has the one that it was made with.
     pub fn on_update(&mut self, update: DesiredUpdate) {
         self.timers.dirty = true;
+        let is_by_chains = self.is_by_chains();
         let managers = &mut self.managers;
         match update {
+            DesiredUpdate::Policy(..)
+            | DesiredUpdate::PolicyRemove(_)
+            | DesiredUpdate::Profile(..)
+            | DesiredUpdate::ProfileRemove(_)
+                if !is_by_chains => {}
             DesiredUpdate::InSync => self.gates.datastore = true,
             DesiredUpdate::IpSet(update) => managers.ip_sets.on_update(&update, &mut self.output),
             DesiredUpdate::IpSetDelta(delta) => managers.ip_sets.on_delta(&delta, &mut self.output),
@@ -274,6 +284,19 @@ impl Dataplane {
             | DesiredUpdate::Namespace(..)
             | DesiredUpdate::NamespaceRemove(_) => {}
         }
+    }
+
+    /// Whether chains enforce policy.
+    pub(crate) fn is_by_chains(&self) -> bool {
+        self.config.rules.policy_by == PolicyBy::Chains
+    }
+
+    /// Tells whether the programs that enforce policy ([`PolicyBy::Programs`]) have all that [`on_update`](Self::on_update) was
+    /// told, before each apply. Until they have for the first time, nothing leads to workloads, and chains that enforce policy
+    /// stay as they are.
+    pub fn set_policy_in_force(&mut self, is_in_force: bool) {
+        self.timers.dirty |= self.programs_in_force != is_in_force;
+        self.programs_in_force = is_in_force;
     }
 
     fn on_peer(&mut self, family: Family, node: &Hostname, peer: Option<&WireguardPeer>) {
@@ -478,12 +501,16 @@ impl Dataplane {
             let hosts = managers.hosts.interfaces().map(|(interface, _)| interface).collect();
             managers.marks.complete(&workloads, &hosts, renderer, output);
         }
-        managers.spoofing.complete(renderer, output);
+        if renderer.config().policy_by == PolicyBy::Chains {
+            managers.spoofing.complete(renderer, output);
+        }
         managers.floating.complete(renderer, output);
         managers.dscp.complete(renderer, &mut managers.ip_sets, output);
         managers.pools.complete(renderer, &mut managers.ip_sets, output);
         managers.nodes.complete(renderer.config(), &self.links, &mut managers.ip_sets, output);
         managers.service_loop.complete(renderer, output);
+        output.families.iter_mut().for_each(FamilyOutput::complete_needs);
+        managers.ip_sets.complete(output);
         self.policy_gates.iter_mut().for_each(|gate| gate.on_changed(&changed, hosts_changed));
     }
 

@@ -1,6 +1,6 @@
 //! The tables and IP sets of all families, as managers edit them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tortie_ipsets::{IpSets, Member, Report, SetSpec, SetType, UpdateError};
@@ -9,8 +9,8 @@ use tortie_iptables::{
 };
 use tortie_model::desired::Members;
 use tortie_model::{Family, IpSetId};
-use tortie_rules::Renderer;
 use tortie_rules::names::ip_set_name;
+use tortie_rules::{Hook, PolicyBy, Renderer};
 
 use crate::config::{DataplaneConfig, IptablesConfig};
 use crate::managers::set_defects::{SetDefect, SetDefects};
@@ -32,6 +32,16 @@ pub(crate) struct FamilyOutput {
     pub(crate) tables: Vec<Reconciler>,
     pub(crate) ip_sets: IpSets,
     host_stand_ins: HostStandIns,
+    needs: Option<Needs>,
+}
+
+/// What tables are needed for where they do not enforce policy: nothing leads to our chains of the others.
+#[derive(Debug, Default)]
+struct Needs {
+    /// The chains of each table that do more than lead to others.
+    active: BTreeSet<(Table, ChainName)>,
+    hooks: Vec<Hook>,
+    hooked: BTreeSet<Table>,
 }
 
 impl Output {
@@ -41,6 +51,7 @@ impl Output {
             tables: Table::ALL.map(|table| reconciler(&config.iptables, table, *family)).into(),
             ip_sets: IpSets::new(*family, tortie_ipsets::Config::default()),
             host_stand_ins: HostStandIns::default(),
+            needs: (config.rules.policy_by == PolicyBy::Programs).then(Needs::default),
         };
         let mut families = config.families.clone();
         families.sort_unstable();
@@ -147,12 +158,59 @@ impl FamilyOutput {
     }
 
     pub(crate) fn update_chain(&mut self, tables: &[Table], chain: &Arc<Chain>) {
+        self.note_need(tables, chain);
         for table in self.tables(tables) {
             table.update_chain(Arc::clone(chain));
         }
     }
 
+    fn note_need(&mut self, tables: &[Table], chain: &Chain) {
+        let Some(needs) = &mut self.needs else { return };
+        let is_active = chain.rules.iter().any(|rule| rule.target().is_none());
+        for key in tables.iter().map(|table| (*table, chain.name)) {
+            if is_active {
+                needs.active.insert(key);
+            } else {
+                needs.active.remove(&key);
+            }
+        }
+    }
+
+    /// Whether some table is needed; all are that enforce policy.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.needs.as_ref().is_none_or(|needs| !needs.active.is_empty())
+    }
+
+    /// Whether a table is needed.
+    pub(crate) fn needs_table(&self, table: Table) -> bool {
+        self.needs.as_ref().is_none_or(|needs| needs.active.iter().any(|(of, _)| *of == table))
+    }
+
+    /// Has the kernel's chains lead to ours in tables that are needed now, and in no others.
+    pub(crate) fn complete_needs(&mut self) {
+        let Self { tables, needs: Some(needs), .. } = self else { return };
+        for reconciler in tables {
+            let table = reconciler.config().table;
+            let is_needed = needs.active.iter().any(|(of, _)| *of == table);
+            if is_needed == needs.hooked.contains(&table) {
+                continue;
+            }
+            for hook in needs.hooks.iter().filter(|hook| hook.table == table) {
+                let rules = if is_needed { hook.rules.clone() } else { Vec::new() };
+                reconciler.set_hook(hook.kernel_chain, hook.position, rules);
+            }
+            if is_needed {
+                needs.hooked.insert(table);
+            } else {
+                needs.hooked.remove(&table);
+            }
+        }
+    }
+
     pub(crate) fn remove_chain(&mut self, tables: &[Table], chain: ChainName) {
+        if let Some(needs) = &mut self.needs {
+            needs.active.retain(|(table, name)| *name != chain || !tables.contains(table));
+        }
         for table in self.tables(tables) {
             table.remove_chain(chain);
         }
@@ -173,12 +231,17 @@ impl FamilyOutput {
         let hooks = renderer.hooks();
         let family = self.family;
         self.host_stand_ins = HostStandIns::new(renderer, family);
+        for table in Table::ALL {
+            for chain in renderer.fixed_chains(table, family) {
+                self.define_fixed_chain(table, chain);
+            }
+        }
+        if let Some(needs) = &mut self.needs {
+            needs.hooks = hooks;
+            return;
+        }
         for reconciler in &mut self.tables {
             let table = reconciler.config().table;
-            for chain in renderer.fixed_chains(table, family) {
-                reconciler.set_stand_in(chain.name, self.host_stand_ins.of_fixed(table, &chain));
-                reconciler.update_chain(chain);
-            }
             let mut by_place: BTreeMap<(ChainName, bool), Vec<_>> = BTreeMap::new();
             for hook in hooks.iter().filter(|hook| hook.table == table) {
                 let place = (hook.kernel_chain, hook.position == HookPosition::Append);
@@ -191,6 +254,14 @@ impl FamilyOutput {
         }
     }
 
+    fn define_fixed_chain(&mut self, table: Table, chain: Chain) {
+        let stand_in = self.host_stand_ins.of_fixed(table, &chain);
+        for reconciler in self.tables(&[table]) {
+            reconciler.set_stand_in(chain.name, stand_in.clone());
+        }
+        self.update_chain(&[table], &Arc::new(chain));
+    }
+
     /// Defines again what differs between two configurations of those chains.
     pub(crate) fn redefine_fixed(&mut self, old: &Renderer, new: &Renderer) {
         let family = self.family;
@@ -198,13 +269,9 @@ impl FamilyOutput {
             let old = old.fixed_chains(table, family);
             let new = new.fixed_chains(table, family);
             let gone = old.iter().filter(|old| !new.iter().any(|new| new.name == old.name));
-            let gone: Vec<ChainName> = gone.map(|chain| chain.name).collect();
-            for reconciler in self.tables.iter_mut().filter(|reconciler| reconciler.config().table == table) {
-                gone.iter().for_each(|chain| reconciler.remove_chain(*chain));
-                for chain in new.iter().filter(|chain| !old.contains(chain)) {
-                    reconciler.set_stand_in(chain.name, self.host_stand_ins.of_fixed(table, chain));
-                    reconciler.update_chain(chain.clone());
-                }
+            gone.for_each(|chain| self.remove_chain(&[table], chain.name));
+            for chain in new.iter().filter(|chain| !old.contains(chain)) {
+                self.define_fixed_chain(table, chain.clone());
             }
         }
     }

@@ -342,6 +342,9 @@ pub enum EndpointProblem {
     /// It asks for something that is not done for workloads that are told apart by address.
     #[error("{0} has no effect on workloads that are told apart by address")]
     WithoutEffect(&'static str),
+    /// It asks for something that takes chains, where programs enforce policy.
+    #[error("{0} has no effect where eBPF programs enforce policy")]
+    NotByPrograms(&'static str),
     /// Another endpoint has the same address; this one waits until that one is gone.
     #[error("address {address} belongs to {other}")]
     SharedAddress {

@@ -17,6 +17,8 @@ pub struct RulesConfig {
     pub workload_prefixes: Vec<InterfaceName>,
     /// How packets of workloads are told apart.
     pub workloads: WorkloadsBy,
+    /// Who enforces policy.
+    pub policy_by: PolicyBy,
     /// What happens to denied packets, `IptablesFilterDenyAction`.
     pub deny: DenyAction,
     /// What happens to allowed packets in `filter`, `IptablesFilterAllowAction`.
@@ -84,6 +86,7 @@ impl RulesConfig {
             marks,
             workload_prefixes: vec![interface("cali")],
             workloads: WorkloadsBy::Name,
+            policy_by: PolicyBy::Chains,
             deny: DenyAction::Drop,
             filter_allow: AllowAction::Accept,
             mangle_allow: AllowAction::Accept,
@@ -127,6 +130,17 @@ impl Default for RulesConfig {
     fn default() -> Self {
         Self::with_marks(Marks::default())
     }
+}
+
+/// Who enforces policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PolicyBy {
+    /// Chains of iptables.
+    #[default]
+    Chains,
+    /// Programs in the kernel, which are somebody else's business. Chains are left with what translates addresses, sets DSCP
+    /// values, guards tunnels and stops service loops.
+    Programs,
 }
 
 /// How packets of workloads are told apart.

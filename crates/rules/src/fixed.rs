@@ -1,6 +1,7 @@
 //! Chains that depend on the configuration only, and the rules that lead into them
 //! (`felix/rules/static.go`, `felix/dataplane/linux/int_dataplane.go`).
 
+mod beside_programs;
 mod failsafe;
 mod filter;
 mod ipvs;
@@ -11,6 +12,7 @@ mod raw;
 use tortie_iptables::{Action, Chain, ChainName, HookPosition, Matches, Rule, Table, kernel_chain};
 use tortie_model::Family;
 
+use crate::config::PolicyBy;
 use crate::names::chain;
 use crate::renderer::Renderer;
 
@@ -40,6 +42,9 @@ impl Renderer {
             rules: vec![Rule::new(Action::Jump(target))],
         };
         let (insert, append) = (HookPosition::Insert, HookPosition::Append);
+        if self.config().policy_by == PolicyBy::Programs {
+            return self.hooks_beside_programs();
+        }
         vec![
             jump(Table::Raw, PREROUTING, insert, chain::PREROUTING),
             jump(Table::Raw, OUTPUT, insert, chain::OUTPUT),
@@ -69,6 +74,7 @@ impl Renderer {
     #[must_use]
     pub fn fixed_chains(&self, table: Table, family: Family) -> Vec<Chain> {
         match table {
+            _ if self.config().policy_by == PolicyBy::Programs => self.chains_beside_programs(table, family),
             Table::Raw => self.raw_chains(family),
             Table::Mangle => self.mangle_chains(family),
             Table::Nat => self.nat_chains(family),

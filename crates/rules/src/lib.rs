@@ -93,7 +93,7 @@ mod renderer;
 
 pub use config::{
     AllowAction, DenyAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, NatConfig, OpenStackConfig,
-    RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel, WorkloadsBy,
+    PolicyBy, RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel, WorkloadsBy,
 };
 pub use dispatch::HostDispatch;
 pub use dispatch_by_address::{WorkloadAddress, WorkloadPlace};

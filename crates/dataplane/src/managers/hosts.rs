@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tortie_iptables::{Chain, ChainName, InterfaceName, Table};
 use tortie_model::desired::{HostEndpointState, TierList};
 use tortie_model::{HostEndpointName, IfaceName, PolicyId};
-use tortie_rules::HostDispatch;
 use tortie_rules::names::{EndpointChain, any_interface, chain, endpoint_chain};
+use tortie_rules::{HostDispatch, PolicyBy};
 
 use crate::links::Links;
 use crate::managers::Completion;
@@ -104,7 +104,9 @@ impl Hosts {
             return false;
         }
         self.resolved = self.resolve(links, &with.renderer.config().workload_prefixes);
-        self.write(with);
+        if with.renderer.config().policy_by == PolicyBy::Chains {
+            self.write(with);
+        }
         true
     }
 

@@ -1,12 +1,12 @@
 //! The IP sets that policies asked for, and those that fixed chains refer to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_ipsets::{Member, SetType, UpdateError};
-use tortie_model::IpSetId;
 use tortie_model::desired::{IpSetDelta, IpSetType, IpSetUpdate};
+use tortie_model::{Family, IpSetId};
 use tortie_rules::names::static_set;
-use tortie_rules::{RulesConfig, WorkloadsBy};
+use tortie_rules::{PolicyBy, RulesConfig, WorkloadsBy};
 
 use crate::output::{Output, members};
 use crate::report::DataplaneProblem;
@@ -17,6 +17,16 @@ pub(crate) struct IpSetManager {
     /// Sets that rules may refer to although nobody sent them, by what they hold.
     always: BTreeMap<IpSetId, SetType>,
     problems: BTreeMap<IpSetId, UpdateError>,
+    on_demand: Option<OnDemand>,
+}
+
+/// The sets that fixed chains refer to, where these chains do not enforce policy: they are made in a family while some table
+/// is needed there, and no others are.
+#[derive(Debug, Default)]
+struct OnDemand {
+    sets: BTreeMap<IpSetId, (SetType, Vec<Member>)>,
+    dirty: bool,
+    wanted_in: BTreeSet<Family>,
 }
 
 impl IpSetManager {
@@ -41,7 +51,8 @@ impl IpSetManager {
         if config.vxlan_v4.enabled || config.vxlan_v6.enabled {
             ids.push((static_set::VXLAN_SOURCES, SetType::HashNet));
         }
-        let mut manager = Self { always: BTreeMap::new(), problems: BTreeMap::new() };
+        let on_demand = (config.policy_by == PolicyBy::Programs).then(OnDemand::default);
+        let mut manager = Self { always: BTreeMap::new(), problems: BTreeMap::new(), on_demand };
         for (id, set_type) in ids {
             manager.set_static(id, set_type, &[], output);
         }
@@ -52,6 +63,11 @@ impl IpSetManager {
     pub(crate) fn set_static(&mut self, id: &str, set_type: SetType, members: &[Member], output: &mut Output) {
         let id = IpSetId::new(id);
         self.always.insert(id.clone(), set_type);
+        if let Some(on_demand) = &mut self.on_demand {
+            on_demand.sets.insert(id, (set_type, members.to_vec()));
+            on_demand.dirty = true;
+            return;
+        }
         let result = output.replace_set(&id, set_type, members);
         self.note(id, result);
     }
@@ -60,16 +76,60 @@ impl IpSetManager {
     pub(crate) fn remove_static(&mut self, id: &str, output: &mut Output) {
         let id = IpSetId::new(id);
         if self.always.remove(&id).is_some() {
-            self.on_remove(&id, output);
+            if let Some(on_demand) = &mut self.on_demand {
+                on_demand.sets.remove(&id);
+            }
+            self.remove(&id, output);
+        }
+    }
+
+    /// Wants the sets that fixed chains refer to where these are needed, and nowhere else.
+    pub(crate) fn complete(&mut self, output: &mut Output) {
+        let Some(on_demand) = &mut self.on_demand else { return };
+        let is_dirty = std::mem::take(&mut on_demand.dirty);
+        let mut results = BTreeMap::new();
+        for (id, (set_type, members)) in &on_demand.sets {
+            let spec = output.set_spec(*set_type);
+            for family in &mut output.families {
+                let (is_wanted, is_needed) = (on_demand.wanted_in.contains(&family.family), family.is_needed());
+                if is_needed && (is_dirty || !is_wanted) {
+                    let result = family.ip_sets.add_or_replace(id, spec, members.iter().copied());
+                    let of_both: &mut Result<(), UpdateError> = results.entry(id.clone()).or_insert(Ok(()));
+                    *of_both = of_both.clone().and(result);
+                } else if is_wanted && !is_needed {
+                    // What was never accepted is not there.
+                    let _ = family.ip_sets.remove(id);
+                }
+            }
+        }
+        let needed = output.families.iter().filter(|family| family.is_needed());
+        on_demand.wanted_in = needed.map(|family| family.family).collect();
+        for (id, result) in results {
+            self.note(id, result);
         }
     }
 
     pub(crate) fn on_update(&mut self, update: &IpSetUpdate, output: &mut Output) {
+        if self.on_demand.is_some() {
+            if let Some(set_type) = self.always.get(&update.id).copied() {
+                self.set_static(update.id.as_str(), set_type, &members(&update.members), output);
+            }
+            return;
+        }
         let result = output.replace_set(&update.id, kernel_type(update.set_type), &members(&update.members));
         self.note(update.id.clone(), result);
     }
 
     pub(crate) fn on_delta(&mut self, delta: &IpSetDelta, output: &mut Output) {
+        if let Some(on_demand) = &mut self.on_demand {
+            if let Some((_, held)) = on_demand.sets.get_mut(&delta.id) {
+                let removed = members(&delta.removed);
+                held.retain(|member| !removed.contains(member));
+                held.extend(members(&delta.added));
+                on_demand.dirty = true;
+            }
+            return;
+        }
         let result = output.edit_set(&delta.id, &members(&delta.added), &members(&delta.removed));
         if result.is_err() {
             self.note(delta.id.clone(), result);
@@ -77,10 +137,14 @@ impl IpSetManager {
     }
 
     pub(crate) fn on_remove(&mut self, id: &IpSetId, output: &mut Output) {
-        self.problems.remove(id);
         if let Some(set_type) = self.always.get(id).copied() {
             return self.set_static(id.as_str(), set_type, &[], output);
         }
+        self.remove(id, output);
+    }
+
+    fn remove(&mut self, id: &IpSetId, output: &mut Output) {
+        self.problems.remove(id);
         for family in &mut output.families {
             // What was never accepted is not there.
             let _ = family.ip_sets.remove(id);

@@ -8,7 +8,7 @@ use tortie_iptables::{ChainName, InterfaceName, Table};
 use tortie_model::desired::{TierList, WorkloadEndpointState};
 use tortie_model::{AdminState, IfaceName, PolicyId, WorkloadEndpointId};
 use tortie_rules::names::{EndpointChain, endpoint_chain};
-use tortie_rules::{Renderer, WorkloadsBy};
+use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
 
 use crate::managers::Completion;
 use crate::managers::chain_set::ChainSet;
@@ -104,7 +104,8 @@ impl Workloads {
             dispatch_changed |= was_programmed != is_programmed;
         }
         // By address they are told apart elsewhere.
-        if dispatch_changed && with.renderer.config().workloads == WorkloadsBy::Name {
+        let config = with.renderer.config();
+        if dispatch_changed && config.workloads == WorkloadsBy::Name && config.policy_by == PolicyBy::Chains {
             self.has_dispatch = true;
             let chains = with.renderer.workload_dispatch(self.programmed.keys().copied());
             self.dispatch.replace(chains.into_iter().map(|chain| (Table::Filter, chain)), with.output);
@@ -116,6 +117,7 @@ impl Workloads {
     fn write(&mut self, interface: InterfaceName, with: &mut Completion<'_>) -> bool {
         let before = self.programmed.remove(&interface);
         let old_groups = before.map(|before| before.groups).unwrap_or_default();
+        let is_by_chains = with.renderer.config().policy_by == PolicyBy::Chains;
         let Some((id, state)) = self.owner(interface) else {
             for kind in CHAINS {
                 with.output.remove_chain(&[Table::Filter], endpoint_chain(kind, interface.as_str()));
@@ -123,6 +125,11 @@ impl Workloads {
             let _ = with.groups.exchange(old_groups, [], with.renderer, with.output);
             return false;
         };
+        if !is_by_chains {
+            let programmed = Programmed { id: id.clone(), tiers: Arc::clone(&state.tiers), groups: old_groups };
+            self.programmed.insert(interface, programmed);
+            return true;
+        }
         let tiers = group_tiers(&state.tiers, with.policies);
         let in_use = match state.endpoint.state {
             AdminState::Active => &tiers[..],
@@ -144,6 +151,26 @@ impl Workloads {
             let has_it =
                 interface.and_then(|interface| self.programmed.get(&interface)).is_some_and(|owner| owner.id == *id);
             WorkloadView { id, state: &endpoint.state, interface, has_it }
+        })
+    }
+
+    /// What endpoints ask for that takes chains, where programs enforce policy.
+    pub(crate) fn without_effect(&self) -> impl Iterator<Item = DataplaneProblem> {
+        let limits = |state: &WorkloadEndpointState| {
+            let Some(qos) = state.endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref()) else {
+                return Vec::new();
+            };
+            let has_rate = qos.ingress_packet_rate > 0 || qos.egress_packet_rate > 0;
+            let has_count = qos.ingress_max_connections > 0 || qos.egress_max_connections > 0;
+            let asked = [(has_rate, "qosControls packet rate"), (has_count, "qosControls maximum connections")];
+            asked.into_iter().filter_map(|(is_asked, field)| is_asked.then_some(field)).collect()
+        };
+        self.endpoints.iter().flat_map(move |(id, endpoint)| {
+            let owner = Owner::Workload(id.clone());
+            let error = EndpointProblem::NotByPrograms;
+            limits(&endpoint.state)
+                .into_iter()
+                .map(move |field| DataplaneProblem::Endpoint { owner: owner.clone(), error: error(field) })
         })
     }
 

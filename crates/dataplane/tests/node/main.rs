@@ -10,6 +10,7 @@ mod faults;
 mod migrations;
 mod opening;
 mod overlay;
+mod programs;
 mod proxy_neighbours;
 mod random;
 mod sets;

@@ -76,7 +76,7 @@ impl Renderer {
     }
 
     /// Tunnel packets are taken from other nodes only, and no host policy can cut them.
-    fn tunnel_input(&self, family: Family) -> Vec<Rule> {
+    pub(super) fn tunnel_input(&self, family: Family) -> Vec<Rule> {
         let config = self.config();
         let set = |id| static_set(family, id);
         let mut rules = Vec::new();

@@ -30,7 +30,8 @@ impl Renderer {
         )
     }
 
-    fn mangle_postrouting(&self, family: Family) -> Chain {
+    /// Rules that set DSCP values.
+    pub(super) fn dscp_rules(&self, family: Family) -> Vec<Rule> {
         let set = |id| static_set(family, id);
         let mut rules = Vec::new();
         if let Some(value) = self.config().istio_dscp {
@@ -48,12 +49,17 @@ impl Renderer {
             .ip_set(Side::Source, set(set::DSCP_SOURCES))
             .not_ip_set(Side::Destination, set(set::NETWORK_POOLS))
             .not_ip_set(Side::Destination, set(set::THIS_HOST));
-        rules.extend([
+        rules.push(
             Rule::when(leaving_cluster, Action::Jump(chain::EGRESS_DSCP))
                 .comment("set dscp for traffic leaving cluster."),
-            // Forwarded: the rule at the end of FORWARD set the mark.
-            self.if_accepted(Action::Return),
-        ]);
+        );
+        rules
+    }
+
+    fn mangle_postrouting(&self, family: Family) -> Chain {
+        let mut rules = self.dscp_rules(family);
+        // Forwarded: the rule at the end of FORWARD set the mark.
+        rules.push(self.if_accepted(Action::Return));
         if self.config().ipvs.is_some() {
             rules.push(Rule::when(Matches::new().mark_not_clear(self.marks().endpoint), Action::Return));
         }

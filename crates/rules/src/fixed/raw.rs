@@ -27,7 +27,7 @@ impl Renderer {
 
         // In append mode another program's rules come first and could have left our bits set.
         let mut rules = vec![Rule::new(Action::ClearMark(marks.policy()))];
-        if config.wireguard.encrypt_host_traffic && (config.wireguard.v4.enabled || config.wireguard.v6.enabled) {
+        if self.marks_encrypted_host_traffic() {
             rules.push(Rule::new(Action::Jump(chain::WIREGUARD_INCOMING_MARK)));
         }
         rules.extend(self.vxlan_notrack(family));
@@ -52,6 +52,12 @@ impl Renderer {
         Chain::new(chain::PREROUTING, rules)
     }
 
+    /// Whether packets that were encrypted on the way must be told from others.
+    pub(super) fn marks_encrypted_host_traffic(&self) -> bool {
+        let wireguard = &self.config().wireguard;
+        wireguard.encrypt_host_traffic && (wireguard.v4.enabled || wireguard.v6.enabled)
+    }
+
     fn raw_output(&self, family: Family) -> Chain {
         let mut rules =
             vec![Rule::new(Action::ClearMark(self.marks().policy())), Rule::new(Action::Jump(chain::TO_HOST_ENDPOINT))];
@@ -68,7 +74,7 @@ impl Renderer {
 
     /// Marks packets that neither the host, nor a workload, nor a tunnel device sent: they were encrypted on the way,
     /// which the reverse path filter must know. `None` without `WireGuard`, when there is no bit to mark with.
-    fn wireguard_incoming_mark(&self) -> Option<Chain> {
+    pub(super) fn wireguard_incoming_mark(&self) -> Option<Chain> {
         const LOOPBACK: InterfaceName = InterfaceName::from_static("lo");
         let mark = self.marks().wireguard?;
         let wireguard = &self.config().wireguard;

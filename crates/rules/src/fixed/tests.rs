@@ -5,7 +5,7 @@ use tortie_model::Family;
 
 use super::nat::wider_side_of;
 use crate::marks::tests::marks_written;
-use crate::{FailsafePort, IpvsConfig, Marks, Renderer, RulesConfig};
+use crate::{FailsafePort, IpvsConfig, Marks, PolicyBy, Renderer, RulesConfig, TunnelConfig};
 
 fn config() -> RulesConfig {
     RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap()
@@ -125,7 +125,8 @@ fn failsafes_for_networks() {
 /// Every chain that some fixed chain leads to is either fixed or one that a manager always provides.
 #[test]
 fn fixed_chains_lead_somewhere() {
-    for renderer in [Renderer::new(config()), ipvs()] {
+    let programs = Renderer::new(RulesConfig { policy_by: PolicyBy::Programs, ..config() });
+    for renderer in [Renderer::new(config()), ipvs(), programs] {
         for (table, provided) in [
             (Table::Raw, vec!["cali-rpf-skip", "cali-from-host-endpoint", "cali-to-host-endpoint"]),
             (Table::Mangle, vec!["cali-egress-dscp", "cali-from-host-endpoint", "cali-to-host-endpoint"]),
@@ -156,6 +157,27 @@ fn fixed_chains_lead_somewhere() {
             }
         }
     }
+}
+
+#[test]
+fn chains_beside_programs_deny_nothing_that_policy_decides() {
+    let mut all = RulesConfig { policy_by: PolicyBy::Programs, istio_dscp: Some(23), ..config() };
+    all.vxlan_v4 = TunnelConfig { enabled: true, has_address: true };
+    all.wireguard.encrypt_host_traffic = true;
+    all.wireguard.v4.enabled = true;
+    all.marks = Marks::allocate(Marks::DEFAULT_MASK, true, false).unwrap();
+    let renderer = Renderer::new(all);
+    let text = |table| {
+        let chains = renderer.fixed_chains(table, Family::V4);
+        chains.iter().flat_map(|chain| lines(&chains, chain.name.as_str())).collect::<Vec<_>>().join("\n")
+    };
+    assert!(text(Table::Raw).contains("cali-wireguard-incoming-mark") && !text(Table::Raw).contains("DROP"));
+    assert!(text(Table::Mangle).contains("--set-dscp 23") && !text(Table::Mangle).contains("cali-to-host-endpoint"));
+    assert!(text(Table::Filter).contains("Drop IPv4 VXLAN packets from non-allowed hosts"));
+    assert!(!text(Table::Filter).contains("cali-from-wl-dispatch"));
+    let plain = Renderer::new(RulesConfig { policy_by: PolicyBy::Programs, ..config() });
+    assert!(plain.fixed_chains(Table::Raw, Family::V4).is_empty());
+    assert!(!plain.hooks().iter().any(|hook| hook.table == Table::Raw));
 }
 
 #[test]

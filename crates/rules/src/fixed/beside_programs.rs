@@ -1,0 +1,50 @@
+//! What is left to chains where programs in the kernel enforce policy.
+
+use tortie_iptables::{Action, Chain, ChainName, HookPosition, Rule, Table, kernel_chain};
+use tortie_model::Family;
+
+use super::Hook;
+use crate::names::chain;
+use crate::renderer::Renderer;
+
+impl Renderer {
+    /// Chains that do nothing but lead to others are needed only if one of these does something.
+    pub(super) fn chains_beside_programs(&self, table: Table, family: Family) -> Vec<Chain> {
+        match table {
+            Table::Raw => {
+                let mark = self.wireguard_incoming_mark().filter(|_| self.marks_encrypted_host_traffic());
+                let to_mark = || Rule::new(Action::Jump(chain::WIREGUARD_INCOMING_MARK));
+                mark.into_iter().flat_map(|mark| [Chain::new(chain::PREROUTING, vec![to_mark()]), mark]).collect()
+            }
+            Table::Mangle => vec![Chain::new(chain::POSTROUTING, self.dscp_rules(family))],
+            Table::Nat => self.nat_chains(family),
+            Table::Filter => {
+                let forward = vec![Rule::new(Action::Jump(chain::CIDR_BLOCK))];
+                vec![Chain::new(chain::FORWARD, forward), Chain::new(chain::INPUT, self.tunnel_input(family))]
+            }
+        }
+    }
+
+    pub(super) fn hooks_beside_programs(&self) -> Vec<Hook> {
+        use kernel_chain::{FORWARD, INPUT, OUTPUT, POSTROUTING, PREROUTING};
+        let jump = |table, kernel_chain, position, target: ChainName| Hook {
+            table,
+            kernel_chain,
+            position,
+            rules: vec![Rule::new(Action::Jump(target))],
+        };
+        let (insert, append) = (HookPosition::Insert, HookPosition::Append);
+        let mut hooks = vec![
+            jump(Table::Mangle, POSTROUTING, insert, chain::POSTROUTING),
+            jump(Table::Nat, PREROUTING, insert, chain::PREROUTING),
+            jump(Table::Nat, OUTPUT, insert, chain::OUTPUT),
+            jump(Table::Nat, POSTROUTING, append, chain::POSTROUTING),
+            jump(Table::Filter, INPUT, insert, chain::INPUT),
+            jump(Table::Filter, FORWARD, insert, chain::FORWARD),
+        ];
+        if self.marks_encrypted_host_traffic() {
+            hooks.push(jump(Table::Raw, PREROUTING, insert, chain::PREROUTING));
+        }
+        hooks
+    }
+}
