@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 
-use tortie_bpf::{ArrayMap, Program};
+use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program};
 
 /// `r0 = NUMBER; exit`
 fn returns(number: i32) -> Vec<u8> {
@@ -23,6 +23,50 @@ fn values_are_written_and_read() {
     assert_eq!(map.write(2, b"too few").unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(map.read(2, &mut [0; 16]).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert!(map.write(3, b"twelve bytes").is_err(), "there is no fourth");
+}
+
+#[test]
+fn many_values_are_written_at_once() {
+    let map = ArrayMap::create("batch", 8, 5).unwrap();
+    map.write_all(&[4, 0, 4], &[1_u64, 2, 3].map(u64::to_ne_bytes).concat()).unwrap();
+    let mut value = [0; 8];
+    for (index, expected) in [(0, 2_u64), (1, 0), (4, 3)] {
+        map.read(index, &mut value).unwrap();
+        assert_eq!(u64::from_ne_bytes(value), expected, "value {index}");
+    }
+    map.write_all(&[], &[]).unwrap();
+    assert_eq!(map.write_all(&[1, 2], &[0; 8]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(map.write_all(&[5], &[0; 8]).is_err(), "there is no sixth");
+    let info = map.info();
+    assert_eq!((info.value_size, info.entries), (8, 5));
+    assert_ne!(info.id, 0);
+}
+
+#[test]
+fn each_cpu_has_values() {
+    let map = PerCpuArrayMap::create("cpus", 12, 2).unwrap();
+    let values = map.read(1).unwrap();
+    assert!(!values.is_empty() && values.iter().all(|byte| *byte == 0), "{values:?}");
+    assert_eq!(values.len() % 16, 0, "values are filled up");
+    map.clear(1).unwrap();
+    assert!(map.read(2).is_err(), "there is no third");
+    assert_eq!((map.info().value_size, map.info().entries), (12, 2));
+}
+
+#[test]
+fn programs_for_hooks_run() {
+    let program = Program::load_netfilter("accept", c"Apache-2.0", &returns(1)).unwrap();
+    let at = NetfilterPosition { family: 2, hook: 3, priority: 0, defragment: false };
+    let mut packet = [0; 20];
+    packet[0] = 0x45;
+    assert_eq!(program.test_run_netfilter(at, &packet, 10).unwrap().result, 1);
+    assert!(program.test_run_netfilter(at, &packet[..19], 10).is_err(), "no IP header");
+    let info = program.info().unwrap();
+    assert_ne!(info.id, 0);
+    assert_eq!(info.verified, 2);
+    // NF_STOLEN would lose the packet.
+    let error = Program::load_netfilter("steal", c"Apache-2.0", &returns(2)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
 
 #[test]

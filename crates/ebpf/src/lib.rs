@@ -4,6 +4,7 @@
 
 mod assembler;
 mod blocks;
+mod btf;
 mod check;
 mod decide;
 mod instruction;
@@ -13,6 +14,7 @@ mod walk;
 
 pub use assembler::{AssembleError, Assembler, Program};
 pub use blocks::{Assignment, Blocks, CELLS, Cell};
+pub use btf::{Btf, BtfError};
 pub use check::Flaw;
 pub use decide::Question;
 pub use instruction::{Base, Helper, Label, MapId, Operand, Operation, Register, Size, Test, Width};

@@ -1,0 +1,157 @@
+//! The system call, and what it takes.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Commands of `include/uapi/linux/bpf.h`.
+pub(crate) const MAP_CREATE: i64 = 0;
+pub(crate) const MAP_LOOKUP_ELEM: i64 = 1;
+pub(crate) const MAP_UPDATE_ELEM: i64 = 2;
+pub(crate) const PROG_LOAD: i64 = 5;
+pub(crate) const OBJ_PIN: i64 = 6;
+pub(crate) const OBJ_GET: i64 = 7;
+pub(crate) const PROG_TEST_RUN: i64 = 10;
+pub(crate) const OBJ_GET_INFO_BY_FD: i64 = 15;
+pub(crate) const MAP_UPDATE_BATCH: i64 = 26;
+pub(crate) const LINK_CREATE: i64 = 28;
+pub(crate) const LINK_DETACH: i64 = 34;
+
+/// What a name may have, its end included.
+const NAME: usize = 16;
+
+#[repr(C)]
+pub(crate) struct MapCreate {
+    pub(crate) map_type: u32,
+    pub(crate) key_size: u32,
+    pub(crate) value_size: u32,
+    pub(crate) max_entries: u32,
+    pub(crate) map_flags: u32,
+    pub(crate) inner_map_fd: u32,
+    pub(crate) numa_node: u32,
+    pub(crate) map_name: [u8; NAME],
+}
+
+#[repr(C)]
+pub(crate) struct MapElement {
+    pub(crate) map_fd: u32,
+    pub(crate) padding: u32,
+    pub(crate) key: u64,
+    pub(crate) value: u64,
+    pub(crate) flags: u64,
+}
+
+#[repr(C)]
+pub(crate) struct MapBatch {
+    pub(crate) in_batch: u64,
+    pub(crate) out_batch: u64,
+    pub(crate) keys: u64,
+    pub(crate) values: u64,
+    pub(crate) count: u32,
+    pub(crate) map_fd: u32,
+    pub(crate) elem_flags: u64,
+    pub(crate) flags: u64,
+}
+
+#[repr(C)]
+pub(crate) struct ProgLoad {
+    pub(crate) prog_type: u32,
+    pub(crate) insn_cnt: u32,
+    pub(crate) insns: u64,
+    pub(crate) license: u64,
+    pub(crate) log_level: u32,
+    pub(crate) log_size: u32,
+    pub(crate) log_buf: u64,
+    pub(crate) kern_version: u32,
+    pub(crate) prog_flags: u32,
+    pub(crate) prog_name: [u8; NAME],
+    pub(crate) prog_ifindex: u32,
+    pub(crate) expected_attach_type: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ObjectPath {
+    pub(crate) pathname: u64,
+    pub(crate) bpf_fd: u32,
+    pub(crate) file_flags: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ProgTestRun {
+    pub(crate) prog_fd: u32,
+    pub(crate) retval: u32,
+    pub(crate) data_size_in: u32,
+    pub(crate) data_size_out: u32,
+    pub(crate) data_in: u64,
+    pub(crate) data_out: u64,
+    pub(crate) repeat: u32,
+    pub(crate) duration: u32,
+    pub(crate) ctx_size_in: u32,
+    pub(crate) ctx_size_out: u32,
+    pub(crate) ctx_in: u64,
+    pub(crate) ctx_out: u64,
+}
+
+#[repr(C)]
+pub(crate) struct GetInfo {
+    pub(crate) bpf_fd: u32,
+    pub(crate) info_len: u32,
+    pub(crate) info: u64,
+}
+
+#[repr(C)]
+pub(crate) struct LinkCreateNetfilter {
+    pub(crate) prog_fd: u32,
+    pub(crate) target_fd: u32,
+    pub(crate) attach_type: u32,
+    pub(crate) flags: u32,
+    pub(crate) pf: u32,
+    pub(crate) hooknum: u32,
+    pub(crate) priority: i32,
+    pub(crate) netfilter_flags: u32,
+}
+
+#[repr(C)]
+pub(crate) struct LinkDetach {
+    pub(crate) link_fd: u32,
+}
+
+/// What may be handed to the kernel: begins as `union bpf_attr` does for a command, and is without padding.
+pub(crate) trait Attributes {}
+impl Attributes for MapCreate {}
+impl Attributes for MapElement {}
+impl Attributes for MapBatch {}
+impl Attributes for ProgLoad {}
+impl Attributes for ObjectPath {}
+impl Attributes for ProgTestRun {}
+impl Attributes for GetInfo {}
+impl Attributes for LinkCreateNetfilter {}
+impl Attributes for LinkDetach {}
+
+pub(crate) fn call<T: Attributes>(command: i64, attributes: &mut T) -> io::Result<i32> {
+    // SAFETY: `attributes` is `size_of::<T>()` bytes that may be read and written. Whoever calls sees to it that what it points to
+    // is there until the call is over, and as large as the kernel takes it to be.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
+    i32::try_from(result).ok().filter(|result| *result >= 0).ok_or_else(io::Error::last_os_error)
+}
+
+/// A call of one of the commands that create, load, get or attach something, and give its file descriptor.
+pub(crate) fn descriptor<T: Attributes>(command: i64, attributes: &mut T) -> io::Result<OwnedFd> {
+    let number = call(command, attributes)?;
+    // SAFETY: the kernel has just opened it for the commands that this is called with, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+pub(crate) fn number(descriptor: &OwnedFd) -> u32 {
+    u32::try_from(descriptor.as_raw_fd()).unwrap_or(u32::MAX)
+}
+
+pub(crate) fn size(bytes: &[u8]) -> io::Result<u32> {
+    u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// The first 15 bytes of a name.
+pub(crate) fn name(text: &str) -> [u8; NAME] {
+    let mut name = [0; NAME];
+    name.iter_mut().zip(text.bytes().take(NAME - 1)).for_each(|(to, from)| *to = from);
+    name
+}

@@ -1,0 +1,252 @@
+//! Arrays.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use crate::call::{
+    MAP_CREATE, MAP_LOOKUP_ELEM, MAP_UPDATE_BATCH, MAP_UPDATE_ELEM, MapBatch, MapCreate, MapElement, call, descriptor,
+    name, number,
+};
+use crate::object;
+
+const TYPE_ARRAY: u32 = 2;
+const TYPE_PER_CPU_ARRAY: u32 = 6;
+/// No Linux is built for more CPUs.
+const MAX_CPUS: usize = 8192;
+
+/// What the kernel tells of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MapInfo {
+    /// Its number on this machine.
+    pub id: u32,
+    /// The bytes of a value.
+    pub value_size: u32,
+    /// How many values it has.
+    pub entries: u32,
+}
+
+/// An array of either type.
+#[derive(Debug)]
+struct Array {
+    map: OwnedFd,
+    info: MapInfo,
+}
+
+impl Array {
+    fn create(map_type: u32, text: &str, value_size: u32, entries: u32) -> io::Result<Self> {
+        let mut attributes = MapCreate {
+            map_type,
+            key_size: 4,
+            value_size,
+            max_entries: entries,
+            map_flags: 0,
+            inner_map_fd: 0,
+            numa_node: 0,
+            map_name: name(text),
+        };
+        Self::of(descriptor(MAP_CREATE, &mut attributes)?, map_type)
+    }
+
+    fn open(path: &Path, map_type: u32) -> io::Result<Self> {
+        Self::of(object::open(path)?, map_type).map_err(|error| {
+            // What is not even a map is told with the path.
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })
+    }
+
+    fn of(map: OwnedFd, map_type: u32) -> io::Result<Self> {
+        // `struct bpf_map_info`
+        let [found_type, id, key_size, value_size, entries, _flags] = object::info(&map)?;
+        if (found_type, key_size) != (map_type, 4) {
+            return Err(object::other(format!("type {found_type} with keys of {key_size} bytes")));
+        }
+        Ok(Self { map, info: MapInfo { id, value_size, entries } })
+    }
+
+    fn element(&self, index: &u32, value: u64) -> MapElement {
+        MapElement { map_fd: number(&self.map), padding: 0, key: std::ptr::from_ref(index) as u64, value, flags: 0 }
+    }
+
+    fn is_size(&self, bytes: usize) -> io::Result<()> {
+        if bytes == self.info.value_size as usize { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+}
+
+/// A map of values of one size, numbered from 0. It is there as long as this, a program that uses it, or a pin.
+#[derive(Debug)]
+pub struct ArrayMap(Array);
+
+impl ArrayMap {
+    /// A map of zeros. Of the name 15 bytes count.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn create(text: &str, value_size: u32, entries: u32) -> io::Result<Self> {
+        Array::create(TYPE_ARRAY, text, value_size, entries).map(Self)
+    }
+
+    /// A map that has been pinned.
+    ///
+    /// # Errors
+    /// What the kernel says, or if it is no such map.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Array::open(path, TYPE_ARRAY).map(Self)
+    }
+
+    /// Gives it a name in a BPF file system, which keeps it alive.
+    ///
+    /// # Errors
+    /// What the kernel says: there may be something of that name.
+    pub fn pin(&self, path: &Path) -> io::Result<()> {
+        object::pin(&self.0.map, path)
+    }
+
+    /// What the kernel tells of it.
+    #[must_use]
+    pub fn info(&self) -> MapInfo {
+        self.0.info
+    }
+
+    /// The file descriptor, for programs.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.0.map.as_raw_fd()
+    }
+
+    /// Writes a value. Programs may see a part of it.
+    ///
+    /// # Errors
+    /// If it has not the size of the map's values, or what the kernel says.
+    pub fn write(&self, index: u32, value: &[u8]) -> io::Result<()> {
+        self.0.is_size(value.len())?;
+        // `value` has as many bytes as the kernel reads.
+        let mut attributes = self.0.element(&index, value.as_ptr() as u64);
+        call(MAP_UPDATE_ELEM, &mut attributes).map(drop)
+    }
+
+    /// Writes values one behind the other, in order. Programs may see some of them and a part of one.
+    ///
+    /// # Errors
+    /// If there are not as many bytes as all of them have, or what the kernel says; some may have been written then.
+    pub fn write_all(&self, indexes: &[u32], values: &[u8]) -> io::Result<()> {
+        let value_size = self.0.info.value_size as usize;
+        if indexes.len().checked_mul(value_size) != Some(values.len()) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        let count = u32::try_from(indexes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // The kernel reads so many indexes, and so many values.
+        let mut attributes = MapBatch {
+            in_batch: 0,
+            out_batch: 0,
+            keys: indexes.as_ptr() as u64,
+            values: values.as_ptr() as u64,
+            count,
+            map_fd: number(&self.0.map),
+            elem_flags: 0,
+            flags: 0,
+        };
+        call(MAP_UPDATE_BATCH, &mut attributes).map(drop)
+    }
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// If there is no room for exactly that, or what the kernel says.
+    pub fn read(&self, index: u32, value: &mut [u8]) -> io::Result<()> {
+        self.0.is_size(value.len())?;
+        // `value` has as many bytes as the kernel writes.
+        let mut attributes = self.0.element(&index, value.as_mut_ptr() as u64);
+        call(MAP_LOOKUP_ELEM, &mut attributes).map(drop)
+    }
+}
+
+/// A map that has values of its own for each CPU, each of which a program may change without others changing it at the same time.
+#[derive(Debug)]
+pub struct PerCpuArrayMap {
+    array: Array,
+    /// The bytes of a value for all CPUs.
+    bytes: usize,
+}
+
+impl PerCpuArrayMap {
+    /// A map of zeros. Of the name 15 bytes count.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn create(text: &str, value_size: u32, entries: u32) -> io::Result<Self> {
+        Self::of(Array::create(TYPE_PER_CPU_ARRAY, text, value_size, entries)?)
+    }
+
+    /// A map that has been pinned.
+    ///
+    /// # Errors
+    /// What the kernel says, or if it is no such map.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::of(Array::open(path, TYPE_PER_CPU_ARRAY)?)
+    }
+
+    fn of(array: Array) -> io::Result<Self> {
+        let value_size = (array.info.value_size as usize).next_multiple_of(8);
+        Ok(Self { array, bytes: possible_cpus()? * value_size })
+    }
+
+    /// Gives it a name in a BPF file system, which keeps it alive.
+    ///
+    /// # Errors
+    /// What the kernel says: there may be something of that name.
+    pub fn pin(&self, path: &Path) -> io::Result<()> {
+        object::pin(&self.array.map, path)
+    }
+
+    /// What the kernel tells of it.
+    #[must_use]
+    pub fn info(&self) -> MapInfo {
+        self.array.info
+    }
+
+    /// The file descriptor, for programs.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.array.map.as_raw_fd()
+    }
+
+    /// The values of all CPUs one behind the other, each filled up to a multiple of 8 bytes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn read(&self, index: u32) -> io::Result<Vec<u8>> {
+        let mut values = vec![0; self.bytes];
+        // The kernel writes a value for each CPU that there can be.
+        let mut attributes = self.array.element(&index, values.as_mut_ptr() as u64);
+        call(MAP_LOOKUP_ELEM, &mut attributes)?;
+        Ok(values)
+    }
+
+    /// Makes the values of all CPUs zeros.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn clear(&self, index: u32) -> io::Result<()> {
+        let values = vec![0_u8; self.bytes];
+        // The kernel reads a value for each CPU that there can be.
+        let mut attributes = self.array.element(&index, values.as_ptr() as u64);
+        call(MAP_UPDATE_ELEM, &mut attributes).map(drop)
+    }
+}
+
+/// For how many CPUs the kernel keeps values: what it overwrites with the zeros of a new map.
+fn possible_cpus() -> io::Result<usize> {
+    const VALUE: usize = 8;
+    let probe = Array::create(TYPE_PER_CPU_ARRAY, "cpus", 8, 1)?;
+    let mut values = vec![u8::MAX; VALUE * MAX_CPUS];
+    let index = 0;
+    // There is room for the values of more CPUs than Linux can have.
+    let mut attributes = probe.element(&index, values.as_mut_ptr() as u64);
+    call(MAP_LOOKUP_ELEM, &mut attributes)?;
+    Ok(values.iter().take_while(|byte| **byte == 0).count() / VALUE)
+}

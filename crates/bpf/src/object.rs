@@ -1,0 +1,42 @@
+//! What maps, programs and links have in common.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::call::{GetInfo, OBJ_GET, OBJ_GET_INFO_BY_FD, OBJ_PIN, ObjectPath, call, descriptor, number};
+
+fn text(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// Gives something a name in a BPF file system, which keeps it alive.
+pub(crate) fn pin(object: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = text(path)?;
+    let mut attributes = ObjectPath { pathname: path.as_ptr() as u64, bpf_fd: number(object), file_flags: 0 };
+    call(OBJ_PIN, &mut attributes).map(drop)
+}
+
+/// What has been given that name.
+pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
+    let path = text(path)?;
+    let mut attributes = ObjectPath { pathname: path.as_ptr() as u64, bpf_fd: 0, file_flags: 0 };
+    descriptor(OBJ_GET, &mut attributes)
+}
+
+/// The first bytes of what the kernel tells of something, zeros where it has nothing to tell.
+pub(crate) fn info<const WORDS: usize>(object: &OwnedFd) -> io::Result<[u32; WORDS]> {
+    let mut words = [0_u32; WORDS];
+    let length = u32::try_from(size_of_val(&words)).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // The kernel writes no more than so many bytes.
+    let mut attributes = GetInfo { bpf_fd: number(object), info_len: length, info: words.as_mut_ptr() as u64 };
+    call(OBJ_GET_INFO_BY_FD, &mut attributes)?;
+    Ok(words)
+}
+
+/// An error for what is there, but is something else than it was taken for.
+pub(crate) fn other(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}

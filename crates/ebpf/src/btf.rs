@@ -1,0 +1,258 @@
+//! The types of the kernel, as it describes them itself.
+
+use std::ops::Range;
+
+const MAGIC: u16 = 0xeb9f;
+const HEADER: usize = 24;
+const STRUCT: u32 = 4;
+const UNION: u32 = 5;
+const FUNCTION: u32 = 12;
+/// How many members and types behind names are looked at for one member: more than a structure of any kernel has.
+const PATIENCE: usize = 1 << 14;
+/// Members within members, and types behind names.
+const DEPTH: usize = 32;
+
+/// Why something is no description of types.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BtfError {
+    /// It does not begin like one of this machine.
+    #[error("no BTF of this machine")]
+    Header,
+    /// It ends too early, or is of a kind that is not known.
+    #[error("type {number} is torn or of an unknown kind")]
+    Type {
+        /// Its number.
+        number: usize,
+    },
+}
+
+/// Types as `/sys/kernel/btf/vmlinux` has them, and those of modules.
+///
+/// ```no_run
+/// use tortie_ebpf::Btf;
+///
+/// let mut btf = Btf::parse(std::fs::read("/sys/kernel/btf/vmlinux")?)?;
+/// if btf.offset("nf_conn", "tuplehash").is_none() {
+///     btf.add_module(std::fs::read("/sys/kernel/btf/nf_conntrack")?)?;
+/// }
+/// println!("{:?}", btf.offset("sk_buff", "_nfct"));
+/// println!("{:?}", btf.function("bpf_dynptr_from_skb"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Btf {
+    kernel: Part,
+    module: Option<Part>,
+}
+
+/// One file of types.
+#[derive(Debug)]
+struct Part {
+    bytes: Vec<u8>,
+    strings: Range<usize>,
+    /// The number of the first type.
+    first: usize,
+    /// How many bytes of strings are in another part.
+    strings_before: usize,
+    /// Where each type begins.
+    types: Vec<u32>,
+}
+
+/// What a search may still do: types that are torn may lead in circles.
+struct Patience {
+    steps: usize,
+    depth: usize,
+}
+
+impl Patience {
+    fn step(&mut self) -> Option<()> {
+        self.steps = self.steps.checked_sub(1)?;
+        Some(())
+    }
+}
+
+/// The beginning of a type.
+#[derive(Clone, Copy)]
+struct Type {
+    name: u32,
+    kind: u32,
+    members: usize,
+    has_bit_fields: bool,
+    /// A number of bytes, or of a type.
+    size: u32,
+}
+
+impl Type {
+    fn read(bytes: &[u8], at: usize) -> Option<Self> {
+        let info = word(bytes, at + 4)?;
+        Some(Self {
+            name: word(bytes, at)?,
+            kind: info >> 24 & 0x1f,
+            members: (info & 0xffff) as usize,
+            has_bit_fields: info >> 31 != 0,
+            size: word(bytes, at + 8)?,
+        })
+    }
+
+    /// How many bytes follow.
+    fn rest(&self) -> Option<usize> {
+        Some(match self.kind {
+            1 | 14 | 17 => 4,
+            2 | 7..=12 | 16 | 18 => 0,
+            3 => 12,
+            STRUCT | UNION | 15 | 19 => 12 * self.members,
+            6 | 13 => 8 * self.members,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is a type by another name.
+    fn is_alias(&self) -> bool {
+        matches!(self.kind, 8..=11 | 18)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_ne_bytes)
+}
+
+fn place(bytes: &[u8], at: usize) -> Option<usize> {
+    usize::try_from(word(bytes, at)?).ok()
+}
+
+impl Part {
+    fn parse(bytes: Vec<u8>, before: Option<&Self>) -> Result<Self, BtfError> {
+        let (strings, types) = sections(&bytes).ok_or(BtfError::Header)?;
+        let first = before.map_or(1, |part| part.first + part.types.len());
+        let strings_before = before.map_or(0, |part| part.strings.len());
+        let mut part = Self { bytes, strings, first, strings_before, types: Vec::new() };
+        let mut at = types.start;
+        while at < types.end {
+            let number = part.first + part.types.len();
+            let torn = BtfError::Type { number };
+            let rest = Type::read(&part.bytes, at).and_then(|read| read.rest()).ok_or(torn.clone())?;
+            let end = at + 12 + rest;
+            if end > types.end {
+                return Err(torn);
+            }
+            part.types.push(u32::try_from(at).map_err(|_| torn)?);
+            at = end;
+        }
+        Ok(part)
+    }
+
+    fn name<'a>(&'a self, offset: u32, before: Option<&'a Self>) -> Option<&'a [u8]> {
+        let offset = usize::try_from(offset).ok()?;
+        let Some(own) = offset.checked_sub(self.strings_before) else {
+            return before?.name(u32::try_from(offset).ok()?, None);
+        };
+        self.bytes.get(self.strings.clone())?.get(own..)?.split(|byte| *byte == 0).next()
+    }
+
+    /// The types of a kind that have this name.
+    fn named<'a>(&'a self, kind: u32, wanted: &'a [u8], before: &'a Self) -> impl Iterator<Item = usize> + 'a {
+        let types = self.types.iter().zip(self.first..);
+        types.filter_map(move |(at, number)| {
+            let read = Type::read(&self.bytes, usize::try_from(*at).ok()?)?;
+            (read.kind == kind && self.name(read.name, Some(before)) == Some(wanted)).then_some(number)
+        })
+    }
+}
+
+/// Where strings and types are.
+fn sections(bytes: &[u8]) -> Option<(Range<usize>, Range<usize>)> {
+    if bytes.first_chunk().copied().map(u16::from_ne_bytes) != Some(MAGIC) || bytes.get(2) != Some(&1) {
+        return None;
+    }
+    let header = place(bytes, 4).filter(|length| *length >= HEADER)?;
+    let section = |at: usize| {
+        let start = header.checked_add(place(bytes, at)?)?;
+        let end = start.checked_add(place(bytes, at + 4)?)?;
+        bytes.get(start..end).map(|_| start..end)
+    };
+    Some((section(16)?, section(8)?))
+}
+
+impl Btf {
+    /// The types of the kernel itself.
+    ///
+    /// # Errors
+    /// [`BtfError`].
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, BtfError> {
+        Ok(Self { kernel: Part::parse(bytes, None)?, module: None })
+    }
+
+    /// The types of a module in place of those of the module before.
+    ///
+    /// # Errors
+    /// [`BtfError`].
+    pub fn add_module(&mut self, bytes: Vec<u8>) -> Result<(), BtfError> {
+        self.module = Some(Part::parse(bytes, Some(&self.kernel))?);
+        Ok(())
+    }
+
+    /// How many bytes of a structure are before a member, be it within members without names. `None` if there is no such member,
+    /// or it does not begin with a byte.
+    #[must_use]
+    pub fn offset(&self, structure: &str, member: &str) -> Option<u32> {
+        let parts = [Some(&self.kernel), self.module.as_ref()].into_iter().flatten();
+        let mut numbers = parts.flat_map(|part| part.named(STRUCT, structure.as_bytes(), &self.kernel));
+        let bits = numbers.find_map(|number| {
+            self.member(number, member.as_bytes(), &mut Patience { steps: PATIENCE, depth: DEPTH })
+        })?;
+        (bits % 8 == 0).then_some(bits / 8)
+    }
+
+    /// The number by which programs call a function of the kernel.
+    #[must_use]
+    pub fn function(&self, name: &str) -> Option<u32> {
+        let mut numbers = self.kernel.named(FUNCTION, name.as_bytes(), &self.kernel);
+        numbers.next().and_then(|number| u32::try_from(number).ok())
+    }
+
+    fn part(&self, number: usize) -> Option<(&Part, usize)> {
+        let parts = [self.module.as_ref(), Some(&self.kernel)].into_iter().flatten();
+        let mut found = parts.filter_map(|part| Some((part, *part.types.get(number.checked_sub(part.first)?)?)));
+        found.next().and_then(|(part, at)| Some((part, usize::try_from(at).ok()?)))
+    }
+
+    /// How many bits of a structure or union are before a member.
+    fn member(&self, number: usize, wanted: &[u8], patience: &mut Patience) -> Option<u32> {
+        patience.depth = patience.depth.checked_sub(1)?;
+        let found = self.member_here(number, wanted, patience);
+        patience.depth += 1;
+        found
+    }
+
+    fn member_here(&self, number: usize, wanted: &[u8], patience: &mut Patience) -> Option<u32> {
+        let (part, at) = self.part(number)?;
+        let read = Type::read(&part.bytes, at)?;
+        if read.is_alias() {
+            return self.member(usize::try_from(read.size).ok()?, wanted, patience);
+        }
+        if read.kind != STRUCT && read.kind != UNION {
+            return None;
+        }
+        for member in 0..read.members {
+            patience.step()?;
+            let at = at + 12 + 12 * member;
+            let name = part.name(word(&part.bytes, at)?, Some(&self.kernel))?;
+            let offset = word(&part.bytes, at + 8)?;
+            let (offset, is_bit_field) =
+                if read.has_bit_fields { (offset & 0x00ff_ffff, offset >> 24 != 0) } else { (offset, false) };
+            if name == wanted {
+                return (!is_bit_field).then_some(offset);
+            }
+            if name.is_empty()
+                && let Some(within) = self.member(place(&part.bytes, at + 4)?, wanted, patience)
+            {
+                return offset.checked_add(within);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;
