@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::check::{Flaw, check};
 use crate::instruction::{
-    Base, Helper, Instruction, Label, MapId, Operand, Operation, Register, Size, Slot, Test, Width,
+    Base, Helper, Instruction, KernelFunction, Label, MapId, Operand, Operation, Register, Size, Slot, Test, Width,
 };
 
 /// Writes a program from its beginning to its end.
@@ -141,6 +141,11 @@ impl Assembler {
     /// Calls a function of the kernel with `r1` and what follows as arguments.
     pub fn call(&mut self, helper: Helper) -> &mut Self {
         self.push(Instruction::Call(helper))
+    }
+
+    /// Calls a function of the kernel by its number among the kernel's types.
+    pub fn call_kernel(&mut self, function: KernelFunction) -> &mut Self {
+        self.push(Instruction::CallKernel(function))
     }
 
     /// Ends the program with the result `r0`.

@@ -192,14 +192,21 @@ impl Btf {
         Ok(())
     }
 
-    /// How many bytes of a structure are before a member, be it within members without names. `None` if there is no such member,
-    /// or it does not begin with a byte.
+    /// How many bytes of a structure are before a member, be it within members without names, or within others if their names and
+    /// dots are before its own. `None` if there is no such member, or it does not begin with a byte.
     #[must_use]
     pub fn offset(&self, structure: &str, member: &str) -> Option<u32> {
         let parts = [Some(&self.kernel), self.module.as_ref()].into_iter().flatten();
         let mut numbers = parts.flat_map(|part| part.named(STRUCT, structure.as_bytes(), &self.kernel));
         let bits = numbers.find_map(|number| {
-            self.member(number, member.as_bytes(), &mut Patience { steps: PATIENCE, depth: DEPTH })
+            let mut patience = Patience { steps: PATIENCE, depth: DEPTH };
+            let mut found = Some((number, 0_u32));
+            for name in member.split('.') {
+                let (number, before) = found?;
+                let (number, bits) = self.member(number, name.as_bytes(), &mut patience)?;
+                found = Some((number, before.checked_add(bits)?));
+            }
+            found.map(|(_, bits)| bits)
         })?;
         (bits % 8 == 0).then_some(bits / 8)
     }
@@ -217,15 +224,15 @@ impl Btf {
         found.next().and_then(|(part, at)| Some((part, usize::try_from(at).ok()?)))
     }
 
-    /// How many bits of a structure or union are before a member.
-    fn member(&self, number: usize, wanted: &[u8], patience: &mut Patience) -> Option<u32> {
+    /// The type of a member of a structure or union, and how many bits are before it.
+    fn member(&self, number: usize, wanted: &[u8], patience: &mut Patience) -> Option<(usize, u32)> {
         patience.depth = patience.depth.checked_sub(1)?;
         let found = self.member_here(number, wanted, patience);
         patience.depth += 1;
         found
     }
 
-    fn member_here(&self, number: usize, wanted: &[u8], patience: &mut Patience) -> Option<u32> {
+    fn member_here(&self, number: usize, wanted: &[u8], patience: &mut Patience) -> Option<(usize, u32)> {
         let (part, at) = self.part(number)?;
         let read = Type::read(&part.bytes, at)?;
         if read.is_alias() {
@@ -242,12 +249,12 @@ impl Btf {
             let (offset, is_bit_field) =
                 if read.has_bit_fields { (offset & 0x00ff_ffff, offset >> 24 != 0) } else { (offset, false) };
             if name == wanted {
-                return (!is_bit_field).then_some(offset);
+                return Some((place(&part.bytes, at + 4)?, offset)).filter(|_| !is_bit_field);
             }
             if name.is_empty()
-                && let Some(within) = self.member(place(&part.bytes, at + 4)?, wanted, patience)
+                && let Some((number, within)) = self.member(place(&part.bytes, at + 4)?, wanted, patience)
             {
-                return offset.checked_add(within);
+                return Some((number, offset.checked_add(within)?));
             }
         }
         None

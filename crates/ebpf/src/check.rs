@@ -108,13 +108,13 @@ impl Written {
         Ok(())
     }
 
-    fn call(&mut self, helper: Helper) -> Result<(), Flaw> {
-        for argument in Register::ALL.iter().skip(1).take(usize::from(helper.arguments())) {
+    fn call(&mut self, arguments: u8, writes_memory: bool) -> Result<(), Flaw> {
+        for argument in Register::ALL.iter().skip(1).take(usize::from(arguments)) {
             self.read(*argument)?;
         }
         self.registers &= !0b11_1110;
         self.write(Register::R0);
-        if helper == Helper::ProbeReadKernel || helper == Helper::SkbLoadBytes {
+        if writes_memory {
             // They write where they are told to, and the verifier takes that for written.
             self.stack = [u64::MAX; WORDS];
         }
@@ -173,7 +173,8 @@ impl Written {
                 self.read(left)?;
                 self.read_operand(right)?;
             }
-            Instruction::Call(helper) => self.call(helper)?,
+            Instruction::Call(helper) => self.call(helper.arguments(), helper != Helper::MapLookup)?,
+            Instruction::CallKernel(function) => self.call(function.arguments, true)?,
             Instruction::Exit => self.read(Register::R0)?,
         }
         Ok(self)

@@ -266,6 +266,8 @@ pub enum Helper {
     ProbeReadKernel,
     /// `r1` packet, `r2` offset, `r3` destination, `r4` size: 0, or an error.
     SkbLoadBytes,
+    /// `r1` destination, `r2` size, `r3` what is read from, `r4` offset, `r5` nothing: 0, or an error.
+    DynptrRead,
 }
 
 impl Helper {
@@ -276,6 +278,7 @@ impl Helper {
             Self::MapLookup => 1,
             Self::SkbLoadBytes => 26,
             Self::ProbeReadKernel => 113,
+            Self::DynptrRead => 201,
         }
     }
 
@@ -286,8 +289,20 @@ impl Helper {
             Self::MapLookup => 2,
             Self::ProbeReadKernel => 3,
             Self::SkbLoadBytes => 4,
+            Self::DynptrRead => 5,
         }
     }
+}
+
+/// A function of the kernel that has no number for programs, but one among the kernel's types
+/// ([`Btf::function`](crate::Btf::function)). It leaves its result in `r0`, and nothing in `r1` to `r5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_structs, reason = "it is what a program says of it")]
+pub struct KernelFunction {
+    /// Its number.
+    pub number: u32,
+    /// How many arguments it takes, from `r1` on.
+    pub arguments: u8,
 }
 
 /// A map by the number that the program knows it by.
@@ -311,6 +326,7 @@ pub(crate) enum Instruction {
     Jump { target: Label },
     JumpIf { test: Test, width: Width, left: Register, right: Operand, target: Label },
     Call(Helper),
+    CallKernel(KernelFunction),
     Exit,
 }
 
@@ -374,6 +390,9 @@ impl Instruction {
                 out.push(Slot::with_operand(test.code() | class, left.number(), right, distance));
             }
             Self::Call(helper) => out.push(Slot { code: 0x85, number: helper.number(), ..Slot::default() }),
+            Self::CallKernel(function) => {
+                out.push(Slot { code: 0x85, from: 2, number: function.number.cast_signed(), ..Slot::default() });
+            }
             Self::Exit => out.push(Slot { code: 0x95, ..Slot::default() }),
         }
     }
@@ -407,6 +426,7 @@ impl Instruction {
                 write!(f, "if {left} {} {} goto {target}", test.sign(), value(width, right))
             }
             Self::Call(helper) => write!(f, "call {helper:?}"),
+            Self::CallKernel(function) => write!(f, "call kernel {}", function.number),
             Self::Exit => f.write_str("exit"),
         }
     }

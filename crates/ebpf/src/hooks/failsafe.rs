@@ -1,0 +1,83 @@
+//! Ports that stay open whatever policy says.
+
+use tortie_classes::evaluate::FailsafePort;
+use tortie_model::{Cidr, Direction};
+
+use super::Code;
+use super::frame::{Seen, at, packet};
+use crate::instruction::{Base, Label, Operation, Register, Size, Test};
+
+/// Which failsafe ports count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replies {
+    /// Those that the packet is for.
+    No,
+    /// Those that it answers as well: nobody knows its connection yet.
+    Yes,
+}
+
+impl Code<'_> {
+    /// Goes on at a label if the packet is for a failsafe port.
+    pub(super) fn if_failsafe(&mut self, seen: Seen, direction: Direction, replies: Replies, label: Label) {
+        let policy = &self.settings.policy;
+        let (ours, answered, peer) = match direction {
+            Direction::Ingress => (&policy.failsafe_inbound, &policy.failsafe_outbound, packet::SOURCE),
+            Direction::Egress => (&policy.failsafe_outbound, &policy.failsafe_inbound, packet::DESTINATION),
+        };
+        let answered = answered.iter().filter(|_| replies == Replies::Yes);
+        let ports = ours.iter().map(|port| (port, Register::R3)).chain(answered.map(|port| (port, Register::R4)));
+        let family = self.family;
+        let ports: Vec<(&FailsafePort, Register)> =
+            ports.filter(|(port, _)| port.net.is_none_or(|net| net.family() == family)).collect();
+        if ports.is_empty() {
+            return;
+        }
+        let (begin, none) = (seen.begin(), self.asm.label());
+        self.asm
+            .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::HAS_SOURCE_PORT))
+            .jump_if(Register::R1, Test::Equal, 0, none)
+            .load(Size::U8, Register::R2, Base::Frame, at(begin + packet::PROTOCOL))
+            .load(Size::U16, Register::R3, Base::Frame, at(begin + packet::DETAIL))
+            .load(Size::U16, Register::R4, Base::Frame, at(begin + packet::SOURCE_PORT))
+            .to_big_endian(Size::U16, Register::R3)
+            .to_big_endian(Size::U16, Register::R4);
+        for (port, register) in ports {
+            let other = self.asm.label();
+            let (protocol, number) = (i32::from(port.protocol.number()), i32::from(port.port));
+            self.asm.jump_if(Register::R2, Test::NotEqual, protocol, other).jump_if(
+                register,
+                Test::NotEqual,
+                number,
+                other,
+            );
+            if let Some(net) = port.net {
+                self.compare_net(begin + peer, net, other);
+            }
+            self.asm.jump(label).place(other);
+        }
+        self.asm.place(none);
+    }
+
+    /// Goes on at a label if an address is not in a network. Writes `r1`.
+    pub(super) fn compare_net(&mut self, address: i16, net: Cidr, other: Label) {
+        let (bytes, bits) = match net.masked().address() {
+            std::net::IpAddr::V4(address) => (address.octets().to_vec(), net.prefix_len()),
+            std::net::IpAddr::V6(address) => (address.octets().to_vec(), net.prefix_len()),
+        };
+        let (words, _) = bytes.as_chunks::<4>();
+        for ((word, place), begin) in words.iter().zip(0..).zip((0..).step_by(32)) {
+            let counting = u32::from(bits).saturating_sub(begin).min(32);
+            if counting == 0 {
+                break;
+            }
+            let mask = u32::MAX << (32 - counting);
+            // As they are in memory.
+            let (word, mask) = (i32::from_ne_bytes(*word), i32::from_ne_bytes(mask.to_be_bytes()));
+            self.asm.load(Size::U32, Register::R1, Base::Frame, at(address + 4 * place));
+            if counting < 32 {
+                self.asm.compute_half(Operation::And, Register::R1, mask);
+            }
+            self.asm.jump_if_half(Register::R1, Test::NotEqual, word, other);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Reading headers.
+//!
+//! Whatever cannot be read, and IPv6 packets with more than eight extension headers, are dropped.
+
+use super::Code;
+use super::frame::{BUFFER, DYNPTR, SKB, Seen, at, packet};
+use crate::instruction::{Base, Helper, Operation, Register, Size, Test};
+
+const TCP: i32 = 6;
+const UDP: i32 = 17;
+const DCCP: i32 = 33;
+const SCTP: i32 = 132;
+const UDP_LITE: i32 = 136;
+const ICMP: i32 = 1;
+const ICMPV6: i32 = 58;
+
+/// Extension headers of IPv6.
+const HOP_BY_HOP: i32 = 0;
+const ROUTING: i32 = 43;
+const FRAGMENT: i32 = 44;
+const AUTHENTICATION: i32 = 51;
+const DESTINATION_OPTIONS: i32 = 60;
+/// How many of them are passed over.
+const EXTENSIONS: usize = 8;
+
+/// Holds how far the next header is from the beginning.
+const OFFSET: Register = Register::R8;
+/// Holds the number of the next header.
+const NEXT: Register = Register::R9;
+
+impl Code<'_> {
+    /// Reads what is known of the packet as it is.
+    pub(super) fn read_headers(&mut self) {
+        use packet::{HAS_DETAIL, HAS_SOURCE_PORT, PROTOCOL};
+        let begin = Seen::Now.begin();
+        self.asm
+            .load(Size::U64, Register::R1, Base::Frame, at(SKB))
+            .set(Register::R2, 0)
+            .set_stack(Register::R3, at(DYNPTR).unsigned_abs())
+            .call_kernel(self.kernel.dynptr_from_skb)
+            // No ports and no message until there are some.
+            .store(Size::U8, Base::Frame, at(begin + HAS_DETAIL), 0)
+            .store(Size::U8, Base::Frame, at(begin + HAS_SOURCE_PORT), 0)
+            .store(Size::U16, Base::Frame, at(begin + packet::DETAIL), 0)
+            .store(Size::U16, Base::Frame, at(begin + packet::SOURCE_PORT), 0);
+        let bare = self.asm.label();
+        if self.is_v6() {
+            self.read_v6(bare);
+        } else {
+            self.read_v4(bare);
+        }
+        self.read_transport(bare);
+        self.asm.place(bare).store(Size::U8, Base::Frame, at(begin + PROTOCOL), NEXT);
+    }
+
+    /// Reads so many bytes at [`OFFSET`] to the buffer.
+    fn read(&mut self, bytes: i32) {
+        let unknown = self.unknown;
+        self.asm
+            .set_stack(Register::R1, at(BUFFER).unsigned_abs())
+            .set(Register::R2, bytes)
+            .set_stack(Register::R3, at(DYNPTR).unsigned_abs())
+            .set(Register::R4, OFFSET)
+            .set(Register::R5, 0)
+            .call(Helper::DynptrRead)
+            .jump_if(Register::R0, Test::NotEqual, 0, unknown);
+    }
+
+    fn copy(&mut self, from: i16, to: i16, words: i16) {
+        for word in 0..words {
+            self.asm.load(Size::U32, Register::R1, Base::Frame, at(from + 4 * word)).store(
+                Size::U32,
+                Base::Frame,
+                at(to + 4 * word),
+                Register::R1,
+            );
+        }
+    }
+
+    /// Fragments behind the first have no transport header: they go on at `bare`.
+    fn read_v4(&mut self, bare: crate::Label) {
+        let (begin, unknown) = (Seen::Now.begin(), self.unknown);
+        self.asm.set(OFFSET, 0);
+        self.read(20);
+        self.copy(BUFFER + 12, begin + packet::SOURCE, 1);
+        self.copy(BUFFER + 16, begin + packet::DESTINATION, 1);
+        self.asm
+            .load(Size::U8, NEXT, Base::Frame, at(BUFFER + 9))
+            .load(Size::U8, OFFSET, Base::Frame, at(BUFFER))
+            .compute(Operation::And, OFFSET, 0xf)
+            .compute(Operation::ShiftLeft, OFFSET, 2)
+            .jump_if(OFFSET, Test::Less, 20, unknown)
+            .load(Size::U16, Register::R1, Base::Frame, at(BUFFER + 6))
+            .to_big_endian(Size::U16, Register::R1)
+            .jump_if(Register::R1, Test::Common, 0x1fff, bare);
+    }
+
+    fn read_v6(&mut self, bare: crate::Label) {
+        let (begin, unknown) = (Seen::Now.begin(), self.unknown);
+        self.asm.set(OFFSET, 0);
+        self.read(40);
+        self.copy(BUFFER + 8, begin + packet::SOURCE, 4);
+        self.copy(BUFFER + 24, begin + packet::DESTINATION, 4);
+        self.asm.load(Size::U8, NEXT, Base::Frame, at(BUFFER + 6)).set(OFFSET, 40);
+        let end = self.asm.label();
+        for _ in 0..EXTENSIONS {
+            self.pass_extension(end, bare);
+        }
+        // One more is too many.
+        for header in [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION_OPTIONS] {
+            self.asm.jump_if(NEXT, Test::Equal, header, unknown);
+        }
+        self.asm.place(end);
+    }
+
+    /// Passes over an extension header; goes on at `end` if there is none.
+    fn pass_extension(&mut self, end: crate::Label, bare: crate::Label) {
+        let unknown = self.unknown;
+        let (fragment, authentication, options, next) =
+            (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
+        self.asm.jump_if(NEXT, Test::Equal, FRAGMENT, fragment).jump_if(
+            NEXT,
+            Test::Equal,
+            AUTHENTICATION,
+            authentication,
+        );
+        for header in [HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS] {
+            self.asm.jump_if(NEXT, Test::Equal, header, options);
+        }
+        self.asm.jump(end);
+
+        // Its length in units of 8 bytes, without the first.
+        self.asm.place(options);
+        self.read(2);
+        self.asm
+            .load(Size::U8, NEXT, Base::Frame, at(BUFFER))
+            .load(Size::U8, Register::R1, Base::Frame, at(BUFFER + 1))
+            .compute(Operation::Add, Register::R1, 1)
+            .compute(Operation::ShiftLeft, Register::R1, 3)
+            .compute(Operation::Add, OFFSET, Register::R1)
+            .jump(next);
+
+        // Its length in units of 4 bytes, without the first two.
+        self.asm.place(authentication);
+        self.read(2);
+        self.asm
+            .load(Size::U8, NEXT, Base::Frame, at(BUFFER))
+            .load(Size::U8, Register::R1, Base::Frame, at(BUFFER + 1))
+            .compute(Operation::Add, Register::R1, 2)
+            .compute(Operation::ShiftLeft, Register::R1, 2)
+            .compute(Operation::Add, OFFSET, Register::R1)
+            .jump(next);
+
+        self.asm.place(fragment);
+        self.read(4);
+        self.asm
+            .load(Size::U8, NEXT, Base::Frame, at(BUFFER))
+            .compute(Operation::Add, OFFSET, 8)
+            .load(Size::U16, Register::R1, Base::Frame, at(BUFFER + 2))
+            .to_big_endian(Size::U16, Register::R1)
+            .jump_if(Register::R1, Test::Less, 8, next);
+        // What comes before the transport is in the first fragment only.
+        for header in [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION_OPTIONS] {
+            self.asm.jump_if(NEXT, Test::Equal, header, unknown);
+        }
+        self.asm.jump(bare);
+        self.asm.place(next);
+    }
+
+    /// Reads ports or an ICMP message; protocols without either go on at `bare`.
+    fn read_transport(&mut self, bare: crate::Label) {
+        let begin = Seen::Now.begin();
+        let ports = self.asm.label();
+        for protocol in [TCP, UDP, SCTP, DCCP, UDP_LITE] {
+            self.asm.jump_if(NEXT, Test::Equal, protocol, ports);
+        }
+        let own_icmp = if self.is_v6() { ICMPV6 } else { ICMP };
+        self.asm.jump_if(NEXT, Test::NotEqual, own_icmp, bare);
+
+        self.read(2);
+        self.asm
+            .load(Size::U16, Register::R1, Base::Frame, at(BUFFER))
+            .store(Size::U16, Base::Frame, at(begin + packet::DETAIL), Register::R1)
+            .store(Size::U8, Base::Frame, at(begin + packet::HAS_DETAIL), 1)
+            .jump(bare);
+
+        self.asm.place(ports);
+        self.read(4);
+        self.asm
+            .load(Size::U16, Register::R1, Base::Frame, at(BUFFER))
+            .store(Size::U16, Base::Frame, at(begin + packet::SOURCE_PORT), Register::R1)
+            .load(Size::U16, Register::R1, Base::Frame, at(BUFFER + 2))
+            .store(Size::U16, Base::Frame, at(begin + packet::DETAIL), Register::R1)
+            .store(Size::U8, Base::Frame, at(begin + packet::HAS_DETAIL), 1)
+            .store(Size::U8, Base::Frame, at(begin + packet::HAS_SOURCE_PORT), 1);
+    }
+}

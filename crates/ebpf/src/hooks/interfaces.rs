@@ -1,0 +1,202 @@
+//! Whose the interfaces of a packet are.
+
+use super::Code;
+use super::frame::{
+    ADDRESSES, ALL_INTERFACES, BUFFER, BYTES, DEVICE, KEY, LENGTH, NAME, SKB, STATE, Side, at, interface,
+};
+use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
+use crate::layout::{EndpointKind, MapKind, endpoint, roots};
+use crate::walk::Walk;
+
+/// The bit of a route that is not counted as a user of it.
+const NOT_COUNTED: i32 = 1;
+
+impl Code<'_> {
+    /// Keeps what the program is given, and finds out what connection tracking says.
+    pub(super) fn begin(&mut self) {
+        self.asm
+            .load(Size::U64, Register::R2, Register::R1, 8)
+            .store(Size::U64, Base::Frame, at(SKB), Register::R2)
+            .load(Size::U64, Register::R1, Register::R1, 0)
+            .store(Size::U64, Base::Frame, at(STATE), Register::R1)
+            .load(Size::U32, Register::R2, Register::R2, self.kernel.skb_length)
+            .store(Size::U32, Base::Frame, at(LENGTH), Register::R2)
+            .set_stack(Register::R7, BYTES);
+        self.read_conntrack();
+    }
+
+    /// Leaves the address of a value in `r0`, whose number is at [`KEY`].
+    pub(super) fn look_up(&mut self, map: MapKind, missing: Label) {
+        self.asm
+            .set_map(Register::R1, map.id())
+            .set_stack(Register::R2, at(KEY).unsigned_abs())
+            .call(Helper::MapLookup)
+            .jump_if(Register::R0, Test::Equal, 0, missing);
+    }
+
+    /// Finds out what these interfaces are, of which the hook knows the devices. Where nothing is in force, packets of workloads
+    /// are dropped and all others accepted.
+    pub(super) fn read_interfaces(&mut self, sides: &[Side], of_route: bool) {
+        let (force, in_force, unknown) = (self.asm.label(), self.asm.label(), self.unknown);
+        self.asm.store(Size::U32, Base::Frame, at(KEY), 0);
+        self.look_up(MapKind::Current, force);
+        self.asm
+            .load(Size::U64, Register::R1, Register::R0, 0)
+            .jump_if(Register::R1, Test::GreaterOrEqual, crate::layout::ROOTS.cast_signed(), force)
+            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
+        self.look_up(MapKind::Roots, force);
+        self.asm
+            .load(Size::U32, Register::R1, Register::R0, roots::FLAGS)
+            .jump_if(Register::R1, Test::Common, roots::IN_FORCE, in_force)
+            .place(force);
+        for side in sides {
+            self.read_device(*side, of_route);
+            let (looks, next) = (self.asm.label(), self.asm.label());
+            self.compare_name(looks);
+            self.asm.jump(next).place(looks).jump(unknown).place(next);
+        }
+        let accept = self.accept;
+        self.asm.jump(accept).place(in_force);
+
+        self.asm.set(Register::R6, Register::R0);
+        let [v4, v6] = roots::ADDRESSES;
+        let addresses = if self.is_v6() { v6 } else { v4 };
+        self.asm
+            .load(Size::U32, Register::R1, Register::R6, addresses)
+            .store(Size::U32, Base::Frame, at(ADDRESSES), Register::R1)
+            .load(Size::U32, Register::R1, Register::R6, roots::ALL_INTERFACES)
+            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
+        self.look_up(MapKind::Endpoints, unknown);
+        self.asm.store(Size::U64, Base::Frame, at(ALL_INTERFACES), Register::R0);
+        for side in sides {
+            self.read_device(*side, of_route);
+            self.read_endpoint(*side);
+        }
+    }
+
+    /// Finds the device, whose address is kept, and its index in the order of the network as a key.
+    fn read_device(&mut self, side: Side, of_route: bool) {
+        let unknown = self.unknown;
+        let member = match side {
+            Side::In => self.kernel.state_in,
+            Side::Out => self.kernel.state_out,
+        };
+        self.asm.load(Size::U64, Register::R1, Base::Frame, at(STATE)).load(
+            Size::U64,
+            Register::R3,
+            Register::R1,
+            member,
+        );
+        self.asm.store(Size::U64, Base::Frame, at(DEVICE), Register::R3);
+        if of_route {
+            // What the hook was told may have changed with the destination.
+            let end = self.asm.label();
+            self.asm
+                .load(Size::U64, Register::R1, Base::Frame, at(SKB))
+                .load(Size::U64, Register::R3, Register::R1, self.kernel.skb_route)
+                .compute(Operation::And, Register::R3, !NOT_COUNTED)
+                .jump_if(Register::R3, Test::Equal, 0, end);
+            self.probe(BUFFER, 8, self.kernel.route_device);
+            self.asm
+                .load(Size::U64, Register::R1, Base::Frame, at(BUFFER))
+                .store(Size::U64, Base::Frame, at(DEVICE), Register::R1)
+                .place(end);
+        }
+        self.asm.load(Size::U64, Register::R3, Base::Frame, at(DEVICE)).jump_if(Register::R3, Test::Equal, 0, unknown);
+        self.probe(KEY, 4, self.kernel.device_index);
+        self.asm.load(Size::U32, Register::R1, Base::Frame, at(KEY)).to_big_endian(Size::U32, Register::R1).store(
+            Size::U32,
+            Base::Frame,
+            at(KEY),
+            Register::R1,
+        );
+    }
+
+    /// Reads so many bytes of the kernel's memory, from so far behind what `r3` holds.
+    fn probe(&mut self, to: i16, bytes: i32, from: i32) {
+        let unknown = self.unknown;
+        self.asm
+            .compute(Operation::Add, Register::R3, from)
+            .set_stack(Register::R1, at(to).unsigned_abs())
+            .set(Register::R2, bytes)
+            .call(Helper::ProbeReadKernel)
+            .jump_if(Register::R0, Test::NotEqual, 0, unknown);
+    }
+
+    /// Finds the endpoint of the interface whose index is the key. `r6` holds the roots.
+    fn read_endpoint(&mut self, side: Side) {
+        let unknown = self.unknown;
+        let (found, nobody, looks, host, end) =
+            (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
+        let walk = Walk {
+            blocks: MapKind::Blocks.id(),
+            cell: Register::R9,
+            key: Base::Frame,
+            offset: at(KEY),
+            bytes: 4,
+            scratch: -4,
+        };
+        self.asm
+            .load(Size::U32, Register::R9, Register::R6, roots::INTERFACES)
+            .walk(&walk, unknown)
+            .load(Size::U64, Register::R8, Base::Frame, at(ALL_INTERFACES))
+            .store(Size::U64, Base::Frame, at(side.own()), Register::R8)
+            .store(Size::U64, Base::Frame, at(side.host()), Register::R8)
+            .jump_if(Register::R9, Test::NotEqual, 0, found);
+        self.asm.load(Size::U64, Register::R3, Base::Frame, at(DEVICE));
+        self.compare_name(looks);
+        self.asm.store(Size::U32, Base::Frame, at(side.kind()), interface::HOST).jump(end);
+
+        self.asm.place(found).store(Size::U32, Base::Frame, at(KEY), Register::R9);
+        self.look_up(MapKind::Endpoints, unknown);
+        self.asm
+            .load(Size::U32, Register::R1, Register::R0, endpoint::KIND)
+            .store(Size::U64, Base::Frame, at(side.own()), Register::R0)
+            .jump_if(Register::R1, Test::Equal, EndpointKind::Host as i32, host)
+            .jump_if(Register::R1, Test::NotEqual, EndpointKind::Workload as i32, nobody)
+            .store(Size::U32, Base::Frame, at(side.kind()), interface::WORKLOAD)
+            .jump(end)
+            .place(host)
+            .store(Size::U64, Base::Frame, at(side.host()), Register::R0)
+            .store(Size::U32, Base::Frame, at(side.kind()), interface::HOST_ENDPOINT)
+            .jump(end)
+            .place(nobody)
+            .place(looks)
+            .store(Size::U32, Base::Frame, at(side.kind()), interface::UNKNOWN)
+            .place(end);
+    }
+
+    /// Goes on there if the device at [`DEVICE`] has a name like a workload's interface.
+    fn compare_name(&mut self, looks: Label) {
+        self.asm.load(Size::U64, Register::R3, Base::Frame, at(DEVICE));
+        self.probe(BUFFER, i32::from(NAME), self.kernel.device_name);
+        if self.settings.workload_prefixes.is_empty() {
+            // Never, but the program has what is there.
+            self.asm.jump_if(Register::R0, Test::NotEqual, 0, looks);
+        }
+        for prefix in &self.settings.workload_prefixes {
+            let other = self.asm.label();
+            // Of names that are too long for a device none begins with all, as their last byte is 0.
+            for (place, byte) in (0..NAME).zip(prefix.bytes()) {
+                self.asm.load(Size::U8, Register::R1, Base::Frame, at(BUFFER + place)).jump_if(
+                    Register::R1,
+                    Test::NotEqual,
+                    i32::from(byte),
+                    other,
+                );
+            }
+            // All names begin with nothing: that is no end for what comes behind.
+            self.asm.set(Register::R1, 0).jump_if(Register::R1, Test::Equal, 0, looks).place(other);
+        }
+    }
+
+    /// Goes on there if the interface is of this kind.
+    pub(super) fn if_kind(&mut self, side: Side, kind: i32, label: Label) {
+        self.asm.load(Size::U32, Register::R1, Base::Frame, at(side.kind())).jump_if(
+            Register::R1,
+            Test::Equal,
+            kind,
+            label,
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Where the kernel has what programs read.
+
+use crate::btf::Btf;
+use crate::instruction::KernelFunction;
+
+/// Where a kernel has what programs read: distances in its structures, and numbers of its functions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelLayout {
+    pub(super) skb_length: i16,
+    pub(super) skb_conntrack: i16,
+    pub(super) skb_route: i16,
+    pub(super) state_in: i16,
+    pub(super) state_out: i16,
+    pub(super) route_device: i32,
+    pub(super) device_index: i32,
+    pub(super) device_name: i32,
+    pub(super) tuple: Tuple,
+    pub(super) dynptr_from_skb: KernelFunction,
+}
+
+/// Where a connection has the addresses of its first packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tuple {
+    /// In the connection.
+    pub(super) begin: i32,
+    // In the tuple.
+    pub(super) source: i16,
+    pub(super) source_port: i16,
+    pub(super) destination: i16,
+    pub(super) destination_port: i16,
+    pub(super) protocol: i16,
+}
+
+/// The kernel lacks something that programs need.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Missing {
+    /// A structure, or a member of it, or it is too far from the beginning.
+    #[error("the kernel has no {structure}.{member} that programs could read")]
+    Member {
+        /// The structure.
+        structure: &'static str,
+        /// The member.
+        member: &'static str,
+    },
+    /// A function that programs may call.
+    #[error("the kernel has no function {name} that programs could call")]
+    Function {
+        /// Its name.
+        name: &'static str,
+    },
+}
+
+/// The bytes of a tuple that programs read.
+pub(super) const TUPLE: i16 = 40;
+
+impl KernelLayout {
+    /// As the kernel describes itself.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn read(btf: &Btf) -> Result<Self, Missing> {
+        Self::new(|structure, member| btf.offset(structure, member), |name| btf.function(name))
+    }
+
+    /// With the offset of a member in a structure, and the number of a function.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn new(
+        offset: impl Fn(&str, &str) -> Option<u32>,
+        function: impl Fn(&str) -> Option<u32>,
+    ) -> Result<Self, Missing> {
+        let near = |structure, member| {
+            let found = offset(structure, member).and_then(|offset| i16::try_from(offset).ok());
+            found.ok_or(Missing::Member { structure, member })
+        };
+        let within = |structure: &'static str, member: &'static str| {
+            let room = if member.ends_with("u3") { 16 } else { 2 };
+            let fits = |offset: &i16| *offset <= TUPLE - room;
+            near(structure, member).ok().filter(fits).ok_or(Missing::Member { structure, member })
+        };
+        let name = "bpf_dynptr_from_skb";
+        let number = function(name).ok_or(Missing::Function { name })?;
+        let tuple = "nf_conntrack_tuple";
+        let in_tuple_hash = near("nf_conntrack_tuple_hash", "tuple")?;
+        Ok(Self {
+            skb_length: near("sk_buff", "len")?,
+            skb_conntrack: near("sk_buff", "_nfct")?,
+            skb_route: near("sk_buff", "_skb_refdst")?,
+            state_in: near("nf_hook_state", "in")?,
+            state_out: near("nf_hook_state", "out")?,
+            route_device: near("dst_entry", "dev")?.into(),
+            device_index: near("net_device", "ifindex")?.into(),
+            device_name: near("net_device", "name")?.into(),
+            tuple: Tuple {
+                // The first of two, which is that of the original direction.
+                begin: i32::from(near("nf_conn", "tuplehash")?) + i32::from(in_tuple_hash),
+                source: within(tuple, "src.u3")?,
+                source_port: within(tuple, "src.u")?,
+                destination: within(tuple, "dst.u3")?,
+                destination_port: within(tuple, "dst.u")?,
+                protocol: within(tuple, "dst.protonum")?,
+            },
+            dynptr_from_skb: KernelFunction { number, arguments: 3 },
+        })
+    }
+}

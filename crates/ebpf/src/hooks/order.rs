@@ -1,0 +1,274 @@
+//! What is asked at each hook, in which order.
+
+use tortie_classes::evaluate::EndpointToHost;
+use tortie_model::{Cidr, Direction};
+
+use super::Code;
+use super::failsafe::Replies;
+use super::frame::{ALL_INTERFACES, PICKED, Seen, Side, at, interface, packet};
+use super::policy::{Asked, Counted, Outcomes, host};
+use crate::instruction::{Base, Label, Register, Size, Test};
+use crate::layout::{EndpointKind, MapKind, endpoint};
+use crate::walk::Walk;
+
+/// Messages that the host must receive to act as a router: multicast listener query, report and done, router solicitation,
+/// neighbour solicitation and advertisement (RFC 2710, RFC 4861).
+const ROUTER_ICMPV6: [i32; 6] = [130, 131, 132, 133, 135, 136];
+const ICMPV6: i32 = 58;
+
+const INGRESS: Direction = Direction::Ingress;
+const EGRESS: Direction = Direction::Egress;
+
+impl Code<'_> {
+    pub(super) fn prerouting(&mut self) {
+        let accept = self.accept;
+        self.read_interfaces(&[Side::In], false);
+        let (of_host, of_workload, pre_dnat) = (self.asm.label(), self.asm.label(), self.asm.label());
+        self.if_kind(Side::In, interface::WORKLOAD, of_workload);
+        self.if_kind(Side::In, interface::UNKNOWN, of_workload);
+        self.asm.jump(of_host).place(of_workload);
+        self.read_headers();
+        self.drop_spoofed(pre_dnat);
+
+        self.asm.place(of_host);
+        self.read_headers();
+        let tracked = self.asm.label();
+        self.if_untracked(tracked);
+        self.if_failsafe(Seen::Now, INGRESS, Replies::Yes, tracked);
+        let untracked = Asked::host(Side::In.own(), host::UNTRACKED, INGRESS, Seen::Now);
+        self.ask(untracked, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: tracked });
+        self.asm.place(tracked);
+
+        self.asm.place(pre_dnat);
+        self.if_known(accept);
+        self.pick_pre_dnat(accept);
+        self.drop_invalid();
+        self.if_failsafe(Seen::Now, INGRESS, Replies::No, accept);
+        let asked = Asked::host(PICKED, host::PRE_DNAT, INGRESS, Seen::Now);
+        self.ask(asked, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: accept });
+    }
+
+    pub(super) fn input(&mut self) {
+        let accept = self.accept;
+        self.read_interfaces(&[Side::In], false);
+        let (of_workload, unknown_interface, of_host) = (self.asm.label(), self.asm.label(), self.asm.label());
+        self.if_kind(Side::In, interface::WORKLOAD, of_workload);
+        self.if_kind(Side::In, interface::UNKNOWN, of_workload);
+        self.asm.jump(of_host);
+
+        self.asm.place(of_workload);
+        self.read_headers();
+        if self.is_v6() {
+            self.accept_router_messages();
+        }
+        let unknown = self.unknown;
+        self.if_kind(Side::In, interface::UNKNOWN, unknown_interface);
+        self.if_known(accept);
+        let to_host = match self.settings.policy.endpoint_to_host {
+            EndpointToHost::Deny => unknown,
+            EndpointToHost::Allow | EndpointToHost::Undecided => accept,
+        };
+        self.workload(Side::In, to_host);
+
+        self.asm.place(unknown_interface).jump(unknown);
+
+        self.asm.place(of_host);
+        self.if_known(accept);
+        self.read_headers();
+        let undecided = self.asm.label();
+        self.if_accepted_before(accept, undecided);
+        self.asm.place(undecided);
+        self.normal(Side::In);
+    }
+
+    pub(super) fn forward(&mut self) {
+        let (accept, unknown) = (self.accept, self.unknown);
+        self.read_interfaces(&[Side::In, Side::Out], false);
+        for side in [Side::In, Side::Out] {
+            self.if_kind(side, interface::UNKNOWN, unknown);
+        }
+        self.if_known(accept);
+        self.read_headers();
+
+        let (undecided, from_workload) = (self.asm.label(), self.asm.label());
+        self.if_accepted_before(from_workload, undecided);
+        self.asm.place(undecided);
+        self.forwarded(Side::In, from_workload);
+
+        self.asm.place(from_workload);
+        let to_workload = self.asm.label();
+        let is_from = self.asm.label();
+        self.if_kind(Side::In, interface::WORKLOAD, is_from);
+        self.asm.jump(to_workload).place(is_from);
+        self.workload(Side::In, to_workload);
+
+        self.asm.place(to_workload);
+        let (to_host, is_to) = (self.asm.label(), self.asm.label());
+        self.if_kind(Side::Out, interface::WORKLOAD, is_to);
+        self.asm.jump(to_host).place(is_to);
+        self.workload(Side::Out, to_host);
+
+        self.asm.place(to_host);
+        self.forwarded(Side::Out, accept);
+    }
+
+    pub(super) fn output(&mut self) {
+        let accept = self.accept;
+        self.read_interfaces(&[Side::Out], true);
+        // The host can always reach its workloads: whoever controls the host controls this.
+        self.if_kind(Side::Out, interface::WORKLOAD, accept);
+        self.if_kind(Side::Out, interface::UNKNOWN, accept);
+        self.read_headers();
+
+        let tracked = self.asm.label();
+        let untracked = Asked::host(Side::Out.own(), host::UNTRACKED, EGRESS, Seen::First);
+        let own = self.asm.label();
+        self.if_kind(Side::Out, interface::HOST_ENDPOINT, own);
+        self.asm.jump(tracked).place(own);
+        self.unless_asked(untracked, tracked);
+        self.read_first();
+        self.if_failsafe(Seen::First, EGRESS, Replies::Yes, tracked);
+        self.ask(untracked, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: tracked });
+
+        self.asm.place(tracked);
+        self.if_known(accept);
+        self.normal(Side::Out);
+    }
+
+    /// Drops packets of workloads from addresses that are not theirs; all others go on at `rest`. What the kernel's reverse path
+    /// filter lets through although it leads nowhere is let through here as well.
+    fn drop_spoofed(&mut self, rest: Label) {
+        let unknown = self.unknown;
+        let source = Seen::Now.begin() + packet::SOURCE;
+        let destination = Seen::Now.begin() + packet::DESTINATION;
+        let nets: &[(&str, &[&str])] = if self.is_v6() {
+            &[("::/128", &[]), ("fe80::/64", &[])]
+        } else {
+            // Who has no address yet asks all for one.
+            &[("0.0.0.0/8", &["255.255.255.255/32", "224.0.0.0/24"])]
+        };
+        let parse = |net: &str| net.parse::<Cidr>();
+        for (from, to) in nets {
+            let other = self.asm.label();
+            let Ok(from) = parse(from) else { continue };
+            self.compare_net(source, from, other);
+            if to.is_empty() {
+                self.asm.jump(rest);
+            }
+            for to in to.iter().filter_map(|net| parse(net).ok()) {
+                let not_there = self.asm.label();
+                self.compare_net(destination, to, not_there);
+                self.asm.jump(rest).place(not_there);
+            }
+            self.asm.place(other);
+        }
+        self.if_kind(Side::In, interface::UNKNOWN, unknown);
+        let [v4, v6] = endpoint::SOURCES;
+        let (sources, bytes) = if self.is_v6() { (v6, 16) } else { (v4, 4) };
+        let walk = Walk {
+            blocks: MapKind::Blocks.id(),
+            cell: Register::R9,
+            key: Register::R7.into(),
+            offset: source,
+            bytes,
+            scratch: -4,
+        };
+        self.asm
+            .load(Size::U64, Register::R6, Base::Frame, at(Side::In.own()))
+            .load(Size::U32, Register::R9, Register::R6, sources)
+            .walk(&walk, unknown)
+            .jump_if(Register::R9, Test::Equal, 1, rest)
+            .jump(unknown);
+    }
+
+    fn accept_router_messages(&mut self) {
+        let (begin, accept, next) = (Seen::Now.begin(), self.accept, self.asm.label());
+        self.asm
+            .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::PROTOCOL))
+            .jump_if(Register::R1, Test::NotEqual, ICMPV6, next)
+            .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::HAS_DETAIL))
+            .jump_if(Register::R1, Test::Equal, 0, next)
+            .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::DETAIL));
+        for message in ROUTER_ICMPV6 {
+            self.asm.jump_if(Register::R1, Test::Equal, message, accept);
+        }
+        self.asm.place(next);
+    }
+
+    /// Goes on at a label unless the endpoint of the interface by which the packet came has untracked policy. The endpoint of
+    /// all interfaces has no part in that.
+    fn if_untracked(&mut self, tracked: Label) {
+        let own = self.asm.label();
+        self.if_kind(Side::In, interface::HOST_ENDPOINT, own);
+        self.asm.jump(tracked).place(own);
+        self.unless_asked(Asked::host(Side::In.own(), host::UNTRACKED, INGRESS, Seen::Now), tracked);
+    }
+
+    /// Asks once more what was asked at PREROUTING, where what is denied was dropped, and goes on at one of two labels.
+    fn if_accepted_before(&mut self, accepted: Label, otherwise: Label) {
+        let deny = self.drop;
+        let pre_dnat = self.asm.label();
+        self.read_first();
+        self.if_untracked(pre_dnat);
+        self.if_failsafe(Seen::First, INGRESS, Replies::Yes, pre_dnat);
+        let asked = Asked::host(Side::In.own(), host::UNTRACKED, INGRESS, Seen::First);
+        self.ask(asked, Counted::Before, Outcomes { allow: accepted, deny, undecided: pre_dnat });
+        self.asm.place(pre_dnat);
+        self.pick_pre_dnat(otherwise);
+        self.if_failsafe(Seen::First, INGRESS, Replies::No, otherwise);
+        let asked = Asked::host(PICKED, host::PRE_DNAT, INGRESS, Seen::First);
+        self.ask(asked, Counted::Before, Outcomes { allow: accepted, deny, undecided: otherwise });
+    }
+
+    /// Finds the endpoint whose pre-DNAT policy is asked: that of the interface if it has any, or else that of all interfaces, which
+    /// includes those of workloads. If there is none, goes on at a label.
+    fn pick_pre_dnat(&mut self, none: Label) {
+        let picked = self.asm.label();
+        for record in [Side::In.host(), ALL_INTERFACES] {
+            self.asm
+                .load(Size::U64, Register::R6, Base::Frame, at(record))
+                .store(Size::U64, Base::Frame, at(PICKED), Register::R6)
+                .load(Size::U32, Register::R1, Register::R6, endpoint::ASKED)
+                .jump_if(Register::R1, Test::Common, 1 << host::PRE_DNAT, picked);
+        }
+        self.asm.jump(none).place(picked);
+    }
+
+    /// What a workload's policy says of a packet from it or to it: if nothing is against it, goes on at a label.
+    fn workload(&mut self, side: Side, allowed: Label) {
+        self.drop_invalid();
+        if side == Side::In {
+            self.drop_tunnels();
+        }
+        let drop = self.drop;
+        self.ask(Asked::workload(side), Counted::Yes, Outcomes { allow: allowed, deny: drop, undecided: drop });
+    }
+
+    /// What a host endpoint says of a packet to the host or from it.
+    fn normal(&mut self, side: Side) {
+        let (accept, drop) = (self.accept, self.drop);
+        let direction = if side == Side::In { INGRESS } else { EGRESS };
+        let asked = Asked::host(side.host(), host::NORMAL, direction, Seen::Now);
+        self.unless_asked(asked, accept);
+        self.drop_invalid();
+        self.if_failsafe(Seen::Now, direction, Replies::No, accept);
+        self.ask(asked, Counted::Yes, Outcomes { allow: accept, deny: drop, undecided: drop });
+    }
+
+    /// What a host endpoint says of a packet through the host: if nothing is against it, goes on at a label.
+    fn forwarded(&mut self, side: Side, allowed: Label) {
+        let is_endpoint = self.asm.label();
+        self.asm
+            .load(Size::U64, Register::R6, Base::Frame, at(side.host()))
+            .load(Size::U32, Register::R1, Register::R6, endpoint::KIND)
+            .jump_if(Register::R1, Test::Equal, EndpointKind::Host as i32, is_endpoint)
+            .jump(allowed)
+            .place(is_endpoint);
+        self.drop_invalid();
+        let direction = if side == Side::In { INGRESS } else { EGRESS };
+        let asked = Asked::host(side.host(), host::FORWARD, direction, Seen::Now);
+        self.unless_asked(asked, allowed);
+        let drop = self.drop;
+        self.ask(asked, Counted::Yes, Outcomes { allow: allowed, deny: drop, undecided: allowed });
+    }
+}

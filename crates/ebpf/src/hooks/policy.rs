@@ -1,0 +1,151 @@
+//! Asking the groups of endpoints.
+
+use tortie_model::{Direction, Protocol};
+
+use super::Code;
+use super::frame::{GROUP, KEY, LENGTH, Seen, Side, at, packet};
+use crate::instruction::{Base, Label, Operation, Register, Size, Test};
+use crate::layout::{ALLOW, DENY, EndpointRecord, MapKind, UNDECIDED, VERDICT_BITS, endpoint};
+use crate::tables::GroupRoots;
+
+/// The places of the groups of host endpoints.
+pub(super) mod host {
+    pub(crate) const NORMAL: usize = 0;
+    pub(crate) const FORWARD: usize = 2;
+    pub(crate) const UNTRACKED: usize = 4;
+    pub(crate) const PRE_DNAT: usize = 6;
+}
+
+/// Of which endpoint a group is asked.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    /// Where the address of its record is kept.
+    pub(super) record: i16,
+    /// The place of the group in the record.
+    pub(super) group: usize,
+    /// To it or from it.
+    pub(super) direction: Direction,
+    /// About which packet.
+    pub(super) seen: Seen,
+}
+
+impl Asked {
+    /// A layer of a host endpoint.
+    pub(super) fn host(record: i16, layer: usize, direction: Direction, seen: Seen) -> Self {
+        Self { record, group: layer + usize::from(direction == Direction::Egress), direction, seen }
+    }
+
+    /// A workload.
+    pub(super) fn workload(side: Side) -> Self {
+        let (group, direction) = match side {
+            Side::In => (EndpointRecord::WORKLOAD_EGRESS, Direction::Egress),
+            Side::Out => (EndpointRecord::WORKLOAD_INGRESS, Direction::Ingress),
+        };
+        Self { record: side.own(), group, direction, seen: Seen::Now }
+    }
+}
+
+/// How many cells a group has.
+const GROUP_CELLS: i16 = 7;
+const _: () = assert!(GroupRoots::CLOSED.cells().len() == GROUP_CELLS as usize);
+
+/// Whether a decision counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counted {
+    Yes,
+    /// It has been counted where it was taken first.
+    Before,
+}
+
+/// Where it goes on behind a decision.
+#[derive(Clone, Copy)]
+pub(super) struct Outcomes {
+    pub(super) allow: Label,
+    pub(super) deny: Label,
+    pub(super) undecided: Label,
+}
+
+impl Code<'_> {
+    /// Goes on at a label unless the group has something to say.
+    pub(super) fn unless_asked(&mut self, asked: Asked, label: Label) {
+        let next = self.asm.label();
+        self.asm
+            .load(Size::U64, Register::R6, Base::Frame, at(asked.record))
+            .load(Size::U32, Register::R1, Register::R6, endpoint::ASKED)
+            .jump_if(Register::R1, Test::Common, 1 << asked.group, next)
+            .jump(label)
+            .place(next);
+    }
+
+    /// Asks a group. What is missing denies.
+    pub(super) fn ask(&mut self, asked: Asked, counted: Counted, outcomes: Outcomes) {
+        let (missing, decided) = (self.asm.label(), self.asm.label());
+        let group = endpoint::GROUPS + 4 * i16::try_from(asked.group).unwrap_or_default();
+        self.asm
+            .load(Size::U64, Register::R6, Base::Frame, at(asked.record))
+            .load(Size::U32, Register::R1, Register::R6, group)
+            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
+        self.look_up(MapKind::Groups, missing);
+        for cell in 0..GROUP_CELLS {
+            self.asm.load(Size::U32, Register::R1, Register::R0, 4 * cell).store(
+                Size::U32,
+                Base::Frame,
+                at(GROUP + 4 * cell),
+                Register::R1,
+            );
+        }
+        let question = asked.seen.question(self.family, asked.direction);
+        self.asm.decide(&question, missing).jump(decided).place(missing).set(Register::R9, 0).place(decided);
+        if counted == Counted::Yes {
+            self.count();
+        }
+        let Outcomes { allow, deny, undecided } = outcomes;
+        self.asm
+            .compute(Operation::And, Register::R9, (1 << VERDICT_BITS) - 1)
+            .jump_if(Register::R9, Test::Equal, ALLOW.cast_signed(), allow)
+            .jump_if(Register::R9, Test::Equal, UNDECIDED.cast_signed(), undecided)
+            .jump(deny);
+        const { assert!(DENY == 0) };
+    }
+
+    /// Counts the packet for the decision in `r9`.
+    pub(super) fn count(&mut self) {
+        let end = self.asm.label();
+        self.asm
+            .set(Register::R1, Register::R9)
+            .compute_half(Operation::ShiftRight, Register::R1, VERDICT_BITS.cast_signed())
+            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
+        self.look_up(MapKind::Counters, end);
+        self.asm
+            .load(Size::U64, Register::R1, Register::R0, 0)
+            .compute(Operation::Add, Register::R1, 1)
+            .store(Size::U64, Register::R0, 0, Register::R1)
+            .load(Size::U32, Register::R2, Base::Frame, at(LENGTH))
+            .load(Size::U64, Register::R1, Register::R0, 8)
+            .compute(Operation::Add, Register::R1, Register::R2)
+            .store(Size::U64, Register::R0, 8, Register::R1)
+            .place(end);
+    }
+
+    /// Drops packets by which a workload could carry anything past policy.
+    pub(super) fn drop_tunnels(&mut self) {
+        const IPIP: i32 = 4;
+        let (begin, unknown) = (Seen::Now.begin(), self.unknown);
+        let policy = &self.settings.policy;
+        self.asm.load(Size::U8, Register::R1, Base::Frame, at(begin + packet::PROTOCOL));
+        if !policy.ipip_from_workloads {
+            self.asm.jump_if(Register::R1, Test::Equal, IPIP, unknown);
+        }
+        if !policy.vxlan_from_workloads {
+            let next = self.asm.label();
+            self.asm
+                .jump_if(Register::R1, Test::NotEqual, i32::from(Protocol::UDP.number()), next)
+                .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::HAS_SOURCE_PORT))
+                .jump_if(Register::R1, Test::Equal, 0, next)
+                .load(Size::U16, Register::R1, Base::Frame, at(begin + packet::DETAIL))
+                .to_big_endian(Size::U16, Register::R1)
+                .jump_if(Register::R1, Test::Equal, i32::from(policy.vxlan_port), unknown)
+                .place(next);
+        }
+    }
+}

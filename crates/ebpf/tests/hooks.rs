@@ -1,0 +1,366 @@
+//! Programs for netfilter hooks in this kernel; it takes root.
+#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+#![allow(clippy::disallowed_methods, reason = "the kernel's own types are files")]
+
+use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program};
+use tortie_ebpf::classes::evaluate::{EndpointToHost, FailsafePort, Settings};
+use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
+use tortie_ebpf::layout::{
+    ALLOW, CounterRecord, DENY, EndpointKind, EndpointRecord, MapKind, RootsRecord, VERDICT_BITS,
+};
+use tortie_ebpf::{Assignment, Blocks, Btf, Cell, GroupRoots};
+use tortie_model::{Family, Protocol};
+
+fn kernel() -> KernelLayout {
+    let mut btf = Btf::parse(std::fs::read("/sys/kernel/btf/vmlinux").unwrap()).unwrap();
+    if let Ok(module) = std::fs::read("/sys/kernel/btf/nf_conntrack") {
+        btf.add_module(module).unwrap();
+    }
+    KernelLayout::read(&btf).unwrap()
+}
+
+struct Maps {
+    arrays: Vec<(MapKind, ArrayMap)>,
+    counters: PerCpuArrayMap,
+}
+
+impl Maps {
+    fn new() -> Self {
+        let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu());
+        let size = |kind: MapKind| u32::try_from(kind.value_size()).unwrap();
+        let arrays = kinds.map(|kind| (kind, ArrayMap::create(kind.name(), size(kind), 64).unwrap())).collect();
+        let counters = PerCpuArrayMap::create("counters", size(MapKind::Counters), 64).unwrap();
+        Self { arrays, counters }
+    }
+
+    fn load(&self, hook: Hook, family: Family, kernel: &KernelLayout, settings: &HookSettings) -> Program {
+        let program = program(hook, family, kernel, settings).unwrap();
+        let bytes = program.bytes(|map| {
+            let found = self.arrays.iter().find(|(kind, _)| kind.id() == map);
+            found.map_or(self.counters.descriptor(), |(_, array)| array.descriptor())
+        });
+        match Program::load_netfilter(hook.name(), LICENSE, &bytes) {
+            Ok(program) => program,
+            Err(error) => panic!("{hook:?} {family:?}: {error}\n{program}"),
+        }
+    }
+}
+
+fn all_settings() -> Vec<HookSettings> {
+    let port =
+        |protocol, port, net: Option<&str>| FailsafePort { protocol, port, net: net.map(|net| net.parse().unwrap()) };
+    let nets =
+        [None, Some("10.0.0.0/8"), Some("10.1.2.3/32"), Some("0.0.0.0/0"), Some("fd00::/9"), Some("fd00::1/128")];
+    let ports: Vec<FailsafePort> = nets
+        .iter()
+        .flat_map(|net| [port(Protocol::TCP, 22, *net), port(Protocol::UDP, 68, *net), port(Protocol::SCTP, 80, *net)])
+        .collect();
+    let busy = Settings {
+        failsafe_inbound: ports.clone(),
+        failsafe_outbound: ports.iter().cycle().take(100).copied().collect(),
+        endpoint_to_host: EndpointToHost::Allow,
+        vxlan_port: 4790,
+        vxlan_from_workloads: true,
+        ipip_from_workloads: true,
+    };
+    vec![
+        HookSettings::default(),
+        HookSettings {
+            workload_prefixes: vec!["cali".into(), "tap".into(), "a_name_of_15_by".into(), String::new()],
+            policy: busy.clone(),
+            deny_invalid_conntrack: false,
+        },
+        HookSettings { workload_prefixes: vec![], policy: busy, deny_invalid_conntrack: true },
+    ]
+}
+
+#[test]
+fn the_kernel_takes_the_programs_of_all_hooks() {
+    let (kernel, maps) = (kernel(), Maps::new());
+    for (number, settings) in all_settings().iter().enumerate() {
+        for hook in Hook::ALL {
+            for family in Family::ALL {
+                let length = program(hook, family, &kernel, settings).unwrap().len();
+                let verified = maps.load(hook, family, &kernel, settings).info().unwrap().verified;
+                println!("settings {number}, {hook:?} {family:?}: {length} instructions, {verified} verified");
+                assert!(length < 10_000 && verified < 200_000, "{hook:?} {family:?}: {length}, {verified}");
+            }
+        }
+    }
+}
+
+/// A host endpoint at the loopback interface, where test runs are, whose one group lets one kind of packet through.
+struct Bench {
+    maps: Maps,
+    program: Program,
+    family: Family,
+}
+
+/// What a group is to let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Expected {
+    protocol: u8,
+    /// Destination port or ICMP message.
+    detail: Option<u16>,
+    source_port: Option<u16>,
+}
+
+const SOURCE_CLASS: u32 = 5;
+const DESTINATION_CLASS: u32 = 6;
+/// More than any sum may be.
+const NOWHERE: u32 = 1 << 16;
+
+impl Bench {
+    fn new(family: Family) -> Self {
+        let settings = HookSettings { deny_invalid_conntrack: false, ..HookSettings::default() };
+        let maps = Maps::new();
+        let program = maps.load(Hook::Output, family, &kernel(), &settings);
+        Self { maps, program, family }
+    }
+
+    fn at(&self) -> NetfilterPosition {
+        let family = if self.family == Family::V4 { 2 } else { 10 };
+        NetfilterPosition { family, hook: Hook::Output.number(), priority: 0, defragment: false }
+    }
+
+    fn write(&self, kind: MapKind, index: u32, value: &[u8]) {
+        let (_, array) = self.maps.arrays.iter().find(|(of, _)| *of == kind).unwrap();
+        array.write(index, value).unwrap();
+    }
+
+    /// Lets what is expected through, from one address to the other, and nothing else.
+    fn expect(&self, source: &[u8], destination: &[u8], expected: Expected) {
+        let mut blocks = Blocks::new();
+        let tree = |blocks: &mut Blocks, rest: u32, keys: &[(&[u8], u32)]| {
+            let bits = |key: &[u8]| u8::try_from(key.len() * 8).unwrap();
+            let all = keys.iter().map(|(key, value)| Assignment { key, bits: bits(key), value: *value });
+            blocks.assign(Cell::value(rest), &all.collect::<Vec<_>>())
+        };
+        let class = |class: u32| class.to_be_bytes()[1..].to_vec();
+        let [high, low] = expected.detail.unwrap_or_default().to_be_bytes();
+        let detail = [expected.protocol, high, low];
+        let details: Vec<(&[u8], u32)> = expected.detail.iter().map(|_| (&detail[..], 4)).collect();
+        let bare = [expected.protocol];
+        let protocols: Vec<(&[u8], u32)> = if expected.detail.is_none() { vec![(&bare[..], 4)] } else { vec![] };
+        let port = expected.source_port.unwrap_or_default().to_be_bytes();
+        let ports: Vec<(&[u8], u32)> = expected.source_port.iter().map(|_| (&port[..], 8)).collect();
+        let group = GroupRoots {
+            own: tree(&mut blocks, NOWHERE, &[(&class(SOURCE_CLASS), 1)]),
+            peer: tree(&mut blocks, NOWHERE, &[(&class(DESTINATION_CLASS), 2)]),
+            details: tree(&mut blocks, NOWHERE, &details),
+            protocols: tree(&mut blocks, NOWHERE, &protocols),
+            source_ports: tree(&mut blocks, NOWHERE, &ports),
+            no_source_port: Cell::value(if expected.source_port.is_none() { 8 } else { NOWHERE }),
+            cells: tree(&mut blocks, 2 << VERDICT_BITS | DENY, &[(&[0, 15], 1 << VERDICT_BITS | ALLOW)]),
+        };
+        let addresses = tree(&mut blocks, 0, &[(source, SOURCE_CLASS), (destination, DESTINATION_CLASS)]);
+        let interfaces = tree(&mut blocks, 0, &[(&1_u32.to_be_bytes(), 1)]);
+        for (number, cells) in blocks.take_written() {
+            self.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
+        }
+        self.write(MapKind::Groups, 3, &group.to_bytes());
+        let endpoint = EndpointRecord {
+            kind: EndpointKind::Host,
+            asked: 0b10,
+            groups: [0, 3, 0, 0, 0, 0, 0, 0],
+            ..EndpointRecord::default()
+        };
+        self.write(MapKind::Endpoints, 1, &endpoint.to_bytes());
+        let roots = RootsRecord { interfaces, addresses: [addresses; 2], all_interfaces: 0, is_in_force: true };
+        self.write(MapKind::Roots, 2, &roots.to_bytes());
+        self.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+    }
+
+    /// Whether a packet gets through.
+    fn passes(&self, packet: &[u8]) -> bool {
+        self.program.test_run_netfilter(self.at(), packet, 1).unwrap().result == 1
+    }
+
+    fn counted(&self, decision: u32) -> CounterRecord {
+        CounterRecord::sum(&self.maps.counters.read(decision).unwrap())
+    }
+}
+
+const V4: [[u8; 4]; 2] = [[10, 1, 2, 3], [192, 0, 2, 77]];
+
+/// An IPv4 packet with so many words of options.
+fn v4(protocol: u8, options: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
+    let length = 20 + usize::from(options) * 4 + payload.len();
+    let mut packet = vec![0x45 + options, 0];
+    packet.extend(u16::try_from(length).unwrap().to_be_bytes());
+    packet.extend([0, 1]);
+    packet.extend(fragment.to_be_bytes());
+    packet.extend([64, protocol, 0, 0]);
+    packet.extend(V4.concat());
+    packet.extend(vec![1; usize::from(options) * 4]);
+    packet.extend(payload);
+    packet
+}
+
+/// Source port 0x0611, which begins like TCP, and destination port 80.
+const PORTS: [u8; 8] = [0x06, 0x11, 0, 80, 0, 0, 0, 0];
+
+#[test]
+fn headers_of_ipv4_are_read() {
+    let bench = Bench::new(Family::V4);
+    let expect = |expected| bench.expect(&V4[0], &V4[1], expected);
+    for protocol in [6, 17, 33, 132, 136] {
+        expect(Expected { protocol, detail: Some(80), source_port: Some(0x0611) });
+        assert!(bench.passes(&v4(protocol, 0, 0, &PORTS)), "{protocol}");
+        assert!(bench.passes(&v4(protocol, 10, 0, &PORTS)), "{protocol} behind options");
+        assert!(bench.passes(&v4(protocol, 0, 0x2000, &PORTS)), "{protocol}, the first of some fragments");
+        assert!(!bench.passes(&v4(protocol, 0, 0, &[6, 17, 0, 81])), "another port");
+        assert!(!bench.passes(&v4(protocol, 0, 0, &[6, 18, 0, 80])), "another source port");
+        assert!(!bench.passes(&v4(protocol + 1, 0, 0, &PORTS)), "another protocol");
+        assert!(!bench.passes(&v4(protocol, 0, 1, &PORTS)), "{protocol}, a later fragment");
+        assert!(!bench.passes(&v4(protocol, 0, 0, &PORTS[..3])), "{protocol}, torn");
+        let mut short = v4(protocol, 0, 0, &PORTS);
+        short[0] = 0x44;
+        assert!(!bench.passes(&short), "a header that is too short");
+        expect(Expected { protocol, detail: None, source_port: None });
+        assert!(!bench.passes(&v4(protocol, 0, 0, &PORTS)));
+        assert!(bench.passes(&v4(protocol, 0, 1, &PORTS)), "{protocol}, a later fragment");
+        assert!(bench.passes(&v4(protocol, 0, 0x3fff, &[])), "{protocol}, a later fragment");
+    }
+    expect(Expected { protocol: 1, detail: Some(0x0305), source_port: None });
+    assert!(bench.passes(&v4(1, 0, 0, &[3, 5])));
+    assert!(!bench.passes(&v4(1, 0, 0, &[3, 4])));
+    assert!(!bench.passes(&v4(1, 0, 0, &[3])));
+    for protocol in [0, 2, 4, 47, 50, 51, 58, 255] {
+        expect(Expected { protocol, detail: None, source_port: None });
+        assert!(bench.passes(&v4(protocol, 0, 0, &PORTS)), "{protocol} has no ports");
+        assert!(bench.passes(&v4(protocol, 0, 0, &[])), "{protocol} has no ports");
+    }
+    // Addresses count.
+    bench.expect(&V4[1], &V4[0], Expected { protocol: 50, detail: None, source_port: None });
+    assert!(!bench.passes(&v4(50, 0, 0, &[])));
+}
+
+const V6: [[u8; 16]; 2] =
+    [[0xfd, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7], [0xfd, 9, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 8]];
+
+fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x60, 0, 0, 0];
+    packet.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
+    packet.extend([next, 64]);
+    packet.extend(V6.concat());
+    packet.extend(payload);
+    packet
+}
+
+/// Headers one behind the other: the number of each and its bytes, of which the first is the number of the next.
+fn chain(headers: &[(u8, Vec<u8>)], last: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let nexts = headers.iter().skip(1).map(|(number, _)| *number).chain([last]);
+    for ((_, header), next) in headers.iter().zip(nexts) {
+        bytes.push(next);
+        bytes.extend(header.iter().skip(1));
+    }
+    bytes.extend(payload);
+    v6(headers.first().map_or(last, |(number, _)| *number), &bytes)
+}
+
+/// A header of options, of so many times 8 bytes.
+fn options(number: u8, eights: u8) -> (u8, Vec<u8>) {
+    let mut bytes = vec![0; usize::from(eights) * 8];
+    bytes[1] = eights - 1;
+    (number, bytes)
+}
+
+/// An authentication header, of so many times 4 bytes.
+fn authentication(fours: u8) -> (u8, Vec<u8>) {
+    let mut bytes = vec![0xee; usize::from(fours) * 4];
+    bytes[1] = fours - 2;
+    (51, bytes)
+}
+
+/// A fragment header with the field that has the offset.
+fn fragment(field: u16) -> (u8, Vec<u8>) {
+    let [high, low] = field.to_be_bytes();
+    // The second byte is reserved, and no length.
+    (44, vec![0, 0xff, high, low, 1, 2, 3, 4])
+}
+
+#[test]
+fn headers_of_ipv6_are_read() {
+    let bench = Bench::new(Family::V6);
+    let expect = |expected| bench.expect(&V6[0], &V6[1], expected);
+    for protocol in [6, 17, 33, 132, 136] {
+        expect(Expected { protocol, detail: Some(80), source_port: Some(0x0611) });
+        let behind = |headers: &[(u8, Vec<u8>)]| bench.passes(&chain(headers, protocol, &PORTS));
+        assert!(behind(&[]));
+        for number in [0, 43, 60] {
+            assert!(behind(&[options(number, 1)]), "behind {number}");
+            assert!(behind(&[options(number, 5)]), "behind a long {number}");
+        }
+        assert!(behind(&[authentication(3)]), "an authentication header of 12 bytes");
+        assert!(behind(&[authentication(6)]), "an authentication header of 24 bytes");
+        assert!(behind(&[fragment(1)]), "the first of some fragments");
+        assert!(behind(&[options(0, 2), options(43, 3), fragment(1), authentication(5), options(60, 1)]));
+        assert!(behind(&vec![options(60, 1); 8]));
+        assert!(!behind(&vec![options(60, 1); 9]), "nine extension headers");
+        assert!(!behind(&[fragment(8)]), "a later fragment");
+        assert!(!bench.passes(&chain(&[options(0, 1)], protocol, &PORTS[..3])), "torn");
+        assert!(!bench.passes(&v6(0, &[protocol])), "a torn header of options");
+        assert!(!bench.passes(&v6(44, &[protocol, 0, 0])), "a torn fragment header");
+        expect(Expected { protocol, detail: None, source_port: None });
+        assert!(bench.passes(&chain(&[fragment(8)], protocol, &PORTS)), "a later fragment");
+        assert!(bench.passes(&chain(&[options(60, 1), fragment(0xfff8)], protocol, &[])), "a later fragment");
+        assert!(!bench.passes(&chain(&[fragment(1)], protocol, &PORTS)));
+    }
+    expect(Expected { protocol: 58, detail: Some(0x8700), source_port: None });
+    assert!(bench.passes(&v6(58, &[135, 0])));
+    assert!(bench.passes(&chain(&[options(0, 1)], 58, &[135, 0])));
+    assert!(!bench.passes(&v6(58, &[136, 0])));
+    for protocol in [1, 4, 41, 50, 59, 135, 255] {
+        expect(Expected { protocol, detail: None, source_port: None });
+        assert!(bench.passes(&chain(&[options(0, 1)], protocol, &PORTS)), "{protocol} has no ports");
+    }
+    // What is behind a later fragment's header is not known, so neither is the protocol.
+    for number in [0, 43, 44, 51, 60] {
+        expect(Expected { protocol: number, detail: None, source_port: None });
+        assert!(!bench.passes(&chain(&[fragment(8)], number, &[6, 0, 0, 0, 0, 0, 0, 0])), "{number}");
+        assert!(!bench.passes(&v6(number, &[])), "{number}");
+    }
+    bench.expect(&V6[1], &V6[0], Expected { protocol: 50, detail: None, source_port: None });
+    assert!(!bench.passes(&v6(50, &[])));
+}
+
+#[test]
+fn decisions_are_counted() {
+    let bench = Bench::new(Family::V4);
+    bench.expect(&V4[0], &V4[1], Expected { protocol: 17, detail: Some(80), source_port: Some(0x0611) });
+    let packet = v4(17, 0, 0, &PORTS);
+    bench.program.test_run_netfilter(bench.at(), &packet, 5).unwrap();
+    assert_eq!(bench.counted(1), CounterRecord { packets: 5, bytes: 5 * 28 });
+    assert_eq!(bench.counted(2), CounterRecord::default());
+    assert!(!bench.passes(&v4(17, 0, 0, &[0; 4])), "a port that is not expected leads nowhere");
+    assert_eq!(bench.counted(0), CounterRecord { packets: 1, bytes: 24 });
+}
+
+#[test]
+fn what_is_not_in_force_or_not_there_decides_nothing() {
+    let bench = Bench::new(Family::V4);
+    let expected = Expected { protocol: 17, detail: Some(80), source_port: Some(0x0611) };
+    let (good, bad) = (v4(17, 0, 0, &PORTS), v4(17, 0, 0, &[0; 8]));
+    assert!(bench.passes(&bad), "nothing has been written");
+    bench.expect(&V4[0], &V4[1], expected);
+    assert!(bench.passes(&good) && !bench.passes(&bad));
+    for current in [1_u64, 3, 4, 255, u64::MAX] {
+        bench.write(MapKind::Current, 0, &current.to_ne_bytes());
+        assert!(bench.passes(&bad), "no roots are in force");
+    }
+    bench.expect(&V4[0], &V4[1], expected);
+    bench.write(MapKind::Groups, 3, &GroupRoots::CLOSED.to_bytes());
+    assert!(!bench.passes(&good), "a group that is closed");
+    bench.expect(&V4[0], &V4[1], expected);
+    let endpoint =
+        EndpointRecord { kind: EndpointKind::Host, asked: 0b10, groups: [64; 8], ..EndpointRecord::default() };
+    bench.write(MapKind::Endpoints, 1, &endpoint.to_bytes());
+    assert!(!bench.passes(&good), "a group that is not there");
+    let roots = RootsRecord { interfaces: Cell::value(64), is_in_force: true, ..RootsRecord::default() };
+    bench.write(MapKind::Roots, 2, &roots.to_bytes());
+    assert!(!bench.passes(&good), "an endpoint that is not there");
+    bench.write(MapKind::Roots, 2, &RootsRecord { interfaces: Cell::value(0), ..roots }.to_bytes());
+    assert!(bench.passes(&good) && bench.passes(&bad), "the interface has no endpoint");
+}
