@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
 use smallvec::SmallVec;
@@ -62,6 +63,9 @@ pub(crate) struct Addresses {
     born: Vec<BucketId>,
     unused: Vec<BucketId>,
     inherited: Inherited,
+    changed_nets: Vec<Cidr>,
+    /// What classes had at the last flush that are new or gone since then.
+    touched_classes: AHashMap<ClassId, Option<Arc<[u32]>>>,
 }
 
 /// Buckets that have other atoms than before by what is around them, and which atoms.
@@ -78,6 +82,17 @@ pub(crate) struct BucketChanges {
     /// With the atoms that were their own.
     pub(crate) gone: Vec<(BucketId, Vec<AtomId>)>,
     pub(crate) inherited: Inherited,
+    /// Networks that have all addresses of which the class may be another; none is within another.
+    pub(crate) nets: Vec<Cidr>,
+    pub(crate) classes: Vec<ClassChange>,
+}
+
+/// A number stands for another class now, or for none.
+#[derive(Clone, Debug)]
+pub(crate) struct ClassChange {
+    pub(crate) class: ClassId,
+    /// The atoms of the class that it stood for, and then of the one that it stands for.
+    pub(crate) atoms: Vec<AtomId>,
 }
 
 fn place(family: Family) -> usize {
@@ -116,6 +131,8 @@ impl Addresses {
             born: Vec::new(),
             unused: Vec::new(),
             inherited: Inherited::default(),
+            changed_nets: Vec::new(),
+            touched_classes: AHashMap::new(),
         }
     }
 
@@ -244,6 +261,7 @@ impl Addresses {
             }
         }
         if let Some(bucket) = bucket {
+            self.changed_nets.push(net);
             self.leave(bucket, id, net);
         }
     }
@@ -285,8 +303,11 @@ impl Addresses {
         if let Some(before) = before {
             self.leave(before, id, net);
         }
-        if !net.is_host() && class_before.is_some_and(|before| before != class) {
-            self.reclassify_below(id);
+        if class_before != Some(class) {
+            self.changed_nets.push(net);
+            if !net.is_host() && class_before.is_some() {
+                self.reclassify_below(id);
+            }
         }
     }
 
@@ -345,12 +366,18 @@ impl Addresses {
             atoms.sort_unstable();
         }
         vector.dedup();
-        self.classes.acquire(&vector).0
+        let (class, is_new) = self.classes.acquire(&vector);
+        if is_new {
+            self.touched_classes.entry(class).or_insert(None);
+        }
+        class
     }
 
     fn release_class(&mut self, class: ClassId) {
-        if self.classes.release(class) {
-            self.classes.remove_unused(class);
+        if self.classes.release(class)
+            && let Some(gone) = self.classes.remove_unused(class)
+        {
+            self.touched_classes.entry(class).or_insert(Some(gone));
         }
     }
 
@@ -398,6 +425,21 @@ impl Addresses {
         for atom in std::mem::take(&mut self.retired) {
             self.atoms.remove(atom);
         }
+        changes.nets = outermost(std::mem::take(&mut self.changed_nets));
+        changes.classes = self.changed_classes();
+        changes
+    }
+
+    fn changed_classes(&mut self) -> Vec<ClassChange> {
+        let mut changes = Vec::new();
+        for (class, before) in std::mem::take(&mut self.touched_classes) {
+            let (before, after) = (before.as_deref().unwrap_or_default(), self.classes.get(class));
+            if before != after {
+                let atoms = [before, after].into_iter().flat_map(|atoms| atoms.iter().skip(1));
+                changes.push(ClassChange { class, atoms: atoms.map(|atom| AtomId::new(*atom)).collect() });
+            }
+        }
+        changes.sort_unstable_by_key(|change| change.class);
         changes
     }
 
@@ -455,6 +497,11 @@ impl Addresses {
         self.buckets.get(&bucket).map_or(unknown(Family::V4), |bucket| bucket.class)
     }
 
+    /// The family of a class, if there is one.
+    pub(crate) fn find_family(&self, class: ClassId) -> Option<Family> {
+        self.classes.get(class).first().map(|_| self.family_of(class))
+    }
+
     /// The family of a class.
     pub(crate) fn family_of(&self, class: ClassId) -> Family {
         if self.classes.get(class).first() == Some(&tag(Family::V6)) { Family::V6 } else { Family::V4 }
@@ -475,6 +522,23 @@ impl Addresses {
         self.ordered.iter().map(|(net, id)| (*net, self.class_of_entry(*id)))
     }
 
+    /// Of those the ones that a network covers, itself included.
+    pub(crate) fn prefixes_within(&self, net: Cidr) -> impl Iterator<Item = (Cidr, ClassId)> + '_ {
+        self.ordered.range(net..=net.last_host()).map(|(net, id)| (*net, self.class_of_entry(*id)))
+    }
+
+    /// The class of what is in a network and in no longer one.
+    pub(crate) fn class_of_net(&self, net: Cidr) -> ClassId {
+        let bucket = self.bucket_of_net(net).and_then(|bucket| self.buckets.get(&bucket));
+        bucket.map_or(unknown(net.family()), |bucket| bucket.class)
+    }
+
+    /// The buckets straight below the networks of a bucket.
+    pub(crate) fn buckets_below(&self, bucket: BucketId) -> impl Iterator<Item = BucketId> + '_ {
+        let nets = self.buckets.get(&bucket).into_iter().flat_map(|bucket| &bucket.nets);
+        nets.filter_map(|net| self.below.get(net)).flatten().copied()
+    }
+
     /// All classes, ascending.
     pub(crate) fn classes(&self) -> impl Iterator<Item = ClassId> + '_ {
         self.classes.iter().map(|(class, _)| class)
@@ -483,6 +547,24 @@ impl Addresses {
     pub(crate) fn class_count(&self) -> usize {
         self.classes.len()
     }
+
+    /// Numbers of classes are below.
+    pub(crate) fn class_extent(&self) -> usize {
+        self.classes.extent()
+    }
+}
+
+/// Without those that others cover.
+fn outermost(mut nets: Vec<Cidr>) -> Vec<Cidr> {
+    // A network comes before what it covers.
+    nets.sort_unstable();
+    let mut kept: Vec<Cidr> = Vec::new();
+    for net in nets {
+        if kept.last().is_none_or(|last| !last.contains(net.address())) {
+            kept.push(net);
+        }
+    }
+    kept
 }
 
 #[cfg(test)]

@@ -130,15 +130,32 @@ impl Axis {
     /// The row of a bucket, which is given with those around it.
     pub(crate) fn row_of(&self, mut outwards: impl Iterator<Item = BucketId>, family: Family) -> RowId {
         let found = outwards.find_map(|bucket| self.by_bucket.get(&bucket).copied());
-        found.unwrap_or_else(|| self.plain.get(place(family)).copied().unwrap_or_default())
+        found.unwrap_or_else(|| self.plain(family))
     }
 
     /// The row of addresses with exactly these atoms, if there are any such.
     pub(crate) fn row_with(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<RowId> {
         match self.matching(family, atoms) {
             Some(bits) => self.rows.find(bits.words()),
-            None => self.plain.get(place(family)).copied(),
+            None => Some(self.plain(family)),
         }
+    }
+
+    /// The row of addresses of a family without any of the atoms.
+    pub(crate) fn plain(&self, family: Family) -> RowId {
+        self.plain.get(place(family)).copied().unwrap_or_default()
+    }
+
+    /// The classes with one of the atoms and their rows, in no order, some more than once.
+    pub(crate) fn classes(&self, addresses: &Addresses) -> Vec<(ClassId, RowId)> {
+        let mut found: Vec<(BucketId, RowId)> = self.buckets().collect();
+        let mut next = 0;
+        while let Some((bucket, row)) = found.get(next).copied() {
+            next += 1;
+            let below = addresses.buckets_below(bucket).filter(|below| !self.by_bucket.contains_key(below));
+            found.extend(below.map(|below| (below, row)));
+        }
+        found.into_iter().map(|(bucket, row)| (addresses.class_of_bucket(bucket), row)).collect()
     }
 
     /// The clauses of a row.

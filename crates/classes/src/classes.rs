@@ -54,6 +54,7 @@ pub struct Classes {
     pub(crate) groups: Groups,
     pub(crate) workloads: AHashMap<WorkloadEndpointId, Workload>,
     pub(crate) hosts: AHashMap<HostEndpointName, Host>,
+    pub(crate) flushes: u64,
 }
 
 impl Classes {
@@ -68,6 +69,7 @@ impl Classes {
             groups: Groups::default(),
             workloads: AHashMap::new(),
             hosts: AHashMap::new(),
+            flushes: 0,
         }
     }
 
@@ -175,7 +177,8 @@ impl Classes {
         self.groups.set_pending(groups);
         let buckets = self.addresses.flush();
         let changed = self.groups.flush(&buckets, &self.owners, &self.addresses);
-        Compiled::new(self, changed)
+        self.flushes += 1;
+        Compiled::new(self, changed, buckets)
     }
 
     /// Whether nothing is enforced, and nothing is left of what was. Ask after a flush.

@@ -75,6 +75,11 @@ impl Columns {
         self.stretches.iter().map(|(start, _)| *start)
     }
 
+    /// Where each stretch of one column starts, ascending, and its column.
+    pub(crate) fn stretches(&self) -> impl Iterator<Item = (u32, usize)> + '_ {
+        self.stretches.iter().map(|(start, column)| (*start, *column as usize))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.bits.len()
     }

@@ -1,14 +1,16 @@
 //! Asking tables.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use tortie_evaluate::{Answer, DecidedBy, Layer, Missing, Packet, Verdict};
 use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
 
+use crate::addresses::{BucketChanges, ClassChange};
 use crate::axis::Axis;
 use crate::classes::{Classes, HOST_GROUPS};
 use crate::ids::{ClassId, GroupId, L4ClassId};
-use crate::line::{L4Detail, at_l4_point, first_packet, l4_point, source_port_point};
+use crate::line::{L4Detail, l4_point, source_port_point, source_port_stretches, stretches};
 use crate::program::StagedRuling;
 use crate::table::{Point, Table};
 use crate::view::TableView;
@@ -18,11 +20,20 @@ use crate::view::TableView;
 pub struct Compiled<'a> {
     pub(crate) classes: &'a Classes,
     changed: Vec<GroupId>,
+    nets: Vec<Cidr>,
+    changed_classes: Vec<ClassChange>,
 }
 
 impl<'a> Compiled<'a> {
-    pub(crate) fn new(classes: &'a Classes, changed: Vec<GroupId>) -> Self {
-        Self { classes, changed }
+    pub(crate) fn new(classes: &'a Classes, changed: Vec<GroupId>, addresses: BucketChanges) -> Self {
+        let BucketChanges { nets, classes: changed_classes, .. } = addresses;
+        Self { classes, changed, nets, changed_classes }
+    }
+
+    /// Which flush this is of all: whoever keeps up with changes must see each one.
+    #[must_use]
+    pub fn flush_number(&self) -> u64 {
+        self.classes.flushes
     }
 
     /// What the policies of a workload say about a packet to it (ingress) or from it (egress).
@@ -133,6 +144,29 @@ impl<'a> Compiled<'a> {
         self.classes.addresses.prefixes()
     }
 
+    /// Of [`Self::prefixes`] those that a network covers, itself included.
+    pub fn prefixes_within(&self, net: Cidr) -> impl Iterator<Item = (Cidr, ClassId)> + '_ {
+        self.classes.addresses.prefixes_within(net.masked())
+    }
+
+    /// The class of the addresses in a network that no longer one of [`Self::prefixes`] covers.
+    #[must_use]
+    pub fn class_of_network(&self, net: Cidr) -> ClassId {
+        self.classes.addresses.class_of_net(net.masked())
+    }
+
+    /// Networks that have all addresses whose class may be another than at the flush before, in order; none is within another.
+    #[must_use]
+    pub fn changed_networks(&self) -> &[Cidr] {
+        &self.nets
+    }
+
+    /// The family of a class's addresses; `None` if there is no such class.
+    #[must_use]
+    pub fn family_of(&self, class: ClassId) -> Option<Family> {
+        self.classes.addresses.find_family(class)
+    }
+
     /// The class of addresses that no network covers.
     #[must_use]
     pub fn rest(&self, family: Family) -> ClassId {
@@ -150,6 +184,12 @@ impl<'a> Compiled<'a> {
         self.classes.addresses.class_count()
     }
 
+    /// Numbers of address classes are below.
+    #[must_use]
+    pub fn class_extent(&self) -> usize {
+        self.classes.addresses.class_extent()
+    }
+
     /// The L4 class of a packet: what all rules together can tell of its protocol, destination port and ICMP message.
     #[must_use]
     pub fn l4_class_of(&self, packet: &Packet) -> L4ClassId {
@@ -158,18 +198,7 @@ impl<'a> Compiled<'a> {
 
     /// Where each stretch of one L4 class begins, in order: with this protocol and detail, and on to the next one.
     pub fn l4_classes(&self) -> impl Iterator<Item = (u8, L4Detail, L4ClassId)> + '_ {
-        let starts = self.classes.owners.l4.iter();
-        let mut starts = starts.filter_map(|(start, class)| Some((first_packet(start)?, class))).peekable();
-        std::iter::from_fn(move || {
-            // A stretch without packets ends where it begins.
-            while let Some((start, class)) = starts.next() {
-                if starts.peek().is_none_or(|(next, _)| *next != start) {
-                    let (protocol, detail) = at_l4_point(start);
-                    return Some((protocol, detail, class));
-                }
-            }
-            None
-        })
+        stretches(self.classes.owners.l4.iter())
     }
 
     /// The class of a packet's source port: what all rules together can tell of it.
@@ -180,8 +209,7 @@ impl<'a> Compiled<'a> {
 
     /// The first port of each class of source ports, in order; `None` stands for packets without ports.
     pub fn source_port_classes(&self) -> impl Iterator<Item = (Option<u16>, L4ClassId)> + '_ {
-        let port = |start: u32| u16::try_from(start.checked_sub(1)?).ok();
-        self.classes.owners.source_ports.iter().map(move |(start, class)| (port(start), class))
+        source_port_stretches(self.classes.owners.source_ports.iter())
     }
 
     /// All groups of endpoints with equal policies, each for one direction, ascending.
@@ -190,10 +218,29 @@ impl<'a> Compiled<'a> {
     }
 
     /// The groups whose tables may be others than at the flush before, in order. Those that are gone have no table any more.
-    /// A class that is new may have a row in a table that has not changed.
+    /// A class that is new may have a row in a table that has not changed: see [`Self::changed_rows`].
     #[must_use]
     pub fn changed_groups(&self) -> &[GroupId] {
         &self.changed
+    }
+
+    /// The groups whose tables have not changed, but that give some classes other rows than at the flush before, with these
+    /// classes, in order: a number stands for another class, or for none any more, which then has the row of
+    /// [`TableView::own_rest`] and [`TableView::peer_rest`].
+    #[must_use]
+    pub fn changed_rows(&self) -> BTreeMap<GroupId, Vec<ClassId>> {
+        let mut rows: BTreeMap<GroupId, Vec<ClassId>> = BTreeMap::new();
+        for ClassChange { class, atoms } in &self.changed_classes {
+            for group in atoms.iter().flat_map(|atom| self.classes.groups.asking(*atom)) {
+                if self.changed.binary_search(&group).is_err() {
+                    let classes = rows.entry(group).or_default();
+                    if classes.last() != Some(class) {
+                        classes.push(*class);
+                    }
+                }
+            }
+        }
+        rows
     }
 
     /// The table of a group; `None` if there is no such group.

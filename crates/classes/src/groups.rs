@@ -27,7 +27,7 @@ pub(crate) struct Groups {
     ids: AHashMap<Arc<GroupKey>, GroupId>,
     by_atom: AHashMap<AtomId, AHashSet<GroupId>>,
     pending: AHashSet<GroupId>,
-    /// Those whose endpoints or tables changed since the last flush, gone ones included.
+    /// Those whose rows, columns or cells may be others than at the last flush, and those that are gone.
     changed: AHashSet<GroupId>,
 }
 
@@ -81,8 +81,7 @@ impl Groups {
     pub(crate) fn flush(&mut self, buckets: &BucketChanges, owners: &Owners, addresses: &Addresses) -> Vec<GroupId> {
         for (bucket, own) in &buckets.gone {
             for id in self.users(own.iter().copied()) {
-                if let Some(table) = self.table_mut(id) {
-                    table.remove(*bucket);
+                if self.table_mut(id).is_some_and(|table| table.remove(*bucket)) {
                     self.changed.insert(id);
                 }
             }
@@ -90,8 +89,7 @@ impl Groups {
         for bucket in &buckets.born {
             let bucket_atoms = BucketAtoms::new(*bucket, addresses);
             for id in self.users(addresses.own_atoms(*bucket)) {
-                if let Some(table) = self.table_mut(id) {
-                    table.add(&bucket_atoms);
+                if self.table_mut(id).is_some_and(|table| table.add(&bucket_atoms)) {
                     self.changed.insert(id);
                 }
             }
@@ -100,11 +98,14 @@ impl Groups {
             let Some(table) = self.table_mut(id) else { continue };
             let touched: AHashSet<BucketId> =
                 table.buckets().filter(|bucket| buckets.inherited.buckets.contains(bucket)).collect();
+            let mut has_other_rows = false;
             for bucket in touched {
-                table.remove(bucket);
-                table.add(&BucketAtoms::new(bucket, addresses));
+                has_other_rows |= table.remove(bucket);
+                has_other_rows |= table.add(&BucketAtoms::new(bucket, addresses));
             }
-            self.changed.insert(id);
+            if has_other_rows {
+                self.changed.insert(id);
+            }
         }
         for id in std::mem::take(&mut self.pending) {
             self.build(id, owners, addresses);
@@ -112,6 +113,11 @@ impl Groups {
         let mut changed: Vec<GroupId> = std::mem::take(&mut self.changed).into_iter().collect();
         changed.sort_unstable();
         changed
+    }
+
+    /// The groups with a table that tells an atom apart, in no order.
+    pub(crate) fn asking(&self, atom: AtomId) -> impl Iterator<Item = GroupId> + '_ {
+        self.by_atom.get(&atom).into_iter().flatten().copied()
     }
 
     /// The groups that tell these atoms apart and are not going to be made again.

@@ -113,6 +113,11 @@ impl<K: Id, T> Slab<K, T> {
         self.slots.len() - self.free.len()
     }
 
+    /// Numbers are below.
+    pub(crate) fn extent(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Every id in use with its value, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
         self.slots.iter().zip(0..).filter_map(|(slot, number)| Some((K::new(number), slot.as_ref()?)))
@@ -174,6 +179,11 @@ impl<K: Id, T: Copy + Eq + Hash> Interned<K, T> {
 
     pub(crate) fn len(&self) -> usize {
         self.lists.len()
+    }
+
+    /// Numbers are below.
+    pub(crate) fn extent(&self) -> usize {
+        self.lists.extent()
     }
 
     /// Every id in use with its list, ascending.

@@ -64,6 +64,28 @@ pub(crate) fn first_packet(point: u32) -> Option<u32> {
     (point < L4_END).then_some(point)
 }
 
+/// Where each stretch begins with packets in it, by protocol and what follows, of where stretches start.
+pub(crate) fn stretches<T>(starts: impl Iterator<Item = (u32, T)>) -> impl Iterator<Item = (u8, L4Detail, T)> {
+    let mut starts = starts.filter_map(|(start, of)| Some((first_packet(start)?, of))).peekable();
+    std::iter::from_fn(move || {
+        // A stretch without packets ends where it begins.
+        while let Some((start, of)) = starts.next() {
+            if starts.peek().is_none_or(|(next, _)| *next != start) {
+                let (protocol, detail) = at_l4_point(start);
+                return Some((protocol, detail, of));
+            }
+        }
+        None
+    })
+}
+
+/// The first source port of each stretch, of where stretches start.
+pub(crate) fn source_port_stretches<T>(
+    starts: impl Iterator<Item = (u32, T)>,
+) -> impl Iterator<Item = (Option<u16>, T)> {
+    starts.map(|(start, of)| (start.checked_sub(1).and_then(|port| u16::try_from(port).ok()), of))
+}
+
 /// What follows the IP header, as far as classes tell it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum L4Detail {

@@ -115,17 +115,18 @@ impl Table {
         self.has_cells
     }
 
-    /// Takes a new bucket on, and fills in the cells that are new with it.
-    pub(crate) fn add(&mut self, bucket: &BucketAtoms<'_>) {
+    /// Takes a new bucket on, and fills in the cells that are new with it. Whether a row is new.
+    pub(crate) fn add(&mut self, bucket: &BucketAtoms<'_>) -> bool {
         let (peer, own) = (self.peer.add(bucket), self.own.add(bucket));
-        if !self.has_cells || peer.is_none() && own.is_none() {
-            return;
+        let has_new_row = peer.is_some() || own.is_some();
+        if !self.has_cells || !has_new_row {
+            return has_new_row;
         }
         if self.cell_count() > MAX_CELLS {
             self.has_cells = false;
             self.cells = AHashMap::new();
             self.lines = Interned::default();
-            return;
+            return true;
         }
         if let Some(peer) = peer {
             let rows: Vec<RowId> = self.own.rows().collect();
@@ -135,6 +136,7 @@ impl Table {
             let rows: Vec<RowId> = self.peer.rows().collect();
             rows.into_iter().for_each(|peer| self.fill_line(own, peer));
         }
+        true
     }
 
     /// The buckets that have rows of their own, in no order; some twice.
@@ -142,16 +144,18 @@ impl Table {
         self.peer.buckets().chain(self.own.buckets()).map(|(bucket, _)| bucket)
     }
 
-    /// Lets a bucket go, with the cells that only it had.
-    pub(crate) fn remove(&mut self, bucket: BucketId) {
-        if let Some(peer) = self.peer.remove(bucket) {
-            let rows: Vec<RowId> = self.own.rows().collect();
+    /// Lets a bucket go, with the cells that only it had. Whether a row goes.
+    pub(crate) fn remove(&mut self, bucket: BucketId) -> bool {
+        let (peer, own) = (self.peer.remove(bucket), self.own.remove(bucket));
+        if let Some(peer) = peer {
+            let rows: Vec<RowId> = self.own.rows().chain(own).collect();
             rows.into_iter().for_each(|own| self.remove_line(own, peer));
         }
-        if let Some(own) = self.own.remove(bucket) {
+        if let Some(own) = own {
             let rows: Vec<RowId> = self.peer.rows().collect();
             rows.into_iter().for_each(|peer| self.remove_line(own, peer));
         }
+        peer.is_some() || own.is_some()
     }
 
     fn fill_line(&mut self, own: RowId, peer: RowId) {
@@ -219,6 +223,23 @@ impl Table {
         source_port: usize,
     ) -> Option<&(Verdict, DecidedBy)> {
         self.decisions.get(self.outcome_at(own, peer, l4, source_port).decision)
+    }
+
+    /// What is decided at a row against a row, by place in [`Self::decisions`]: by source port, then by L4 class.
+    pub(crate) fn line(&self, own: RowId, peer: RowId) -> Vec<usize> {
+        if let Some(line) = self.cells.get(&(own, peer)) {
+            let outcomes = self.lines.get(*line).iter().map(|number| self.outcomes.get(*number as usize));
+            return outcomes.map(|outcome| outcome.map_or(usize::MAX, |outcome| outcome.decision)).collect();
+        }
+        let rows = Bits::common(self.own.words(own), self.peer.words(peer));
+        let columns = self.source_ports.words().flat_map(|ports| self.l4.words().map(move |l4| (ports, l4)));
+        let outcome = |(ports, l4)| walk(&self.steps, |from| first_common([rows.words(), ports, l4], from));
+        columns.map(|column| outcome(column).decision).collect()
+    }
+
+    /// All that its clauses could decide.
+    pub(crate) fn decisions(&self) -> &[(Verdict, DecidedBy)] {
+        &self.decisions
     }
 
     /// What staged policies that come before the decision say.

@@ -1,10 +1,12 @@
 //! Tables to read, as whoever puts them into a kernel needs them.
 
 use tortie_evaluate::{DecidedBy, Verdict};
+use tortie_model::Family;
 
 use crate::axis::Axis;
 use crate::classes::Classes;
 use crate::ids::{ClassId, Id, L4ClassId, RowId};
+use crate::line::{L4Detail, source_port_stretches, stretches};
 use crate::table::Table;
 
 /// The table of a group. A packet has a row by the address class of its peer, one by that of the group's own end, and a column
@@ -51,6 +53,37 @@ impl<'a> TableView<'a> {
         axis.row_with(addresses.family_of(class), addresses.atoms_of(class)).map(Row)
     }
 
+    /// The row at the peer's end of the addresses of a family that no rule of the group tells apart.
+    #[must_use]
+    pub fn peer_rest(&self, family: Family) -> Row {
+        Row(self.table.peer().plain(family))
+    }
+
+    /// The row at the group's own end of the addresses of a family that no rule of the group tells apart.
+    #[must_use]
+    pub fn own_rest(&self, family: Family) -> Row {
+        Row(self.table.own().plain(family))
+    }
+
+    /// The classes that have another row at the peer's end than [`Self::peer_rest`], and some that have not, in no order.
+    #[must_use]
+    pub fn peer_classes(&self) -> Vec<(ClassId, Row)> {
+        self.classes_of(self.table.peer())
+    }
+
+    /// The classes that have another row at the group's own end than [`Self::own_rest`], and some that have not, in no order.
+    #[must_use]
+    pub fn own_classes(&self) -> Vec<(ClassId, Row)> {
+        self.classes_of(self.table.own())
+    }
+
+    fn classes_of(&self, axis: &Axis) -> Vec<(ClassId, Row)> {
+        let mut classes = axis.classes(&self.classes.addresses);
+        classes.sort_unstable();
+        classes.dedup();
+        classes.into_iter().map(|(class, row)| (class, Row(row))).collect()
+    }
+
     /// The rows of the peer's end, in order.
     pub fn peer_rows(&self) -> impl Iterator<Item = Row> + use<'a> {
         self.table.peer().rows().map(Row)
@@ -75,6 +108,16 @@ impl<'a> TableView<'a> {
         start.map_or(0, |start| self.table.source_ports().of(start))
     }
 
+    /// Where each stretch of one column begins, in order: with this protocol and detail, and on to the next one.
+    pub fn l4_stretches(&self) -> impl Iterator<Item = (u8, L4Detail, usize)> + use<'a> {
+        stretches(self.table.l4().stretches())
+    }
+
+    /// The first source port of each stretch of one column, in order; `None` stands for packets without ports.
+    pub fn source_port_stretches(&self) -> impl Iterator<Item = (Option<u16>, usize)> + use<'a> {
+        source_port_stretches(self.table.source_ports().stretches())
+    }
+
     /// How many columns there are for protocols, destination ports and ICMP messages.
     #[must_use]
     pub fn l4_columns(&self) -> usize {
@@ -97,6 +140,19 @@ impl<'a> TableView<'a> {
     #[must_use]
     pub fn has_cells(&self) -> bool {
         self.table.has_cells()
+    }
+
+    /// What is decided where two rows meet, as places in [`Self::decisions`]: for each column of source ports all columns of
+    /// protocols, destination ports and ICMP messages.
+    #[must_use]
+    pub fn line(&self, own: Row, peer: Row) -> Vec<usize> {
+        self.table.line(own.0, peer.0)
+    }
+
+    /// What can be decided, and by what.
+    #[must_use]
+    pub fn decisions(&self) -> &'a [(Verdict, DecidedBy)] {
+        self.table.decisions()
     }
 
     /// What is decided in a cell, and by what; `None` if there is no such cell.

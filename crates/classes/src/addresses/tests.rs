@@ -49,13 +49,59 @@ struct Model {
     members: Vec<BTreeSet<Cidr>>,
     /// The buckets that were told, with the atoms that they have with all that is around them.
     known: BTreeMap<BucketId, Vec<AtomId>>,
+    /// Classes and their addresses at the last flush.
+    classes: BTreeMap<ClassId, (Family, Vec<AtomId>)>,
+    class_of: BTreeMap<IpAddr, ClassId>,
 }
 
 impl Model {
     fn new() -> Self {
         let mut addresses = Addresses::new();
         let atoms = (0..ATOMS).map(|_| addresses.add_atom()).collect();
-        Self { addresses, atoms, members: vec![BTreeSet::new(); ATOMS], known: BTreeMap::new() }
+        let mut model = Self {
+            addresses,
+            atoms,
+            members: vec![BTreeSet::new(); ATOMS],
+            known: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            class_of: BTreeMap::new(),
+        };
+        (model.classes, model.class_of) = model.now();
+        model
+    }
+
+    /// All classes, and those of all addresses.
+    #[allow(clippy::type_complexity, reason = "both are asked for at once")]
+    fn now(&self) -> (BTreeMap<ClassId, (Family, Vec<AtomId>)>, BTreeMap<IpAddr, ClassId>) {
+        let atoms = |class| (self.addresses.family_of(class), self.addresses.atoms_of(class).collect());
+        let classes = self.addresses.classes().map(|class| (class, atoms(class))).collect();
+        let all = Family::ALL.into_iter().flat_map(|family| (0..17).map(move |last| address(family, last)));
+        (classes, all.map(|address| (address, self.addresses.class_of(address))).collect())
+    }
+
+    /// Whatever is another class than before has been told.
+    fn check_changes(&mut self, changes: &BucketChanges) {
+        let (classes, class_of) = self.now();
+        for (address, class) in &class_of {
+            let is_told = changes.nets.iter().any(|net| net.contains(*address));
+            assert!(is_told || self.class_of.get(address) == Some(class), "{address}: {changes:?}");
+        }
+        for (net, other) in changes.nets.iter().zip(changes.nets.iter().skip(1)) {
+            assert!(!net.contains(other.address()), "{net} has {other}");
+        }
+        for class in classes.keys().chain(self.classes.keys()) {
+            let (before, after) = (self.classes.get(class), classes.get(class));
+            let change = changes.classes.iter().find(|change| change.class == *class);
+            assert_eq!(change.is_some(), before != after, "{class:?}: {changes:?}");
+            if let Some(change) = change {
+                let atoms: BTreeSet<AtomId> = change.atoms.iter().copied().collect();
+                assert_eq!(atoms, before.into_iter().chain(after).flat_map(|(_, atoms)| atoms.clone()).collect());
+            }
+        }
+        for (net, class) in self.addresses.prefixes() {
+            assert_eq!(self.addresses.class_of_net(net), class);
+        }
+        (self.classes, self.class_of) = (classes, class_of);
     }
 
     fn edit(&mut self, edit: &Edit) {
@@ -77,6 +123,7 @@ impl Model {
             Edit::Flush => {
                 let changes = self.addresses.flush();
                 self.check(&changes);
+                self.check_changes(&changes);
             }
         }
     }
