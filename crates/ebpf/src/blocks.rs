@@ -93,10 +93,26 @@ impl Blocks {
         self.by_cells.is_empty()
     }
 
+    /// How many have a number: those that lead to values, and those that readers may still be at.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.blocks.len() - self.free.len()
+    }
+
     /// How many entries the map must have: numbers of blocks are below.
     #[must_use]
     pub fn extent(&self) -> usize {
         self.blocks.len()
+    }
+
+    /// The numbers of those that lead to values, ascending.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.blocks.iter().zip(0..).filter_map(|(block, number)| block.is_some().then_some(number))
+    }
+
+    /// What a block holds that leads to values.
+    pub(crate) fn cells(&self, number: u32) -> Option<&[Cell; CELLS]> {
+        Some(&*self.blocks.get(number as usize)?.as_ref()?.cells)
     }
 
     /// The value of a key.

@@ -10,6 +10,7 @@ mod decide;
 pub mod hooks;
 mod instruction;
 pub mod layout;
+mod node;
 mod tables;
 mod walk;
 
@@ -19,6 +20,7 @@ pub use btf::{Btf, BtfError};
 pub use check::Flaw;
 pub use decide::Question;
 pub use instruction::{Base, Helper, KernelFunction, Label, MapId, Operand, Operation, Register, Size, Test, Width};
-pub use tables::{DecisionId, GroupRoots, Tables, Transport};
+pub use node::{EndpointName, Flush, Interface, MapSizes, Node, NodeSettings, Problem, Write};
+pub use tables::{Closed, DecisionId, GroupRoots, Tables, Transport};
 pub use tortie_classes as classes;
 pub use walk::Walk;

@@ -3,15 +3,24 @@
 //! The address at each end of a packet leads to its class, a class to its row, protocol and port to a column. Rows and columns are
 //! multiplied already, so that their sum is the number of the cell, which leads to the decision.
 
-use std::collections::BTreeMap;
+mod decisions;
+mod group;
+mod keys;
 
-use ahash::AHashMap;
-use tortie_classes::evaluate::{DecidedBy, Verdict};
-use tortie_classes::{Compiled, GroupId, L4Detail, TableView};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use tortie_classes::evaluate::{DecidedBy, Missing, Packet, Payload, Verdict};
+use tortie_classes::{Compiled, GroupId};
 use tortie_model::{Cidr, Direction, Family};
 
 use crate::blocks::{Assignment, Blocks, Cell};
-use crate::layout::{ALLOW, DENY, UNDECIDED, VERDICT_BITS};
+use decisions::Decisions;
+use group::Group;
+
+pub use decisions::DecisionId;
+pub use group::GroupRoots;
+pub(crate) use keys::{AddressKey, address_key};
 
 /// Neither a row, nor a column, nor the number of a cell: what is not known is denied.
 const NOWHERE: u32 = MAX_CELLS;
@@ -19,77 +28,6 @@ const NOWHERE: u32 = MAX_CELLS;
 const MAX_CELLS: u32 = 1 << 16;
 /// The bytes of a class.
 pub(crate) const CLASS_BYTES: u8 = 3;
-const CLASSES: u32 = 1 << 24;
-/// ICMP for IPv4 and for IPv6, whose types and codes are where others have ports.
-const ICMP: [u8; 2] = [1, 58];
-
-/// A decision by number. 0 denies what is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DecisionId(u32);
-
-impl DecisionId {
-    /// As a cell says it, with the verdict in the lowest bits.
-    #[must_use]
-    pub const fn from_cell(value: u32) -> Self {
-        Self(value >> VERDICT_BITS)
-    }
-
-    /// The value of a cell, with [`DENY`], [`ALLOW`] or [`UNDECIDED`] in the lowest bits.
-    #[must_use]
-    pub const fn to_cell(self, verdict: Verdict) -> u32 {
-        let verdict = match verdict {
-            Verdict::Deny => DENY,
-            Verdict::Allow => ALLOW,
-            Verdict::Undecided => UNDECIDED,
-        };
-        self.0 << VERDICT_BITS | verdict
-    }
-
-    /// The number.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self.0
-    }
-}
-
-/// Where the trees of a group begin, in the order in which a program reads them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupRoots {
-    /// From the class of the group's own end to its row.
-    pub own: Cell,
-    /// From the class of the peer to its row.
-    pub peer: Cell,
-    /// From the protocol and a destination port, or an ICMP type and code, to the column: three bytes.
-    pub details: Cell,
-    /// From the protocol alone, of packets that have neither: one byte.
-    pub protocols: Cell,
-    /// From the source port to the column: two bytes.
-    pub source_ports: Cell,
-    /// The column of packets without a source port.
-    pub no_source_port: Cell,
-    /// From the number of a cell to the decision: two bytes.
-    pub cells: Cell,
-}
-
-impl GroupRoots {
-    /// Denies everything.
-    pub const CLOSED: Self = Self {
-        own: Cell::value(NOWHERE),
-        peer: Cell::value(NOWHERE),
-        details: Cell::value(NOWHERE),
-        protocols: Cell::value(NOWHERE),
-        source_ports: Cell::value(NOWHERE),
-        no_source_port: Cell::value(NOWHERE),
-        cells: Cell::value(0),
-    };
-
-    /// All of them, as they stand in a map.
-    #[must_use]
-    pub const fn cells(&self) -> [Cell; 7] {
-        let Self { own, peer, details, protocols, source_ports, no_source_port, cells } = *self;
-        [own, peer, details, protocols, source_ports, no_source_port, cells]
-    }
-}
 
 /// What follows the addresses of a packet, as trees know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,181 +40,191 @@ pub struct Transport {
     pub source_port: Option<u16>,
 }
 
+/// Why a group denies everything.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Closed {
+    /// Its policies refer to something that is not there.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// Its rules tell so many kinds of packets apart.
+    #[error("its rules make {0} cells of addresses and ports, of which a table may have 65536")]
+    TooManyCells(usize),
+    /// Its trees would take more blocks than there may be.
+    #[error("its rules need more than the {0} blocks that there may be")]
+    NoBlocks(u32),
+    /// There are more classes of addresses than trees can tell apart.
+    #[error("there are more than 8388608 classes of addresses")]
+    TooManyClasses,
+}
+
 /// All tables, and the addresses that lead to them.
 #[derive(Debug)]
 pub struct Tables {
     blocks: Blocks,
+    max_blocks: u32,
     addresses: [Cell; 2],
-    groups: BTreeMap<GroupId, GroupRoots>,
-    decisions: Vec<(Verdict, Option<DecidedBy>)>,
-    too_large: Vec<GroupId>,
+    groups: BTreeMap<GroupId, Result<Group, Closed>>,
+    decisions: Decisions,
+    has_too_many_classes: bool,
+    /// With fewer blocks in use than this a group may find room that did not before; 0 if all have.
+    full_at: usize,
+    /// The flush that they show.
+    flush_number: u64,
 }
-
-/// Decisions are numbered as they come; a cell for each.
-#[derive(Debug, Default)]
-struct Numbers<'a>(AHashMap<(Verdict, &'a DecidedBy), u32>);
 
 impl Tables {
     /// Everything that has been compiled.
     #[must_use]
     pub fn new(compiled: &Compiled<'_>) -> Self {
-        let mut tables = Self {
-            blocks: Blocks::new(),
-            addresses: [Cell::value(NOWHERE); 2],
-            groups: BTreeMap::new(),
-            decisions: vec![(Verdict::Deny, None)],
-            too_large: Vec::new(),
-        };
-        tables.add_addresses(compiled);
-        let mut numbers = Numbers::default();
-        for group in compiled.groups() {
-            let roots = match compiled.table(group) {
-                Some(Ok(table)) => tables.add_group(group, compiled, &table, &mut numbers),
-                // What its policies refer to is not there.
-                _ => GroupRoots::CLOSED,
-            };
-            tables.groups.insert(group, roots);
-        }
+        let mut tables = Self::with_max_blocks(u32::MAX);
+        tables.update(compiled);
         tables
     }
 
-    fn add_addresses(&mut self, compiled: &Compiled<'_>) {
-        for (family, root) in Family::ALL.into_iter().zip(&mut self.addresses) {
-            let of_family = compiled.prefixes().filter(|(net, _)| net.family() == family);
-            let keys: Vec<(Vec<u8>, u8, u32)> =
-                of_family.map(|(net, class)| (bytes(net), net.prefix_len(), class.number())).collect();
-            let rest = compiled.rest(family).number();
-            let nets = keys.iter().map(|(key, bits, class)| (&key[..], *bits, *class));
-            let all = std::iter::once((&[][..], 0, rest)).chain(nets);
-            let all: Vec<Assignment<'_>> = all
-                .map(|(key, bits, class)| Assignment {
-                    key,
-                    bits,
-                    value: if class < CLASSES { class } else { NOWHERE },
-                })
-                .collect();
-            *root = self.blocks.assign(Cell::value(NOWHERE), &all);
+    /// Of nothing yet. Groups that need more blocks than this, together with all that is there and that packets may still be at,
+    /// deny everything.
+    #[must_use]
+    pub fn with_max_blocks(max_blocks: u32) -> Self {
+        Self {
+            blocks: Blocks::new(),
+            max_blocks,
+            addresses: [Cell::value(NOWHERE); 2],
+            groups: BTreeMap::new(),
+            decisions: Decisions::new(),
+            has_too_many_classes: false,
+            full_at: 0,
+            flush_number: 0,
         }
     }
 
-    fn add_group<'a>(
-        &mut self,
-        group: GroupId,
-        compiled: &Compiled<'_>,
-        table: &TableView<'a>,
-        numbers: &mut Numbers<'a>,
-    ) -> GroupRoots {
-        let Ok(count) = u32::try_from(table.cell_count()) else { return self.close(group) };
-        if count > MAX_CELLS {
-            return self.close(group);
-        }
-        let number = |count: usize| u32::try_from(count).unwrap_or(NOWHERE);
-        let (own, peer): (Vec<_>, Vec<_>) = (table.own_rows().collect(), table.peer_rows().collect());
-        let (l4, source_ports) = (table.l4_columns(), table.source_port_columns());
-        // A cell's number is that of its row of this end, of the peer, of its source port and of its column, in this order.
-        let (port_stride, peer_stride, own_stride) =
-            (number(l4), number(l4 * source_ports), number(l4 * source_ports * peer.len()));
-
-        let mut cells = Vec::with_capacity(table.cell_count());
-        for own in &own {
-            for peer in &peer {
-                for source_port in 0..source_ports {
-                    cells.extend((0..l4).map(|l4| match table.cell(*own, *peer, l4, source_port) {
-                        Some((verdict, by)) => self.decision(verdict, by, numbers),
-                        None => 0,
-                    }));
-                }
-            }
-        }
-        let keys = (0..count).map(|cell| u16::try_from(cell).unwrap_or(u16::MAX).to_be_bytes());
-        let keys: Vec<[u8; 2]> = keys.collect();
-        let assigned = keys.iter().zip(&cells).map(|(key, value)| Assignment { key, bits: 16, value: *value });
-        let cells = self.blocks.assign(Cell::value(0), &assigned.collect::<Vec<_>>());
-
-        let places = |rows: &[tortie_classes::Row], stride: u32| -> AHashMap<tortie_classes::Row, u32> {
-            rows.iter().copied().zip((0..).map(|place: u32| place * stride)).collect()
+    /// Follows what has been compiled; the cost is that of the change since the last time, if `compiled` is of the next flush of
+    /// the same [`Classes`](tortie_classes::Classes), and that of everything otherwise. Gives the groups whose trees begin
+    /// elsewhere now, and those that are gone, in order.
+    ///
+    /// What is not in use any more keeps its numbers until [`Tables::reclaim`].
+    pub fn update(&mut self, compiled: &Compiled<'_>) -> Vec<GroupId> {
+        let has_too_many = compiled.class_extent() > group::CLASSES as usize;
+        let follows = self.flush_number > 0
+            && compiled.flush_number() == self.flush_number + 1
+            && has_too_many == self.has_too_many_classes;
+        self.flush_number = compiled.flush_number();
+        self.has_too_many_classes = has_too_many;
+        self.update_addresses(compiled, follows);
+        let mut changed: Vec<GroupId> = if follows {
+            compiled.changed_groups().to_vec()
+        } else {
+            self.groups.keys().copied().chain(compiled.groups()).collect()
         };
-        let (own, peer) = (places(&own, own_stride), places(&peer, peer_stride));
-        let own = self.rows(compiled, |class| own.get(&table.own_row(class)?).copied());
-        let peer = self.rows(compiled, |class| peer.get(&table.peer_row(class)?).copied());
-        let (details, protocols) = self.l4(compiled, table);
-        let ports = compiled.source_port_classes().map(|(port, class)| {
-            let column = number(table.source_port_column(class)).saturating_mul(port_stride);
-            (port.map_or(0, |port| 1 + u32::from(port)), column)
+        if self.blocks.in_use() < self.full_at {
+            let waiting = self.closed().filter(|(_, why)| matches!(why, Closed::NoBlocks(_)));
+            let waiting: Vec<GroupId> = waiting.map(|(group, _)| group).collect();
+            changed.extend(waiting);
+            self.full_at = 0;
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        changed.retain(|group| self.replace(*group, compiled));
+        if follows {
+            changed.extend(self.update_rows(compiled));
+            changed.sort_unstable();
+            changed.dedup();
+        }
+        changed
+    }
+
+    fn update_addresses(&mut self, compiled: &Compiled<'_>, follows: bool) {
+        let unspecified = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let everything: Vec<Cidr> = unspecified.into_iter().filter_map(|address| Cidr::new(address, 0)).collect();
+        let changed = if follows { compiled.changed_networks() } else { &everything };
+        for (family, root) in Family::ALL.into_iter().zip(&mut self.addresses) {
+            let mut nets: Vec<(AddressKey, u8, u32)> = Vec::new();
+            for net in changed.iter().filter(|net| net.family() == family) {
+                let around = (*net, compiled.class_of_network(*net));
+                let inside = compiled.prefixes_within(*net);
+                nets.extend(
+                    std::iter::once(around)
+                        .chain(inside)
+                        .map(|(net, class)| (address_key(net), net.prefix_len(), group::class_value(class, family))),
+                );
+            }
+            if nets.is_empty() {
+                continue;
+            }
+            let assigned = nets.iter().map(|((key, length), bits, value)| Assignment {
+                key: key.get(..*length).unwrap_or_default(),
+                bits: *bits,
+                value: *value,
+            });
+            let new = self.blocks.assign(*root, &assigned.collect::<Vec<_>>());
+            self.blocks.release(std::mem::replace(root, new));
+        }
+    }
+
+    /// Makes the trees of a group again. Whether they begin elsewhere now.
+    fn replace(&mut self, id: GroupId, compiled: &Compiled<'_>) -> bool {
+        let before_blocks = self.blocks.in_use();
+        let new = compiled.table(id).map(|table| {
+            let table = table?;
+            if self.has_too_many_classes {
+                return Err(Closed::TooManyClasses);
+            }
+            let trees = Group::new(compiled, &table, &mut self.blocks, &mut self.decisions);
+            let trees = trees.ok_or_else(|| Closed::TooManyCells(table.cell_count()))?;
+            if self.blocks.in_use() > self.max_blocks as usize {
+                trees.release(&mut self.blocks, &mut self.decisions);
+                self.full_at = if self.full_at == 0 { before_blocks } else { self.full_at.min(before_blocks) };
+                return Err(Closed::NoBlocks(self.max_blocks));
+            }
+            Ok(trees)
         });
-        let ports: Vec<(u32, u32)> = ports.collect();
-        let mut ranges = Ranges::default();
-        let mut no_source_port = NOWHERE;
-        for (start, end, column) in stretches(&ports, 1 + (1 << 16)) {
-            if start == 0 {
-                no_source_port = column;
-            }
-            // Ports begin behind the place of packets without one.
-            ranges.add(&[], start.max(1) - 1, end - 1, column);
+        let after = new.as_ref().map(roots);
+        let before = match new {
+            Some(new) => self.groups.insert(id, new),
+            None => self.groups.remove(&id),
+        };
+        let is_other = before.as_ref().map(roots) != after;
+        if let Some(Ok(before)) = before {
+            before.release(&mut self.blocks, &mut self.decisions);
         }
-        let source_ports = ranges.assign(&mut self.blocks);
-        GroupRoots { own, peer, details, protocols, source_ports, no_source_port: Cell::value(no_source_port), cells }
+        is_other
     }
 
-    /// A group with too many cells.
-    fn close(&mut self, group: GroupId) -> GroupRoots {
-        self.too_large.push(group);
-        GroupRoots::CLOSED
-    }
-
-    fn decision<'a>(&mut self, verdict: Verdict, by: &'a DecidedBy, numbers: &mut Numbers<'a>) -> u32 {
-        let decisions = &mut self.decisions;
-        *numbers.0.entry((verdict, by)).or_insert_with(|| {
-            decisions.push((verdict, Some(by.clone())));
-            DecisionId(u32::try_from(decisions.len() - 1).unwrap_or(0)).to_cell(verdict)
-        })
-    }
-
-    /// From classes to rows.
-    fn rows(&mut self, compiled: &Compiled<'_>, row: impl Fn(tortie_classes::ClassId) -> Option<u32>) -> Cell {
-        let rows: Vec<([u8; 4], u32)> = compiled
-            .classes()
-            .filter(|class| class.number() < CLASSES)
-            .map(|class| (class.number().to_be_bytes(), row(class).unwrap_or(NOWHERE)))
-            .collect();
-        let assigned = rows.iter().map(|([_, key @ ..], value)| Assignment { key, bits: 24, value: *value });
-        let first = rows.first().map_or(NOWHERE, |(_, value)| *value);
-        // Most groups do not tell most classes apart: where all are alike there is nothing to be followed.
-        if rows.iter().all(|(_, value)| *value == first) {
-            return Cell::value(first);
-        }
-        self.blocks.assign(Cell::value(NOWHERE), &assigned.collect::<Vec<_>>())
-    }
-
-    /// From protocols with ports or ICMP messages to columns, and from protocols alone.
-    fn l4(&mut self, compiled: &Compiled<'_>, table: &TableView<'_>) -> (Cell, Cell) {
-        let starts: Vec<(u32, u32)> = compiled
-            .l4_classes()
-            .map(|(protocol, detail, class)| {
-                let column = u32::try_from(table.l4_column(class)).unwrap_or(NOWHERE);
-                (point(protocol, detail), column)
-            })
-            .collect();
-        let (mut details, mut protocols) = (Ranges::default(), Ranges::default());
-        for (start, end, column) in stretches(&starts, PROTOCOL << 8) {
-            for protocol in start / PROTOCOL..end.div_ceil(PROTOCOL) {
-                let (from, to) = (start.max(protocol * PROTOCOL), end.min((protocol + 1) * PROTOCOL));
-                let (from, to) = (from - protocol * PROTOCOL, to - protocol * PROTOCOL);
-                let Ok(protocol) = u8::try_from(protocol) else { continue };
-                if from == 0 {
-                    protocols.0.push((vec![protocol], 8, column));
-                }
-                let first = if ICMP.contains(&protocol) { FIRST_ICMP } else { FIRST_PORT };
-                let within = |point: u32| point.clamp(first, first + (1 << 16)) - first;
-                details.add(&[protocol], within(from), within(to), column);
+    /// Gives classes the rows that they have now, in tables that are the same otherwise. The groups whose trees begin elsewhere.
+    fn update_rows(&mut self, compiled: &Compiled<'_>) -> Vec<GroupId> {
+        let mut changed = Vec::new();
+        for (id, classes) in compiled.changed_rows() {
+            let Some(Ok(group)) = self.groups.get_mut(&id) else { continue };
+            let Some(Ok(table)) = compiled.table(id) else { continue };
+            let before = group.roots;
+            group.change_rows(&classes, compiled, &table, &mut self.blocks);
+            if group.roots != before {
+                changed.push(id);
             }
         }
-        (details.assign(&mut self.blocks), protocols.assign(&mut self.blocks))
+        changed
+    }
+
+    /// No packet is at anything any more that was not in use when this was last called or since then: numbers of blocks and
+    /// decisions may be given out again.
+    pub fn reclaim(&mut self) {
+        self.blocks.reclaim();
+        self.decisions.reclaim();
     }
 
     /// The blocks, of which new ones must be written before roots that lead to them.
     pub fn blocks(&mut self) -> &mut Blocks {
         &mut self.blocks
+    }
+
+    /// Whether nothing is left of what was. Ask after [`Tables::reclaim`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.decisions.len() == 0 && self.blocks.in_use() == 0
+    }
+
+    pub(crate) fn all_blocks(&self) -> &Blocks {
+        &self.blocks
     }
 
     /// From an address of a family to its class.
@@ -292,117 +240,87 @@ impl Tables {
     /// The trees of a group.
     #[must_use]
     pub fn group(&self, group: GroupId) -> Option<GroupRoots> {
-        self.groups.get(&group).copied()
+        self.groups.get(&group).map(roots)
     }
 
-    /// Groups with more than 65,536 cells, which deny everything.
-    #[must_use]
-    pub fn too_large(&self) -> &[GroupId] {
-        &self.too_large
+    /// Groups that deny everything, and why, in order.
+    pub fn closed(&self) -> impl Iterator<Item = (GroupId, &Closed)> {
+        self.groups.iter().filter_map(|(id, group)| Some((*id, group.as_ref().err()?)))
     }
 
     /// What is decided, and by what; `None` for what is denied because it is not known.
     #[must_use]
     pub fn decided(&self, decision: DecisionId) -> (Verdict, Option<&DecidedBy>) {
-        let found = self.decisions.get(decision.0 as usize);
-        found.map_or((Verdict::Deny, None), |(verdict, by)| (*verdict, by.as_ref()))
+        self.decisions.get(decision).map_or((Verdict::Deny, None), |(verdict, by)| (verdict, Some(by)))
+    }
+
+    /// How many decisions have a number.
+    #[must_use]
+    pub fn decision_count(&self) -> usize {
+        self.decisions.len()
+    }
+
+    /// Numbers of decisions are below.
+    #[must_use]
+    pub fn decision_extent(&self) -> usize {
+        self.decisions.extent()
+    }
+
+    /// Decisions, since this was last asked, whose numbers stood for others before: what was counted under them is not theirs.
+    pub fn take_reused_decisions(&mut self) -> Vec<DecisionId> {
+        self.decisions.take_reused()
     }
 
     /// What a group decides about a packet: what a program does, in Rust.
     #[must_use]
-    pub fn decide(
-        &self,
-        group: GroupId,
-        direction: Direction,
-        packet: &tortie_classes::evaluate::Packet,
-    ) -> DecisionId {
-        let Some(roots) = self.groups.get(&group) else { return DecisionId::default() };
+    pub fn decide(&self, group: GroupId, direction: Direction, packet: &Packet) -> DecisionId {
+        let Some(roots) = self.group(group) else { return DecisionId::default() };
+        let cell = roots.decide(&self.blocks, self.addresses(packet.family()), direction, packet);
+        DecisionId::from_cell(cell)
+    }
+}
+
+fn roots(group: &Result<Group, Closed>) -> GroupRoots {
+    group.as_ref().map_or(GroupRoots::CLOSED, |group| group.roots)
+}
+
+impl GroupRoots {
+    /// What these trees decide about a packet, with the tree of addresses of its family: the value of a cell.
+    #[must_use]
+    pub fn decide(&self, blocks: &Blocks, addresses: Cell, direction: Direction, packet: &Packet) -> u32 {
         let (own, peer) = match direction {
             Direction::Ingress => (packet.destination(), packet.source()),
             Direction::Egress => (packet.source(), packet.destination()),
         };
         let row = |root: Cell, address| {
-            let class = self.blocks.get(self.addresses(packet.family()), &bytes(Cidr::host(address)));
+            let (key, length) = address_key(Cidr::host(address));
+            let class = blocks.get(addresses, key.get(..length).unwrap_or_default());
             let [_, key @ ..] = class.to_be_bytes();
-            self.blocks.get(root, &key)
+            blocks.get(root, &key)
         };
         let Transport { protocol, detail, source_port } = Transport::of(packet);
         let l4 = match detail.map(u16::to_be_bytes) {
-            Some([high, low]) => self.blocks.get(roots.details, &[protocol, high, low]),
-            None => self.blocks.get(roots.protocols, &[protocol]),
+            Some([high, low]) => blocks.get(self.details, &[protocol, high, low]),
+            None => blocks.get(self.protocols, &[protocol]),
         };
         let source_port = match source_port {
-            Some(port) => self.blocks.get(roots.source_ports, &port.to_be_bytes()),
-            None => roots.no_source_port.bits(),
+            Some(port) => blocks.get(self.source_ports, &port.to_be_bytes()),
+            None => self.no_source_port.bits(),
         };
-        let number = row(roots.own, own) + row(roots.peer, peer) + l4 + source_port;
-        let cell = u16::try_from(number).map(|number| self.blocks.get(roots.cells, &number.to_be_bytes()));
-        DecisionId::from_cell(cell.unwrap_or(0))
+        let number = row(self.own, own) + row(self.peer, peer) + l4 + source_port;
+        u16::try_from(number).map_or(0, |number| blocks.get(self.cells, &number.to_be_bytes()))
     }
 }
 
 impl Transport {
     /// What trees know of a packet.
     #[must_use]
-    pub fn of(packet: &tortie_classes::evaluate::Packet) -> Self {
-        use tortie_classes::evaluate::Payload;
+    pub fn of(packet: &Packet) -> Self {
         let (detail, source_port) = match packet.payload() {
             Payload::Ports { source, destination } => (Some(destination), Some(source)),
             Payload::Icmp { icmp_type, code } => (Some(u16::from_be_bytes([icmp_type, code])), None),
             Payload::Other => (None, None),
         };
         Self { protocol: packet.protocol(), detail, source_port }
-    }
-}
-
-/// The bytes of a network's address that a tree follows.
-fn bytes(net: Cidr) -> Vec<u8> {
-    match net.masked().address() {
-        std::net::IpAddr::V4(address) => address.octets().to_vec(),
-        std::net::IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-/// Protocols and what follows them as numbers, in the order of [`Compiled::l4_classes`].
-const PROTOCOL: u32 = 1 << 18;
-const FIRST_ICMP: u32 = 1;
-const FIRST_PORT: u32 = FIRST_ICMP + (1 << 16);
-
-fn point(protocol: u8, detail: L4Detail) -> u32 {
-    let detail = match detail {
-        L4Detail::Other => 0,
-        L4Detail::Icmp { icmp_type, code } => FIRST_ICMP + u32::from(u16::from_be_bytes([icmp_type, code])),
-        L4Detail::Port(port) => FIRST_PORT + u32::from(port),
-    };
-    u32::from(protocol) * PROTOCOL + detail
-}
-
-/// Where each stretch of one value begins and ends, of the places where values begin.
-fn stretches(starts: &[(u32, u32)], end: u32) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
-    let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([end]);
-    starts.iter().zip(ends).map(|((start, value), end)| (*start, end, *value))
-}
-
-/// Keys by prefixes, in order.
-#[derive(Default)]
-struct Ranges(Vec<(Vec<u8>, u8, u32)>);
-
-impl Ranges {
-    /// Those with these bytes first, and then a number from the first to before the last.
-    fn add(&mut self, before: &[u8], mut first: u32, last: u32, value: u32) {
-        let fixed = u8::try_from(before.len() * 8).unwrap_or(u8::MAX);
-        while first < last {
-            // The largest network that begins here and does not reach too far.
-            let size = first.trailing_zeros().min((last - first).ilog2()).min(16);
-            let number = u16::try_from(first).unwrap_or(u16::MAX).to_be_bytes();
-            let bits = fixed + u8::try_from(16 - size).unwrap_or(16);
-            self.0.push(([before, &number].concat(), bits, value));
-            first += 1 << size;
-        }
-    }
-
-    fn assign(&self, blocks: &mut Blocks) -> Cell {
-        let all = self.0.iter().map(|(key, bits, value)| Assignment { key, bits: *bits, value: *value });
-        blocks.assign(Cell::value(NOWHERE), &all.collect::<Vec<_>>())
     }
 }

@@ -12,8 +12,14 @@ mod classes;
 mod difference;
 #[path = "policy_semantics/evaluate.rs"]
 mod evaluate;
+#[path = "policy_semantics/histories.rs"]
+mod histories;
 #[path = "policy_semantics/kernel.rs"]
 mod kernel;
+#[path = "policy_semantics/maps.rs"]
+mod maps;
+#[path = "policy_semantics/nodes.rs"]
+mod nodes;
 #[path = "policy_semantics/preview.rs"]
 mod preview;
 #[path = "policy_semantics/reachability.rs"]

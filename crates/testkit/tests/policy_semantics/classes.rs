@@ -7,6 +7,7 @@ use tortie_model::{AdminState, Direction, desired::DesiredUpdate, desired::IpSet
 
 use crate::{
     evaluate::{evaluated, messages, settings},
+    histories::removal,
     runner,
     scenario::{Scenario, host_name, scenarios, unenforceable, workload_id},
 };
@@ -142,17 +143,6 @@ fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig) -> Result<(), 
     classes.flush();
     assert!(classes.is_empty(), "{classes:#?}");
     Ok(())
-}
-
-fn removal(update: DesiredUpdate) -> DesiredUpdate {
-    match update {
-        DesiredUpdate::IpSet(set) => DesiredUpdate::IpSetRemove(set.id),
-        DesiredUpdate::Policy(id, _) => DesiredUpdate::PolicyRemove(id),
-        DesiredUpdate::Profile(name, _) => DesiredUpdate::ProfileRemove(name),
-        DesiredUpdate::WorkloadEndpoint(id, _) => DesiredUpdate::WorkloadEndpointRemove(id),
-        DesiredUpdate::HostEndpoint(name, _) => DesiredUpdate::HostEndpointRemove(name),
-        other => panic!("{other:?}"),
-    }
 }
 
 fn run(cases: u32, config: &tortie_rules::RulesConfig, spoil: bool) {

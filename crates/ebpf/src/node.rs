@@ -1,0 +1,392 @@
+//! What a node enforces, as the values of maps.
+
+mod endpoints;
+mod slots;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use tortie_classes::evaluate::{DecidedBy, Layer, Settings, UpdateError, Verdict};
+use tortie_classes::{Classes, GroupId};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Cidr, Direction, Family, WorkloadEndpoint, WorkloadEndpointId};
+
+use crate::blocks::{Assignment, Cell};
+use crate::layout::{EndpointKind, EndpointRecord, MapKind, ROOTS, RootsRecord};
+use crate::tables::{AddressKey, Closed, DecisionId, GroupRoots, Tables, address_key};
+use endpoints::{Endpoints, Places, UNTRACKED};
+use slots::Slots;
+
+pub use endpoints::{EndpointName, Interface};
+pub use write::{Flush, MapSizes, Write};
+
+/// What a node is told besides what it must enforce.
+#[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_structs, reason = "whoever has a configuration makes it")]
+pub struct NodeSettings {
+    /// What verdicts depend on besides policies.
+    pub evaluate: Settings,
+    /// What the names of workloads' interfaces begin with; others are the host's.
+    pub workload_prefixes: Vec<Arc<str>>,
+    /// How many blocks of 1,024 bytes policies may take; a group that needs more denies everything. Addresses take some as well.
+    pub max_blocks: u32,
+}
+
+impl Default for NodeSettings {
+    /// Those of [`Settings`], interfaces that begin with `cali`, and a million blocks.
+    fn default() -> Self {
+        Self { evaluate: Settings::default(), workload_prefixes: vec!["cali".into()], max_blocks: 1 << 20 }
+    }
+}
+
+/// A group of an endpoint that denies everything.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("policy of {endpoint} ({layer:?}, {direction:?}) denies everything: {why}")]
+#[non_exhaustive]
+pub struct Problem {
+    /// Whose group.
+    pub endpoint: EndpointName,
+    /// What it is asked.
+    pub layer: Layer,
+    /// In which direction.
+    pub direction: Direction,
+    /// Why.
+    #[source]
+    pub why: Closed,
+}
+
+/// The networks that a workload may send from, as trees.
+#[derive(Debug)]
+struct Sources {
+    nets: Vec<Cidr>,
+    trees: [Cell; 2],
+}
+
+/// What a node enforces, as the values of maps: follows what it must enforce and its interfaces, and tells what must be written.
+///
+/// Packets are judged by what [`MapKind::Current`] leads to. Nothing that it leads to is
+/// written again: a flush writes what is new where nothing is in use, and at last the one number by which all of it comes into
+/// force. What is in use no more may still be what packets in flight are judged by. Its place is given out again only after
+/// [`Node::reclaim`].
+#[derive(Debug)]
+pub struct Node {
+    classes: Classes,
+    tables: Tables,
+    endpoints: Endpoints,
+    is_in_sync: bool,
+    /// Whether anything was told since the last flush.
+    has_news: bool,
+    groups: Slots<GroupId, GroupRoots>,
+    records: Slots<Place, EndpointRecord>,
+    sources: BTreeMap<WorkloadEndpointId, Sources>,
+    /// The tree of interfaces, and what is in it.
+    interfaces: Cell,
+    at: BTreeMap<u32, u32>,
+    roots: [RootsRecord; ROOTS as usize],
+    current: u32,
+    /// Values of roots that packets may still be at.
+    retired_roots: Vec<u32>,
+}
+
+/// What has a record.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    One(EndpointName),
+    /// The host endpoint of all interfaces.
+    All,
+}
+
+impl Node {
+    /// Of a node that is told nothing yet.
+    #[must_use]
+    pub fn new(settings: NodeSettings) -> Self {
+        let NodeSettings { evaluate, workload_prefixes, max_blocks } = settings;
+        Self {
+            classes: Classes::new(evaluate),
+            tables: Tables::with_max_blocks(max_blocks),
+            endpoints: Endpoints::new(workload_prefixes),
+            is_in_sync: false,
+            has_news: false,
+            groups: Slots::default(),
+            records: Slots::default(),
+            sources: BTreeMap::new(),
+            interfaces: Cell::value(0),
+            at: BTreeMap::new(),
+            roots: [RootsRecord::default(); ROOTS as usize],
+            current: 0,
+            retired_roots: Vec::new(),
+        }
+    }
+
+    /// Takes over one message; it counts from the next [flush](Self::flush) on that comes after [`DesiredUpdate::InSync`].
+    ///
+    /// # Errors
+    /// If the members of a set change that does not exist or is of another type. Nothing is changed then.
+    pub fn on_update(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
+        self.classes.apply(update)?;
+        self.endpoints.on_update(update);
+        self.is_in_sync |= matches!(update, DesiredUpdate::InSync);
+        self.has_news = true;
+        Ok(())
+    }
+
+    /// An interface is new, or has another name or other addresses.
+    pub fn on_interface(&mut self, interface: Interface) {
+        self.has_news |= self.endpoints.on_interface(interface);
+    }
+
+    /// There is no interface with this index any more.
+    pub fn on_interface_gone(&mut self, index: u32) {
+        self.has_news |= self.endpoints.on_interface_gone(index);
+    }
+
+    /// Works out what changed since the last flush, and tells what must be written for it. Before
+    /// [`DesiredUpdate::InSync`] nothing is.
+    ///
+    /// If that is more often than maps have room for without [`Node::reclaim`], nothing changes, and [`Flush::needs_reclaim`]
+    /// says so.
+    pub fn flush(&mut self) -> Flush<'_> {
+        let slot = (0..ROOTS).find(|slot| *slot != self.current && !self.retired_roots.contains(slot));
+        let entries = match slot {
+            _ if !self.has_news || !self.is_in_sync => Vec::new(),
+            Some(slot) => self.follow(slot),
+            None => return Flush::new(self, Vec::new(), true),
+        };
+        Flush::new(self, entries, false)
+    }
+
+    /// Brings everything up to date, with a value of roots that is not in use. Gives what is to be written, in order.
+    fn follow(&mut self, slot: u32) -> Vec<(MapKind, u32)> {
+        self.has_news = false;
+        let is_first = !self.roots.iter().any(|roots| roots.is_in_force);
+        let compiled = self.classes.flush();
+        self.endpoints.find_groups(&compiled);
+        for group in self.tables.update(&compiled) {
+            match self.tables.group(group) {
+                Some(roots) if roots != GroupRoots::CLOSED => drop(self.groups.set(group, roots)),
+                _ => self.groups.remove(&group),
+            }
+        }
+        let all_interfaces = self.update_records();
+        let roots = RootsRecord {
+            interfaces: self.interfaces,
+            addresses: Family::ALL.map(|family| self.tables.addresses(family)),
+            all_interfaces,
+            is_in_force: true,
+        };
+
+        let mut entries: Vec<(MapKind, u32)> = Vec::new();
+        let mut add = |map, numbers: Vec<u32>| entries.extend(numbers.into_iter().map(|number| (map, number)));
+        add(MapKind::Blocks, self.tables.blocks().take_written().into_iter().map(|(number, _)| number).collect());
+        if is_first {
+            add(MapKind::Groups, vec![0]);
+        }
+        add(MapKind::Groups, self.groups.take_written());
+        add(MapKind::Endpoints, self.records.take_written());
+        let reused = self.tables.take_reused_decisions();
+        add(MapKind::Counters, reused.into_iter().map(DecisionId::number).collect());
+        if self.roots.get(self.current as usize) != Some(&roots) {
+            if let Some(record) = self.roots.get_mut(slot as usize) {
+                *record = roots;
+            }
+            self.retired_roots.push(self.current);
+            self.current = slot;
+            add(MapKind::Roots, vec![slot]);
+            add(MapKind::Current, vec![0]);
+        }
+        entries
+    }
+
+    /// Gives each endpoint that is at an interface its record, and each of these interfaces the number of it. Gives the number
+    /// of the endpoint of all interfaces.
+    fn update_records(&mut self) -> u32 {
+        let places = self.endpoints.places();
+        self.release_sources(&places);
+        let mut at = BTreeMap::new();
+        for (index, name) in &places.at {
+            let record = self.record(name, false);
+            at.insert(*index, self.records.set(Place::One(name.clone()), record));
+        }
+        let all = places.at_all.as_ref().map(|name| {
+            let record = self.record(&EndpointName::Host(name.clone()), true);
+            self.records.set(Place::All, record)
+        });
+        let in_place: BTreeSet<&EndpointName> = places.at.values().collect();
+        self.records.retain(|place| match place {
+            Place::One(name) => in_place.contains(name),
+            Place::All => all.is_some(),
+        });
+        let gone = self.at.keys().filter(|index| !at.contains_key(index)).map(|index| (*index, 0));
+        let there = at.iter().filter(|(index, number)| self.at.get(index) != Some(number));
+        let changed: Vec<([u8; 4], u32)> = gone
+            .chain(there.map(|(index, number)| (*index, *number)))
+            .map(|(index, to)| (index.to_be_bytes(), to))
+            .collect();
+        let changed: Vec<Assignment<'_>> =
+            changed.iter().map(|(key, value)| Assignment { key, bits: 32, value: *value }).collect();
+        let interfaces = self.tables.blocks().assign(self.interfaces, &changed);
+        self.tables.blocks().release(std::mem::replace(&mut self.interfaces, interfaces));
+        self.at = at;
+        all.unwrap_or(0)
+    }
+
+    fn record(&mut self, name: &EndpointName, is_at_all: bool) -> EndpointRecord {
+        let number = |group: &Option<GroupId>| group.as_ref().map_or(0, |group| self.groups.number(group));
+        match name {
+            EndpointName::Workload(id) => {
+                let Some(workload) = self.endpoints.workload(id) else { return EndpointRecord::default() };
+                let [ingress, egress] = workload.groups.each_ref().map(number);
+                let nets = sources(&workload.endpoint);
+                EndpointRecord {
+                    kind: EndpointKind::Workload,
+                    asked: 0b11,
+                    groups: [ingress, egress, 0, 0, 0, 0, 0, 0],
+                    sources: self.source_trees(id, nets),
+                }
+            }
+            EndpointName::Host(name) => {
+                let Some(host) = self.endpoints.host(name) else { return EndpointRecord::default() };
+                let asked = if is_at_all { host.asked & !UNTRACKED } else { host.asked };
+                let groups = host.groups.each_ref().map(number);
+                EndpointRecord { kind: EndpointKind::Host, asked, groups, sources: [Cell::value(0); 2] }
+            }
+        }
+    }
+
+    fn source_trees(&mut self, id: &WorkloadEndpointId, nets: Vec<Cidr>) -> [Cell; 2] {
+        if let Some(known) = self.sources.get(id)
+            && known.nets == nets
+        {
+            return known.trees;
+        }
+        let trees = Family::ALL.map(|family| {
+            let keys: Vec<(AddressKey, u8)> = nets
+                .iter()
+                .filter(|net| net.family() == family)
+                .map(|net| (address_key(*net), net.prefix_len()))
+                .collect();
+            let assigned = keys.iter().map(|((key, length), bits)| Assignment {
+                key: key.get(..*length).unwrap_or_default(),
+                bits: *bits,
+                value: 1,
+            });
+            self.tables.blocks().assign(Cell::value(0), &assigned.collect::<Vec<_>>())
+        });
+        let before = self.sources.insert(id.clone(), Sources { nets, trees });
+        before.into_iter().flat_map(|before| before.trees).for_each(|tree| self.tables.blocks().release(tree));
+        trees
+    }
+
+    /// Lets the trees go of workloads that are at no interface any more.
+    fn release_sources(&mut self, places: &Places) {
+        let in_place: BTreeSet<&WorkloadEndpointId> = places.at.values().filter_map(EndpointName::workload).collect();
+        let blocks = self.tables.blocks();
+        self.sources.retain(|id, sources| {
+            let stays = in_place.contains(id);
+            if !stays {
+                sources.trees.into_iter().for_each(|tree| blocks.release(tree));
+            }
+            stays
+        });
+    }
+
+    /// No packet is judged any more by what was in use before the last flush, all of which has been written: what is not in
+    /// use now may be written again.
+    pub fn reclaim(&mut self) {
+        self.tables.reclaim();
+        self.groups.reclaim();
+        self.records.reclaim();
+        self.retired_roots.clear();
+    }
+
+    /// What the maps must hold as of the last flush, in the order in which new maps are to be written; everything else is
+    /// zeros.
+    pub fn all(&self) -> impl Iterator<Item = Write> + '_ {
+        let has_any = self.roots.iter().any(|roots| roots.is_in_force);
+        let once = |entries: [(MapKind, u32); 1]| entries.into_iter().filter(move |_| has_any);
+        let numbers = |map: MapKind, numbers: Vec<u32>| numbers.into_iter().map(move |number| (map, number));
+        let entries = numbers(MapKind::Blocks, self.tables.all_blocks().numbers().collect())
+            .chain(once([(MapKind::Groups, 0)]))
+            .chain(numbers(MapKind::Groups, self.groups.in_use().collect()))
+            .chain(numbers(MapKind::Endpoints, self.records.in_use().collect()))
+            .chain(once([(MapKind::Roots, self.current)]))
+            .chain(once([(MapKind::Current, 0)]));
+        entries.map(|(map, index)| self.write(map, index))
+    }
+
+    fn write(&self, map: MapKind, index: u32) -> Write {
+        let value = match map {
+            MapKind::Blocks => {
+                let cells = self.tables.all_blocks().cells(index);
+                cells.into_iter().flatten().flat_map(|cell| cell.bits().to_ne_bytes()).collect()
+            }
+            MapKind::Groups => self.groups.get(index).unwrap_or(&GroupRoots::CLOSED).to_bytes().to_vec(),
+            MapKind::Endpoints => self.records.get(index).copied().unwrap_or_default().to_bytes().to_vec(),
+            MapKind::Counters => vec![0; map.value_size()],
+            MapKind::Roots => self.roots.get(index as usize).copied().unwrap_or_default().to_bytes().to_vec(),
+            MapKind::Current => u64::from(self.current).to_ne_bytes().to_vec(),
+        };
+        Write { map, index, value }
+    }
+
+    /// How many entries maps must have for what is in use, and for what packets may still be judged by.
+    #[must_use]
+    pub fn sizes(&self) -> MapSizes {
+        let number = |extent: usize| u32::try_from(extent).unwrap_or(u32::MAX);
+        MapSizes {
+            blocks: number(self.tables.all_blocks().extent()),
+            groups: self.groups.extent(),
+            endpoints: self.records.extent(),
+            counters: number(self.tables.decision_extent()),
+        }
+    }
+
+    /// Groups of endpoints that deny everything, as of the last flush.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        let closed: BTreeMap<GroupId, &Closed> = self.tables.closed().collect();
+        if closed.is_empty() {
+            return Vec::new();
+        }
+        let problem = |(endpoint, layer, direction, group)| {
+            let why = (*closed.get(&group)?).clone();
+            Some(Problem { endpoint, layer, direction, why })
+        };
+        self.endpoints.groups().filter_map(problem).collect()
+    }
+
+    /// What is decided, and by what; `None` for what is denied because it is not known.
+    #[must_use]
+    pub fn decided(&self, decision: DecisionId) -> (Verdict, Option<&DecidedBy>) {
+        self.tables.decided(decision)
+    }
+
+    /// The trees of all groups, as of the last flush.
+    #[must_use]
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Whether nothing is enforced, and nothing is left of what was. Ask after a flush and [`Node::reclaim`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+            && self.endpoints.is_empty()
+            && self.tables.is_empty()
+            && self.sources.is_empty()
+            && self.at.is_empty()
+            && self.groups.in_use().next().is_none()
+            && self.records.in_use().next().is_none()
+    }
+}
+
+/// The networks that a workload may send from: its addresses, what it is allowed, and what anybody finds their neighbours from
+/// with IPv6.
+fn sources(endpoint: &WorkloadEndpoint) -> Vec<Cidr> {
+    let link_local = Cidr::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10);
+    let neighbours = [link_local, Some(Cidr::host(Ipv6Addr::UNSPECIFIED.into()))];
+    let allowed = endpoint.extras.iter().flat_map(|extras| extras.allowed_source_prefixes.iter().copied());
+    endpoint.nets().chain(allowed).chain(neighbours.into_iter().flatten()).collect()
+}

@@ -1,0 +1,236 @@
+//! Which endpoint is at which interface.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_classes::evaluate::Layer;
+use tortie_classes::{Compiled, GroupId};
+use tortie_model::desired::{DesiredUpdate, HostEndpointState};
+use tortie_model::{
+    AdminState, Direction, HostEndpoint, HostEndpointName, IfaceName, WorkloadEndpoint, WorkloadEndpointId,
+};
+
+/// The interface name that stands for all interfaces of the host.
+const ALL_INTERFACES: &str = "*";
+
+/// The questions that a host endpoint has a group for, as an endpoint's record has them.
+const HOST_LAYERS: [Layer; 4] = [Layer::Normal, Layer::Forward, Layer::Untracked, Layer::PreDnat];
+const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
+
+/// An interface of the node's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "whoever watches interfaces makes it")]
+pub struct Interface {
+    /// Its name.
+    pub name: IfaceName,
+    /// Its index.
+    pub index: u32,
+    /// All of its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// An endpoint by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum EndpointName {
+    /// A workload's.
+    Workload(WorkloadEndpointId),
+    /// A host endpoint.
+    Host(HostEndpointName),
+}
+
+impl EndpointName {
+    pub(super) fn workload(&self) -> Option<&WorkloadEndpointId> {
+        match self {
+            Self::Workload(id) => Some(id),
+            Self::Host(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for EndpointName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Workload(id) => write!(f, "workload endpoint {id}"),
+            Self::Host(name) => write!(f, "host endpoint {name}"),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Workload {
+    pub(super) endpoint: Arc<WorkloadEndpoint>,
+    /// Of ingress and egress.
+    pub(super) groups: [Option<GroupId>; 2],
+}
+
+#[derive(Debug)]
+pub(super) struct Host {
+    endpoint: Arc<HostEndpoint>,
+    /// Bit `i` is set if group `i` is asked.
+    pub(super) asked: u32,
+    /// As an endpoint's record has them.
+    pub(super) groups: [Option<GroupId>; 8],
+}
+
+/// All endpoints, and all interfaces that they may be at.
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    workload_prefixes: Vec<Arc<str>>,
+    workloads: BTreeMap<WorkloadEndpointId, Workload>,
+    hosts: BTreeMap<HostEndpointName, Host>,
+    interfaces: BTreeMap<u32, Interface>,
+    /// Whether endpoints have changed since their groups were last asked for.
+    has_changed: bool,
+}
+
+/// Where endpoints are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Places {
+    /// By the index of the interface.
+    pub(super) at: BTreeMap<u32, EndpointName>,
+    /// At all interfaces that are not workloads' and have none of their own.
+    pub(super) at_all: Option<HostEndpointName>,
+}
+
+impl Endpoints {
+    pub(super) fn new(workload_prefixes: Vec<Arc<str>>) -> Self {
+        Self {
+            workload_prefixes,
+            workloads: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            interfaces: BTreeMap::new(),
+            has_changed: false,
+        }
+    }
+
+    pub(super) fn on_update(&mut self, update: &DesiredUpdate) {
+        match update {
+            DesiredUpdate::WorkloadEndpoint(id, state) => {
+                let workload = Workload { endpoint: Arc::clone(&state.endpoint), groups: [None; 2] };
+                self.workloads.insert(id.clone(), workload);
+            }
+            DesiredUpdate::WorkloadEndpointRemove(id) => drop(self.workloads.remove(id)),
+            DesiredUpdate::HostEndpoint(name, state) => {
+                let host = Host { endpoint: Arc::clone(&state.endpoint), asked: asked(state), groups: [None; 8] };
+                self.hosts.insert(name.clone(), host);
+            }
+            DesiredUpdate::HostEndpointRemove(name) => drop(self.hosts.remove(name)),
+            _ => return,
+        }
+        self.has_changed = true;
+    }
+
+    /// Whether anything is different now.
+    pub(super) fn on_interface(&mut self, interface: Interface) -> bool {
+        if self.interfaces.get(&interface.index) == Some(&interface) {
+            return false;
+        }
+        // No two have one name: what is not told yet is that another is gone or has another name.
+        self.interfaces.retain(|_, other| other.name != interface.name);
+        self.interfaces.insert(interface.index, interface);
+        true
+    }
+
+    pub(super) fn on_interface_gone(&mut self, index: u32) -> bool {
+        self.interfaces.remove(&index).is_some()
+    }
+
+    /// Asks for the groups of endpoints, if these are others than before.
+    pub(super) fn find_groups(&mut self, compiled: &Compiled<'_>) {
+        if !std::mem::take(&mut self.has_changed) {
+            return;
+        }
+        for (id, workload) in &mut self.workloads {
+            workload.groups = DIRECTIONS.map(|direction| compiled.workload_group(id, direction));
+        }
+        for (name, host) in &mut self.hosts {
+            let questions = HOST_LAYERS.iter().flat_map(|layer| DIRECTIONS.map(|direction| (*layer, direction)));
+            for (group, (layer, direction)) in host.groups.iter_mut().zip(questions) {
+                *group = compiled.host_group(name, layer, direction);
+            }
+        }
+    }
+
+    pub(super) fn places(&self) -> Places {
+        let mut owners: AHashMap<&str, (&WorkloadEndpointId, &Workload)> = AHashMap::new();
+        for (id, workload) in &self.workloads {
+            if let Some(name) = &workload.endpoint.iface {
+                // Of several that claim it the one with the smallest id has it, whether it is active or not.
+                owners.entry(name.as_str()).or_insert((id, workload));
+            }
+        }
+        let mut places = Places::default();
+        for (index, interface) in &self.interfaces {
+            let name = interface.name.as_str();
+            let endpoint = if self.workload_prefixes.iter().any(|prefix| name.starts_with(&**prefix)) {
+                let active = |(_, workload): &&(_, &Workload)| workload.endpoint.state == AdminState::Active;
+                owners.get(name).filter(active).map(|(id, _)| EndpointName::Workload((*id).clone()))
+            } else {
+                self.hosts.iter().find(|(_, host)| host.is_at(interface)).map(|(id, _)| EndpointName::Host(id.clone()))
+            };
+            places.at.extend(endpoint.map(|endpoint| (*index, endpoint)));
+        }
+        let all = |host: &Host| host.endpoint.iface.as_ref().is_some_and(|name| name.as_str() == ALL_INTERFACES);
+        places.at_all = self.hosts.iter().find(|(_, host)| all(host)).map(|(name, _)| name.clone());
+        places
+    }
+
+    pub(super) fn workload(&self, id: &WorkloadEndpointId) -> Option<&Workload> {
+        self.workloads.get(id)
+    }
+
+    pub(super) fn host(&self, name: &HostEndpointName) -> Option<&Host> {
+        self.hosts.get(name)
+    }
+
+    /// All groups of all endpoints, and what they are asked.
+    pub(super) fn groups(&self) -> impl Iterator<Item = (EndpointName, Layer, Direction, GroupId)> + '_ {
+        let workloads = self.workloads.iter().flat_map(|(id, workload)| {
+            let groups = DIRECTIONS.into_iter().zip(workload.groups);
+            groups.filter_map(move |(direction, group)| {
+                Some((EndpointName::Workload(id.clone()), Layer::Normal, direction, group?))
+            })
+        });
+        let hosts = self.hosts.iter().flat_map(|(name, host)| {
+            let questions = HOST_LAYERS.iter().flat_map(|layer| DIRECTIONS.map(|direction| (*layer, direction)));
+            let asked = (0..).map(|place: u32| host.asked >> place & 1 == 1);
+            questions.zip(host.groups).zip(asked).filter(|(_, asked)| *asked).filter_map(
+                move |(((layer, direction), group), _)| {
+                    Some((EndpointName::Host(name.clone()), layer, direction, group?))
+                },
+            )
+        });
+        workloads.chain(hosts)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.workloads.is_empty() && self.hosts.is_empty() && self.interfaces.is_empty()
+    }
+}
+
+impl Host {
+    fn is_at(&self, interface: &Interface) -> bool {
+        match &self.endpoint.iface {
+            Some(name) if !name.as_str().is_empty() => *name == interface.name,
+            _ => {
+                let mut expected = self.endpoint.expected_ipv4.iter().chain(&self.endpoint.expected_ipv6);
+                expected.any(|address| interface.addresses.contains(address))
+            }
+        }
+    }
+}
+
+/// Which groups of a host endpoint are asked: those of normal policy always, others if there are tiers.
+fn asked(state: &HostEndpointState) -> u32 {
+    let HostEndpointState { forward_tiers, untracked_tiers, pre_dnat_tiers, .. } = state;
+    let of = |exists: bool, bits: u32| if exists { bits } else { 0 };
+    0b11 | of(!forward_tiers.is_empty(), 0b1100)
+        | of(!untracked_tiers.is_empty(), 0b11_0000)
+        | of(!pre_dnat_tiers.is_empty(), 0b0100_0000)
+}
+
+/// The bits of untracked policy, which an endpoint of all interfaces cannot have.
+pub(super) const UNTRACKED: u32 = 0b11_0000;

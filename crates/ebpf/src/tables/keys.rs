@@ -1,0 +1,115 @@
+//! Keys of trees, and ranges of numbers as prefixes.
+
+use tortie_classes::L4Detail;
+use tortie_model::Cidr;
+
+use crate::blocks::{Assignment, Blocks, Cell};
+use crate::tables::NOWHERE;
+
+/// ICMP for IPv4 and for IPv6, whose types and codes are where others have ports.
+const ICMP: [u8; 2] = [1, 58];
+
+/// A network's address, of which so many bytes are the key.
+pub(crate) type AddressKey = ([u8; 16], usize);
+
+/// The bytes of a network's address that a tree follows.
+pub(crate) fn address_key(net: Cidr) -> AddressKey {
+    let mut key = [0; 16];
+    let length = match net.masked().address() {
+        std::net::IpAddr::V4(address) => {
+            key[..4].copy_from_slice(&address.octets());
+            4
+        }
+        std::net::IpAddr::V6(address) => {
+            key = address.octets();
+            16
+        }
+    };
+    (key, length)
+}
+
+/// Protocols and what follows them as numbers, in the order of `TableView::l4_stretches`.
+const PROTOCOL: u32 = 1 << 18;
+const FIRST_ICMP: u32 = 1;
+const FIRST_PORT: u32 = FIRST_ICMP + (1 << 16);
+
+fn point(protocol: u8, detail: L4Detail) -> u32 {
+    let detail = match detail {
+        L4Detail::Other => 0,
+        L4Detail::Icmp { icmp_type, code } => FIRST_ICMP + u32::from(u16::from_be_bytes([icmp_type, code])),
+        L4Detail::Port(port) => FIRST_PORT + u32::from(port),
+    };
+    u32::from(protocol) * PROTOCOL + detail
+}
+
+/// From protocols with ports or ICMP messages to values, and from protocols alone, of where values begin.
+pub(super) fn l4_trees(starts: impl Iterator<Item = (u8, L4Detail, u32)>, blocks: &mut Blocks) -> [Cell; 2] {
+    let starts: Vec<(u32, u32)> = starts.map(|(protocol, detail, value)| (point(protocol, detail), value)).collect();
+    let (mut details, mut protocols) = (Ranges::default(), Ranges::default());
+    for (start, end, value) in stretches(&starts, PROTOCOL << 8) {
+        for protocol in start / PROTOCOL..end.div_ceil(PROTOCOL) {
+            let (from, to) = (start.max(protocol * PROTOCOL), end.min((protocol + 1) * PROTOCOL));
+            let (from, to) = (from - protocol * PROTOCOL, to - protocol * PROTOCOL);
+            let Ok(protocol) = u8::try_from(protocol) else { continue };
+            if from == 0 {
+                protocols.0.push(([protocol, 0, 0], 8, value));
+            }
+            let first = if ICMP.contains(&protocol) { FIRST_ICMP } else { FIRST_PORT };
+            let within = |point: u32| point.clamp(first, first + (1 << 16)) - first;
+            details.add(Some(protocol), within(from), within(to), value);
+        }
+    }
+    [details.assign(3, blocks), protocols.assign(1, blocks)]
+}
+
+/// From source ports to values, and the value of packets without one, of where values begin.
+pub(super) fn source_port_tree(starts: impl Iterator<Item = (Option<u16>, u32)>, blocks: &mut Blocks) -> (Cell, u32) {
+    let starts: Vec<(u32, u32)> =
+        starts.map(|(port, value)| (port.map_or(0, |port| 1 + u32::from(port)), value)).collect();
+    let mut ranges = Ranges::default();
+    let mut without = NOWHERE;
+    for (start, end, value) in stretches(&starts, 1 + (1 << 16)) {
+        if start == 0 {
+            without = value;
+        }
+        // Ports begin behind the place of packets without one.
+        ranges.add(None, start.max(1) - 1, end - 1, value);
+    }
+    (ranges.assign(2, blocks), without)
+}
+
+/// Where each stretch of one value begins and ends, of the places where values begin.
+fn stretches(starts: &[(u32, u32)], end: u32) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+    let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([end]);
+    starts.iter().zip(ends).map(|((start, value), end)| (*start, end, *value))
+}
+
+/// Keys by prefixes, in order.
+#[derive(Default)]
+struct Ranges(Vec<([u8; 3], u8, u32)>);
+
+impl Ranges {
+    /// Those with this byte first, if there is one, and then a number from the first to before the last.
+    fn add(&mut self, before: Option<u8>, mut first: u32, last: u32, value: u32) {
+        while first < last {
+            // The largest network that begins here and does not reach too far.
+            let size = first.trailing_zeros().min((last - first).ilog2()).min(16);
+            let [high, low] = u16::try_from(first).unwrap_or(u16::MAX).to_be_bytes();
+            let bits = u8::try_from(16 - size).unwrap_or(16);
+            self.0.push(match before {
+                Some(before) => ([before, high, low], 8 + bits, value),
+                None => ([high, low, 0], bits, value),
+            });
+            first += 1 << size;
+        }
+    }
+
+    fn assign(&self, length: usize, blocks: &mut Blocks) -> Cell {
+        let all = self.0.iter().map(|(key, bits, value)| Assignment {
+            key: key.get(..length).unwrap_or_default(),
+            bits: *bits,
+            value: *value,
+        });
+        blocks.assign(Cell::value(NOWHERE), &all.collect::<Vec<_>>())
+    }
+}

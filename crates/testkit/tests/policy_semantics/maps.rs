@@ -1,0 +1,171 @@
+//! What the maps of eBPF programs hold, and what programs make of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tortie_ebpf::layout::{MapKind, endpoint, roots};
+use tortie_ebpf::{CELLS, Transport};
+use tortie_evaluate::Packet;
+use tortie_model::{Direction, Family};
+
+/// Values of maps, which are zeros before they are written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Maps(BTreeMap<(MapKind, u32), Vec<u8>>);
+
+/// An entry of a map.
+pub(crate) type Entry = (MapKind, u32);
+
+impl Maps {
+    pub(crate) fn write(&mut self, map: MapKind, index: u32, value: &[u8]) {
+        assert_eq!(value.len(), map.value_size(), "{map:?}");
+        self.0.insert((map, index), value.to_vec());
+    }
+
+    pub(crate) fn get(&self, entry: Entry) -> Option<&[u8]> {
+        self.0.get(&entry).map(Vec::as_slice)
+    }
+
+    fn number(&self, map: MapKind, index: u32, offset: i16) -> u32 {
+        let offset = usize::try_from(offset).unwrap();
+        let bytes = self.get((map, index)).map(|value| value[offset..offset + 4].try_into().unwrap());
+        u32::from_ne_bytes(bytes.unwrap_or_default())
+    }
+
+    /// The value of a key.
+    pub(crate) fn tree(&self, root: u32, key: &[u8]) -> u32 {
+        let mut cell = root;
+        for byte in key {
+            if cell >> 31 == 0 {
+                return cell;
+            }
+            let block = cell & i32::MAX.unsigned_abs();
+            assert!(self.0.contains_key(&(MapKind::Blocks, block)), "block {block} is not there");
+            cell = self.number(MapKind::Blocks, block, i16::from(*byte) * 4);
+        }
+        assert_eq!(cell >> 31, 0, "the tree leads on behind the end of the key");
+        cell
+    }
+
+    /// The value of roots that is in force; `None` if none is.
+    fn in_force(&self) -> Option<u32> {
+        let slot = self.number(MapKind::Current, 0, 0);
+        (self.number(MapKind::Roots, slot, roots::FLAGS) & roots::IN_FORCE.unsigned_abs() != 0).then_some(slot)
+    }
+
+    /// The endpoint of an interface; 0 if it has none.
+    pub(crate) fn endpoint_at(&self, interface: u32) -> u32 {
+        let Some(slot) = self.in_force() else { return 0 };
+        self.tree(self.number(MapKind::Roots, slot, roots::INTERFACES), &interface.to_be_bytes())
+    }
+
+    pub(crate) fn endpoint_of_all(&self) -> u32 {
+        self.in_force().map_or(0, |slot| self.number(MapKind::Roots, slot, roots::ALL_INTERFACES))
+    }
+
+    pub(crate) fn kind(&self, endpoint: u32) -> u32 {
+        self.number(MapKind::Endpoints, endpoint, endpoint::KIND)
+    }
+
+    /// What a group of an endpoint says about a packet, as the value of a cell; `None` if it is not asked.
+    pub(crate) fn ask(&self, endpoint: u32, place: u32, direction: Direction, packet: &Packet) -> Option<u32> {
+        let slot = self.in_force()?;
+        if self.number(MapKind::Endpoints, endpoint, endpoint::ASKED) >> place & 1 == 0 {
+            return None;
+        }
+        let place = i16::try_from(place).unwrap();
+        let group = self.number(MapKind::Endpoints, endpoint, endpoint::GROUPS + 4 * place);
+        let addresses = roots::ADDRESSES[usize::from(packet.family() == Family::V6)];
+        let addresses = self.number(MapKind::Roots, slot, addresses);
+        Some(self.group(self.group_roots(group), addresses, direction, packet))
+    }
+
+    pub(crate) fn may_send_from(&self, endpoint: u32, address: IpAddr) -> bool {
+        let sources = endpoint::SOURCES[usize::from(address.is_ipv6())];
+        self.tree(self.number(MapKind::Endpoints, endpoint, sources), &octets(address)) == 1
+    }
+
+    fn group_roots(&self, group: u32) -> [u32; 7] {
+        [0, 1, 2, 3, 4, 5, 6].map(|place| self.number(MapKind::Groups, group, 4 * place))
+    }
+
+    /// All that packets may meet, decisions as their counters.
+    pub(crate) fn reached(&self) -> BTreeSet<Entry> {
+        let mut reached = BTreeSet::new();
+        let Some(slot) = self.in_force() else { return reached };
+        reached.insert((MapKind::Roots, slot));
+        let mut trees = roots::ADDRESSES.map(|offset| self.number(MapKind::Roots, slot, offset)).to_vec();
+        let interfaces = self.number(MapKind::Roots, slot, roots::INTERFACES);
+        trees.push(interfaces);
+        let mut endpoints = self.values_of(interfaces);
+        endpoints.insert(self.endpoint_of_all());
+        for endpoint in endpoints {
+            reached.insert((MapKind::Endpoints, endpoint));
+            trees.extend(endpoint::SOURCES.map(|offset| self.number(MapKind::Endpoints, endpoint, offset)));
+            for place in 0..8 {
+                let group = self.number(MapKind::Endpoints, endpoint, endpoint::GROUPS + 4 * place);
+                reached.insert((MapKind::Groups, group));
+                let cells = self.group_roots(group);
+                let decisions = self.values_of(cells[6]).into_iter();
+                let numbers = decisions.map(|cell| tortie_ebpf::DecisionId::from_cell(cell).number());
+                reached.extend(numbers.map(|number| (MapKind::Counters, number)));
+                trees.extend(cells);
+            }
+        }
+        reached.extend(self.blocks_of(trees).into_iter().map(|block| (MapKind::Blocks, block)));
+        reached
+    }
+
+    /// The values that a tree leads to.
+    fn values_of(&self, root: u32) -> BTreeSet<u32> {
+        if root >> 31 == 0 {
+            return [root].into();
+        }
+        let places = 0..i16::try_from(CELLS).unwrap();
+        let blocks = self.blocks_of([root]);
+        let cells =
+            blocks.iter().flat_map(|block| places.clone().map(|place| self.number(MapKind::Blocks, *block, place * 4)));
+        cells.filter(|cell| cell >> 31 == 0).collect()
+    }
+
+    /// What trees say about a packet: the value of a cell.
+    pub(crate) fn group(&self, group: [u32; 7], addresses: u32, direction: Direction, packet: &Packet) -> u32 {
+        let [own, peer, details, protocols, source_ports, no_source_port, cells] = group;
+        let (own_end, peer_end) = match direction {
+            Direction::Ingress => (packet.destination(), packet.source()),
+            Direction::Egress => (packet.source(), packet.destination()),
+        };
+        let row = |root, address| {
+            let class = self.tree(addresses, &octets(address)).to_be_bytes();
+            self.tree(root, &class[1..])
+        };
+        let Transport { protocol, detail, source_port } = Transport::of(packet);
+        let l4 = match detail.map(u16::to_be_bytes) {
+            Some([high, low]) => self.tree(details, &[protocol, high, low]),
+            None => self.tree(protocols, &[protocol]),
+        };
+        let source_port = source_port.map_or(no_source_port, |port| self.tree(source_ports, &port.to_be_bytes()));
+        let cell = row(own, own_end) + row(peer, peer_end) + l4 + source_port;
+        u16::try_from(cell).map_or(0, |cell| self.tree(cells, &cell.to_be_bytes()))
+    }
+
+    /// The blocks of trees.
+    pub(crate) fn blocks_of(&self, roots: impl IntoIterator<Item = u32>) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        let mut cells: Vec<u32> = roots.into_iter().collect();
+        while let Some(cell) = cells.pop() {
+            let block = cell & i32::MAX.unsigned_abs();
+            if cell >> 31 == 1 && found.insert(block) {
+                let places = 0..i16::try_from(CELLS).unwrap();
+                cells.extend(places.map(|place| self.number(MapKind::Blocks, block, place * 4)));
+            }
+        }
+        found
+    }
+}
+
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
