@@ -19,6 +19,17 @@ fn kernel() -> KernelLayout {
     KernelLayout::read(&btf).unwrap()
 }
 
+#[test]
+fn what_a_kernel_lacks_is_told() {
+    let offset = |structure: &str, member: &str| (structure != "dst_entry" || member != "dev").then_some(16);
+    let error = KernelLayout::new(offset, |_| Some(1)).unwrap_err();
+    assert_eq!(error.to_string(), "the kernel has no dst_entry.dev that programs could read");
+    assert!(KernelLayout::new(|_, _| Some(40), |_| Some(1)).is_err(), "a tuple that is too long");
+    assert!(KernelLayout::new(|_, _| Some(1 << 15), |_| Some(1)).is_err(), "too far for a program");
+    let error = KernelLayout::new(|_, _| Some(16), |_| None).unwrap_err();
+    assert_eq!(error.to_string(), "the kernel has no function bpf_dynptr_from_skb that programs could call");
+}
+
 struct Maps {
     arrays: Vec<(MapKind, ArrayMap)>,
     counters: PerCpuArrayMap,

@@ -167,6 +167,8 @@ fn the_kernel_describes_itself() {
         assert!(btf.offset(structure, member).is_some(), "{structure}.{member}");
     }
     assert_eq!(btf.offset("list_head", "prev"), Some(8));
+    assert_eq!(btf.offset("nf_conntrack_tuple", "dst.u"), Some(36), "a member of a member");
+    assert_eq!(btf.offset("nf_conntrack_tuple", "dst.no_such"), None);
     assert_eq!(btf.offset("sk_buff", "no_such"), None);
     assert!(btf.function("bpf_dynptr_from_skb").is_some());
     assert_eq!(btf.function("no_such"), None);

@@ -1,0 +1,236 @@
+//! What is in the maps of a node: endpoints with policies, and the interfaces that they are at.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use tortie_classes::{Classes, Compiled};
+use tortie_ebpf::layout::{EndpointKind, EndpointRecord, MapKind, RootsRecord};
+use tortie_ebpf::{Assignment, Blocks, Cell, Tables};
+use tortie_evaluate::{Layer, Settings};
+use tortie_model::desired::{
+    DesiredUpdate, HostEndpointState, Policy, RuleSets, Rules, TierList, TierPolicies, WorkloadEndpointState,
+};
+use tortie_model::{
+    Cidr, Direction, Family, HostEndpointName, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName,
+    WorkloadEndpoint, WorkloadEndpointId,
+};
+use tortie_testkit::lab::{Lab, Place, interface_name};
+
+use crate::generation::Generation;
+
+/// Rules of one policy.
+#[derive(Clone, Default)]
+pub(crate) struct Rulings {
+    pub(crate) ingress: Vec<Rule>,
+    pub(crate) egress: Vec<Rule>,
+}
+
+pub(crate) fn rule(action: RuleAction, protocol: Protocol, ports: &[u16]) -> Rule {
+    let mut rule = Rule { action, protocol: Some(protocol), ..Rule::default() };
+    rule.destination.ports = ports.iter().map(|port| PortSpec::single(*port)).collect();
+    rule
+}
+
+pub(crate) fn allow(protocol: Protocol, ports: &[u16]) -> Rule {
+    rule(RuleAction::Allow, protocol, ports)
+}
+
+pub(crate) fn allow_all() -> Rule {
+    Rule::of(RuleAction::Allow)
+}
+
+/// The layers of a host endpoint, of which those that are `None` have no policy.
+#[derive(Clone, Default)]
+pub(crate) struct Host {
+    pub(crate) normal: Option<Rulings>,
+    pub(crate) forward: Option<Rulings>,
+    pub(crate) untracked: Option<Rulings>,
+    pub(crate) pre_dnat: Option<Rulings>,
+}
+
+/// A node as it is to be.
+#[derive(Clone, Default)]
+pub(crate) struct Content {
+    /// Pods, each with a policy. Those of the laboratory that are not here are nobody's.
+    pub(crate) pods: Vec<(Place, Rulings)>,
+    /// Host endpoints by interface; `*` stands for all.
+    pub(crate) hosts: BTreeMap<&'static str, Host>,
+}
+
+fn rules(rules: &[Rule]) -> Rules {
+    Rules::new(rules.into(), vec![RuleSets::default(); rules.len()].into()).unwrap()
+}
+
+fn workload_id(place: &Place) -> WorkloadEndpointId {
+    WorkloadEndpointId { orchestrator: "k8s".into(), workload: place.to_string().into(), endpoint: "eth0".into() }
+}
+
+/// The index of an interface of the node.
+fn index(lab: &Lab, interface: &str) -> u32 {
+    let text = lab.node().shell(&format!("ip -o link show dev {interface}")).unwrap();
+    text.split(':').next().unwrap().trim().parse().unwrap()
+}
+
+/// What the pods and hosts of some content have in common while it is written.
+struct Writer<'a> {
+    lab: &'a Lab,
+    generation: &'a Generation,
+    endpoints: u32,
+    interfaces: Vec<([u8; 4], u32)>,
+}
+
+impl Content {
+    /// A policy of its own for somebody.
+    fn add(classes: &mut Classes, name: &str, rulings: Option<&Rulings>) -> TierList {
+        let Some(Rulings { ingress, egress }) = rulings else { return [].into() };
+        let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name);
+        let policy = Policy {
+            source: std::sync::Arc::default(),
+            selector: "all()".into(),
+            inbound: rules(ingress),
+            outbound: rules(egress),
+        };
+        classes.apply(&DesiredUpdate::Policy(id.clone(), policy.into())).unwrap();
+        [TierPolicies {
+            name: TierName::default_tier(),
+            default_action: None,
+            ingress: [id.clone()].into(),
+            egress: [id].into(),
+        }]
+        .into()
+    }
+
+    fn classes(&self, lab: &Lab) -> Classes {
+        let mut classes = Classes::new(Settings::default());
+        for (place, rulings) in &self.pods {
+            let tiers = Self::add(&mut classes, &place.to_string(), Some(rulings));
+            let pod = lab.pods().find(|pod| pod.place == *place).unwrap();
+            let of_family = |v4: bool| pod.addresses.iter().filter(move |address| address.is_ipv4() == v4);
+            let endpoint = WorkloadEndpoint {
+                ipv4_nets: of_family(true).map(|address| Cidr::host(*address)).collect(),
+                ipv6_nets: of_family(false).map(|address| Cidr::host(*address)).collect(),
+                ..WorkloadEndpoint::default()
+            };
+            let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers, ..WorkloadEndpointState::default() };
+            classes.apply(&DesiredUpdate::WorkloadEndpoint(workload_id(place), state)).unwrap();
+        }
+        for (interface, host) in &self.hosts {
+            let mut tiers = |layer: &str, rulings: &Option<Rulings>| {
+                Self::add(&mut classes, &format!("{interface}-{layer}"), rulings.as_ref())
+            };
+            let state = HostEndpointState {
+                tiers: tiers("normal", &host.normal),
+                forward_tiers: tiers("forward", &host.forward),
+                untracked_tiers: tiers("untracked", &host.untracked),
+                pre_dnat_tiers: tiers("pre-dnat", &host.pre_dnat),
+                ..HostEndpointState::default()
+            };
+            classes.apply(&DesiredUpdate::HostEndpoint(HostEndpointName::new(*interface), state)).unwrap();
+        }
+        classes
+    }
+
+    /// Writes all of it, and gives the tables.
+    pub(crate) fn write(&self, lab: &Lab, generation: &Generation) -> Tables {
+        let mut classes = self.classes(lab);
+        let compiled = classes.flush();
+        let mut tables = Tables::new(&compiled);
+        let mut writer = Writer { lab, generation, endpoints: 0, interfaces: Vec::new() };
+        // 0 is no endpoint.
+        writer.add(EndpointRecord::default());
+        for (place, _) in &self.pods {
+            writer.pod(place, &compiled, &mut tables);
+        }
+        let mut all_interfaces = 0;
+        for (interface, host) in &self.hosts {
+            let number = writer.host(interface, host, &compiled, &tables);
+            if *interface == "*" {
+                all_interfaces = number;
+            }
+        }
+        let keys: Vec<_> = writer.interfaces.iter().map(|(key, number)| (&key[..], *number)).collect();
+        let roots = RootsRecord {
+            interfaces: tree(tables.blocks(), &keys),
+            addresses: Family::ALL.map(|family| tables.addresses(family)),
+            all_interfaces,
+            is_in_force: true,
+        };
+        for (number, cells) in tables.blocks().take_written() {
+            generation.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
+        }
+        generation.write(MapKind::Roots, 1, &roots.to_bytes());
+        generation.write(MapKind::Current, 0, &1_u64.to_ne_bytes());
+        tables
+    }
+}
+
+fn tree(blocks: &mut Blocks, keys: &[(&[u8], u32)]) -> Cell {
+    let bits = |key: &[u8]| u8::try_from(key.len() * 8).unwrap();
+    let all = keys.iter().map(|(key, value)| Assignment { key, bits: bits(key), value: *value });
+    blocks.assign(Cell::value(0), &all.collect::<Vec<_>>())
+}
+
+impl Writer<'_> {
+    fn add(&mut self, record: EndpointRecord) -> u32 {
+        let number = self.endpoints;
+        self.generation.write(MapKind::Endpoints, number, &record.to_bytes());
+        self.endpoints += 1;
+        number
+    }
+
+    /// Writes a group into a slot of its own.
+    fn group(&self, slot: u32, id: Option<tortie_classes::GroupId>, tables: &Tables) -> u32 {
+        let roots = id.and_then(|id| tables.group(id)).unwrap_or(tortie_ebpf::GroupRoots::CLOSED);
+        self.generation.write(MapKind::Groups, slot, &roots.to_bytes());
+        slot
+    }
+
+    fn pod(&mut self, place: &Place, compiled: &Compiled<'_>, tables: &mut Tables) {
+        let base = 8 * self.endpoints;
+        let id = workload_id(place);
+        let group = |direction| compiled.workload_group(&id, direction);
+        let mut groups = [0; 8];
+        groups[EndpointRecord::WORKLOAD_INGRESS] = self.group(base, group(Direction::Ingress), tables);
+        groups[EndpointRecord::WORKLOAD_EGRESS] = self.group(base + 1, group(Direction::Egress), tables);
+        let addresses: Vec<IpAddr> = self.lab.pods().find(|pod| pod.place == *place).unwrap().addresses.clone();
+        let sources = [true, false].map(|v4| {
+            let of_family = addresses.iter().filter(|address| address.is_ipv4() == v4);
+            let keys: Vec<Vec<u8>> = of_family
+                .map(|address| match address {
+                    IpAddr::V4(address) => address.octets().to_vec(),
+                    IpAddr::V6(address) => address.octets().to_vec(),
+                })
+                .collect();
+            tree(tables.blocks(), &keys.iter().map(|key| (&key[..], 1)).collect::<Vec<_>>())
+        });
+        let number = self.add(EndpointRecord { kind: EndpointKind::Workload, asked: 0b11, groups, sources });
+        let interface = interface_name(place).unwrap();
+        self.interfaces.push((index(self.lab, &interface).to_be_bytes(), number));
+    }
+
+    fn host(&mut self, interface: &str, host: &Host, compiled: &Compiled<'_>, tables: &Tables) -> u32 {
+        let base = 8 * self.endpoints;
+        let name = HostEndpointName::new(interface);
+        let layers = [
+            // Without policy and profiles it denies.
+            (Layer::Normal, true),
+            (Layer::Forward, host.forward.is_some()),
+            (Layer::Untracked, host.untracked.is_some()),
+            (Layer::PreDnat, host.pre_dnat.is_some()),
+        ];
+        let (mut groups, mut asked) = ([0; 8], 0);
+        for (place, (layer, is_asked)) in (0_u8..).step_by(2).zip(layers) {
+            for (place, direction) in [(place, Direction::Ingress), (place + 1, Direction::Egress)] {
+                let slot = self.group(base + u32::from(place), compiled.host_group(&name, layer, direction), tables);
+                groups[usize::from(place)] = slot;
+                asked |= u32::from(is_asked) << place;
+            }
+        }
+        let kind = EndpointKind::Host;
+        let number = self.add(EndpointRecord { kind, asked, groups, ..EndpointRecord::default() });
+        if interface != "*" {
+            self.interfaces.push((index(self.lab, interface).to_be_bytes(), number));
+        }
+        number
+    }
+}

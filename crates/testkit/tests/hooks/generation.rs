@@ -1,0 +1,88 @@
+//! Maps, programs and links of a node.
+
+use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program};
+use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
+use tortie_ebpf::layout::{CounterRecord, MapKind};
+use tortie_ebpf::{Btf, DecisionId};
+use tortie_model::Family;
+use tortie_testkit::lab::Lab;
+
+/// Everything that judges the packets of a node, as long as it is there.
+pub(crate) struct Generation {
+    arrays: Vec<(MapKind, ArrayMap)>,
+    counters: PerCpuArrayMap,
+    pub(crate) programs: Vec<((Hook, Family), Program)>,
+    pub(crate) links: Vec<NetfilterLink>,
+}
+
+fn kernel() -> KernelLayout {
+    let mut btf = Btf::parse(std::fs::read("/sys/kernel/btf/vmlinux").unwrap()).unwrap();
+    if let Ok(module) = std::fs::read("/sys/kernel/btf/nf_conntrack") {
+        btf.add_module(module).unwrap();
+    }
+    KernelLayout::read(&btf).unwrap()
+}
+
+/// Where a program belongs, by which of its two priorities.
+pub(crate) fn position((hook, family): (Hook, Family), turn: usize) -> NetfilterPosition {
+    let family = match family {
+        Family::V4 => 2,
+        Family::V6 => 10,
+    };
+    NetfilterPosition { family, hook: hook.number(), priority: hook.priorities()[turn], defragment: true }
+}
+
+impl Generation {
+    /// Loaded, and attached nowhere.
+    pub(crate) fn load(settings: &HookSettings) -> Self {
+        let size = |kind: MapKind| u32::try_from(kind.value_size()).unwrap();
+        let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu());
+        let arrays: Vec<_> =
+            kinds.map(|kind| (kind, ArrayMap::create(kind.name(), size(kind), 2048).unwrap())).collect();
+        let counters = PerCpuArrayMap::create("counters", size(MapKind::Counters), 2048).unwrap();
+        let kernel = kernel();
+        let both = Hook::ALL.into_iter().flat_map(|hook| Family::ALL.map(|family| (hook, family)));
+        let programs = both.map(|(hook, family)| {
+            let bytes = program(hook, family, &kernel, settings).unwrap().bytes(|map| {
+                let found = arrays.iter().find(|(kind, _)| kind.id() == map);
+                found.map_or(counters.descriptor(), |(_, array)| array.descriptor())
+            });
+            ((hook, family), Program::load_netfilter(hook.name(), LICENSE, &bytes).unwrap())
+        });
+        let programs = programs.collect();
+        Self { arrays, counters, programs, links: Vec::new() }
+    }
+
+    /// Attached to the node, by the first or the second priority.
+    pub(crate) fn attach(&mut self, lab: &Lab, turn: usize) -> std::io::Result<()> {
+        let attached = lab.node().run(|| {
+            let links = self.programs.iter().map(|(at, program)| NetfilterLink::attach(program, position(*at, turn)));
+            links.collect::<std::io::Result<Vec<_>>>()
+        });
+        self.links = attached.unwrap()?;
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, kind: MapKind, index: u32, value: &[u8]) {
+        let (_, array) = self.arrays.iter().find(|(of, _)| *of == kind).unwrap();
+        array.write(index, value).unwrap();
+    }
+
+    pub(crate) fn counted(&self, decision: DecisionId) -> CounterRecord {
+        CounterRecord::sum(&self.counters.read(decision.number()).unwrap())
+    }
+}
+
+/// Keeps connection tracking on, which nothing else asks for in a bare namespace.
+pub(crate) fn track(lab: &Lab) {
+    lab.node()
+        .shell(
+            "nft -f - <<END
+             table inet track {
+                 chain prerouting { type filter hook prerouting priority 0; ct state new counter; }
+                 chain output { type filter hook output priority 0; ct state new counter; }
+             }
+END",
+        )
+        .unwrap();
+}

@@ -1,0 +1,41 @@
+//! The eBPF programs of netfilter hooks judge real packets of a laboratory.
+#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+#![allow(clippy::disallowed_methods, reason = "the tests play those who send packets, and read the kernel's own types")]
+
+mod content;
+mod generation;
+mod hosts;
+mod links;
+mod workloads;
+
+use std::time::Duration;
+
+use tortie_testkit::lab::{Family, Flow, FlowOutcome, Lab, Place, Port, Timing};
+
+/// Tries flows of both families, of which those are said to get through that are `true`.
+fn check(lab: &Lab, expected: &[(&Place, &Place, Port, bool)]) {
+    check_of(&[Family::V4, Family::V6], lab, expected);
+}
+
+fn check_of(families: &[Family], lab: &Lab, expected: &[(&Place, &Place, Port, bool)]) {
+    let mut all: Vec<(Flow, bool)> = Vec::new();
+    for (from, to, port, open) in expected {
+        let flow = |family| Flow { from: (*from).clone(), to: (*to).clone(), port: *port, family };
+        all.extend(families.iter().map(|family| (flow(*family), *open)));
+    }
+    let tried: Vec<Flow> = all.iter().map(|(flow, _)| flow.clone()).collect();
+    let first = lab.probe(&tried, &Timing::default()).unwrap();
+    // On a busy machine an answer may take longer.
+    let late = all.iter().filter(|(flow, open)| *open && !first.reached(flow)).map(|(flow, _)| flow.clone());
+    let late: Vec<Flow> = late.collect();
+    let second = lab.probe(&late, &Timing::patient(Duration::from_secs(5))).unwrap();
+    let wrong: Vec<String> = all
+        .iter()
+        .filter_map(|(flow, open)| {
+            let outcome = second.outcome(flow).or_else(|| first.outcome(flow));
+            let expected = if *open { FlowOutcome::Reached } else { FlowOutcome::Silent };
+            (outcome != Some(&expected)).then(|| format!("{flow} is {outcome:?}, not {expected:?}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,245 @@
+//! Packets of workloads.
+
+use std::io::{Read, Write};
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use tortie_ebpf::DecisionId;
+use tortie_ebpf::hooks::HookSettings;
+use tortie_evaluate::{EndpointToHost, Settings};
+use tortie_model::{Protocol, Rule, RuleAction};
+use tortie_testkit::kernel_test;
+use tortie_testkit::lab::{Family, Flow, Lab, LabOptions, Place, Pod, Port};
+
+use crate::check;
+use crate::content::{Content, Rulings, allow, allow_all, rule};
+use crate::generation::{Generation, track};
+
+fn pod(name: &str, last: u8) -> Pod {
+    let addresses = [format!("192.168.1.{last}"), format!("fd00:10::{last:x}")];
+    let ports = [80, 81].into_iter().flat_map(|port| [Port::tcp(port), Port::udp(port), Port::sctp(port)]);
+    Pod::new("x", name, addresses.map(|address| address.parse().unwrap()), ports)
+}
+
+pub(crate) fn place(name: &str) -> Place {
+    Place::pod("x", name)
+}
+
+/// Two pods with policy, and one that nobody knows, on a node that serves as well.
+pub(crate) fn lab() -> Lab {
+    let mut lab = Lab::new(&[pod("a", 10), pod("b", 11), pod("stray", 12)], &LabOptions::default()).unwrap();
+    lab.serve(&Place::Node, &[Port::tcp(22), Port::tcp(80), Port::udp(80)]).unwrap();
+    lab.serve(&Place::Outside, &[Port::tcp(22), Port::tcp(80), Port::udp(53)]).unwrap();
+    track(&lab);
+    lab
+}
+
+/// `a` may do anything but UDP, and `b` is to be reached at port 80 by TCP and SCTP.
+pub(crate) fn content() -> Content {
+    let a = Rulings { ingress: vec![], egress: vec![rule(RuleAction::Deny, Protocol::UDP, &[]), allow_all()] };
+    let b = Rulings {
+        ingress: vec![allow(Protocol::TCP, &[80]), allow(Protocol::SCTP, &[80]), allow(Protocol::UDP, &[80])],
+        egress: vec![allow(Protocol::UDP, &[53])],
+    };
+    Content { pods: vec![(place("a"), a), (place("b"), b)], ..Content::default() }
+}
+
+/// Programs that are attached, with this content.
+fn judged(lab: &Lab, content: &Content, settings: &HookSettings) -> Generation {
+    let mut generation = Generation::load(settings);
+    content.write(lab, &generation);
+    generation.attach(lab, 0).unwrap();
+    generation
+}
+
+fn connect(lab: &Lab, from: &Place, to: &Place, family: Family) -> std::net::TcpStream {
+    let flow = Flow { from: from.clone(), to: to.clone(), port: Port::tcp(80), family };
+    let mut stream = lab.connect(&flow, Duration::from_secs(10)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut greeting = vec![0; to.to_string().len()];
+    stream.read_exact(&mut greeting).unwrap();
+    stream
+}
+
+fn echoes(stream: &mut std::net::TcpStream) -> bool {
+    let mut echo = [0; 5];
+    stream.write_all(b"hello").unwrap();
+    stream.read_exact(&mut echo).is_ok()
+}
+
+kernel_test! {
+    fn policy_of_workloads_is_in_force_in_both_directions() {
+        let lab = lab();
+        let (a, b, stray) = (place("a"), place("b"), place("stray"));
+        let (node, outside) = (Place::Node, Place::Outside);
+        let open = [
+            (&a, &b, Port::tcp(80), true),
+            (&a, &b, Port::tcp(81), true),
+            (&b, &a, Port::udp(81), true),
+            (&a, &node, Port::tcp(22), true),
+            (&node, &a, Port::tcp(80), true),
+            (&outside, &b, Port::udp(81), true),
+            (&stray, &a, Port::udp(80), true),
+            (&outside, &stray, Port::udp(80), true),
+        ];
+        check(&lab, &open);
+        let generation = judged(&lab, &content(), &HookSettings::default());
+        check(&lab, &[
+            (&a, &b, Port::tcp(80), true),
+            (&a, &b, Port::sctp(80), true),
+            (&a, &b, Port::udp(80), false),
+            (&a, &b, Port::tcp(81), false),
+            (&b, &a, Port::tcp(80), false),
+            (&a, &outside, Port::tcp(80), true),
+            (&a, &outside, Port::udp(53), false),
+            (&b, &outside, Port::udp(53), true),
+            (&b, &outside, Port::tcp(80), false),
+            (&outside, &b, Port::udp(80), true),
+            (&outside, &b, Port::udp(81), false),
+            (&outside, &a, Port::tcp(80), false),
+            // The host reaches its workloads, and they do not reach it.
+            (&node, &a, Port::tcp(80), true),
+            (&node, &b, Port::udp(81), true),
+            (&a, &node, Port::tcp(22), false),
+            (&b, &node, Port::tcp(80), false),
+            // Nobody's interface gets nothing through but what the host itself begins.
+            (&stray, &b, Port::tcp(80), false),
+            (&a, &stray, Port::tcp(80), false),
+            (&outside, &stray, Port::tcp(80), false),
+            (&stray, &outside, Port::udp(53), false),
+            (&stray, &node, Port::tcp(22), false),
+            (&node, &outside, Port::udp(53), true),
+            (&outside, &node, Port::tcp(22), true),
+        ]);
+        drop(generation);
+        check(&lab, &open);
+    }
+
+    fn packets_of_known_connections_are_not_asked_about() {
+        let lab = lab();
+        let (a, b) = (place("a"), place("b"));
+        let generation = judged(&lab, &content(), &HookSettings::default());
+        for family in [Family::V4, Family::V6] {
+            let mut content = content();
+            content.write(&lab, &generation);
+            let mut stream = connect(&lab, &a, &b, family);
+            content.pods[1].1.ingress = vec![];
+            content.write(&lab, &generation);
+            check(&lab, &[(&a, &b, Port::tcp(80), false)]);
+            assert!(echoes(&mut stream), "what is established stays");
+            // But nothing of an interface that is nobody's any more.
+            content.pods.remove(1);
+            content.write(&lab, &generation);
+            assert!(!echoes(&mut stream), "the interface is nobody's");
+        }
+    }
+
+    fn nothing_in_force_leaves_workloads_nothing_and_the_host_everything() {
+        let lab = lab();
+        let (a, b, node, outside) = (place("a"), place("b"), Place::Node, Place::Outside);
+        let mut generation = Generation::load(&HookSettings::default());
+        generation.attach(&lab, 0).unwrap();
+        check(&lab, &[
+            (&a, &b, Port::tcp(80), false),
+            (&a, &node, Port::tcp(22), false),
+            (&node, &a, Port::tcp(80), false),
+            (&outside, &a, Port::tcp(80), false),
+            (&node, &outside, Port::udp(53), true),
+            (&outside, &node, Port::tcp(22), true),
+        ]);
+    }
+
+    fn the_way_to_the_host_is_as_configured() {
+        let lab = lab();
+        let (a, b, node) = (place("a"), place("b"), Place::Node);
+        for (endpoint_to_host, open) in
+            [(EndpointToHost::Allow, true), (EndpointToHost::Undecided, true), (EndpointToHost::Deny, false)]
+        {
+            let policy = Settings { endpoint_to_host, ..Settings::default() };
+            let _generation = judged(&lab, &content(), &HookSettings { policy, ..HookSettings::default() });
+            check(&lab, &[
+                (&a, &node, Port::tcp(22), open),
+                (&a, &node, Port::udp(80), false),
+                (&b, &node, Port::tcp(22), false),
+            ]);
+        }
+    }
+
+    fn sources_that_are_not_the_workloads_are_dropped() {
+        let lab = lab();
+        let (a, b) = (place("a"), place("b"));
+        let mut content = content();
+        content.pods[0].1.egress = vec![allow_all()];
+        content.pods[1].1.ingress = vec![allow_all()];
+        let generation = judged(&lab, &content, &HookSettings::default());
+        let (from, to) = (lab.namespace(&a).unwrap(), lab.namespace(&b).unwrap());
+        from.ip(["addr add 192.168.1.99/32 dev eth0", "addr add fd00:10::99/128 dev eth0 nodad"]).unwrap();
+        for (good, spoofed, target) in [
+            ("192.168.1.10:0", "192.168.1.99:0", "192.168.1.11:7777"),
+            ("[fd00:10::a]:0", "[fd00:10::99]:0", "[fd00:10::b]:7777"),
+        ] {
+            let receiver = to.run(|| UdpSocket::bind(target).unwrap()).unwrap();
+            receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let before = generation.counted(DecisionId::default());
+            let send = |source: &str, text: &[u8]| {
+                let socket = from.run(|| UdpSocket::bind(source).unwrap()).unwrap();
+                socket.send_to(text, target).unwrap();
+            };
+            send(spoofed, b"spoofed");
+            send(good, b"good");
+            let mut text = [0; 16];
+            let length = receiver.recv(&mut text).unwrap();
+            assert_eq!(&text[..length], b"good");
+            let after = generation.counted(DecisionId::default());
+            assert!(after.packets > before.packets, "{before:?} {after:?}");
+        }
+    }
+
+    fn fragments_are_judged_by_what_the_first_has() {
+        let lab = lab();
+        let (outside, b) = (Place::Outside, place("b"));
+        let generation = judged(&lab, &content(), &HookSettings::default());
+        let (from, to) = (lab.namespace(&outside).unwrap(), lab.namespace(&b).unwrap());
+        for (any, address) in [("0.0.0.0:0", "192.168.1.11"), ("[::]:0", "[fd00:10::b]")] {
+            // The pod's server has port 80, which is allowed, and answers whatever it is sent.
+            let receiver = to.run(|| UdpSocket::bind(format!("{address}:83")).unwrap()).unwrap();
+            receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            let sender = from.run(|| UdpSocket::bind(any).unwrap()).unwrap();
+            sender.send_to(&[7; 5000], format!("{address}:83")).unwrap();
+            assert!(receiver.recv(&mut [0; 8192]).is_err(), "port 83 is denied");
+            let mut content = content();
+            content.pods[1].1.ingress = vec![allow(Protocol::UDP, &[83])];
+            content.write(&lab, &generation);
+            receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            sender.send_to(&[7; 5000], format!("{address}:83")).unwrap();
+            assert_eq!(receiver.recv(&mut [0; 8192]).unwrap(), 5000);
+            self::content().write(&lab, &generation);
+        }
+    }
+
+    fn what_a_decision_is_about_is_counted() {
+        let lab = lab();
+        let (a, b) = (place("a"), place("b"));
+        let mut generation = Generation::load(&HookSettings::default());
+        let mut content = content();
+        content.pods[0].1.egress = vec![Rule::of(RuleAction::Allow)];
+        let mut tables = content.write(&lab, &generation);
+        generation.attach(&lab, 0).unwrap();
+        let counted = |tables: &tortie_ebpf::Tables| -> Vec<u64> {
+            let decided = (1..8).map(|number| DecisionId::from_cell(number << 2));
+            let of_b = decided.filter(|decision| {
+                let (_, by) = tables.decided(*decision);
+                by.is_some_and(|by| format!("{by:?}").contains("x/b"))
+            });
+            of_b.map(|decision| generation.counted(decision).packets).collect()
+        };
+        let before: u64 = counted(&tables).iter().sum();
+        let mut stream = connect(&lab, &a, &b, Family::V4);
+        for _ in 0..5 {
+            assert!(echoes(&mut stream));
+        }
+        let after: u64 = counted(&tables).iter().sum();
+        assert_eq!(after, before + 1, "one packet began the connection");
+        let _ = tables.blocks();
+    }
+}
