@@ -123,6 +123,11 @@ impl Assembler {
         self.push(Instruction::Store { size, base: base.into(), offset, value: value.into() })
     }
 
+    /// `memory at base + offset += value`, of 64 bits that others may add to at the same time.
+    pub fn add_atomically(&mut self, base: impl Into<Base>, offset: i16, value: Register) -> &mut Self {
+        self.push(Instruction::AddAtomically { base: base.into(), offset, value })
+    }
+
     /// Goes on at a label.
     pub fn jump(&mut self, target: Label) -> &mut Self {
         self.push(Instruction::Jump { target })

@@ -168,6 +168,13 @@ impl Written {
                     self.write_stack(size, offset)?;
                 }
             }
+            Instruction::AddAtomically { base, offset, value } => {
+                self.read_base(base)?;
+                self.read(value)?;
+                if base == Base::Frame {
+                    self.read_stack(Size::U64, offset)?;
+                }
+            }
             Instruction::Jump { .. } => {}
             Instruction::JumpIf { left, right, .. } => {
                 self.read(left)?;

@@ -323,6 +323,7 @@ pub(crate) enum Instruction {
     MapAddress { to: Register, map: MapId },
     Load { size: Size, to: Register, base: Base, offset: i16 },
     Store { size: Size, base: Base, offset: i16, value: Operand },
+    AddAtomically { base: Base, offset: i16, value: Register },
     Jump { target: Label },
     JumpIf { test: Test, width: Width, left: Register, right: Operand, target: Label },
     Call(Helper),
@@ -384,6 +385,9 @@ impl Instruction {
                 };
                 out.push(Slot { to: base.number(), offset, ..slot });
             }
+            Self::AddAtomically { base, offset, value } => {
+                out.push(Slot { code: 0xdb, to: base.number(), from: value.number(), offset, ..Slot::default() });
+            }
             Self::Jump { .. } => out.push(Slot { code: 0x05, offset: distance, ..Slot::default() }),
             Self::JumpIf { test, width, left, right, .. } => {
                 let class = if width == Width::Full { 0x05 } else { 0x06 };
@@ -419,6 +423,9 @@ impl Instruction {
             }
             Self::Store { size, base, offset, value } => {
                 write!(f, "*(u{} *)({base} {offset:+}) = {value}", size.bytes() * 8)
+            }
+            Self::AddAtomically { base, offset, value } => {
+                write!(f, "lock *(u64 *)({base} {offset:+}) += {value}")
             }
             Self::Jump { .. } => write!(f, "goto {target}"),
             Self::JumpIf { test, width, left, right, .. } => {

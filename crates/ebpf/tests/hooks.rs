@@ -375,3 +375,33 @@ fn what_is_not_in_force_or_not_there_decides_nothing() {
     bench.write(MapKind::Roots, 2, &RootsRecord { interfaces: Cell::value(0), ..roots }.to_bytes());
     assert!(bench.passes(&good) && bench.passes(&bad), "the interface has no endpoint");
 }
+
+#[test]
+#[ignore = "measures; run it alone, with --run-ignored only --no-capture"]
+fn nanoseconds_of_a_hook() {
+    let expected = Expected { protocol: 17, detail: Some(80), source_port: Some(0x0611) };
+    let best = |bench: &Bench, packet: &[u8]| {
+        let runs = (0..9).map(|_| bench.program.test_run_netfilter(bench.at(), packet, 1_000_000).unwrap().nanoseconds);
+        runs.min().unwrap()
+    };
+    for family in Family::ALL {
+        let begin = std::time::Instant::now();
+        let bench = Bench::new(family);
+        println!("{family:?}: loaded in {:?}", begin.elapsed());
+        let (packet, [source, destination]) = match family {
+            Family::V4 => (v4(17, 0, 0, &PORTS), [&V4[0][..], &V4[1][..]]),
+            Family::V6 => (v6(17, &PORTS), [&V6[0][..], &V6[1][..]]),
+        };
+        bench.expect(source, destination, expected);
+        println!("  allowed by a host endpoint, counted: {} ns", best(&bench, &packet));
+        let host = EndpointRecord { kind: EndpointKind::Host, ..EndpointRecord::default() };
+        bench.write(MapKind::Endpoints, 1, &host.to_bytes());
+        println!("  not asked about, headers read: {} ns", best(&bench, &packet));
+        bench.write(MapKind::Endpoints, 1, &EndpointRecord { kind: EndpointKind::Workload, ..host }.to_bytes());
+        println!("  to a workload, headers not read: {} ns", best(&bench, &packet));
+    }
+    let accept = [[0xb7, 0, 0, 0, 1, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let program = Program::load_netfilter("accept", LICENSE, &accept).unwrap();
+    let bench = Bench { maps: Maps::new(), program, family: Family::V4 };
+    println!("a program that accepts: {} ns", best(&bench, &v4(17, 0, 0, &PORTS)));
+}

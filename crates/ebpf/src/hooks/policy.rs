@@ -6,7 +6,6 @@ use super::Code;
 use super::frame::{GROUP, KEY, LENGTH, Seen, Side, at, packet};
 use crate::instruction::{Base, Label, Operation, Register, Size, Test};
 use crate::layout::{ALLOW, DENY, EndpointRecord, MapKind, UNDECIDED, VERDICT_BITS, endpoint};
-use crate::tables::GroupRoots;
 
 /// The places of the groups of host endpoints.
 pub(super) mod host {
@@ -45,9 +44,9 @@ impl Asked {
     }
 }
 
-/// How many cells a group has.
-const GROUP_CELLS: i16 = 7;
-const _: () = assert!(GroupRoots::CLOSED.cells().len() == GROUP_CELLS as usize);
+/// How many numbers the trees of a group are.
+const GROUP_NUMBERS: i16 = 8;
+const _: () = assert!(MapKind::Groups.value_size() == 4 * GROUP_NUMBERS as usize);
 
 /// Whether a decision counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,11 +85,11 @@ impl Code<'_> {
             .load(Size::U32, Register::R1, Register::R6, group)
             .store(Size::U32, Base::Frame, at(KEY), Register::R1);
         self.look_up(MapKind::Groups, missing);
-        for cell in 0..GROUP_CELLS {
-            self.asm.load(Size::U32, Register::R1, Register::R0, 4 * cell).store(
+        for place in 0..GROUP_NUMBERS {
+            self.asm.load(Size::U32, Register::R1, Register::R0, 4 * place).store(
                 Size::U32,
                 Base::Frame,
-                at(GROUP + 4 * cell),
+                at(GROUP + 4 * place),
                 Register::R1,
             );
         }
@@ -117,13 +116,11 @@ impl Code<'_> {
             .store(Size::U32, Base::Frame, at(KEY), Register::R1);
         self.look_up(MapKind::Counters, end);
         self.asm
-            .load(Size::U64, Register::R1, Register::R0, 0)
-            .compute(Operation::Add, Register::R1, 1)
-            .store(Size::U64, Register::R0, 0, Register::R1)
-            .load(Size::U32, Register::R2, Base::Frame, at(LENGTH))
-            .load(Size::U64, Register::R1, Register::R0, 8)
-            .compute(Operation::Add, Register::R1, Register::R2)
-            .store(Size::U64, Register::R0, 8, Register::R1)
+            // Packets of the host itself may be interrupted by others.
+            .set(Register::R1, 1)
+            .add_atomically(Register::R0, 0, Register::R1)
+            .load(Size::U32, Register::R1, Base::Frame, at(LENGTH))
+            .add_atomically(Register::R0, 8, Register::R1)
             .place(end);
     }
 
