@@ -218,6 +218,13 @@ impl Btf {
         numbers.next().and_then(|number| u32::try_from(number).ok())
     }
 
+    /// The number by which programs name a structure of the kernel.
+    #[must_use]
+    pub fn structure(&self, name: &str) -> Option<u32> {
+        let mut numbers = self.kernel.named(STRUCT, name.as_bytes(), &self.kernel);
+        numbers.next().and_then(|number| u32::try_from(number).ok())
+    }
+
     fn part(&self, number: usize) -> Option<(&Part, usize)> {
         let parts = [self.module.as_ref(), Some(&self.kernel)].into_iter().flatten();
         let mut found = parts.filter_map(|part| Some((part, *part.types.get(number.checked_sub(part.first)?)?)));

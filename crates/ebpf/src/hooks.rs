@@ -104,7 +104,11 @@ impl Default for HookSettings {
 /// use tortie_model::Family;
 ///
 /// // In truth offsets are those of `Btf`, which the kernel has for each of its own builds.
-/// let kernel = KernelLayout::new(|_structure, _member| Some(8), |_function| Some(1))?;
+/// let kernel = KernelLayout::new(
+///     |_structure, member| Some(if member == "tv_sec" { 0 } else { 8 }),
+///     |_structure| Some(1),
+///     |_function| Some(2),
+/// )?;
 /// let program = program(Hook::Forward, Family::V4, &kernel, &HookSettings::default())?;
 /// assert!(program.len() < 4096, "{} instructions", program.len());
 /// # Ok::<(), Box<dyn std::error::Error>>(())

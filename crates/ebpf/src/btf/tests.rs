@@ -86,6 +86,8 @@ fn functions_have_numbers() {
     let btf = Btf::parse(kernel().bytes()).unwrap();
     assert_eq!(btf.function("send"), Some(8));
     assert_eq!(btf.function("packet"), None);
+    assert_eq!(btf.structure("packet"), Some(2), "the first");
+    assert_eq!(btf.structure("send"), None);
 }
 
 #[test]

@@ -18,6 +18,7 @@ impl Code<'_> {
     pub(super) fn read_conntrack(&mut self) {
         let (end, invalid, begun, connection) =
             (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
+        self.store_opaque(TRACKED, tracked::NEW);
         self.asm
             .load(Size::U64, Register::R1, Base::Frame, at(SKB))
             .load(Size::U64, Register::R1, Register::R1, self.kernel.skb_conntrack)
@@ -25,7 +26,6 @@ impl Code<'_> {
             .compute(Operation::And, Register::R2, INFO)
             .compute(Operation::And, Register::R1, !INFO)
             .store(Size::U64, Base::Frame, at(CONNECTION), 0)
-            .store(Size::U32, Base::Frame, at(TRACKED), tracked::NEW)
             .jump_if(Register::R1, Test::NotEqual, 0, connection)
             .jump_if(Register::R2, Test::NotEqual, UNTRACKED, invalid)
             .jump(end)
@@ -33,16 +33,17 @@ impl Code<'_> {
             // Replies to what is new are new as well.
             .jump_if(Register::R2, Test::Equal, NEW + REPLY, end)
             .jump_if(Register::R2, Test::Greater, NEW + REPLY, invalid)
-            .jump_if(Register::R2, Test::Equal, NEW, begun)
-            .store(Size::U32, Base::Frame, at(TRACKED), tracked::KNOWN)
+            .jump_if(Register::R2, Test::Equal, NEW, begun);
+        self.store_opaque(TRACKED, tracked::KNOWN);
+        self.asm
             .jump_if(Register::R2, Test::NotEqual, ESTABLISHED, end)
             // Packets of the direction of the first one: their addresses were those of the first.
             .place(begun)
             .store(Size::U64, Base::Frame, at(CONNECTION), Register::R1)
             .jump(end)
-            .place(invalid)
-            .store(Size::U32, Base::Frame, at(TRACKED), tracked::INVALID)
-            .place(end);
+            .place(invalid);
+        self.store_opaque(TRACKED, tracked::INVALID);
+        self.asm.place(end);
     }
 
     /// Goes on there if the packet belongs to a known connection.

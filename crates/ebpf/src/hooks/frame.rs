@@ -8,7 +8,7 @@ use crate::decide::Question;
 use crate::layout::MapKind;
 
 /// How many bytes there are, those of questions included.
-pub(super) const BYTES: u16 = 320;
+pub(super) const BYTES: u16 = 296;
 
 /// The place on the stack, as seen from its end, of what is so far from `r7`.
 pub(super) const fn at(offset: i16) -> i16 {
@@ -23,6 +23,8 @@ pub(super) const GROUP: i16 = 8;
 pub(super) mod packet {
     pub(crate) const SOURCE: i16 = 0;
     pub(crate) const DESTINATION: i16 = 16;
+    /// Eight bytes with all that follows.
+    pub(crate) const TRANSPORT: i16 = 32;
     /// In one piece with what follows.
     pub(crate) const PROTOCOL: i16 = 33;
     pub(crate) const DETAIL: i16 = 34;
@@ -144,8 +146,7 @@ pub(super) const PICKED: i16 = 224;
 pub(super) const KEY: i16 = 232;
 /// The address of a device.
 pub(super) const DEVICE: i16 = 240;
-/// A name, a header or a tuple.
+/// A header or a tuple.
 pub(super) const BUFFER: i16 = 248;
-pub(super) const NAME: i16 = 16;
 
 const _: () = assert!(BUFFER + super::kernel::TUPLE <= BYTES.cast_signed() - 8);

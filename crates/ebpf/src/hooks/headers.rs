@@ -31,18 +31,10 @@ const NEXT: Register = Register::R9;
 impl Code<'_> {
     /// Reads what is known of the packet as it is.
     pub(super) fn read_headers(&mut self) {
-        use packet::{HAS_DETAIL, HAS_SOURCE_PORT, PROTOCOL};
         let begin = Seen::Now.begin();
-        self.asm
-            .load(Size::U64, Register::R1, Base::Frame, at(SKB))
-            .set(Register::R2, 0)
-            .set_stack(Register::R3, at(DYNPTR).unsigned_abs())
-            .call_kernel(self.kernel.dynptr_from_skb)
-            // No ports and no message until there are some.
-            .store(Size::U8, Base::Frame, at(begin + HAS_DETAIL), 0)
-            .store(Size::U8, Base::Frame, at(begin + HAS_SOURCE_PORT), 0)
-            .store(Size::U16, Base::Frame, at(begin + packet::DETAIL), 0)
-            .store(Size::U16, Base::Frame, at(begin + packet::SOURCE_PORT), 0);
+        // No ports and no message until there are some.
+        self.store_opaque(begin + packet::TRANSPORT, 0);
+        self.store_opaque(begin + packet::TRANSPORT + 4, 0);
         let bare = self.asm.label();
         if self.is_v6() {
             self.read_v6(bare);
@@ -50,20 +42,69 @@ impl Code<'_> {
             self.read_v4(bare);
         }
         self.read_transport(bare);
-        self.asm.place(bare).store(Size::U8, Base::Frame, at(begin + PROTOCOL), NEXT);
+        self.asm.place(bare).store(Size::U8, Base::Frame, at(begin + packet::PROTOCOL), NEXT);
     }
 
-    /// Reads so many bytes at [`OFFSET`] to the buffer.
-    fn read(&mut self, bytes: i32) {
+    /// Reads so many bytes at [`OFFSET`] to the buffer, an even number. What is not in one piece with the beginning of the packet,
+    /// the kernel collects.
+    fn read(&mut self, bytes: i16) {
+        let (scattered, end) = (self.asm.label(), self.asm.label());
+        // Lengths are read anew each time: what the verifier knows of them from before would make it look at more ways.
+        self.asm
+            .load(Size::U64, Register::R1, Base::Frame, at(SKB))
+            .load(Size::U32, Register::R2, Register::R1, self.kernel.skb_length)
+            .load(Size::U32, Register::R3, Register::R1, self.kernel.skb_length_of_rest)
+            .compute(Operation::Subtract, Register::R2, Register::R3)
+            .set(Register::R3, OFFSET)
+            .compute(Operation::Add, Register::R3, i32::from(bytes))
+            .jump_if(Register::R3, Test::GreaterSigned, Register::R2, scattered);
+        for begin in (0..bytes).step_by(16) {
+            self.asm
+                .load(Size::U64, Register::R1, Base::Frame, at(SKB))
+                .load(Size::U64, Register::R1, Register::R1, self.kernel.skb_data)
+                .compute(Operation::Add, Register::R1, OFFSET)
+                .compute(Operation::Add, Register::R1, i32::from(begin))
+                .set(Register::R2, self.kernel.numbers.cast_signed())
+                .call_kernel(self.kernel.cast);
+            let mut from = 0;
+            while from < (bytes - begin).min(16) {
+                let size = match bytes - begin - from {
+                    8.. => Size::U64,
+                    4.. => Size::U32,
+                    _ => Size::U16,
+                };
+                self.asm.load(size, Register::R1, Register::R0, from).store(
+                    size,
+                    Base::Frame,
+                    at(BUFFER + begin + from),
+                    Register::R1,
+                );
+                from += size.bytes().cast_signed();
+            }
+        }
+        self.asm.jump(end).place(scattered);
+        self.collect(bytes);
+        self.asm.place(end);
+    }
+
+    /// The same for headers that few packets have, by the kernel alone.
+    fn collect(&mut self, bytes: i16) {
         let unknown = self.unknown;
         self.asm
+            .load(Size::U64, Register::R1, Base::Frame, at(SKB))
+            .set(Register::R2, 0)
+            .set_stack(Register::R3, at(DYNPTR).unsigned_abs())
+            .call_kernel(self.kernel.dynptr_from_skb)
             .set_stack(Register::R1, at(BUFFER).unsigned_abs())
-            .set(Register::R2, bytes)
+            .set(Register::R2, i32::from(bytes))
             .set_stack(Register::R3, at(DYNPTR).unsigned_abs())
             .set(Register::R4, OFFSET)
             .set(Register::R5, 0)
             .call(Helper::DynptrRead)
-            .jump_if(Register::R0, Test::NotEqual, 0, unknown);
+            .jump_if(Register::R0, Test::NotEqual, 0, unknown)
+            // The verifier is to see the same on both ways.
+            .store(Size::U64, Base::Frame, at(DYNPTR), 0)
+            .store(Size::U64, Base::Frame, at(DYNPTR + 8), 0);
     }
 
     fn copy(&mut self, from: i16, to: i16, words: i16) {
@@ -131,7 +172,7 @@ impl Code<'_> {
 
         // Its length in units of 8 bytes, without the first.
         self.asm.place(options);
-        self.read(2);
+        self.collect(2);
         self.asm
             .load(Size::U8, NEXT, Base::Frame, at(BUFFER))
             .load(Size::U8, Register::R1, Base::Frame, at(BUFFER + 1))
@@ -142,7 +183,7 @@ impl Code<'_> {
 
         // Its length in units of 4 bytes, without the first two.
         self.asm.place(authentication);
-        self.read(2);
+        self.collect(2);
         self.asm
             .load(Size::U8, NEXT, Base::Frame, at(BUFFER))
             .load(Size::U8, Register::R1, Base::Frame, at(BUFFER + 1))
@@ -152,7 +193,7 @@ impl Code<'_> {
             .jump(next);
 
         self.asm.place(fragment);
-        self.read(4);
+        self.collect(4);
         self.asm
             .load(Size::U8, NEXT, Base::Frame, at(BUFFER))
             .compute(Operation::Add, OFFSET, 8)

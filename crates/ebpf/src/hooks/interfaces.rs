@@ -1,9 +1,8 @@
 //! Whose the interfaces of a packet are.
 
 use super::Code;
-use super::frame::{
-    ADDRESSES, ALL_INTERFACES, BUFFER, BYTES, DEVICE, KEY, LENGTH, NAME, SKB, STATE, Side, at, interface,
-};
+use super::frame::{ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, KEY, LENGTH, SKB, STATE, Side, at, interface};
+use super::kernel::NAME;
 use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
 use crate::layout::{EndpointKind, MapKind, endpoint, roots};
 use crate::walk::Walk;
@@ -23,6 +22,17 @@ impl Code<'_> {
             .store(Size::U32, Base::Frame, at(LENGTH), Register::R2)
             .set_stack(Register::R7, BYTES);
         self.read_conntrack();
+    }
+
+    /// Keeps a small number on the stack, of which the verifier does not know which: for each one that it knew it would look at all
+    /// that follows. Writes `r4` and `r5`.
+    pub(super) fn store_opaque(&mut self, place: i16, number: i32) {
+        self.asm
+            .load(Size::U32, Register::R4, Base::Frame, at(LENGTH))
+            .set(Register::R5, Register::R4)
+            .compute(Operation::Subtract, Register::R4, Register::R5)
+            .compute(Operation::Add, Register::R4, number)
+            .store(Size::U32, Base::Frame, at(place), Register::R4);
     }
 
     /// Leaves the address of a value in `r0`, whose number is at [`KEY`].
@@ -93,34 +103,21 @@ impl Code<'_> {
             let end = self.asm.label();
             self.asm
                 .load(Size::U64, Register::R1, Base::Frame, at(SKB))
-                .load(Size::U64, Register::R3, Register::R1, self.kernel.skb_route)
-                .compute(Operation::And, Register::R3, !NOT_COUNTED)
-                .jump_if(Register::R3, Test::Equal, 0, end);
-            self.probe(BUFFER, 8, self.kernel.route_device);
-            self.asm
-                .load(Size::U64, Register::R1, Base::Frame, at(BUFFER))
-                .store(Size::U64, Base::Frame, at(DEVICE), Register::R1)
+                .load(Size::U64, Register::R1, Register::R1, self.kernel.skb_route)
+                .compute(Operation::And, Register::R1, !NOT_COUNTED)
+                .jump_if(Register::R1, Test::Equal, 0, end)
+                .set(Register::R2, self.kernel.route.cast_signed())
+                .call_kernel(self.kernel.cast)
+                .load(Size::U64, Register::R3, Register::R0, self.kernel.route_device)
+                .store(Size::U64, Base::Frame, at(DEVICE), Register::R3)
                 .place(end);
         }
-        self.asm.load(Size::U64, Register::R3, Base::Frame, at(DEVICE)).jump_if(Register::R3, Test::Equal, 0, unknown);
-        self.probe(KEY, 4, self.kernel.device_index);
-        self.asm.load(Size::U32, Register::R1, Base::Frame, at(KEY)).to_big_endian(Size::U32, Register::R1).store(
-            Size::U32,
-            Base::Frame,
-            at(KEY),
-            Register::R1,
-        );
-    }
-
-    /// Reads so many bytes of the kernel's memory, from so far behind what `r3` holds.
-    fn probe(&mut self, to: i16, bytes: i32, from: i32) {
-        let unknown = self.unknown;
         self.asm
-            .compute(Operation::Add, Register::R3, from)
-            .set_stack(Register::R1, at(to).unsigned_abs())
-            .set(Register::R2, bytes)
-            .call(Helper::ProbeReadKernel)
-            .jump_if(Register::R0, Test::NotEqual, 0, unknown);
+            .load(Size::U64, Register::R3, Base::Frame, at(DEVICE))
+            .jump_if(Register::R3, Test::Equal, 0, unknown)
+            .load(Size::U32, Register::R1, Register::R3, self.kernel.device_index)
+            .to_big_endian(Size::U32, Register::R1)
+            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
     }
 
     /// Finds the endpoint of the interface whose index is the key. `r6` holds the roots.
@@ -143,9 +140,9 @@ impl Code<'_> {
             .store(Size::U64, Base::Frame, at(side.own()), Register::R8)
             .store(Size::U64, Base::Frame, at(side.host()), Register::R8)
             .jump_if(Register::R9, Test::NotEqual, 0, found);
-        self.asm.load(Size::U64, Register::R3, Base::Frame, at(DEVICE));
         self.compare_name(looks);
-        self.asm.store(Size::U32, Base::Frame, at(side.kind()), interface::HOST).jump(end);
+        self.store_opaque(side.kind(), interface::HOST);
+        self.asm.jump(end);
 
         self.asm.place(found).store(Size::U32, Base::Frame, at(KEY), Register::R9);
         self.look_up(MapKind::Endpoints, unknown);
@@ -153,32 +150,27 @@ impl Code<'_> {
             .load(Size::U32, Register::R1, Register::R0, endpoint::KIND)
             .store(Size::U64, Base::Frame, at(side.own()), Register::R0)
             .jump_if(Register::R1, Test::Equal, EndpointKind::Host as i32, host)
-            .jump_if(Register::R1, Test::NotEqual, EndpointKind::Workload as i32, nobody)
-            .store(Size::U32, Base::Frame, at(side.kind()), interface::WORKLOAD)
-            .jump(end)
-            .place(host)
-            .store(Size::U64, Base::Frame, at(side.host()), Register::R0)
-            .store(Size::U32, Base::Frame, at(side.kind()), interface::HOST_ENDPOINT)
-            .jump(end)
-            .place(nobody)
-            .place(looks)
-            .store(Size::U32, Base::Frame, at(side.kind()), interface::UNKNOWN)
-            .place(end);
+            .jump_if(Register::R1, Test::NotEqual, EndpointKind::Workload as i32, nobody);
+        self.store_opaque(side.kind(), interface::WORKLOAD);
+        self.asm.jump(end).place(host).store(Size::U64, Base::Frame, at(side.host()), Register::R0);
+        self.store_opaque(side.kind(), interface::HOST_ENDPOINT);
+        self.asm.jump(end).place(nobody).place(looks);
+        self.store_opaque(side.kind(), interface::UNKNOWN);
+        self.asm.place(end);
     }
 
     /// Goes on there if the device at [`DEVICE`] has a name like a workload's interface.
     fn compare_name(&mut self, looks: Label) {
         self.asm.load(Size::U64, Register::R3, Base::Frame, at(DEVICE));
-        self.probe(BUFFER, i32::from(NAME), self.kernel.device_name);
         if self.settings.workload_prefixes.is_empty() {
             // Never, but the program has what is there.
-            self.asm.jump_if(Register::R0, Test::NotEqual, 0, looks);
+            self.asm.jump_if(Register::R3, Test::Equal, 0, looks);
         }
         for prefix in &self.settings.workload_prefixes {
             let other = self.asm.label();
             // Of names that are too long for a device none begins with all, as their last byte is 0.
             for (place, byte) in (0..NAME).zip(prefix.bytes()) {
-                self.asm.load(Size::U8, Register::R1, Base::Frame, at(BUFFER + place)).jump_if(
+                self.asm.load(Size::U8, Register::R1, Register::R3, self.kernel.device_name + place).jump_if(
                     Register::R1,
                     Test::NotEqual,
                     i32::from(byte),

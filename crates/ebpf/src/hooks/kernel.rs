@@ -7,15 +7,21 @@ use crate::instruction::KernelFunction;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelLayout {
     pub(super) skb_length: i16,
+    pub(super) skb_length_of_rest: i16,
+    pub(super) skb_data: i16,
     pub(super) skb_conntrack: i16,
     pub(super) skb_route: i16,
     pub(super) state_in: i16,
     pub(super) state_out: i16,
-    pub(super) route_device: i32,
-    pub(super) device_index: i32,
-    pub(super) device_name: i32,
+    pub(super) route: u32,
+    pub(super) route_device: i16,
+    pub(super) device_index: i16,
+    pub(super) device_name: i16,
+    /// A structure of two numbers of 8 bytes: as such bytes of packets are read.
+    pub(super) numbers: u32,
     pub(super) tuple: Tuple,
     pub(super) dynptr_from_skb: KernelFunction,
+    pub(super) cast: KernelFunction,
 }
 
 /// Where a connection has the addresses of its first packet.
@@ -43,6 +49,12 @@ pub enum Missing {
         /// The member.
         member: &'static str,
     },
+    /// A structure.
+    #[error("the kernel has no {name} that programs could read")]
+    Structure {
+        /// Its name.
+        name: &'static str,
+    },
     /// A function that programs may call.
     #[error("the kernel has no function {name} that programs could call")]
     Function {
@@ -51,6 +63,8 @@ pub enum Missing {
     },
 }
 
+/// The bytes of a device's name, of which the last is 0.
+pub(super) const NAME: i16 = 16;
 /// The bytes of a tuple that programs read.
 pub(super) const TUPLE: i16 = 40;
 
@@ -60,15 +74,20 @@ impl KernelLayout {
     /// # Errors
     /// [`Missing`].
     pub fn read(btf: &Btf) -> Result<Self, Missing> {
-        Self::new(|structure, member| btf.offset(structure, member), |name| btf.function(name))
+        Self::new(
+            |structure, member| btf.offset(structure, member),
+            |name| btf.structure(name),
+            |name| btf.function(name),
+        )
     }
 
-    /// With the offset of a member in a structure, and the number of a function.
+    /// With the offset of a member in a structure, and the numbers of structures and functions.
     ///
     /// # Errors
     /// [`Missing`].
     pub fn new(
         offset: impl Fn(&str, &str) -> Option<u32>,
+        structure: impl Fn(&str) -> Option<u32>,
         function: impl Fn(&str) -> Option<u32>,
     ) -> Result<Self, Missing> {
         let near = |structure, member| {
@@ -80,19 +99,33 @@ impl KernelLayout {
             let fits = |offset: &i16| *offset <= TUPLE - room;
             near(structure, member).ok().filter(fits).ok_or(Missing::Member { structure, member })
         };
-        let name = "bpf_dynptr_from_skb";
-        let number = function(name).ok_or(Missing::Function { name })?;
+        let structure = |name| structure(name).ok_or(Missing::Structure { name });
+        let function = |name, arguments| {
+            let number = function(name).ok_or(Missing::Function { name })?;
+            Ok(KernelFunction { number, arguments })
+        };
+        let numbers = "timespec64";
+        if [near(numbers, "tv_sec")?, near(numbers, "tv_nsec")?] != [0, 8] {
+            return Err(Missing::Structure { name: numbers });
+        }
         let tuple = "nf_conntrack_tuple";
         let in_tuple_hash = near("nf_conntrack_tuple_hash", "tuple")?;
         Ok(Self {
             skb_length: near("sk_buff", "len")?,
+            skb_length_of_rest: near("sk_buff", "data_len")?,
+            skb_data: near("sk_buff", "data")?,
             skb_conntrack: near("sk_buff", "_nfct")?,
             skb_route: near("sk_buff", "_skb_refdst")?,
             state_in: near("nf_hook_state", "in")?,
             state_out: near("nf_hook_state", "out")?,
-            route_device: near("dst_entry", "dev")?.into(),
-            device_index: near("net_device", "ifindex")?.into(),
-            device_name: near("net_device", "name")?.into(),
+            route: structure("dst_entry")?,
+            route_device: near("dst_entry", "dev")?,
+            device_index: near("net_device", "ifindex")?,
+            device_name: near("net_device", "name")
+                .ok()
+                .filter(|offset| *offset <= i16::MAX - NAME)
+                .ok_or(Missing::Member { structure: "net_device", member: "name" })?,
+            numbers: structure(numbers)?,
             tuple: Tuple {
                 // The first of two, which is that of the original direction.
                 begin: i32::from(near("nf_conn", "tuplehash")?) + i32::from(in_tuple_hash),
@@ -102,7 +135,8 @@ impl KernelLayout {
                 destination_port: within(tuple, "dst.u")?,
                 protocol: within(tuple, "dst.protonum")?,
             },
-            dynptr_from_skb: KernelFunction { number, arguments: 3 },
+            dynptr_from_skb: function("bpf_dynptr_from_skb", 3)?,
+            cast: function("bpf_rdonly_cast", 2)?,
         })
     }
 }
