@@ -31,8 +31,12 @@ impl Code<'_> {
         self.drop_spoofed(pre_dnat);
 
         self.asm.place(of_host);
+        let (asked, tracked) = (self.asm.label(), self.asm.label());
+        self.if_asked(Side::In.host(), &[(host::UNTRACKED, INGRESS)], asked);
+        self.if_known(accept);
+        self.if_any_pre_dnat(asked);
+        self.asm.jump(accept).place(asked);
         self.read_headers();
-        let tracked = self.asm.label();
         self.if_untracked(tracked);
         self.if_failsafe(Seen::Now, INGRESS, Replies::Yes, tracked);
         let untracked = Asked::host(Side::In.own(), host::UNTRACKED, INGRESS, Seen::Now);
@@ -74,6 +78,10 @@ impl Code<'_> {
 
         self.asm.place(of_host);
         self.if_known(accept);
+        let asked = self.asm.label();
+        self.if_asked(Side::In.host(), &[(host::NORMAL, INGRESS), (host::UNTRACKED, INGRESS)], asked);
+        self.if_any_pre_dnat(asked);
+        self.asm.jump(accept).place(asked);
         self.read_headers();
         let undecided = self.asm.label();
         self.if_accepted_before(accept, undecided);
@@ -88,6 +96,12 @@ impl Code<'_> {
             self.if_kind(side, interface::UNKNOWN, unknown);
         }
         self.if_known(accept);
+        let asked = self.asm.label();
+        for side in [Side::In, Side::Out] {
+            self.if_kind(side, interface::WORKLOAD, asked);
+            self.if_host_endpoint(side, asked);
+        }
+        self.asm.jump(accept).place(asked);
         self.read_headers();
 
         let (undecided, from_workload) = (self.asm.label(), self.asm.label());
@@ -118,20 +132,25 @@ impl Code<'_> {
         // The host can always reach its workloads: whoever controls the host controls this.
         self.if_kind(Side::Out, interface::WORKLOAD, accept);
         self.if_kind(Side::Out, interface::UNKNOWN, accept);
-        self.read_headers();
-
-        let tracked = self.asm.label();
+        let (own, tracked) = (self.asm.label(), self.asm.label());
+        let (rest, judged) = (self.asm.label(), self.asm.label());
         let untracked = Asked::host(Side::Out.own(), host::UNTRACKED, EGRESS, Seen::First);
-        let own = self.asm.label();
         self.if_kind(Side::Out, interface::HOST_ENDPOINT, own);
-        self.asm.jump(tracked).place(own);
-        self.unless_asked(untracked, tracked);
+        self.asm.jump(rest).place(own);
+        self.unless_asked(untracked, rest);
+        self.read_headers();
         self.read_first();
         self.if_failsafe(Seen::First, EGRESS, Replies::Yes, tracked);
         self.ask(untracked, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: tracked });
-
         self.asm.place(tracked);
         self.if_known(accept);
+        self.asm.jump(judged);
+
+        self.asm.place(rest);
+        self.if_known(accept);
+        self.unless_asked(Asked::host(Side::Out.host(), host::NORMAL, EGRESS, Seen::Now), accept);
+        self.read_headers();
+        self.asm.place(judged);
         self.normal(Side::Out);
     }
 
@@ -207,7 +226,10 @@ impl Code<'_> {
     /// Asks once more what was asked at PREROUTING, where what is denied was dropped, and goes on at one of two labels.
     fn if_accepted_before(&mut self, accepted: Label, otherwise: Label) {
         let deny = self.drop;
-        let pre_dnat = self.asm.label();
+        let (asked, pre_dnat) = (self.asm.label(), self.asm.label());
+        self.if_asked(Side::In.host(), &[(host::UNTRACKED, INGRESS)], asked);
+        self.if_any_pre_dnat(asked);
+        self.asm.jump(otherwise).place(asked);
         self.read_first();
         self.if_untracked(pre_dnat);
         self.if_failsafe(Seen::First, INGRESS, Replies::Yes, pre_dnat);
@@ -258,17 +280,29 @@ impl Code<'_> {
     /// What a host endpoint says of a packet through the host: if nothing is against it, goes on at a label.
     fn forwarded(&mut self, side: Side, allowed: Label) {
         let is_endpoint = self.asm.label();
-        self.asm
-            .load(Size::U64, Register::R6, Base::Frame, at(side.host()))
-            .load(Size::U32, Register::R1, Register::R6, endpoint::KIND)
-            .jump_if(Register::R1, Test::Equal, EndpointKind::Host as i32, is_endpoint)
-            .jump(allowed)
-            .place(is_endpoint);
+        self.if_host_endpoint(side, is_endpoint);
+        self.asm.jump(allowed).place(is_endpoint);
         self.drop_invalid();
         let direction = if side == Side::In { INGRESS } else { EGRESS };
         let asked = Asked::host(side.host(), host::FORWARD, direction, Seen::Now);
         self.unless_asked(asked, allowed);
         let drop = self.drop;
         self.ask(asked, Counted::Yes, Outcomes { allow: allowed, deny: drop, undecided: allowed });
+    }
+
+    /// Goes on at a label if a host endpoint stands for the interface.
+    fn if_host_endpoint(&mut self, side: Side, label: Label) {
+        self.asm
+            .load(Size::U64, Register::R6, Base::Frame, at(side.host()))
+            .load(Size::U32, Register::R1, Register::R6, endpoint::KIND)
+            .jump_if(Register::R1, Test::Equal, EndpointKind::Host as i32, label);
+    }
+
+    /// Goes on at a label if the endpoint of the interface by which the packet came, or that of all interfaces, has pre-DNAT
+    /// policy.
+    fn if_any_pre_dnat(&mut self, label: Label) {
+        for record in [Side::In.host(), ALL_INTERFACES] {
+            self.if_asked(record, &[(host::PRE_DNAT, INGRESS)], label);
+        }
     }
 }

@@ -65,6 +65,16 @@ pub(super) struct Outcomes {
 }
 
 impl Code<'_> {
+    /// Goes on at a label if a host endpoint has something to say in one of these layers.
+    pub(super) fn if_asked(&mut self, record: i16, layers: &[(usize, Direction)], label: Label) {
+        let bits =
+            layers.iter().map(|(layer, direction)| 1 << Asked::host(record, *layer, *direction, Seen::Now).group);
+        self.asm
+            .load(Size::U64, Register::R6, Base::Frame, at(record))
+            .load(Size::U32, Register::R1, Register::R6, endpoint::ASKED)
+            .jump_if(Register::R1, Test::Common, bits.fold(0, |all, bit| all | bit), label);
+    }
+
     /// Goes on at a label unless the group has something to say.
     pub(super) fn unless_asked(&mut self, asked: Asked, label: Label) {
         let next = self.asm.label();
