@@ -12,6 +12,11 @@ impl Bits {
         Self(smallvec![0; count.div_ceil(64)])
     }
 
+    /// The set with these words.
+    pub(crate) fn of(words: impl Iterator<Item = u64>) -> Self {
+        Self(words.collect())
+    }
+
     pub(crate) fn insert(&mut self, number: usize) {
         if let Some(word) = self.0.get_mut(number / 64) {
             *word |= 1 << (number % 64);

@@ -225,16 +225,21 @@ impl Table {
         self.decisions.get(self.outcome_at(own, peer, l4, source_port).decision)
     }
 
-    /// What is decided at a row against a row, by place in [`Self::decisions`]: by source port, then by L4 class.
-    pub(crate) fn line(&self, own: RowId, peer: RowId) -> Vec<usize> {
-        if let Some(line) = self.cells.get(&(own, peer)) {
-            let outcomes = self.lines.get(*line).iter().map(|number| self.outcomes.get(*number as usize));
-            return outcomes.map(|outcome| outcome.map_or(usize::MAX, |outcome| outcome.decision)).collect();
-        }
-        let rows = Bits::common(self.own.words(own), self.peer.words(peer));
-        let columns = self.source_ports.words().flat_map(|ports| self.l4.words().map(move |l4| (ports, l4)));
-        let outcome = |(ports, l4)| walk(&self.steps, |from| first_common([rows.words(), ports, l4], from));
-        columns.map(|column| outcome(column).decision).collect()
+    /// What is decided where two rows meet, by place in [`Self::decisions`], if cells are kept: by source port, then by L4
+    /// class.
+    pub(crate) fn kept_line(&self, own: RowId, peer: RowId) -> Option<impl Iterator<Item = usize> + '_> {
+        let line = self.lines.get(*self.cells.get(&(own, peer))?);
+        let outcomes = line.iter().map(|number| self.outcomes.get(*number as usize));
+        Some(outcomes.map(|outcome| outcome.map_or(usize::MAX, |outcome| outcome.decision)))
+    }
+
+    /// What is decided in a column of L4 classes if only these clauses can hold, by place in [`Self::decisions`].
+    pub(crate) fn decision_of(&self, clauses: &Bits, l4: usize) -> usize {
+        walk(&self.steps, |from| first_common([clauses.words(), self.l4.words_of(l4)], from)).decision
+    }
+
+    pub(crate) fn clause_count(&self) -> usize {
+        self.steps.len()
     }
 
     /// All that its clauses could decide.

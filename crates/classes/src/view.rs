@@ -7,6 +7,7 @@ use crate::axis::Axis;
 use crate::classes::Classes;
 use crate::ids::{ClassId, Id, L4ClassId, RowId};
 use crate::line::{L4Detail, source_port_stretches, stretches};
+use crate::lines::Lines;
 use crate::table::Table;
 
 /// The table of a group. A packet has a row by the address class of its peer, one by that of the group's own end, and a column
@@ -21,7 +22,7 @@ pub struct TableView<'a> {
 
 /// A row of one end of a table, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Row(RowId);
+pub struct Row(pub(crate) RowId);
 
 impl Row {
     /// The number. Numbers are small, and those that are free are given out again.
@@ -142,11 +143,10 @@ impl<'a> TableView<'a> {
         self.table.has_cells()
     }
 
-    /// What is decided where two rows meet, as places in [`Self::decisions`]: for each column of source ports all columns of
-    /// protocols, destination ports and ICMP messages.
+    /// All cells, to be read where rows meet.
     #[must_use]
-    pub fn line(&self, own: Row, peer: Row) -> Vec<usize> {
-        self.table.line(own.0, peer.0)
+    pub fn lines(&self) -> Lines<'a> {
+        Lines::new(self.table)
     }
 
     /// What can be decided, and by what.

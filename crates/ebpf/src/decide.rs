@@ -4,7 +4,7 @@ use tortie_model::Family;
 
 use crate::assembler::Assembler;
 use crate::instruction::{Base, Label, MapId, Operation, Register, Size, Test};
-use crate::tables::CLASS_BYTES;
+use crate::tables::{CLASS_BYTES, NOWHERE};
 use crate::walk::Walk;
 
 /// Where a program finds what [`Assembler::decide`] needs, as distances from what `r7` holds.
@@ -16,7 +16,7 @@ pub struct Question {
     pub family: Family,
     /// The root of the tree of addresses.
     pub addresses: i16,
-    /// The roots of the group, in the order of [`GroupRoots::cells`](crate::GroupRoots::cells).
+    /// What a group's entry in a map has, [`GroupRoots::cells`](crate::GroupRoots::cells).
     pub group: i16,
     /// The address of the group's own end, in the network's order, as what follows.
     pub own: i16,
@@ -40,6 +40,7 @@ const PROTOCOLS: i16 = 12;
 const SOURCE_PORTS: i16 = 16;
 const NO_SOURCE_PORT: i16 = 20;
 const CELLS: i16 = 24;
+const IS_LARGE: i16 = 28;
 
 /// Where keys are made on the stack, and numbers of blocks.
 const KEY: i16 = -8;
@@ -88,11 +89,22 @@ impl Assembler {
             .place(found)
             .compute(Operation::Add, SUM, CELL);
 
-        self.jump_if(SUM, Test::Greater, i32::from(u16::MAX), missing)
-            .to_big_endian(Size::U16, SUM)
-            .store(Size::U16, Base::Frame, KEY, SUM)
-            .load(Size::U32, CELL, QUESTION, group + CELLS)
-            .walk(&walk(Base::Frame, KEY, 2), missing)
+        // Of a small table the first two bytes of the number are 0, and the tree begins with the others.
+        let (large, last) = (self.label(), self.label());
+        self.load(Size::U32, CELL, QUESTION, group + CELLS)
+            .load(Size::U32, Register::R1, QUESTION, group + IS_LARGE)
+            .jump_if(Register::R1, Test::NotEqual, 0, large)
+            .jump_if(SUM, Test::Greater, i32::from(u16::MAX), missing)
+            .to_big_endian(Size::U32, SUM)
+            .store(Size::U32, Base::Frame, KEY, SUM)
+            .jump(last)
+            .place(large)
+            .jump_if(SUM, Test::GreaterOrEqual, NOWHERE.cast_signed(), missing)
+            .to_big_endian(Size::U32, SUM)
+            .store(Size::U32, Base::Frame, KEY, SUM)
+            .begin_walk(&walk(Base::Frame, KEY, 2), missing)
+            .place(last)
+            .walk(&walk(Base::Frame, KEY + 2, 2), missing)
     }
 
     /// Adds the row of an address. Where all addresses have one, none is looked up.

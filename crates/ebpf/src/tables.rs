@@ -22,10 +22,10 @@ pub use decisions::DecisionId;
 pub use group::GroupRoots;
 pub(crate) use keys::{AddressKey, address_key};
 
-/// Neither a row, nor a column, nor the number of a cell: what is not known is denied.
-const NOWHERE: u32 = MAX_CELLS;
-/// How many cells a table may have.
-const MAX_CELLS: u32 = 1 << 16;
+/// Neither a row, nor a column, nor the number of a cell, nor is it together with others: what is not known is denied.
+pub(crate) const NOWHERE: u32 = i32::MAX.unsigned_abs();
+/// How many cells a table may have whose numbers are two bytes. Others have four.
+const SMALL: usize = 1 << 16;
 /// The bytes of a class.
 pub(crate) const CLASS_BYTES: u8 = 3;
 
@@ -47,8 +47,8 @@ pub enum Closed {
     /// Its policies refer to something that is not there.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// Its rules tell so many kinds of packets apart.
-    #[error("its rules make {0} cells of addresses and ports, of which a table may have 65536")]
+    /// Its rules tell more kinds of packets apart than a table can hold, or than can be worked out in reasonable time.
+    #[error("its rules make too many cells of addresses and ports: {0}")]
     TooManyCells(usize),
     /// Its trees would take more blocks than there may be.
     #[error("its rules need more than the {0} blocks that there may be")]
@@ -307,8 +307,14 @@ impl GroupRoots {
             Some(port) => blocks.get(self.source_ports, &port.to_be_bytes()),
             None => self.no_source_port.bits(),
         };
-        let number = row(self.own, own) + row(self.peer, peer) + l4 + source_port;
-        u16::try_from(number).map_or(0, |number| blocks.get(self.cells, &number.to_be_bytes()))
+        let parts = [row(self.own, own), row(self.peer, peer), l4, source_port];
+        let number: u64 = parts.into_iter().map(u64::from).sum();
+        let [.., four, three, two, one] = number.to_be_bytes();
+        match self.is_large {
+            true if number < u64::from(NOWHERE) => blocks.get(self.cells, &[four, three, two, one]),
+            false if number < SMALL as u64 => blocks.get(self.cells, &[two, one]),
+            _ => 0,
+        }
     }
 }
 

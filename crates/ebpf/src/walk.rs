@@ -24,6 +24,11 @@ impl Assembler {
     /// Follows the tree in `walk.cell` to the value of a key. `r0` to `r5` hold nothing afterwards. Where a block is not there,
     /// or leads on behind the end of the key, it goes on at `missing`.
     pub fn walk(&mut self, walk: &Walk, missing: Label) -> &mut Self {
+        self.begin_walk(walk, missing).jump_if_half(walk.cell, Test::GreaterOrEqual, i32::MIN, missing)
+    }
+
+    /// The same for the first bytes of a key: leaves a cell from where to go on with the others.
+    pub(crate) fn begin_walk(&mut self, walk: &Walk, missing: Label) -> &mut Self {
         let Walk { blocks, cell, key, offset, bytes, scratch } = *walk;
         let found = self.label();
         for byte in 0..bytes {
@@ -40,6 +45,6 @@ impl Assembler {
                 .compute(Operation::Add, Register::R0, Register::R1)
                 .load(Size::U32, cell, Register::R0, 0);
         }
-        self.jump_if_half(cell, Test::GreaterOrEqual, i32::MIN, missing).place(found)
+        self.place(found)
     }
 }

@@ -189,6 +189,7 @@ impl Bench {
             source_ports: tree(&mut blocks, NOWHERE, &ports),
             no_source_port: Cell::value(if expected.source_port.is_none() { 8 } else { NOWHERE }),
             cells: tree(&mut blocks, 2 << VERDICT_BITS | DENY, &[(&[0, 15], 1 << VERDICT_BITS | ALLOW)]),
+            is_large: false,
         };
         let addresses = tree(&mut blocks, 0, &[(source, SOURCE_CLASS), (destination, DESTINATION_CLASS)]);
         let interfaces = tree(&mut blocks, 0, &[(&1_u32.to_be_bytes(), 1)]);

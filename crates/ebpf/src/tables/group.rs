@@ -4,10 +4,10 @@ use ahash::AHashMap;
 use tortie_classes::{ClassId, Compiled, Row, TableView};
 use tortie_model::Family;
 
-use crate::blocks::{Assignment, Blocks, Cell};
+use crate::blocks::{Assignment, Blocks, CELLS, Cell};
 use crate::tables::decisions::{DecisionId, Decisions};
-use crate::tables::keys::{l4_trees, source_port_tree};
-use crate::tables::{MAX_CELLS, NOWHERE};
+use crate::tables::keys::{l4_trees, numbered_tree, source_port_tree};
+use crate::tables::{NOWHERE, SMALL};
 
 /// How many classes a family can have.
 pub(super) const CLASSES: u32 = 1 << 23;
@@ -41,8 +41,10 @@ pub struct GroupRoots {
     pub source_ports: Cell,
     /// The column of packets without a source port.
     pub no_source_port: Cell,
-    /// From the number of a cell to the decision: two bytes.
+    /// From the number of a cell to the decision: two bytes, or four.
     pub cells: Cell,
+    /// Whether the numbers of cells have four bytes.
+    pub is_large: bool,
 }
 
 impl GroupRoots {
@@ -55,13 +57,14 @@ impl GroupRoots {
         source_ports: Cell::value(NOWHERE),
         no_source_port: Cell::value(NOWHERE),
         cells: Cell::value(0),
+        is_large: false,
     };
 
-    /// All of them, as they stand in a map.
+    /// All of them, as they stand in a map. Numbers of cells have four bytes if the last one is 1.
     #[must_use]
-    pub const fn cells(&self) -> [Cell; 7] {
-        let Self { own, peer, details, protocols, source_ports, no_source_port, cells } = *self;
-        [own, peer, details, protocols, source_ports, no_source_port, cells]
+    pub const fn cells(&self) -> [Cell; 8] {
+        let Self { own, peer, details, protocols, source_ports, no_source_port, cells, is_large } = *self;
+        [own, peer, details, protocols, source_ports, no_source_port, cells, Cell::value(is_large as u32)]
     }
 }
 
@@ -85,10 +88,10 @@ impl Places {
             let numbers = (0..).map(|row: usize| u32::try_from(row * stride).unwrap_or(NOWHERE));
             rows.into_iter().zip(numbers).collect()
         };
-        let columns = table.l4_columns() * table.source_port_columns();
+        let line = line_length(table);
         let peer: Vec<Row> = table.peer_rows().collect();
-        let own_stride = columns * peer.len();
-        Self { own: places(table.own_rows().collect(), own_stride), peer: places(peer, columns) }
+        let own_stride = line * peer.len();
+        Self { own: places(table.own_rows().collect(), own_stride), peer: places(peer, line) }
     }
 }
 
@@ -157,17 +160,24 @@ impl<'a> Rows<'a> {
 }
 
 impl Group {
-    /// The trees of a table, all of them new uses. Without any if it has too many cells.
+    /// The trees of a table, all of them new uses; none if it has too many cells.
     pub(super) fn new(
         compiled: &Compiled<'_>,
         table: &TableView<'_>,
         blocks: &mut Blocks,
         decisions: &mut Decisions,
     ) -> Option<Self> {
-        if u32::try_from(table.cell_count()).is_ok_and(|count| count > MAX_CELLS) || table.cell_count() > 1 << 31 {
+        let is_large = table.cell_count() > SMALL;
+        let lines = table.own_rows().count().saturating_mul(table.peer_rows().count());
+        if lines.saturating_mul(line_length(table)) >= NOWHERE as usize {
             return None;
         }
-        let (used, cells) = cells(table, blocks, decisions);
+        let stretches = stretches(table)?;
+        let mut used = Used { table, decisions, values: vec![None; table.decisions().len()], used: Vec::new() };
+        let values: Vec<(u32, u32, u32)> =
+            stretches.into_iter().map(|(start, end, decided)| (start, end, used.value(decided))).collect();
+        let used = used.used;
+        let cells = numbered_tree(values, if is_large { 4 } else { 2 }, blocks);
         let places = Places::new(table);
         let own = Rows::new(&places.own, |family| table.own_rest(family));
         let peer = Rows::new(&places.peer, |family| table.peer_rest(family));
@@ -187,6 +197,7 @@ impl Group {
             source_ports,
             no_source_port: Cell::value(no_source_port),
             cells,
+            is_large,
         };
         Some(Self { roots, decisions: used })
     }
@@ -221,26 +232,55 @@ impl Group {
     }
 }
 
-/// The decisions of a table, and the tree from the numbers of cells to them.
-fn cells(table: &TableView<'_>, blocks: &mut Blocks, decisions: &mut Decisions) -> (Vec<DecisionId>, Cell) {
-    let mut used: Vec<DecisionId> = Vec::new();
-    // By place in the table's decisions.
-    let mut values: Vec<Option<u32>> = vec![None; table.decisions().len()];
-    let mut cells: Vec<([u8; 2], u32)> = Vec::with_capacity(table.cell_count());
+/// How many numbers of cells there are for a row against a row. In large tables lines begin where blocks do, so that lines that are
+/// alike are the same blocks.
+fn line_length(table: &TableView<'_>) -> usize {
+    let columns = table.l4_columns().saturating_mul(table.source_port_columns());
+    if table.cell_count() > SMALL { columns.next_multiple_of(CELLS) } else { columns }
+}
+
+/// Where each stretch of cells with one decision begins and ends, in order, with the decision's place in the table's; `None` if
+/// that is too much work.
+fn stretches(table: &TableView<'_>) -> Option<Vec<(u32, u32, usize)>> {
+    let number = |cell: usize| u32::try_from(cell).unwrap_or(NOWHERE);
+    let length = line_length(table);
     let peer: Vec<Row> = table.peer_rows().collect();
+    let mut lines = table.lines();
+    let mut starts: Vec<(u32, usize)> = Vec::new();
+    let mut line = 0;
     for own in table.own_rows() {
-        for decided in peer.iter().flat_map(|peer| table.line(own, *peer)) {
-            let known = values.get_mut(decided).zip(table.decisions().get(decided));
-            let value = known.map_or(0, |(value, (verdict, by))| {
-                *value.get_or_insert_with(|| {
-                    let id = decisions.acquire(*verdict, by);
-                    used.push(id);
-                    id.to_cell(*verdict)
-                })
-            });
-            cells.push((u16::try_from(cells.len()).unwrap_or(u16::MAX).to_be_bytes(), value));
+        for peer in &peer {
+            for (start, decided) in lines.stretches(own, *peer)? {
+                if starts.last().is_none_or(|(_, last)| *last != decided) {
+                    starts.push((number(line + start), decided));
+                }
+            }
+            line += length;
         }
     }
-    let assigned = cells.iter().map(|(key, value)| Assignment { key, bits: 16, value: *value });
-    (used, blocks.assign(Cell::value(0), &assigned.collect::<Vec<_>>()))
+    let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([number(line)]);
+    Some(starts.iter().zip(ends).map(|((start, decided), end)| (*start, end, *decided)).collect())
+}
+
+/// The decisions of a table that are in its cells.
+struct Used<'a> {
+    table: &'a TableView<'a>,
+    decisions: &'a mut Decisions,
+    /// By place in the table's decisions, as cells.
+    values: Vec<Option<u32>>,
+    used: Vec<DecisionId>,
+}
+
+impl Used<'_> {
+    fn value(&mut self, decided: usize) -> u32 {
+        let Self { table, decisions, values, used } = self;
+        let Some((value, (verdict, by))) = values.get_mut(decided).zip(table.decisions().get(decided)) else {
+            return 0;
+        };
+        *value.get_or_insert_with(|| {
+            let id = decisions.acquire(*verdict, by);
+            used.push(id);
+            id.to_cell(*verdict)
+        })
+    }
 }

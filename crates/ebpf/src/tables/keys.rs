@@ -1,5 +1,6 @@
 //! Keys of trees, and ranges of numbers as prefixes.
 
+use ahash::AHashMap;
 use tortie_classes::L4Detail;
 use tortie_model::Cidr;
 
@@ -76,6 +77,35 @@ pub(super) fn source_port_tree(starts: impl Iterator<Item = (Option<u16>, u32)>,
         ranges.add(None, start.max(1) - 1, end - 1, value);
     }
     (ranges.assign(2, blocks), without)
+}
+
+/// From numbers of so many bytes to values, of where stretches of one value begin and end; all other numbers have 0.
+pub(super) fn numbered_tree(stretches: Vec<(u32, u32, u32)>, bytes: usize, blocks: &mut Blocks) -> Cell {
+    // What most numbers have need not be said of each.
+    let mut counts: AHashMap<u32, u64> = AHashMap::new();
+    for (start, end, value) in &stretches {
+        *counts.entry(*value).or_default() += u64::from(end - start);
+    }
+    let most = counts.into_iter().max_by_key(|(value, count)| (*count, *value)).map_or(0, |(value, _)| value);
+    let end = stretches.last().map_or(0, |(_, end, _)| *end);
+    let mut keys: Vec<([u8; 4], u8, u32)> = Vec::new();
+    let skipped = 4 - bytes;
+    let rest = stretches.into_iter().filter(|(_, _, value)| *value != most);
+    for (mut first, last, value) in std::iter::once((0, end, most)).chain(rest) {
+        while first < last {
+            // The largest stretch of numbers with the same first bits that begins here and does not reach too far.
+            let size = first.trailing_zeros().min((last - first).ilog2());
+            let bits = u32::try_from(8 * bytes).unwrap_or(32).saturating_sub(size);
+            keys.push((first.to_be_bytes(), u8::try_from(bits).unwrap_or(32), value));
+            first += 1 << size;
+        }
+    }
+    let assigned = keys.iter().map(|(key, bits, value)| Assignment {
+        key: key.get(skipped..).unwrap_or_default(),
+        bits: *bits,
+        value: *value,
+    });
+    blocks.assign(Cell::value(0), &assigned.collect::<Vec<_>>())
 }
 
 /// Where each stretch of one value begins and ends, of the places where values begin.

@@ -84,8 +84,8 @@ impl Maps {
         self.tree(self.number(MapKind::Endpoints, endpoint, sources), &octets(address)) == 1
     }
 
-    fn group_roots(&self, group: u32) -> [u32; 7] {
-        [0, 1, 2, 3, 4, 5, 6].map(|place| self.number(MapKind::Groups, group, 4 * place))
+    fn group_roots(&self, group: u32) -> [u32; 8] {
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|place| self.number(MapKind::Groups, group, 4 * place))
     }
 
     /// All that packets may meet, decisions as their counters.
@@ -128,8 +128,8 @@ impl Maps {
     }
 
     /// What trees say about a packet: the value of a cell.
-    pub(crate) fn group(&self, group: [u32; 7], addresses: u32, direction: Direction, packet: &Packet) -> u32 {
-        let [own, peer, details, protocols, source_ports, no_source_port, cells] = group;
+    pub(crate) fn group(&self, group: [u32; 8], addresses: u32, direction: Direction, packet: &Packet) -> u32 {
+        let [own, peer, details, protocols, source_ports, no_source_port, cells, is_large] = group;
         let (own_end, peer_end) = match direction {
             Direction::Ingress => (packet.destination(), packet.source()),
             Direction::Egress => (packet.source(), packet.destination()),
@@ -144,8 +144,13 @@ impl Maps {
             None => self.tree(protocols, &[protocol]),
         };
         let source_port = source_port.map_or(no_source_port, |port| self.tree(source_ports, &port.to_be_bytes()));
-        let cell = row(own, own_end) + row(peer, peer_end) + l4 + source_port;
-        u16::try_from(cell).map_or(0, |cell| self.tree(cells, &cell.to_be_bytes()))
+        let parts = [row(own, own_end), row(peer, peer_end), l4, source_port];
+        let cell: u64 = parts.into_iter().map(u64::from).sum();
+        match is_large {
+            0 => u16::try_from(cell).map_or(0, |cell| self.tree(cells, &cell.to_be_bytes())),
+            1 => i32::try_from(cell).map_or(0, |cell| self.tree(cells, &cell.to_be_bytes())),
+            other => panic!("{other}"),
+        }
     }
 
     /// The blocks of trees.

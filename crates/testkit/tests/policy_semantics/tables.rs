@@ -11,7 +11,7 @@ use tortie_classes::{Classes, Compiled, GroupId};
 use tortie_ebpf::{
     Assembler, Base, CELLS, Cell, DecisionId, Helper, MapId, Program, Question, Register, Size, Tables, Transport,
 };
-use tortie_evaluate::{Layer, Packet};
+use tortie_evaluate::{Layer, Packet, Verdict};
 use tortie_model::desired::{
     DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };
@@ -39,12 +39,12 @@ fn question(family: Family) -> Question {
         family,
         addresses: 0,
         group: 4,
-        own: 32,
-        peer: 48,
-        protocol: 64,
-        source_port: 67,
-        has_detail: 69,
-        has_source_port: 70,
+        own: 36,
+        peer: 52,
+        protocol: 68,
+        source_port: 71,
+        has_detail: 73,
+        has_source_port: 74,
     }
 }
 
@@ -88,11 +88,11 @@ pub(crate) struct Kernel {
     programs: [tortie_bpf::Program; 2],
 }
 
-/// How many blocks the kernel's map has; tables of scenarios are small.
-const BLOCKS: u32 = 4096;
+/// How many blocks the map of the kernel has.
+const BLOCKS: u32 = 1 << 15;
 /// What is asked, and behind it eight bytes of answer.
-const ASKED: usize = 80;
-const ANSWER: i16 = 72;
+const ASKED: usize = 88;
+const ANSWER: i16 = 80;
 const NOTHING: i32 = -1;
 
 impl Kernel {
@@ -303,10 +303,33 @@ fn many_rules(count: u16) -> (Classes, GroupId) {
 }
 
 #[test]
+fn programs_decide_by_tables_of_millions_of_cells() {
+    let kernel = Kernel::new();
+    let (mut classes, group) = many_rules(1500);
+    let compiled = classes.flush();
+    let mut tables = Tables::new(&compiled);
+    assert!(tables.group(group).is_some_and(|roots| roots.is_large) && tables.closed().next().is_none());
+    assert!(tables.blocks().in_use() < 4000, "{}", tables.blocks().in_use());
+    kernel.write_new(&mut tables);
+    for set in [0, 1, 255, 256, 700, 1498, 1499] {
+        for rule in [0, 1, 255, 256, 700, 1498, 1499, 1500] {
+            let source = Ipv4Addr::from_bits(0x0a00_0000 + u32::from(set));
+            let packet = Packet::tcp((source.into(), 40000), ([10, 9, 9, 9].into(), 1000 + rule)).unwrap();
+            let decision = kernel.decide(&tables, group, Direction::Ingress, &packet);
+            assert_eq!(decision, tables.decide(group, Direction::Ingress, &packet));
+            let (verdict, by) = tables.decided(decision);
+            let expected = super::classes::by_cell(&compiled, group, Direction::Ingress, &packet);
+            assert_eq!((verdict, by), (expected.verdict, Some(&expected.decided_by)));
+            assert_eq!(verdict == Verdict::Allow, set == rule, "{packet:?}");
+        }
+    }
+}
+
+#[test]
 #[ignore = "measures; run it alone, with --run-ignored only --no-capture"]
 fn nanoseconds_of_a_decision() {
     let kernel = Kernel::new();
-    for count in [10, 100, 200] {
+    for count in [10, 100, 1_000, 10_000] {
         let (mut classes, group) = many_rules(count);
         let begin = std::time::Instant::now();
         let mut tables = Tables::new(&classes.flush());

@@ -1,0 +1,82 @@
+//! Reading tables line by line, as stretches of equal decisions.
+//!
+//! Of a table whose cells are kept, lines are read off. Where rules ask about many addresses and many ports at once there are too
+//! many cells for that, but only few clauses hold where two rows meet, and a decision can be another only in columns where one
+//! of those begins or ceases to hold. So a line costs as much as has to do with its rows.
+
+use smallvec::SmallVec;
+
+use crate::bits::Bits;
+use crate::table::Table;
+use crate::view::Row;
+
+/// How many words of clauses may be looked at for one table.
+const MAX_WORK: usize = 1 << 30;
+
+/// The lines of a table: see [`TableView::lines`](crate::TableView::lines).
+#[derive(Clone, Debug)]
+pub struct Lines<'a> {
+    table: &'a Table,
+    /// For each clause the columns in which it holds and in the one before does not, or the other way round.
+    edges: Vec<SmallVec<[u32; 2]>>,
+    work: usize,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn new(table: &'a Table) -> Self {
+        let mut lines = Self { table, edges: Vec::new(), work: 0 };
+        if !table.has_cells() {
+            lines.edges = edges(table);
+        }
+        lines
+    }
+
+    /// What is decided where two rows meet: where each stretch of one decision begins, and the decision's place in
+    /// [`TableView::decisions`](crate::TableView::decisions). For each column of source ports all columns of protocols,
+    /// destination ports and ICMP messages follow one another. `None` if the lines that were asked for are too much work.
+    pub fn stretches(&mut self, own: Row, peer: Row) -> Option<Vec<(usize, usize)>> {
+        let mut found: Vec<(usize, usize)> = Vec::new();
+        let mut add = |start: usize, decision: usize| {
+            if found.last().is_none_or(|(_, last)| *last != decision) {
+                found.push((start, decision));
+            }
+        };
+        if let Some(line) = self.table.kept_line(own.0, peer.0) {
+            line.enumerate().for_each(|(start, decision)| add(start, decision));
+            return Some(found);
+        }
+        let rows = Bits::common(self.table.own().words(own.0), self.table.peer().words(peer.0));
+        let columns = self.table.l4().len();
+        for (source_port, words) in self.table.source_ports().words().enumerate() {
+            let clauses = Bits::common(rows.words(), words);
+            let edges = clauses.iter().filter_map(|clause| self.edges.get(clause)).flatten();
+            let mut starts: Vec<u32> = std::iter::once(0).chain(edges.copied()).collect();
+            starts.sort_unstable();
+            starts.dedup();
+            self.work += (starts.len() + 1) * clauses.words().len();
+            if self.work > MAX_WORK {
+                return None;
+            }
+            for start in starts {
+                add(source_port * columns + start as usize, self.table.decision_of(&clauses, start as usize));
+            }
+        }
+        Some(found)
+    }
+}
+
+fn edges(table: &Table) -> Vec<SmallVec<[u32; 2]>> {
+    let mut edges: Vec<SmallVec<[u32; 2]>> = vec![SmallVec::new(); table.clause_count()];
+    let mut before: Option<&[u64]> = None;
+    for (column, words) in (0..).zip(table.l4().words()) {
+        let nothing = vec![0; words.len()];
+        let differing = words.iter().zip(before.unwrap_or(&nothing)).map(|(word, before)| word ^ before);
+        for clause in Bits::of(differing).iter() {
+            if let Some(edges) = edges.get_mut(clause) {
+                edges.push(column);
+            }
+        }
+        before = Some(words);
+    }
+    edges
+}

@@ -1,0 +1,201 @@
+//! 5,000 policies and 100,000 addresses at a node: what it takes to have maps for them, and to change one thing.
+#![allow(clippy::disallowed_methods, reason = "it measures")]
+#![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tortie_ebpf::layout::MapKind;
+use tortie_ebpf::{Interface, Node, NodeSettings};
+use tortie_model::desired::{
+    DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies,
+    WorkloadEndpointState,
+};
+use tortie_model::{
+    Cidr, EntityMatch, IpSetId, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName, WorkloadEndpoint,
+    WorkloadEndpointId,
+};
+
+const ADDRESSES: u32 = 100_000;
+const POLICIES: u32 = 5_000;
+/// Deployments, all pods of which have the same labels.
+const APPS: u32 = 5_000;
+const APPS_IN_NAMESPACE: u32 = 50;
+/// On the node, no two with the same policies.
+const LOCAL: u32 = 250;
+
+fn address(pod: u32) -> IpAddr {
+    Ipv4Addr::from_bits(0x0a00_0000 + pod).into()
+}
+
+fn app_set(app: u32) -> IpSetId {
+    format!("s:app{app}").as_str().into()
+}
+
+fn namespace_set(namespace: u32) -> IpSetId {
+    format!("s:namespace{namespace}").as_str().into()
+}
+
+/// A set for each app, each namespace, and eight others that divide apps another way. Each address is in ten of them.
+fn sets() -> impl Iterator<Item = DesiredUpdate> {
+    let set = |id: IpSetId, holds: &dyn Fn(u32) -> bool| {
+        let members = (0..ADDRESSES).filter(|pod| holds(pod % APPS)).map(|pod| Cidr::host(address(pod))).collect();
+        DesiredUpdate::IpSet(IpSetUpdate { id, set_type: IpSetType::Ip, members: Members::Nets(members) })
+    };
+    let apps = (0..APPS).map(|app| {
+        let pods = (0..ADDRESSES / APPS).map(|pod| Cidr::host(address(pod * APPS + app)));
+        let members = Members::Nets(pods.collect());
+        DesiredUpdate::IpSet(IpSetUpdate { id: app_set(app), set_type: IpSetType::Ip, members })
+    });
+    let namespaces =
+        (0..APPS / APPS_IN_NAMESPACE).map(move |at| set(namespace_set(at), &|app| app / APPS_IN_NAMESPACE == at));
+    let kinds = (0..16_u32)
+        .map(move |kind| set(format!("s:kind{kind}").as_str().into(), &|app| app >> (kind / 2) & 1 == kind % 2));
+    apps.chain(namespaces).chain(kinds)
+}
+
+fn policy_id(number: u32) -> PolicyId {
+    PolicyId::new(PolicyKind::NetworkPolicy, format!("ns{}", number / APPS_IN_NAMESPACE), format!("policy{number}"))
+}
+
+fn to(port: u16) -> Rule {
+    Rule {
+        action: RuleAction::Allow,
+        protocol: Some(Protocol::TCP),
+        destination: EntityMatch { ports: [PortSpec::single(port)].into(), ..EntityMatch::default() },
+        ..Rule::default()
+    }
+}
+
+/// In: two apps and their own namespace, each to a port. Out: DNS, and whatever is not in a private network.
+fn policy(number: u32, port: u16) -> DesiredUpdate {
+    let from = |set: IpSetId| RuleSets { src: [set].into_iter().collect(), ..RuleSets::default() };
+    let inbound = Rules::new(
+        [to(port), to(5432), to(9090)].into(),
+        [from(app_set(number * 7 % APPS)), from(app_set(number * 13 % APPS)), from(namespace_set(number % 100))].into(),
+    );
+    let dns = Rule { protocol: Some(Protocol::UDP), ..to(53) };
+    let mut outside = to(443);
+    outside.destination.nets = ["0.0.0.0/0".parse::<Cidr>().unwrap()].into();
+    outside.destination.extras.not_nets = ["10.0.0.0/8".parse::<Cidr>().unwrap()].into();
+    let peer = RuleSets { dst: [app_set(number * 11 % APPS)].into_iter().collect(), ..RuleSets::default() };
+    let outbound = Rules::new([dns, outside, to(5432)].into(), [RuleSets::default(), RuleSets::default(), peer].into());
+    let (inbound, outbound) = (inbound.unwrap(), outbound.unwrap());
+    let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound, outbound };
+    DesiredUpdate::Policy(policy_id(number), policy.into())
+}
+
+fn workload(pod: u32, policies: impl Iterator<Item = u32>) -> DesiredUpdate {
+    let ids: Arc<[PolicyId]> = policies.map(policy_id).collect();
+    let tier =
+        TierPolicies { name: TierName::default_tier(), default_action: None, ingress: Arc::clone(&ids), egress: ids };
+    let endpoint = WorkloadEndpoint {
+        iface: Some(format!("cali{pod}").as_str().into()),
+        ipv4_nets: [Cidr::host(address(pod))].into(),
+        ..WorkloadEndpoint::default()
+    };
+    let endpoint = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier].into(), computed: None };
+    let id = WorkloadEndpointId {
+        orchestrator: "k8s".into(),
+        workload: format!("ns/pod{pod}").as_str().into(),
+        endpoint: "eth0".into(),
+    };
+    DesiredUpdate::WorkloadEndpoint(id, endpoint)
+}
+
+fn resident_mib() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4 / 1024
+}
+
+/// Takes messages over, and tells how long it took and what is written.
+fn measure(what: &str, node: &mut Node, updates: impl IntoIterator<Item = DesiredUpdate>) {
+    let updates: Vec<DesiredUpdate> = updates.into_iter().collect();
+    let begin = Instant::now();
+    updates.iter().for_each(|update| node.on_update(update).unwrap());
+    let told = begin.elapsed();
+    let flush = node.flush();
+    let took = begin.elapsed();
+    let mut written: BTreeMap<MapKind, usize> = BTreeMap::new();
+    flush.writes().for_each(|write| *written.entry(write.map).or_default() += 1);
+    assert!(flush.problems().is_empty(), "{:?}", flush.problems());
+    println!("{what}: {took:?} ({told:?} until all was told), written {written:?}, {:?}", flush.sizes());
+    node.reclaim();
+}
+
+fn delta(set: IpSetId, added: &[IpAddr], removed: &[IpAddr]) -> DesiredUpdate {
+    let nets = |addresses: &[IpAddr]| Members::Nets(addresses.iter().copied().map(Cidr::host).collect());
+    DesiredUpdate::IpSetDelta(IpSetDelta { id: set, added: nets(added), removed: nets(removed) })
+}
+
+#[test]
+#[ignore = "measures; run it alone, with --release -- --ignored --nocapture"]
+fn maps_of_a_node_with_5000_policies() {
+    let before = resident_mib();
+    let mut node = Node::new(NodeSettings::default());
+    (0..LOCAL).for_each(|pod| {
+        node.on_interface(Interface {
+            name: format!("cali{pod}").as_str().into(),
+            index: 10 + pod,
+            addresses: Vec::new(),
+        });
+    });
+    let each = POLICIES / LOCAL;
+    let workloads = (0..LOCAL).map(|pod| workload(pod, pod * each..(pod + 1) * each));
+    let policies = (0..POLICIES).map(|number| policy(number, 8080));
+    measure("everything", &mut node, sets().chain(policies).chain(workloads).chain([DesiredUpdate::InSync]));
+    println!("{} MiB resident, {} before", resident_mib(), before);
+    measure("a rule is edited", &mut node, [policy(77, 8081)]);
+    measure("and back", &mut node, [policy(77, 8080)]);
+    let new = Ipv4Addr::from_bits(0x0a00_0000 + ADDRESSES).into();
+    let of_new = [app_set(7), namespace_set(0), "s:kind1".into()];
+    measure("a pod is added elsewhere", &mut node, of_new.clone().map(|set| delta(set, &[new], &[])));
+    measure("another that is like it", &mut node, of_new.clone().map(|set| delta(set, &[[10, 7, 7, 7].into()], &[])));
+    measure("and gone", &mut node, of_new.map(|set| delta(set, &[], &[new])));
+    let local = workload(LOCAL, 0..20);
+    node.on_interface(Interface { name: format!("cali{LOCAL}").as_str().into(), index: 9, addresses: Vec::new() });
+    measure("a pod is added here", &mut node, [local]);
+    let wide = |added| {
+        let nets = Members::Nets(vec!["10.0.0.0/9".parse().unwrap()]);
+        let none = Members::Nets(Vec::new());
+        let (added, removed) = if added { (nets, none) } else { (none, nets) };
+        DesiredUpdate::IpSetDelta(IpSetDelta { id: app_set(0), added, removed })
+    };
+    measure("a network around all addresses joins a set", &mut node, [wide(true)]);
+    measure("and leaves", &mut node, [wide(false)]);
+    measure("nothing", &mut node, []);
+}
+
+/// A workload whose policy has so many rules, each for a network and a port of its own.
+fn many_rules(count: u32) -> Vec<DesiredUpdate> {
+    let rules = (0..count).map(|number| {
+        let mut rule = to(u16::try_from(1000 + number).unwrap());
+        rule.source.nets = [Cidr::new(Ipv4Addr::from_bits(0x0a00_0000 + number * 256).into(), 24).unwrap()].into();
+        rule
+    });
+    let rules: Vec<Rule> = rules.collect();
+    let sets = vec![RuleSets::default(); rules.len()];
+    let policy = Policy {
+        source: Arc::default(),
+        selector: "all()".into(),
+        inbound: Rules::new(rules.into(), sets.into()).unwrap(),
+        outbound: Rules::default(),
+    };
+    vec![DesiredUpdate::Policy(policy_id(0), policy.into()), workload(0, 0..1), DesiredUpdate::InSync]
+}
+
+#[test]
+#[ignore = "measures; run it alone, with --release -- --ignored --nocapture"]
+fn maps_of_a_policy_with_many_rules() {
+    for count in [100, 1_000, 10_000, 30_000] {
+        let before = resident_mib();
+        let mut node = Node::new(NodeSettings::default());
+        node.on_interface(Interface { name: "cali0".into(), index: 10, addresses: Vec::new() });
+        measure(&format!("{count} rules"), &mut node, many_rules(count));
+        println!("{} MiB resident, {} before", resident_mib(), before);
+        let rule = many_rules(count - 1).into_iter().take(1);
+        measure("one rule less", &mut node, rule);
+    }
+}
