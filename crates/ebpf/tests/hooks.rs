@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
 #![allow(clippy::disallowed_methods, reason = "the kernel's own types are files")]
 
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program};
 use tortie_ebpf::classes::evaluate::{EndpointToHost, FailsafePort, Settings};
 use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
@@ -221,6 +223,21 @@ impl Bench {
 
 const V4: [[u8; 4]; 2] = [[10, 1, 2, 3], [192, 0, 2, 77]];
 
+/// A group that lets everything through that can be read.
+fn open() -> GroupRoots {
+    let none = Cell::value(0);
+    GroupRoots {
+        own: none,
+        peer: none,
+        details: none,
+        protocols: none,
+        source_ports: none,
+        no_source_port: none,
+        cells: Cell::value(1 << VERDICT_BITS | ALLOW),
+        is_large: false,
+    }
+}
+
 /// An IPv4 packet with so many words of options.
 fn v4(protocol: u8, options: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
     let length = 20 + usize::from(options) * 4 + payload.len();
@@ -362,6 +379,108 @@ fn headers_of_ipv6_are_read() {
     }
     bench.expect(&V6[1], &V6[0], Expected { protocol: 50, detail: None, source_port: None });
     assert!(!bench.passes(&v6(50, &[])));
+}
+
+/// What a packet is by the words of RFC 791 and RFC 8200, written without a thought of programs. `None` if it is to be dropped.
+fn read(packet: &[u8]) -> Option<Expected> {
+    const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+    let is_v4 = packet[0] >> 4 == 4;
+    let (mut protocol, mut at, mut is_later) = if is_v4 {
+        let words = packet[0] & 0xf;
+        if words < 5 {
+            return None;
+        }
+        let fragment = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]);
+        (*packet.get(9)?, usize::from(words) * 4, fragment % 0x2000 != 0)
+    } else {
+        (*packet.get(6)?, 40, false)
+    };
+    for passed in 0.. {
+        if is_v4 || ![0, 43, 44, 51, 60].contains(&protocol) {
+            break;
+        }
+        // Behind a later fragment's header there is no other one, and there are no more than eight.
+        if is_later || passed == 8 {
+            return None;
+        }
+        let (next, second) = (*packet.get(at)?, *packet.get(at + 1)?);
+        at += match protocol {
+            44 => {
+                is_later = u16::from_be_bytes([*packet.get(at + 2)?, *packet.get(at + 3)?]) >> 3 != 0;
+                8
+            }
+            51 => (usize::from(second) + 2) * 4,
+            _ => (usize::from(second) + 1) * 8,
+        };
+        protocol = next;
+    }
+    let (mut detail, mut source_port) = (None, None);
+    let number = |at: usize| Some(u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?]));
+    if !is_later && WITH_PORTS.contains(&protocol) {
+        (source_port, detail) = (Some(number(at)?), Some(number(at + 2)?));
+    } else if !is_later && protocol == if is_v4 { 1 } else { 58 } {
+        detail = Some(number(at)?);
+    }
+    Some(Expected { protocol, detail, source_port })
+}
+
+/// A packet of headers that fit together or nearly do, and are torn somewhere or not.
+fn packets() -> impl Strategy<Value = Vec<u8>> {
+    let protocol =
+        || prop_oneof![prop::sample::select(vec![1_u8, 6, 17, 33, 44, 50, 51, 58, 59, 132, 136]), any::<u8>()];
+    let payload = || prop::collection::vec(any::<u8>(), 0..12);
+    let of_v4 = (protocol(), 0..=10_u8, prop_oneof![Just(0_u16), any::<u16>()], payload(), any::<bool>()).prop_map(
+        |(protocol, options, fragment, payload, is_short)| {
+            let mut packet = v4(protocol, options, fragment, &payload);
+            packet[0] -= u8::from(is_short && options == 0);
+            packet
+        },
+    );
+    let extension = prop_oneof![
+        (prop::sample::select(vec![0, 43, 60]), 1..4_u8).prop_map(|(number, eights)| options(number, eights)),
+        (2..6_u8).prop_map(authentication),
+        prop_oneof![Just(0_u16), Just(1), Just(8), any::<u16>()].prop_map(fragment),
+    ];
+    let of_v6 = (prop::collection::vec(extension, 0..10), protocol(), payload())
+        .prop_map(|(headers, last, payload)| chain(&headers, last, &payload));
+    let whole = prop_oneof![of_v4, of_v6];
+    (whole, any::<prop::sample::Index>(), 0..4_u8).prop_map(|(mut packet, at, torn)| {
+        // The kernel hands no packet to hooks whose first header is not there.
+        let first = if packet[0] >> 4 == 4 { 20 } else { 40 };
+        if torn == 0 {
+            packet.truncate(first + at.index(packet.len() + 1 - first));
+        }
+        packet
+    })
+}
+
+#[test]
+fn any_headers_are_read_or_lead_nowhere() {
+    let benches = Family::ALL.map(Bench::new);
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() });
+    let done = runner.run(&packets(), |packet| {
+        let is_v6 = packet[0] >> 4 == 6;
+        let bench = &benches[usize::from(is_v6)];
+        let [source, destination] = if is_v6 { [&V6[0][..], &V6[1][..]] } else { [&V4[0][..], &V4[1][..]] };
+        match read(&packet) {
+            Some(expected) => {
+                bench.expect(source, destination, expected);
+                prop_assert!(bench.passes(&packet), "{expected:?}");
+            }
+            None => {
+                bench.expect(source, destination, Expected { protocol: 0, detail: None, source_port: None });
+                bench.write(MapKind::Groups, 3, &open().to_bytes());
+                prop_assert!(!bench.passes(&packet));
+                let bare = if is_v6 { v6(59, &[]) } else { v4(59, 0, 0, &[]) };
+                prop_assert!(bench.passes(&bare), "all else is let through");
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = done {
+        panic!("{error}");
+    }
 }
 
 #[test]
