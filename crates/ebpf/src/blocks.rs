@@ -59,6 +59,8 @@ struct Block {
     cells: Box<[Cell; CELLS]>,
     /// How many cells and roots lead to it.
     references: u32,
+    /// Whether nobody has been told of it yet, so that no reader can be at it.
+    is_new: bool,
 }
 
 /// All blocks, by number.
@@ -148,7 +150,8 @@ impl Blocks {
         }
     }
 
-    /// A use of a tree is over. Its blocks keep their numbers until [`Blocks::reclaim`].
+    /// A use of a tree is over. Its blocks keep their numbers until [`Blocks::reclaim`], but for those that were never
+    /// [taken](Self::take_written) to be written.
     pub fn release(&mut self, root: Cell) {
         let mut released = vec![root];
         while let Some(cell) = released.pop() {
@@ -164,7 +167,11 @@ impl Blocks {
                 if let Ok(entry) = self.by_cells.find_entry(hash, |other| *other == number) {
                     entry.remove();
                 }
-                self.retired.push(number);
+                if block.is_new {
+                    self.free.push(number);
+                } else {
+                    self.retired.push(number);
+                }
                 released.extend(block.cells.iter().filter(|cell| cell.as_block().is_some()));
             }
         }
@@ -173,6 +180,18 @@ impl Blocks {
     /// No reader is at a block any more that was retired until now: its number may be given out again.
     pub fn reclaim(&mut self) {
         self.free.append(&mut self.retired);
+        self.trim();
+    }
+
+    /// Forgets the highest numbers if they are free.
+    fn trim(&mut self) {
+        let behind = |number: u32| number as usize + 1;
+        let used = self.blocks.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        let used = self.retired.iter().map(|number| behind(*number)).max().unwrap_or(0).max(used);
+        if used < self.blocks.len() {
+            self.blocks.truncate(used);
+            self.free.retain(|number| behind(*number) <= used);
+        }
     }
 
     /// The blocks that are new since the last time and have not been retired: what must be written before a root that leads
@@ -181,6 +200,12 @@ impl Blocks {
         let mut written = std::mem::take(&mut self.written);
         written.sort_unstable();
         written.dedup();
+        for number in &written {
+            if let Some(Some(block)) = self.blocks.get_mut(*number as usize) {
+                block.is_new = false;
+            }
+        }
+        self.trim();
         let cells = |number: u32| Some((number, &*self.blocks.get(number as usize)?.as_ref()?.cells));
         written.into_iter().filter_map(cells).collect()
     }
@@ -247,7 +272,7 @@ impl Blocks {
             return cell;
         }
         cells.iter().for_each(|cell| self.retain(*cell));
-        let block = Some(Block { cells, references: 1 });
+        let block = Some(Block { cells, references: 1, is_new: true });
         let number = match self.free.pop() {
             Some(number) => number,
             None => u32::try_from(self.blocks.len()).unwrap_or(u32::MAX),

@@ -299,6 +299,7 @@ impl Node {
         self.groups.reclaim();
         self.records.reclaim();
         self.retired_roots.clear();
+        self.has_news |= self.tables.has_room_again();
     }
 
     /// What the maps must hold as of the last flush, in the order in which new maps are to be written; everything else is

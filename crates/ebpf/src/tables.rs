@@ -116,7 +116,7 @@ impl Tables {
         } else {
             self.groups.keys().copied().chain(compiled.groups()).collect()
         };
-        if self.blocks.in_use() < self.full_at {
+        if self.has_room_again() {
             let waiting = self.closed().filter(|(_, why)| matches!(why, Closed::NoBlocks(_)));
             let waiting: Vec<GroupId> = waiting.map(|(group, _)| group).collect();
             changed.extend(waiting);
@@ -173,7 +173,7 @@ impl Tables {
             let trees = trees.ok_or_else(|| Closed::TooManyCells(table.cell_count()))?;
             if self.blocks.in_use() > self.max_blocks as usize {
                 trees.release(&mut self.blocks, &mut self.decisions);
-                self.full_at = if self.full_at == 0 { before_blocks } else { self.full_at.min(before_blocks) };
+                self.full_at = self.full_at.max(before_blocks);
                 return Err(Closed::NoBlocks(self.max_blocks));
             }
             Ok(trees)
@@ -210,6 +210,11 @@ impl Tables {
     pub fn reclaim(&mut self) {
         self.blocks.reclaim();
         self.decisions.reclaim();
+    }
+
+    /// Whether a group that was closed for want of room may find some now, if it is tried.
+    pub(crate) fn has_room_again(&self) -> bool {
+        self.blocks.in_use() < self.full_at
     }
 
     /// The blocks, of which new ones must be written before roots that lead to them.

@@ -1,0 +1,229 @@
+//! What becomes of groups that cannot be in force, and of interfaces that are not what they were.
+#![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use tortie_ebpf::classes::evaluate::{Layer, Missing};
+use tortie_ebpf::layout::{EndpointKind, MapKind, endpoint, roots};
+use tortie_ebpf::{Closed, EndpointName, Interface, Node, NodeSettings};
+use tortie_model::desired::{
+    DesiredUpdate, HostEndpointState, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
+};
+use tortie_model::{
+    Cidr, Direction, HostEndpoint, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName,
+    WorkloadEndpoint, WorkloadEndpointId,
+};
+
+fn policy_id(name: &str) -> PolicyId {
+    PolicyId::new(PolicyKind::NetworkPolicy, "shop", name)
+}
+
+/// So many rules, each for a network and a port of its own.
+fn policy(name: &str, rules: u16) -> DesiredUpdate {
+    let rule = |number: u16| {
+        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        rule.source.nets = [Cidr::new(Ipv4Addr::new(10, 0, 0, 0).into(), 24).unwrap()].into();
+        rule.destination.ports = [PortSpec::single(256 * number + u16::try_from(name.len()).unwrap())].into();
+        rule
+    };
+    let rules: Vec<Rule> = (0..rules).map(rule).collect();
+    let sets = vec![RuleSets::default(); rules.len()];
+    let policy = Policy {
+        source: Arc::default(),
+        selector: "all()".into(),
+        inbound: Rules::new(rules.into(), sets.into()).unwrap(),
+        outbound: Rules::default(),
+    };
+    DesiredUpdate::Policy(policy_id(name), policy.into())
+}
+
+fn workload_id(name: &str) -> WorkloadEndpointId {
+    WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() }
+}
+
+fn workload(name: &str, interface: &str) -> DesiredUpdate {
+    let tier = TierPolicies {
+        name: TierName::default_tier(),
+        default_action: None,
+        ingress: [policy_id(name)].into(),
+        egress: [].into(),
+    };
+    let endpoint = WorkloadEndpoint { iface: Some(interface.into()), ..WorkloadEndpoint::default() };
+    let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier].into(), computed: None };
+    DesiredUpdate::WorkloadEndpoint(workload_id(name), state)
+}
+
+fn interface(name: &str, index: u32) -> Interface {
+    Interface { name: name.into(), index, addresses: Vec::new() }
+}
+
+/// A node and its maps, with everything written at once.
+struct Written {
+    node: Node,
+    maps: BTreeMap<(MapKind, u32), Vec<u8>>,
+}
+
+impl Written {
+    fn new(max_blocks: u32, updates: impl IntoIterator<Item = DesiredUpdate>) -> Self {
+        let mut written =
+            Self { node: Node::new(NodeSettings { max_blocks, ..NodeSettings::default() }), maps: BTreeMap::new() };
+        written.tell(updates);
+        written.tell([DesiredUpdate::InSync]);
+        written
+    }
+
+    fn tell(&mut self, updates: impl IntoIterator<Item = DesiredUpdate>) {
+        updates.into_iter().for_each(|update| self.node.on_update(&update).unwrap());
+    }
+
+    fn flush(&mut self) {
+        let flush = self.node.flush();
+        assert!(!flush.needs_reclaim());
+        self.maps.extend(flush.writes().map(|write| ((write.map, write.index), write.value)));
+        self.node.reclaim();
+    }
+
+    fn number(&self, map: MapKind, index: u32, offset: i16) -> u32 {
+        let value = self.maps.get(&(map, index)).map_or(&[0; 64][..], |value| value);
+        let offset = usize::try_from(offset).unwrap();
+        u32::from_ne_bytes(value[offset..offset + 4].try_into().unwrap())
+    }
+
+    /// The number of the endpoint at an interface.
+    fn endpoint_at(&self, interface: u32) -> u32 {
+        let current = self.number(MapKind::Current, 0, 0);
+        let mut cell = self.number(MapKind::Roots, current, roots::INTERFACES);
+        for byte in interface.to_be_bytes() {
+            if cell >> 31 == 1 {
+                cell = self.number(MapKind::Blocks, cell & i32::MAX.unsigned_abs(), i16::from(byte) * 4);
+            }
+        }
+        cell
+    }
+
+    fn kind_at(&self, interface: u32) -> u32 {
+        self.number(MapKind::Endpoints, self.endpoint_at(interface), endpoint::KIND)
+    }
+
+    /// The number of the group of ingress of the workload at an interface.
+    fn group_at(&self, interface: u32) -> u32 {
+        assert_eq!(self.kind_at(interface), EndpointKind::Workload as u32);
+        self.number(MapKind::Endpoints, self.endpoint_at(interface), endpoint::GROUPS)
+    }
+}
+
+#[test]
+fn a_group_without_room_is_closed_alone_until_there_is_some() {
+    let both = [policy("large", 140), policy("tiny", 1), workload("large", "cali1"), workload("tiny", "cali2")];
+    let mut written = Written::new(132, both);
+    written.node.on_interface(interface("cali1", 1));
+    written.node.on_interface(interface("cali2", 2));
+    written.flush();
+    let problems = written.node.problems();
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert_eq!(
+        problem.to_string(),
+        "policy of workload endpoint k8s/large/eth0 (Normal, Ingress) denies everything: its rules need more than the 132 \
+         blocks that there may be"
+    );
+    assert_eq!((written.group_at(1), written.group_at(2) != 0), (0, true));
+    written.flush();
+    assert_eq!(written.node.problems().len(), 1);
+
+    written.tell([policy("large", 10)]);
+    written.flush();
+    assert!(written.node.problems().is_empty());
+    assert_ne!(written.group_at(1), 0);
+
+    // What another had is free after a while.
+    written.tell([policy("large", 60), policy("tiny", 60)]);
+    written.flush();
+    written.flush();
+    assert_eq!(written.node.problems().len(), 1, "{:?}", written.node.problems());
+    let closed = if written.group_at(1) == 0 { "large" } else { "tiny" };
+    let open = if closed == "large" { "tiny" } else { "large" };
+    written.tell([policy(open, 1)]);
+    written.flush();
+    written.flush();
+    assert_eq!(written.node.problems(), [], "{:?}", written.node.sizes());
+    assert!(written.group_at(1) != 0 && written.group_at(2) != 0);
+}
+
+#[test]
+fn a_group_that_lacks_something_is_closed_alone() {
+    let mut written = Written::new(1000, [policy("one", 1), workload("one", "cali1"), workload("two", "cali2")]);
+    written.node.on_interface(interface("cali1", 1));
+    written.node.on_interface(interface("cali2", 2));
+    written.flush();
+    let problems = written.node.problems();
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert_eq!(problem.endpoint, EndpointName::Workload(workload_id("two")));
+    assert_eq!((problem.layer, problem.direction), (Layer::Normal, Direction::Ingress));
+    assert_eq!(problem.why, Closed::Missing(Missing::Policy(policy_id("two"))));
+    assert_eq!((written.group_at(1) != 0, written.group_at(2)), (true, 0));
+    written.tell([policy("two", 2)]);
+    written.flush();
+    assert!(written.node.problems().is_empty() && written.group_at(2) != 0);
+}
+
+#[test]
+fn an_index_and_a_name_are_whose_they_were_told_to_be_last() {
+    let host = HostEndpointState {
+        endpoint: HostEndpoint { iface: Some("eth0".into()), ..HostEndpoint::default() }.into(),
+        tiers: [].into(),
+        untracked_tiers: [].into(),
+        pre_dnat_tiers: [].into(),
+        forward_tiers: [].into(),
+        qos_policies: [].into(),
+    };
+    let mut written = Written::new(
+        1000,
+        [policy("one", 1), workload("one", "cali1"), DesiredUpdate::HostEndpoint("host".into(), host)],
+    );
+    let kinds = |written: &Written| [1, 2].map(|index| written.kind_at(index));
+    let (none, workload, host) = (EndpointKind::None as u32, EndpointKind::Workload as u32, EndpointKind::Host as u32);
+    written.node.on_interface(interface("cali1", 1));
+    written.flush();
+    assert_eq!(kinds(&written), [workload, none]);
+    // The same name at another index: that the first is gone has not been told yet.
+    written.node.on_interface(interface("cali1", 2));
+    written.flush();
+    assert_eq!(kinds(&written), [none, workload]);
+    written.node.on_interface_gone(1);
+    written.flush();
+    assert_eq!(kinds(&written), [none, workload]);
+    // Another name for the same index.
+    written.node.on_interface(interface("eth0", 2));
+    written.flush();
+    assert_eq!(kinds(&written), [none, host]);
+    written.node.on_interface(interface("cali1", 1));
+    written.node.on_interface(interface("wg0", 2));
+    written.flush();
+    assert_eq!(kinds(&written), [workload, none]);
+    let begin = written.maps.clone();
+    written.node.on_interface(interface("cali1", 1));
+    assert!(written.node.flush().is_empty(), "nothing new");
+    assert_eq!(written.maps, begin);
+}
+
+#[test]
+fn without_reclaiming_there_is_room_for_three_changes() {
+    let mut node = Node::new(NodeSettings::default());
+    for update in [policy("one", 1), workload("one", "cali1"), DesiredUpdate::InSync] {
+        node.on_update(&update).unwrap();
+    }
+    for index in 1..=3 {
+        node.on_interface(interface("cali1", index));
+        assert!(!node.flush().is_empty());
+    }
+    node.on_interface(interface("cali1", 4));
+    for _ in 0..2 {
+        let flush = node.flush();
+        assert!(flush.needs_reclaim() && flush.is_empty());
+    }
+    node.reclaim();
+    let flush = node.flush();
+    assert!(!flush.needs_reclaim() && !flush.is_empty(), "nothing was lost");
+}
