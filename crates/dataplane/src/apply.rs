@@ -117,6 +117,10 @@ impl Dataplane {
         problems.extend(managers.service_loop.problems());
         if !self.is_by_chains() {
             problems.extend(managers.workloads.without_effect());
+            if self.renderer.config().has_tunnels() {
+                problems.extend(managers.hosts.deciding_about_tunnels());
+            }
+            problems.extend(self.program_problems.iter().cloned().map(DataplaneProblem::Programs));
         }
         problems
     }

@@ -35,7 +35,7 @@ use crate::managers::workloads::{Workloads, is_workload};
 use crate::neighbours::Neighbours;
 use crate::output::{FamilyOutput, Output};
 use crate::proxy_neighbours::ProxyNeighbours;
-use crate::report::{DataplaneProblem, DataplaneStats, EndpointStatus};
+use crate::report::{DataplaneProblem, DataplaneStats, EndpointStatus, ProgramProblem};
 use crate::routes::{Ownership, RouteTable};
 use crate::status::Statuses;
 use crate::sysctls::Sysctls;
@@ -72,6 +72,7 @@ pub struct Dataplane {
     pub(crate) policy_gates: Vec<PolicyGate>,
     /// What others last said of the programs that enforce policy.
     pub(crate) programs_in_force: bool,
+    pub(crate) program_problems: Vec<ProgramProblem>,
     pub(crate) statuses: Statuses,
     pub(crate) problems: Vec<DataplaneProblem>,
     pub(crate) set_counters: SetCounters,
@@ -173,6 +174,7 @@ impl Dataplane {
             has_sought_live: false,
             timers: Timers { dirty: true, ..Timers::default() },
             programs_in_force: false,
+            program_problems: Vec::new(),
             statuses: Statuses::default(),
             problems: Vec::new(),
             set_counters: SetCounters::default(),
@@ -292,11 +294,12 @@ impl Dataplane {
     }
 
     /// Tells whether the programs that enforce policy ([`PolicyBy::Programs`]) have all that [`on_update`](Self::on_update) was
-    /// told, before each apply. Until they have for the first time, nothing leads to workloads, and chains that enforce policy
-    /// stay as they are.
-    pub fn set_policy_in_force(&mut self, is_in_force: bool) {
-        self.timers.dirty |= self.programs_in_force != is_in_force;
+    /// told, before each apply, and what is wrong with them. Until they have for the first time, nothing leads to workloads, and
+    /// chains that enforce policy stay as they are.
+    pub fn set_policy_in_force(&mut self, is_in_force: bool, problems: Vec<ProgramProblem>) {
+        self.timers.dirty |= self.programs_in_force != is_in_force || self.program_problems != problems;
         self.programs_in_force = is_in_force;
+        self.program_problems = problems;
     }
 
     fn on_peer(&mut self, family: Family, node: &Hostname, peer: Option<&WireguardPeer>) {

@@ -102,6 +102,7 @@ impl DataplaneProblem {
             Self::BridgesNotFiltered(family) => ("bridges without policy", family.to_string()),
             Self::Bandwidth { interface, .. } => ("bandwidth not limited as wanted", interface.to_string()),
             Self::Places(_) => ("workloads cannot be looked for", String::new()),
+            Self::Programs(problem) => ("eBPF programs", problem.object.clone()),
             Self::Sysctl { path, .. } => ("sysctl cannot be written", path.to_string()),
         };
         ProblemIdentity::new(kind, object)

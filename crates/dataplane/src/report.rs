@@ -262,6 +262,10 @@ pub enum DataplaneProblem {
         /// What is wrong.
         error: BandwidthProblem,
     },
+    /// Something about the programs that enforce policy, as their owner told
+    /// ([`Dataplane::set_policy_in_force`](crate::Dataplane::set_policy_in_force)).
+    #[error("{0}")]
+    Programs(ProgramProblem),
     /// A sysctl cannot be written.
     #[error("sysctl {path}: {error}")]
     Sysctl {
@@ -281,8 +285,27 @@ impl DataplaneProblem {
         match self {
             Self::Reduced { .. } | Self::Table(_) | Self::IpSetNames { .. } | Self::BridgesNotFiltered(_) => true,
             Self::Chain { problem, .. } => matches!(problem, Refused { .. } | Undefined { .. }),
+            Self::Programs(problem) => problem.is_degraded,
             _ => false,
         }
+    }
+}
+
+/// Something that is wrong with programs that enforce policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "whoever owns the programs makes it")]
+pub struct ProgramProblem {
+    /// What is wrong, with which object; as long as it lasts, in the same words.
+    pub object: String,
+    /// Why.
+    pub why: String,
+    /// Whether something else is enforced than policy says, for as long as it lasts.
+    pub is_degraded: bool,
+}
+
+impl fmt::Display for ProgramProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.object, self.why)
     }
 }
 
@@ -345,6 +368,9 @@ pub enum EndpointProblem {
     /// It asks for something that takes chains, where programs enforce policy.
     #[error("{0} has no effect where eBPF programs enforce policy")]
     NotByPrograms(&'static str),
+    /// Its policy decides about packets of tunnels between nodes, which chains would let through before it.
+    #[error("its policy must let packets of tunnels between nodes through, where eBPF programs enforce it")]
+    TunnelsByPolicy,
     /// Another endpoint has the same address; this one waits until that one is gone.
     #[error("address {address} belongs to {other}")]
     SharedAddress {

@@ -115,6 +115,13 @@ impl RulesConfig {
         }
     }
 
+    /// Whether there are tunnels of any kind to other nodes.
+    #[must_use]
+    pub fn has_tunnels(&self) -> bool {
+        let wireguard = self.wireguard.v4.enabled || self.wireguard.v6.enabled;
+        wireguard || [self.ipip, self.vxlan_v4, self.vxlan_v6].iter().any(|tunnel| tunnel.enabled)
+    }
+
     /// The VXLAN tunnel of a family.
     #[must_use]
     pub fn vxlan(&self, family: Family) -> TunnelConfig {

@@ -210,6 +210,16 @@ impl Hosts {
         })
     }
 
+    /// Endpoints whose policy packets of tunnels meet, where chains do not let these through.
+    pub(crate) fn deciding_about_tunnels(&self) -> impl Iterator<Item = DataplaneProblem> {
+        let endpoints: BTreeSet<&HostEndpointName> =
+            self.resolved.by_interface.values().chain(&self.resolved.any).collect();
+        let error = EndpointProblem::TunnelsByPolicy;
+        endpoints
+            .into_iter()
+            .map(move |name| DataplaneProblem::Endpoint { owner: Owner::Host(name.clone()), error: error.clone() })
+    }
+
     pub(crate) fn chain_owner(&self, chain: ChainName) -> Option<Owner> {
         let own = self.resolved.by_interface.iter().map(|(interface, name)| (interface.as_str().to_owned(), name));
         let any = self.resolved.any.iter().map(|name| (any_interface().to_string(), name));

@@ -82,14 +82,14 @@ fn nothing_leads_to_a_workload_before_programs_enforce_policy() {
     // Forwarding by itself leads nowhere.
     assert_eq!(kernel.state(), before);
 
-    dataplane.set_policy_in_force(true);
+    dataplane.set_policy_in_force(true, vec![]);
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(report.is_complete() && report.enforced(), "{:?}", report.problems);
     assert_eq!(status(&dataplane), Some(EndpointStatus::Up));
     assert_eq!(kernel.routes.len(), 2);
 
     // What is in force is kept, and nothing is added.
-    dataplane.set_policy_in_force(false);
+    dataplane.set_policy_in_force(false, vec![]);
     let mut other = pod("cali1", 2);
     other.ipv4_nets = std::iter::once(cidr("10.65.0.9/32")).collect();
     dataplane.on_update(workload("w", other, &["a"]));
@@ -99,7 +99,7 @@ fn nothing_leads_to_a_workload_before_programs_enforce_policy() {
     let leads = |kernel: &FakeKernel, net: &str| kernel.routes.iter().any(|route| route.key.destination == cidr(net));
     assert!(!leads(&kernel, "10.65.0.9/32"), "{:?}", kernel.routes);
 
-    dataplane.set_policy_in_force(true);
+    dataplane.set_policy_in_force(true, vec![]);
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!(status(&dataplane), Some(EndpointStatus::Up));
     assert!(leads(&kernel, "10.65.0.9/32"));
@@ -109,7 +109,7 @@ fn nothing_leads_to_a_workload_before_programs_enforce_policy() {
 fn without_iptables_only_what_needs_it_is_a_problem() {
     let mut kernel = bare_kernel();
     let mut dataplane = start(without_iptables());
-    dataplane.set_policy_in_force(true);
+    dataplane.set_policy_in_force(true, vec![]);
     dataplane.on_update(pool("10.65.0.0/16", false));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
 
@@ -131,7 +131,7 @@ fn without_iptables_only_what_needs_it_is_a_problem() {
 fn only_tables_that_are_needed_have_chains_and_only_their_sets_are_there() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = start(by_programs());
-    dataplane.set_policy_in_force(true);
+    dataplane.set_policy_in_force(true, vec![]);
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!((tables_of_ours(&kernel), kernel.sets.names()), (vec![], vec![]));
     kernel.reset_writes();
@@ -149,7 +149,7 @@ fn only_tables_that_are_needed_have_chains_and_only_their_sets_are_there() {
 
     // Another run has nothing to write.
     let mut again = start(by_programs());
-    again.set_policy_in_force(true);
+    again.set_policy_in_force(true, vec![]);
     again.on_update(pool("10.65.0.0/16", true));
     kernel.reset_writes();
     assert!(apply_until_in_sync(&mut again, &mut kernel).is_complete());
@@ -203,7 +203,7 @@ fn chains_that_enforced_policy_go_once_programs_do() {
             assert_eq!(denying(&kernel), in_force);
             assert!(kernel.sets.names().contains(&"cali40s:abc"));
         }
-        programs.set_policy_in_force(true);
+        programs.set_policy_in_force(true, vec![]);
         let report = apply_until_in_sync(&mut programs, &mut kernel);
         assert!(report.is_complete(), "{:?}", report.problems);
         assert!(denying(&kernel).iter().all(|text| !text.contains("cali")), "{:?}", denying(&kernel));
@@ -217,7 +217,7 @@ fn what_takes_chains_is_named() {
     let extras = WorkloadExtras { qos: Some(qos), ..WorkloadExtras::default() };
     let limited = tortie_model::WorkloadEndpoint { extras: Some(Box::new(extras)), ..pod("cali1", 1) };
     let mut dataplane = start(by_programs());
-    dataplane.set_policy_in_force(true);
+    dataplane.set_policy_in_force(true, vec![]);
     dataplane.on_update(workload("w", limited, &["a"]));
     let report = apply_until_in_sync(&mut dataplane, &mut kernel(Backend::Nft));
     let field = |problem: &DataplaneProblem| match problem {
