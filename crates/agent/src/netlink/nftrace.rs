@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use tortie_model::Family;
 
 use super::error::NetlinkError;
+use super::nft_message::{NFT_MSG_GETRULE, SUBSYSTEM};
 use super::socket::Socket;
 use super::waiting::{Read, read_waiting};
 use super::wire::family_number;
@@ -26,12 +27,6 @@ pub(crate) use filter::{Filter, Transport};
 pub(crate) use message::{Event, NFPROTO_INET, TraceMessage, Verdict};
 pub(crate) use rules::Chain;
 
-/// `NFNL_SUBSYS_NFTABLES`, in the upper byte of a message type.
-const SUBSYSTEM: u16 = 10 << 8;
-const NFT_MSG_NEWTABLE: u16 = SUBSYSTEM;
-const NFT_MSG_NEWCHAIN: u16 = SUBSYSTEM | 3;
-const NFT_MSG_NEWRULE: u16 = SUBSYSTEM | 6;
-const NFT_MSG_GETRULE: u16 = SUBSYSTEM | 7;
 const NFT_MSG_TRACE: u16 = SUBSYSTEM | 17;
 const NFNLGRP_NFTRACE: u32 = 9;
 /// For how long the kernel may take to answer.

@@ -4,52 +4,36 @@ use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use tortie_model::Family;
 
 use super::filter::{Base, Filter};
-use super::{NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE, NFT_MSG_NEWTABLE};
 use crate::netlink::error::NetlinkError;
+use crate::netlink::nft_message::{
+    DREG, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE, NFT_MSG_NEWTABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_CHAIN,
+    NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_TABLE_NAME, REGISTER, data, equals, expression, nested, number, text,
+};
 use crate::netlink::wire::{self, attribute, family_number};
 
-const NLA_F_NESTED: u16 = 0x8000;
-const NFTA_LIST_ELEM: u16 = 1;
-
-const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_TABLE_FLAGS: u16 = 2;
 /// The kernel removes the table with the socket that made it.
 const NFT_TABLE_F_OWNER: u32 = 2;
 
-const NFTA_CHAIN_TABLE: u16 = 1;
-const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_CHAIN_HOOK: u16 = 4;
 const NFTA_CHAIN_TYPE: u16 = 7;
 const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_PRIORITY: u16 = 2;
 
-const NFTA_RULE_TABLE: u16 = 1;
-const NFTA_RULE_CHAIN: u16 = 2;
 const NFTA_RULE_HANDLE: u16 = 3;
-const NFTA_RULE_EXPRESSIONS: u16 = 4;
-const NFTA_EXPR_NAME: u16 = 1;
-const NFTA_EXPR_DATA: u16 = 2;
 
-/// The first parts of all expressions that read something are alike: where to put it.
-const DREG: u16 = 1;
 const NFTA_PAYLOAD_BASE: u16 = 2;
 const NFTA_PAYLOAD_OFFSET: u16 = 3;
 const NFTA_PAYLOAD_LEN: u16 = 4;
 const NFTA_META_KEY: u16 = 2;
 const NFTA_META_SREG: u16 = 3;
-const NFTA_CMP_SREG: u16 = 1;
-const NFTA_CMP_OP: u16 = 2;
-const NFTA_CMP_DATA: u16 = 3;
 const NFTA_IMMEDIATE_DATA: u16 = 2;
-const NFTA_DATA_VALUE: u16 = 1;
 const NFTA_LIMIT_RATE: u16 = 1;
 const NFTA_LIMIT_UNIT: u16 = 2;
 const NFTA_LIMIT_BURST: u16 = 3;
 
 const NFT_META_NFTRACE: u32 = 12;
 const NFT_META_L4PROTO: u32 = 16;
-const NFT_CMP_EQ: u32 = 0;
-const REGISTER: u32 = 1;
 
 /// Before all that iptables has; connections are not tracked yet.
 const FIRST: i32 = -350;
@@ -132,31 +116,6 @@ fn expressions(filter: &Filter) -> Vec<u8> {
     list.push(expression("immediate", &[number(DREG, REGISTER), data(NFTA_IMMEDIATE_DATA, &[1])]));
     list.push(expression("meta", &[number(NFTA_META_KEY, NFT_META_NFTRACE), number(NFTA_META_SREG, REGISTER)]));
     nested(NFTA_RULE_EXPRESSIONS, &list)
-}
-
-fn equals(value: &[u8]) -> Vec<u8> {
-    let parts = [number(NFTA_CMP_SREG, REGISTER), number(NFTA_CMP_OP, NFT_CMP_EQ), data(NFTA_CMP_DATA, value)];
-    expression("cmp", &parts)
-}
-
-fn expression(name: &str, parts: &[Vec<u8>]) -> Vec<u8> {
-    nested(NFTA_LIST_ELEM, &[text(NFTA_EXPR_NAME, name), nested(NFTA_EXPR_DATA, parts)])
-}
-
-fn data(kind: u16, value: &[u8]) -> Vec<u8> {
-    nested(kind, &[attribute(NFTA_DATA_VALUE, value)])
-}
-
-fn nested(kind: u16, parts: &[Vec<u8>]) -> Vec<u8> {
-    attribute(kind | NLA_F_NESTED, &parts.concat())
-}
-
-fn number(kind: u16, value: u32) -> Vec<u8> {
-    attribute(kind, &value.to_be_bytes())
-}
-
-fn text(kind: u16, value: &str) -> Vec<u8> {
-    attribute(kind, &[value.as_bytes(), &[0]].concat())
 }
 
 /// The chain and the handle of a rule that the kernel lists.
