@@ -71,7 +71,7 @@ const EFFECTS: &[&str] = &["agent", "store", "datastore", "fanout", "testkit"];
 const UNSAFE: &str = "bpf";
 
 /// A default build of the agent has no more crates than this, build dependencies and our own included.
-const MAX_CRATES: usize = 120;
+const MAX_CRATES: usize = 122;
 
 /// No file of code is longer than this.
 const MAX_LINES: usize = 800;

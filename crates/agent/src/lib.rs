@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "the agent is where processes, threads, clocks and files belong")]
 
 pub mod announcements;
+pub mod bpf;
 pub mod cli;
 pub mod config;
 pub mod connections;

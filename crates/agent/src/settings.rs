@@ -12,7 +12,7 @@ use tortie_dataplane::{
 use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
-use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, RulesConfig, WireguardTunnel, WorkloadsBy};
+use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, PolicyBy, RulesConfig, WireguardTunnel, WorkloadsBy};
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, LocalReachability,
@@ -303,6 +303,7 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
     let failsafes = |ports: &[FailsafePort]| ports.iter().map(failsafe).collect::<Vec<_>>();
     Ok(RulesConfig {
         workload_prefixes: prefixes.collect::<Result<_, _>>()?,
+        policy_by: if config.bpf_enabled { PolicyBy::Programs } else { PolicyBy::Chains },
         deny: match config.iptables_filter_deny_action {
             DenyAction::Drop => tortie_rules::DenyAction::Drop,
             DenyAction::Reject => tortie_rules::DenyAction::Reject,
@@ -344,6 +345,22 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
         istio_dscp: (config.istio_ambient_mode == Switch::Enabled).then_some(config.istio_dscp_mark),
         ..defaults
     })
+}
+
+/// What is not done as configured where eBPF programs enforce policy.
+pub(crate) fn not_done_by_programs(config: &Config) -> Vec<&'static str> {
+    let asked = [
+        (
+            config.iptables_filter_deny_action == DenyAction::Reject,
+            "IptablesFilterDenyAction: eBPF programs drop what they deny, and do not answer",
+        ),
+        (
+            config.default_endpoint_to_host_action == EndpointToHostAction::Accept,
+            "DefaultEndpointToHostAction: what eBPF programs let through to the host is left to the host's own rules",
+        ),
+        (collects_flows(config), "FlowLogs…: eBPF programs log nothing, so that only connections that end are told of"),
+    ];
+    asked.into_iter().filter_map(|(is_asked, what)| is_asked.then_some(what)).collect()
 }
 
 /// For a node on which other CNI plugins name the interfaces of workloads, and route to them.

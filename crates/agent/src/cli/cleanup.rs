@@ -7,6 +7,7 @@ use tortie_model::Family;
 use super::Failure;
 use super::capability;
 use super::signals::{self, Handlers};
+use crate::bpf;
 use crate::exec::{Runner, is_installed};
 use crate::kernel::LinuxKernel;
 use crate::leftovers::{Leftovers, Removed};
@@ -53,6 +54,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Ok(_) => Removed::default(),
         Err(error) => Removed { things: Vec::new(), problems: vec![error.to_string()] },
     };
+    let programs = bpf::remove_all(config.netlink_timeout);
+    match &programs {
+        Ok(0) => {}
+        Ok(_) => println!("eBPF programs removed"),
+        Err(error) => eprintln!("eBPF programs cannot be removed: {error}"),
+    }
     removed.things.iter().for_each(|thing| println!("{thing} removed"));
     removed.problems.iter().for_each(|problem| eprintln!("{problem}"));
     for problem in &report.problems {
@@ -61,7 +68,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if stop.is_set() {
         return Err(Failure::Failed("ended by a signal before everything was removed".into()));
     }
-    if report.problems.is_empty() && removed.problems.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+    if report.problems.is_empty() && removed.problems.is_empty() && programs.is_ok() {
+        Ok(())
+    } else {
+        Err(Failure::Reported(1))
+    }
 }
 
 /// The implementations of iptables that are installed.

@@ -10,10 +10,11 @@ use tortie_protocol::{Received, felix};
 use super::Failure;
 use super::capability;
 use super::node::{
-    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, announcements, connection_cutter, dataplane_settings, failed,
-    families, hostname, parameters, resolve, wake, watch_links,
+    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, announcements, connection_cutter, dataplane_settings,
+    enforcing, failed, families, hostname, parameters, program_policy, resolve, wake, watch_links,
 };
 use super::signals::{self, Handlers};
+use crate::bpf::Superseded;
 use crate::config::{LogSeverity, Raw, Sources, from_environment};
 use crate::driver::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
 use crate::engine::{DataplaneFaults, InKernel};
@@ -106,14 +107,19 @@ fn setup(
     let runner = Runner::new(stop.clone());
     let Fitted { settings, drawback, machine, .. } =
         dataplane_settings(&resolved, &hostname, &runner, None, &args.machine)?;
-    let (version, backend) = (env!("CARGO_PKG_VERSION"), settings.iptables.backend);
+    let (version, enforcing) = (env!("CARGO_PKG_VERSION"), enforcing(&settings));
     let (families, parameters) = (families(&settings), parameters(&resolved));
-    tracing::info!(version, node = %hostname, iptables = %backend, families, parameters, "starting as a driver");
+    tracing::info!(version, node = %hostname, enforcing, families, parameters, "starting as a driver");
     let take_over = TakeOver::new(&resolved.config, runner.clone());
     let kernel = LinuxKernel::new(resolved.config.netlink_timeout).with_runner(runner);
     let metrics = SharedMetrics::default();
     let cutter = connection_cutter(&resolved.config, &settings.rules, &metrics)?;
+    let programs = program_policy(&resolved.config, &settings)?;
     let in_kernel = InKernel::new(settings, kernel, Health::default(), metrics);
+    let in_kernel = match programs {
+        None => in_kernel.with_superseded(Superseded::new(resolved.config.netlink_timeout)),
+        programs => in_kernel.with_programs(programs),
+    };
     let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine).with_take_over(take_over);
     let in_kernel = in_kernel.with_cutter(cutter).with_faults(DataplaneFaults::new(&resolved.config));
     Ok(ServeSetup { in_kernel, environment, resolved, started, stop: stop.clone() })

@@ -6,17 +6,21 @@ use std::thread;
 use std::time::Duration;
 
 use tortie_dataplane::DataplaneConfig;
+use tortie_ebpf::NodeSettings;
+use tortie_ebpf::hooks::HookSettings;
 use tortie_iptables::Backend;
 use tortie_model::Hostname;
-use tortie_rules::RulesConfig;
+use tortie_rules::{PolicyBy, RulesConfig};
 
 use super::Failure;
 use crate::announcements::Announcements;
+use crate::bpf::{LinuxEdge, PolicyPrograms, ProgramPolicy};
 use crate::config::{Config, IptablesBackend, Notice, Resolved, Sources};
 use crate::connections::ConnectionCutter;
-use crate::exec::Runner;
+use crate::exec::{self, Runner};
 use crate::flows::{FlowCollector, SharedFlows};
 use crate::kernel::{self, Detected, IptablesSetup};
+use crate::leftovers;
 use crate::logging;
 use crate::machine::{self, Machine};
 use crate::metrics::SharedMetrics;
@@ -77,6 +81,40 @@ pub(super) fn parameters(resolved: &Resolved) -> String {
     resolved.effective().iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
+/// Who enforces, in words.
+pub(super) fn enforcing(settings: &DataplaneConfig) -> String {
+    match settings.rules.policy_by {
+        PolicyBy::Chains => format!("iptables {}", settings.iptables.backend),
+        PolicyBy::Programs => "eBPF programs".to_owned(),
+    }
+}
+
+/// Policy by eBPF programs, if that is configured.
+pub(super) fn program_policy(
+    config: &Config,
+    settings: &DataplaneConfig,
+) -> Result<Option<Box<dyn PolicyPrograms>>, Failure> {
+    if settings.rules.policy_by == PolicyBy::Chains {
+        return Ok(None);
+    }
+    if let Some(why) = leftovers::felix_at_work() {
+        return Err(failed(format!("BPFEnabled: {why}")));
+    }
+    let prefixes: Vec<String> =
+        settings.rules.workload_prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
+    let policy = settings::evaluation(&settings.rules);
+    let hooks = HookSettings {
+        workload_prefixes: prefixes.clone(),
+        policy: policy.clone(),
+        deny_invalid_conntrack: settings.rules.deny_invalid_conntrack,
+    };
+    let edge = LinuxEdge::new(hooks, config.netlink_timeout).map_err(Failure::io("the network namespace"))?;
+    let workload_prefixes = prefixes.iter().map(|prefix| prefix.as_str().into()).collect();
+    let node = NodeSettings { evaluate: policy, workload_prefixes, ..NodeSettings::default() };
+    let check_interval = settings.routes.refresh_interval;
+    Ok(Some(Box::new(ProgramPolicy::new(node, settings.families.clone(), edge, check_interval))))
+}
+
 /// The families of addresses that are programmed, in words.
 pub(super) fn families(settings: &DataplaneConfig) -> String {
     let names = settings.families.iter().map(|family| format!("IPv{}", family.number()));
@@ -87,8 +125,8 @@ pub(super) fn families(settings: &DataplaneConfig) -> String {
 pub(super) struct Fitted {
     /// Its settings, fitted to this machine.
     pub(super) settings: DataplaneConfig,
-    /// What was found out about iptables.
-    pub(super) iptables: IptablesSetup,
+    /// What was found out about iptables; `None` where it is not installed, and need not be.
+    pub(super) iptables: Option<IptablesSetup>,
     /// What is not as configured.
     pub(super) drawback: Option<String>,
     /// What was found out about the machine.
@@ -112,28 +150,50 @@ pub(super) fn dataplane_settings(
         IptablesBackend::Nft => Some(Backend::Nft),
     };
     let mut settings = settings::dataplane(config, hostname.clone(), Backend::Nft).map_err(failed)?;
-    let found = kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous);
-    let Detected { setup: iptables, instead_of } = found.map_err(failed)?;
-    let drawback = instead_of.map(|error| format!("IptablesBackend: {error}; going on with {}", iptables.backend));
-    if let Some(drawback) = &drawback {
-        tracing::error!("{drawback}");
-    } else if iptables.backend != iptables.detected {
-        let (configured, others) = (iptables.backend, iptables.detected);
-        tracing::warn!(%configured, %others, "IptablesBackend is not what others on this machine seem to use");
+    let by_programs = settings.rules.policy_by == PolicyBy::Programs;
+    if by_programs {
+        settings.ip_sets.installed = exec::is_installed("ipset");
+        settings::not_done_by_programs(config).iter().for_each(|what| tracing::warn!("{what}"));
     }
-    for piece in &iptables.unused_overrides {
-        tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
-    }
-    iptables.apply_to(&mut settings.iptables);
-    settings.tunnels.checksum_offload_broken = iptables.checksum_offload_broken;
+    let detected = match kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous) {
+        Err(error) if by_programs => {
+            // What needs it will say so.
+            tracing::info!("{error}; eBPF programs enforce policy without it");
+            settings.iptables.uninstalled.clone_from(&settings.families);
+            None
+        }
+        detected => Some(detected.map_err(failed)?),
+    };
+    let mut drawback = None;
+    let iptables = detected.map(|Detected { setup: iptables, instead_of }| {
+        drawback = instead_of.map(|error| format!("IptablesBackend: {error}; going on with {}", iptables.backend));
+        if let Some(drawback) = &drawback {
+            tracing::error!("{drawback}");
+        } else if iptables.backend != iptables.detected {
+            let (configured, others) = (iptables.backend, iptables.detected);
+            tracing::warn!(%configured, %others, "IptablesBackend is not what others on this machine seem to use");
+        }
+        for piece in &iptables.unused_overrides {
+            tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
+        }
+        iptables.apply_to(&mut settings.iptables);
+        settings.tunnels.checksum_offload_broken = iptables.checksum_offload_broken;
+        iptables
+    });
     settings::set_mtus(&mut settings, machine.mtus());
     if settings.wireguard.table.is_none() && (config.wireguard_enabled || config.wireguard_enabled_v6) {
         tracing::error!("RouteTableRanges has no table that WireGuard could take; nothing is encrypted");
     }
     if machine.facts().has_ipvs {
         settings::for_ipvs(config, &mut settings.rules).map_err(failed)?;
+        if by_programs {
+            tracing::warn!("eBPF programs take what kube-proxy in IPVS mode forwards for packets of the host");
+        }
     }
     if args.workloads == Workloads::ByAddress {
+        if by_programs {
+            return Err(failed("BPFEnabled: eBPF programs tell workloads apart by name, and not as --workloads says"));
+        }
         settings::by_address(&mut settings);
         if machine.facts().has_ipvs {
             tracing::warn!("workloads that are told apart by address cannot use services of kube-proxy in IPVS mode");

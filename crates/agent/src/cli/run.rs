@@ -17,10 +17,12 @@ use super::datastore::{DatastoreArgs, EngineHandle, Wanted};
 use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
 use super::node::{
-    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, announcements, connection_cutter, dataplane_settings, failed,
-    families, flow_collector, hostname, insist, parameters, resolve, wake, watch_links,
+    Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, announcements, connection_cutter, dataplane_settings,
+    enforcing, failed, families, flow_collector, hostname, insist, parameters, program_policy, resolve, wake,
+    watch_links,
 };
 use super::signals::{self, Handlers};
+use crate::bpf::Superseded;
 use crate::config::{LogSeverity, Resolved, Sources};
 use crate::driver::{Driver, DriverSetup};
 use crate::engine::{
@@ -279,9 +281,9 @@ impl Run<'_> {
                 let previous = self.iptables.as_ref();
                 let Fitted { settings, iptables, drawback, machine } =
                     dataplane_settings(&self.resolved, &self.hostname, &runner, previous, &args.machine)?;
-                self.iptables = Some(iptables);
+                self.iptables = iptables.or(self.iptables.take());
                 if number == 1 {
-                    let enforcing = format!("iptables {}, {}", settings.iptables.backend, families(&settings));
+                    let enforcing = format!("{}, {}", enforcing(&settings), families(&settings));
                     self.log_start(&enforcing);
                 }
                 let wrap = move |event| Input::Links { session: number, event };
@@ -299,9 +301,14 @@ impl Run<'_> {
                 let Some(flows) = insist(&inputs.stop, "starting to collect flows", start_flows) else {
                     return Ok(SessionEnd::Stopped);
                 };
+                let programs = program_policy(&self.resolved.config, &settings)?;
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
                 let in_kernel =
                     in_kernel.with_drawback(drawback).with_machine(machine).with_cutter(cutter).with_flows(flows);
+                let in_kernel = match programs {
+                    None => in_kernel.with_superseded(Superseded::new(self.resolved.config.netlink_timeout)),
+                    programs => in_kernel.with_programs(programs),
+                };
                 let in_kernel = in_kernel.with_announcements(announcements(self.sender.clone(), wrap));
                 let in_kernel = in_kernel.with_faults(DataplaneFaults::new(&self.resolved.config));
                 self.enforce(number, inputs, in_kernel.with_take_over(take_over))

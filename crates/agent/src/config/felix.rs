@@ -34,7 +34,8 @@ pub(crate) enum Treatment {
 use Treatment::{Connection, Description, NotUsed, OfNodes, Own, Used};
 
 const AWS: &str = "settings of cloud machines are left to their owner";
-const EBPF: &str = "there is no eBPF dataplane";
+const EBPF: &str = "eBPF programs decide by policy and do nothing else, at hooks of netfilter; services, connections, routes and \
+                    checks of reverse paths are the kernel's and kube-proxy's";
 const FLAGS: &str = "`--datastore` and `--dataplane` say it";
 const TRACE: &str = "there is no log of each step of the collector";
 const GATES: &str = "none of the features behind gates is there";
@@ -126,7 +127,16 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("BPFDisableGROForIfaces", "regexp", "", NotUsed(EBPF)),
     felix("BPFDisableUnprivileged", "bool", "true", NotUsed(EBPF)),
     felix("BPFDSROptoutCIDRs", "cidr-list", "", NotUsed(EBPF)),
-    felix("BPFEnabled", "bool", "false", NotUsed(EBPF)),
+    felix(
+        "BPFEnabled",
+        "bool",
+        "false",
+        Used(
+            "Whether eBPF programs enforce policy, at hooks of netfilter, in place of chains and IP sets; takes Linux 6.4. Policy \
+             only: kube-proxy goes on, and iptables is left with what pools, floating addresses, DSCP values, tunnels and service \
+             loops need of it, and is not needed where they need nothing. Denied packets are dropped, and nothing is logged",
+        ),
+    ),
     felix("BPFEnforceRPF", "oneof(Disabled,Strict,Loose)", "Loose", NotUsed(EBPF)),
     felix("BPFExcludeCIDRsFromNAT", "cidr-list", "", NotUsed(EBPF)),
     felix("BPFExportBufferSizeMB", "int", "1", NotUsed(EBPF)),

@@ -277,6 +277,7 @@ fn default_mtu_pattern() -> Option<IfacePattern> {
 }
 
 params! {
+    bpf_enabled: bool = "BPFEnabled", parse::boolean, false, false, PLAIN;
     felix_hostname: String = "FelixHostname", parse::text, String::new(), String::new(), LOCAL;
     ipv6_support: bool = "Ipv6Support", parse::boolean, true, false, PLAIN;
     interface_prefix: Vec<String> = "InterfacePrefix", parse::iface_list, vec!["cali".into()], vec![], VITAL;

@@ -9,6 +9,7 @@ use tortie_dataplane::{
 };
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpSetId, Update};
+use tortie_rules::PolicyBy;
 
 use super::enforcement::{Applied, Enforcement, EnforcementReport, HEARTBEAT, Progress};
 use super::inspect::Listing;
@@ -17,6 +18,7 @@ use super::simulated_faults::{DataplaneFaults, HANG};
 use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
 use crate::announcements::Announcements;
+use crate::bpf::{PolicyPrograms, PolicyState, Superseded};
 use crate::config::{Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::driver::{DriverError, DriverEvent};
@@ -53,6 +55,10 @@ pub struct InKernel<K> {
     cutter: Option<ConnectionCutter>,
     flows: Option<FlowCollector>,
     announcements: Option<Announcements>,
+    /// Who enforces policy if chains do not.
+    programs: Option<Box<dyn PolicyPrograms>>,
+    /// To be detached once chains enforce policy.
+    superseded: Option<Superseded>,
     apply_delay: Duration,
     hang_at: Option<Duration>,
 }
@@ -66,7 +72,10 @@ impl<K: Kernel> InKernel<K> {
             Family::V6 => &config.iptables.programs_v6,
         };
         let listing = |family: &Family| Listing { family: *family, program: programs(*family).save.clone() };
-        let listings = config.families.iter().map(listing).collect();
+        let listings = match config.rules.policy_by {
+            PolicyBy::Chains => config.families.iter().map(listing).collect(),
+            PolicyBy::Programs => Vec::new(),
+        };
         // All that there are will be told.
         metrics.lock().interfaces.clear();
         Self {
@@ -88,6 +97,8 @@ impl<K: Kernel> InKernel<K> {
             cutter: None,
             flows: None,
             announcements: None,
+            programs: None,
+            superseded: None,
             apply_delay: Duration::ZERO,
             hang_at: None,
         }
@@ -127,6 +138,18 @@ impl<K: Kernel> InKernel<K> {
     #[must_use]
     pub fn with_announcements(self, announcements: Announcements) -> Self {
         Self { announcements: Some(announcements), ..self }
+    }
+
+    /// Has programs enforce policy, where the dataplane leaves that to them.
+    #[must_use]
+    pub fn with_programs(self, programs: Option<Box<dyn PolicyPrograms>>) -> Self {
+        Self { programs, ..self }
+    }
+
+    /// Has programs of an earlier configuration detached once chains enforce policy.
+    #[must_use]
+    pub fn with_superseded(self, superseded: Superseded) -> Self {
+        Self { superseded: Some(superseded), ..self }
     }
 
     /// Has faults, for who tests what becomes of them.
@@ -216,6 +239,14 @@ impl<K: Kernel> InKernel<K> {
         Condition { live: true, ready: self.applied_once && unready.is_none(), detail }
     }
 
+    /// Has programs enforce policy, before anything may lead to workloads; says how long there is nothing to do.
+    fn apply_programs(&mut self, now: Duration) -> Duration {
+        let Some(programs) = &mut self.programs else { return HEARTBEAT };
+        let PolicyState { in_force, problems } = programs.apply(now);
+        self.dataplane.set_policy_in_force(in_force, problems);
+        programs.next(now).unwrap_or(HEARTBEAT)
+    }
+
     /// Looks at the machine if it is time; says how long there is nothing to do.
     fn look_at_machine(&mut self, now: Duration) -> Duration {
         let Some(machine) = &mut self.machine else { return HEARTBEAT };
@@ -258,6 +289,9 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         if let Some(flows) = &self.flows {
             flows.on_update(&update);
         }
+        if let Some(programs) = &mut self.programs {
+            programs.on_update(&update);
+        }
         self.dataplane.on_update(update);
     }
 
@@ -272,9 +306,17 @@ impl<K: Kernel> Enforcement for InKernel<K> {
                 if let Some(machine) = &mut self.machine {
                     machine.on_interface(name.as_str());
                 }
+                if let Some(programs) = &mut self.programs {
+                    programs.on_link(&event);
+                }
                 self.dataplane.on_link(event);
             }
-            MonitorEvent::InSync => self.dataplane.on_links_in_sync(),
+            MonitorEvent::InSync => {
+                if let Some(programs) = &mut self.programs {
+                    programs.on_links_in_sync();
+                }
+                self.dataplane.on_links_in_sync();
+            }
             MonitorEvent::Announcement(number) => self.dataplane.on_announcement(number),
             MonitorEvent::Failed(error) => {
                 tracing::error!(%error, "network interfaces cannot be watched; trying again");
@@ -301,6 +343,8 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         if self.outdated().is_some() {
             return Ok(Progress::idle(Duration::ZERO));
         }
+        let next_look = next_look.min(self.apply_programs(now));
+        self.superseded.take_if(|superseded| self.applied_once && superseded.remove(now));
         if !self.dataplane.wants_apply(now) {
             let next = self.dataplane.next_wakeup(now);
             return Ok(Progress::idle(next.unwrap_or(HEARTBEAT).min(HEARTBEAT).min(next_look)));
@@ -331,7 +375,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         self.follow_migrations();
         let done = self.note(&report, begin.elapsed());
         self.health.still_alive(Reporter::Dataplane);
-        let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT);
+        let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT).min(next_look);
         let text = |key: Option<WireguardKey>| key.map(|key| key.to_string()).unwrap_or_default();
         let wireguard_keys = report.wireguard_keys.into_iter().map(|(family, key)| (family, text(key))).collect();
         Ok(Progress { done, next, in_kernel, statuses: report.statuses, process_status: None, wireguard_keys })
@@ -351,6 +395,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
 
     fn report(&self) -> EnforcementReport {
         let lasting = self.drawback.as_deref().into_iter().chain(self.machine.as_ref().and_then(Machine::problem));
+        let lasting = lasting.chain(self.superseded.as_ref().and_then(Superseded::problem));
         EnforcementReport {
             problems: self.problems.values().map(String::as_str).chain(lasting).map(str::to_owned).collect(),
             last_apply: self.last_apply,

@@ -1,6 +1,7 @@
 //! What Felix leaves on a node besides what this program makes itself: tables of its nftables mode, programs and maps of its
 //! eBPF mode, `WireGuard`'s devices, rules and routes, and limits of bandwidth.
 
+mod at_work;
 mod pins;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,8 @@ use tortie_dataplane::{
     RouteTableIndex,
 };
 use tortie_model::{Family, IfaceName};
+
+pub use at_work::felix_at_work;
 
 use crate::config::Config;
 use crate::exec::{self, Job, Runner};

@@ -108,6 +108,7 @@ fn every_parameter_changes_something() {
         ("ServiceLoopPrevention", "Reject"),
         ("WorkloadSourceSpoofing", "Any"),
         ("IstioAmbientMode", "Enabled"),
+        ("BPFEnabled", "true"),
         ("AllowVXLANPacketsFromWorkloads", "true"),
         ("AllowIPIPPacketsFromWorkloads", "true"),
         ("VXLANPort", "7"),

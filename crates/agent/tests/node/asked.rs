@@ -103,10 +103,10 @@ tortie_testkit::kernel_test! {
             serde_json::json!([{"source": "datastore (global)", "value": "Legacy"}]),
         );
         assert_eq!(parameter("RouteRefreshInterval")["source"], "datastore (global)");
-        assert_eq!(parameter("BPFEnabled")["used"], false);
+        assert_eq!(parameter("BPFLogLevel")["used"], false);
         let set = said(&node, &["config", "--set"]);
         assert!(set.lines().any(|line| line.starts_with("RouteRefreshInterval")), "{set}");
-        assert!(!set.contains("BPFEnabled"), "{set}");
+        assert!(!set.contains("BPFLogLevel"), "{set}");
         assert_eq!(node.ask(&["config", "IptableBackend"]).status.code(), Some(2));
     }
 

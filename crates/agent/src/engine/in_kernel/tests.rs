@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::{Backend, Table};
@@ -120,4 +120,78 @@ fn the_node_is_ready_when_nothing_stands_in_for_its_policy_any_more() {
     enforcement.kernel.tables_v4.behave();
     enforce_for(&mut enforcement, Duration::from_secs(31));
     assert_eq!(readiness(&enforcement).status, 200);
+}
+
+/// Programs that are as somebody else says.
+#[derive(Debug)]
+struct Programs {
+    state: Arc<Mutex<PolicyState>>,
+    told: usize,
+}
+
+impl PolicyPrograms for Programs {
+    fn on_update(&mut self, _: &DesiredUpdate) {
+        self.told += 1;
+    }
+
+    fn on_link(&mut self, _: &LinkEvent) {}
+
+    fn on_links_in_sync(&mut self) {}
+
+    fn apply(&mut self, _: Duration) -> PolicyState {
+        assert!(self.told > 0, "they are told before they are asked");
+        self.state.lock().unwrap().clone()
+    }
+
+    fn next(&self, _: Duration) -> Option<Duration> {
+        Some(Duration::from_millis(100))
+    }
+}
+
+#[test]
+fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_is_shown() {
+    let mut sources = Sources::default();
+    sources.set(tortie_model::desired::ConfigSource::Environment, [("BPFEnabled".into(), "true".into())].into());
+    let config = settings::dataplane(&sources.resolve().unwrap().config, "n1".into(), Backend::Nft).unwrap();
+    let state = Arc::new(Mutex::new(PolicyState::default()));
+    let programs = Programs { state: Arc::clone(&state), told: 0 };
+    let kernel = FakeKernel::new(Backend::Nft, ["cali1"]);
+    let mut enforcement = InKernel::new(config, kernel, Health::default(), SharedMetrics::default());
+    enforcement = enforcement.with_programs(Some(Box::new(programs)));
+    enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
+    enforcement.on_update(DesiredUpdate::InSync);
+    enforcement.on_links(MonitorEvent::Link(LinkEvent::Up { name: "cali1".into(), index: 7 }));
+    enforcement.on_links(MonitorEvent::InSync);
+    add_workload(&mut enforcement);
+    let readiness = |enforcement: &InKernel<FakeKernel>| enforcement.health.answer("/readiness");
+    let is_up = |enforcement: &InKernel<FakeKernel>| {
+        enforcement.report().workloads.values().all(|status| *status == tortie_dataplane::EndpointStatus::Up)
+    };
+
+    enforce_for(&mut enforcement, Duration::from_secs(3));
+    assert_eq!(readiness(&enforcement).status, 503);
+    assert!(!enforcement.applied_once && !is_up(&enforcement));
+
+    state.lock().unwrap().in_force = true;
+    enforce_for(&mut enforcement, Duration::from_secs(3));
+    assert_eq!(readiness(&enforcement).status, 200);
+    assert!(enforcement.applied_once && is_up(&enforcement));
+
+    let problem =
+        tortie_dataplane::ProgramProblem { object: "eBPF maps".into(), why: "no memory".into(), is_degraded: true };
+    *state.lock().unwrap() = PolicyState { in_force: false, problems: vec![problem] };
+    add_workload(&mut enforcement);
+    enforce_for(&mut enforcement, Duration::from_secs(3));
+    let answer = readiness(&enforcement);
+    assert!(answer.status == 503 && answer.body.contains("eBPF maps: no memory"), "{}", answer.body);
+    assert!(!is_up(&enforcement));
+    assert_eq!(enforcement.report().problems, ["eBPF maps: no memory"]);
+    assert_eq!(enforcement.metrics.lock().dataplane_problems, 1);
+
+    *state.lock().unwrap() = PolicyState { in_force: true, problems: Vec::new() };
+    enforce_for(&mut enforcement, Duration::from_secs(3));
+    assert_eq!(readiness(&enforcement).status, 200);
+    assert!(is_up(&enforcement) && enforcement.report().problems.is_empty());
+    let kernel = enforcement.into_kernel();
+    assert!(!kernel.tables_v4.saved(Table::Filter).contains("cali"));
 }

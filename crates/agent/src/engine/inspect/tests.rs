@@ -143,7 +143,7 @@ fn each_parameter_is_told_with_its_source_and_what_it_overrides() {
     assert_eq!((bad.value.as_str(), bad.source.as_str()), ("180s", "environment variable"));
     // What counts only on the node itself does not count elsewhere.
     assert_eq!(find("EtcdCaFile").source, "default");
-    assert!(!find("BPFEnabled").used && find("RouteRefreshInterval").used);
+    assert!(!find("BPFLogLevel").used && find("RouteRefreshInterval").used);
     assert_eq!(notices.len(), 2, "{notices:?}");
     assert!(parameters.len() >= 218 && parameters.is_sorted_by(|a, b| a.name < b.name));
 }

@@ -1,0 +1,116 @@
+//! What is asked of the kernel, in steps between which the process may end.
+
+use std::fmt;
+use std::io;
+
+use tortie_ebpf::hooks::Hook;
+use tortie_ebpf::layout::MapKind;
+use tortie_model::Family;
+
+/// A hook of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Where packets meet a program.
+    pub hook: Hook,
+    /// Of which packets.
+    pub family: Family,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.hook.name(), self.family.number())
+    }
+}
+
+/// Which of the two priorities that programs have by turns: two sets of programs can be attached at the same time, and a packet
+/// must be let through by both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turn {
+    /// The first of them.
+    Even,
+    /// The second of them.
+    Odd,
+}
+
+/// Maps, programs and links of this network namespace.
+pub trait Edge: fmt::Debug + Send {
+    /// A map.
+    type Map: fmt::Debug + Send;
+    /// A program that the kernel has accepted.
+    type Program: fmt::Debug + Send;
+    /// That a program is attached. When it is dropped, and was not pinned, it is attached no longer.
+    type Link: fmt::Debug + Send;
+
+    /// Makes a map of zeros.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<Self::Map>;
+
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn write(&mut self, map: &Self::Map, index: u32, value: &[u8]) -> io::Result<()>;
+
+    /// Reads a value; of a map that has values for each CPU, one behind the other.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn read(&mut self, map: &Self::Map, index: u32) -> io::Result<Vec<u8>>;
+
+    /// Loads the program of a hook, which reads these maps.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn load(&mut self, place: Place, maps: &[(MapKind, Self::Map)]) -> io::Result<Self::Program>;
+
+    /// Attaches a program.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] if one is attached there in this turn; otherwise what the kernel says.
+    fn attach(&mut self, place: Place, turn: Turn, program: &Self::Program) -> io::Result<Self::Link>;
+
+    /// Keeps a link attached beyond the end of the process, under this name in a folder, which is made. Whatever has the name
+    /// loses it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn pin(&mut self, folder: &str, name: &str, link: &Self::Link) -> io::Result<()>;
+
+    /// The folders in which links are pinned.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn folders(&mut self) -> io::Result<Vec<String>>;
+
+    /// The names in a folder; none if there is no such folder.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn names(&mut self, folder: &str) -> io::Result<Vec<String>>;
+
+    /// Gives a folder another name.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn rename(&mut self, folder: &str, name: &str) -> io::Result<()>;
+
+    /// Detaches all links in a folder, and removes it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn remove(&mut self, folder: &str) -> io::Result<()>;
+
+    /// Has the kernel track connections.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn track_connections(&mut self) -> io::Result<()>;
+
+    /// Waits until no program runs any more that was running.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn wait_for_packets(&mut self) -> io::Result<()>;
+}

@@ -1,0 +1,270 @@
+use std::sync::{Arc, Mutex};
+
+use tortie_ebpf::layout::MapKind;
+
+use super::*;
+use crate::bpf::fake::{FakeEdge, Held, lock};
+
+/// Contents with a number: current leads to roots, roots to a block, and the block has the number.
+#[derive(Debug)]
+struct Numbered {
+    number: u32,
+    flushed: u32,
+    needs: u32,
+}
+
+impl Numbered {
+    fn new(number: u32) -> Self {
+        Self { number, flushed: 0, needs: 10 }
+    }
+
+    fn set(&mut self, number: u32) {
+        self.number = number;
+    }
+
+    fn writes(number: u32) -> Vec<Write> {
+        let write = |map, index, value: u32| Write { map, index, value: value.to_ne_bytes().to_vec() };
+        let slot = number % ROOTS;
+        vec![
+            write(MapKind::Blocks, number, number),
+            write(MapKind::Roots, slot, number),
+            write(MapKind::Current, 0, slot),
+        ]
+    }
+}
+
+impl Contents for Numbered {
+    fn entries(&self, map: MapKind) -> u32 {
+        if map == MapKind::Blocks { self.needs } else { 1 }
+    }
+
+    fn flush(&mut self) -> Vec<Write> {
+        if self.flushed == self.number {
+            return Vec::new();
+        }
+        self.flushed = self.number;
+        Self::writes(self.number)
+    }
+
+    fn all(&self) -> Vec<Write> {
+        Self::writes(self.flushed)
+    }
+
+    fn reclaim(&mut self) {}
+}
+
+type Kernel = Arc<Mutex<Held>>;
+
+fn generations(kernel: &Kernel) -> Generations<FakeEdge> {
+    Generations::new(FakeEdge::new(kernel), Family::ALL.into())
+}
+
+fn places() -> impl Iterator<Item = Place> {
+    Family::ALL.into_iter().flat_map(|family| Hook::ALL.map(|hook| Place { hook, family }))
+}
+
+/// Everywhere is exactly one program, which enforces this.
+#[track_caller]
+fn assert_enforced(kernel: &Kernel, number: u32) {
+    let held = lock(kernel);
+    for place in places() {
+        assert_eq!(held.enforced(place), [Some(number)], "{place}");
+    }
+    assert_eq!(held.open, [""; 0]);
+    assert_eq!(held.folders().len(), 1, "{:?}", held.folders());
+    assert!(held.tracks);
+}
+
+#[test]
+fn a_change_is_written_and_one_that_needs_more_room_gets_larger_maps() {
+    let kernel = Kernel::default();
+    let mut generations = generations(&kernel);
+    let mut contents = Numbered::new(1);
+    assert!(!generations.is_in_force());
+    generations.bring(&mut contents).unwrap();
+    assert!(generations.is_in_force());
+    assert_enforced(&kernel, 1);
+    let folder = lock(&kernel).folders();
+    contents.set(2);
+    generations.bring(&mut contents).unwrap();
+    assert_enforced(&kernel, 2);
+    assert_eq!(lock(&kernel).folders(), folder, "the same maps");
+    // Nothing to do, nothing done.
+    let steps = lock(&kernel).steps;
+    generations.bring(&mut contents).unwrap();
+    assert_eq!(lock(&kernel).steps, steps);
+    (contents.needs, contents.number) = (100_000, 3);
+    generations.bring(&mut contents).unwrap();
+    assert_enforced(&kernel, 3);
+    assert_ne!(lock(&kernel).folders(), folder);
+}
+
+type History = fn(&mut Generations<FakeEdge>, &mut Numbered) -> Result<(), EdgeError>;
+
+/// What happens to a kernel on which number 1 is enforced by a process that goes on.
+fn histories() -> Vec<(&'static str, History)> {
+    fn change(generations: &mut Generations<FakeEdge>, contents: &mut Numbered) -> Result<(), EdgeError> {
+        contents.set(2);
+        generations.bring(contents)
+    }
+    fn grow(generations: &mut Generations<FakeEdge>, contents: &mut Numbered) -> Result<(), EdgeError> {
+        contents.needs = 100_000;
+        change(generations, contents)
+    }
+    fn check(generations: &mut Generations<FakeEdge>, contents: &mut Numbered) -> Result<(), EdgeError> {
+        generations.check(contents)?;
+        change(generations, contents)
+    }
+    vec![("change", change), ("grow", grow), ("check", check)]
+}
+
+#[test]
+fn a_step_that_fails_opens_nothing_and_the_next_try_enforces_everything() {
+    for (name, history) in histories() {
+        for failing in 1.. {
+            let kernel = Kernel::default();
+            let mut generations = generations(&kernel);
+            let mut contents = Numbered::new(1);
+            generations.bring(&mut contents).unwrap();
+            let first = lock(&kernel).steps + failing;
+            lock(&kernel).fail.insert(first);
+            let result = history(&mut generations, &mut contents);
+            if lock(&kernel).steps < first {
+                assert!(failing > 3, "{name}");
+                break;
+            }
+            assert!(result.is_err(), "{name}: step {failing}");
+            assert_eq!(lock(&kernel).open, [""; 0], "{name}: step {failing}");
+            for place in places() {
+                let enforced = lock(&kernel).enforced(place);
+                assert!(enforced.contains(&Some(1)) || enforced == [Some(2)], "{name}: step {failing}: {enforced:?}");
+            }
+            contents.set(2);
+            generations.bring(&mut contents).unwrap();
+            assert!(generations.is_in_force());
+            assert_enforced(&kernel, 2);
+        }
+    }
+}
+
+#[test]
+fn a_first_start_that_fails_says_that_nothing_is_in_force() {
+    for failing in 1.. {
+        let kernel = Kernel::default();
+        let mut generations = generations(&kernel);
+        let mut contents = Numbered::new(1);
+        lock(&kernel).fail.insert(failing);
+        if generations.bring(&mut contents).is_ok() {
+            assert!(failing > 20);
+            break;
+        }
+        let is_everywhere = places().all(|place| lock(&kernel).enforced(place) == [Some(1)]);
+        assert!(!generations.is_in_force() || is_everywhere, "step {failing}");
+        generations.bring(&mut contents).unwrap();
+        assert_enforced(&kernel, 1);
+    }
+}
+
+#[test]
+fn whenever_a_process_ends_the_next_one_enforces_everything_and_nothing_opens() {
+    let starts: [(&str, bool); 2] = [("first start", false), ("restart", true)];
+    let each = |is_begun: bool, end: usize, history: Option<History>| {
+        let kernel = Kernel::default();
+        if is_begun {
+            let mut before = generations(&kernel);
+            before.bring(&mut Numbered::new(1)).unwrap();
+            drop(before);
+            assert_enforced(&kernel, 1);
+        }
+        let mut process = generations(&kernel);
+        let mut contents = Numbered::new(1);
+        let begin = if let Some(history) = history {
+            process.bring(&mut contents).unwrap();
+            let begin = lock(&kernel).steps;
+            lock(&kernel).ended_at = Some(begin + end);
+            let _ = history(&mut process, &mut contents);
+            begin
+        } else {
+            let begin = lock(&kernel).steps;
+            lock(&kernel).ended_at = Some(begin + end);
+            let _ = process.bring(&mut contents);
+            begin
+        };
+        drop(process);
+        let has_ended = lock(&kernel).steps >= begin + end;
+        lock(&kernel).ended_at = None;
+        // What is pinned is enforced further.
+        if is_begun || history.is_some() {
+            for place in places() {
+                assert!(!lock(&kernel).enforced(place).is_empty(), "{place} after {end}");
+            }
+        }
+        let mut contents = Numbered::new(3);
+        generations(&kernel).bring(&mut contents).unwrap();
+        assert_enforced(&kernel, 3);
+        has_ended
+    };
+    for (name, is_begun) in starts {
+        let count = (1..).take_while(|end| each(is_begun, *end, None)).count();
+        assert!(count > 20, "{name}: {count}");
+    }
+    for (name, history) in histories() {
+        let count = (1..).take_while(|end| each(true, *end, Some(history))).count();
+        assert!(count > 3, "{name}: {count}");
+    }
+}
+
+#[test]
+fn what_others_undo_is_found_and_put_right() {
+    let kernel = Kernel::default();
+    let mut generations = generations(&kernel);
+    let mut contents = Numbered::new(1);
+    generations.bring(&mut contents).unwrap();
+    assert_eq!(generations.check(&contents).unwrap(), Mended::default());
+
+    let place = Place { hook: Hook::Forward, family: Family::V4 };
+    lock(&kernel).detach(place);
+    assert_eq!(lock(&kernel).enforced(place), []);
+    let mended = generations.check(&contents).unwrap();
+    assert_eq!(mended.things, ["the program forward-4 was not attached"]);
+    assert_enforced(&kernel, 1);
+
+    lock(&kernel).unpin();
+    assert_eq!(generations.check(&contents).unwrap().things.len(), 8);
+    assert_enforced(&kernel, 1);
+    drop(generations);
+    assert_enforced(&kernel, 1);
+}
+
+#[test]
+fn maps_that_others_wrote_are_replaced() {
+    for kind in [MapKind::Current, MapKind::Roots, MapKind::Blocks] {
+        let kernel = Kernel::default();
+        let mut generations = generations(&kernel);
+        let mut contents = Numbered::new(1);
+        generations.bring(&mut contents).unwrap();
+        lock(&kernel).spoil(kind);
+        let mended = generations.check(&contents).unwrap();
+        assert_eq!(mended.things, [format!("the map {} was not as it should be", kind.name())]);
+        assert!(!generations.is_in_force());
+        lock(&kernel).open.clear();
+        generations.bring(&mut contents).unwrap();
+        lock(&kernel).open.clear();
+        assert!(generations.is_in_force());
+        assert_enforced(&kernel, 1);
+    }
+}
+
+#[test]
+fn folders_of_other_versions_go_once_the_own_programs_are_attached() {
+    let kernel = Kernel::default();
+    let mut before = FakeEdge::new(&kernel);
+    let place = Place { hook: Hook::Forward, family: Family::V4 };
+    let link = before.attach(place, Turn::Even, &Vec::new()).unwrap();
+    before.pin("layout-of-another-version", "x", &link).unwrap();
+    drop((before, link));
+    lock(&kernel).open.clear();
+    generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+    lock(&kernel).open.clear();
+    assert_enforced(&kernel, 1);
+}

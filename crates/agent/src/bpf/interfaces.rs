@@ -1,0 +1,100 @@
+//! The network interfaces as those who enforce at them want to be told of them: whole, by their index.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tortie_dataplane::LinkEvent;
+use tortie_model::IfaceName;
+
+/// What follows from an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum InterfaceChange {
+    /// There is one with this index, name and these addresses.
+    Is {
+        /// Its index.
+        index: u32,
+        /// Its name.
+        name: IfaceName,
+        /// Its addresses.
+        addresses: Vec<IpAddr>,
+    },
+    /// There is none with this index.
+    Gone(u32),
+}
+
+/// What is known of interfaces.
+#[derive(Debug, Default)]
+pub(super) struct Interfaces {
+    indices: BTreeMap<IfaceName, u32>,
+    addresses: BTreeMap<IfaceName, BTreeSet<IpAddr>>,
+}
+
+impl Interfaces {
+    pub(super) fn apply(&mut self, event: &LinkEvent) -> Vec<InterfaceChange> {
+        match event {
+            LinkEvent::Up { name, index } | LinkEvent::Down { name, index } => {
+                let before = self.indices.insert(name.clone(), *index);
+                if before == Some(*index) {
+                    return Vec::new();
+                }
+                let gone = before.and_then(|before| self.gone(before));
+                gone.into_iter().chain(self.is(name)).collect()
+            }
+            LinkEvent::Gone { name } => {
+                self.addresses.remove(name);
+                let gone = self.indices.remove(name).and_then(|index| self.gone(index));
+                gone.into_iter().collect()
+            }
+            LinkEvent::Addresses { name, addresses } => {
+                let before = self.addresses.insert(name.clone(), addresses.clone());
+                if before.as_ref() == Some(addresses) { Vec::new() } else { self.is(name).into_iter().collect() }
+            }
+        }
+    }
+
+    fn is(&self, name: &IfaceName) -> Option<InterfaceChange> {
+        let index = *self.indices.get(name)?;
+        let addresses = self.addresses.get(name).into_iter().flatten().copied().collect();
+        Some(InterfaceChange::Is { index, name: name.clone(), addresses })
+    }
+
+    /// One that was given another name is told by that before its old name is gone.
+    fn gone(&self, index: u32) -> Option<InterfaceChange> {
+        let is_used = self.indices.values().any(|used| *used == index);
+        (!is_used).then_some(InterfaceChange::Gone(index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is(index: u32, name: &str, addresses: &[&str]) -> InterfaceChange {
+        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        InterfaceChange::Is { index, name: name.into(), addresses }
+    }
+
+    #[test]
+    fn interfaces_are_told_whole_and_only_if_something_differs() {
+        let mut interfaces = Interfaces::default();
+        let up = |name: &str, index| LinkEvent::Up { name: name.into(), index };
+        let has = |name: &str, address: &str| LinkEvent::Addresses {
+            name: name.into(),
+            addresses: [address.parse().unwrap()].into(),
+        };
+        // Addresses may be known before.
+        assert_eq!(interfaces.apply(&has("eth0", "192.0.2.1")), []);
+        assert_eq!(interfaces.apply(&up("eth0", 2)), [is(2, "eth0", &["192.0.2.1"])]);
+        assert_eq!(interfaces.apply(&up("eth0", 2)), []);
+        assert_eq!(interfaces.apply(&LinkEvent::Down { name: "eth0".into(), index: 2 }), []);
+        assert_eq!(interfaces.apply(&has("eth0", "192.0.2.2")), [is(2, "eth0", &["192.0.2.2"])]);
+        assert_eq!(interfaces.apply(&has("eth0", "192.0.2.2")), []);
+        // Replaced by another one.
+        assert_eq!(interfaces.apply(&up("eth0", 7)), [InterfaceChange::Gone(2), is(7, "eth0", &["192.0.2.2"])]);
+        // Renamed.
+        assert_eq!(interfaces.apply(&up("lan", 7)), [is(7, "lan", &[])]);
+        assert_eq!(interfaces.apply(&LinkEvent::Gone { name: "eth0".into() }), []);
+        assert_eq!(interfaces.apply(&LinkEvent::Gone { name: "lan".into() }), [InterfaceChange::Gone(7)]);
+        assert_eq!(interfaces.apply(&LinkEvent::Gone { name: "lan".into() }), []);
+    }
+}

@@ -1,0 +1,245 @@
+//! Maps, programs and links of the network namespace of the thread that uses them.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock, statfs};
+use rustix::mount::{MountFlags, mount};
+use rustix::thread::{MembarrierCommand, membarrier};
+use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program};
+use tortie_ebpf::Btf;
+use tortie_ebpf::hooks::{self, HookSettings, KernelLayout, LICENSE};
+use tortie_ebpf::layout::MapKind;
+use tortie_model::Family;
+
+use super::edge::{Edge, Place, Turn};
+use crate::netlink::tracking;
+
+/// Where pinned objects are.
+const BPF_DIRECTORY: &str = "/sys/fs/bpf";
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+const OWN_DIRECTORY: &str = "tortie";
+/// How long a program runs at the most, where the kernel does not say when all have ended.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The kernel itself.
+#[derive(Debug)]
+pub struct LinuxEdge {
+    directory: PathBuf,
+    settings: HookSettings,
+    /// Read when it is needed.
+    layout: Option<KernelLayout>,
+    netlink_timeout: Duration,
+}
+
+/// A map of either kind.
+#[derive(Debug)]
+pub enum LinuxMap {
+    /// With one value for all CPUs.
+    Shared(ArrayMap),
+    /// With a value for each CPU.
+    PerCpu(PerCpuArrayMap),
+}
+
+impl LinuxEdge {
+    /// Programs with these settings.
+    ///
+    /// # Errors
+    /// If the network namespace cannot be told.
+    pub fn new(settings: HookSettings, netlink_timeout: Duration) -> io::Result<Self> {
+        Ok(Self { directory: own_directory()?, settings, layout: None, netlink_timeout })
+    }
+
+    fn layout(&mut self) -> io::Result<&KernelLayout> {
+        if self.layout.is_none() {
+            self.layout = Some(read_layout()?);
+        }
+        self.layout.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+/// Each network namespace has its own directory.
+fn own_directory() -> io::Result<PathBuf> {
+    let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
+    Ok(Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY).join(namespace.to_string()))
+}
+
+fn read_layout() -> io::Result<KernelLayout> {
+    let read = |name: &str| {
+        let path = format!("/sys/kernel/btf/{name}");
+        fs::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
+    };
+    let wrong = |error: &dyn std::error::Error| io::Error::other(error.to_string());
+    let mut btf = Btf::parse(read("vmlinux")?).map_err(|error| wrong(&error))?;
+    // Part of the kernel, or a module.
+    if let Ok(module) = read("nf_conntrack") {
+        btf.add_module(module).map_err(|error| wrong(&error))?;
+    }
+    KernelLayout::read(&btf).map_err(|error| wrong(&error))
+}
+
+/// Mounts the file system for pinned objects if nobody has.
+fn mount_directory() -> io::Result<()> {
+    let is_mounted = || -> io::Result<bool> { Ok(statfs(BPF_DIRECTORY)?.f_type.cast_unsigned() == BPF_FS_MAGIC) };
+    if is_mounted()? {
+        return Ok(());
+    }
+    // Two that come at the same time would hide each other's.
+    let lock = File::open("/sys/fs")?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    if is_mounted()? {
+        return Ok(());
+    }
+    mount("bpf", BPF_DIRECTORY, "bpf", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)
+        .map_err(|error| io::Error::other(format!("no BPF file system can be mounted at {BPF_DIRECTORY}: {error}")))
+}
+
+impl Edge for LinuxEdge {
+    type Map = LinuxMap;
+    type Program = Program;
+    type Link = NetfilterLink;
+
+    fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<LinuxMap> {
+        let name = format!("tortie_{}", kind.name());
+        let size = u32::try_from(kind.value_size()).map_err(io::Error::other)?;
+        if kind.is_per_cpu() {
+            return PerCpuArrayMap::create(&name, size, entries).map(LinuxMap::PerCpu);
+        }
+        ArrayMap::create(&name, size, entries).map(LinuxMap::Shared)
+    }
+
+    fn write(&mut self, map: &LinuxMap, index: u32, value: &[u8]) -> io::Result<()> {
+        match map {
+            LinuxMap::Shared(map) => map.write(index, value),
+            // What is counted is never set to anything else.
+            LinuxMap::PerCpu(map) => map.clear(index),
+        }
+    }
+
+    fn read(&mut self, map: &LinuxMap, index: u32) -> io::Result<Vec<u8>> {
+        match map {
+            LinuxMap::Shared(map) => {
+                let mut value = vec![0; map.info().value_size as usize];
+                map.read(index, &mut value)?;
+                Ok(value)
+            }
+            LinuxMap::PerCpu(map) => map.read(index),
+        }
+    }
+
+    fn load(&mut self, place: Place, maps: &[(MapKind, LinuxMap)]) -> io::Result<Program> {
+        self.layout()?;
+        let layout = self.layout.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let program = hooks::program(place.hook, place.family, layout, &self.settings).map_err(io::Error::other)?;
+        let bytes = program.bytes(|id| {
+            let map = maps.iter().find(|(kind, _)| kind.id() == id);
+            map.map_or(-1, |(_, map)| match map {
+                LinuxMap::Shared(map) => map.descriptor(),
+                LinuxMap::PerCpu(map) => map.descriptor(),
+            })
+        });
+        let name = format!("tortie_{}", place.to_string().replace('-', "_"));
+        Program::load_netfilter(&name, LICENSE, &bytes)
+    }
+
+    fn attach(&mut self, place: Place, turn: Turn, program: &Program) -> io::Result<NetfilterLink> {
+        let [even, odd] = place.hook.priorities();
+        let position = NetfilterPosition {
+            family: match place.family {
+                Family::V4 => 2,
+                Family::V6 => 10,
+            },
+            hook: place.hook.number(),
+            priority: match turn {
+                Turn::Even => even,
+                Turn::Odd => odd,
+            },
+            defragment: true,
+        };
+        NetfilterLink::attach(program, position)
+    }
+
+    fn pin(&mut self, folder: &str, name: &str, link: &NetfilterLink) -> io::Result<()> {
+        mount_directory()?;
+        let folder = self.directory.join(folder);
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        link.pin(&path)
+    }
+
+    fn folders(&mut self) -> io::Result<Vec<String>> {
+        names_in(&self.directory)
+    }
+
+    fn names(&mut self, folder: &str) -> io::Result<Vec<String>> {
+        names_in(&self.directory.join(folder))
+    }
+
+    fn rename(&mut self, folder: &str, name: &str) -> io::Result<()> {
+        fs::rename(self.directory.join(folder), self.directory.join(name))
+    }
+
+    fn remove(&mut self, folder: &str) -> io::Result<()> {
+        remove(&self.directory.join(folder))
+    }
+
+    fn track_connections(&mut self) -> io::Result<()> {
+        tracking::track_connections(self.netlink_timeout).map_err(io::Error::other)
+    }
+
+    fn wait_for_packets(&mut self) -> io::Result<()> {
+        if membarrier(MembarrierCommand::Global).is_err() {
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+}
+
+fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect()
+}
+
+fn remove(folder: &Path) -> io::Result<()> {
+    for name in names_in(folder)? {
+        let path = folder.join(name);
+        // One that is no link is nothing that is attached.
+        if let Ok(link) = NetfilterLink::open(&path) {
+            link.detach()?;
+        }
+        fs::remove_file(&path)?;
+    }
+    fs::remove_dir(folder)
+}
+
+/// Detaches all programs of this network namespace, and leaves it to others whether connections are tracked. Says how many sets of
+/// programs there were.
+///
+/// # Errors
+/// What could not be removed.
+pub(crate) fn remove_all(netlink_timeout: Duration) -> io::Result<usize> {
+    let directory = own_directory()?;
+    let folders = names_in(&directory)?;
+    for folder in &folders {
+        remove(&directory.join(folder))?;
+    }
+    for empty in [directory.as_path(), &Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY)] {
+        // Others may have theirs beside it.
+        let _ = fs::remove_dir(empty);
+    }
+    tracking::leave_connections(netlink_timeout).map_err(io::Error::other)?;
+    Ok(folders.len())
+}

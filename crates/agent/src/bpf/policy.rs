@@ -1,0 +1,223 @@
+//! When programs are given what they are to enforce, and what is said of that.
+
+use std::fmt;
+use std::time::Duration;
+
+use tortie_dataplane::{LinkEvent, ProgramProblem};
+use tortie_ebpf::layout::MapKind;
+use tortie_ebpf::{Interface, Node, NodeSettings, Problem, Write};
+use tortie_model::Family;
+use tortie_model::desired::DesiredUpdate;
+
+use super::edge::Edge;
+use super::generations::{Contents, Generations};
+use super::interfaces::{InterfaceChange, Interfaces};
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LAST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How it is with policy that programs enforce.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyState {
+    /// Whether all that was told is in force.
+    pub in_force: bool,
+    /// What is wrong.
+    pub problems: Vec<ProgramProblem>,
+}
+
+/// Programs that enforce what they are told.
+pub trait PolicyPrograms: fmt::Debug + Send {
+    /// Takes a change of what is to be enforced.
+    fn on_update(&mut self, update: &DesiredUpdate);
+    /// Takes a change of a network interface.
+    fn on_link(&mut self, event: &LinkEvent);
+    /// All interfaces that exist have been told.
+    fn on_links_in_sync(&mut self);
+    /// Has the kernel enforce what was told, as soon as everything has been told once.
+    fn apply(&mut self, now: Duration) -> PolicyState;
+    /// How long there is nothing to do if nothing is told; never if `None`.
+    fn next(&self, now: Duration) -> Option<Duration>;
+}
+
+/// Policy by programs, as one dataplane sees it.
+#[derive(Debug)]
+pub struct ProgramPolicy<E: Edge> {
+    node: Node,
+    generations: Generations<E>,
+    interfaces: Interfaces,
+    has_datastore: bool,
+    has_links: bool,
+    /// Something was told that is not in force.
+    is_dirty: bool,
+    check_interval: Option<Duration>,
+    checked: Option<Duration>,
+    failure: Option<Failure>,
+    pause: Duration,
+    /// What could not be made sense of.
+    misunderstood: Option<String>,
+    problems: Vec<ProgramProblem>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    why: String,
+    retry_at: Duration,
+}
+
+impl<E: Edge> ProgramPolicy<E> {
+    /// Touches nothing yet. What is in the kernel is looked at every `check_interval`.
+    pub fn new(settings: NodeSettings, families: Vec<Family>, edge: E, check_interval: Option<Duration>) -> Self {
+        Self {
+            node: Node::new(settings),
+            generations: Generations::new(edge, families),
+            interfaces: Interfaces::default(),
+            has_datastore: false,
+            has_links: false,
+            is_dirty: true,
+            check_interval,
+            checked: None,
+            failure: None,
+            pause: FIRST_PAUSE,
+            misunderstood: None,
+            problems: Vec::new(),
+        }
+    }
+
+    fn check_at(&self) -> Option<Duration> {
+        self.checked.zip(self.check_interval).map(|(checked, interval)| checked + interval)
+    }
+
+    fn try_all(&mut self, now: Duration) -> Result<(), String> {
+        if self.check_at().is_some_and(|at| at <= now) {
+            self.checked = Some(now);
+            let mended =
+                self.generations.check(&NodeContents::new(&mut self.node)).map_err(|error| error.to_string())?;
+            for thing in mended.things {
+                tracing::warn!("{thing}; somebody else has changed it, and it is put right");
+            }
+        }
+        if self.is_dirty || self.failure.is_some() || !self.generations.is_in_force() {
+            let mut contents = NodeContents::new(&mut self.node);
+            let result = self.generations.bring(&mut contents);
+            if let Some(problems) = contents.problems {
+                self.problems = problems;
+            }
+            result.map_err(|error| error.to_string())?;
+            self.is_dirty = false;
+            self.checked.get_or_insert(now);
+        }
+        Ok(())
+    }
+}
+
+impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
+    fn on_update(&mut self, update: &DesiredUpdate) {
+        self.is_dirty = true;
+        self.has_datastore |= matches!(update, DesiredUpdate::InSync);
+        if let Err(error) = self.node.on_update(update) {
+            tracing::error!(%error, "policy for eBPF programs cannot be understood");
+            self.misunderstood = Some(error.to_string());
+        }
+    }
+
+    fn on_link(&mut self, event: &LinkEvent) {
+        for change in self.interfaces.apply(event) {
+            self.is_dirty = true;
+            match change {
+                InterfaceChange::Is { index, name, addresses } => {
+                    self.node.on_interface(Interface { name, index, addresses });
+                }
+                InterfaceChange::Gone(index) => self.node.on_interface_gone(index),
+            }
+        }
+    }
+
+    fn on_links_in_sync(&mut self) {
+        self.has_links = true;
+    }
+
+    fn apply(&mut self, now: Duration) -> PolicyState {
+        if !self.has_datastore || !self.has_links {
+            return PolicyState::default();
+        }
+        let must_wait = self.failure.as_ref().is_some_and(|failure| now < failure.retry_at);
+        if !must_wait {
+            match self.try_all(now) {
+                Ok(()) => {
+                    self.failure = None;
+                    self.pause = FIRST_PAUSE;
+                }
+                Err(why) => {
+                    self.failure = Some(Failure { why, retry_at: now + self.pause });
+                    self.pause = (self.pause * 2).min(LAST_PAUSE);
+                }
+            }
+        }
+        let problem = |object: &str, why: &str| ProgramProblem {
+            object: object.to_owned(),
+            why: why.to_owned(),
+            is_degraded: true,
+        };
+        let mut problems = self.problems.clone();
+        problems.extend(self.failure.as_ref().map(|failure| {
+            problem("policy is not enforced as it should be by eBPF programs; tried again", &failure.why)
+        }));
+        problems.extend(self.misunderstood.as_ref().map(|why| problem("policy for eBPF programs", why)));
+        let in_force =
+            self.failure.is_none() && !self.is_dirty && self.misunderstood.is_none() && self.generations.is_in_force();
+        PolicyState { in_force, problems }
+    }
+
+    fn next(&self, now: Duration) -> Option<Duration> {
+        if !self.has_datastore || !self.has_links {
+            return None;
+        }
+        let at = match &self.failure {
+            Some(failure) => Some(failure.retry_at),
+            None if self.is_dirty => Some(now),
+            None => self.check_at(),
+        };
+        at.map(|at| at.saturating_sub(now))
+    }
+}
+
+/// A node as what maps are to hold.
+struct NodeContents<'a> {
+    node: &'a mut Node,
+    /// What the last flush had to say, if there was one.
+    problems: Option<Vec<ProgramProblem>>,
+}
+
+impl<'a> NodeContents<'a> {
+    fn new(node: &'a mut Node) -> Self {
+        Self { node, problems: None }
+    }
+}
+
+impl Contents for NodeContents<'_> {
+    fn entries(&self, map: MapKind) -> u32 {
+        self.node.sizes().get(map)
+    }
+
+    fn flush(&mut self) -> Vec<Write> {
+        let flush = self.node.flush();
+        let problem = |problem: Problem| ProgramProblem {
+            object: format!("eBPF policy of {} ({:?}, {:?})", problem.endpoint, problem.layer, problem.direction),
+            why: format!("everything is denied: {}", problem.why),
+            is_degraded: true,
+        };
+        self.problems = Some(flush.problems().into_iter().map(problem).collect());
+        flush.writes().collect()
+    }
+
+    fn all(&self) -> Vec<Write> {
+        self.node.all().collect()
+    }
+
+    fn reclaim(&mut self) {
+        self.node.reclaim();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+use std::sync::{Arc, Mutex};
+
+use tortie_ebpf::hooks::Hook;
+use tortie_model::desired::{IpSetDelta, Members, WorkloadEndpointState};
+use tortie_model::{IfaceName, WorkloadEndpoint, WorkloadEndpointId};
+
+use super::*;
+use crate::bpf::edge::Place;
+use crate::bpf::fake::{FakeEdge, Held, lock};
+
+type Kernel = Arc<Mutex<Held>>;
+
+const SECOND: Duration = Duration::from_secs(1);
+const CHECK: Duration = Duration::from_secs(90);
+
+fn policy(kernel: &Kernel) -> ProgramPolicy<FakeEdge> {
+    ProgramPolicy::new(NodeSettings::default(), Family::ALL.into(), FakeEdge::new(kernel), Some(CHECK))
+}
+
+/// One that was told everything there is.
+fn told(kernel: &Kernel) -> ProgramPolicy<FakeEdge> {
+    let mut policy = policy(kernel);
+    policy.on_link(&LinkEvent::Up { name: "cali1".into(), index: 7 });
+    add_workload(&mut policy, "cali1");
+    policy.on_update(&DesiredUpdate::InSync);
+    policy.on_links_in_sync();
+    policy
+}
+
+fn add_workload(policy: &mut ProgramPolicy<FakeEdge>, interface: &str) {
+    let id = WorkloadEndpointId {
+        orchestrator: "k8s".into(),
+        workload: format!("default/{interface}").into(),
+        endpoint: "eth0".into(),
+    };
+    let endpoint = WorkloadEndpoint { iface: Some(IfaceName::from(interface)), ..WorkloadEndpoint::default() };
+    let state = WorkloadEndpointState { endpoint: endpoint.into(), ..WorkloadEndpointState::default() };
+    policy.on_update(&DesiredUpdate::WorkloadEndpoint(id, state));
+}
+
+fn attached(kernel: &Kernel) -> usize {
+    let places = Family::ALL.into_iter().flat_map(|family| Hook::ALL.map(|hook| Place { hook, family }));
+    places.map(|place| lock(kernel).attached(place)).sum()
+}
+
+#[test]
+fn nothing_is_done_before_everything_was_told() {
+    let kernel = Kernel::default();
+    let mut policy = policy(&kernel);
+    assert_eq!((policy.apply(SECOND), policy.next(SECOND)), (PolicyState::default(), None));
+    policy.on_update(&DesiredUpdate::InSync);
+    assert_eq!((policy.apply(SECOND), policy.next(SECOND)), (PolicyState::default(), None));
+    policy.on_links_in_sync();
+    assert_eq!(policy.next(SECOND), Some(Duration::ZERO));
+    assert_eq!(policy.apply(SECOND), PolicyState { in_force: true, problems: Vec::new() });
+    assert_eq!(attached(&kernel), 8);
+    assert_eq!(policy.next(SECOND), Some(CHECK));
+}
+
+#[test]
+fn what_fails_is_said_and_tried_again_after_growing_pauses() {
+    let kernel = Kernel::default();
+    let mut policy = told(&kernel);
+    lock(&kernel).fail.extend(0..10_000);
+    let mut now = SECOND;
+    for pause in [1, 2, 4, 8, 16, 30, 30].map(Duration::from_secs) {
+        let steps = lock(&kernel).steps;
+        let state = policy.apply(now);
+        assert!(!state.in_force && state.problems.len() == 1 && state.problems[0].is_degraded, "{state:?}");
+        assert!(state.problems[0].to_string().contains("reading which programs are attached"), "{state:?}");
+        assert!(lock(&kernel).steps > steps);
+        assert_eq!(policy.next(now), Some(pause));
+        // Not before.
+        let steps = lock(&kernel).steps;
+        add_workload(&mut policy, "cali1");
+        assert_eq!(policy.apply(now + pause - SECOND / 2), state);
+        assert_eq!(lock(&kernel).steps, steps);
+        now += pause;
+    }
+    lock(&kernel).fail.clear();
+    assert_eq!(policy.apply(now), PolicyState { in_force: true, problems: Vec::new() });
+    // The pauses begin anew.
+    lock(&kernel).fail.extend(0..10_000);
+    add_workload(&mut policy, "cali2");
+    policy.on_link(&LinkEvent::Up { name: "cali2".into(), index: 8 });
+    assert!(!policy.apply(now).in_force);
+    assert_eq!(policy.next(now), Some(SECOND));
+}
+
+#[test]
+fn a_change_is_in_force_once_it_is_written_and_not_before() {
+    let kernel = Kernel::default();
+    let mut policy = told(&kernel);
+    assert!(policy.apply(SECOND).in_force);
+    let steps = lock(&kernel).steps;
+    assert!(policy.apply(SECOND).in_force);
+    assert_eq!(lock(&kernel).steps, steps, "nothing has changed");
+    add_workload(&mut policy, "cali2");
+    policy.on_link(&LinkEvent::Up { name: "cali2".into(), index: 8 });
+    assert_eq!(policy.next(SECOND), Some(Duration::ZERO));
+    lock(&kernel).fail.insert(steps + 2);
+    assert!(!policy.apply(SECOND).in_force);
+    assert!(policy.apply(SECOND * 2).in_force);
+    assert!(lock(&kernel).steps > steps + 10, "with new maps");
+    assert_eq!(attached(&kernel), 8);
+}
+
+#[test]
+fn what_is_detached_is_found_when_it_is_time_to_look() {
+    let kernel = Kernel::default();
+    let mut policy = told(&kernel);
+    assert!(policy.apply(SECOND).in_force);
+    let place = Place { hook: Hook::Forward, family: Family::V6 };
+    lock(&kernel).detach(place);
+    assert!(policy.apply(CHECK).in_force);
+    assert_eq!(lock(&kernel).attached(place), 0);
+    assert!(policy.apply(CHECK + SECOND).in_force);
+    assert_eq!(lock(&kernel).attached(place), 1);
+    assert_eq!(policy.next(CHECK + SECOND), Some(CHECK));
+}
+
+#[test]
+fn what_cannot_be_understood_is_a_problem_for_as_long_as_this_lives() {
+    let kernel = Kernel::default();
+    let mut policy = told(&kernel);
+    let none = || Members::Nets(Vec::new());
+    let delta = IpSetDelta { id: "s:unknown".into(), added: none(), removed: none() };
+    policy.on_update(&DesiredUpdate::IpSetDelta(delta));
+    let state = policy.apply(SECOND);
+    assert!(!state.in_force && state.problems.len() == 1, "{state:?}");
+}
