@@ -37,6 +37,7 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     run_conformance(&words("--shard 0/3"))?;
     run_conformance(&words("--shard 1/6 --family dual --backend nft"))?;
+    run_conformance(&words("--shard 2/12 --family dual --backend ebpf"))?;
     run_conformance(&words("--shard 5/12 --driven --backend nft"))?;
     run_conformance(&words("--shard 7/40 --family dual --backend nft --nodes 3 --deadline 30"))?;
     run_conformance(&words("--shard 3/40 --family dual --backend nft --flows"))?;

@@ -79,6 +79,10 @@ tortie_testkit::kernel_test! {
         check_story(&shown("nft"));
     }
 
+    fn the_examples_are_enforced_by_ebpf_programs() {
+        check_story(&shown("ebpf"));
+    }
+
     fn the_examples_are_enforced_on_legacy() {
         check_story(&shown("legacy"));
     }

@@ -43,7 +43,7 @@ pub struct Options {
     pub agent: PathBuf,
     /// Where the manifests are: pods with `nodeName: demo-node`, and policies in files of their own.
     pub manifests: PathBuf,
-    /// The iptables implementation that the agent uses: `auto`, `nft` or `legacy`.
+    /// The iptables implementation that the agent uses: `auto`, `nft` or `legacy`; or `ebpf`.
     pub backend: String,
     /// Whether the node is left up at the end, until the user wants no more.
     pub keep: bool,

@@ -43,6 +43,21 @@ pub enum ProgramError {
     },
 }
 
+/// Where a program is that the shell would find by this name.
+pub(crate) fn find(name: &str) -> io::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed")))
+}
+
+/// A program with a BPF file system of its own, so that what it pins there ends with it.
+pub(crate) fn with_own_pins(program: &Path) -> io::Result<Command> {
+    let become_it = format!("'{}' -t bpf bpf /sys/fs/bpf && exec \"$0\" \"$@\"", find("mount")?.display());
+    let mut command = Command::new(find("unshare")?);
+    command.args(["--mount", "--propagation", "private", "--"]).arg(find("sh")?).args(["-c", &become_it]).arg(program);
+    Ok(command)
+}
+
 /// A program in a namespace that is asked to end, and then made to, when this is dropped.
 #[derive(Debug)]
 pub struct Program {

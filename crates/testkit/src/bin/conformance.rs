@@ -25,7 +25,7 @@ struct Args {
     /// The agents tell flows: each measured packet must be told, with its fate and the rules that `trace` names. Not from etcd.
     #[arg(long, conflicts_with = "driven")]
     flows: bool,
-    /// The iptables back ends to go through.
+    /// The back ends to go through: nft and legacy of iptables, or ebpf, where no program of these and no ipset can be run.
     #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy"])]
     backend: Vec<String>,
     /// The pods' addresses: 4 as the cases have them, 6 translated, or both.
@@ -70,8 +70,11 @@ fn main() -> ExitCode {
     }
     let mut passed = true;
     for backend in &args.backend {
-        let mut agent =
-            CommandAgent::tortie(&args.agent).environment("FELIX_IPTABLESBACKEND", backend).source(args.source);
+        let agent = CommandAgent::tortie(&args.agent).source(args.source);
+        let mut agent = match backend.as_str() {
+            "ebpf" => agent.by_programs(),
+            iptables => agent.environment("FELIX_IPTABLESBACKEND", iptables),
+        };
         if args.driven {
             agent = agent.driven();
         }

@@ -17,7 +17,7 @@ use crate::{
     manifests::{ManifestError, cluster_objects},
     netns::{Namespace, NetnsError},
     overlay,
-    program::{Program, ProgramError},
+    program::{self, Program, ProgramError},
 };
 
 /// Why an agent could not be started or told a new state.
@@ -33,10 +33,10 @@ pub enum AgentError {
     /// The state could not be written.
     #[error(transparent)]
     Manifests(#[from] ManifestError),
-    /// The script that becomes a driver could not be written.
+    /// What it takes to start it is not there, or could not be written.
     #[error("{}: {source}", path.display())]
     Driver {
-        /// Path of the script.
+        /// Where it would be.
         path: PathBuf,
         /// The reason.
         source: std::io::Error,
@@ -138,6 +138,7 @@ pub struct CommandAgent {
     source: Source,
     driven: bool,
     flows: bool,
+    by_programs: bool,
 }
 
 impl CommandAgent {
@@ -151,6 +152,7 @@ impl CommandAgent {
             source: Source::File,
             driven: false,
             flows: false,
+            by_programs: false,
         }
     }
 
@@ -195,6 +197,14 @@ impl CommandAgent {
         self.environment("FELIX_FLOWLOGSLOCALREPORTER", "Enabled")
     }
 
+    /// Lets eBPF programs enforce policy on a node on which neither iptables, ip6tables, ipset nor nft can be run. What is pinned
+    /// goes with the agent.
+    #[must_use]
+    pub fn by_programs(mut self) -> Self {
+        self.by_programs = true;
+        self.environment("FELIX_BPFENABLED", "true")
+    }
+
     /// Lets it read from another kind of datastore. What must be served is served by the program itself.
     #[must_use]
     pub fn source(mut self, source: Source) -> Self {
@@ -225,7 +235,7 @@ impl Agent for CommandAgent {
             let text = text.replace("{datastore}", &supply.url).replace("{node}", node.name);
             text.replace("{driver}", &driver).replace("{state}", &state)
         };
-        let mut command = Command::new(&program);
+        let mut command = if self.by_programs { alone(node.folder, &program)? } else { Command::new(&program) };
         command
             .args(self.arguments.iter().map(words))
             // One lock for all nodes of this machine would make them wait for each other.
@@ -237,6 +247,24 @@ impl Agent for CommandAgent {
         let program = Program::start("agent", node.namespace, node.folder, &mut command)?;
         Ok(Box::new(RunningCommand { feed, program, supply }))
     }
+}
+
+/// A command that keeps what it pins to itself, and finds no program but `conntrack`.
+fn alone(folder: &Path, program: &Path) -> Result<Command, AgentError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| AgentError::Driver { path, source }
+    };
+    let programs = folder.join("programs");
+    std::fs::create_dir_all(&programs).map_err(failed(&programs))?;
+    let link = programs.join("conntrack");
+    if !link.exists() {
+        let conntrack = program::find("conntrack").map_err(failed(Path::new("conntrack")))?;
+        std::os::unix::fs::symlink(conntrack, &link).map_err(failed(&link))?;
+    }
+    let mut command = program::with_own_pins(program).map_err(failed(program))?;
+    command.env("PATH", programs);
+    Ok(command)
 }
 
 /// A script that becomes the program's driver half, since drivers are started without arguments.

@@ -11,7 +11,7 @@ use super::{DemoError, Options, manifests::NODE, manifests_in};
 use crate::{
     lab::Lab,
     netns::Namespace,
-    program::{Answer, Program},
+    program::{Answer, Program, with_own_pins},
 };
 
 /// Where the agent listens in the node's namespace, in which nothing else does.
@@ -61,7 +61,11 @@ impl<'n> Agent<'n> {
     /// Starts it on the manifests in `folder`/manifests; its log is `folder`/agent.log.
     pub(super) fn start(lab: &'n Lab, folder: &Path, options: &Options) -> Result<Self, DemoError> {
         let path = std::fs::canonicalize(&options.agent);
-        let mut command = Command::new(path.map_err(DemoError::io(options.agent.display().to_string()))?);
+        let path = path.map_err(DemoError::io(options.agent.display().to_string()))?;
+        let mut command = match options.backend.as_str() {
+            "ebpf" => with_own_pins(&path).map_err(DemoError::io("a BPF file system"))?,
+            _ => Command::new(path),
+        };
         // Parameters of this shell are meant for another agent.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FELIX_")) {
             command.env_remove(name);
@@ -73,7 +77,6 @@ impl<'n> Agent<'n> {
             .arg(folder.join("state"))
             .arg("--mtu-file")
             .arg(folder.join("mtu"))
-            .env("FELIX_IPTABLESBACKEND", &options.backend)
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", folder)
             .env("TORTIE_SOCKET", folder.join("agent.sock"))
             .env("FELIX_HEALTHENABLED", "true")
@@ -84,6 +87,10 @@ impl<'n> Agent<'n> {
             .env("FELIX_PROMETHEUSMETRICSPORT", METRICS.to_string())
             // The usual lock belongs to the host's own namespace, and not everybody may take it.
             .env("XTABLES_LOCKFILE", folder.join("xtables.lock"));
+        match options.backend.as_str() {
+            "ebpf" => command.env("FELIX_BPFENABLED", "true"),
+            iptables => command.env("FELIX_IPTABLESBACKEND", iptables),
+        };
         let started = Instant::now();
         let program = Program::start("agent", lab.node(), folder, &mut command)?;
         Ok(Self { program, started, node: lab.node(), interrupted: options.interrupted })

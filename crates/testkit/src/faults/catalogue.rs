@@ -1,5 +1,6 @@
 //! The faults, a module for each family.
 
+mod ebpf;
 mod endpoints;
 mod hooks;
 mod input;
@@ -26,6 +27,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
         pipes::FAULTS,
         sets::FAULTS,
         restarts::FAULTS,
+        ebpf::FAULTS,
         input::FAULTS,
         endpoints::FAULTS,
         owners::FAULTS,

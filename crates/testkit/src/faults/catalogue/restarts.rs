@@ -137,7 +137,7 @@ fn switch_between_runs(stage: &mut Stage) -> Done {
 }
 
 /// Moments that look random and are the same in every run.
-fn moments() -> impl Iterator<Item = Duration> {
+pub(super) fn moments() -> impl Iterator<Item = Duration> {
     (1u64..).map(|number| Duration::from_millis(number.wrapping_mul(2_654_435_761) % 190))
 }
 

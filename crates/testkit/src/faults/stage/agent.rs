@@ -191,5 +191,9 @@ impl Drop for Stage {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
+        if self.pins().exists() {
+            // What is pinned would keep the node's namespace.
+            let _ = self.clean_up();
+        }
     }
 }

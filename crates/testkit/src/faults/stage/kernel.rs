@@ -1,5 +1,7 @@
 //! What the node's kernel holds.
 
+use std::{os::unix::fs::MetadataExt, path::PathBuf};
+
 use super::{Stage, Trouble};
 use crate::faults::Backend;
 
@@ -58,6 +60,12 @@ impl Stage {
         Ok(to_pods.map(|line| line.trim().to_owned()).collect())
     }
 
+    /// Where eBPF programs of the node are pinned.
+    pub(in crate::faults) fn pins(&self) -> PathBuf {
+        let namespace = std::fs::metadata(self.lab.node().path()).map_or(0, |namespace| namespace.ino());
+        PathBuf::from(format!("/sys/fs/bpf/tortie/{namespace}"))
+    }
+
     /// What cleaning up should have removed.
     pub(in crate::faults) fn left_over(&self) -> Result<Vec<String>, Trouble> {
         let mut left = self.routes()?;
@@ -67,6 +75,9 @@ impl Stage {
         }
         let sets = self.shell("ipset list -n")?;
         left.extend(sets.lines().filter(|name| name.starts_with("cali")).map(str::to_owned));
+        let tables = self.shell("nft list tables")?;
+        left.extend(tables.lines().filter(|line| line.contains("tortie")).map(str::to_owned));
+        left.extend(Some(self.pins()).filter(|pins| pins.exists()).map(|pins| pins.display().to_string()));
         Ok(left)
     }
 }
