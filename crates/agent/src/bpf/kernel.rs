@@ -160,7 +160,13 @@ impl Edge for LinuxEdge {
             },
             defragment: true,
         };
-        NetfilterLink::attach(program, position)
+        match NetfilterLink::attach(program, position) {
+            // Before Linux 6.6 nobody could ask for that; where connections are tracked packets are whole all the same.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                NetfilterLink::attach(program, NetfilterPosition { defragment: false, ..position })
+            }
+            result => result,
+        }
     }
 
     fn pin(&mut self, folder: &str, name: &str, link: &NetfilterLink) -> io::Result<()> {
