@@ -8,6 +8,7 @@ use tortie_ebpf::DecisionId;
 use tortie_ebpf::hooks::HookSettings;
 use tortie_evaluate::{EndpointToHost, Settings};
 use tortie_model::{Protocol, Rule, RuleAction};
+use tortie_testkit::ethernet::FrameSender;
 use tortie_testkit::kernel_test;
 use tortie_testkit::lab::{Family, Flow, Lab, LabOptions, Place, Pod, Port};
 
@@ -71,6 +72,18 @@ fn echoes(stream: &mut std::net::TcpStream, patience: Duration) -> bool {
     stream.set_read_timeout(Some(patience)).unwrap();
     stream.write_all(b"hello").unwrap();
     stream.read_exact(&mut echo).is_ok()
+}
+
+/// A frame of a DHCP client to everybody.
+fn request(source: [u8; 4], text: [u8; 5]) -> Vec<u8> {
+    let mut header = [[0x45, 0, 0, 33], [0, 1, 0, 0], [64, 17, 0, 0], source, [255; 4]].concat();
+    let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap();
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let ethernet = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1], &[0x08, 0x00]].concat();
+    // From port 68 to 67, without a checksum.
+    [ethernet, header, vec![0, 68, 0, 67, 0, 13, 0, 0], text.to_vec()].concat()
 }
 
 kernel_test! {
@@ -199,6 +212,26 @@ kernel_test! {
             let after = generation.counted(DecisionId::default());
             assert!(after.packets > before.packets, "{before:?} {after:?}");
         }
+    }
+
+    fn who_has_no_address_yet_may_ask_for_one() {
+        let lab = lab();
+        let a = place("a");
+        let mut content = content();
+        content.pods[0].1.egress = vec![allow_all()];
+        let server = lab.node().run(|| UdpSocket::bind("0.0.0.0:67").unwrap()).unwrap();
+        server.set_read_timeout(Some(LONG)).unwrap();
+        let sender = FrameSender::open(lab.namespace(&a).unwrap(), "eth0").unwrap();
+        let mut text = [0; 16];
+        sender.send(&request([1, 0, 0, 0], *b"first")).unwrap();
+        assert_eq!(server.recv(&mut text).unwrap(), 5, "nobody is in the way");
+        let policy = Settings { endpoint_to_host: EndpointToHost::Allow, ..Settings::default() };
+        let _generation = judged(&lab, &content, &HookSettings { policy, ..HookSettings::default() });
+        for (source, text) in [([1, 0, 0, 0], b"spoof"), ([0, 0, 0, 0], b"asked")] {
+            sender.send(&request(source, *text)).unwrap();
+        }
+        let length = server.recv(&mut text).unwrap();
+        assert_eq!(&text[..length], b"asked");
     }
 
     fn fragments_are_judged_by_what_the_first_has() {
