@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use tortie_ebpf::classes::evaluate::{Layer, Missing};
@@ -13,7 +13,7 @@ use tortie_model::desired::{
 };
 use tortie_model::{
     Cidr, Direction, HostEndpoint, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName,
-    WorkloadEndpoint, WorkloadEndpointId,
+    WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
 };
 
 fn policy_id(name: &str) -> PolicyId {
@@ -94,13 +94,26 @@ impl Written {
     /// The number of the endpoint at an interface.
     fn endpoint_at(&self, interface: u32) -> u32 {
         let current = self.number(MapKind::Current, 0, 0);
-        let mut cell = self.number(MapKind::Roots, current, roots::INTERFACES);
-        for byte in interface.to_be_bytes() {
+        self.tree(self.number(MapKind::Roots, current, roots::INTERFACES), &interface.to_be_bytes())
+    }
+
+    fn tree(&self, root: u32, key: &[u8]) -> u32 {
+        let mut cell = root;
+        for byte in key {
             if cell >> 31 == 1 {
-                cell = self.number(MapKind::Blocks, cell & i32::MAX.unsigned_abs(), i16::from(byte) * 4);
+                cell = self.number(MapKind::Blocks, cell & i32::MAX.unsigned_abs(), i16::from(*byte) * 4);
             }
         }
         cell
+    }
+
+    fn may_send(&self, interface: u32, from: IpAddr) -> bool {
+        let [v4, v6] = endpoint::SOURCES.map(|at| self.number(MapKind::Endpoints, self.endpoint_at(interface), at));
+        let value = match from {
+            IpAddr::V4(address) => self.tree(v4, &address.octets()),
+            IpAddr::V6(address) => self.tree(v6, &address.octets()),
+        };
+        value == 1
     }
 
     fn kind_at(&self, interface: u32) -> u32 {
@@ -206,6 +219,35 @@ fn an_index_and_a_name_are_whose_they_were_told_to_be_last() {
     written.node.on_interface(interface("cali1", 1));
     assert!(written.node.flush().is_empty(), "nothing new");
     assert_eq!(written.maps, begin);
+}
+
+#[test]
+fn a_workload_sends_from_what_it_is_allowed_now() {
+    let pod = |address: &str, allowed: &str| {
+        let allowed_source_prefixes = [allowed.parse().unwrap()].into();
+        let endpoint = WorkloadEndpoint {
+            iface: Some("cali1".into()),
+            ipv4_nets: [address.parse().unwrap()].into(),
+            extras: Some(WorkloadExtras { allowed_source_prefixes, ..WorkloadExtras::default() }.into()),
+            ..WorkloadEndpoint::default()
+        };
+        let state = WorkloadEndpointState { endpoint: endpoint.into(), ..WorkloadEndpointState::default() };
+        DesiredUpdate::WorkloadEndpoint(workload_id("one"), state)
+    };
+    let all = ["10.0.0.1", "10.0.0.9", "10.9.0.1", "fd00::1", "fe80::1", "::"].map(|from| from.parse().unwrap());
+    let mut written = Written::new(1000, [pod("10.0.0.1/32", "10.9.0.0/16")]);
+    written.node.on_interface(interface("cali1", 1));
+    written.flush();
+    assert_eq!(all.map(|from| written.may_send(1, from)), [true, false, true, false, true, true]);
+    written.tell([pod("10.0.0.1/32", "::/0")]);
+    written.flush();
+    assert_eq!(all.map(|from| written.may_send(1, from)), [true, false, false, true, true, true]);
+    written.tell([pod("10.0.0.9/32", "0.0.0.0/0")]);
+    written.flush();
+    assert_eq!(all.map(|from| written.may_send(1, from)), [true, true, true, false, true, true]);
+    written.tell([pod("10.0.0.9/32", "10.9.0.1/32")]);
+    written.flush();
+    assert_eq!(all.map(|from| written.may_send(1, from)), [false, true, true, false, true, true]);
 }
 
 #[test]

@@ -89,7 +89,10 @@ fn endpoint(number: usize, tiers: &TierList, is_second: bool) -> DesiredUpdate {
     };
     let state = if is_second { AdminState::Inactive } else { AdminState::Active };
     match number {
-        0 => pod("a/one", "cali1", AdminState::Active, &["10.0.0.1/32", "fd00::1/128"], &["10.0.0.4/30"]),
+        0 => {
+            let allowed = if is_second { "10.0.0.6/32" } else { "10.0.0.4/30" };
+            pod("a/one", "cali1", AdminState::Active, &["10.0.0.1/32", "fd00::1/128"], &[allowed])
+        }
         1 => pod("a/two", if is_second { "cali2" } else { "cali1" }, state, &["10.0.0.2/32"], &["0.0.0.0/0"]),
         2 => pod("b/one", "cali2", state, &["fd00::2/128"], &["::/0"]),
         3 => pod("b/two", if is_second { "eth1" } else { "cali2" }, AdminState::Active, &[], &[]),
