@@ -113,6 +113,13 @@ pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
     run_apply_bench(&agent, args.iter().cloned())
 }
 
+/// What a packet costs.
+pub(crate) fn packet_bench(args: &[String]) -> Result<(), String> {
+    needs::to_run()?;
+    let agent = build_agent_with(&["--release"])?;
+    run_of_testkit("packet-bench", &agent, args.iter().cloned())
+}
+
 fn run_apply_bench(agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
     run_of_testkit("apply-bench", agent, args)
 }

@@ -1,0 +1,138 @@
+//! What a packet costs by the rules that it meets: `cargo xtask packet-bench --help`.
+#![allow(clippy::disallowed_methods, reason = "a program that runs the agent on the machine's kernel")]
+
+mod node;
+mod policy;
+mod table;
+mod traffic;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use tortie_testkit::kernel::in_user_namespace;
+use tortie_testkit::netns::NetnsError;
+
+use node::Node;
+use policy::{Peers, Policy};
+use table::{Row, Table};
+use traffic::{Case, Traffic};
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Runs the agent on a node of its own, in a private network namespace, with a policy of one pod that has many rules, and sends
+/// packets to that pod from another namespace.
+///
+/// Prints nanoseconds per packet: from the system call that sends it, through the node, to the pod or to where it is dropped.
+/// All of that happens on the processor that sends. Rules differ in network, or IP set, and port, so that a packet matches one of
+/// them or none. What a packet costs that no policy looks at is the first row.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The agent's program.
+    #[arg(long)]
+    agent: PathBuf,
+    /// How many rules.
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 10_000], value_parser = clap::value_parser!(u16).range(1..=20_000))]
+    rules: Vec<u16>,
+    /// Who enforces.
+    #[arg(long, value_delimiter = ',', default_values_t = [Backend::Legacy, Backend::Nft, Backend::Ebpf])]
+    backends: Vec<Backend>,
+    /// What the rules ask for.
+    #[arg(long, value_delimiter = ',', default_values_t = [Peers::Networks, Peers::Sets])]
+    peers: Vec<Peers>,
+    /// How many packets are sent at a time, fewer of them through more than 100 rules; the best of the times counts.
+    #[arg(long, default_value_t = 20_000)]
+    packets: u32,
+    /// How often.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    times: u32,
+}
+
+/// Who enforces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// iptables-legacy
+    Legacy,
+    /// iptables-nft
+    Nft,
+    /// Programs in eBPF
+    Ebpf,
+}
+
+impl Backend {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Nft => "nft",
+            Self::Ebpf => "ebpf",
+        }
+    }
+
+    /// How the agent is told.
+    const fn parameters(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Legacy => &[("FELIX_IPTABLESBACKEND", "legacy")],
+            Self::Nft => &[("FELIX_IPTABLESBACKEND", "nft")],
+            Self::Ebpf => &[("FELIX_BPFENABLED", "true")],
+        }
+    }
+}
+
+impl std::fmt::Display for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match measure(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without privileges once more, as root of a user namespace.
+            let in_vain = matches!(error.downcast_ref(), Some(NetnsError::Create(_)));
+            match in_vain.then(|| in_user_namespace(std::env::args_os().skip(1))) {
+                Some(Ok(status)) if status.success() => ExitCode::SUCCESS,
+                Some(Ok(_)) => ExitCode::FAILURE,
+                Some(Err(error)) => failure(&error),
+                None => failure(&*error),
+            }
+        }
+    }
+}
+
+fn failure(error: &dyn Error) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::FAILURE
+}
+
+fn measure(args: &Args) -> Result<()> {
+    let bare = Traffic::new(&Node::new()?)?.measure(Case::Open, args.packets, args.times)?;
+    let table = Table::new(bare);
+    table.print_head();
+    for peers in &args.peers {
+        for backend in &args.backends {
+            for rules in &args.rules {
+                let policy = Policy { peers: *peers, rules: *rules };
+                let mut node = Node::new()?;
+                let in_force = node.start(&args.agent, *backend, policy)?;
+                let traffic = Traffic::new(&node)?;
+                let packets = (args.packets / u32::from(rules.div_ceil(100))).max(500);
+                let of = |case| traffic.measure(case, packets, args.times);
+                let row = Row {
+                    peers: *peers,
+                    backend: *backend,
+                    rules: *rules,
+                    first: of(Case::First(policy))?,
+                    last: of(Case::Last(policy))?,
+                    none: of(Case::NoMatch)?,
+                    in_force,
+                };
+                table.print(&row);
+                node.stop()?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! The node between who sends and the pod: three namespaces in a row.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tortie_testkit::lab::{Place, interface_name};
+use tortie_testkit::netns::Namespace;
+use tortie_testkit::program::{Answer, Program};
+
+use crate::policy::{POD, Policy};
+use crate::{Backend, Result};
+
+const PATIENCE: Duration = Duration::from_secs(600);
+
+pub(crate) struct Node {
+    // Ends before its namespace and folder go.
+    program: Option<Program>,
+    namespace: Namespace,
+    client: Namespace,
+    pod: Namespace,
+    folder: TempDir,
+}
+
+impl Node {
+    /// The namespaces, connected, and nothing that looks at packets.
+    pub(crate) fn new() -> Result<Self> {
+        let (namespace, client, pod) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
+        let interface = interface_name(&Place::pod("bench", "server")).ok_or("pods have interfaces")?;
+        namespace.ip([
+            format!("link add eth0 type veth peer name eth0 netns {}", client.path().display()),
+            format!("link add {interface} type veth peer name eth0 netns {}", pod.path().display()),
+            "link set eth0 up".to_owned(),
+            format!("link set {interface} up"),
+            "addr add 10.64.0.1/24 dev eth0".to_owned(),
+            "route add 0.0.0.0/0 via 10.64.0.2".to_owned(),
+            format!("route add {POD}/32 dev {interface}"),
+        ])?;
+        let on = |name: &str| (name.to_owned(), "1");
+        let proxy_arp = format!("ipv4/conf/{interface}/proxy_arp");
+        let off = |name: &str| (format!("ipv4/conf/{name}/rp_filter"), "0");
+        namespace.sysctl(&[on("ipv4/ip_forward"), on(&proxy_arp), off("all"), off("eth0"), off(&interface)])?;
+        client.ip(["addr add 10.64.0.2/24 dev eth0", "link set eth0 up"])?;
+        pod.ip([
+            format!("addr add {POD}/32 dev eth0"),
+            "link set eth0 up".to_owned(),
+            "route add 169.254.1.1/32 dev eth0".to_owned(),
+            "route add 0.0.0.0/0 via 169.254.1.1".to_owned(),
+        ])?;
+        pod.sysctl(&[off("all"), off("eth0")])?;
+        Ok(Self { program: None, namespace, client, pod, folder: TempDir::new()? })
+    }
+
+    /// Where packets come from.
+    pub(crate) const fn client(&self) -> &Namespace {
+        &self.client
+    }
+
+    /// Where they go to.
+    pub(crate) const fn pod(&self) -> &Namespace {
+        &self.pod
+    }
+
+    /// The address of an interface of the node.
+    pub(crate) fn address_of(&self, interface: &str) -> Result<[u8; 6]> {
+        let text = self.namespace.shell(&format!("ip -o link show {interface}"))?;
+        let mut words = text.split_whitespace().skip_while(|word| *word != "link/ether");
+        let text = words.nth(1).ok_or("an interface has an address")?;
+        let bytes: Vec<u8> =
+            text.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<std::result::Result<_, _>>()?;
+        Ok(bytes.try_into().map_err(|_| format!("{text} is no address of Ethernet"))?)
+    }
+
+    /// Starts the agent and waits until the policy is in force. Returns how long that took.
+    pub(crate) fn start(&mut self, agent: &Path, backend: Backend, policy: Policy) -> Result<Duration> {
+        let manifests = self.folder.path().join("manifests");
+        fs::create_dir(&manifests)?;
+        fs::write(manifests.join("bench.yaml"), policy.manifests())?;
+        let begin = Instant::now();
+        let mut command = Command::new(agent.canonicalize()?);
+        command
+            .args(["run", "--node", "n1", "--datastore"])
+            .arg(format!("file:{}", manifests.display()))
+            .arg("--state-dir")
+            .arg(self.folder.path().join("state"))
+            .arg("--mtu-file")
+            .arg(self.folder.path().join("mtu"))
+            .env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"))
+            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", self.folder.path())
+            .env("TORTIE_SOCKET", "")
+            .env("FELIX_HEALTHENABLED", "true")
+            .env("FELIX_IPV6SUPPORT", "false")
+            .envs(backend.parameters().iter().copied());
+        let mut program = Program::start("agent", &self.namespace, self.folder.path(), &mut command)?;
+        let is_ready = || {
+            let answer = Answer::get(&self.namespace, 9099, "/readiness", Duration::from_secs(5));
+            answer.is_ok_and(|answer| answer.status == 200)
+        };
+        while !is_ready() {
+            program.check()?;
+            if begin.elapsed() > PATIENCE {
+                return Err(format!("the agent is not ready; the end of its log:\n{}", program.log_tail()).into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.program = Some(program);
+        Ok(begin.elapsed())
+    }
+
+    /// Has the kernel forget all connections, if it tracks any.
+    pub(crate) fn forget_connections(&self) -> Result<()> {
+        if self.program.is_some() {
+            self.namespace.shell("conntrack -F 2>&1")?;
+        }
+        Ok(())
+    }
+
+    /// Ends the agent and removes what it enforced.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        let Some(program) = self.program.take() else { return Ok(()) };
+        let status = program.stop()?;
+        if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
+    }
+}

@@ -1,0 +1,101 @@
+//! The policy of the pod that packets are sent to.
+
+use std::fmt::{self, Write as _};
+use std::net::Ipv4Addr;
+
+use clap::ValueEnum;
+
+/// Where the pod is.
+pub(crate) const POD: Ipv4Addr = Ipv4Addr::new(10, 65, 0, 2);
+/// Sends what no rule admits.
+pub(crate) const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 199, 0, 1);
+/// The port that the first rule admits.
+const FIRST_PORT: u16 = 10_000;
+/// How many members the set of a rule has.
+const MEMBERS: u32 = 10;
+
+/// What rules ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Peers {
+    /// An address each.
+    Networks,
+    /// An IP set each.
+    Sets,
+}
+
+impl fmt::Display for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Networks => "networks",
+            Self::Sets => "sets",
+        })
+    }
+}
+
+/// So many rules, each with its own peers and its own port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    pub(crate) peers: Peers,
+    pub(crate) rules: u16,
+}
+
+impl Policy {
+    /// Who is admitted by a rule, counted from 0, and to which port.
+    pub(crate) fn admitted(self, rule: u16) -> (Ipv4Addr, u16) {
+        (member(rule, 0), FIRST_PORT + rule)
+    }
+
+    /// All that the agent reads.
+    pub(crate) fn manifests(self) -> String {
+        let mut text = format!(
+            "apiVersion: v1
+kind: Namespace
+metadata: {{name: bench}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: server, namespace: bench}}
+spec: {{nodeName: n1, containers: [{{name: c, image: i}}]}}
+status: {{phase: Running, podIPs: [{{ip: {POD}}}]}}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {{name: many-rules, namespace: bench}}
+spec:
+  types: [Ingress]
+  ingress:
+"
+        );
+        for rule in 0..self.rules {
+            let (address, port) = self.admitted(rule);
+            let source = match self.peers {
+                Peers::Networks => format!("nets: [{address}/32]"),
+                Peers::Sets => format!("selector: rule == 'r{rule}', namespaceSelector: global()"),
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "  - {{action: Allow, protocol: UDP, source: {{{source}}}, destination: {{ports: [{port}]}}}}"
+            );
+        }
+        if self.peers == Peers::Sets {
+            for rule in 0..self.rules {
+                let nets: Vec<String> = (0..MEMBERS).map(|number| format!("{}/32", member(rule, number))).collect();
+                let _ = writeln!(
+                    text,
+                    "---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\n\
+                     metadata: {{name: r{rule}, labels: {{rule: r{rule}}}}}\nspec: {{nets: [{}]}}",
+                    nets.join(", ")
+                );
+            }
+        }
+        text
+    }
+}
+
+/// Scattered, so that no two rules' members are neighbours.
+fn member(rule: u16, number: u32) -> Ipv4Addr {
+    let index = u32::from(rule) + 20_000 * number;
+    // Odd, so that every index has an address of its own.
+    Ipv4Addr::from_bits(0x1400_0000 | (index.wrapping_mul(0x9e_3779) & 0x00ff_ffff))
+}

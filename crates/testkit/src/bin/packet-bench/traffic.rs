@@ -1,0 +1,100 @@
+//! Packets to the pod.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Instant;
+
+use tortie_testkit::ethernet::FrameSender;
+
+use crate::Result;
+use crate::node::Node;
+use crate::policy::{POD, Policy, STRANGER};
+
+/// Nanoseconds of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost(pub(crate) f64);
+
+/// What is sent; each packet begins a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Case {
+    /// There is no policy.
+    Open,
+    /// What the first rule admits.
+    First(Policy),
+    /// What the last rule admits.
+    Last(Policy),
+    /// What no rule admits.
+    NoMatch,
+}
+
+/// Bytes of a packet without its Ethernet header.
+const LENGTH: u16 = 64;
+
+/// Who sends, and who receives what is let through.
+pub(crate) struct Traffic<'n> {
+    node: &'n Node,
+    sender: FrameSender,
+    to: [u8; 6],
+}
+
+impl<'n> Traffic<'n> {
+    pub(crate) fn new(node: &'n Node) -> Result<Self> {
+        Ok(Self { node, sender: FrameSender::open(node.client(), "eth0")?, to: node.address_of("eth0")? })
+    }
+
+    /// The least of some measurements, each of so many packets.
+    pub(crate) fn measure(&self, case: Case, packets: u32, times: u32) -> Result<Cost> {
+        let (source, port) = match case {
+            Case::Open | Case::NoMatch => (STRANGER, 9),
+            Case::First(policy) => policy.admitted(0),
+            Case::Last(policy) => policy.admitted(policy.rules - 1),
+        };
+        let is_admitted = !matches!(case, Case::NoMatch);
+        let mut best = f64::INFINITY;
+        for _ in 0..times {
+            self.node.forget_connections()?;
+            // Not read: what the kernel cannot keep for it is dropped behind policy.
+            let receiver = self.node.pod().run(|| UdpSocket::bind((POD, port)))??;
+            receiver.set_nonblocking(true)?;
+            let mut frame = self.frame(source, port);
+            let begin = Instant::now();
+            for number in 0..packets {
+                // Another source port, or, when all have been used, another flow all the same for a connection that was denied.
+                let source_port = 1024 + u16::try_from(number % 60_000)?;
+                set_source_port(&mut frame, source_port);
+                self.sender.send(&frame)?;
+            }
+            let took = begin.elapsed();
+            if receiver.recv(&mut [0; 64]).is_ok() != is_admitted {
+                return Err(format!("policy does not do what it should: {case:?}, {source} to port {port}").into());
+            }
+            best = best.min(took.as_secs_f64() * 1e9 / f64::from(packets));
+        }
+        Ok(Cost(best))
+    }
+
+    /// UDP, without a checksum.
+    fn frame(&self, source: Ipv4Addr, port: u16) -> Vec<u8> {
+        let mut frame = [&self.to[..], &[2, 0, 0, 0, 0, 1], &[8, 0]].concat();
+        let mut header = vec![0x45, 0];
+        header.extend(LENGTH.to_be_bytes());
+        header.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+        header.extend(source.octets());
+        header.extend(POD.octets());
+        let sum: u32 = header.chunks(2).map(|pair| pair.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let checksum = !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap_or_default();
+        header.splice(10..12, checksum.to_be_bytes());
+        frame.extend(header);
+        frame.extend([0, 0]);
+        frame.extend(port.to_be_bytes());
+        frame.extend((LENGTH - 20).to_be_bytes());
+        frame.resize(14 + usize::from(LENGTH), 0);
+        frame
+    }
+}
+
+fn set_source_port(frame: &mut [u8], port: u16) {
+    if let Some(bytes) = frame.get_mut(34..36) {
+        bytes.copy_from_slice(&port.to_be_bytes());
+    }
+}
