@@ -75,7 +75,7 @@ fn run_with_agent(program: &str, args: &[String]) -> Result<(), String> {
 
 /// Runs a program of the test kit. All are built with the same features, so that none makes cargo build it again.
 fn run_of_testkit(program: &str, agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
-    let features = "--features=servers";
+    let features = if program == "packet-bench" { "--features=programs" } else { "--features=servers" };
     let run_it = ["run", "--quiet", "--locked", "--package", "tortie-testkit", features, "--bin", program, "--"];
     run(cargo(&run_it).arg("--agent").arg(agent).args(args))
 }
@@ -100,6 +100,8 @@ pub(crate) fn bench_smoke() -> Result<(), String> {
     for backend in ["nft", "legacy"] {
         run_apply_bench(&agent, small.split(' ').chain(["--backend", backend]).map(str::to_owned))?;
     }
+    let small = "--rules 10,300 --packets 200 --times 1";
+    run_of_testkit("packet-bench", &agent, small.split(' ').map(str::to_owned))?;
     let small = "--clients 20 --endpoints 200 --rate 100 --seconds 1";
     run_load("dev", "fanout-bench", &agent, small.split(' '))?;
     let small = "--nodes 20 --pods 200 --policies 20 --rate 100 --seconds 1 --engines 2";

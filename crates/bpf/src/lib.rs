@@ -9,5 +9,5 @@ mod object;
 mod program;
 
 pub use link::{NetfilterLink, NetfilterLinkInfo, NetfilterPosition};
-pub use map::{ArrayMap, MapInfo, PerCpuArrayMap};
+pub use map::{ArrayMap, MapInfo, PerCpuArrayMap, PrefixMap};
 pub use program::{Program, ProgramInfo, TestRun};

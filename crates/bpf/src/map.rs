@@ -1,4 +1,4 @@
-//! Arrays.
+//! Maps.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -12,6 +12,9 @@ use crate::object;
 
 const TYPE_ARRAY: u32 = 2;
 const TYPE_PER_CPU_ARRAY: u32 = 6;
+const TYPE_LPM_TRIE: u32 = 11;
+/// Entries take memory only once they are there.
+const NO_PREALLOC: u32 = 1;
 /// No Linux is built for more CPUs.
 const MAX_CPUS: usize = 8192;
 
@@ -235,6 +238,55 @@ impl PerCpuArrayMap {
         let values = vec![0_u8; self.bytes];
         // The kernel reads a value for each CPU that there can be.
         let mut attributes = self.array.element(&index, values.as_ptr() as u64);
+        call(MAP_UPDATE_ELEM, &mut attributes).map(drop)
+    }
+}
+
+/// A map of values of one size by the beginnings of keys, of which the longest counts. A key is four bytes that say how many bits of what
+/// is behind them count.
+#[derive(Debug)]
+pub struct PrefixMap {
+    map: OwnedFd,
+    key_size: u32,
+    value_size: u32,
+}
+
+impl PrefixMap {
+    /// An empty map. Of the name 15 bytes count.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn create(text: &str, key_size: u32, value_size: u32, entries: u32) -> io::Result<Self> {
+        let mut attributes = MapCreate {
+            map_type: TYPE_LPM_TRIE,
+            key_size,
+            value_size,
+            max_entries: entries,
+            map_flags: NO_PREALLOC,
+            inner_map_fd: 0,
+            numa_node: 0,
+            map_name: name(text),
+        };
+        Ok(Self { map: descriptor(MAP_CREATE, &mut attributes)?, key_size, value_size })
+    }
+
+    /// The file descriptor, for programs.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.map.as_raw_fd()
+    }
+
+    /// Writes the value of a key.
+    ///
+    /// # Errors
+    /// If either has not the size of the map's, or what the kernel says.
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if (key.len(), value.len()) != (self.key_size as usize, self.value_size as usize) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // Both have as many bytes as the kernel reads.
+        let (key, value) = (key.as_ptr() as u64, value.as_ptr() as u64);
+        let mut attributes = MapElement { map_fd: number(&self.map), padding: 0, key, value, flags: 0 };
         call(MAP_UPDATE_ELEM, &mut attributes).map(drop)
     }
 }

@@ -3,8 +3,11 @@
 
 mod node;
 mod policy;
+mod straight;
 mod table;
+mod test_run;
 mod traffic;
+mod updates;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -16,7 +19,7 @@ use tortie_testkit::netns::NetnsError;
 
 use node::Node;
 use policy::{Peers, Policy};
-use table::{Row, Table};
+use table::{Row, Table, TestRunRow};
 use traffic::{Case, Traffic};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -27,6 +30,9 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Prints nanoseconds per packet: from the system call that sends it, through the node, to the pod or to where it is dropped.
 /// All of that happens on the processor that sends. Rules differ in network, or IP set, and port, so that a packet matches one of
 /// them or none. What a packet costs that no policy looks at is the first row.
+///
+/// Then what the eBPF program of one hook costs by itself, as the kernel's test runs say, for the same rules in the other direction;
+/// and rules as instructions one behind the other, as other eBPF dataplanes have them.
 #[derive(Debug, Parser)]
 struct Args {
     /// The agent's program.
@@ -35,9 +41,12 @@ struct Args {
     /// How many rules.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 10_000], value_parser = clap::value_parser!(u16).range(1..=20_000))]
     rules: Vec<u16>,
-    /// Who enforces.
+    /// Who enforces, one behind the other.
     #[arg(long, value_delimiter = ',', default_values_t = [Backend::Legacy, Backend::Nft, Backend::Ebpf])]
     backends: Vec<Backend>,
+    /// Only what the kernel's test runs say.
+    #[arg(long)]
+    test_runs_only: bool,
     /// What the rules ask for.
     #[arg(long, value_delimiter = ',', default_values_t = [Peers::Networks, Peers::Sets])]
     peers: Vec<Peers>,
@@ -108,6 +117,20 @@ fn failure(error: &dyn Error) -> ExitCode {
 }
 
 fn measure(args: &Args) -> Result<()> {
+    if !args.test_runs_only {
+        measure_traffic(args)?;
+        println!();
+    }
+    TestRunRow::print_head();
+    for peers in &args.peers {
+        for rules in &args.rules {
+            test_run::measure(Policy { peers: *peers, rules: *rules }, args.times)?.print();
+        }
+    }
+    Ok(())
+}
+
+fn measure_traffic(args: &Args) -> Result<()> {
     let bare = Traffic::new(&Node::new()?)?.measure(Case::Open, args.packets, args.times)?;
     let table = Table::new(bare);
     table.print_head();

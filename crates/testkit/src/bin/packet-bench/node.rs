@@ -1,7 +1,7 @@
 //! The node between who sends and the pod: three namespaces in a row.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) struct Node {
     // Ends before its namespace and folder go.
-    program: Option<Program>,
+    program: Option<(PathBuf, Program)>,
     namespace: Namespace,
     client: Namespace,
     pod: Namespace,
@@ -79,7 +79,8 @@ impl Node {
         fs::create_dir(&manifests)?;
         fs::write(manifests.join("bench.yaml"), policy.manifests())?;
         let begin = Instant::now();
-        let mut command = Command::new(agent.canonicalize()?);
+        let agent = agent.canonicalize()?;
+        let mut command = Command::new(&agent);
         command
             .args(["run", "--node", "n1", "--datastore"])
             .arg(format!("file:{}", manifests.display()))
@@ -105,7 +106,7 @@ impl Node {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        self.program = Some(program);
+        self.program = Some((agent, program));
         Ok(begin.elapsed())
     }
 
@@ -119,8 +120,14 @@ impl Node {
 
     /// Ends the agent and removes what it enforced.
     pub(crate) fn stop(&mut self) -> Result<()> {
-        let Some(program) = self.program.take() else { return Ok(()) };
+        let Some((agent, program)) = self.program.take() else { return Ok(()) };
         let status = program.stop()?;
-        if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
+        if !status.success() {
+            return Err(format!("the agent ended with {status}").into());
+        }
+        // What is pinned would keep the namespace.
+        let lock = self.folder.path().join("xtables.lock");
+        self.namespace.output(Command::new(agent).arg("cleanup").env("XTABLES_LOCKFILE", lock), "")?;
+        Ok(())
     }
 }

@@ -45,6 +45,11 @@ impl Policy {
         (member(rule, 0), FIRST_PORT + rule)
     }
 
+    /// Everybody in the set of a rule.
+    pub(crate) fn members(self, rule: u16) -> impl Iterator<Item = Ipv4Addr> {
+        (0..MEMBERS).map(move |number| member(rule, number))
+    }
+
     /// All that the agent reads.
     pub(crate) fn manifests(self) -> String {
         let mut text = format!(
@@ -80,7 +85,7 @@ spec:
         }
         if self.peers == Peers::Sets {
             for rule in 0..self.rules {
-                let nets: Vec<String> = (0..MEMBERS).map(|number| format!("{}/32", member(rule, number))).collect();
+                let nets: Vec<String> = self.members(rule).map(|member| format!("{member}/32")).collect();
                 let _ = writeln!(
                     text,
                     "---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\n\

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::Backend;
-use crate::policy::Peers;
+use crate::policy::{Peers, Policy};
+use crate::straight::StraightLine;
 use crate::traffic::Cost;
 
 /// One policy under one back end.
@@ -42,6 +43,65 @@ impl Table {
         let [first, last, none] = [first, last, none].map(|cost| nanoseconds(*cost));
         println!("| {peers} | {backend} | {rules} | {first} | {last} | {none} | {:.2} s |", in_force.as_secs_f64());
     }
+}
+
+/// One policy, by test runs.
+#[derive(Debug)]
+pub(crate) struct TestRunRow {
+    pub(crate) policy: Policy,
+    /// Nanoseconds of what the first rule admits, with warm and with cold caches.
+    pub(crate) first: [f64; 2],
+    pub(crate) last: [f64; 2],
+    pub(crate) none: [f64; 2],
+    /// From rules to values of maps.
+    pub(crate) compiled: Duration,
+    /// Until these were written.
+    pub(crate) filled: Duration,
+    /// Until the verifier had looked at the program.
+    pub(crate) loaded: Duration,
+    /// From an edit of the last rule until it was in force.
+    pub(crate) edit: Duration,
+    /// What the tables take in the kernel.
+    pub(crate) bytes: u64,
+    pub(crate) straight: Option<StraightLine>,
+}
+
+impl TestRunRow {
+    pub(crate) fn print_head() {
+        println!(
+            "| rules ask for | rules | first rule (cold) | last rule (cold) | no rule (cold) | compiled | written | program \
+             loaded | an edit | tables | as instructions: first, last, none | loaded |"
+        );
+        println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    }
+
+    pub(crate) fn print(&self) {
+        let Self { policy, first, last, none, compiled, filled, loaded, edit, bytes, straight } = self;
+        let cost = |[warm, cold]: [f64; 2]| format!("{warm:.0} ns ({cold:.0})");
+        let straight = match straight {
+            Some(StraightLine { warm: [first, last, none], loaded }) => {
+                format!("{first:.0}, {last:.0}, {none:.0} ns | {}", milliseconds(*loaded))
+            }
+            None => "more than one program | ".to_owned(),
+        };
+        println!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} KiB | {straight} |",
+            policy.peers,
+            policy.rules,
+            cost(*first),
+            cost(*last),
+            cost(*none),
+            milliseconds(*compiled),
+            milliseconds(*filled),
+            milliseconds(*loaded),
+            milliseconds(*edit),
+            bytes / 1024,
+        );
+    }
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
 fn nanoseconds(cost: Cost) -> String {
