@@ -92,44 +92,35 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
-mod action;
 mod backend;
-mod chain;
 mod command;
 #[cfg(any(test, feature = "fake"))]
 #[allow(clippy::indexing_slicing, reason = "a mistake in the fake should fail the test that uses it")]
 pub mod fake;
 mod features;
 mod generation;
-mod hash;
-mod mark;
-mod matches;
-mod name;
 mod reconciler;
 mod render;
 mod save;
-mod values;
+mod text;
 
-pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
 pub use backend::{Backend, BackendProbe, MissingProgram, Programs, SweepFacts, backend_to_sweep, detect_backend};
-pub use chain::{Chain, Comment, Comments, Origin, Rule};
 pub use command::{Command, CommandError};
 pub use features::{Features, Version, parse_override};
 pub use generation::{CommitCounter, ForeignCommits};
-pub use hash::{HASH_COMMENT_PREFIX, RuleHash};
-pub use mark::{MarkBits, MaskedMark};
-pub use matches::{Match, Matches, Side};
-pub use name::{ChainName, ChainPrefix, Table, kernel_chain, limited_id};
 pub use reconciler::{
     ChainProblem, InPlace, InsertMode, Plan, Purpose, Reconciler, ReconcilerConfig, StandIn, TableError, TableStats,
 };
-pub use render::{HookPosition, RenderedChain, Renderer, rule_hashes, write_rest};
+pub use render::{HookPosition, RenderedChain, Renderer, rule_hashes};
 pub use save::{HookedChain, HookedRule, RuleTag, SaveError, SaveReader, TableSnapshot, is_own_chain};
-pub use values::{
-    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PortList, PortRange, Rate, RateUnit,
-};
+pub use text::{matches_text, write_rest};
 
-pub use tortie_net::{Cidr, CidrParseError, Family, InterfaceName, InvalidName, IpSetName, NamedProtocol, Protocol};
+pub use tortie_netfilter::{
+    Action, Chain, ChainName, ChainPrefix, Cidr, CidrParseError, Comment, Comments, ConntrackState, ConntrackStates,
+    Family, HASH_COMMENT_PREFIX, IcmpType, InterfaceName, InterfacePattern, InvalidName, InvalidRate, IpSetName,
+    LogPrefix, MarkBits, MaskedMark, Match, Matches, NamedProtocol, Net, NflogPrefix, Origin, PacketRate, PortList,
+    PortRange, Protocol, Rate, RateUnit, RejectWith, Rule, RuleHash, Side, Table, kernel_chain, limited_id,
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

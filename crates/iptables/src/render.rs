@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::chain::{Chain, Rule};
+use tortie_netfilter::{Chain, ChainName, HASH_COMMENT_PREFIX, Rule, RuleHash, RuleHasher};
+
 use crate::features::Features;
-use crate::hash::{HASH_COMMENT_PREFIX, RuleHash, RuleHasher};
-use crate::name::ChainName;
+use crate::text::{infallible, write_rest};
 
 /// Where rules go that are added to one of the kernel's own chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,7 +55,7 @@ impl Renderer {
 
     fn rules(&mut self, name: ChainName, hashed_name: &str, rules: &[Rule]) -> RenderedChain {
         self.text.clear();
-        let mut hasher = RuleHasher::new(hashed_name);
+        let mut hasher = TextHasher::new(hashed_name);
         let mut lines = Vec::with_capacity(rules.len());
         let mut targets = Vec::new();
         for rule in rules {
@@ -180,39 +180,29 @@ impl RenderedChain {
     }
 }
 
+/// Hashes rules as they stand in `iptables-restore` input, with `HASH` in the place of the hash comment.
+#[derive(Debug, Clone)]
+pub(crate) struct TextHasher<'a> {
+    name: &'a str,
+    hasher: RuleHasher,
+}
+
+impl<'a> TextHasher<'a> {
+    pub(crate) fn new(name: &'a str) -> Self {
+        Self { name, hasher: RuleHasher::new(name) }
+    }
+
+    /// The hash of the next rule, given its text after the hash comment.
+    pub(crate) fn next(&mut self, rest: &str) -> RuleHash {
+        let space = if rest.is_empty() { "" } else { " " };
+        self.hasher.next(["-A ", self.name, " HASH", space, rest])
+    }
+}
+
 /// The hashes of a chain's rules.
 #[must_use]
 pub fn rule_hashes(chain: &Chain, features: &Features) -> Vec<RuleHash> {
     Renderer::new(*features).chain(chain).hashes().collect()
-}
-
-/// Appends comments, matches and action of a rule, single spaces between them.
-pub fn write_rest(rule: &Rule, features: &Features, out: &mut String) {
-    let start = out.len();
-    let separate = |out: &mut String| {
-        if out.len() > start {
-            out.push(' ');
-        }
-    };
-    for comment in rule.comments.iter() {
-        separate(out);
-        out.push_str("-m comment --comment \"");
-        out.push_str(comment.as_str());
-        out.push('"');
-    }
-    for question in rule.matches.iter() {
-        separate(out);
-        infallible(write!(out, "{question}"));
-    }
-    if let Some(action) = &rule.action {
-        separate(out);
-        infallible(action.write(features, out));
-    }
-}
-
-/// Writing to a `String` does not fail.
-fn infallible(result: std::fmt::Result) {
-    debug_assert!(result.is_ok());
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ pub use tortie_labelindex as labelindex;
 pub use tortie_map as map;
 pub use tortie_model as model;
 pub use tortie_net as net;
+pub use tortie_netfilter as netfilter;
 pub use tortie_plan as plan;
 pub use tortie_protocol as protocol;
 pub use tortie_resources as resources;

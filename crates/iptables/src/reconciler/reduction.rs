@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::hash::RuleHasher;
+use crate::render::TextHasher;
 use crate::{Chain, Comment, Features, Renderer, Rule, RuleTag, write_rest};
 
 /// How many versions of a chain are tried in one search.
@@ -102,7 +102,7 @@ pub(super) fn left_out_in_kernel(chain: &Chain, features: &Features, in_kernel: 
     let first = chain.rules.first()?;
     // It passes on to the first rule that is there.
     let mut comment = first.opens.and(first.comments.last());
-    let mut reader = Reader { features, rest: in_kernel, hasher: RuleHasher::new(chain.name.as_str()) };
+    let mut reader = Reader { features, rest: in_kernel, hasher: TextHasher::new(chain.name.as_str()) };
     let mut left_out = BTreeSet::new();
     for together in chain.rules.chunk_by(|one, next| one.opens.is_some() && one.opens == next.opens) {
         let passed_on = comment.filter(|_| !left_out.is_empty());
@@ -123,7 +123,7 @@ pub(super) fn left_out_in_kernel(chain: &Chain, features: &Features, in_kernel: 
 struct Reader<'a> {
     features: &'a Features,
     rest: &'a [RuleTag],
-    hasher: RuleHasher<'a>,
+    hasher: TextHasher<'a>,
 }
 
 impl Reader<'_> {

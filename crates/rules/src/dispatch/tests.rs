@@ -14,7 +14,7 @@ fn walk(chains: &[Chain], root: &str, interface: &str) -> String {
     for rule in &chain.rules {
         let matches = rule.matches.iter().all(|question| match question {
             Match::InInterface(pattern) | Match::OutInterface(pattern) => pattern.matches(interface),
-            other => panic!("unexpected {other}"),
+            other => panic!("unexpected {other:?}"),
         });
         if matches {
             return match &rule.action {

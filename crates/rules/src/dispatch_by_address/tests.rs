@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use tortie_iptables::{Action, Chain, InterfaceName, Match, Side};
+use tortie_iptables::{Action, Chain, InterfaceName, Match, Side, matches_text};
 use tortie_model::{Cidr, Family};
 
 use super::{WorkloadAddress, WorkloadPlace};
@@ -36,7 +36,7 @@ fn passes(question: &Match, side: Side, seen: Seen) -> bool {
         Match::InBridgePort(port) => seen.port == Some(*port),
         // None of these packets is of ICMP.
         Match::Protocol { .. } | Match::Icmp { .. } | Match::Bridged => false,
-        other => panic!("unexpected {other}"),
+        other => panic!("unexpected {other:?}"),
     }
 }
 
@@ -109,7 +109,12 @@ proptest! {
 fn discovery_between_ports_of_a_bridge_is_let_through_for_ipv6_only() {
     let text = |family| {
         let chains = renderer().workload_dispatch_by_address(family, []);
-        chains.iter().flat_map(|chain| &chain.rules).map(|rule| rule.matches.to_string()).collect::<Vec<_>>().join("\n")
+        chains
+            .iter()
+            .flat_map(|chain| &chain.rules)
+            .map(|rule| matches_text(&rule.matches))
+            .collect::<Vec<_>>()
+            .join("\n")
     };
     assert!(!text(Family::V4).contains("physdev"), "{}", text(Family::V4));
     assert_eq!(text(Family::V6).matches("--icmpv6-type 135 -m physdev --physdev-is-bridged").count(), 2);

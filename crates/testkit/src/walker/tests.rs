@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use tortie_iptables::{
     Action, Chain, ChainName, ConntrackState, Family, IcmpType, InterfaceName, InterfacePattern, IpSetName, MarkBits,
-    MaskedMark, Match, Matches, PortList, Protocol, RejectWith, Rule, Side,
+    MaskedMark, Match, Matches, PortList, Protocol, RejectWith, Rule, Side, matches_text,
 };
 use tortie_model::Cidr;
 use tortie_model::desired::{IpPortMember, Members, PortProtocol};
@@ -112,7 +112,7 @@ fn every_match_is_answered() {
         Matches::new().and(Match::ReversePathFails),
     ];
     for (matches, expected) in yes.into_iter().map(|m| (m, 1)).chain(no.into_iter().map(|m| (m, 0))) {
-        let text = matches.to_string();
+        let text = matches_text(&matches);
         let mut tables = tables(&[("a", vec![Rule::when(matches, Action::SetMark(bits(1)))])]);
         tables.add_set(set, Members::Nets(vec!["10.0.0.1/32".parse().unwrap(), "10.1.0.0/16".parse().unwrap()]));
         let member = IpPortMember::new("10.0.0.2".parse().unwrap(), PortProtocol::Tcp, 80);
@@ -167,7 +167,7 @@ fn what_the_kernel_would_refuse_is_an_error() {
             .not_net(Side::Source, "10.0.0.0/9".parse::<Cidr>().unwrap()),
     ];
     for matches in refused {
-        let text = matches.to_string();
+        let text = matches_text(&matches);
         let walk = tables(&[("a", vec![Rule::when(matches, Action::Accept)])]).walk(name("a"), &tcp(80));
         assert!(matches!(walk, Err(WalkError::Refused { rule: 0, .. })), "{text}: {walk:?}");
     }

@@ -119,7 +119,7 @@ impl Scene {
                 // A new TCP connection that is no tunnel.
                 Match::Conntrack { .. } => false,
                 Match::Protocol { protocol, negated } => (protocol.number() == 6) != *negated,
-                other => panic!("unexpected {other}"),
+                other => panic!("unexpected {other:?}"),
             });
             if !passes {
                 continue;

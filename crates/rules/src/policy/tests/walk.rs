@@ -96,7 +96,7 @@ fn passes(question: &Match, mark: u32, packet: &Packet) -> bool {
             assert!(matches!(packet.protocol, 1 | 58), "an ICMP match without its protocol");
             (icmp.number == packet.icmp_type) != *negated
         }
-        other => panic!("unexpected {other}"),
+        other => panic!("unexpected {other:?}"),
     }
 }
 

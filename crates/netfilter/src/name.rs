@@ -67,7 +67,7 @@ impl ChainPrefix {
 /// (`libcalico-go/lib/hash/unique_id.go`).
 ///
 /// ```
-/// use tortie_iptables::limited_id;
+/// use tortie_netfilter::limited_id;
 /// assert_eq!(limited_id("cali-fw-", "eth0", 28), "cali-fw-eth0");
 /// assert_eq!(limited_id("felix", "12345678910", 13), "felix_Y2QCZIS");
 /// ```

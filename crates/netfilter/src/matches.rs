@@ -1,9 +1,4 @@
-//! What a rule asks of a packet, and the text of each question.
-//!
-//! The texts are inputs of rule hashes: any byte that changes makes every running node rewrite its
-//! rules once (`felix/iptables/match_builder.go`).
-
-use std::fmt::{self, Write as _};
+//! What a rule asks of a packet (`felix/generictables/match_builder.go`).
 
 use smallvec::SmallVec;
 use tortie_net::{Family, InterfaceName, IpSetName, Protocol};
@@ -114,87 +109,13 @@ pub enum Side {
     Destination,
 }
 
-const fn not(negated: bool) -> &'static str {
-    if negated { "! " } else { "" }
-}
-
-impl fmt::Display for Match {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mark { want, negated } => {
-                write!(f, "-m mark {}--mark ", not(*negated))?;
-                match want.value() {
-                    0 => f.write_char('0')?,
-                    value => write!(f, "{value:#x}")?,
-                }
-                write!(f, "/{}", want.mask())
-            }
-            Self::InInterface(pattern) => write!(f, "--in-interface {pattern}"),
-            Self::OutInterface(pattern) => write!(f, "--out-interface {pattern}"),
-            Self::InBridgePort(port) => write!(f, "-m physdev --physdev-in {port}"),
-            Self::Bridged => f.write_str("-m physdev --physdev-is-bridged"),
-            Self::ReversePathFails => f.write_str("-m rpfilter --invert --validmark"),
-            Self::LocalAddress { side, limit_to_out_interface, negated } => {
-                let side = match side {
-                    Side::Source => "src",
-                    Side::Destination => "dst",
-                };
-                let limit = if *limit_to_out_interface { " --limit-iface-out" } else { "" };
-                write!(f, "-m addrtype {}--{side}-type LOCAL{limit}", not(*negated))
-            }
-            Self::Conntrack { states, negated } => {
-                write!(f, "-m conntrack {}--ctstate ", not(*negated))?;
-                for (i, state) in states.states().iter().enumerate() {
-                    f.write_str(if i == 0 { "" } else { "," })?;
-                    f.write_str(state.as_str())?;
-                }
-                Ok(())
-            }
-            Self::Protocol { protocol, negated } => write!(f, "{}-p {protocol}", not(*negated)),
-            Self::Net { side, net, negated } => {
-                let side = match side {
-                    Side::Source => "source",
-                    Side::Destination => "destination",
-                };
-                write!(f, "{}--{side} {net}", not(*negated))
-            }
-            Self::IpSet { side, set, with_port, negated } => {
-                let flags = match (side, with_port) {
-                    (Side::Source, false) => "src",
-                    (Side::Source, true) => "src,src",
-                    (Side::Destination, false) => "dst",
-                    (Side::Destination, true) => "dst,dst",
-                };
-                write!(f, "-m set {}--match-set {set} {flags}", not(*negated))
-            }
-            Self::Ports { side, ports, negated } => {
-                let side = match side {
-                    Side::Source => "source",
-                    Side::Destination => "destination",
-                };
-                write!(f, "-m multiport {}--{side}-ports {ports}", not(*negated))
-            }
-            Self::DestinationPort(port) => write!(f, "--dport {port}"),
-            Self::Icmp { family: Family::V4, icmp, negated } => {
-                write!(f, "-m icmp {}--icmp-type {icmp}", not(*negated))
-            }
-            Self::Icmp { family: Family::V6, icmp, negated } => {
-                write!(f, "-m icmp6 {}--icmpv6-type {icmp}", not(*negated))
-            }
-            Self::Limit { rate, burst } => {
-                write!(f, "-m limit --limit {rate}")?;
-                burst.map_or(Ok(()), |burst| write!(f, " --limit-burst {burst}"))
-            }
-        }
-    }
-}
-
 /// All questions of a rule, in the order in which they are written; a packet must pass every one.
 ///
 /// ```
-/// use tortie_iptables::{Matches, Protocol, PortList};
+/// use tortie_netfilter::{Match, Matches, PortList, Protocol};
+///
 /// let matches = Matches::new().protocol(Protocol::TCP).destination_ports(PortList::single(443));
-/// assert_eq!(matches.to_string(), "-p tcp -m multiport --destination-ports 443");
+/// assert!(matches!(&matches[..], [Match::Protocol { .. }, Match::Ports { .. }]));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Matches(SmallVec<[Match; 2]>);
@@ -449,16 +370,3 @@ impl std::ops::Deref for Matches {
         &self.0
     }
 }
-
-impl fmt::Display for Matches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, question) in self.0.iter().enumerate() {
-            f.write_str(if i == 0 { "" } else { " " })?;
-            write!(f, "{question}")?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests;

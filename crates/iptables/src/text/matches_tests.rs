@@ -1,13 +1,13 @@
 use std::net::IpAddr;
 
-use super::{Matches, Side};
+use super::matches_text;
 use crate::{
-    Cidr, ConntrackStates, Family, IcmpType, InterfaceName, InterfacePattern, IpSetName, MarkBits, MaskedMark,
-    PortList, PortRange, Protocol,
+    Cidr, ConntrackStates, Family, IcmpType, InterfaceName, InterfacePattern, IpSetName, MarkBits, MaskedMark, Matches,
+    PortList, PortRange, Protocol, Side,
 };
 
 fn check(build: impl FnOnce(Matches) -> Matches, text: &str) {
-    assert_eq!(build(Matches::new()).to_string(), text);
+    assert_eq!(matches_text(&build(Matches::new())), text);
 }
 
 #[test]

@@ -1,9 +1,11 @@
-use super::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
-use crate::{ChainName, Features, MarkBits, MaskedMark, PortRange};
+use super::write_action;
+use crate::{
+    Action, ChainName, Features, LogPrefix, MarkBits, MaskedMark, NflogPrefix, PacketRate, PortRange, RejectWith,
+};
 
 fn text(action: &Action, features: &Features) -> String {
     let mut out = String::new();
-    action.write(features, &mut out).unwrap();
+    write_action(action, features, &mut out).unwrap();
     out
 }
 

@@ -104,7 +104,9 @@ impl Rule {
         Comment::new(text).into_iter().for_each(|comment| self.comments.add(comment));
     }
 
-    pub(crate) fn returns(&self) -> bool {
+    /// Whether the rule returns to the calling chain.
+    #[must_use]
+    pub fn returns(&self) -> bool {
         self.action == Some(Action::Return)
     }
 

@@ -49,27 +49,33 @@ impl fmt::Debug for RuleHash {
 }
 
 /// Hashes the rules of one list, in order.
-#[derive(Clone)]
-pub(crate) struct RuleHasher<'a> {
-    name: &'a str,
+///
+/// ```
+/// use tortie_netfilter::RuleHasher;
+///
+/// let mut hasher = RuleHasher::new("a-chain");
+/// let first = hasher.next(["drop"]);
+/// assert_ne!(hasher.next(["drop"]), first);
+/// assert_eq!(RuleHasher::new("a-chain").next(["dr", "op"]), first);
+/// ```
+#[derive(Debug, Clone)]
+pub struct RuleHasher {
     state: [u8; 28],
 }
 
-impl<'a> RuleHasher<'a> {
-    pub(crate) fn new(name: &'a str) -> Self {
-        Self { name, state: Sha224::digest(name).into() }
+impl RuleHasher {
+    /// A hasher for the list of this name.
+    #[must_use]
+    pub fn new(list: &str) -> Self {
+        Self { state: Sha224::digest(list).into() }
     }
 
-    /// The hash of the next rule, given its text after the hash comment.
-    pub(crate) fn next(&mut self, rest: &str) -> RuleHash {
+    /// The hash of the next rule, given its text in pieces.
+    pub fn next<'a>(&mut self, text: impl IntoIterator<Item = &'a str>) -> RuleHash {
         let mut hasher = Sha224::new();
         hasher.update(self.state);
-        hasher.update(b"-A ");
-        hasher.update(self.name);
-        hasher.update(b" HASH");
-        if !rest.is_empty() {
-            hasher.update(b" ");
-            hasher.update(rest);
+        for piece in text {
+            hasher.update(piece);
         }
         self.state = hasher.finalize().into();
 

@@ -1,12 +1,8 @@
-//! What a rule does with a packet that passes its matches, and the text of it.
-//!
-//! Like the texts of matches, these are inputs of rule hashes (`felix/iptables/actions.go`).
+//! What a rule does with a packet that passes its matches (`felix/generictables/actions.go`).
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::features::Features;
 use crate::mark::{MarkBits, MaskedMark};
 use crate::name::ChainName;
 use crate::values::PortRange;
@@ -162,82 +158,4 @@ impl Action {
             _ => None,
         }
     }
-
-    /// Appends the action's text for a system with these features.
-    ///
-    /// # Errors
-    /// Only those of `out`.
-    pub fn write(&self, features: &Features, out: &mut impl fmt::Write) -> fmt::Result {
-        let randomly = |able: bool| if able { " --random-fully" } else { "" };
-        match self {
-            Self::Jump(chain) => write!(out, "--jump {chain}"),
-            Self::Goto(chain) => write!(out, "--goto {chain}"),
-            Self::Return => out.write_str("--jump RETURN"),
-            Self::Accept => out.write_str("--jump ACCEPT"),
-            Self::Drop => out.write_str("--jump DROP"),
-            Self::Reject(RejectWith::PortUnreachable) => out.write_str("--jump REJECT"),
-            Self::Reject(RejectWith::TcpReset) => out.write_str("--jump REJECT --reject-with tcp-reset"),
-            Self::ClearMark(bits) => write!(out, "--jump MARK --set-mark 0/{bits}"),
-            Self::SetMark(bits) => write!(out, "--jump MARK --set-mark {bits}/{bits}"),
-            Self::SetMaskedMark(mark) => {
-                write!(out, "--jump MARK --set-mark {:#x}/{}", mark.value(), mark.mask())
-            }
-            Self::NoTrack => out.write_str("--jump NOTRACK"),
-            Self::Log(LogPrefix(prefix)) => {
-                write!(out, "--jump LOG --log-prefix \"{prefix}: \" --log-level 5")
-            }
-            Self::Nflog { group, prefix: NflogPrefix(prefix) } => {
-                let size = if features.nflog_size { "size" } else { "range" };
-                write!(out, "--jump NFLOG --nflog-group {group} --nflog-prefix {prefix} --nflog-{size} 80")
-            }
-            Self::Dnat { addr, port: None } => {
-                write!(out, "--jump DNAT --to-destination {addr}")
-            }
-            Self::Dnat { addr: IpAddr::V4(addr), port: Some(port) } => {
-                write!(out, "--jump DNAT --to-destination {addr}:{port}")
-            }
-            Self::Dnat { addr: IpAddr::V6(addr), port: Some(port) } => {
-                write!(out, "--jump DNAT --to-destination [{addr}]:{port}")
-            }
-            Self::Snat { addr, ports } => {
-                let random = randomly(features.snat_random_fully);
-                match (addr, ports) {
-                    (addr, None) => write!(out, "--jump SNAT --to-source {addr}{random}"),
-                    (IpAddr::V4(addr), Some(ports)) => {
-                        let (first, last) = (ports.first(), ports.last());
-                        write!(out, "--jump SNAT --to-source {addr}:{first}-{last}{random}")
-                    }
-                    (IpAddr::V6(addr), Some(ports)) => {
-                        let (first, last) = (ports.first(), ports.last());
-                        write!(out, "--jump SNAT --to-source [{addr}]:{first}-{last}{random}")
-                    }
-                }
-            }
-            Self::Masquerade { ports } => {
-                out.write_str("--jump MASQUERADE")?;
-                if let Some(ports) = ports {
-                    write!(out, " --to-ports {}-{}", ports.first(), ports.last())?;
-                }
-                out.write_str(randomly(features.masquerade_random_fully))
-            }
-            Self::SetDscp(value) => write!(out, "--jump DSCP --set-dscp {value}"),
-            Self::SetConnectionMark(mark) => {
-                write!(out, "--jump CONNMARK --set-mark {:#x}/{}", mark.value(), mark.mask())
-            }
-            Self::MarkWithinRate { limit: PacketRate { rate, burst }, mark } => write!(
-                out,
-                "-m limit --limit {rate}/sec --limit-burst {burst} \
-                 --jump MARK --set-mark {mark}/{mark}"
-            ),
-            Self::RejectConnectionsAbove(count) => write!(
-                out,
-                "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN \
-                 -m connlimit --connlimit-above {count} --connlimit-mask 0 \
-                 -j REJECT --reject-with tcp-reset"
-            ),
-        }
-    }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,199 @@
+//! The words of a rule as `iptables-restore` reads them.
+//!
+//! They are inputs of rule hashes: any byte that changes makes every running node rewrite its rules once
+//! (`felix/iptables/match_builder.go`, `felix/iptables/actions.go`).
+
+use std::fmt::{self, Write};
+use std::net::IpAddr;
+
+use tortie_netfilter::{Action, Family, Match, Matches, RejectWith, Rule, Side};
+
+use crate::features::Features;
+
+/// Appends comments, matches and action of a rule, single spaces between them.
+pub fn write_rest(rule: &Rule, features: &Features, out: &mut String) {
+    let start = out.len();
+    let separate = |out: &mut String| {
+        if out.len() > start {
+            out.push(' ');
+        }
+    };
+    for comment in rule.comments.iter() {
+        separate(out);
+        out.push_str("-m comment --comment \"");
+        out.push_str(comment.as_str());
+        out.push('"');
+    }
+    for question in rule.matches.iter() {
+        separate(out);
+        infallible(write_match(question, out));
+    }
+    if let Some(action) = &rule.action {
+        separate(out);
+        infallible(write_action(action, features, out));
+    }
+}
+
+/// The text of some matches, single spaces between them.
+#[must_use]
+pub fn matches_text(matches: &Matches) -> String {
+    let mut out = String::new();
+    write_rest(&Rule { matches: matches.clone(), ..Rule::default() }, &Features::ALL, &mut out);
+    out
+}
+
+/// Writing to a `String` does not fail.
+pub(crate) fn infallible(result: fmt::Result) {
+    debug_assert!(result.is_ok());
+}
+
+const fn not(negated: bool) -> &'static str {
+    if negated { "! " } else { "" }
+}
+
+fn write_match(question: &Match, out: &mut String) -> fmt::Result {
+    match question {
+        Match::Mark { want, negated } => {
+            write!(out, "-m mark {}--mark ", not(*negated))?;
+            match want.value() {
+                0 => out.write_char('0')?,
+                value => write!(out, "{value:#x}")?,
+            }
+            write!(out, "/{}", want.mask())
+        }
+        Match::InInterface(pattern) => write!(out, "--in-interface {pattern}"),
+        Match::OutInterface(pattern) => write!(out, "--out-interface {pattern}"),
+        Match::InBridgePort(port) => write!(out, "-m physdev --physdev-in {port}"),
+        Match::Bridged => out.write_str("-m physdev --physdev-is-bridged"),
+        Match::ReversePathFails => out.write_str("-m rpfilter --invert --validmark"),
+        Match::LocalAddress { side, limit_to_out_interface, negated } => {
+            let side = match side {
+                Side::Source => "src",
+                Side::Destination => "dst",
+            };
+            let limit = if *limit_to_out_interface { " --limit-iface-out" } else { "" };
+            write!(out, "-m addrtype {}--{side}-type LOCAL{limit}", not(*negated))
+        }
+        Match::Conntrack { states, negated } => {
+            write!(out, "-m conntrack {}--ctstate ", not(*negated))?;
+            for (i, state) in states.states().iter().enumerate() {
+                out.write_str(if i == 0 { "" } else { "," })?;
+                out.write_str(state.as_str())?;
+            }
+            Ok(())
+        }
+        Match::Protocol { protocol, negated } => write!(out, "{}-p {protocol}", not(*negated)),
+        Match::Net { side, net, negated } => {
+            let side = match side {
+                Side::Source => "source",
+                Side::Destination => "destination",
+            };
+            write!(out, "{}--{side} {net}", not(*negated))
+        }
+        Match::IpSet { side, set, with_port, negated } => {
+            let flags = match (side, with_port) {
+                (Side::Source, false) => "src",
+                (Side::Source, true) => "src,src",
+                (Side::Destination, false) => "dst",
+                (Side::Destination, true) => "dst,dst",
+            };
+            write!(out, "-m set {}--match-set {set} {flags}", not(*negated))
+        }
+        Match::Ports { side, ports, negated } => {
+            let side = match side {
+                Side::Source => "source",
+                Side::Destination => "destination",
+            };
+            write!(out, "-m multiport {}--{side}-ports {ports}", not(*negated))
+        }
+        Match::DestinationPort(port) => write!(out, "--dport {port}"),
+        Match::Icmp { family: Family::V4, icmp, negated } => {
+            write!(out, "-m icmp {}--icmp-type {icmp}", not(*negated))
+        }
+        Match::Icmp { family: Family::V6, icmp, negated } => {
+            write!(out, "-m icmp6 {}--icmpv6-type {icmp}", not(*negated))
+        }
+        Match::Limit { rate, burst } => {
+            write!(out, "-m limit --limit {rate}")?;
+            burst.map_or(Ok(()), |burst| write!(out, " --limit-burst {burst}"))
+        }
+    }
+}
+
+fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::Result {
+    let randomly = |able: bool| if able { " --random-fully" } else { "" };
+    match action {
+        Action::Jump(chain) => write!(out, "--jump {chain}"),
+        Action::Goto(chain) => write!(out, "--goto {chain}"),
+        Action::Return => out.write_str("--jump RETURN"),
+        Action::Accept => out.write_str("--jump ACCEPT"),
+        Action::Drop => out.write_str("--jump DROP"),
+        Action::Reject(RejectWith::PortUnreachable) => out.write_str("--jump REJECT"),
+        Action::Reject(RejectWith::TcpReset) => out.write_str("--jump REJECT --reject-with tcp-reset"),
+        Action::ClearMark(bits) => write!(out, "--jump MARK --set-mark 0/{bits}"),
+        Action::SetMark(bits) => write!(out, "--jump MARK --set-mark {bits}/{bits}"),
+        Action::SetMaskedMark(mark) => {
+            write!(out, "--jump MARK --set-mark {:#x}/{}", mark.value(), mark.mask())
+        }
+        Action::NoTrack => out.write_str("--jump NOTRACK"),
+        Action::Log(prefix) => {
+            write!(out, "--jump LOG --log-prefix \"{}: \" --log-level 5", prefix.as_str())
+        }
+        Action::Nflog { group, prefix } => {
+            let size = if features.nflog_size { "size" } else { "range" };
+            write!(out, "--jump NFLOG --nflog-group {group} --nflog-prefix {} --nflog-{size} 80", prefix.as_str())
+        }
+        Action::Dnat { addr, port: None } => {
+            write!(out, "--jump DNAT --to-destination {addr}")
+        }
+        Action::Dnat { addr: IpAddr::V4(addr), port: Some(port) } => {
+            write!(out, "--jump DNAT --to-destination {addr}:{port}")
+        }
+        Action::Dnat { addr: IpAddr::V6(addr), port: Some(port) } => {
+            write!(out, "--jump DNAT --to-destination [{addr}]:{port}")
+        }
+        Action::Snat { addr, ports } => {
+            let random = randomly(features.snat_random_fully);
+            match (addr, ports) {
+                (addr, None) => write!(out, "--jump SNAT --to-source {addr}{random}"),
+                (IpAddr::V4(addr), Some(ports)) => {
+                    let (first, last) = (ports.first(), ports.last());
+                    write!(out, "--jump SNAT --to-source {addr}:{first}-{last}{random}")
+                }
+                (IpAddr::V6(addr), Some(ports)) => {
+                    let (first, last) = (ports.first(), ports.last());
+                    write!(out, "--jump SNAT --to-source [{addr}]:{first}-{last}{random}")
+                }
+            }
+        }
+        Action::Masquerade { ports } => {
+            out.write_str("--jump MASQUERADE")?;
+            if let Some(ports) = ports {
+                write!(out, " --to-ports {}-{}", ports.first(), ports.last())?;
+            }
+            out.write_str(randomly(features.masquerade_random_fully))
+        }
+        Action::SetDscp(value) => write!(out, "--jump DSCP --set-dscp {value}"),
+        Action::SetConnectionMark(mark) => {
+            write!(out, "--jump CONNMARK --set-mark {:#x}/{}", mark.value(), mark.mask())
+        }
+        Action::MarkWithinRate { limit, mark } => write!(
+            out,
+            "-m limit --limit {}/sec --limit-burst {} \
+             --jump MARK --set-mark {mark}/{mark}",
+            limit.rate(),
+            limit.burst(),
+        ),
+        Action::RejectConnectionsAbove(count) => write!(
+            out,
+            "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN \
+             -m connlimit --connlimit-above {count} --connlimit-mask 0 \
+             -j REJECT --reject-with tcp-reset"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod action_tests;
+#[cfg(test)]
+mod matches_tests;

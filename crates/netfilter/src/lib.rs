@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+
+mod action;
+mod chain;
+mod hash;
+mod mark;
+mod matches;
+mod name;
+mod values;
+
+pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
+pub use chain::{Chain, Comment, Comments, Origin, Rule};
+pub use hash::{HASH_COMMENT_PREFIX, RuleHash, RuleHasher};
+pub use mark::{MarkBits, MaskedMark};
+pub use matches::{Match, Matches, Side};
+pub use name::{ChainName, ChainPrefix, Table, kernel_chain, limited_id};
+pub use values::{
+    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PortList, PortRange, Rate, RateUnit,
+};
+
+pub use tortie_net::{Cidr, CidrParseError, Family, InterfaceName, InvalidName, IpSetName, NamedProtocol, Protocol};
