@@ -217,6 +217,12 @@ impl<'a> Compiled<'a> {
         self.classes.groups.iter()
     }
 
+    /// Whether a group is asked about packets to its endpoints (ingress) or from them (egress); `None` if there is no such group.
+    #[must_use]
+    pub fn direction_of(&self, group: GroupId) -> Option<Direction> {
+        Some(self.classes.groups.key(group)?.direction)
+    }
+
     /// The groups whose tables may be others than at the flush before, in order. Those that are gone have no table any more.
     /// A class that is new may have a row in a table that has not changed: see [`Self::changed_rows`].
     #[must_use]

@@ -364,6 +364,13 @@ impl Node {
         self.tables.decided(decision)
     }
 
+    /// Whether a decision is about packets to endpoints (ingress) or from them (egress); `None` for what is denied because it is
+    /// not known.
+    #[must_use]
+    pub fn decided_direction(&self, decision: DecisionId) -> Option<Direction> {
+        self.tables.decided_direction(decision)
+    }
+
     /// The trees of all groups, as of the last flush.
     #[must_use]
     pub fn tables(&self) -> &Tables {

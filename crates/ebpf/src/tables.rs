@@ -164,12 +164,12 @@ impl Tables {
     /// Makes the trees of a group again. Whether they begin elsewhere now.
     fn replace(&mut self, id: GroupId, compiled: &Compiled<'_>) -> bool {
         let before_blocks = self.blocks.in_use();
-        let new = compiled.table(id).map(|table| {
+        let new = compiled.direction_of(id).zip(compiled.table(id)).map(|(direction, table)| {
             let table = table?;
             if self.has_too_many_classes {
                 return Err(Closed::TooManyClasses);
             }
-            let trees = Group::new(compiled, &table, &mut self.blocks, &mut self.decisions);
+            let trees = Group::new(compiled, (direction, &table), &mut self.blocks, &mut self.decisions);
             let trees = trees.ok_or_else(|| Closed::TooManyCells(table.cell_count()))?;
             if self.blocks.in_use() > self.max_blocks as usize {
                 trees.release(&mut self.blocks, &mut self.decisions);
@@ -256,7 +256,14 @@ impl Tables {
     /// What is decided, and by what; `None` for what is denied because it is not known.
     #[must_use]
     pub fn decided(&self, decision: DecisionId) -> (Verdict, Option<&DecidedBy>) {
-        self.decisions.get(decision).map_or((Verdict::Deny, None), |(verdict, by)| (verdict, Some(by)))
+        self.decisions.get(decision).map_or((Verdict::Deny, None), |(_, verdict, by)| (verdict, Some(by)))
+    }
+
+    /// Whether a decision is about packets to endpoints (ingress) or from them (egress); `None` for what is denied because it is
+    /// not known. Rules of both directions are counted from 0, and have counters of their own.
+    #[must_use]
+    pub fn decided_direction(&self, decision: DecisionId) -> Option<Direction> {
+        self.decisions.get(decision).map(|(direction, ..)| direction)
     }
 
     /// How many decisions have a number.

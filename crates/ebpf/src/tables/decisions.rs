@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_classes::evaluate::{DecidedBy, Verdict};
+use tortie_model::Direction;
 
 use crate::layout::{ALLOW, DENY, UNDECIDED, VERDICT_BITS};
 
@@ -41,6 +42,7 @@ const fn verdict_bits(verdict: Verdict) -> u32 {
 
 #[derive(Debug)]
 struct Decision {
+    direction: Direction,
     verdict: Verdict,
     by: Arc<DecidedBy>,
     /// How many groups have it in their tables.
@@ -50,8 +52,8 @@ struct Decision {
 /// Numbers of decisions. One keeps its number for as long as it is in a table, and until [`Decisions::reclaim`] afterwards.
 #[derive(Debug)]
 pub(super) struct Decisions {
-    /// By what is decided.
-    ids: [AHashMap<Arc<DecidedBy>, DecisionId>; 3],
+    /// By direction, since rules of both are counted from 0, then by what is decided.
+    ids: [[Ids; 3]; 2],
     /// The first is for what is not known.
     decisions: Vec<Option<Decision>>,
     free: Vec<DecisionId>,
@@ -59,6 +61,12 @@ pub(super) struct Decisions {
     retired: Vec<DecisionId>,
     /// Those that stand for something else than before, since they were last taken.
     reused: Vec<DecisionId>,
+}
+
+type Ids = AHashMap<Arc<DecidedBy>, DecisionId>;
+
+fn ids_of(ids: &mut [[Ids; 3]; 2], direction: Direction, verdict: Verdict) -> Option<&mut Ids> {
+    ids.get_mut(usize::from(direction == Direction::Egress))?.get_mut(verdict_bits(verdict) as usize)
 }
 
 impl Decisions {
@@ -72,14 +80,14 @@ impl Decisions {
         }
     }
 
-    pub(super) fn get(&self, id: DecisionId) -> Option<(Verdict, &DecidedBy)> {
-        let decision = self.decisions.get(id.0 as usize)?.as_ref()?;
-        Some((decision.verdict, &decision.by))
+    pub(super) fn get(&self, id: DecisionId) -> Option<(Direction, Verdict, &DecidedBy)> {
+        let Decision { direction, verdict, by, .. } = self.decisions.get(id.0 as usize)?.as_ref()?;
+        Some((*direction, *verdict, by))
     }
 
     /// The number of a decision, with a user more.
-    pub(super) fn acquire(&mut self, verdict: Verdict, by: &DecidedBy) -> DecisionId {
-        let Some(ids) = self.ids.get_mut(verdict_bits(verdict) as usize) else { return DecisionId::default() };
+    pub(super) fn acquire(&mut self, direction: Direction, verdict: Verdict, by: &DecidedBy) -> DecisionId {
+        let Some(ids) = ids_of(&mut self.ids, direction, verdict) else { return DecisionId::default() };
         if let Some(id) = ids.get(by).copied() {
             if let Some(Some(decision)) = self.decisions.get_mut(id.0 as usize) {
                 decision.users += 1;
@@ -87,7 +95,7 @@ impl Decisions {
             return id;
         }
         let by = Arc::new(by.clone());
-        let decision = Some(Decision { verdict, by: Arc::clone(&by), users: 1 });
+        let decision = Some(Decision { direction, verdict, by: Arc::clone(&by), users: 1 });
         let id = match self.free.pop() {
             Some(id) => {
                 self.reused.push(id);
@@ -117,7 +125,7 @@ impl Decisions {
         for id in std::mem::take(&mut self.retired) {
             let Some(slot) = self.decisions.get_mut(id.0 as usize) else { continue };
             let Some(decision) = slot.take_if(|decision| decision.users == 0) else { continue };
-            if let Some(ids) = self.ids.get_mut(verdict_bits(decision.verdict) as usize) {
+            if let Some(ids) = ids_of(&mut self.ids, decision.direction, decision.verdict) {
                 ids.remove(&decision.by);
             }
             self.free.push(id);
@@ -142,7 +150,11 @@ impl Decisions {
 
 #[cfg(test)]
 mod tests {
+    use tortie_model::{PolicyId, PolicyKind};
+
     use super::*;
+
+    const INGRESS: Direction = Direction::Ingress;
 
     fn tier(name: &str) -> DecidedBy {
         DecidedBy::EndOfTier { tier: name.into() }
@@ -151,21 +163,21 @@ mod tests {
     #[test]
     fn numbers_are_given_out_again_after_they_were_reclaimed() {
         let mut decisions = Decisions::new();
-        let one = decisions.acquire(Verdict::Deny, &tier("a"));
-        assert_eq!(decisions.acquire(Verdict::Deny, &tier("a")), one);
-        let other = decisions.acquire(Verdict::Allow, &tier("a"));
+        let one = decisions.acquire(INGRESS, Verdict::Deny, &tier("a"));
+        assert_eq!(decisions.acquire(INGRESS, Verdict::Deny, &tier("a")), one);
+        let other = decisions.acquire(INGRESS, Verdict::Allow, &tier("a"));
         assert_ne!(other, one);
         decisions.release(one);
         decisions.reclaim();
-        assert_eq!(decisions.get(one), Some((Verdict::Deny, &tier("a"))), "another group has it");
+        assert_eq!(decisions.get(one), Some((INGRESS, Verdict::Deny, &tier("a"))), "another group has it");
         decisions.release(one);
-        assert_eq!(decisions.get(one), Some((Verdict::Deny, &tier("a"))), "packets may be judged by it");
-        let third = decisions.acquire(Verdict::Deny, &tier("b"));
+        assert_eq!(decisions.get(one), Some((INGRESS, Verdict::Deny, &tier("a"))), "packets may be judged by it");
+        let third = decisions.acquire(INGRESS, Verdict::Deny, &tier("b"));
         assert!(![one, other].contains(&third));
         decisions.reclaim();
         assert_eq!((decisions.get(one), decisions.len()), (None, 2));
         assert!(decisions.take_reused().is_empty());
-        assert_eq!(decisions.acquire(Verdict::Deny, &tier("c")), one);
+        assert_eq!(decisions.acquire(INGRESS, Verdict::Deny, &tier("c")), one);
         assert_eq!(decisions.take_reused(), [one]);
         assert_eq!(decisions.extent(), 4);
     }
@@ -173,16 +185,35 @@ mod tests {
     #[test]
     fn a_decision_that_comes_back_keeps_its_number() {
         let mut decisions = Decisions::new();
-        let one = decisions.acquire(Verdict::Deny, &tier("a"));
+        let one = decisions.acquire(INGRESS, Verdict::Deny, &tier("a"));
         decisions.release(one);
-        assert_eq!(decisions.acquire(Verdict::Deny, &tier("a")), one);
+        assert_eq!(decisions.acquire(INGRESS, Verdict::Deny, &tier("a")), one);
         decisions.release(one);
-        assert_eq!(decisions.acquire(Verdict::Deny, &tier("a")), one);
+        assert_eq!(decisions.acquire(INGRESS, Verdict::Deny, &tier("a")), one);
         decisions.reclaim();
-        assert_eq!(decisions.get(one), Some((Verdict::Deny, &tier("a"))));
+        assert_eq!(decisions.get(one), Some((INGRESS, Verdict::Deny, &tier("a"))));
         decisions.release(one);
         decisions.reclaim();
         assert_eq!(decisions.len(), 0);
+    }
+
+    #[test]
+    fn the_same_rule_number_of_the_other_direction_is_another_decision() {
+        let mut decisions = Decisions::new();
+        let rule = DecidedBy::PolicyRule {
+            tier: "a".into(),
+            policy: PolicyId::new(PolicyKind::NetworkPolicy, "shop", "web"),
+            index: 0,
+        };
+        let to = decisions.acquire(INGRESS, Verdict::Allow, &rule);
+        let from = decisions.acquire(Direction::Egress, Verdict::Allow, &rule);
+        assert_ne!(to, from);
+        assert_eq!(decisions.get(to), Some((INGRESS, Verdict::Allow, &rule)));
+        assert_eq!(decisions.get(from), Some((Direction::Egress, Verdict::Allow, &rule)));
+        decisions.release(to);
+        decisions.reclaim();
+        assert_eq!((decisions.get(to), decisions.len()), (None, 1));
+        assert_eq!(decisions.get(from), Some((Direction::Egress, Verdict::Allow, &rule)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use ahash::AHashMap;
 use tortie_classes::{ClassId, Compiled, Row, TableView};
-use tortie_model::Family;
+use tortie_model::{Direction, Family};
 
 use crate::blocks::{Assignment, Blocks, CELLS, Cell};
 use crate::tables::decisions::{DecisionId, Decisions};
@@ -163,7 +163,7 @@ impl Group {
     /// The trees of a table, all of them new uses; none if it has too many cells.
     pub(super) fn new(
         compiled: &Compiled<'_>,
-        table: &TableView<'_>,
+        (direction, table): (Direction, &TableView<'_>),
         blocks: &mut Blocks,
         decisions: &mut Decisions,
     ) -> Option<Self> {
@@ -173,7 +173,8 @@ impl Group {
             return None;
         }
         let stretches = stretches(table)?;
-        let mut used = Used { table, decisions, values: vec![None; table.decisions().len()], used: Vec::new() };
+        let mut used =
+            Used { direction, table, decisions, values: vec![None; table.decisions().len()], used: Vec::new() };
         let values: Vec<(u32, u32, u32)> =
             stretches.into_iter().map(|(start, end, decided)| (start, end, used.value(decided))).collect();
         let used = used.used;
@@ -264,6 +265,7 @@ fn stretches(table: &TableView<'_>) -> Option<Vec<(u32, u32, usize)>> {
 
 /// The decisions of a table that are in its cells.
 struct Used<'a> {
+    direction: Direction,
     table: &'a TableView<'a>,
     decisions: &'a mut Decisions,
     /// By place in the table's decisions, as cells.
@@ -273,12 +275,12 @@ struct Used<'a> {
 
 impl Used<'_> {
     fn value(&mut self, decided: usize) -> u32 {
-        let Self { table, decisions, values, used } = self;
+        let Self { direction, table, decisions, values, used } = self;
         let Some((value, (verdict, by))) = values.get_mut(decided).zip(table.decisions().get(decided)) else {
             return 0;
         };
         *value.get_or_insert_with(|| {
-            let id = decisions.acquire(*verdict, by);
+            let id = decisions.acquire(*direction, *verdict, by);
             used.push(id);
             id.to_cell(*verdict)
         })
