@@ -5,6 +5,10 @@
 //! connection tracking says of the packet, unless its interface looks like a workload's and is nobody's. All that changes is read from maps
 //! ([`layout`](crate::layout)); what is written into a program is where the kernel has what is read, and [`HookSettings`].
 //!
+//! Maps are filled before programs are attached. If a record is missing all the same (somebody wrote the maps), nothing is known of
+//! policy, and what policy could deny is dropped: everything of interfaces that look like workloads', and of the host all but known
+//! connections, failsafe ports at INPUT and OUTPUT, and the messages by which IPv6 neighbours find each other.
+//!
 //! Such a program can accept a packet, which then goes on to other programs' rules, or drop it. It can neither tell the sender, nor
 //! keep a packet from being tracked, nor mark it. So untracked policy is asked about each packet, tracked as it is; and what the hooks behind
 //! PREROUTING must know of what was decided there, they ask again, about the addresses that connection tracking saw first.
@@ -123,8 +127,8 @@ pub fn program(
     settings: &HookSettings,
 ) -> Result<Program, AssembleError> {
     let mut asm = Assembler::new();
-    let (accept, drop, unknown) = (asm.label(), asm.label(), asm.label());
-    let mut code = Code { asm, kernel, settings, family, accept, drop, unknown };
+    let (accept, drop, unknown, closed) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let mut code = Code { asm, kernel, settings, family, accept, drop, unknown, closed };
     code.begin();
     match hook {
         Hook::Prerouting => code.prerouting(),
@@ -132,6 +136,7 @@ pub fn program(
         Hook::Forward => code.forward(),
         Hook::Output => code.output(),
     }
+    code.without_records(hook);
     code.end();
     code.asm.assemble()
 }
@@ -148,6 +153,8 @@ struct Code<'a> {
     drop: Label,
     /// Where those are dropped that nobody has decided about.
     unknown: Label,
+    /// Where it goes on if a record is missing from which the endpoints of interfaces are known.
+    closed: Label,
 }
 
 impl Code<'_> {

@@ -124,7 +124,7 @@ pub struct RootsRecord {
     pub addresses: [Cell; 2],
     /// The number of the endpoint of all interfaces that are not workloads' and have none of their own; 0: there is none.
     pub all_interfaces: u32,
-    /// Whether what is here is in force. If it is not, packets of workloads are dropped and all others pass.
+    /// Whether what is here is in force. If it is not, policy is not known, and what it could deny is dropped: see [`hooks`](crate::hooks).
     pub is_in_force: bool,
 }
 

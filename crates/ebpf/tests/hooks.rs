@@ -14,11 +14,29 @@ use tortie_ebpf::{Assignment, Blocks, Btf, Cell, GroupRoots};
 use tortie_model::{Family, Protocol};
 
 fn kernel() -> KernelLayout {
+    KernelLayout::read(&btf()).unwrap()
+}
+
+/// A test run has an interface by which the packet leaves, whatever the hook: here it is that by which it came as well.
+fn kernel_of_test_runs() -> KernelLayout {
+    let btf = btf();
+    KernelLayout::new(
+        |structure, member| {
+            let is_in = (structure, member) == ("nf_hook_state", "in");
+            btf.offset(structure, if is_in { "out" } else { member })
+        },
+        |name| btf.structure(name),
+        |name| btf.function(name),
+    )
+    .unwrap()
+}
+
+fn btf() -> Btf {
     let mut btf = Btf::parse(std::fs::read("/sys/kernel/btf/vmlinux").unwrap()).unwrap();
     if let Ok(module) = std::fs::read("/sys/kernel/btf/nf_conntrack") {
         btf.add_module(module).unwrap();
     }
-    KernelLayout::read(&btf).unwrap()
+    btf
 }
 
 #[test]
@@ -132,6 +150,7 @@ fn the_kernel_takes_the_programs_of_all_hooks() {
 struct Bench {
     maps: Maps,
     program: Program,
+    hook: Hook,
     family: Family,
 }
 
@@ -151,15 +170,20 @@ const NOWHERE: u32 = 1 << 16;
 
 impl Bench {
     fn new(family: Family) -> Self {
-        let settings = HookSettings { deny_invalid_conntrack: false, ..HookSettings::default() };
+        Self::at_hook(Hook::Output, family, HookSettings::default())
+    }
+
+    /// What is sent to a test run has not been seen by connection tracking.
+    fn at_hook(hook: Hook, family: Family, settings: HookSettings) -> Self {
+        let settings = HookSettings { deny_invalid_conntrack: false, ..settings };
         let maps = Maps::new();
-        let program = maps.load(Hook::Output, family, &kernel(), &settings);
-        Self { maps, program, family }
+        let program = maps.load(hook, family, &kernel_of_test_runs(), &settings);
+        Self { maps, program, hook, family }
     }
 
     fn at(&self) -> NetfilterPosition {
         let family = if self.family == Family::V4 { 2 } else { 10 };
-        NetfilterPosition { family, hook: Hook::Output.number(), priority: 0, defragment: false }
+        NetfilterPosition { family, hook: self.hook.number(), priority: 0, defragment: false }
     }
 
     fn write(&self, kind: MapKind, index: u32, value: &[u8]) {
@@ -199,12 +223,8 @@ impl Bench {
             self.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
         }
         self.write(MapKind::Groups, 3, &group.to_bytes());
-        let endpoint = EndpointRecord {
-            kind: EndpointKind::Host,
-            asked: 0b10,
-            groups: [0, 3, 0, 0, 0, 0, 0, 0],
-            ..EndpointRecord::default()
-        };
+        let asked = if self.hook == Hook::Output { 0b10 } else { 0b1 };
+        let endpoint = EndpointRecord { kind: EndpointKind::Host, asked, groups: [3; 8], ..EndpointRecord::default() };
         self.write(MapKind::Endpoints, 1, &endpoint.to_bytes());
         let roots = RootsRecord { interfaces, addresses: [addresses; 2], all_interfaces: 0, is_in_force: true };
         self.write(MapKind::Roots, 2, &roots.to_bytes());
@@ -213,7 +233,14 @@ impl Bench {
 
     /// Whether a packet gets through.
     fn passes(&self, packet: &[u8]) -> bool {
-        self.program.test_run_netfilter(self.at(), packet, 1).unwrap().result == 1
+        self.run(packet, 1).result == 1
+    }
+
+    fn run(&self, packet: &[u8], times: u32) -> tortie_bpf::TestRun {
+        // What comes in by an interface comes in a frame.
+        let protocol = if self.family == Family::V4 { [0x08, 0] } else { [0x86, 0xdd] };
+        let frame = if self.hook == Hook::Output { vec![] } else { [&[0; 12][..], &protocol].concat() };
+        self.program.test_run_netfilter(self.at(), &[frame, packet.to_vec()].concat(), times).unwrap()
     }
 
     fn counted(&self, decision: u32) -> CounterRecord {
@@ -495,31 +522,128 @@ fn decisions_are_counted() {
     assert_eq!(bench.counted(0), CounterRecord { packets: 1, bytes: 24 });
 }
 
+/// UDP port 22 is always open.
+fn failsafe_settings(workload_prefixes: &[&str]) -> HookSettings {
+    let port = FailsafePort { protocol: Protocol::UDP, port: 22, net: None };
+    let policy = Settings { failsafe_inbound: vec![port], failsafe_outbound: vec![port], ..Settings::default() };
+    let workload_prefixes = workload_prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
+    HookSettings { workload_prefixes, policy, ..HookSettings::default() }
+}
+
+/// Values of maps by which a program does not find what is in force: none, one too many, and records that are not there or that
+/// lead to others that are not.
+fn without_records() -> Vec<(&'static str, MapKind, u32, Vec<u8>)> {
+    let roots = RootsRecord { is_in_force: true, ..RootsRecord::default() };
+    let current = [1_u64, 3, 4, 255, u64::MAX];
+    let mut all: Vec<_> =
+        current.iter().map(|slot| ("no roots", MapKind::Current, 0, slot.to_ne_bytes().to_vec())).collect();
+    let with = |roots: RootsRecord| (MapKind::Roots, 2, roots.to_bytes().to_vec());
+    let nowhere = |what, roots| {
+        let (map, index, value) = with(roots);
+        (what, map, index, value)
+    };
+    all.push(nowhere("roots that are not in force", RootsRecord { is_in_force: false, ..roots }));
+    all.push(nowhere("no endpoint of all interfaces", RootsRecord { all_interfaces: 64, ..roots }));
+    all.push(nowhere("no endpoint of the interface", RootsRecord { interfaces: Cell::value(64), ..roots }));
+    // A block behind the end of the map.
+    let mut blocks = Blocks::new();
+    let mut tree = |value| blocks.assign(Cell::value(0), &[Assignment { key: &[0, 0, 0, 1], bits: 32, value }]);
+    let beyond = (1..=65).map(&mut tree).last().unwrap();
+    all.push(nowhere("a tree of interfaces that is not there", RootsRecord { interfaces: beyond, ..roots }));
+    all
+}
+
 #[test]
-fn what_is_not_in_force_or_not_there_decides_nothing() {
-    let bench = Bench::new(Family::V4);
-    let expected = Expected { protocol: 17, detail: Some(80), source_port: Some(0x0611) };
-    let (good, bad) = (v4(17, 0, 0, &PORTS), v4(17, 0, 0, &[0; 8]));
-    assert!(bench.passes(&bad), "nothing has been written");
-    bench.expect(&V4[0], &V4[1], expected);
-    assert!(bench.passes(&good) && !bench.passes(&bad));
-    for current in [1_u64, 3, 4, 255, u64::MAX] {
-        bench.write(MapKind::Current, 0, &current.to_ne_bytes());
-        assert!(bench.passes(&bad), "no roots are in force");
+fn the_host_has_failsafe_ports_only_where_a_record_is_missing() {
+    const TO_22: [u8; 8] = [0, 80, 0, 22, 0, 0, 0, 0];
+    for hook in [Hook::Input, Hook::Output, Hook::Forward, Hook::Prerouting] {
+        for family in Family::ALL {
+            let bench = Bench::at_hook(hook, family, failsafe_settings(&["cali"]));
+            let packet = |protocol, payload: &[u8]| match family {
+                Family::V4 => v4(protocol, 0, 0, payload),
+                Family::V6 => v6(protocol, payload),
+            };
+            let (icmp, neighbour) = if family == Family::V4 { (1, [8, 0]) } else { (58, [135, 0]) };
+            let expect = |what: &str| {
+                let of_host = matches!(hook, Hook::Input | Hook::Output);
+                let judged_behind = hook == Hook::Prerouting;
+                let found = [
+                    bench.passes(&packet(17, &TO_22)),
+                    bench.passes(&packet(6, &TO_22)),
+                    bench.passes(&packet(17, &PORTS)),
+                    bench.passes(&packet(50, &[])),
+                    bench.passes(&packet(icmp, &neighbour)),
+                ];
+                let finds_neighbours = of_host && family == Family::V6;
+                let expected = [of_host, false, false, false, finds_neighbours].map(|passes| passes || judged_behind);
+                assert_eq!(found, expected, "{hook:?} {family:?}: {what}");
+            };
+            expect("nothing has been written");
+            for (what, map, index, value) in without_records() {
+                bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+                bench.write(map, index, &value);
+                expect(what);
+            }
+            let dropped = bench.counted(0).packets;
+            assert_eq!(dropped > 0, hook != Hook::Prerouting, "what is dropped is counted");
+            let roots = RootsRecord { is_in_force: true, ..RootsRecord::default() };
+            bench.write(MapKind::Roots, 2, &roots.to_bytes());
+            bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+            assert!(bench.passes(&packet(17, &PORTS)), "{hook:?} {family:?}: the interface has no endpoint");
+        }
     }
-    bench.expect(&V4[0], &V4[1], expected);
-    bench.write(MapKind::Groups, 3, &GroupRoots::CLOSED.to_bytes());
-    assert!(!bench.passes(&good), "a group that is closed");
-    bench.expect(&V4[0], &V4[1], expected);
-    let endpoint =
-        EndpointRecord { kind: EndpointKind::Host, asked: 0b10, groups: [64; 8], ..EndpointRecord::default() };
-    bench.write(MapKind::Endpoints, 1, &endpoint.to_bytes());
-    assert!(!bench.passes(&good), "a group that is not there");
-    let roots = RootsRecord { interfaces: Cell::value(64), is_in_force: true, ..RootsRecord::default() };
-    bench.write(MapKind::Roots, 2, &roots.to_bytes());
-    assert!(!bench.passes(&good), "an endpoint that is not there");
-    bench.write(MapKind::Roots, 2, &RootsRecord { interfaces: Cell::value(0), ..roots }.to_bytes());
-    assert!(bench.passes(&good) && bench.passes(&bad), "the interface has no endpoint");
+}
+
+#[test]
+fn workloads_have_nothing_where_a_record_is_missing() {
+    for hook in Hook::ALL {
+        for family in Family::ALL {
+            // Test runs are at the loopback interface, which looks like a workload's then.
+            let bench = Bench::at_hook(hook, family, failsafe_settings(&["lo"]));
+            let to_22 = [0, 80, 0, 22, 0, 0, 0, 0];
+            let packets = match family {
+                Family::V4 => [v4(17, 0, 0, &to_22), v4(17, 0, 0, &PORTS), v4(1, 0, 0, &[8, 0])],
+                Family::V6 => [v6(17, &to_22), v6(17, &PORTS), v6(58, &[135, 0])],
+            };
+            assert!(
+                !packets.iter().any(|packet| bench.passes(packet)),
+                "{hook:?} {family:?}: nothing has been written"
+            );
+            for (what, map, index, value) in without_records() {
+                bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+                bench.write(map, index, &value);
+                assert!(!packets.iter().any(|packet| bench.passes(packet)), "{hook:?} {family:?}: {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_group_that_is_closed_or_not_there_denies() {
+    for (hook, family) in [(Hook::Output, Family::V4), (Hook::Input, Family::V4), (Hook::Output, Family::V6)] {
+        let bench = Bench::at_hook(hook, family, HookSettings::default());
+        let expected = Expected { protocol: 17, detail: Some(80), source_port: Some(0x0611) };
+        let (good, bad, ends) = match family {
+            Family::V4 => (v4(17, 0, 0, &PORTS), v4(17, 0, 0, &[0; 8]), V4.map(|end| end.to_vec())),
+            Family::V6 => (v6(17, &PORTS), v6(17, &[0; 8]), V6.map(|end| end.to_vec())),
+        };
+        // At INPUT the own end is the destination.
+        let [own, peer] = if hook == Hook::Output {
+            ends
+        } else {
+            let [source, destination] = ends;
+            [destination, source]
+        };
+        bench.expect(&own, &peer, expected);
+        assert!(bench.passes(&good) && !bench.passes(&bad));
+        bench.write(MapKind::Groups, 3, &GroupRoots::CLOSED.to_bytes());
+        assert!(!bench.passes(&good), "a group that is closed");
+        bench.expect(&own, &peer, expected);
+        let endpoint =
+            EndpointRecord { kind: EndpointKind::Host, asked: 0b11, groups: [64; 8], ..EndpointRecord::default() };
+        bench.write(MapKind::Endpoints, 1, &endpoint.to_bytes());
+        assert!(!bench.passes(&good), "a group that is not there");
+    }
 }
 
 #[test]
@@ -548,6 +672,6 @@ fn nanoseconds_of_a_hook() {
     }
     let accept = [[0xb7, 0, 0, 0, 1, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
     let program = Program::load_netfilter("accept", LICENSE, &accept).unwrap();
-    let bench = Bench { maps: Maps::new(), program, family: Family::V4 };
+    let bench = Bench { maps: Maps::new(), program, hook: Hook::Output, family: Family::V4 };
     println!("a program that accepts: {} ns", best(&bench, &v4(17, 0, 0, &PORTS)));
 }

@@ -1,14 +1,28 @@
 //! Whose the interfaces of a packet are.
 
-use super::Code;
-use super::frame::{ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, KEY, LENGTH, SKB, STATE, Side, at, interface};
+use tortie_model::Direction;
+
+use super::failsafe::Replies;
+use super::frame::{ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, KEY, LENGTH, SKB, STATE, Seen, Side, at, interface};
 use super::kernel::NAME;
+use super::{Code, Hook};
 use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
 use crate::layout::{EndpointKind, MapKind, endpoint, roots};
 use crate::walk::Walk;
 
 /// The bit of a route that is not counted as a user of it.
 const NOT_COUNTED: i32 = 1;
+
+impl Hook {
+    /// The interfaces that it knows of.
+    const fn sides(self) -> &'static [Side] {
+        match self {
+            Self::Prerouting | Self::Input => &[Side::In],
+            Self::Forward => &[Side::In, Side::Out],
+            Self::Output => &[Side::Out],
+        }
+    }
+}
 
 impl Code<'_> {
     /// Keeps what the program is given, and finds out what connection tracking says.
@@ -44,29 +58,22 @@ impl Code<'_> {
             .jump_if(Register::R0, Test::Equal, 0, missing);
     }
 
-    /// Finds out what these interfaces are, of which the hook knows the devices. Where nothing is in force, packets of workloads
-    /// are dropped and all others accepted.
-    pub(super) fn read_interfaces(&mut self, sides: &[Side], of_route: bool) {
-        let (force, in_force, unknown) = (self.asm.label(), self.asm.label(), self.unknown);
+    /// Finds out what the interfaces of the hook are. Where a record is missing for that, goes on at [`Code::without_records`].
+    pub(super) fn read_interfaces(&mut self, hook: Hook) {
+        let closed = self.closed;
         self.asm.store(Size::U32, Base::Frame, at(KEY), 0);
-        self.look_up(MapKind::Current, force);
+        self.look_up(MapKind::Current, closed);
         self.asm
             .load(Size::U64, Register::R1, Register::R0, 0)
-            .jump_if(Register::R1, Test::GreaterOrEqual, crate::layout::ROOTS.cast_signed(), force)
+            .jump_if(Register::R1, Test::GreaterOrEqual, crate::layout::ROOTS.cast_signed(), closed)
             .store(Size::U32, Base::Frame, at(KEY), Register::R1);
-        self.look_up(MapKind::Roots, force);
+        self.look_up(MapKind::Roots, closed);
+        let in_force = self.asm.label();
         self.asm
             .load(Size::U32, Register::R1, Register::R0, roots::FLAGS)
             .jump_if(Register::R1, Test::Common, roots::IN_FORCE, in_force)
-            .place(force);
-        for side in sides {
-            self.read_device(*side, of_route);
-            let (looks, next) = (self.asm.label(), self.asm.label());
-            self.compare_name(looks);
-            self.asm.jump(next).place(looks).jump(unknown).place(next);
-        }
-        let accept = self.accept;
-        self.asm.jump(accept).place(in_force);
+            .jump(closed)
+            .place(in_force);
 
         self.asm.set(Register::R6, Register::R0);
         let [v4, v6] = roots::ADDRESSES;
@@ -76,12 +83,47 @@ impl Code<'_> {
             .store(Size::U32, Base::Frame, at(ADDRESSES), Register::R1)
             .load(Size::U32, Register::R1, Register::R6, roots::ALL_INTERFACES)
             .store(Size::U32, Base::Frame, at(KEY), Register::R1);
-        self.look_up(MapKind::Endpoints, unknown);
+        self.look_up(MapKind::Endpoints, closed);
         self.asm.store(Size::U64, Base::Frame, at(ALL_INTERFACES), Register::R0);
-        for side in sides {
-            self.read_device(*side, of_route);
+        for side in hook.sides() {
+            self.read_device(*side, hook == Hook::Output);
             self.read_endpoint(*side);
         }
+    }
+
+    /// What becomes of a packet if a record is missing from which the endpoints of its interfaces would be known. Policy could deny
+    /// anything then, but for what it is not asked about.
+    pub(super) fn without_records(&mut self, hook: Hook) {
+        let (accept, unknown, closed) = (self.accept, self.unknown, self.closed);
+        self.asm.place(closed);
+        for side in hook.sides() {
+            self.read_device(*side, hook == Hook::Output);
+            let (looks, next) = (self.asm.label(), self.asm.label());
+            self.compare_name(looks);
+            self.asm.jump(next).place(looks).jump(unknown).place(next);
+        }
+        let direction = match hook {
+            // Whether it is for the host is known behind.
+            Hook::Prerouting => {
+                self.asm.jump(accept);
+                return;
+            }
+            Hook::Forward => {
+                self.if_known(accept);
+                self.asm.jump(unknown);
+                return;
+            }
+            Hook::Input => Direction::Ingress,
+            Hook::Output => Direction::Egress,
+        };
+        self.if_known(accept);
+        self.read_headers();
+        if self.is_v6() {
+            self.accept_router_messages();
+        }
+        self.drop_invalid();
+        self.if_failsafe(Seen::Now, direction, Replies::No, accept);
+        self.asm.jump(unknown);
     }
 
     /// Finds the device, whose address is kept, and its index in the order of the network as a key.
@@ -122,7 +164,7 @@ impl Code<'_> {
 
     /// Finds the endpoint of the interface whose index is the key. `r6` holds the roots.
     fn read_endpoint(&mut self, side: Side) {
-        let unknown = self.unknown;
+        let closed = self.closed;
         let (found, nobody, looks, host, end) =
             (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
         let walk = Walk {
@@ -135,7 +177,7 @@ impl Code<'_> {
         };
         self.asm
             .load(Size::U32, Register::R9, Register::R6, roots::INTERFACES)
-            .walk(&walk, unknown)
+            .walk(&walk, closed)
             .load(Size::U64, Register::R8, Base::Frame, at(ALL_INTERFACES))
             .store(Size::U64, Base::Frame, at(side.own()), Register::R8)
             .store(Size::U64, Base::Frame, at(side.host()), Register::R8)
@@ -145,7 +187,7 @@ impl Code<'_> {
         self.asm.jump(end);
 
         self.asm.place(found).store(Size::U32, Base::Frame, at(KEY), Register::R9);
-        self.look_up(MapKind::Endpoints, unknown);
+        self.look_up(MapKind::Endpoints, closed);
         self.asm
             .load(Size::U32, Register::R1, Register::R0, endpoint::KIND)
             .store(Size::U64, Base::Frame, at(side.own()), Register::R0)

@@ -3,10 +3,10 @@
 use tortie_classes::evaluate::EndpointToHost;
 use tortie_model::{Cidr, Direction};
 
-use super::Code;
 use super::failsafe::Replies;
 use super::frame::{ALL_INTERFACES, PICKED, Seen, Side, at, interface, packet};
 use super::policy::{Asked, Counted, Outcomes, host};
+use super::{Code, Hook};
 use crate::instruction::{Base, Label, Register, Size, Test};
 use crate::layout::{EndpointKind, MapKind, endpoint};
 use crate::walk::Walk;
@@ -22,7 +22,7 @@ const EGRESS: Direction = Direction::Egress;
 impl Code<'_> {
     pub(super) fn prerouting(&mut self) {
         let accept = self.accept;
-        self.read_interfaces(&[Side::In], false);
+        self.read_interfaces(Hook::Prerouting);
         let (of_host, of_workload, pre_dnat) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.if_kind(Side::In, interface::WORKLOAD, of_workload);
         self.if_kind(Side::In, interface::UNKNOWN, of_workload);
@@ -54,7 +54,7 @@ impl Code<'_> {
 
     pub(super) fn input(&mut self) {
         let accept = self.accept;
-        self.read_interfaces(&[Side::In], false);
+        self.read_interfaces(Hook::Input);
         let (of_workload, unknown_interface, of_host) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.if_kind(Side::In, interface::WORKLOAD, of_workload);
         self.if_kind(Side::In, interface::UNKNOWN, of_workload);
@@ -91,7 +91,7 @@ impl Code<'_> {
 
     pub(super) fn forward(&mut self) {
         let (accept, unknown) = (self.accept, self.unknown);
-        self.read_interfaces(&[Side::In, Side::Out], false);
+        self.read_interfaces(Hook::Forward);
         for side in [Side::In, Side::Out] {
             self.if_kind(side, interface::UNKNOWN, unknown);
         }
@@ -128,7 +128,7 @@ impl Code<'_> {
 
     pub(super) fn output(&mut self) {
         let accept = self.accept;
-        self.read_interfaces(&[Side::Out], true);
+        self.read_interfaces(Hook::Output);
         // The host can always reach its workloads: whoever controls the host controls this.
         self.if_kind(Side::Out, interface::WORKLOAD, accept);
         self.if_kind(Side::Out, interface::UNKNOWN, accept);
@@ -200,7 +200,7 @@ impl Code<'_> {
             .jump(unknown);
     }
 
-    fn accept_router_messages(&mut self) {
+    pub(super) fn accept_router_messages(&mut self) {
         let (begin, accept, next) = (Seen::Now.begin(), self.accept, self.asm.label());
         self.asm
             .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::PROTOCOL))

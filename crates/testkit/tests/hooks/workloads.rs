@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use tortie_ebpf::DecisionId;
 use tortie_ebpf::hooks::HookSettings;
-use tortie_evaluate::{EndpointToHost, Settings};
-use tortie_model::{Protocol, Rule, RuleAction};
+use tortie_ebpf::layout::MapKind;
+use tortie_evaluate::{DecidedBy, EndpointToHost, FailsafePort, Settings};
+use tortie_model::{Direction, Protocol, Rule, RuleAction};
 use tortie_testkit::ethernet::FrameSender;
 use tortie_testkit::kernel_test;
 use tortie_testkit::lab::{Family, Flow, Lab, LabOptions, Place, Pod, Port};
 
-use crate::check;
 use crate::content::{Content, Rulings, allow, allow_all, rule};
 use crate::generation::{Generation, track};
+use crate::{check, check_of};
 
 /// For what must come, and for what must not.
 const LONG: Duration = Duration::from_secs(10);
@@ -153,19 +154,40 @@ kernel_test! {
         }
     }
 
-    fn nothing_in_force_leaves_workloads_nothing_and_the_host_everything() {
+    fn without_records_workloads_have_nothing_and_the_host_what_is_known_and_failsafe_ports() {
         let lab = lab();
         let (a, b, node, outside) = (place("a"), place("b"), Place::Node, Place::Outside);
-        let mut generation = Generation::load(&HookSettings::default());
+        let tcp = |port| FailsafePort { protocol: Protocol::TCP, port, net: None };
+        let udp = |port| FailsafePort { protocol: Protocol::UDP, port, net: None };
+        let policy = Settings {
+            failsafe_inbound: vec![tcp(22)],
+            failsafe_outbound: vec![udp(53)],
+            ..Settings::default()
+        };
+        let mut generation = Generation::load(&HookSettings { policy, ..HookSettings::default() });
+        content().write(&lab, &generation);
         generation.attach(&lab, 0).unwrap();
-        check(&lab, &[
-            (&a, &b, Port::tcp(80), false),
-            (&a, &node, Port::tcp(22), false),
-            (&node, &a, Port::tcp(80), false),
-            (&outside, &a, Port::tcp(80), false),
-            (&node, &outside, Port::udp(53), true),
-            (&outside, &node, Port::tcp(22), true),
-        ]);
+        for family in [Family::V4, Family::V6] {
+            generation.write(MapKind::Current, 0, &1_u64.to_ne_bytes());
+            let mut known = [connect(&lab, &outside, &node, family), connect(&lab, &node, &outside, family)];
+            let mut of_pods = connect(&lab, &a, &b, family);
+            // Nothing is in force there.
+            generation.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+            for stream in &mut known {
+                assert!(echoes(stream, LONG), "what is established at the host stays");
+            }
+            assert!(!echoes(&mut of_pods, SHORT), "workloads have nothing");
+            check_of(&[family], &lab, &[
+                (&a, &b, Port::tcp(80), false),
+                (&a, &node, Port::tcp(22), false),
+                (&node, &a, Port::tcp(80), false),
+                (&outside, &a, Port::tcp(80), false),
+                (&node, &outside, Port::udp(53), true),
+                (&node, &outside, Port::tcp(80), false),
+                (&outside, &node, Port::tcp(22), true),
+                (&outside, &node, Port::tcp(80), false),
+            ]);
+        }
     }
 
     fn the_way_to_the_host_is_as_configured() {
@@ -278,5 +300,36 @@ kernel_test! {
         }
         let after = counted();
         assert_eq!(after, before + 1, "one packet began the connection");
+    }
+
+    fn rules_of_both_directions_are_counted_apart() {
+        let lab = lab();
+        let (b, node, outside) = (place("b"), Place::Node, Place::Outside);
+        let mut generation = Generation::load(&HookSettings::default());
+        let tables = content().write(&lab, &generation);
+        generation.attach(&lab, 0).unwrap();
+        // The first rules of the two lists of one policy.
+        let counted = || {
+            [Direction::Ingress, Direction::Egress].map(|direction| {
+                let decided = (1..16).map(|number| DecisionId::from_cell(number << 2));
+                let is_it = |decision: &DecisionId| {
+                    let (_, by) = tables.decided(*decision);
+                    let is_first = |by: &DecidedBy| {
+                        matches!(by, DecidedBy::PolicyRule { policy, index: 0, .. } if *policy.name == *b.to_string())
+                    };
+                    tables.decided_direction(*decision) == Some(direction) && by.is_some_and(is_first)
+                };
+                let found: Vec<DecisionId> = decided.filter(is_it).collect();
+                let [decision] = found[..] else { panic!("{direction:?}: {found:?}") };
+                generation.counted(decision).packets
+            })
+        };
+        assert_eq!(counted(), [0, 0]);
+        drop(connect(&lab, &outside, &b, Family::V4));
+        let [to, from] = counted();
+        assert_eq!((to, from), (1, 0), "a connection to it");
+        check(&lab, &[(&b, &outside, Port::udp(53), true), (&node, &b, Port::udp(80), true)]);
+        let [still, from] = counted();
+        assert!(still == to && from >= 1, "{still} and {from}");
     }
 }
