@@ -26,6 +26,8 @@ mod preview;
 mod reachability;
 #[path = "policy_semantics/recorded.rs"]
 mod recorded;
+#[path = "policy_semantics/recorded_format.rs"]
+mod recorded_format;
 #[path = "policy_semantics/scenario.rs"]
 mod scenario;
 #[path = "policy_semantics/tables.rs"]

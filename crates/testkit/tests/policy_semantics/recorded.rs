@@ -1,299 +1,41 @@
-//! Policies, packets and verdicts of the original's own tests of its eBPF programs: `tortie-evaluate`, the tables of `tortie-ebpf`
-//! and the program in the kernel give the same verdicts.
+//! Policies, packets, verdicts and rule ids of the original's own tests of its eBPF programs: `tortie-evaluate`, the tables of
+//! `tortie-ebpf` read in Rust, the program in `rbpf` and the program in the kernel give the same.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::cell::RefCell;
 
-use serde::Deserialize;
-use serde_json::Value;
-use tortie_classes::{Classes, Compiled};
-use tortie_ebpf::Tables;
-use tortie_evaluate::{Evaluator, Layer, Packet, Payload, Settings, Verdict};
-use tortie_model::desired::{
-    DesiredUpdate, HostEndpointState, IpPortMember, IpSetType, IpSetUpdate, Members, Policy, PortProtocol, Profile,
-    RuleSets, Rules, SetIds, TierList, TierPolicies, WorkloadEndpointState,
-};
-use tortie_model::{
-    Cidr, Direction, Family, HostEndpoint, HostEndpointName, IfaceName, PolicyId, PolicyKind, PortSpec, ProfileName,
-    Protocol, Rule, RuleAction, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
-};
+use tortie_classes::{Classes, Compiled, GroupId};
+use tortie_ebpf::{DecisionId, Tables};
+use tortie_evaluate::{DecidedBy, Evaluator, Layer, Packet, Settings, Verdict};
+use tortie_model::Direction;
 use tortie_testkit::golden;
 
-use crate::tables::Kernel;
+use crate::recorded_format::{Case, Messages, Policies, RecordedPacket, host, pod, recorded};
+use crate::tables::{Kernel, Machine, memory};
 
-#[derive(Debug, Deserialize)]
-struct Case {
-    id: String,
-    ip_version: u8,
-    ip_sets: BTreeMap<String, Vec<String>>,
-    rules: Policies,
-    packets: Vec<RecordedPacket>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Policies {
-    host_interface: bool,
-    xdp: bool,
-    suppress_normal_host_policy: bool,
-    tiers: Vec<Tier>,
-    host_pre_dnat_tiers: Vec<Tier>,
-    host_forward_tiers: Vec<Tier>,
-    host_normal_tiers: Vec<Tier>,
-    profiles: Vec<Named>,
-    host_profiles: Vec<Named>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Tier {
-    end_action: String,
-    policies: Vec<Named>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Named {
-    rules: Vec<BTreeMap<String, Value>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct RecordedPacket {
-    proto: u8,
-    src: IpAddr,
-    dst: IpAddr,
-    sport: Option<u16>,
-    dport: Option<u16>,
-    icmp_type: Option<u8>,
-    icmp_code: Option<u8>,
-    pre_nat_dst: Option<IpAddr>,
-    pre_nat_dport: Option<u16>,
-    #[serde(default)]
-    from_host: bool,
-    #[serde(default)]
-    to_host: bool,
-    verdict: String,
-}
-
-impl RecordedPacket {
-    fn to(&self, destination: IpAddr, port: Option<u16>) -> Packet {
-        let payload = match (self.icmp_type, self.sport, port) {
-            (Some(icmp_type), ..) => Payload::Icmp { icmp_type, code: self.icmp_code.unwrap_or_default() },
-            (None, Some(source), Some(destination)) if matches!(self.proto, 6 | 17) => {
-                Payload::Ports { source, destination }
-            }
-            _ => Payload::Other,
-        };
-        Packet::new(self.src, destination, self.proto, payload).unwrap()
-    }
-
-    fn packet(&self) -> Packet {
-        self.to(self.dst, self.dport)
-    }
-
-    fn before_nat(&self) -> Packet {
-        self.to(self.pre_nat_dst.unwrap_or(self.dst), self.pre_nat_dport.or(self.dport))
-    }
-}
-
-fn pod() -> WorkloadEndpointId {
-    WorkloadEndpointId { orchestrator: "k8s".into(), workload: "shop/web".into(), endpoint: "eth0".into() }
-}
-
-fn host() -> HostEndpointName {
-    HostEndpointName::new("host")
-}
-
-fn protocol(value: &Value) -> Protocol {
-    match value.as_str() {
-        Some("tcp") => Protocol::TCP,
-        Some("udp") => Protocol::UDP,
-        Some("icmp") => Protocol::ICMP,
-        Some("sctp") => Protocol::SCTP,
-        _ => Protocol::Number(u8::try_from(value.as_u64().unwrap()).unwrap()),
-    }
-}
-
-fn list<'v, T>(value: &'v Value, of: impl Fn(&'v Value) -> T) -> Vec<T> {
-    value.as_array().unwrap().iter().map(of).collect()
-}
-
-fn nets(value: &Value) -> Vec<Cidr> {
-    list(value, |net| net.as_str().unwrap().parse().unwrap())
-}
-
-fn ports(value: &Value) -> Vec<PortSpec> {
-    let number = |value: &Value| u16::try_from(value.as_u64().unwrap()).unwrap();
-    list(value, |range| PortSpec::Range { first: number(&range[0]), last: number(&range[1]) })
-}
-
-fn sets(value: &Value) -> SetIds {
-    list(value, |set| set.as_str().unwrap().into()).into_iter().collect()
-}
-
-fn rule(written: &BTreeMap<String, Value>) -> (Rule, RuleSets) {
-    let (mut rule, mut of) = (Rule::default(), RuleSets::default());
-    let number = |value: &Value| u8::try_from(value.as_u64().unwrap()).unwrap();
-    for (name, value) in written {
-        match name.as_str() {
-            "action" => {
-                rule.action = match value.as_str().unwrap() {
-                    "allow" => RuleAction::Allow,
-                    "deny" => RuleAction::Deny,
-                    "pass" => RuleAction::NextTier,
-                    "log" => RuleAction::Log,
-                    other => panic!("{other}"),
-                }
-            }
-            "match_id" => {}
-            "ip_version" => rule.ip_version = Some(if value == 4 { Family::V4 } else { Family::V6 }),
-            "protocol" => rule.protocol = Some(protocol(value)),
-            "not_protocol" => rule.extras.not_protocol = Some(protocol(value)),
-            "src_net" => rule.source.nets = nets(value).into(),
-            "dst_net" => rule.destination.nets = nets(value).into(),
-            "not_src_net" => rule.source.extras.not_nets = nets(value).into(),
-            "not_dst_net" => rule.destination.extras.not_nets = nets(value).into(),
-            "src_ports" => rule.source.ports = ports(value).into(),
-            "dst_ports" => rule.destination.ports = ports(value).into(),
-            "not_src_ports" => rule.source.extras.not_ports = ports(value).into(),
-            "not_dst_ports" => rule.destination.extras.not_ports = ports(value).into(),
-            "icmp" => {
-                rule.extras.icmp_type = Some(number(&value["type"]));
-                rule.extras.icmp_code = value.get("code").map(number);
-            }
-            "not_icmp" => {
-                rule.extras.not_icmp_type = Some(number(&value["type"]));
-                rule.extras.not_icmp_code = value.get("code").map(number);
-            }
-            "src_ip_sets" => of.src = sets(value),
-            "dst_ip_sets" => of.dst = sets(value),
-            "not_src_ip_sets" => of.not_src = sets(value),
-            "not_dst_ip_sets" => of.not_dst = sets(value),
-            "dst_ip_port_sets" => of.dst_ip_ports = sets(value),
-            "src_named_port_sets" => of.src_named_ports = sets(value),
-            "dst_named_port_sets" => of.dst_named_ports = sets(value),
-            "not_src_named_port_sets" => of.not_src_named_ports = sets(value),
-            "not_dst_named_port_sets" => of.not_dst_named_ports = sets(value),
-            other => panic!("{other}"),
-        }
-    }
-    (rule, of)
-}
-
-/// Rules of the original's programs may ask for ports and ICMP messages of any protocol, which policies cannot: there they are
-/// one rule for each protocol that the packets have.
-fn by_protocol((rule, of): (Rule, RuleSets)) -> Vec<(Rule, RuleSets)> {
-    let sides = [&rule.source, &rule.destination];
-    let has_ports = sides.iter().any(|side| !side.ports.is_empty() || !side.extras.not_ports.is_empty());
-    let has_icmp = rule.extras.icmp_type.is_some() || rule.extras.not_icmp_type.is_some();
-    let protocols = match rule.protocol {
-        None if has_ports => vec![Protocol::TCP, Protocol::UDP],
-        None if has_icmp => vec![Protocol::ICMP],
-        _ => return vec![(rule, of)],
-    };
-    let with = |protocol| (Rule { protocol: Some(protocol), ..rule.clone() }, of.clone());
-    protocols.into_iter().map(with).collect()
-}
-
-fn rules(named: &Named) -> Rules {
-    let (rules, sets): (Vec<Rule>, Vec<RuleSets>) = named.rules.iter().map(rule).flat_map(by_protocol).unzip();
-    Rules::new(rules.into(), sets.into()).unwrap()
-}
-
-fn ip_set(id: &str, members: &[String]) -> DesiredUpdate {
-    let member = |text: &String| {
-        let (address, port) = text.split_once(',')?;
-        let (protocol, port) = port.split_once(':')?;
-        let protocol = match protocol {
-            "tcp" => PortProtocol::Tcp,
-            "udp" => PortProtocol::Udp,
-            other => panic!("{other}"),
-        };
-        let address: Cidr = address.parse().unwrap();
-        Some(IpPortMember::new(address.address(), protocol, port.parse().unwrap()))
-    };
-    let with_ports: Vec<_> = members.iter().filter_map(member).collect();
-    let (set_type, members) = if with_ports.is_empty() {
-        (IpSetType::Net, Members::Nets(members.iter().map(|net| net.parse().unwrap()).collect()))
-    } else {
-        assert_eq!(with_ports.len(), members.len());
-        (IpSetType::IpAndPort, Members::IpPorts(with_ports))
-    };
-    DesiredUpdate::IpSet(IpSetUpdate { id: id.into(), set_type, members })
-}
-
-/// What a node is told, policies before what refers to them.
-struct Messages(Vec<DesiredUpdate>);
-
-impl Messages {
-    fn of(case: &Case) -> Self {
-        let mut messages = Self(case.ip_sets.iter().map(|(id, members)| ip_set(id, members)).collect());
-        let policies = &case.rules;
-        let (tiers, normal) = (messages.tiers("w", &policies.tiers), messages.tiers("n", &policies.host_normal_tiers));
-        let forward_tiers = messages.tiers("f", &policies.host_forward_tiers);
-        let pre_dnat_tiers = messages.tiers("d", &policies.host_pre_dnat_tiers);
-        let (profiles, of_host) =
-            (messages.profiles("w", &policies.profiles), messages.profiles("h", &policies.host_profiles));
-        let endpoint = WorkloadEndpoint { profiles: profiles.into(), ..WorkloadEndpoint::default() };
-        let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers, ..WorkloadEndpointState::default() };
-        messages.0.push(DesiredUpdate::WorkloadEndpoint(pod(), state));
-        let endpoint =
-            HostEndpoint { iface: Some(IfaceName::new("eth0")), profiles: of_host.into(), ..HostEndpoint::default() };
-        // What XDP runs comes before connection tracking.
-        let (tiers, untracked_tiers) =
-            if policies.xdp { (TierList::default(), normal) } else { (normal, TierList::default()) };
-        let state = HostEndpointState {
-            endpoint: endpoint.into(),
-            tiers,
-            untracked_tiers,
-            pre_dnat_tiers,
-            forward_tiers,
-            ..HostEndpointState::default()
-        };
-        messages.0.push(DesiredUpdate::HostEndpoint(host(), state));
-        messages
-    }
-
-    fn tiers(&mut self, of: &str, tiers: &[Tier]) -> TierList {
-        let tier = |(number, tier): (usize, &Tier)| {
-            let mut ids = Vec::new();
-            for (policy, named) in tier.policies.iter().enumerate() {
-                let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", format!("{of}{number}.{policy}"));
-                let policy = Policy {
-                    source: std::sync::Arc::default(),
-                    selector: "all()".into(),
-                    inbound: rules(named),
-                    outbound: Rules::default(),
-                };
-                self.0.push(DesiredUpdate::Policy(id.clone(), policy.into()));
-                ids.push(id);
-            }
-            let pass = tier.end_action == "pass";
-            TierPolicies {
-                name: TierName::new(format!("{of}{number}")),
-                default_action: Some(if pass { TierDefaultAction::Pass } else { TierDefaultAction::Deny }),
-                ingress: ids.into(),
-                egress: [].into(),
-            }
-        };
-        tiers.iter().enumerate().map(tier).collect()
-    }
-
-    fn profiles(&mut self, of: &str, profiles: &[Named]) -> Vec<ProfileName> {
-        let mut names = Vec::new();
-        for (number, named) in profiles.iter().enumerate() {
-            let name = ProfileName::new(format!("{of}{number}"));
-            let profile = Profile { inbound: rules(named), outbound: Rules::default() };
-            self.0.push(DesiredUpdate::Profile(name.clone(), profile.into()));
-            names.push(name);
-        }
-        names
-    }
-}
+/// What is said about a packet, and by what; `None` if that is not known.
+type Said = (Verdict, Option<DecidedBy>);
 
 /// Somebody who can be asked about an endpoint: about the workload, or a layer of the host.
-type Ask<'a> = dyn Fn(Option<Layer>, &Packet) -> Verdict + 'a;
+type Ask<'a> = dyn Fn(Option<Layer>, &Packet) -> Said + 'a;
 
-/// In the order in which the original's program does it.
-fn verdict(policies: &Policies, packet: &RecordedPacket, ask: &Ask<'_>) -> &'static str {
+/// In the order in which the original's program does it. Gives what was said each time as well.
+fn verdict(policies: &Policies, packet: &RecordedPacket, ask: &Ask<'_>) -> (&'static str, Vec<Said>) {
+    let said = RefCell::new(Vec::new());
+    let ask = |layer, packet: &Packet| {
+        let answer = ask(layer, packet);
+        let verdict = answer.0;
+        said.borrow_mut().push(answer);
+        verdict
+    };
+    let found = in_order(policies, packet, &ask);
+    (found, said.into_inner())
+}
+
+fn in_order(
+    policies: &Policies,
+    packet: &RecordedPacket,
+    ask: &dyn Fn(Option<Layer>, &Packet) -> Verdict,
+) -> &'static str {
     if policies.xdp {
         return match ask(Some(Layer::Untracked), &packet.before_nat()) {
             Verdict::Allow => "allow",
@@ -322,51 +64,150 @@ fn verdict(policies: &Policies, packet: &RecordedPacket, ask: &Ask<'_>) -> &'sta
     }
 }
 
-fn group(compiled: &Compiled<'_>, layer: Option<Layer>) -> tortie_classes::GroupId {
+fn group(compiled: &Compiled<'_>, layer: Option<Layer>) -> GroupId {
     match layer {
         Some(layer) => compiled.host_group(&host(), layer, Direction::Ingress).unwrap(),
         None => compiled.workload_group(&pod(), Direction::Ingress).unwrap(),
     }
 }
 
-#[test]
-fn verdicts_are_those_of_the_original() {
-    let Some(text) = golden::text(env!("CARGO_MANIFEST_DIR"), "ebpf_policy_cases.jsonl.gz") else { return };
+/// How many cases, packets, and packets with rule ids there are, and where something else is said than is recorded.
+fn compare(lines: &[&str]) -> ((usize, usize, usize), Vec<String>) {
     // Without failsafe ports, which the original has in another program.
     let settings = Settings::default();
     let kernel = Kernel::new();
-    let (mut cases, mut packets) = (0, 0);
+    let (mut cases, mut packets, mut with_ids) = (0, 0, 0);
     let mut different = Vec::new();
-    for line in text.lines().skip(1) {
-        let case: Case = serde_json::from_str(line).unwrap();
+    for line in lines {
+        let case = Case::parse(line);
+        let Messages { updates, ids } = Messages::of(&case);
         let (mut evaluator, mut classes) = (Evaluator::new(settings.clone()), Classes::new(settings.clone()));
-        for update in Messages::of(&case).0 {
+        for update in updates {
             evaluator.apply(&update).unwrap();
             classes.apply(&update).unwrap();
         }
         let compiled = classes.flush();
         let mut tables = Tables::new(&compiled);
-        kernel.write_new(&mut tables);
+        let machine = Machine::of(&mut tables, &kernel);
         for packet in &case.packets {
-            assert_eq!(packet.src.is_ipv4(), case.ip_version == 4);
-            let evaluated = |layer: Option<Layer>, packet: &Packet| match layer {
-                Some(layer) => {
-                    evaluator.explain_host(&host(), layer, Direction::Ingress, packet).unwrap().answer.verdict
-                }
-                None => evaluator.explain_workload(&pod(), Direction::Ingress, packet).unwrap().answer.verdict,
+            let trail = RefCell::new(Vec::new());
+            let evaluated = |layer: Option<Layer>, packet: &Packet| {
+                let explanation = match layer {
+                    Some(layer) => evaluator.explain_host(&host(), layer, Direction::Ingress, packet),
+                    None => evaluator.explain_workload(&pod(), Direction::Ingress, packet),
+                };
+                let explanation = explanation.unwrap();
+                trail.borrow_mut().extend(ids.trail(&explanation));
+                (explanation.answer.verdict, Some(explanation.answer.decided_by))
+            };
+            let decided = |decision| {
+                let (verdict, by) = tables.decided(decision);
+                (verdict, by.cloned())
+            };
+            let in_tables = |layer: Option<Layer>, packet: &Packet| {
+                decided(tables.decide(group(&compiled, layer), Direction::Ingress, packet))
+            };
+            let in_rbpf = |layer: Option<Layer>, packet: &Packet| {
+                let asked = memory(&tables, group(&compiled, layer), Direction::Ingress, packet);
+                let cell = machine.run(packet.family(), asked);
+                decided(DecisionId::from_cell(u32::try_from(cell).unwrap_or_default()))
             };
             let in_kernel = |layer: Option<Layer>, packet: &Packet| {
-                let decision = kernel.decide(&tables, group(&compiled, layer), Direction::Ingress, packet);
-                tables.decided(decision).0
+                decided(kernel.decide(&tables, group(&compiled, layer), Direction::Ingress, packet))
             };
-            let found = [verdict(&case.rules, packet, &evaluated), verdict(&case.rules, packet, &in_kernel)];
-            if found != [&*packet.verdict; 2] {
+            let engines: [&Ask<'_>; 4] = [&evaluated, &in_tables, &in_rbpf, &in_kernel];
+            let found = engines.map(|ask| verdict(&case.rules, packet, ask));
+            let [(_, said), ..] = &found;
+            if found.iter().any(|(verdict, by)| *verdict != packet.verdict || by != said) {
                 different.push(format!("{}: {found:?} {packet:?}", case.id));
+            }
+            if let Some(expected) = &packet.rule_ids {
+                let trail = trail.into_inner();
+                // All engines say the same: what decides has the last of the ids.
+                let last = said.last().and_then(|(_, by)| ids.of(by.as_ref()?));
+                if recorded(&trail) != &expected[..] || last.as_ref() != trail.last() {
+                    different.push(format!("{}: rules {trail:?}, the last {last:?}, of {packet:?}", case.id));
+                }
+                with_ids += 1;
             }
             packets += 1;
         }
         cases += 1;
     }
+    ((cases, packets, with_ids), different)
+}
+
+#[test]
+fn verdicts_and_rules_are_those_of_the_original() {
+    let Some(text) = golden::text(env!("CARGO_MANIFEST_DIR"), "ebpf_policy_cases.jsonl.gz") else { return };
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    let (counts, different) = compare(&lines);
     assert!(different.is_empty(), "{}", different.join("\n"));
-    golden::assert_count("cases and packets", (cases, packets), (68, 406));
+    golden::assert_count("cases, packets, and those with rule ids", counts, (68, 406, 10));
+}
+
+/// One tier with one policy, of IPv4 or IPv6, and packets as protocol, what follows, verdict and rule id.
+fn case(ip_version: u8, rules: &str, ip_sets: &str, packets: &[(u8, &str, &str, &str)]) -> String {
+    let (source, destination) = if ip_version == 4 { ("10.0.0.1", "10.0.0.2") } else { ("fd00::1", "fd00::2") };
+    let packet = |(protocol, rest, verdict, id): &(u8, &str, &str, &str)| {
+        format!(
+            r#"{{"proto":{protocol},"src":"{source}","dst":"{destination}",{rest},"verdict":"{verdict}","rule_ids":["{id}"]}}"#
+        )
+    };
+    let packets = packets.iter().map(packet).collect::<Vec<_>>().join(",");
+    let tier = format!(
+        r#"{{"name":"t","end_action":"deny","end_rule_id":"9","policies":[{{"name":"p","rules":[{rules}]}}]}}"#
+    );
+    format!(
+        r#"{{"id":"own","ip_version":{ip_version},"ip_sets":{{{ip_sets}}},"rules":{{"tiers":[{tier}]}},"packets":[{packets}]}}"#
+    )
+}
+
+/// What recorded cases may have that those here do not.
+#[test]
+fn cases_with_other_protocols_are_read() {
+    let to = |port: u16| format!(r#""sport":1,"dport":{port}"#);
+    let (to_7, to_80, to_81) = (to(7), to(80), to(81));
+    let cases = [
+        case(
+            4,
+            r#"{"action":"allow","match_id":"1","protocol":"UDPLite"},{"action":"allow","match_id":"2","not_protocol":"icmpv6"}"#,
+            "",
+            &[(136, &to_80, "allow", "1"), (6, &to_80, "allow", "2"), (58, &to_80, "deny", "9")],
+        ),
+        case(
+            6,
+            r#"{"action":"allow","match_id":"1","icmp":{"type":8}},{"action":"allow","match_id":"2","not_icmp":{"type":10}}"#,
+            "",
+            &[
+                (1, r#""icmp_type":8,"icmp_code":0"#, "allow", "1"),
+                (1, r#""icmp_type":9,"icmp_code":0"#, "allow", "2"),
+                (1, r#""icmp_type":10"#, "deny", "9"),
+            ],
+        ),
+        case(
+            6,
+            r#"{"action":"deny","match_id":"1","protocol":"ICMPv6","icmp":{"type":128}},{"action":"allow","match_id":5,"protocol":"58"}"#,
+            "",
+            &[(58, r#""icmp_type":128"#, "deny", "1"), (58, r#""icmp_type":129"#, "allow", "5")],
+        ),
+        case(
+            4,
+            r#"{"action":"allow","match_id":"1","dst_named_port_sets":["s"]},{"action":"allow","match_id":"3","dst_ports":[[7,7]]}"#,
+            r#""s":["10.0.0.2/32,sctp:80","10.0.0.2/32,udplite:81","10.0.0.2/32,6:81"]"#,
+            &[
+                (132, &to_80, "allow", "1"),
+                (6, &to_80, "deny", "9"),
+                (6, &to_81, "allow", "1"),
+                (136, &to_81, "deny", "9"),
+                (136, &to_7, "allow", "3"),
+            ],
+        ),
+    ];
+    let lines: Vec<&str> = cases.iter().map(String::as_str).collect();
+    assert_eq!(compare(&lines), ((4, 13, 13), vec![]));
+    let [first, ..] = &cases;
+    let wrong = first.replace(r#""rule_ids":["2"]"#, r#""rule_ids":["1"]"#);
+    let (_, different) = compare(&[&wrong]);
+    assert_eq!(different.len(), 1, "another rule is noticed: {different:?}");
 }

@@ -59,7 +59,7 @@ fn program(family: Family) -> Program {
 }
 
 /// What the program reads.
-fn memory(tables: &Tables, group: GroupId, direction: Direction, packet: &Packet) -> Vec<u8> {
+pub(crate) fn memory(tables: &Tables, group: GroupId, direction: Direction, packet: &Packet) -> Vec<u8> {
     let octets = |address: std::net::IpAddr| match address {
         std::net::IpAddr::V4(address) => [&address.octets()[..], &[0; 12]].concat(),
         std::net::IpAddr::V6(address) => address.octets().to_vec(),
@@ -132,7 +132,7 @@ impl Kernel {
         }
     }
 
-    pub(crate) fn write_new(&self, tables: &mut Tables) {
+    fn write_new(&self, tables: &mut Tables) {
         let written: Vec<_> =
             tables.blocks().take_written().into_iter().map(|(number, cells)| (number, *cells)).collect();
         self.write(&written);
@@ -154,11 +154,21 @@ impl Kernel {
     }
 }
 
-struct Machine {
+/// The program in `rbpf`, which reads the blocks of the thread.
+pub(crate) struct Machine {
     programs: [Vec<u8>; 2],
 }
 
 impl Machine {
+    /// With all that new tables have, which the kernel is given as well.
+    pub(crate) fn of(tables: &mut Tables, kernel: &Kernel) -> Self {
+        let extent = tables.blocks().extent();
+        let written: Vec<_> =
+            tables.blocks().take_written().into_iter().map(|(number, cells)| (number, *cells)).collect();
+        kernel.write(&written);
+        Self::new(&written, extent)
+    }
+
     /// With what the tables have written, all of it.
     fn new(written: &[(u32, [Cell; CELLS])], extent: usize) -> Self {
         MAP.with_borrow_mut(|map| {
@@ -171,7 +181,8 @@ impl Machine {
         Self { programs: Family::ALL.map(|family| program(family).bytes(|_| 1)) }
     }
 
-    fn run(&self, family: Family, mut memory: Vec<u8>) -> u64 {
+    /// The cell that decides; all bits if something is missing.
+    pub(crate) fn run(&self, family: Family, mut memory: Vec<u8>) -> u64 {
         let program = &self.programs[usize::from(family == Family::V6)];
         let mut machine = rbpf::EbpfVmRaw::new(Some(program)).unwrap();
         machine.register_helper(u32::try_from(Helper::MapLookup.number()).unwrap(), lookup).unwrap();
@@ -205,10 +216,7 @@ fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig, kernel: &Kerne
     }
     let compiled = classes.flush();
     let mut tables = Tables::new(&compiled);
-    let extent = tables.blocks().extent();
-    let written: Vec<_> = tables.blocks().take_written().into_iter().map(|(number, cells)| (number, *cells)).collect();
-    kernel.write(&written);
-    let machine = Machine::new(&written, extent);
+    let machine = Machine::of(&mut tables, kernel);
     for packet in scenario.packets.iter().map(evaluated) {
         for (group, direction) in groups(&compiled) {
             let decision = tables.decide(group, direction, &packet);
