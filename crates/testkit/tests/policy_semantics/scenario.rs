@@ -127,23 +127,29 @@ enum Protocols {
     Only(Protocol),
     Not(Protocol),
     Both(Protocol, Protocol),
-    Icmp { number: Option<u8>, code: Option<u8>, negated: bool },
+    Icmp { protocol: Protocol, number: Option<u8>, code: Option<u8>, negated: bool },
 }
 
 fn protocols() -> impl Strategy<Value = Protocols> {
-    use NamedProtocol::{Sctp, Tcp, Udp};
-    let with_ports =
-        || select(vec![Protocol::Named(Tcp), Protocol::Named(Udp), Protocol::Named(Sctp), Protocol::Number(6)]);
-    let icmp = (option::of(0..3u8), option::of(0..2u8), any::<bool>()).prop_map(|(number, code, negated)| {
-        Protocols::Icmp { number, code: code.filter(|_| number.is_some()), negated }
+    use NamedProtocol::{Icmp, Icmpv6, Sctp, Tcp, Udp, UdpLite};
+    let named = |name| Protocol::Named(name);
+    let with_ports = move || {
+        select(vec![named(Tcp), named(Udp), named(Sctp), named(UdpLite), Protocol::Number(6), Protocol::Number(136)])
+    };
+    let icmp = || select(vec![named(Icmp), named(Icmpv6), Protocol::Number(1), Protocol::Number(58)]);
+    let messages = (icmp(), option::of(0..3u8), option::of(0..2u8), any::<bool>());
+    let messages = messages.prop_map(|(protocol, number, code, negated)| {
+        let code = code.filter(|_| number.is_some());
+        Protocols::Icmp { protocol, number, code, negated }
     });
+    let any = || prop_oneof![3 => with_ports(), 1 => icmp()];
     prop_oneof![
         4 => Just(Protocols::Any),
         8 => with_ports().prop_map(Protocols::Only),
-        1 => Just(Protocols::Only(Protocol::Number(47))),
-        1 => with_ports().prop_map(Protocols::Not),
-        1 => (with_ports(), with_ports()).prop_map(|(only, not)| Protocols::Both(only, not)),
-        2 => icmp,
+        1 => prop_oneof![Just(Protocol::Number(47)), icmp()].prop_map(Protocols::Only),
+        2 => any().prop_map(Protocols::Not),
+        1 => (any(), any()).prop_map(|(only, not)| Protocols::Both(only, not)),
+        2 => messages,
     ]
 }
 
@@ -185,9 +191,8 @@ fn mixed_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
                 Protocols::Only(only) => rule.protocol = Some(only),
                 Protocols::Not(not) => rule.extras.not_protocol = Some(not),
                 Protocols::Both(only, not) => (rule.protocol, rule.extras.not_protocol) = (Some(only), Some(not)),
-                Protocols::Icmp { number, code, negated } => {
-                    let name = if ip_version == Some(Family::V6) { NamedProtocol::Icmpv6 } else { NamedProtocol::Icmp };
-                    rule.protocol = Some(Protocol::Named(name));
+                Protocols::Icmp { protocol, number, code, negated } => {
+                    rule.protocol = Some(protocol);
                     if negated {
                         (rule.extras.not_icmp_type, rule.extras.not_icmp_code) = (number, code);
                     } else {
@@ -252,7 +257,7 @@ fn passing_tier() -> DraftTier {
 
 fn packets() -> impl Strategy<Value = Packet> {
     let payloads = prop_oneof![
-        8 => Just(6u8), 4 => Just(17), 2 => Just(132), 2 => Just(1), 1 => Just(47)
+        8 => Just(6u8), 4 => Just(17), 2 => Just(132), 2 => Just(136), 3 => Just(1), 1 => Just(58), 1 => Just(47)
     ];
     families().prop_flat_map(move |family| {
         (addresses(family), addresses(family), payloads.clone(), PORTS, PORTS).prop_map(
@@ -263,6 +268,11 @@ fn packets() -> impl Strategy<Value = Packet> {
                     u8::try_from(first % 3).unwrap(),
                     u8::try_from(second % 2).unwrap(),
                 ),
+                // The other family's ICMP, which is nothing special.
+                58 => {
+                    let protocol = if source.is_ipv4() { 58 } else { 1 };
+                    Packet { source, destination, protocol, payload: Payload::Opaque }
+                }
                 47 => Packet { source, destination, protocol, payload: Payload::Opaque },
                 _ => Packet::with_ports(protocol, (source, first), (destination, second)),
             },
