@@ -171,7 +171,8 @@ impl Tables {
             }
             let trees = Group::new(compiled, (direction, &table), &mut self.blocks, &mut self.decisions);
             let trees = trees.ok_or_else(|| Closed::TooManyCells(table.cell_count()))?;
-            if self.blocks.in_use() > self.max_blocks as usize {
+            // One that takes no more blocks than there were has room.
+            if self.blocks.in_use() > before_blocks.max(self.max_blocks as usize) {
                 trees.release(&mut self.blocks, &mut self.decisions);
                 self.full_at = self.full_at.max(before_blocks);
                 return Err(Closed::NoBlocks(self.max_blocks));

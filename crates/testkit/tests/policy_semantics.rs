@@ -8,6 +8,8 @@
 mod chains;
 #[path = "policy_semantics/classes.rs"]
 mod classes;
+#[path = "policy_semantics/defects.rs"]
+mod defects;
 #[path = "policy_semantics/difference.rs"]
 mod difference;
 #[path = "policy_semantics/evaluate.rs"]

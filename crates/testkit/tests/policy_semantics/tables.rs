@@ -136,7 +136,7 @@ impl Kernel {
         }
     }
 
-    fn write_new(&self, tables: &mut Tables) {
+    pub(crate) fn write_new(&self, tables: &mut Tables) {
         let written: Vec<_> =
             tables.blocks().take_written().into_iter().map(|(number, cells)| (number, *cells)).collect();
         self.write(&written);
