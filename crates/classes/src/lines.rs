@@ -10,9 +10,6 @@ use crate::bits::Bits;
 use crate::table::Table;
 use crate::view::Row;
 
-/// How many words of clauses may be looked at for one table.
-const MAX_WORK: usize = 1 << 30;
-
 /// The lines of a table: see [`TableView::lines`](crate::TableView::lines).
 #[derive(Clone, Debug)]
 pub struct Lines<'a> {
@@ -20,11 +17,22 @@ pub struct Lines<'a> {
     /// For each clause the columns in which it holds and in the one before does not, or the other way round.
     edges: Vec<SmallVec<[u32; 2]>>,
     work: usize,
+    max_work: usize,
 }
 
 impl<'a> Lines<'a> {
+    /// How many words of 64 clauses may be looked at for one table, if nothing else is said: some seconds.
+    pub const MAX_WORK: usize = 1 << 30;
+
+    /// With another bound than [`Self::MAX_WORK`].
+    #[must_use]
+    pub fn with_max_work(mut self, max_work: usize) -> Self {
+        self.max_work = max_work;
+        self
+    }
+
     pub(crate) fn new(table: &'a Table) -> Self {
-        let mut lines = Self { table, edges: Vec::new(), work: 0 };
+        let mut lines = Self { table, edges: Vec::new(), work: 0, max_work: Self::MAX_WORK };
         if !table.has_cells() {
             lines.edges = edges(table);
         }
@@ -54,7 +62,7 @@ impl<'a> Lines<'a> {
             starts.sort_unstable();
             starts.dedup();
             self.work += (starts.len() + 1) * clauses.words().len();
-            if self.work > MAX_WORK {
+            if self.work > self.max_work {
                 return None;
             }
             for start in starts {

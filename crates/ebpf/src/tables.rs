@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use tortie_classes::evaluate::{DecidedBy, Missing, Packet, Payload, Verdict};
-use tortie_classes::{Compiled, GroupId};
+use tortie_classes::{Compiled, GroupId, Lines};
 use tortie_model::{Cidr, Direction, Family};
 
 use crate::blocks::{Assignment, Blocks, Cell};
@@ -53,20 +53,47 @@ pub enum Closed {
     /// Its trees would take more blocks than there may be.
     #[error("its rules need more than the {0} blocks that there may be")]
     NoBlocks(u32),
-    /// There are more classes of addresses than trees can tell apart.
-    #[error("there are more than 8388608 classes of addresses")]
-    TooManyClasses,
+    /// There are more classes of addresses than trees can tell apart, and its rules are about some of those beyond.
+    #[error("its rules tell addresses apart for which there is no room among {0} classes of addresses")]
+    TooManyClasses(u32),
+}
+
+/// What tables may take. A group that takes more denies everything, alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "whoever sets limits must think of all")]
+pub struct Limits {
+    /// Blocks, together with those that packets may still be at.
+    pub blocks: u32,
+    /// Cells of a group's table, those included by which lines are filled up to whole blocks; [`Limits::MAX_CELLS`] at most.
+    pub cells: u32,
+    /// Words of 64 clauses that may be looked at to work out a group's table.
+    pub work: usize,
+    /// Classes of addresses; from 8 to [`Limits::MAX_CLASSES`]. Those beyond have one number in common.
+    pub classes: u32,
+}
+
+impl Limits {
+    /// The number of a cell, and sums of rows and columns, have 31 bits.
+    pub const MAX_CELLS: u32 = NOWHERE;
+    /// The number of a class has three bytes, of which one bit is the family.
+    pub const MAX_CLASSES: u32 = group::CLASSES;
+}
+
+impl Default for Limits {
+    /// As much as there can be.
+    fn default() -> Self {
+        Self { blocks: u32::MAX, cells: Self::MAX_CELLS, work: Lines::MAX_WORK, classes: Self::MAX_CLASSES }
+    }
 }
 
 /// All tables, and the addresses that lead to them.
 #[derive(Debug)]
 pub struct Tables {
     blocks: Blocks,
-    max_blocks: u32,
+    limits: Limits,
     addresses: [Cell; 2],
     groups: BTreeMap<GroupId, Result<Group, Closed>>,
     decisions: Decisions,
-    has_too_many_classes: bool,
     /// With fewer blocks in use than this a group may find room that did not before; 0 if all have.
     full_at: usize,
     /// The flush that they show.
@@ -77,7 +104,7 @@ impl Tables {
     /// Everything that has been compiled.
     #[must_use]
     pub fn new(compiled: &Compiled<'_>) -> Self {
-        let mut tables = Self::with_max_blocks(u32::MAX);
+        let mut tables = Self::with_limits(Limits::default());
         tables.update(compiled);
         tables
     }
@@ -86,13 +113,25 @@ impl Tables {
     /// deny everything.
     #[must_use]
     pub fn with_max_blocks(max_blocks: u32) -> Self {
+        Self::with_limits(Limits { blocks: max_blocks, ..Limits::default() })
+    }
+
+    /// Of nothing yet, with limits for each group and for all together.
+    #[must_use]
+    pub fn with_limits(limits: Limits) -> Self {
+        let Limits { blocks, cells, work, classes } = limits;
+        let limits = Limits {
+            blocks,
+            cells: cells.min(Limits::MAX_CELLS),
+            work,
+            classes: classes.clamp(8, Limits::MAX_CLASSES),
+        };
         Self {
             blocks: Blocks::new(),
-            max_blocks,
+            limits,
             addresses: [Cell::value(NOWHERE); 2],
             groups: BTreeMap::new(),
             decisions: Decisions::new(),
-            has_too_many_classes: false,
             full_at: 0,
             flush_number: 0,
         }
@@ -104,12 +143,8 @@ impl Tables {
     ///
     /// What is not in use any more keeps its numbers until [`Tables::reclaim`].
     pub fn update(&mut self, compiled: &Compiled<'_>) -> Vec<GroupId> {
-        let has_too_many = compiled.class_extent() > group::CLASSES as usize;
-        let follows = self.flush_number > 0
-            && compiled.flush_number() == self.flush_number + 1
-            && has_too_many == self.has_too_many_classes;
+        let follows = self.flush_number > 0 && compiled.flush_number() == self.flush_number + 1;
         self.flush_number = compiled.flush_number();
-        self.has_too_many_classes = has_too_many;
         self.update_addresses(compiled, follows);
         let mut changed: Vec<GroupId> = if follows {
             compiled.changed_groups().to_vec()
@@ -137,6 +172,7 @@ impl Tables {
         let unspecified = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let everything: Vec<Cidr> = unspecified.into_iter().filter_map(|address| Cidr::new(address, 0)).collect();
         let changed = if follows { compiled.changed_networks() } else { &everything };
+        let numbers = self.limits.class_numbers();
         for (family, root) in Family::ALL.into_iter().zip(&mut self.addresses) {
             let mut nets: Vec<(AddressKey, u8, u32)> = Vec::new();
             for net in changed.iter().filter(|net| net.family() == family) {
@@ -145,7 +181,7 @@ impl Tables {
                 nets.extend(
                     std::iter::once(around)
                         .chain(inside)
-                        .map(|(net, class)| (address_key(net), net.prefix_len(), group::class_value(class, family))),
+                        .map(|(net, class)| (address_key(net), net.prefix_len(), numbers.value(class, family))),
                 );
             }
             if nets.is_empty() {
@@ -166,16 +202,13 @@ impl Tables {
         let before_blocks = self.blocks.in_use();
         let new = compiled.direction_of(id).zip(compiled.table(id)).map(|(direction, table)| {
             let table = table?;
-            if self.has_too_many_classes {
-                return Err(Closed::TooManyClasses);
-            }
-            let trees = Group::new(compiled, (direction, &table), &mut self.blocks, &mut self.decisions);
-            let trees = trees.ok_or_else(|| Closed::TooManyCells(table.cell_count()))?;
+            let limits = &self.limits;
+            let trees = Group::new(compiled, (direction, &table, limits), &mut self.blocks, &mut self.decisions)?;
             // One that takes no more blocks than there were has room.
-            if self.blocks.in_use() > before_blocks.max(self.max_blocks as usize) {
+            if self.blocks.in_use() > before_blocks.max(limits.blocks as usize) {
                 trees.release(&mut self.blocks, &mut self.decisions);
                 self.full_at = self.full_at.max(before_blocks);
-                return Err(Closed::NoBlocks(self.max_blocks));
+                return Err(Closed::NoBlocks(limits.blocks));
             }
             Ok(trees)
         });
@@ -194,11 +227,20 @@ impl Tables {
     /// Gives classes the rows that they have now, in tables that are the same otherwise. The groups whose trees begin elsewhere.
     fn update_rows(&mut self, compiled: &Compiled<'_>) -> Vec<GroupId> {
         let mut changed = Vec::new();
+        let numbers = self.limits.class_numbers();
         for (id, classes) in compiled.changed_rows() {
+            let is_open = self.groups.get(&id).is_some_and(Result::is_ok);
+            let waits = matches!(self.groups.get(&id), Some(Err(Closed::TooManyClasses(_))));
+            if waits || is_open && classes.iter().any(|class| numbers.is_beyond(*class)) {
+                if self.replace(id, compiled) {
+                    changed.push(id);
+                }
+                continue;
+            }
             let Some(Ok(group)) = self.groups.get_mut(&id) else { continue };
             let Some(Ok(table)) = compiled.table(id) else { continue };
             let before = group.roots;
-            group.change_rows(&classes, compiled, &table, &mut self.blocks);
+            group.change_rows(&classes, compiled, (&table, numbers), &mut self.blocks);
             if group.roots != before {
                 changed.push(id);
             }

@@ -7,16 +7,36 @@ use tortie_model::{Direction, Family};
 use crate::blocks::{Assignment, Blocks, CELLS, Cell};
 use crate::tables::decisions::{DecisionId, Decisions};
 use crate::tables::keys::{l4_trees, numbered_tree, source_port_tree};
-use crate::tables::{NOWHERE, SMALL};
+use crate::tables::{Closed, Limits, NOWHERE, SMALL};
 
 /// How many classes a family can have.
 pub(super) const CLASSES: u32 = 1 << 23;
 /// With as many classes as this changed the rows of all are looked at, which costs less.
 const MANY_CLASSES: usize = 64;
 
-/// A class as trees know it: those of one family are beside each other, so that what most of them have in common is one prefix.
-pub(super) fn class_value(class: ClassId, family: Family) -> u32 {
-    class.number().min(CLASSES - 1) | family_bit(family)
+/// Classes as trees know them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClassNumbers {
+    /// What all classes have that there is no number for.
+    last: u32,
+}
+
+impl Limits {
+    pub(super) fn class_numbers(&self) -> ClassNumbers {
+        ClassNumbers { last: self.classes - 1 }
+    }
+}
+
+impl ClassNumbers {
+    /// Those of one family are beside each other, so that what most of them have in common is one prefix.
+    pub(super) fn value(self, class: ClassId, family: Family) -> u32 {
+        class.number().min(self.last) | family_bit(family)
+    }
+
+    /// Whether a class has its number in common with others.
+    pub(super) fn is_beyond(self, class: ClassId) -> bool {
+        class.number() >= self.last
+    }
 }
 
 fn family_bit(family: Family) -> u32 {
@@ -99,12 +119,13 @@ impl Places {
 struct Rows<'a> {
     places: &'a AHashMap<Row, u32>,
     rest: [u32; 2],
+    numbers: ClassNumbers,
 }
 
 impl<'a> Rows<'a> {
-    fn new(places: &'a AHashMap<Row, u32>, rest: impl Fn(Family) -> Row) -> Self {
+    fn new(places: &'a AHashMap<Row, u32>, rest: impl Fn(Family) -> Row, numbers: ClassNumbers) -> Self {
         let place = |family| places.get(&rest(family)).copied().unwrap_or(NOWHERE);
-        Self { places, rest: Family::ALL.map(place) }
+        Self { places, rest: Family::ALL.map(place), numbers }
     }
 
     fn rest(&self, family: Family) -> u32 {
@@ -116,6 +137,15 @@ impl<'a> Rows<'a> {
         row.and_then(|row| self.places.get(&row).copied()).unwrap_or(NOWHERE)
     }
 
+    /// Whether a class that has no number of its own has another row than others without one may have.
+    fn needs_more_numbers(&self, classes: &[(ClassId, Row)], compiled: &Compiled<'_>) -> bool {
+        let has_own_row = |(class, row): &(ClassId, Row)| {
+            let rest = compiled.family_of(*class).map(|family| self.rest(family));
+            rest.is_some_and(|rest| rest != self.place(Some(*row)))
+        };
+        classes.iter().filter(|(class, _)| self.numbers.is_beyond(*class)).any(has_own_row)
+    }
+
     /// The tree from classes to rows.
     fn tree(&self, classes: &[(ClassId, Row)], compiled: &Compiled<'_>, blocks: &mut Blocks) -> Cell {
         let mut others: Vec<([u8; 4], u32)> = Vec::new();
@@ -123,7 +153,7 @@ impl<'a> Rows<'a> {
             let Some(family) = compiled.family_of(*class) else { continue };
             let value = self.place(Some(*row));
             if value != self.rest(family) {
-                others.push((class_value(*class, family).to_be_bytes(), value));
+                others.push((self.numbers.value(*class, family).to_be_bytes(), value));
             }
         }
         let rest = Family::ALL.map(|family| (family_bit(family).to_be_bytes(), self.rest(family)));
@@ -147,7 +177,7 @@ impl<'a> Rows<'a> {
             let own = family.map(|family| (family, self.place(row(*class))));
             for family in Family::ALL {
                 let value = own.filter(|(own, _)| *own == family).map_or(self.rest(family), |(_, value)| value);
-                let key = class_value(*class, family).to_be_bytes();
+                let key = self.numbers.value(*class, family).to_be_bytes();
                 let [_, bytes @ ..] = key;
                 if blocks.get(root, &bytes) != value {
                     changed.push((key, value));
@@ -160,30 +190,36 @@ impl<'a> Rows<'a> {
 }
 
 impl Group {
-    /// The trees of a table, all of them new uses; none if it has too many cells.
+    /// The trees of a table, all of them new uses.
     pub(super) fn new(
         compiled: &Compiled<'_>,
-        (direction, table): (Direction, &TableView<'_>),
+        (direction, table, limits): (Direction, &TableView<'_>, &Limits),
         blocks: &mut Blocks,
         decisions: &mut Decisions,
-    ) -> Option<Self> {
+    ) -> Result<Self, Closed> {
         let is_large = table.cell_count() > SMALL;
         let lines = table.own_rows().count().saturating_mul(table.peer_rows().count());
-        if lines.saturating_mul(line_length(table)) >= NOWHERE as usize {
-            return None;
+        let too_many = || Closed::TooManyCells(table.cell_count());
+        if lines.saturating_mul(line_length(table)) >= limits.cells as usize {
+            return Err(too_many());
         }
-        let stretches = stretches(table)?;
+        let places = Places::new(table);
+        let numbers = limits.class_numbers();
+        let own = Rows::new(&places.own, |family| table.own_rest(family), numbers);
+        let peer = Rows::new(&places.peer, |family| table.peer_rest(family), numbers);
+        let (own_classes, peer_classes) = (table.own_classes(), table.peer_classes());
+        if own.needs_more_numbers(&own_classes, compiled) || peer.needs_more_numbers(&peer_classes, compiled) {
+            return Err(Closed::TooManyClasses(limits.classes));
+        }
+        let stretches = stretches(table, limits.work).ok_or_else(too_many)?;
         let mut used =
             Used { direction, table, decisions, values: vec![None; table.decisions().len()], used: Vec::new() };
         let values: Vec<(u32, u32, u32)> =
             stretches.into_iter().map(|(start, end, decided)| (start, end, used.value(decided))).collect();
         let used = used.used;
         let cells = numbered_tree(values, if is_large { 4 } else { 2 }, blocks);
-        let places = Places::new(table);
-        let own = Rows::new(&places.own, |family| table.own_rest(family));
-        let peer = Rows::new(&places.peer, |family| table.peer_rest(family));
-        let own = own.tree(&table.own_classes(), compiled, blocks);
-        let peer = peer.tree(&table.peer_classes(), compiled, blocks);
+        let own = own.tree(&own_classes, compiled, blocks);
+        let peer = peer.tree(&peer_classes, compiled, blocks);
         let number = |column: usize| u32::try_from(column).unwrap_or(NOWHERE);
         let columns = table.l4_stretches().map(|(protocol, detail, column)| (protocol, detail, number(column)));
         let [details, protocols] = l4_trees(columns, blocks);
@@ -200,7 +236,7 @@ impl Group {
             cells,
             is_large,
         };
-        Some(Self { roots, decisions: used })
+        Ok(Self { roots, decisions: used })
     }
 
     /// Gives the numbers of some classes the rows that they have now. The table is the same otherwise.
@@ -208,12 +244,12 @@ impl Group {
         &mut self,
         classes: &[ClassId],
         compiled: &Compiled<'_>,
-        table: &TableView<'_>,
+        (table, numbers): (&TableView<'_>, ClassNumbers),
         blocks: &mut Blocks,
     ) {
         let places = Places::new(table);
-        let own = Rows::new(&places.own, |family| table.own_rest(family));
-        let peer = Rows::new(&places.peer, |family| table.peer_rest(family));
+        let own = Rows::new(&places.own, |family| table.own_rest(family), numbers);
+        let peer = Rows::new(&places.peer, |family| table.peer_rest(family), numbers);
         let (own, peer) = if classes.len() < MANY_CLASSES {
             (
                 own.changed(self.roots.own, classes, (compiled, |class| table.own_row(class)), blocks),
@@ -242,11 +278,11 @@ fn line_length(table: &TableView<'_>) -> usize {
 
 /// Where each stretch of cells with one decision begins and ends, in order, with the decision's place in the table's; `None` if
 /// that is too much work.
-fn stretches(table: &TableView<'_>) -> Option<Vec<(u32, u32, usize)>> {
+fn stretches(table: &TableView<'_>, max_work: usize) -> Option<Vec<(u32, u32, usize)>> {
     let number = |cell: usize| u32::try_from(cell).unwrap_or(NOWHERE);
     let length = line_length(table);
     let peer: Vec<Row> = table.peer_rows().collect();
-    let mut lines = table.lines();
+    let mut lines = table.lines().with_max_work(max_work);
     let mut starts: Vec<(u32, usize)> = Vec::new();
     let mut line = 0;
     for own in table.own_rows() {

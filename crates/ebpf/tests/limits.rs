@@ -1,0 +1,223 @@
+//! A group that takes more than there may be denies everything, alone, until it takes less.
+#![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use tortie_ebpf::classes::evaluate::{Packet, Settings, Verdict};
+use tortie_ebpf::classes::{Classes, GroupId};
+use tortie_ebpf::{Closed, GroupRoots, Limits, Tables};
+use tortie_model::desired::{
+    DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies,
+    WorkloadEndpointState,
+};
+use tortie_model::{
+    Cidr, Direction, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName, WorkloadEndpointId,
+};
+
+const INGRESS: Direction = Direction::Ingress;
+
+fn policy_id(name: &str) -> PolicyId {
+    PolicyId::new(PolicyKind::NetworkPolicy, "shop", name)
+}
+
+fn source(number: u16) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x0a00_0000 + u32::from(number))
+}
+
+fn set(number: u16) -> DesiredUpdate {
+    let members = Members::Nets(vec![Cidr::host(source(number).into())]);
+    DesiredUpdate::IpSet(IpSetUpdate { id: format!("s:{number}").as_str().into(), set_type: IpSetType::Net, members })
+}
+
+/// For each set a rule that allows a port of its own.
+fn policy(name: &str, sets: impl Iterator<Item = u16>) -> DesiredUpdate {
+    let one = |number: u16| {
+        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        rule.destination.ports = [PortSpec::single(1000 + number)].into();
+        let src = [format!("s:{number}").as_str().into()].into_iter().collect();
+        (rule, RuleSets { src, ..RuleSets::default() })
+    };
+    let (rules, sets): (Vec<Rule>, Vec<RuleSets>) = sets.map(one).unzip();
+    let policy = Policy {
+        source: Arc::default(),
+        selector: "all()".into(),
+        inbound: Rules::new(rules.into(), sets.into()).unwrap(),
+        outbound: Rules::default(),
+    };
+    DesiredUpdate::Policy(policy_id(name), policy.into())
+}
+
+fn workload_id(name: &str) -> WorkloadEndpointId {
+    WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() }
+}
+
+fn workload(name: &str) -> DesiredUpdate {
+    let tier = TierPolicies {
+        name: TierName::default_tier(),
+        default_action: None,
+        ingress: [policy_id(name)].into(),
+        egress: [].into(),
+    };
+    let state = WorkloadEndpointState { tiers: [tier].into(), ..WorkloadEndpointState::default() };
+    DesiredUpdate::WorkloadEndpoint(workload_id(name), state)
+}
+
+/// Two workloads, whose tables follow what they are told.
+struct Live {
+    classes: Classes,
+    tables: Tables,
+}
+
+impl Live {
+    fn new(limits: Limits, large: impl Iterator<Item = u16>) -> Self {
+        let mut live = Self { classes: Classes::new(Settings::default()), tables: Tables::with_limits(limits) };
+        let sets = (0..400).map(set);
+        let rest = [policy("large", large), policy("small", 0..2), workload("large"), workload("small")];
+        live.tell(sets.chain(rest));
+        live
+    }
+
+    fn tell(&mut self, updates: impl IntoIterator<Item = DesiredUpdate>) {
+        updates.into_iter().for_each(|update| self.classes.apply(&update).unwrap());
+        let _ = self.tables.update(&self.classes.flush());
+        self.tables.reclaim();
+    }
+
+    /// Expects the group of ingress of a workload to be closed for this reason, and all others to say what policies do.
+    fn expect_closed(&mut self, expected: Option<&Closed>) {
+        let follows = self.tables.closed().map(|(group, why)| (group, why.clone())).collect::<Vec<_>>();
+        let compiled = self.classes.flush();
+        let group = |name: &str, direction| compiled.workload_group(&workload_id(name), direction).unwrap();
+        let closed: Vec<(GroupId, Closed)> =
+            expected.map(|why| (group("large", INGRESS), why.clone())).into_iter().collect();
+        assert_eq!(follows, closed);
+        let is_closed = self.tables.group(group("large", INGRESS)) == Some(GroupRoots::CLOSED);
+        assert_eq!(is_closed, expected.is_some());
+        for name in ["large", "small"] {
+            for direction in [INGRESS, Direction::Egress] {
+                for (from, port) in (0..400).flat_map(|from| [(from, from), (from, 1), (from, 0)]) {
+                    let client = (source(from).into(), 40000);
+                    let packet = Packet::tcp(client, ([192, 0, 2, 1].into(), 1000 + port)).unwrap();
+                    let decided = self.tables.decided(self.tables.decide(group(name, direction), direction, &packet));
+                    let answer = compiled.workload(&workload_id(name), direction, &packet).unwrap();
+                    if expected.is_some() && (name, direction) == ("large", INGRESS) {
+                        assert_eq!(decided, (Verdict::Deny, None), "{packet:?}");
+                    } else {
+                        assert_eq!(decided, (answer.verdict, Some(&answer.decided_by)), "{name} {packet:?}");
+                    }
+                }
+            }
+        }
+        // What was asked does not count as a change.
+        let _ = self.tables.update(&compiled);
+        self.tables.reclaim();
+    }
+
+    fn end(mut self) {
+        let all = ["large", "small"];
+        self.tell(all.map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
+        self.tell(all.map(|name| DesiredUpdate::PolicyRemove(policy_id(name))));
+        self.tell((0..400).map(|number| DesiredUpdate::IpSetRemove(format!("s:{number}").as_str().into())));
+        assert!(self.tables.is_empty());
+    }
+}
+
+#[test]
+fn a_group_of_too_many_cells_denies_alone() {
+    let limits = Limits { cells: 1000, ..Limits::default() };
+    let mut live = Live::new(limits, 0..40);
+    // 41 rows and one of IPv6, and 41 columns and some between protocols.
+    let too_many = live.tables.closed().next().map(|(_, why)| why.clone());
+    assert!(matches!(too_many, Some(Closed::TooManyCells(1000..3000))), "{too_many:?}");
+    assert!(too_many.as_ref().unwrap().to_string().contains("too many cells"));
+    live.expect_closed(too_many.as_ref());
+    live.tell([policy("large", 0..10)]);
+    live.expect_closed(None);
+    live.tell([policy("large", 0..40)]);
+    live.expect_closed(too_many.as_ref());
+    live.end();
+}
+
+#[test]
+fn a_group_that_is_too_much_work_denies_alone() {
+    // So many cells that none are kept, and lines are worked out.
+    let limits = Limits { work: 2000, ..Limits::default() };
+    let mut live = Live::new(limits, 0..300);
+    let too_many = live.tables.closed().next().map(|(_, why)| why.clone());
+    assert!(matches!(too_many, Some(Closed::TooManyCells(90_000..))), "{too_many:?}");
+    live.expect_closed(too_many.as_ref());
+    live.tell([policy("large", 0..100)]);
+    live.expect_closed(None);
+    live.end();
+    let mut all = Live::new(Limits::default(), 0..300);
+    all.expect_closed(None);
+}
+
+#[test]
+fn a_group_about_classes_beyond_those_that_there_may_be_denies_alone() {
+    // Sets that no rule asks for make no classes: there are those of the two families and of ten sets, one by one.
+    let limits = Limits { classes: 8, ..Limits::default() };
+    let mut live = Live::new(limits, 0..10);
+    let too_many = Closed::TooManyClasses(8);
+    assert!(too_many.to_string().contains("among 8 classes"));
+    live.expect_closed(Some(&too_many));
+    live.tell([policy("large", 0..3)]);
+    live.expect_closed(None);
+    // An address gets a class of its own in tables that stay.
+    live.tell([policy("large", (0..3).chain([200, 201, 202, 203]))]);
+    live.expect_closed(Some(&too_many));
+    live.tell([policy("large", 0..3)]);
+    live.expect_closed(None);
+    live.end();
+}
+
+#[test]
+fn classes_that_come_and_go_close_whoever_is_about_them() {
+    let mut live = Live::new(Limits { classes: 8, ..Limits::default() }, 0..5);
+    live.expect_closed(None);
+    let nets =
+        |numbers: &[u16]| Members::Nets(numbers.iter().map(|number| Cidr::host(source(*number).into())).collect());
+    let mut closed_of = [0, 0];
+    // Addresses join sets and leave them. Who is in another set as well is another class, with the same row for those who do not
+    // ask for that.
+    let joins: [(u16, &[u16]); 5] = [(4, &[5, 6, 7, 8]), (3, &[5]), (2, &[6]), (0, &[7]), (1, &[8])];
+    let leaves = [joins[3], joins[4], joins[1], joins[2]];
+    for (joining, (set, addresses)) in
+        joins.iter().map(|join| (true, join)).chain(leaves.iter().map(|leave| (false, leave)))
+    {
+        let (some, none) = (nets(addresses), nets(&[]));
+        let (added, removed) = if joining { (some, none) } else { (none, some) };
+        let id = format!("s:{set}").as_str().into();
+        live.classes.apply(&DesiredUpdate::IpSetDelta(IpSetDelta { id, added, removed })).unwrap();
+        let compiled = live.classes.flush();
+        let _ = live.tables.update(&compiled);
+        for (name, times) in ["large", "small"].into_iter().zip(&mut closed_of) {
+            let group = compiled.workload_group(&workload_id(name), INGRESS).unwrap();
+            let why = live.tables.closed().find(|(closed, _)| *closed == group).map(|(_, why)| why.clone());
+            assert!(matches!(why, None | Some(Closed::TooManyClasses(8))), "{why:?}");
+            *times += usize::from(why.is_some());
+            for (from, port) in (0..10).flat_map(|from| (0..5).map(move |port| (from, port))) {
+                let client = (source(from).into(), 40000);
+                let packet = Packet::tcp(client, ([192, 0, 2, 1].into(), 1000 + port)).unwrap();
+                let decided = live.tables.decided(live.tables.decide(group, INGRESS, &packet));
+                let answer = compiled.workload(&workload_id(name), INGRESS, &packet).unwrap();
+                let expected = (answer.verdict, Some(&answer.decided_by));
+                assert_eq!(decided, if why.is_some() { (Verdict::Deny, None) } else { expected }, "{name} {packet:?}");
+            }
+        }
+    }
+    let [large, small] = closed_of;
+    assert!(large >= small && (1..9).contains(&small), "{closed_of:?}");
+    live.end();
+}
+
+#[test]
+fn limits_that_there_cannot_be_are_those_that_there_are() {
+    let none = Limits { cells: u32::MAX, classes: 0, ..Limits::default() };
+    let mut live = Live::new(none, 0..10);
+    live.expect_closed(Some(&Closed::TooManyClasses(8)));
+    let all = Limits { cells: u32::MAX, classes: u32::MAX, ..Limits::default() };
+    let mut live = Live::new(all, 0..10);
+    live.expect_closed(None);
+}
