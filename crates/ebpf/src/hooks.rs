@@ -2,7 +2,8 @@
 //!
 //! There is one for each hook and family. It finds out whose the interfaces are, reads the headers, and asks the groups of the
 //! endpoints in the order in which the chains of `tortie-rules` do. What belongs to a known connection is accepted, by what
-//! connection tracking says of the packet, unless its interface looks like a workload's and is nobody's. All that changes is read from maps
+//! connection tracking says of the packet, unless its interface looks like a workload's and is nobody's; where that can be told by the
+//! names of interfaces, and nothing is untracked, nothing else is read for it. All that changes is read from maps
 //! ([`layout`](crate::layout)); what is written into a program is where the kernel has what is read, and [`HookSettings`].
 //!
 //! Maps are filled before programs are attached. If a record is missing all the same (somebody wrote the maps), nothing is known of
@@ -130,6 +131,7 @@ pub fn program(
     let (accept, drop, unknown, closed) = (asm.label(), asm.label(), asm.label(), asm.label());
     let mut code = Code { asm, kernel, settings, family, accept, drop, unknown, closed };
     code.begin();
+    code.accept_known(hook);
     match hook {
         Hook::Prerouting => code.prerouting(),
         Hook::Input => code.input(),

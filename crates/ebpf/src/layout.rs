@@ -50,6 +50,8 @@ pub mod roots {
     pub const FLAGS: i16 = 16;
     /// Everything is in force.
     pub const IN_FORCE: i32 = 1;
+    /// No endpoint has untracked policy: nothing is asked about known connections of the host.
+    pub const NO_UNTRACKED: i32 = 2;
     /// The bytes of it.
     pub const SIZE: usize = 64;
 }
@@ -144,6 +146,14 @@ impl RootsRecord {
     pub fn to_bytes(&self) -> [u8; roots::SIZE] {
         let Self { interfaces, addresses: [v4, v6], all_interfaces, is_in_force } = *self;
         numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, u32::from(is_in_force)])
+    }
+
+    /// The same where no endpoint that it leads to has untracked policy, which spares known connections some readings.
+    #[must_use]
+    pub fn to_bytes_without_untracked(&self) -> [u8; roots::SIZE] {
+        let Self { interfaces, addresses: [v4, v6], all_interfaces, is_in_force } = *self;
+        let flags = u32::from(is_in_force) | roots::NO_UNTRACKED.unsigned_abs();
+        numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, flags])
     }
 }
 
@@ -273,6 +283,9 @@ mod tests {
         assert_eq!(roots::ADDRESSES.map(|offset| number(&bytes, offset)), [2, 3]);
         assert_eq!(number(&bytes, roots::ALL_INTERFACES), 4);
         assert_eq!(number(&bytes, roots::FLAGS), roots::IN_FORCE.unsigned_abs());
+        let flags = number(&record.to_bytes_without_untracked(), roots::FLAGS);
+        assert_eq!(flags, (roots::IN_FORCE | roots::NO_UNTRACKED).unsigned_abs());
+        assert_eq!(record.to_bytes_without_untracked()[..16], bytes[..16]);
         assert_eq!(RootsRecord { is_in_force: false, ..record }.to_bytes()[16..], [0; 48]);
     }
 

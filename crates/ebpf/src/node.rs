@@ -84,7 +84,8 @@ pub struct Node {
     /// The tree of interfaces, and what is in it.
     interfaces: Cell,
     at: BTreeMap<u32, u32>,
-    roots: [RootsRecord; ROOTS as usize],
+    /// Each with whether some endpoint has untracked policy.
+    roots: [(RootsRecord, bool); ROOTS as usize],
     current: u32,
     /// Values of roots that packets may still be at.
     retired_roots: Vec<u32>,
@@ -114,7 +115,7 @@ impl Node {
             sources: BTreeMap::new(),
             interfaces: Cell::value(0),
             at: BTreeMap::new(),
-            roots: [RootsRecord::default(); ROOTS as usize],
+            roots: [(RootsRecord::default(), true); ROOTS as usize],
             current: 0,
             retired_roots: Vec::new(),
         }
@@ -160,7 +161,7 @@ impl Node {
     /// Brings everything up to date, with a value of roots that is not in use. Gives what is to be written, in order.
     fn follow(&mut self, slot: u32) -> Vec<(MapKind, u32)> {
         self.has_news = false;
-        let is_first = !self.roots.iter().any(|roots| roots.is_in_force);
+        let is_first = !self.roots.iter().any(|(roots, _)| roots.is_in_force);
         let compiled = self.classes.flush();
         self.endpoints.find_groups(&compiled);
         for group in self.tables.update(&compiled) {
@@ -170,12 +171,13 @@ impl Node {
             }
         }
         let all_interfaces = self.update_records();
-        let roots = RootsRecord {
+        let record = RootsRecord {
             interfaces: self.interfaces,
             addresses: Family::ALL.map(|family| self.tables.addresses(family)),
             all_interfaces,
             is_in_force: true,
         };
+        let roots = (record, self.records.values().any(|record| record.asked & UNTRACKED != 0));
 
         let mut entries: Vec<(MapKind, u32)> = Vec::new();
         let mut add = |map, numbers: Vec<u32>| entries.extend(numbers.into_iter().map(|number| (map, number)));
@@ -305,7 +307,7 @@ impl Node {
     /// What the maps must hold as of the last flush, in the order in which new maps are to be written; everything else is
     /// zeros.
     pub fn all(&self) -> impl Iterator<Item = Write> + '_ {
-        let has_any = self.roots.iter().any(|roots| roots.is_in_force);
+        let has_any = self.roots.iter().any(|(roots, _)| roots.is_in_force);
         let once = |entries: [(MapKind, u32); 1]| entries.into_iter().filter(move |_| has_any);
         let numbers = |map: MapKind, numbers: Vec<u32>| numbers.into_iter().map(move |number| (map, number));
         let entries = numbers(MapKind::Blocks, self.tables.all_blocks().numbers().collect())
@@ -326,7 +328,11 @@ impl Node {
             MapKind::Groups => self.groups.get(index).unwrap_or(&GroupRoots::CLOSED).to_bytes().to_vec(),
             MapKind::Endpoints => self.records.get(index).copied().unwrap_or_default().to_bytes().to_vec(),
             MapKind::Counters => vec![0; map.value_size()],
-            MapKind::Roots => self.roots.get(index as usize).copied().unwrap_or_default().to_bytes().to_vec(),
+            MapKind::Roots => match self.roots.get(index as usize) {
+                Some((roots, false)) => roots.to_bytes_without_untracked().to_vec(),
+                Some((roots, true)) => roots.to_bytes().to_vec(),
+                None => RootsRecord::default().to_bytes().to_vec(),
+            },
             MapKind::Current => u64::from(self.current).to_ne_bytes().to_vec(),
         };
         Write { map, index, value }

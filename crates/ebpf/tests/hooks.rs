@@ -17,13 +17,18 @@ fn kernel() -> KernelLayout {
     KernelLayout::read(&btf()).unwrap()
 }
 
-/// A test run has an interface by which the packet leaves, whatever the hook: here it is that by which it came as well.
-fn kernel_of_test_runs() -> KernelLayout {
+/// A test run has an interface by which the packet leaves, whatever the hook: here it is that by which it came as well. It has no
+/// connection. Where another address is in place of one, whose lowest bits are 0, the packet belongs to one that is known.
+fn kernel_of_test_runs(are_known: bool) -> KernelLayout {
     let btf = btf();
     KernelLayout::new(
         |structure, member| {
-            let is_in = (structure, member) == ("nf_hook_state", "in");
-            btf.offset(structure, if is_in { "out" } else { member })
+            let member = match (structure, member) {
+                ("nf_hook_state", "in") => "out",
+                ("sk_buff", "_nfct") if are_known => "head",
+                _ => member,
+            };
+            btf.offset(structure, member)
         },
         |name| btf.structure(name),
         |name| btf.function(name),
@@ -173,11 +178,18 @@ impl Bench {
         Self::at_hook(Hook::Output, family, HookSettings::default())
     }
 
+    /// Whose packets belong to known connections.
+    fn of_known(hook: Hook, family: Family, settings: &HookSettings) -> Self {
+        let maps = Maps::new();
+        let program = maps.load(hook, family, &kernel_of_test_runs(true), settings);
+        Self { maps, program, hook, family }
+    }
+
     /// What is sent to a test run has not been seen by connection tracking.
     fn at_hook(hook: Hook, family: Family, settings: HookSettings) -> Self {
         let settings = HookSettings { deny_invalid_conntrack: false, ..settings };
         let maps = Maps::new();
-        let program = maps.load(hook, family, &kernel_of_test_runs(), &settings);
+        let program = maps.load(hook, family, &kernel_of_test_runs(false), &settings);
         Self { maps, program, hook, family }
     }
 
@@ -619,6 +631,53 @@ fn workloads_have_nothing_where_a_record_is_missing() {
 }
 
 #[test]
+fn known_connections_pass_but_for_untracked_policy_and_interfaces_that_are_nobodys() {
+    for hook in Hook::ALL {
+        for family in Family::ALL {
+            let [cali, lo] = ["cali", "lo"].map(|prefix| failsafe_settings(&[prefix]));
+            let packet = if family == Family::V4 { v4(17, 0, 0, &PORTS) } else { v6(17, &PORTS) };
+            let what = format!("{hook:?} {family:?}");
+            let bench = Bench::of_known(hook, family, &cali);
+            assert!(bench.passes(&packet), "{what}: a record is missing");
+            let interfaces = Blocks::new().assign(Cell::value(0), &[]);
+            let roots = RootsRecord { interfaces, is_in_force: true, all_interfaces: 1, ..RootsRecord::default() };
+            let all_of = |layers: u32| EndpointRecord {
+                kind: EndpointKind::Host,
+                asked: layers,
+                groups: [0; 8],
+                ..EndpointRecord::default()
+            };
+            // Group 0 is closed: whatever is asked is denied.
+            bench.write(MapKind::Endpoints, 1, &all_of(0b1100_1111).to_bytes());
+            bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+            for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
+                bench.write(MapKind::Roots, 2, &bytes);
+                assert!(bench.passes(&packet), "{what}: nothing is asked");
+            }
+            // The interface's own endpoint has untracked policy.
+            bench.write(MapKind::Endpoints, 1, &all_of(0b0011_1111).to_bytes());
+            let mut blocks = Blocks::new();
+            let interfaces = blocks.assign(Cell::value(0), &[Assignment { key: &[0, 0, 0, 1], bits: 32, value: 1 }]);
+            for (number, cells) in blocks.take_written() {
+                bench.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
+            }
+            bench.write(MapKind::Roots, 2, &RootsRecord { interfaces, ..roots }.to_bytes());
+            let is_asked = matches!(hook, Hook::Prerouting | Hook::Output);
+            assert_eq!(bench.passes(&packet), !is_asked, "{what}: untracked policy");
+
+            let nobodys = Bench::of_known(hook, family, &lo);
+            nobodys.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+            let roots = RootsRecord { all_interfaces: 0, ..roots };
+            for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
+                nobodys.write(MapKind::Roots, 2, &bytes);
+                // The host reaches whatever it likes.
+                assert_eq!(nobodys.passes(&packet), hook == Hook::Output, "{what}: an interface that is nobody's");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_group_that_is_closed_or_not_there_denies() {
     for (hook, family) in [(Hook::Output, Family::V4), (Hook::Input, Family::V4), (Hook::Output, Family::V6)] {
         let bench = Bench::at_hook(hook, family, HookSettings::default());
@@ -651,7 +710,7 @@ fn a_group_that_is_closed_or_not_there_denies() {
 fn nanoseconds_of_a_hook() {
     let expected = Expected { protocol: 17, detail: Some(80), source_port: Some(0x0611) };
     let best = |bench: &Bench, packet: &[u8]| {
-        let runs = (0..9).map(|_| bench.program.test_run_netfilter(bench.at(), packet, 1_000_000).unwrap().nanoseconds);
+        let runs = (0..9).map(|_| bench.run(packet, 1_000_000).nanoseconds);
         runs.min().unwrap()
     };
     for family in Family::ALL {
@@ -669,6 +728,15 @@ fn nanoseconds_of_a_hook() {
         println!("  not asked about: {} ns", best(&bench, &packet));
         bench.write(MapKind::Endpoints, 1, &EndpointRecord { kind: EndpointKind::Workload, ..host }.to_bytes());
         println!("  to a workload: {} ns", best(&bench, &packet));
+        for hook in Hook::ALL {
+            let bench = Bench::of_known(hook, family, &HookSettings::default());
+            let roots = RootsRecord { is_in_force: true, ..RootsRecord::default() };
+            bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+            for (what, bytes) in [("some", roots.to_bytes()), ("no", roots.to_bytes_without_untracked())] {
+                bench.write(MapKind::Roots, 2, &bytes);
+                println!("  known, {hook:?}, {what} untracked policy: {} ns", best(&bench, &packet));
+            }
+        }
     }
     let accept = [[0xb7, 0, 0, 0, 1, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
     let program = Program::load_netfilter("accept", LICENSE, &accept).unwrap();

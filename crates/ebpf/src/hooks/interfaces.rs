@@ -3,7 +3,9 @@
 use tortie_model::Direction;
 
 use super::failsafe::Replies;
-use super::frame::{ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, KEY, LENGTH, SKB, STATE, Seen, Side, at, interface};
+use super::frame::{
+    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, KEY, LENGTH, SKB, STATE, Seen, Side, TRACKED, at, interface, tracked,
+};
 use super::kernel::NAME;
 use super::{Code, Hook};
 use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
@@ -58,16 +60,53 @@ impl Code<'_> {
             .jump_if(Register::R0, Test::Equal, 0, missing);
     }
 
+    /// Accepts packets of known connections by the cheapest readings that tell that nothing is to be asked about them, and goes on
+    /// with all others.
+    ///
+    /// What has not the name of a workload's interface is neither spoofed nor nobody's. Only untracked policy is asked about known
+    /// connections, at PREROUTING and at OUTPUT, where all interfaces are the host's or may be reached by it.
+    pub(super) fn accept_known(&mut self, hook: Hook) {
+        let (accept, slow) = (self.accept, self.asm.label());
+        self.asm.load(Size::U32, Register::R1, Base::Frame, at(TRACKED)).jump_if(
+            Register::R1,
+            Test::NotEqual,
+            tracked::KNOWN,
+            slow,
+        );
+        for side in hook.sides() {
+            // The host's packets leave by what their route says, which need not be known here.
+            if hook != Hook::Output {
+                self.read_device(*side, false);
+                self.compare_name(slow);
+            }
+        }
+        if matches!(hook, Hook::Prerouting | Hook::Output) {
+            self.look_up_roots(slow);
+            self.asm.load(Size::U32, Register::R1, Register::R0, roots::FLAGS).compute(
+                Operation::And,
+                Register::R1,
+                roots::IN_FORCE | roots::NO_UNTRACKED,
+            );
+            self.asm.jump_if(Register::R1, Test::NotEqual, roots::IN_FORCE | roots::NO_UNTRACKED, slow);
+        }
+        self.asm.jump(accept).place(slow);
+    }
+
+    /// Leaves the address of the roots in `r0` that the current number leads to.
+    fn look_up_roots(&mut self, missing: Label) {
+        self.asm.store(Size::U32, Base::Frame, at(KEY), 0);
+        self.look_up(MapKind::Current, missing);
+        self.asm
+            .load(Size::U64, Register::R1, Register::R0, 0)
+            .jump_if(Register::R1, Test::GreaterOrEqual, crate::layout::ROOTS.cast_signed(), missing)
+            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
+        self.look_up(MapKind::Roots, missing);
+    }
+
     /// Finds out what the interfaces of the hook are. Where a record is missing for that, goes on at [`Code::without_records`].
     pub(super) fn read_interfaces(&mut self, hook: Hook) {
         let closed = self.closed;
-        self.asm.store(Size::U32, Base::Frame, at(KEY), 0);
-        self.look_up(MapKind::Current, closed);
-        self.asm
-            .load(Size::U64, Register::R1, Register::R0, 0)
-            .jump_if(Register::R1, Test::GreaterOrEqual, crate::layout::ROOTS.cast_signed(), closed)
-            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
-        self.look_up(MapKind::Roots, closed);
+        self.look_up_roots(closed);
         let in_force = self.asm.label();
         self.asm
             .load(Size::U32, Register::R1, Register::R0, roots::FLAGS)

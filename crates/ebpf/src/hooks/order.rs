@@ -61,13 +61,16 @@ impl Code<'_> {
         self.asm.jump(of_host);
 
         self.asm.place(of_workload);
+        let unless_known = self.asm.label();
+        self.if_kind(Side::In, interface::UNKNOWN, unless_known);
+        self.if_known(accept);
+        self.asm.place(unless_known);
         self.read_headers();
         if self.is_v6() {
             self.accept_router_messages();
         }
         let unknown = self.unknown;
         self.if_kind(Side::In, interface::UNKNOWN, unknown_interface);
-        self.if_known(accept);
         let to_host = match self.settings.policy.endpoint_to_host {
             EndpointToHost::Deny => unknown,
             EndpointToHost::Allow | EndpointToHost::Undecided => accept,

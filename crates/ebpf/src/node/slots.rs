@@ -85,6 +85,11 @@ impl<K: Ord, V: PartialEq> Slots<K, V> {
         self.values.get((number as usize).checked_sub(1)?)?.as_ref()
     }
 
+    /// The values in use.
+    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+        self.values.iter().flatten()
+    }
+
     /// The numbers in use, ascending.
     pub(super) fn in_use(&self) -> impl Iterator<Item = u32> + '_ {
         self.values.iter().zip(1..).filter_map(|(value, number)| value.is_some().then_some(number))

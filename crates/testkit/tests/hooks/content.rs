@@ -158,7 +158,9 @@ impl Content {
         for (number, cells) in tables.blocks().take_written() {
             generation.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
         }
-        generation.write(MapKind::Roots, 1, &roots.to_bytes());
+        let has_untracked = self.hosts.values().any(|host| host.untracked.is_some());
+        let bytes = if has_untracked { roots.to_bytes() } else { roots.to_bytes_without_untracked() };
+        generation.write(MapKind::Roots, 1, &bytes);
         generation.write(MapKind::Current, 0, &1_u64.to_ne_bytes());
         tables
     }
