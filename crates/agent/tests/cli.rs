@@ -54,6 +54,39 @@ fn help_teaches_every_command_and_the_exit_codes() {
 }
 
 #[test]
+fn render_prints_the_tables_of_programs() {
+    let demo = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
+    let rendered = |more: &[&str]| tortie(&[&["render", "--datastore", demo, "--node", "demo-node"], more].concat());
+    let output = rendered(&["--backend", "ebpf"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", stderr(&output));
+    insta::assert_snapshot!("render_ebpf_demo", stdout(&output));
+
+    let programs = stdout(&rendered(&["--backend", "ebpf", "--programs", "--ip-version", "6"]));
+    assert!(programs.starts_with(&stdout(&output)), "{programs}");
+    let names: Vec<&str> = programs.lines().filter_map(|line| line.strip_suffix(" instructions")).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert!(programs.lines().last().is_some_and(|line| line.ends_with(": exit")), "{programs}");
+
+    let output = rendered(&["--programs"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--backend ebpf"), "{}", stderr(&output));
+}
+
+#[test]
+fn render_follows_the_configuration_to_what_enforces_policy() {
+    let demo = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
+    let config = directory(&[("felix.cfg", "[global]\nBPFEnabled = true\nFailsafeInboundHostPorts = none\n")]);
+    let config = config.path().join("felix.cfg");
+    let args = ["render", "--datastore", demo, "--node", "demo-node", "--config", config.to_str().unwrap()];
+    let by_programs = stdout(&tortie(&args));
+    assert!(by_programs.starts_with("# eBPF programs\ninterfaces\n"), "{by_programs}");
+    assert!(by_programs.contains("\n  failsafe ports to the host: none\n"), "{by_programs}");
+    let by_chains = stdout(&tortie(&[&args[..], &["--backend", "iptables"]].concat()));
+    assert!(by_chains.starts_with("# ipset restore, IPv4\n"), "{by_chains}");
+    assert!(by_chains.contains(":cali-FORWARD"), "{by_chains}");
+}
+
+#[test]
 fn selector_answers_with_one_json_object() {
     let output = tortie(&["selector", "a=='b'", "--labels", r#"{"a": "b"}"#]);
     assert!(output.status.success());
@@ -239,7 +272,7 @@ fn the_front_page_shows_what_the_commands_print() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 11);
+    assert_eq!(commands, 12);
 }
 
 #[test]

@@ -6,9 +6,10 @@ use tortie_model::Family;
 use crate::axis::Axis;
 use crate::classes::Classes;
 use crate::ids::{ClassId, Id, L4ClassId, RowId};
-use crate::line::{L4Detail, source_port_stretches, stretches};
+use crate::line::{Intervals, L4_END, L4Detail, source_port_stretches, stretches};
 use crate::lines::Lines;
 use crate::table::Table;
+use crate::traffic::Traffic;
 
 /// The table of a group. A packet has a row by the address class of its peer, one by that of the group's own end, and a column
 /// by its L4 class and one by its source port; these four tell what is decided.
@@ -112,6 +113,17 @@ impl<'a> TableView<'a> {
     /// Where each stretch of one column begins, in order: with this protocol and detail, and on to the next one.
     pub fn l4_stretches(&self) -> impl Iterator<Item = (u8, L4Detail, usize)> + use<'a> {
         stretches(self.table.l4().stretches())
+    }
+
+    /// The packets of a family that have a column of [`Self::l4_stretches`].
+    ///
+    /// What packets of TCP would be that have no port is left out, and so on.
+    #[must_use]
+    pub fn traffic(&self, column: usize, family: Family) -> Traffic {
+        let starts = || self.table.l4().stretches();
+        let ends = starts().skip(1).map(|(start, _)| start).chain([L4_END]);
+        let of_column = starts().zip(ends).filter(|((_, of), _)| *of == column);
+        Traffic::new(family, &Intervals::ascending(of_column.map(|((start, _), end)| (start, end))))
     }
 
     /// The first source port of each stretch of one column, in order; `None` stands for packets without ports.

@@ -1,5 +1,6 @@
 //! What a node enforces, as the values of maps.
 
+mod description;
 mod endpoints;
 mod slots;
 mod write;
@@ -19,6 +20,7 @@ use crate::tables::{AddressKey, Closed, DecisionId, GroupRoots, Tables, address_
 use endpoints::{Endpoints, Places, UNTRACKED};
 use slots::Slots;
 
+pub use description::{Description, Located, Numbered};
 pub use endpoints::{EndpointName, Interface};
 pub use write::{Flush, MapSizes, Write};
 

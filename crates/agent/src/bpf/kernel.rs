@@ -68,7 +68,11 @@ fn own_directory() -> io::Result<PathBuf> {
     Ok(Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY).join(namespace.to_string()))
 }
 
-fn read_layout() -> io::Result<KernelLayout> {
+/// Where the running kernel has what programs read, as it says itself.
+///
+/// # Errors
+/// If it does not say, or lacks something.
+pub(crate) fn read_layout() -> io::Result<KernelLayout> {
     let read = |name: &str| {
         let path = format!("/sys/kernel/btf/{name}");
         fs::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))

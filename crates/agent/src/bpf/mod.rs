@@ -14,6 +14,6 @@ mod policy;
 mod superseded;
 
 pub use kernel::LinuxEdge;
-pub(crate) use kernel::remove_all;
+pub(crate) use kernel::{read_layout, remove_all};
 pub use policy::{PolicyPrograms, PolicyState, ProgramPolicy};
 pub use superseded::Superseded;

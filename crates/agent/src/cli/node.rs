@@ -100,19 +100,23 @@ pub(super) fn program_policy(
     if let Some(why) = leftovers::felix_at_work() {
         return Err(failed(format!("BPFEnabled: {why}")));
     }
-    let prefixes: Vec<String> =
-        settings.rules.workload_prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
-    let policy = settings::evaluation(&settings.rules);
-    let hooks = HookSettings {
-        workload_prefixes: prefixes.clone(),
-        policy: policy.clone(),
-        deny_invalid_conntrack: settings.rules.deny_invalid_conntrack,
-    };
+    let (hooks, node) = program_settings(&settings.rules);
     let edge = LinuxEdge::new(hooks, config.netlink_timeout).map_err(Failure::io("the network namespace"))?;
-    let workload_prefixes = prefixes.iter().map(|prefix| prefix.as_str().into()).collect();
-    let node = NodeSettings { evaluate: policy, workload_prefixes, ..NodeSettings::default() };
     let check_interval = settings.routes.refresh_interval;
     Ok(Some(Box::new(ProgramPolicy::new(node, settings.families.clone(), edge, check_interval))))
+}
+
+/// What eBPF programs are made from, and what their maps are.
+pub(super) fn program_settings(rules: &RulesConfig) -> (HookSettings, NodeSettings) {
+    let prefixes: Vec<String> = rules.workload_prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
+    let policy = settings::evaluation(rules);
+    let workload_prefixes = prefixes.iter().map(|prefix| prefix.as_str().into()).collect();
+    let hooks = HookSettings {
+        workload_prefixes: prefixes,
+        policy: policy.clone(),
+        deny_invalid_conntrack: rules.deny_invalid_conntrack,
+    };
+    (hooks, NodeSettings { evaluate: policy, workload_prefixes, ..NodeSettings::default() })
 }
 
 /// The families of addresses that are programmed, in words.

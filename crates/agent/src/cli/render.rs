@@ -1,5 +1,7 @@
 //! `tortie render`.
 
+mod programs;
+
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use tortie_datastore::{Everything, ReadError, Source};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Hostname, SyncStatus, Update};
+use tortie_rules::PolicyBy;
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
@@ -17,7 +20,8 @@ use crate::config::{Config, Sources};
 use crate::engine::describe_ignored;
 use crate::settings;
 
-/// Print exactly what would be handed to `ipset restore` and `iptables-restore` on a clean node.
+/// Print exactly what would be handed to `ipset restore` and `iptables-restore` on a clean node; where eBPF programs enforce
+/// policy, print the tables that they read as well.
 ///
 /// Needs no privileges and touches nothing. Parameters come from FELIX_* variables, --config and the datastore.
 ///
@@ -46,6 +50,21 @@ pub(super) struct Args {
     /// Only the IP sets.
     #[arg(long)]
     ipsets: bool,
+    /// What enforces policy; by default what BPFEnabled says.
+    #[arg(long, value_enum, value_name = "BACKEND")]
+    backend: Option<RenderedBackend>,
+    /// Also the instructions of the eBPF programs, for this machine's kernel if it describes its types.
+    #[arg(long, conflicts_with_all = ["table", "ipsets"])]
+    programs: bool,
+}
+
+/// What enforces policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum RenderedBackend {
+    /// Chains and IP sets.
+    Iptables,
+    /// Programs at the hooks of netfilter, and tables that they read.
+    Ebpf,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -71,10 +90,32 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     for problem in &ignored {
         eprintln!("{}; ignored", describe_ignored(problem));
     }
-    let settings = settings::dataplane(&config, hostname, Backend::Nft).map_err(|e| Failure::Failed(e.to_string()))?;
+    let mut settings =
+        settings::dataplane(&config, hostname, Backend::Nft).map_err(|e| Failure::Failed(e.to_string()))?;
+    match args.backend {
+        Some(RenderedBackend::Iptables) => settings.rules.policy_by = PolicyBy::Chains,
+        Some(RenderedBackend::Ebpf) => settings.rules.policy_by = PolicyBy::Programs,
+        None => {}
+    }
+    let mut out = io::stdout().lock();
+    let is_by_programs = settings.rules.policy_by == PolicyBy::Programs;
+    if args.programs && !is_by_programs {
+        return Err(Failure::Usage("--programs: chains enforce policy, unless with --backend ebpf".to_owned()));
+    }
+    if is_by_programs {
+        settings::not_done_by_programs(&config).iter().for_each(|what| eprintln!("{what}"));
+    }
+    if is_by_programs && args.table.is_none() && !args.ipsets {
+        programs::print(&settings, &desired, args, &mut out)?;
+    }
     let mut dataplane = Dataplane::new(settings);
     desired.into_iter().for_each(|update| dataplane.on_update(update));
-    print(&dataplane.render(), args, io::stdout().lock()).map_err(Failure::io("standard output"))
+    let mut rendered = dataplane.render();
+    if is_by_programs {
+        rendered.ip_sets.retain(|(_, text)| !text.is_empty());
+        rendered.tables.retain(|(.., text)| !programs::is_empty_table(text));
+    }
+    print(&rendered, args, out).map_err(Failure::io("standard output"))
 }
 
 /// Everything that a datastore holds, and what is wrong with it.
@@ -119,8 +160,14 @@ pub(super) fn calculate(
     (desired, graph.take_new_problems())
 }
 
+impl Args {
+    fn wants(&self, family: Family) -> bool {
+        self.ip_version.as_ref().is_none_or(|v| *v == family.number().to_string())
+    }
+}
+
 fn print(rendered: &Rendered, args: &Args, mut out: impl Write) -> io::Result<()> {
-    let wanted = |family: Family| args.ip_version.as_ref().is_none_or(|v| *v == family.number().to_string());
+    let wanted = |family: Family| args.wants(family);
     // A single text is printed bare, so that it can be piped on.
     let single = args.ip_version.is_some() && (args.table.is_some() || args.ipsets);
     if args.table.is_none() {

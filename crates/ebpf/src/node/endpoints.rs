@@ -206,6 +206,37 @@ impl Endpoints {
         workloads.chain(hosts)
     }
 
+    /// The name of an interface.
+    pub(super) fn interface(&self, index: u32) -> Option<&str> {
+        self.interfaces.get(&index).map(|interface| interface.name.as_str())
+    }
+
+    /// All endpoints.
+    pub(super) fn names(&self) -> impl Iterator<Item = EndpointName> + '_ {
+        let workloads = self.workloads.keys().cloned().map(EndpointName::Workload);
+        workloads.chain(self.hosts.keys().cloned().map(EndpointName::Host))
+    }
+
+    /// As if each endpoint had the interface that it names, or one with the addresses by which it is found.
+    pub(super) fn assume_interfaces(&mut self) {
+        let named = |name: &IfaceName| (name.clone(), Vec::new());
+        let workloads = self.workloads.values().filter_map(|workload| workload.endpoint.iface.as_ref()).map(named);
+        let hosts = self.hosts.values().filter_map(|host| match &host.endpoint.iface {
+            Some(name) if name.as_str() == ALL_INTERFACES => None,
+            Some(name) if !name.as_str().is_empty() => Some(named(name)),
+            _ => {
+                let addresses = host.endpoint.expected_ipv4.iter().chain(&host.endpoint.expected_ipv6);
+                let addresses: Vec<IpAddr> = addresses.copied().collect();
+                let first = addresses.first()?;
+                Some((format!("the one with {first}").as_str().into(), addresses))
+            }
+        });
+        let interfaces: Vec<(IfaceName, Vec<IpAddr>)> = workloads.chain(hosts).collect();
+        for ((name, addresses), index) in interfaces.into_iter().zip(1..) {
+            self.on_interface(Interface { name, index, addresses });
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.workloads.is_empty() && self.hosts.is_empty() && self.interfaces.is_empty()
     }

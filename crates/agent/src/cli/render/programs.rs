@@ -1,0 +1,74 @@
+//! What eBPF programs enforce, to be read by people.
+
+use std::io::Write;
+
+use tortie_dataplane::DataplaneConfig;
+use tortie_ebpf::Description;
+use tortie_ebpf::hooks::{Hook, KernelLayout, program};
+use tortie_model::desired::DesiredUpdate;
+
+use super::super::Failure;
+use super::super::node::{failed, program_settings};
+use super::Args;
+use crate::bpf::read_layout;
+
+/// The tables that programs read, and the programs if they are asked for.
+pub(super) fn print(
+    settings: &DataplaneConfig,
+    desired: &[DesiredUpdate],
+    args: &Args,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (hooks, node) = program_settings(&settings.rules);
+    let description = Description::new(&node, desired).map_err(failed)?;
+    let mut text = format!("# eBPF programs\n{description}");
+    if args.programs {
+        let layout = match read_layout() {
+            Ok(layout) => {
+                text.push_str("\n# with the offsets and numbers of this machine's kernel\n");
+                layout
+            }
+            Err(why) => {
+                text.push_str(&format!("\n# with offsets and numbers of no kernel: {why}\n"));
+                placeholders().map_err(failed)?
+            }
+        };
+        for family in settings.families.iter().copied().filter(|family| args.wants(*family)) {
+            for hook in Hook::ALL {
+                let program = program(hook, family, &layout, &hooks).map_err(failed)?;
+                let (name, number) = (hook.name(), family.number());
+                text.push_str(&format!("\n# {name}, IPv{number}: {} instructions\n{program}", program.len()));
+            }
+        }
+    }
+    out.write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+}
+
+/// For programs to be read where no kernel says what it has where.
+fn placeholders() -> Result<KernelLayout, tortie_ebpf::hooks::Missing> {
+    let offset = |_: &str, member: &str| Some(if member == "tv_sec" { 0 } else { 8 });
+    KernelLayout::new(offset, |_| Some(1), |_| Some(2))
+}
+
+/// Whether `iptables-restore` is given nothing for a table.
+pub(super) fn is_empty_table(text: &str) -> bool {
+    text.lines().all(|line| line.starts_with('*') || line.is_empty() || line == "COMMIT")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_can_be_shown_without_a_kernel() {
+        let layout = placeholders().unwrap();
+        let program = program(Hook::Input, tortie_model::Family::V4, &layout, &Default::default()).unwrap();
+        assert!(program.to_string().lines().count() > 1000);
+    }
+
+    #[test]
+    fn a_table_without_chains_is_empty() {
+        assert!(is_empty_table("") && is_empty_table("*filter\nCOMMIT\n"));
+        assert!(!is_empty_table("*filter\n:cali-INPUT - -\nCOMMIT\n"));
+    }
+}
