@@ -272,7 +272,7 @@ fn the_front_page_shows_what_the_commands_print() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 12);
+    assert_eq!(commands, 13);
 }
 
 #[test]

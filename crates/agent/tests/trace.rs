@@ -340,3 +340,28 @@ fn wrong_questions_end_with_their_own_codes() {
         assert!(found == code && text.contains(said), "{args:?}: {found} {text}");
     }
 }
+
+#[test]
+fn tables_say_where_they_have_the_answer() {
+    let cluster = Cluster::new(&[("policy.yaml", POLICY)]);
+    let question = ["--from", "shop/web", "--to", "shop/db", "--port", "5432"];
+    let (code, text) = cluster.ask(&[&question[..], &["--tables"]].concat());
+    assert_eq!(code, 0, "{text}");
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|line| line.starts_with("  allowed at shop/db on n2, ingress")).unwrap();
+    assert!(lines[at + 1].starts_with("    table: group 1 (ingress), "), "{text}");
+    assert!(
+        lines[at + 1].ends_with("column 1 (TCP 5432): allow by KubernetesNetworkPolicy/shop/db, ingress rule 2"),
+        "{text}"
+    );
+    assert!(lines[at + 2].contains("peer: class 2 (10.0.1.2/32)"), "{text}");
+
+    let (code, text) = cluster.ask(&[&question[..4], &["--port", "80", "--tables", "-o", "json"]].concat());
+    assert_eq!(code, 3, "{text}");
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let table = &answer["legs"][1]["table"];
+    assert_eq!((&table["verdict"], &table["agrees"]), (&json!("deny"), &json!(true)), "{answer}");
+    assert_eq!(table["column"], json!({"number": 2, "is": "everything but TCP 5432"}), "{answer}");
+    let (_, text) = cluster.ask(&[&question[..], &["-o", "json"]].concat());
+    assert!(!text.contains("\"table\""), "it was not asked for: {text}");
+}

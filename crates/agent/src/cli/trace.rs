@@ -5,6 +5,7 @@ mod batch;
 mod group;
 mod live;
 mod question;
+mod tables;
 mod text;
 mod view;
 
@@ -20,11 +21,12 @@ use answer::Answer;
 use group::{Group, GroupAnswer};
 use live::{Agreement, Calculated, LiveArgs};
 use question::{Question, QuestionArgs};
+use tables::{NodeTables, all_agree};
 use view::{Meant, View};
 
 /// The exit code for a connection that is denied.
 const DENIED: u8 = 3;
-/// The exit code for a kernel that does not do what was calculated.
+/// The exit code for a kernel that does not do what was calculated, and for tables that say something else.
 const DISAGREE: u8 = 4;
 
 /// Would a connection pass, and which rules say so?
@@ -56,12 +58,16 @@ pub(super) struct Args {
     /// Say all that is looked at: each policy, each rule, and why it does not match.
     #[arg(short, long)]
     verbose: bool,
+    /// Also look the answer up in the tables that eBPF programs are given (`tortie render --backend ebpf` prints them): classes
+    /// of the addresses, row, column and cell. If a table says something else, that is an error, and the exit code is 4.
+    #[arg(long)]
+    tables: bool,
     /// How to answer.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     /// Read JSON lines `{"from", "to", "port", "protocol", "family"}` from standard input and answer each with a line
     /// `{"verdict", "end", "tier", "policy", "rule", "position"}`, or `{"error"}`.
-    #[arg(long, conflicts_with_all = ["from", "to", "port", "verbose", "output"])]
+    #[arg(long, conflicts_with_all = ["from", "to", "port", "verbose", "tables", "output"])]
     batch: bool,
 }
 
@@ -91,25 +97,38 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             let why = "--live asks about one connection: name an address of the network set";
             return Err(Failure::Usage(why.to_owned()));
         }
-        let answer = GroupAnswer::ask(&mut view, group, &members, asked, &origins);
+        let tables = args.tables.then(NodeTables::default);
+        let answer = GroupAnswer::ask(&mut view, group, &members, asked, &origins, tables);
         let answer = answer.map_err(Failure::Failed)?;
+        let agree = answer.tables_agree();
         let (whole, text) = (|| answer.whole(), || answer.text(args.verbose));
         if args.live.live {
             let verdict = answer.verdict();
-            return ask_kernel(args, &question, &Calculated::Group(&answer), node.as_ref(), whole, text, verdict);
+            let calculated = Calculated::Group(&answer);
+            let result = ask_kernel(args, &question, &calculated, node.as_ref(), whole, text, verdict);
+            return if agree { result } else { Err(Failure::Reported(DISAGREE)) };
         }
         args.output.print(whole, text)?;
-        return exit(answer.verdict());
+        return exit(answer.verdict(), agree);
     }
     let connection = view.ask(&question, asked).map_err(Failure::Failed)?;
-    let answer = Answer { connection: &connection, origins: &origins, policies: &view };
+    let tables = if args.tables {
+        let packet = view.packet(&question).map_err(Failure::Failed)?;
+        NodeTables::default().look_up(&view, &connection, &packet).map_err(Failure::Failed)?
+    } else {
+        Vec::new()
+    };
+    let agree = all_agree(&tables);
+    let answer = Answer { connection: &connection, origins: &origins, policies: &view, tables: &tables };
     let (whole, text) = (|| answer.whole(), || text::text(&answer, args.verbose));
     if args.live.live {
         let calculated = Calculated::Connection(&connection, &view);
-        return ask_kernel(args, &question, &calculated, node.as_ref(), whole, text, connection.verdict());
+        let verdict = connection.verdict();
+        let result = ask_kernel(args, &question, &calculated, node.as_ref(), whole, text, verdict);
+        return if agree { result } else { Err(Failure::Reported(DISAGREE)) };
     }
     args.output.print(whole, text)?;
-    exit(connection.verdict())
+    exit(connection.verdict(), agree)
 }
 
 /// Answers people with what was calculated first, and others with everything at the end.
@@ -138,12 +157,13 @@ fn ask_kernel(
     args.output.print(with_live, || live.text())?;
     match live.agreement {
         Agreement::Disagree(_) => Err(Failure::Reported(DISAGREE)),
-        Agreement::Agree | Agreement::NotCompared(_) => exit(verdict),
+        Agreement::Agree | Agreement::NotCompared(_) => exit(verdict, true),
     }
 }
 
-fn exit(verdict: Verdict) -> Result<(), Failure> {
+fn exit(verdict: Verdict, tables_agree: bool) -> Result<(), Failure> {
     match verdict {
+        _ if !tables_agree => Err(Failure::Reported(DISAGREE)),
         Verdict::Deny => Err(Failure::Reported(DENIED)),
         Verdict::Allow | Verdict::Undecided => Ok(()),
     }

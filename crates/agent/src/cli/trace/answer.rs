@@ -7,6 +7,7 @@ use tortie_trace::{Connection, Leg};
 
 use super::super::decision::{decided_by, direction, guard_name};
 use super::super::origin::Origins;
+use super::tables::LegTable;
 use super::view::View;
 
 /// The answer to a question.
@@ -14,6 +15,8 @@ pub(super) struct Answer<'a> {
     pub(super) connection: &'a Connection,
     pub(super) origins: &'a Origins,
     pub(super) policies: &'a View,
+    /// What tables say at each leg; empty if that was not asked.
+    pub(super) tables: &'a [LegTable],
 }
 
 pub(super) fn verdict(verdict: Verdict) -> &'static str {
@@ -51,7 +54,8 @@ impl Answer<'_> {
 
     /// All that is known.
     pub(super) fn whole(&self) -> Value {
-        let legs: Vec<Value> = self.connection.legs.iter().map(|leg| self.leg(leg)).collect();
+        let legs = self.connection.legs.iter().enumerate();
+        let legs: Vec<Value> = legs.map(|(place, leg)| self.leg(leg, self.tables.get(place))).collect();
         let mut answer = self.short();
         answer.insert("legs".into(), legs.into());
         answer.into()
@@ -88,7 +92,7 @@ impl Answer<'_> {
             .collect()
     }
 
-    fn leg(&self, leg: &Leg) -> Value {
+    fn leg(&self, leg: &Leg, table: Option<&LegTable>) -> Value {
         let mut value = Map::new();
         value.insert("node".into(), leg.node.to_string().into());
         value.insert("endpoint".into(), leg.at.to_string().into());
@@ -97,6 +101,7 @@ impl Answer<'_> {
         value.extend(self.decision(Some(leg)));
         let steps: Vec<Value> = leg.explanation.steps.iter().map(|step| self.step(step, leg.direction)).collect();
         value.insert("steps".into(), steps.into());
+        value.extend(table.map(|table| ("table".to_owned(), table.whole(leg))));
         value.into()
     }
 

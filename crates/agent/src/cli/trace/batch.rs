@@ -35,8 +35,8 @@ fn one(view: &mut View, node: Option<&Hostname>, origins: &Origins, line: &str) 
     let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let question = Question::from_line(&line)?;
     if let Meant::Group(group, members) = view.meant(&question)? {
-        return Ok(GroupAnswer::ask(view, group, &members, node, origins)?.short().into());
+        return Ok(GroupAnswer::ask(view, group, &members, node, origins, None)?.short().into());
     }
     let connection = view.ask(&question, node)?;
-    Ok(Answer { connection: &connection, origins, policies: view }.short().into())
+    Ok(Answer { connection: &connection, origins, policies: view, tables: &[] }.short().into())
 }

@@ -11,6 +11,7 @@ use tortie_trace::{Backend, Connection, SetNetwork};
 use super::super::origin::Origins;
 use super::answer::{self, Answer};
 use super::question::Question;
+use super::tables::{LegTable, NodeTables, all_agree};
 use super::text;
 use super::view::View;
 
@@ -31,23 +32,30 @@ pub(super) enum Member {
 /// What becomes of several connections.
 pub(super) struct GroupAnswer<'a> {
     group: Group,
-    members: Vec<(Member, Connection)>,
+    members: Vec<(Member, Connection, Vec<LegTable>)>,
     origins: &'a Origins,
     policies: &'a View,
 }
 
 impl<'a> GroupAnswer<'a> {
-    /// Asks about each. A network of which the same is true as of the one around it is left out.
+    /// Asks about each, and `tables` as well if they are given. A network of which the same is true as of the one around it is
+    /// left out.
     pub(super) fn ask(
         view: &'a mut View,
         group: Group,
         members: &[(Member, Question)],
         node: Option<&Hostname>,
         origins: &'a Origins,
+        mut tables: Option<NodeTables>,
     ) -> Result<Self, String> {
-        let mut asked: Vec<(Member, Connection)> = Vec::new();
+        let mut asked: Vec<(Member, Connection, Vec<LegTable>)> = Vec::new();
         for (member, question) in members {
-            asked.push((*member, view.ask(question, node)?));
+            let connection = view.ask(question, node)?;
+            let looked_up = match &mut tables {
+                Some(tables) => tables.look_up(view, &connection, &view.packet(question)?)?,
+                None => Vec::new(),
+            };
+            asked.push((*member, connection, looked_up));
         }
         let mut answer = Self { group, members: asked, origins, policies: view };
         answer.leave_out_what_is_said_of_more();
@@ -57,12 +65,12 @@ impl<'a> GroupAnswer<'a> {
     fn leave_out_what_is_said_of_more(&mut self) {
         let mut told: Vec<(Cidr, Value)> = Vec::new();
         let mut keep = Vec::with_capacity(self.members.len());
-        for (member, connection) in &self.members {
+        for (member, connection, tables) in &self.members {
             let Member::Network(network) = member else {
                 keep.push(true);
                 continue;
             };
-            let said = Value::Object(self.answer(connection).short());
+            let said = Value::Object(self.answer(connection, tables).short());
             let around = told.iter().rev().find(|(net, _)| net.contains(network.net.address()));
             let is_news = around.is_none_or(|(_, before)| *before != said);
             keep.push(is_news);
@@ -74,7 +82,7 @@ impl<'a> GroupAnswer<'a> {
 
     /// Denied if one of them is: some connections fail then.
     pub(super) fn verdict(&self) -> Verdict {
-        let mut verdicts = self.members.iter().map(|(_, connection)| connection.verdict());
+        let mut verdicts = self.members.iter().map(|(_, connection, _)| connection.verdict());
         let undecided = verdicts.clone().any(|verdict| verdict == Verdict::Undecided);
         match verdicts.any(|verdict| verdict == Verdict::Deny) {
             true => Verdict::Deny,
@@ -94,22 +102,28 @@ impl<'a> GroupAnswer<'a> {
             Member::Backend(backend) => (backend.address, backend.port) == (end.ip(), end.port()),
             Member::Network(_) => false,
         };
-        self.members.iter().find(|(member, _)| is_meant(member)).map(|(_, connection)| connection)
+        self.members.iter().find(|(member, ..)| is_meant(member)).map(|(_, connection, _)| connection)
     }
 
     fn denied(&self) -> usize {
-        self.members.iter().filter(|(_, connection)| connection.verdict() == Verdict::Deny).count()
+        self.members.iter().filter(|(_, connection, _)| connection.verdict() == Verdict::Deny).count()
     }
 
-    fn answer<'b>(&'b self, connection: &'b Connection) -> Answer<'b> {
-        Answer { connection, origins: self.origins, policies: self.policies }
+    fn answer<'b>(&'b self, connection: &'b Connection, tables: &'b [LegTable]) -> Answer<'b> {
+        Answer { connection, origins: self.origins, policies: self.policies, tables }
+    }
+
+    /// Whether tables say what was calculated, as far as they were asked.
+    pub(super) fn tables_agree(&self) -> bool {
+        self.members.iter().all(|(.., tables)| all_agree(tables))
     }
 
     /// The verdict and what decides of the first that has this verdict, and how many are denied.
     pub(super) fn short(&self) -> Map<String, Value> {
         let verdict = self.verdict();
-        let first = self.members.iter().find(|(_, connection)| connection.verdict() == verdict);
-        let mut short = first.map(|(_, connection)| self.answer(connection).short()).unwrap_or_default();
+        let first = self.members.iter().find(|(_, connection, _)| connection.verdict() == verdict);
+        let mut short =
+            first.map(|(_, connection, tables)| self.answer(connection, tables).short()).unwrap_or_default();
         short.insert("verdict".into(), answer::verdict(verdict).into());
         let (name, members) = match &self.group {
             Group::Service { service, .. } => (("service", service.to_string()), "backends"),
@@ -123,7 +137,7 @@ impl<'a> GroupAnswer<'a> {
 
     /// All that is known.
     pub(super) fn whole(&self) -> Value {
-        let member = |(member, connection): &(Member, Connection)| {
+        let member = |(member, connection, tables): &(Member, Connection, Vec<LegTable>)| {
             let mut value = Map::new();
             match member {
                 Member::Backend(backend) => {
@@ -135,7 +149,7 @@ impl<'a> GroupAnswer<'a> {
                     value.insert("address".into(), network.example.to_string().into());
                 }
             }
-            if let Value::Object(rest) = self.answer(connection).whole() {
+            if let Value::Object(rest) = self.answer(connection, tables).whole() {
                 value.extend(rest);
             }
             Value::Object(value)
@@ -170,13 +184,13 @@ impl<'a> GroupAnswer<'a> {
             (Group::NetworkSet(_), 0) => format!("allowed for all {all} {of}\n"),
             (Group::NetworkSet(_), _) => format!("denied for {denied} of {all} {of}\n"),
         };
-        self.members.iter().fold(said, |mut out, (member, connection)| {
+        self.members.iter().fold(said, |mut out, (member, connection, tables)| {
             // Writing to a string cannot fail.
             let _ = match member {
                 Member::Backend(backend) => writeln!(out, "{} {}", backend.address, backend.port),
                 Member::Network(network) => writeln!(out, "{}", network.net),
             };
-            for line in text::text(&self.answer(connection), verbose).lines() {
+            for line in text::text(&self.answer(connection, tables), verbose).lines() {
                 let _ = writeln!(out, "  {line}");
             }
             out

@@ -19,10 +19,10 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
         _ if legs.is_empty() => out.push_str("allowed: no policy applies\n"),
         _ => out.push_str("allowed\n"),
     }
-    if !verbose && answer.connection.denied_by().is_some() {
+    if !verbose && answer.tables.is_empty() && answer.connection.denied_by().is_some() {
         return out;
     }
-    for leg in legs {
+    for (place, leg) in legs.iter().enumerate() {
         let said = match leg.verdict() {
             Verdict::Allow => "  allowed at ",
             Verdict::Deny => "  denied at ",
@@ -32,6 +32,7 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
         if verbose {
             leg.explanation.steps.iter().for_each(|step| self::step(&mut out, step, leg.direction, answer));
         }
+        out.extend(answer.tables.get(place).map(|table| table.text(leg)));
     }
     out
 }

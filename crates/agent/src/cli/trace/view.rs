@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use tortie_evaluate::Packet;
 use tortie_model::{
     Cidr, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint,
     WorkloadEndpointKey,
@@ -69,6 +70,13 @@ impl View {
             });
         }
         Ok(connection)
+    }
+
+    /// The first packet of a connection, as policy sees it.
+    pub(super) fn packet(&self, question: &Question) -> Result<Packet, String> {
+        let (_, source) = self.find("from", &question.from, question.family)?;
+        let (_, destination) = self.find("to", &question.to, question.family)?;
+        question.packet(source, destination)
     }
 
     /// What a question comes down to.
