@@ -6,6 +6,7 @@ mod node {
     mod asked;
     mod by_address;
     mod connections;
+    mod counters;
     mod ending;
     mod flows;
     mod held_changes;

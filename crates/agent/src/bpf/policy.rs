@@ -4,10 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use tortie_dataplane::{LinkEvent, ProgramProblem};
-use tortie_ebpf::layout::MapKind;
-use tortie_ebpf::{Interface, Node, NodeSettings, Problem, Write};
-use tortie_model::Family;
+use tortie_ebpf::layout::{CounterRecord, MapKind, VERDICT_BITS};
+use tortie_ebpf::{DecisionId, Interface, Node, NodeSettings, Problem, Write};
+use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Direction, Family};
 
 use super::edge::Edge;
 use super::generations::{Contents, Generations};
@@ -25,6 +26,19 @@ pub struct PolicyState {
     pub problems: Vec<ProgramProblem>,
 }
 
+/// About how many packets something decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecisionCount {
+    /// Packets to endpoints (ingress) or from them (egress); `None` for what is denied because it is not known.
+    pub direction: Option<Direction>,
+    /// What is decided.
+    pub verdict: Verdict,
+    /// What decides; `None` for what is denied because it is not known.
+    pub by: Option<DecidedBy>,
+    /// How many.
+    pub counted: CounterRecord,
+}
+
 /// Programs that enforce what they are told.
 pub trait PolicyPrograms: fmt::Debug + Send {
     /// Takes a change of what is to be enforced.
@@ -37,6 +51,11 @@ pub trait PolicyPrograms: fmt::Debug + Send {
     fn apply(&mut self, now: Duration) -> PolicyState;
     /// How long there is nothing to do if nothing is told; never if `None`.
     fn next(&self, now: Duration) -> Option<Duration>;
+    /// What has been counted since the programs were attached, for each decision that there is.
+    ///
+    /// # Errors
+    /// Why that cannot be read.
+    fn counts(&mut self) -> Result<Vec<DecisionCount>, String>;
 }
 
 /// Policy by programs, as one dataplane sees it.
@@ -178,6 +197,26 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
             None => self.check_at(),
         };
         at.map(|at| at.saturating_sub(now))
+    }
+
+    fn counts(&mut self) -> Result<Vec<DecisionCount>, String> {
+        if !self.generations.is_in_force() {
+            return Err("policy is not in force".to_owned());
+        }
+        let mut counts = Vec::new();
+        for number in (0..).take(self.node.tables().decision_extent()) {
+            let id = DecisionId::from_cell(number << VERDICT_BITS);
+            let (verdict, by) = self.node.decided(id);
+            // 0 stands for what is not known; of the others, those without anything are free.
+            if by.is_none() && number != 0 {
+                continue;
+            }
+            let (by, direction) = (by.cloned(), self.node.decided_direction(id));
+            let read = self.generations.read(MapKind::Counters, number).map_err(|error| error.to_string())?;
+            let counted = CounterRecord::sum(&read.unwrap_or_default());
+            counts.push(DecisionCount { direction, verdict, by, counted });
+        }
+        Ok(counts)
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::Failure;
 use super::agent_socket::AskArgs;
-use crate::engine::inspect::{Endpoint, IpSet, Policy};
+use crate::engine::inspect::{DecisionCounters, Endpoint, IpSet, Policy};
 
 /// What is in force on this node, as the running agent says; and pods of the cluster by selector.
 ///
@@ -42,6 +42,17 @@ enum What {
         /// KIND/NAMESPACE/NAME, NAMESPACE/NAME or NAME
         name: String,
     },
+    /// How many packets each rule has decided about, as the kernel counts them
+    ///
+    /// Where eBPF programs enforce policy, each rule of a policy or profile, and each end of a tier, with direction and verdict,
+    /// since the programs were attached: packets that begin a connection, or belong to none. A rule that decides about no packet at
+    /// all, since others always come before it, is not there. Otherwise the rules of the policies' chains, since these were written.
+    ///
+    /// Example: tortie show counters
+    Counters {
+        #[command(flatten)]
+        ask: AskArgs,
+    },
     /// Endpoints of this node
     Endpoints {
         #[command(flatten)]
@@ -68,6 +79,12 @@ struct Policies {
 }
 
 #[derive(Deserialize, Serialize)]
+struct Counters {
+    decisions: Option<Vec<DecisionCounters>>,
+    policies: Vec<Policy>,
+}
+
+#[derive(Deserialize, Serialize)]
 struct IpSets {
     ip_sets: Vec<IpSet>,
 }
@@ -87,6 +104,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             let found: Policies = ask.ask("Policies", &[("name", json!(name)), ("counters", json!(true))])?;
             some(&found.policies, || format!("no policy `{name}` applies to endpoints of this node"))?;
             ask.print(&found, || found.policies.iter().map(text::policy).collect())
+        }
+        What::Counters { ask } => {
+            let found: Counters = ask.ask("Counters", &[])?;
+            ask.print(&found, || match &found.decisions {
+                Some(decisions) => text::decisions(decisions),
+                None => text::counters(&found.policies),
+            })
         }
         What::Endpoints { ask } => {
             let found: Endpoints = ask.ask("Endpoints", &[])?;

@@ -14,6 +14,7 @@ use super::config::to_message;
 use super::process::Process;
 use super::queue::MessageQueue;
 use super::{DriverError, DriverEvent};
+use crate::bpf::DecisionCount;
 use crate::config::{Resolved, Sources};
 use crate::engine::{Enforcement, EnforcementReport, HEARTBEAT, Input, ProcessStatus, Progress, log_status};
 use crate::health::{Condition, Health, Reporter};
@@ -241,6 +242,11 @@ impl Enforcement for Driver {
     /// A driver says how endpoints are and that everything is in force, which is reported as it comes, and nothing else.
     fn report(&self) -> EnforcementReport {
         EnforcementReport::default()
+    }
+
+    /// Nothing is known of what a driver counts.
+    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
+        None
     }
 
     fn set_members(&self, _: &IpSetId) -> Option<Vec<String>> {

@@ -8,6 +8,7 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, HostEndpointName, IpSetId, Update, WorkloadEndpointId};
 
 use super::inspect::Listing;
+use crate::bpf::DecisionCount;
 use crate::config::{Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
 use crate::monitor::MonitorEvent;
@@ -62,6 +63,9 @@ pub trait Enforcement {
 
     /// How it is, as of the last apply. Nothing is known of another program.
     fn report(&self) -> EnforcementReport;
+
+    /// About how many packets each rule has decided, if that is counted here and not in rules that can be listed.
+    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>>;
 
     /// The members that an IP set is to have, as the kernel spells them; `None` for one that is not enforced here.
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>>;

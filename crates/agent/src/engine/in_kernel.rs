@@ -18,7 +18,7 @@ use super::simulated_faults::{DataplaneFaults, HANG};
 use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
 use crate::announcements::Announcements;
-use crate::bpf::{PolicyPrograms, PolicyState, Superseded};
+use crate::bpf::{DecisionCount, PolicyPrograms, PolicyState, Superseded};
 use crate::config::{Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::driver::{DriverError, DriverEvent};
@@ -403,6 +403,10 @@ impl<K: Kernel> Enforcement for InKernel<K> {
             listings: self.listings.clone(),
             hosts: self.dataplane.host_statuses().map(|(name, status)| (name.clone(), status)).collect(),
         }
+    }
+
+    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
+        self.programs.as_mut().map(|programs| programs.counts())
     }
 
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {

@@ -7,6 +7,7 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{IpSetId, Update};
 
 use super::enforcement::{Enforcement, EnforcementReport, Progress};
+use crate::bpf::DecisionCount;
 use crate::config::{Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
 use crate::monitor::MonitorEvent;
@@ -89,6 +90,10 @@ impl<E: Enforcement> Enforcement for Observed<E> {
 
     fn report(&self) -> EnforcementReport {
         self.inner.report()
+    }
+
+    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
+        self.inner.decision_counts()
     }
 
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {

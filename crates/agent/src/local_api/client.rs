@@ -133,7 +133,7 @@ impl Client {
             Some("org.tortie.agent.Busy") => Err(ClientError::Busy),
             Some("org.tortie.agent.NotListed") => {
                 let why = parameters.get("why").and_then(Value::as_str).unwrap_or_default();
-                Err(ClientError::Refused(format!("its rules cannot be listed: {why}")))
+                Err(ClientError::Refused(format!("what the kernel counts cannot be read: {why}")))
             }
             Some(other) => Err(ClientError::Refused(format!("{other} {parameters}"))),
         }

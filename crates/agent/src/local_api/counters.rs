@@ -5,17 +5,36 @@ use std::time::Duration;
 
 use tortie_model::Family;
 
-use crate::engine::inspect::{Listing, Policy, RuleCounters};
+use crate::engine::inspect::{DecisionCounters, Listing, Policy, RuleCounters, RuleCounts};
 use crate::exec::{Job, Runner};
 
 /// How long a listing may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Notes the counters of the rules of all chains of the policies.
+/// Notes what is counted for the rules of the policies, and gives all decisions that are counted, if eBPF programs take them.
 ///
 /// # Errors
-/// If a listing cannot be had, why.
+/// If the counters cannot be had, why.
 pub(super) fn note(
+    policies: &mut [Policy],
+    counts: RuleCounts,
+    list: impl Fn(&Listing) -> Result<Vec<u8>, String>,
+) -> Result<Option<Vec<DecisionCounters>>, String> {
+    match counts {
+        RuleCounts::Listings(listings) => note_rules(policies, &listings, list).map(|()| None),
+        RuleCounts::Decisions(decisions) => {
+            for policy in policies {
+                let own = |decision: &&DecisionCounters| decision.policy.as_ref() == Some(&policy.id);
+                policy.decisions = Some(decisions.iter().filter(own).cloned().collect());
+            }
+            Ok(Some(decisions))
+        }
+        RuleCounts::Failed(why) => Err(why),
+    }
+}
+
+/// Notes the counters of the rules of all chains of the policies.
+fn note_rules(
     policies: &mut [Policy],
     listings: &[Listing],
     list: impl Fn(&Listing) -> Result<Vec<u8>, String>,
@@ -96,7 +115,8 @@ COMMIT
         let policy = |ingress: &str| Policy { ingress_chain: Some(ingress.into()), ..Policy::default() };
         let mut policies = [policy("cali-pi-x"), policy("cali-pi-y"), policy("cali-pi-none"), Policy::default()];
         let listings = [Listing { family: Family::V6, program: "save".into() }];
-        note(&mut policies, &listings, |_| Ok(LISTING.into())).unwrap();
+        let listed = || RuleCounts::Listings(listings.to_vec());
+        assert_eq!(note(&mut policies, listed(), |_| Ok(LISTING.into())), Ok(None));
         let told = |policy: &Policy| -> Vec<(String, u8, u64, u64, String)> {
             let counters = policy.counters.clone().unwrap().into_iter();
             counters.map(|rule| (rule.table, rule.ip_version, rule.packets, rule.bytes, rule.rule)).collect()
@@ -111,8 +131,24 @@ COMMIT
         );
         assert_eq!(told(&policies[1]).len(), 1);
         assert!(told(&policies[2]).is_empty() && told(&policies[3]).is_empty());
-        let failed = note(&mut policies, &listings, |_| Err("no".into()));
-        assert_eq!(failed, Err("no".into()));
+        assert_eq!(note(&mut policies, listed(), |_| Err("no".into())), Err("no".into()));
+    }
+
+    #[test]
+    fn each_policy_gets_what_its_own_rules_decided() {
+        let decision = |policy: Option<&str>, packets| DecisionCounters {
+            policy: policy.map(str::to_owned),
+            packets,
+            ..DecisionCounters::default()
+        };
+        let decisions = vec![decision(Some("Tier/a"), 1), decision(None, 2), decision(Some("Tier/b"), 3)];
+        let mut policies = ["Tier/b", "Tier/c"].map(|id| Policy { id: id.into(), ..Policy::default() });
+        let nothing = |_: &Listing| Err("nothing is to be listed".to_owned());
+        let all = note(&mut policies, RuleCounts::Decisions(decisions.clone()), nothing);
+        assert_eq!(all, Ok(Some(decisions)));
+        let packets = policies.map(|policy| policy.decisions.unwrap().iter().map(|found| found.packets).sum::<u64>());
+        assert_eq!(packets, [3, 0]);
+        assert_eq!(note(&mut [], RuleCounts::Failed("no".into()), nothing), Err("no".into()));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tortie_flows::Event;
 
 use super::counters;
 use super::wire::{Call, Reply};
-use crate::engine::inspect::{Answer, EngineStatus, Query, Question};
+use crate::engine::inspect::{Answer, EngineStatus, Listing, Query, Question};
 use crate::exec::Runner;
 use crate::flows::{FlowRecord, Followed, SharedFlows};
 use crate::health::Health;
@@ -188,7 +188,8 @@ impl Service {
             "Status" => (Query::Status, None),
             "Configuration" => (Query::Configuration, None),
             "Endpoints" => (Query::Endpoints(None), Some("name")),
-            "Policies" => (Query::Policies(None), Some("name")),
+            "Policies" => (Query::Policies { name: None, counts: false }, Some("name")),
+            "Counters" => (Query::Policies { name: None, counts: true }, None),
             "IpSets" => (Query::IpSets(None), Some("id")),
             "ConfirmHostChanges" => (Query::ConfirmHostChanges, None),
             "Flows" => {
@@ -216,24 +217,27 @@ impl Service {
             Query::Status => return Reply::of(json!(self.status())),
             Query::Configuration => Query::Configuration,
             Query::Endpoints(_) => Query::Endpoints(which),
-            Query::Policies(_) => Query::Policies(which),
+            Query::Policies { counts, .. } => Query::Policies { name: which, counts: counts || with_counters },
             Query::IpSets(_) => Query::IpSets(which),
             Query::ConfirmHostChanges => Query::ConfirmHostChanges,
         };
         match self.engine(query, PATIENCE) {
             Some(Answer::Configuration(configuration)) => Reply::of(json!(configuration)),
             Some(Answer::Endpoints(endpoints)) => Reply::of(json!({ "endpoints": endpoints })),
-            Some(Answer::Policies(mut policies, listings)) => {
+            Some(Answer::Policies(mut policies, counts)) => {
                 for policy in &mut policies {
                     policy.last_hit = self.said.flows.last_hit(&policy.id);
                 }
-                if with_counters
-                    && let Err(why) =
-                        counters::note(&mut policies, &listings, |listing| counters::list(listing, &self.runner))
-                {
-                    return Reply::error(&format!("{INTERFACE}.NotListed"), json!({ "why": why }));
+                let list = |listing: &Listing| counters::list(listing, &self.runner);
+                match counts.map(|counts| counters::note(&mut policies, counts, list)).transpose() {
+                    Err(why) => Reply::error(&format!("{INTERFACE}.NotListed"), json!({ "why": why })),
+                    Ok(Some(decisions)) if method == "Counters" => Reply::of(json!({
+                        // Where there are decisions, policies have none of their own.
+                        "policies": if decisions.is_some() { Vec::new() } else { policies },
+                        "decisions": decisions,
+                    })),
+                    Ok(_) => Reply::of(json!({ "policies": policies })),
                 }
-                Reply::of(json!({ "policies": policies }))
             }
             Some(Answer::IpSets(sets)) => Reply::of(json!({ "ip_sets": sets })),
             Some(Answer::Confirmed(confirmed)) => Reply::of(json!(confirmed)),

@@ -11,7 +11,7 @@ use super::agent::Node;
 use crate::CLUSTER;
 
 /// What it says once its engine has the time.
-fn said(node: &Node, args: &[&str]) -> String {
+pub(super) fn said(node: &Node, args: &[&str]) -> String {
     let is_busy = |output: &Output| {
         [&output.stdout, &output.stderr].into_iter().any(|text| {
             let text = String::from_utf8_lossy(text);
@@ -31,7 +31,7 @@ fn said(node: &Node, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn json(node: &Node, args: &[&str]) -> Value {
+pub(super) fn json(node: &Node, args: &[&str]) -> Value {
     serde_json::from_str(&said(node, &[args, &["--output", "json"]].concat())).unwrap()
 }
 

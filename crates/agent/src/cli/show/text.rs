@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::columns::table;
-use crate::engine::inspect::{Endpoint, IpSet, Policy, Tier};
+use crate::engine::inspect::{DecisionCounters, Endpoint, IpSet, Policy, RuleCounters, Tier};
 
 pub(super) fn endpoints(endpoints: &[Endpoint]) -> String {
     let count = |endpoint: &Endpoint| {
@@ -64,12 +64,45 @@ pub(super) fn policy(policy: &Policy) -> String {
     if let Some(last) = &policy.last_hit {
         line("last hit", &format!("{}, {} in all", last.time, last.hits));
     }
-    let rows = policy.counters.iter().flatten().map(|rule| {
+    if policy.counters.as_ref().is_some_and(|counters| !counters.is_empty()) {
+        out.push_str(&rules(policy.counters.iter().flatten()));
+    }
+    if policy.decisions.as_ref().is_some_and(|decisions| !decisions.is_empty()) {
+        let rows = policy.decisions.iter().flatten().map(|decision| {
+            let place = format!("  {}", decision.direction.as_deref().unwrap_or_default());
+            let rule = decision.rule.map_or_else(String::new, |rule| rule.to_string());
+            let (packets, bytes) = (decision.packets.to_string(), decision.bytes.to_string());
+            vec![place, rule, decision.verdict.clone(), packets, bytes]
+        });
+        out.push_str(&table(&["  DIRECTION", "RULE", "VERDICT", "PACKETS", "BYTES"], rows));
+    }
+    out
+}
+
+fn rules<'a>(rules: impl Iterator<Item = &'a RuleCounters>) -> String {
+    let rows = rules.map(|rule| {
         let place = format!("  IPv{} {} {}", rule.ip_version, rule.table, rule.chain);
         vec![place, rule.packets.to_string(), rule.bytes.to_string(), rule.rule.clone()]
     });
-    if policy.counters.as_ref().is_some_and(|counters| !counters.is_empty()) {
-        out.push_str(&table(&["  CHAIN", "PACKETS", "BYTES", "RULE"], rows));
+    table(&["  CHAIN", "PACKETS", "BYTES", "RULE"], rows)
+}
+
+/// What programs have decided.
+pub(super) fn decisions(decisions: &[DecisionCounters]) -> String {
+    let rows = decisions.iter().map(|decision| {
+        let direction = decision.direction.clone().unwrap_or_default();
+        let (packets, bytes) = (decision.packets.to_string(), decision.bytes.to_string());
+        vec![direction, decision.verdict.clone(), packets, bytes, decision.decided_by.clone()]
+    });
+    table(&["DIRECTION", "VERDICT", "PACKETS", "BYTES", "DECIDED BY"], rows)
+}
+
+/// What rules of chains have matched.
+pub(super) fn counters(policies: &[Policy]) -> String {
+    let mut out = String::new();
+    for policy in policies.iter().filter(|policy| policy.counters.as_ref().is_some_and(|rules| !rules.is_empty())) {
+        let _ = writeln!(out, "{}", policy.id);
+        out.push_str(&rules(policy.counters.iter().flatten()));
     }
     out
 }

@@ -146,6 +146,10 @@ impl PolicyPrograms for Programs {
     fn next(&self, _: Duration) -> Option<Duration> {
         Some(Duration::from_millis(100))
     }
+
+    fn counts(&mut self) -> Result<Vec<DecisionCount>, String> {
+        Err("nothing is counted".to_owned())
+    }
 }
 
 #[test]

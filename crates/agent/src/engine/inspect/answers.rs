@@ -17,8 +17,8 @@ pub enum Answer {
     Configuration(Configuration),
     /// Endpoints, workloads first, by name.
     Endpoints(Vec<Endpoint>),
-    /// Policies, by name, and how the kernel's rules can be listed.
-    Policies(Vec<Policy>, Vec<Listing>),
+    /// Policies, by name, and where what is counted for their rules is found, if that was asked for.
+    Policies(Vec<Policy>, Option<RuleCounts>),
     /// IP sets, by id.
     IpSets(Vec<IpSet>),
     /// What was held back and is put in force.
@@ -176,6 +176,43 @@ pub struct Policy {
     /// The rules of its chains, if their counters were asked for; none if another program enforces.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub counters: Option<Vec<RuleCounters>>,
+    /// What its rules decided, if counters were asked for and eBPF programs enforce policy.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub decisions: Option<Vec<DecisionCounters>>,
+}
+
+/// Where what is counted for rules of policies is found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RuleCounts {
+    /// In the kernel's rules, which these programs list; nowhere if another program enforces.
+    Listings(Vec<Listing>),
+    /// Here.
+    Decisions(Vec<DecisionCounters>),
+    /// It cannot be read.
+    Failed(String),
+}
+
+/// About how many packets something decided that eBPF programs enforce.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionCounters {
+    /// `ingress` or `egress`.
+    pub direction: Option<String>,
+    /// `allow`, `deny`, or `undecided` where what is asked next decides.
+    pub verdict: String,
+    /// The tier, of a rule of a policy and of the end of a tier.
+    pub tier: Option<String>,
+    /// The policy, of a rule of one.
+    pub policy: Option<String>,
+    /// The profile, of a rule of one.
+    pub profile: Option<String>,
+    /// The rule's place in the list of its direction, from 0.
+    pub rule: Option<usize>,
+    /// What decided, in words.
+    pub decided_by: String,
+    /// Packets that began a connection, or belong to none, since the programs were attached.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// A program that lists the rules of a family.

@@ -109,6 +109,7 @@ impl Inventory {
                 egress_chain: chain(Direction::Egress),
                 last_hit: None,
                 counters: None,
+                decisions: None,
             }
         };
         policies.map(answer).collect()

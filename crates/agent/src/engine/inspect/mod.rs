@@ -5,6 +5,7 @@
 
 mod answers;
 mod configuration;
+mod counts;
 mod inventory;
 
 use std::sync::mpsc::SyncSender;
@@ -15,8 +16,8 @@ use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
 use super::Session;
 use super::enforcement::Enforcement;
 pub use answers::{
-    Answer, Configuration, Endpoint, EngineStatus, IpSet, LastApply, Listing, Parameter, Policy, RuleCounters,
-    SetValue, Tier,
+    Answer, Configuration, DecisionCounters, Endpoint, EngineStatus, IpSet, LastApply, Listing, Parameter, Policy,
+    RuleCounters, RuleCounts, SetValue, Tier,
 };
 pub(super) use inventory::Inventory;
 
@@ -30,7 +31,12 @@ pub enum Query {
     /// Endpoints of this node: all, or those with this name, interface or address.
     Endpoints(Option<String>),
     /// Policies that apply to endpoints of this node: all, or those with this name.
-    Policies(Option<String>),
+    Policies {
+        /// Which.
+        name: Option<String>,
+        /// Whether what is counted for their rules is wanted, too.
+        counts: bool,
+    },
     /// IP sets that policies of this node need: all, or one with its members.
     IpSets(Option<String>),
     /// Puts changes in force that are held back because they would cut those off who manage the host.
@@ -48,19 +54,29 @@ pub struct Question {
 
 impl<E: Enforcement> Session<E> {
     /// Answers. Whoever has stopped waiting is not told.
-    pub(super) fn answer(&self, question: &Question) {
+    pub(super) fn answer(&mut self, question: &Question) {
         let answer = match &question.query {
             Query::Status => Answer::Status(self.status()),
             Query::Configuration => Answer::Configuration(configuration::of(&self.sources, &self.resolved)),
             Query::Endpoints(name) => Answer::Endpoints(self.endpoints(name.as_deref())),
-            Query::Policies(name) => {
-                Answer::Policies(self.inventory.policies(name.as_deref()), self.enforcement.report().listings)
+            Query::Policies { name, counts } => {
+                let policies = self.inventory.policies(name.as_deref());
+                Answer::Policies(policies, counts.then(|| self.rule_counts()))
             }
             Query::IpSets(id) => Answer::IpSets(self.ip_sets(id.as_deref())),
             // No question.
             Query::ConfirmHostChanges => Answer::Busy,
         };
         let _ = question.reply.try_send(answer);
+    }
+
+    /// Where what is counted for rules is found.
+    fn rule_counts(&mut self) -> RuleCounts {
+        match self.enforcement.decision_counts() {
+            Some(Ok(counted)) => RuleCounts::Decisions(counts::answers(counted)),
+            Some(Err(why)) => RuleCounts::Failed(why),
+            None => RuleCounts::Listings(self.enforcement.report().listings),
+        }
     }
 
     fn status(&self) -> EngineStatus {

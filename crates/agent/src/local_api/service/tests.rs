@@ -2,7 +2,8 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::engine::inspect::{
-    Configuration, Endpoint, IpSet, LastApply, Listing, Parameter, Policy, RuleCounters, SetValue, Tier,
+    Configuration, DecisionCounters, Endpoint, IpSet, LastApply, Listing, Parameter, Policy, RuleCounters, RuleCounts,
+    SetValue, Tier,
 };
 use crate::flows::{EndRecord, FlowRecord, HitRecord, LastHit, StagedRecord};
 use crate::health::{Condition, Reporter};
@@ -90,7 +91,12 @@ fn counters_come_with_policies_if_they_are_asked_for() {
     let listing = |program: &str| Listing { family: tortie_model::Family::V4, program: program.into() };
     let answer = move |program: &str| {
         let listings = vec![listing(program)];
-        service(move |_| Some(Answer::Policies(vec![Policy::default()], listings.clone()))).0
+        service(move |query| {
+            let Query::Policies { counts, .. } = query else { return None };
+            let counts = counts.then(|| RuleCounts::Listings(listings.clone()));
+            Some(Answer::Policies(vec![Policy::default()], counts))
+        })
+        .0
     };
     let call = |service: &Service, counters| {
         reply(service, &json!({"method": "org.tortie.agent.Policies", "parameters": {"counters": counters}}))
@@ -103,6 +109,20 @@ fn counters_come_with_policies_if_they_are_asked_for() {
     let failed = call(&fails, true);
     assert_eq!(failed["error"], "org.tortie.agent.NotListed");
     assert_eq!(failed["parameters"]["why"], "/bin/false: exit status: 1: ");
+}
+
+#[test]
+fn all_that_is_counted_is_told_by_what_counts_it() {
+    let call = |counts: RuleCounts| {
+        let answer = move |_: &Query| Some(Answer::Policies(vec![Policy::default()], Some(counts.clone())));
+        reply(&service(answer).0, &json!({"method": "org.tortie.agent.Counters"}))["parameters"].clone()
+    };
+    let by_chains = call(RuleCounts::Listings(Vec::new()));
+    assert_eq!((&by_chains["decisions"], &by_chains["policies"][0]["counters"]), (&Value::Null, &json!([])));
+    let decision = DecisionCounters { packets: 7, ..DecisionCounters::default() };
+    let by_programs = call(RuleCounts::Decisions(vec![decision]));
+    assert_eq!((&by_programs["decisions"][0]["packets"], &by_programs["policies"]), (&json!(7), &json!([])));
+    assert_eq!(call(RuleCounts::Failed("no".into()))["why"], "no");
 }
 
 #[test]
@@ -133,7 +153,12 @@ fn the_description_names_every_field() {
     let apply = LastApply { seconds_ago: 0.0, took_ms: 0.0, complete: true };
     let component = Component { name: String::new(), live: true, ready: true, detail: String::new() };
     let set_value = SetValue { source: String::new(), value: String::new() };
-    let policy = Policy { counters: Some(Vec::new()), last_hit: Some(LastHit::default()), ..Policy::default() };
+    let policy = Policy {
+        counters: Some(Vec::new()),
+        decisions: Some(Vec::new()),
+        last_hit: Some(LastHit::default()),
+        ..Policy::default()
+    };
     let text = || Some("x".to_owned());
     let end = EndRecord { name: "x".into(), port: Some(1), ..EndRecord::default() };
     let hit = HitRecord { tier: text(), policy: text(), profile: text(), rule: Some(0), ..HitRecord::default() };
@@ -162,6 +187,7 @@ fn the_description_names_every_field() {
         ("type FlowStaged", json!(StagedRecord::default())),
         ("type Flow ", json!(flow)),
         ("type RuleCounters", json!(RuleCounters::default())),
+        ("type DecisionCounters", json!(DecisionCounters::default())),
         ("type IpSet", json!(ip_set)),
         ("type PendingChange", json!(pending)),
         ("method Configuration", json!(Configuration::default())),
