@@ -466,6 +466,12 @@ impl Resend {
         self.shared.change(|_| {});
     }
 
+    /// How many changes wait for the consumer, those counted once that were overtaken by newer ones.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.lock().buffer.len()
+    }
+
     /// Asks. Whatever waits is dropped. The answer begins with the status [`SyncStatus::Resync`] and ends with
     /// [`SyncStatus::InSync`]; what the source keeps for lack of anything better, such as last good versions, is part of
     /// it. Why the datastore cannot be read, if it cannot, is said again at once, whoever has heard it before.

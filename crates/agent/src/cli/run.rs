@@ -140,7 +140,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let flows = SharedFlows::default();
     let said = Said { health: health.clone(), metrics: metrics.clone(), flows: flows.clone() };
     let state_dir = args.directory.state_dir();
-    let _local_api = answer_locally(&args.socket, facts, said, sender.clone(), stop.clone(), state_dir);
+    let _local_api = answer_locally(&args.socket, facts, said, sender.clone(), stop.clone(), state_dir, resend.clone());
     #[cfg(feature = "etcd")]
     super::confirming::watch_in_background(state_dir)?;
     let inputs = Inputs { others, datastore: events, stop, reload };
@@ -230,13 +230,14 @@ fn answer_locally(
     engine: SyncSender<Input>,
     stop: Stop,
     state_dir: Option<&Path>,
+    datastore: Resend,
 ) -> Option<Server> {
     if socket.is_empty() {
         return None;
     }
     let ask = move |question| engine.try_send(Input::Question(question)).is_ok();
     let service = Service::new(facts, said, ask, Runner::new(stop));
-    let service = service.with_state_dir(state_dir.map(Path::to_owned));
+    let service = service.with_state_dir(state_dir.map(Path::to_owned)).with_waiting(move || datastore.waiting());
     let path = Path::new(socket);
     Server::start(path, service)
         .inspect_err(|error| tracing::warn!(socket = %path.display(), %error, "nobody can ask this agent"))

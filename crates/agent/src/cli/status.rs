@@ -58,6 +58,21 @@ fn text(status: &Status) -> String {
         .event_to_kernel_mean_ms
         .map_or(String::new(), |mean| format!(", {mean:.1} ms to the kernel on average"));
     line("changes", &format!("{} from the datastore{mean}", counters.updates));
+    let recent = [
+        counters.event_to_kernel_p50_ms.map(|ms| format!("50 % within {ms:.1} ms")),
+        counters.event_to_kernel_p90_ms.map(|ms| format!("90 % within {ms:.1} ms")),
+        counters.event_to_kernel_p99_ms.map(|ms| format!("99 % within {ms:.1} ms")),
+    ];
+    let recent: Vec<String> = recent.into_iter().flatten().collect();
+    let last = counters.event_to_kernel_last_ms.map(|ms| format!("{ms:.1} ms to the kernel last"));
+    let recent = (!recent.is_empty()).then(|| format!("in the last ten minutes {}", recent.join(", ")));
+    let latency: Vec<String> = last.into_iter().chain(recent).collect();
+    if !latency.is_empty() {
+        line("latency", &latency.join("; "));
+    }
+    let for_kernel = status.engine.as_ref().map(|engine| format!(", {} for the kernel", engine.waiting_for_kernel));
+    let for_engine = counters.waiting_for_engine;
+    line("queue", &format!("{for_engine} changes wait for the engine{}", for_kernel.unwrap_or_default()));
     if let Some(change) = &status.pending_change {
         let when = match change.state.as_str() {
             "waiting" => format!("is taken back in {} s unless `tortie confirm` comes", change.seconds_left),
@@ -136,7 +151,16 @@ mod tests {
                 component("CalculationGraph", true, ""),
                 component("Dataplane", false, "chain is missing"),
             ],
-            counters: Counters { updates: 12, event_to_kernel_mean_ms: Some(4.25), ..Counters::default() },
+            counters: Counters {
+                updates: 12,
+                event_to_kernel_mean_ms: Some(4.25),
+                event_to_kernel_last_ms: Some(3.0),
+                event_to_kernel_p50_ms: Some(2.5),
+                event_to_kernel_p90_ms: Some(7.0),
+                event_to_kernel_p99_ms: Some(11.25),
+                waiting_for_engine: 7,
+                ..Counters::default()
+            },
             pending_change: Some(PendingSummary {
                 by: "ada".into(),
                 state: "waiting".into(),
@@ -149,6 +173,7 @@ mod tests {
                 dataplane_problems: vec!["chain cali-x is missing".into()],
                 last_apply: Some(LastApply { seconds_ago: 3.0, took_ms: 20.5, complete: false }),
                 policies: 3,
+                waiting_for_kernel: 2,
                 held_changes: Some(HeldChanges {
                     since: "2026-11-23T19:48:59Z".into(),
                     connections: vec!["198.51.100.7:54321 to port 22 by eth0".into()],
@@ -165,6 +190,8 @@ mod tests {
           dataplane    internal
           Dataplane    not ready: chain is missing
           changes      12 from the datastore, 4.2 ms to the kernel on average
+          latency      3.0 ms to the kernel last; in the last ten minutes 50 % within 2.5 ms, 90 % within 7.0 ms, 99 % within 11.2 ms
+          queue        7 changes wait for the engine, 2 for the kernel
           change       Tier/platform, NetworkPolicy/shop/web by ada: is taken back in 42 s unless `tortie confirm` comes
           engine       in sync, session 2
           enforces     3 policies on 0 workload and 0 host endpoints, 0 IP sets
@@ -175,6 +202,9 @@ mod tests {
           kernel       chain cali-x is missing
         ");
         status.engine = None;
+        status.counters = Counters::default();
+        assert!(text(&status).contains("  queue        0 changes wait for the engine\n"), "{}", text(&status));
+        assert!(!text(&status).contains("latency"), "nothing has reached the kernel");
         assert!(text(&status).ends_with("  engine       busy\n"));
     }
 }

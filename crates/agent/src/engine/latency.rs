@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::metrics::Histogram;
-
 /// How many events are told apart.
 const MAX_WAITING: usize = 10_000;
 
@@ -33,12 +31,17 @@ impl Latency {
         self.waiting.clear();
     }
 
-    /// Whatever was waiting is in the kernel now. Returns the longest wait.
-    pub(super) fn applied(&mut self, now: Instant, histogram: &mut Histogram) -> Option<Duration> {
+    /// How many changes wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.iter().fold(0, |sum, (_, changes)| sum.saturating_add(*changes))
+    }
+
+    /// Whatever was waiting is in the kernel now; `observe` is told how long, and how many changes. Returns the longest wait.
+    pub(super) fn applied(&mut self, now: Instant, mut observe: impl FnMut(Duration, u64)) -> Option<Duration> {
         let mut longest = None;
         for (noticed, changes) in self.waiting.drain(..) {
             let latency = now.saturating_duration_since(noticed);
-            histogram.observe_many(latency, changes);
+            observe(latency, changes);
             longest = longest.max(Some(latency));
         }
         longest

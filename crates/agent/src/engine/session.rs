@@ -129,7 +129,7 @@ pub struct Session<E> {
     pub(super) sources: Sources,
     pub(super) resolved: Resolved,
     unreadable: Unreadable,
-    latency: Latency,
+    pub(super) latency: Latency,
     pub(super) in_sync: bool,
     /// Everything is being told to this session, or has been.
     begun: bool,
@@ -327,7 +327,12 @@ impl<E: Enforcement> Session<E> {
         }
         if progress.done {
             let now = Instant::now();
-            let latency = self.latency.applied(now, &mut self.metrics.lock().event_to_kernel);
+            let latency = {
+                let mut metrics = self.metrics.lock();
+                let latency = self.latency.applied(now, |took, changes| metrics.observe_event(took, changes, now));
+                metrics.last_event_to_kernel = latency.or(metrics.last_event_to_kernel);
+                latency
+            };
             tracing::debug!(latency_us = latency.map(|latency| latency.as_micros()), "applied");
             self.news.in_force(now, |policy| self.graph.is_active(policy));
         }

@@ -93,6 +93,21 @@ pub struct Counters {
     pub events_to_kernel: u64,
     /// The time from the arrival of a change to that, on average.
     pub event_to_kernel_mean_ms: Option<f64>,
+    /// The same of those that reached the kernel last; the longest if there were several.
+    #[serde(default)]
+    pub event_to_kernel_last_ms: Option<f64>,
+    /// Half of those of the last ten minutes took no longer.
+    #[serde(default)]
+    pub event_to_kernel_p50_ms: Option<f64>,
+    /// Nine of ten of those took no longer.
+    #[serde(default)]
+    pub event_to_kernel_p90_ms: Option<f64>,
+    /// All but one in a hundred of those took no longer.
+    #[serde(default)]
+    pub event_to_kernel_p99_ms: Option<f64>,
+    /// Changes from the datastore that wait for the engine.
+    #[serde(default)]
+    pub waiting_for_engine: u64,
     /// Applies that left something undone.
     pub apply_failures: u64,
     /// Problems in the input now.
@@ -130,6 +145,8 @@ pub struct Service {
     runner: Runner,
     /// Where a change is kept that waits to be confirmed.
     state_dir: Option<PathBuf>,
+    /// How many changes from the datastore wait for the engine.
+    waiting: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 impl std::fmt::Debug for Service {
@@ -147,7 +164,13 @@ impl Service {
         ask: impl Fn(Question) -> bool + Send + Sync + 'static,
         runner: Runner,
     ) -> Self {
-        Self { facts, said, ask: Box::new(ask), runner, state_dir: None }
+        Self { facts, said, ask: Box::new(ask), runner, state_dir: None, waiting: Box::new(|| 0) }
+    }
+
+    /// Tells how many changes from the datastore wait for the engine, too.
+    #[must_use]
+    pub fn with_waiting(self, waiting: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        Self { waiting: Box::new(waiting), ..self }
     }
 
     /// Tells of the change that is kept in a state directory, too.
@@ -268,11 +291,19 @@ impl Service {
                 detail: condition.detail,
             })
             .collect();
+        let waiting_for_engine = u64::try_from((self.waiting)()).unwrap_or(u64::MAX);
         let metrics = self.said.metrics.lock();
+        let now = Instant::now();
+        let quantile = |part| Some(metrics.recent_event_to_kernel.quantile(part, now) * 1e3).filter(|ms| !ms.is_nan());
         let counters = Counters {
             updates: metrics.updates_processed.values().sum(),
             events_to_kernel: metrics.event_to_kernel.count(),
             event_to_kernel_mean_ms: metrics.event_to_kernel.mean().map(|mean| mean * 1e3),
+            event_to_kernel_last_ms: metrics.last_event_to_kernel.map(|last| last.as_secs_f64() * 1e3),
+            event_to_kernel_p50_ms: quantile(0.5),
+            event_to_kernel_p90_ms: quantile(0.9),
+            event_to_kernel_p99_ms: quantile(0.99),
+            waiting_for_engine,
             apply_failures: metrics.apply_failures,
             input_problems: metrics.input_problems,
             dataplane_problems: metrics.dataplane_problems,

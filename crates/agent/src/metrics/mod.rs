@@ -11,7 +11,7 @@ pub mod wireguard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use exposition::{Exposition, Histogram};
 use tortie_calc::Scans;
@@ -60,6 +60,10 @@ pub struct Metrics {
     pub initial_resync: Option<Duration>,
     /// Time from the arrival of an event to the end of the apply that put it into the kernel.
     pub event_to_kernel: Histogram,
+    /// The same of the last ten minutes, for quantiles.
+    pub recent_event_to_kernel: Quantiles,
+    /// The longest of those that reached the kernel together last.
+    pub last_event_to_kernel: Option<Duration>,
     /// Time per turn of the main loop, by what the turn is named after.
     pub turns: BTreeMap<&'static str, Histogram>,
     /// Time per part of such a turn, by the part.
@@ -172,6 +176,12 @@ pub struct IpsetCounts {
 }
 
 impl Metrics {
+    /// Some changes have reached the kernel so long after they arrived.
+    pub fn observe_event(&mut self, took: Duration, changes: u64, now: Instant) {
+        self.event_to_kernel.observe_many(took, changes);
+        self.recent_event_to_kernel.observe_many(took, changes, now);
+    }
+
     /// The metrics in Prometheus' text format.
     #[must_use]
     pub fn expose(&self) -> String {

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn felix_names_keep_their_form() {
-    let (mut message_batches, now) = (Quantiles::new(), std::time::Instant::now());
+    let (mut message_batches, now) = (Quantiles::new(), Instant::now());
     [2, 7].into_iter().for_each(|size| message_batches.observe_size(size, now));
     let metrics = Metrics {
         host: "a\"b".into(),

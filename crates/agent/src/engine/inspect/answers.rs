@@ -49,6 +49,9 @@ pub struct EngineStatus {
     pub dataplane_problems: Vec<String>,
     /// The last time that the kernel was programmed.
     pub last_apply: Option<LastApply>,
+    /// Changes from the datastore that the engine has taken and that are not in the kernel yet.
+    #[serde(default)]
+    pub waiting_for_kernel: u64,
     /// Workload endpoints of this node.
     pub workload_endpoints: usize,
     /// Host endpoints of this node.

@@ -101,6 +101,7 @@ impl<E: Enforcement> Session<E> {
             ignored_objects: self.graph.problems().map(|problem| super::describe_ignored(&problem)).collect(),
             dataplane_problems: report.problems,
             last_apply,
+            waiting_for_kernel: self.latency.waiting(),
             workload_endpoints: self.inventory.workload_count(),
             host_endpoints: self.inventory.host_count(),
             policies: self.inventory.policy_count(),
