@@ -39,8 +39,8 @@ const DISAGREE: u8 = 4;
 /// connection passes, and with 3 if it is denied.
 ///
 /// With --live, as root on the node of one of the ends, the kernel is asked as well: a probe is sent from the pod, or the
-/// real flow is waited for, and each chain and rule that it passes is shown. If the kernel does not do what was calculated,
-/// the exit code is 4.
+/// real flow is waited for, and each chain and rule that it passes is shown. Where eBPF programs enforce policy, which leave
+/// no trace, the agent is asked what they counted meanwhile. If the kernel does not do what was calculated, the exit code is 4.
 ///
 /// Example: tortie trace --datastore file:examples/demo --from shop/web --to shop/db --port 5432
 #[derive(Debug, clap::Args)]
@@ -146,7 +146,7 @@ fn ask_kernel(
         args.output.print(|| serde_json::Value::Null, text)?;
     }
     let datastore = args.cluster.datastore.place();
-    let live = live::ask(args.live, &args.question, &datastore, question, calculated, &node)?;
+    let live = live::ask(&args.live, &args.question, &datastore, question, calculated, &node)?;
     let with_live = || {
         let mut whole = whole();
         if let Some(whole) = whole.as_object_mut() {

@@ -67,7 +67,12 @@ struct Shop {
 
 impl Shop {
     fn new(backend: &'static str) -> Self {
+        Self::with(backend, |_| {})
+    }
+
+    fn with(backend: &'static str, set: impl FnOnce(&mut Node)) -> Self {
         let mut node = Node::new(backend, &with_ipv6());
+        set(&mut node);
         node.write("policy.yaml", &policy(&[80], &[53]));
         node.write("egress.yaml", EGRESS);
         node.write("service.yaml", SERVICE);
@@ -202,6 +207,37 @@ tortie_testkit::kernel_test! {
             }
             shop.assert_nothing_is_left();
         }
+    }
+
+    fn what_programs_drop_is_told_by_their_counters() {
+        let shop = Shop::with("nft", |node| node.set("FELIX_BPFENABLED", "true"));
+        let socket = shop.node.socket();
+        let ask = |port: &str| shop.json(&["--to", "shop/web", "--port", port, "--socket", socket.to_str().unwrap()]);
+        for (port, direction, by) in [
+            ("81", "ingress", "end of tier default"),
+            ("82", "egress", "NetworkPolicy/shop/out rule 3"),
+            ("83", "egress", "end of tier default"),
+        ] {
+            let (code, answer) = ask(port);
+            let live = &answer["live"];
+            assert_eq!((code, &live["agreement"], &live["probe"]), (3, &json!("agree"), &json!("no answer")), "{answer:#}");
+            let counted = live["programs"]["counted"].as_array().unwrap_or_else(|| panic!("{answer:#}"));
+            let is_meant = |decision: &&Value| decision["verdict"] == "deny" && decision["decided_by"] == by;
+            let denied = counted.iter().find(is_meant).unwrap_or_else(|| panic!("{answer:#}"));
+            assert!(denied["direction"] == direction && denied["packets"].as_u64() > Some(0), "{denied:#}");
+        }
+        let (code, answer) = ask("80");
+        let live = &answer["live"];
+        assert_eq!((code, &live["agreement"], &live["probe"]), (0, &json!("agree"), &json!("answered")), "{answer:#}");
+
+        // Without the agent's word it is said that programs may have done it.
+        let nowhere = ["--to", "shop/web", "--port", "81", "--socket", "/nowhere"];
+        shop.node.write("felix.yaml", "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
+            {bpfEnabled: true}\n");
+        let (code, said) = shop.said(&nowhere);
+        assert!(code == 3 && said.contains("eBPF programs enforce policy here, and it is not known what they count"), "{code} {said}");
+        assert!(said.contains("gone where eBPF programs enforce policy"), "{said}");
+        shop.assert_nothing_is_left();
     }
 
     fn ipv6_is_traced_as_well() {

@@ -11,12 +11,14 @@ mod owners;
 mod plan;
 mod probe;
 mod probe_packet;
+mod programs;
 mod rules;
 mod steps;
 mod verdict;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
@@ -32,6 +34,7 @@ use crate::cli::capability::{self, Capability};
 use crate::cli::signals::{self, Handlers};
 use crate::cli::{Failure, render};
 use crate::exec::Runner;
+use crate::local_api::DEFAULT_SOCKET;
 use crate::netlink::nftrace::Nftrace;
 use crate::netlink::{Flow, Netlink, Nflog};
 use crate::settings;
@@ -55,7 +58,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PORTS: std::ops::Range<u16> = 50_000..60_000;
 
 /// Whether, and how, to ask the kernel.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct LiveArgs {
     /// Ask the kernel of this node as well: send a probe from the pod, or wait for the real flow, and show each chain and rule
     /// that it passes, with counters. Needs root.
@@ -67,6 +70,10 @@ pub(super) struct LiveArgs {
     /// With --live: for how many seconds to wait for the real flow.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     wait: u64,
+    /// With --live: the socket of the agent, which is asked what eBPF programs count if they enforce policy; see
+    /// `tortie run --socket`.
+    #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
 }
 
 /// What was calculated.
@@ -109,7 +116,7 @@ pub(super) fn require_privileges() -> Result<(), Failure> {
 
 /// Asks the kernel of `node`, which is this one.
 pub(super) fn ask(
-    args: LiveArgs,
+    args: &LiveArgs,
     words: &QuestionArgs,
     datastore: &str,
     question: &Question,
@@ -138,6 +145,8 @@ pub(super) fn ask(
     let nf_log = before.is_some().then(|| NfLog::set(family)).transpose()?;
     let table = format!("tortie-trace-{}", std::process::id());
     let nftrace = Nftrace::open(family, &table, &flow.filters()).map_err(failed)?;
+    let is_by_programs = calculated.view().config(node).is_ok_and(|config| config.bpf_enabled);
+    let programs = programs::Before::ask(&args.socket, is_by_programs);
     let mut recorder = Recorder::new(nftrace.table(), flow.from());
     let mut listeners = Listeners { nftrace, nflog };
     let heard = match probe {
@@ -164,6 +173,7 @@ pub(super) fn ask(
         return Err(Failure::Failed("ended by a signal; nothing is traced any more".into()));
     }
     let answer = answer.transpose().map_err(|error| not_sent(&flow, &error))?;
+    let programs = programs.counted_since(&args.socket);
     let left_out = recorder.left_out;
     let packets = recorder.finish();
     let Some(first) = principal(&packets).and_then(|index| packets.get(index)) else {
@@ -181,7 +191,7 @@ pub(super) fn ask(
         Flow::Icmp { .. } | Flow::Other => None,
     };
     let agreement = match calculated.to(end) {
-        Some(connection) => compare(connection, node, first, &rules, &owners),
+        Some(connection) => compare(connection, node, first, (&rules, programs.as_ref()), &owners),
         None => {
             Agreement::NotCompared("the packet goes to nothing that answers for the Service in the datastore".into())
         }
@@ -198,6 +208,7 @@ pub(super) fn ask(
         owners,
         interfaces,
         agreement,
+        programs,
         lost,
         unreadable,
         left_out,

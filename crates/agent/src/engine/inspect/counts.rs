@@ -21,7 +21,8 @@ fn order(answer: &DecisionCounters) -> Order<'_> {
     (policy.is_none(), owner, profile.is_none(), direction, tier, *rule, verdict)
 }
 
-fn answer(count: DecisionCount) -> DecisionCounters {
+/// One of them.
+pub(crate) fn answer(count: DecisionCount) -> DecisionCounters {
     let direction = count.direction.map(|direction| match direction {
         Direction::Ingress => "ingress".to_owned(),
         Direction::Egress => "egress".to_owned(),

@@ -19,6 +19,7 @@ pub use answers::{
     Answer, Configuration, DecisionCounters, Endpoint, EngineStatus, IpSet, LastApply, Listing, Parameter, Policy,
     RuleCounters, RuleCounts, SetValue, Tier,
 };
+pub(crate) use counts::answer as decision_counters;
 pub(super) use inventory::Inventory;
 
 /// What can be asked.

@@ -10,6 +10,7 @@ use super::flow::{TracedFlow, protocol_name};
 use super::listing::Rules;
 use super::owners::{Owner, Owners};
 use super::probe::ProbeAnswer;
+use super::programs::Programs;
 use super::steps::{ChainName, Out, Packet, RuleName, Step, Way, What, principal};
 use super::verdict::{Agreement, Decision, Fate, describe};
 use crate::netlink::nftrace::Verdict;
@@ -27,6 +28,8 @@ pub(in super::super) struct LiveAnswer {
     /// Names of interfaces by their indexes.
     pub(super) interfaces: BTreeMap<u32, String>,
     pub(in super::super) agreement: Agreement,
+    /// What eBPF programs counted meanwhile, if they enforce policy.
+    pub(super) programs: Option<Programs>,
     pub(super) lost: u64,
     pub(super) unreadable: u64,
     pub(super) left_out: usize,
@@ -56,6 +59,7 @@ impl LiveAnswer {
             "packets": packets,
             "agreement": agreement,
             "why": why,
+            "programs": self.programs.as_ref().map(Programs::whole),
             "lost": self.lost,
             "unreadable": self.unreadable,
             "left_out": self.left_out,
@@ -151,6 +155,9 @@ impl LiveAnswer {
             let _ =
                 writeln!(out, "  not shown: {lost} messages lost, {unreadable} not understood, {left_out} left out");
         }
+        for line in self.programs.iter().flat_map(Programs::lines) {
+            let _ = writeln!(out, "  {line}");
+        }
         for note in &self.notes {
             let _ = writeln!(out, "  {note}");
         }
@@ -179,6 +186,7 @@ impl LiveAnswer {
             (Fate::Passed(Out::Interface), Some(index)) => format!("passed to {}", self.interface(index)),
             (Fate::Passed(Out::Interface), None) => "passed".to_owned(),
             (Fate::Dropped(_), _) => "dropped".to_owned(),
+            (Fate::Vanished, _) if self.programs.is_some() => "gone where eBPF programs enforce policy".to_owned(),
             (Fate::Vanished, _) => "not dropped by a rule, and gone".to_owned(),
         };
         let _ = write!(out, ": {end}");

@@ -6,6 +6,7 @@ use tortie_trace::{At, Connection, Leg};
 
 use super::listing::Rules;
 use super::owners::{Owner, Owners};
+use super::programs::Programs;
 use super::steps::{Out, Packet, Step, What};
 use crate::cli::decision::{decided_by, direction};
 
@@ -70,7 +71,7 @@ pub(super) fn compare(
     calculated: &Connection,
     node: &Hostname,
     packet: &Packet,
-    rules: &Rules,
+    (rules, programs): (&Rules, Option<&Programs>),
     owners: &Owners,
 ) -> Agreement {
     let fate = Fate::of(packet, rules);
@@ -83,6 +84,7 @@ pub(super) fn compare(
     let denying = legs.iter().find(is_denying);
     let is_open = denying.is_none() && legs.iter().any(|leg| leg.verdict() == Verdict::Undecided);
     match (fate, denying) {
+        (Fate::Vanished, _) if let Some(programs) = programs => programs.compare(denying.copied()),
         (Fate::Vanished, _) => Agreement::NotCompared(
             "no rule drops the packet, but it does not come out: look at routes and at the filter of reverse paths"
                 .into(),

@@ -98,7 +98,7 @@ fn decisions_are_told_with_the_policys_own_rules() {
 fn kernel_and_calculation_are_compared() {
     let node = Hostname::new("n1");
     let nothing = Connection::default();
-    let compared = |steps: &[Step], out| compare(&nothing, &node, &packet(steps, out), &rules(), &owners());
+    let compared = |steps: &[Step], out| compare(&nothing, &node, &packet(steps, out), (&rules(), None), &owners());
     let chain = policy_chain(Direction::Ingress, &policy()).to_string();
     let (first, drop, established) = (step("FORWARD", 1), step(&chain, 2), step("FORWARD", 2));
     assert_eq!(compared(std::slice::from_ref(&first), Some(Out::Interface)), Agreement::Agree);
