@@ -358,7 +358,10 @@ pub(crate) fn not_done_by_programs(config: &Config) -> Vec<&'static str> {
             config.default_endpoint_to_host_action == EndpointToHostAction::Accept,
             "DefaultEndpointToHostAction: what eBPF programs let through to the host is left to the host's own rules",
         ),
-        (collects_flows(config), "FlowLogs…: eBPF programs log nothing, so that only connections that end are told of"),
+        (
+            collects_flows(config),
+            "FlowLogs…: eBPF programs log nothing, so that flows come without rules, and not if denied",
+        ),
     ];
     asked.into_iter().filter_map(|(is_asked, what)| is_asked.then_some(what)).collect()
 }

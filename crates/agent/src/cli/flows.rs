@@ -14,7 +14,7 @@ use tortie_resources::to_yaml;
 use super::Failure;
 use super::output::Output;
 use crate::flows::FlowRecord;
-use crate::local_api::{Client, DEFAULT_SOCKET};
+use crate::local_api::{Client, DEFAULT_SOCKET, Status};
 use filter::Filter;
 use text::Text;
 
@@ -23,6 +23,9 @@ use text::Text;
 /// Asks the running agent, which collects flows where FlowLogsLocalReporter or FlowLogsFile asks for it: each connection of a
 /// pod or host endpoint of this node when it begins and when it has ended, and each attempt that policy denied. Without
 /// --follow the latest are shown, at most 10,000.
+///
+/// Where eBPF programs enforce policy (BPFEnabled) nothing is logged: connections of pods are shown without the rules that
+/// decided, those of host endpoints and attempts that policy denied not at all; `tortie show counters` counts these.
 ///
 /// Example: tortie flows --denied --to shop/db --follow
 #[derive(Debug, clap::Args)]
@@ -49,6 +52,13 @@ struct Flows {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let failed = |error: crate::local_api::ClientError| Failure::Failed(error.to_string());
     let mut client = Client::connect(&args.socket).map_err(failed)?;
+    let status: Status = client.call("Status", Map::new()).map_err(failed)?;
+    if status.engine.is_some_and(|engine| engine.enforced_by == "programs") {
+        eprintln!(
+            "tortie: eBPF programs enforce policy here and log nothing: shown are connections of pods, without what \
+             decided, and no denied attempts; `tortie show counters` counts these"
+        );
+    }
     let text = Text { coloured: io::stdout().is_terminal(), staged: args.filter.staged() };
     if !args.follow {
         let mut found: Flows = client.call("Flows", Map::new()).map_err(failed)?;

@@ -90,10 +90,15 @@ fn text(status: &Status) -> String {
 fn of_engine(line: &mut impl FnMut(&str, &str), engine: &EngineStatus) {
     let EngineStatus { workload_endpoints, host_endpoints, policies, ip_sets, .. } = engine;
     line("engine", &format!("{}, session {}", engine.datastore_state, engine.session));
+    let by = match engine.enforced_by.as_str() {
+        "programs" => ", by eBPF programs",
+        "driver" => ", by a driver",
+        _ => "",
+    };
     line(
         "enforces",
         &format!(
-            "{policies} policies on {workload_endpoints} workload and {host_endpoints} host endpoints, {ip_sets} IP sets"
+            "{policies} policies on {workload_endpoints} workload and {host_endpoints} host endpoints, {ip_sets} IP sets{by}"
         ),
     );
     if let Some(apply) = engine.last_apply {
@@ -173,6 +178,7 @@ mod tests {
                 dataplane_problems: vec!["chain cali-x is missing".into()],
                 last_apply: Some(LastApply { seconds_ago: 3.0, took_ms: 20.5, complete: false }),
                 policies: 3,
+                enforced_by: "programs".into(),
                 waiting_for_kernel: 2,
                 held_changes: Some(HeldChanges {
                     since: "2026-11-23T19:48:59Z".into(),
@@ -194,7 +200,7 @@ mod tests {
           queue        7 changes wait for the engine, 2 for the kernel
           change       Tier/platform, NetworkPolicy/shop/web by ada: is taken back in 42 s unless `tortie confirm` comes
           engine       in sync, session 2
-          enforces     3 policies on 0 workload and 0 host endpoints, 0 IP sets
+          enforces     3 policies on 0 workload and 0 host endpoints, 0 IP sets, by eBPF programs
           last apply   3.0 s ago, took 20.5 ms, incomplete
           held back    since 2026-11-23T19:48:59Z: they would cut the connection of 198.51.100.7:54321 to port 22 by eth0
                        policy GlobalNetworkPolicy/hosts

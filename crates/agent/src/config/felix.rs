@@ -134,7 +134,9 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         Used(
             "Whether eBPF programs enforce policy, at hooks of netfilter, in place of chains and IP sets; takes Linux 6.4. Policy \
              only: kube-proxy goes on, and iptables is left with what pools, floating addresses, DSCP values, tunnels and service \
-             loops need of it, and is not needed where they need nothing. Denied packets are dropped, and nothing is logged",
+             loops need of it, and is not needed where they need nothing. Denied packets are dropped, and nothing is logged: \
+             `tortie flows` shows connections of pods without the rules that decided, and no denied attempts, and policies have no \
+             last hit; `tortie show counters` counts",
         ),
     ),
     felix("BPFEnforceRPF", "oneof(Disabled,Strict,Loose)", "Loose", NotUsed(EBPF)),

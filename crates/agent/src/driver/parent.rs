@@ -16,7 +16,9 @@ use super::queue::MessageQueue;
 use super::{DriverError, DriverEvent};
 use crate::bpf::DecisionCount;
 use crate::config::{Resolved, Sources};
-use crate::engine::{Enforcement, EnforcementReport, HEARTBEAT, Input, ProcessStatus, Progress, log_status};
+use crate::engine::{
+    EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Input, ProcessStatus, Progress, log_status,
+};
 use crate::health::{Condition, Health, Reporter};
 use crate::monitor::MonitorEvent;
 
@@ -241,7 +243,7 @@ impl Enforcement for Driver {
 
     /// A driver says how endpoints are and that everything is in force, which is reported as it comes, and nothing else.
     fn report(&self) -> EnforcementReport {
-        EnforcementReport::default()
+        EnforcementReport { by: EnforcedBy::Driver, ..EnforcementReport::default() }
     }
 
     /// Nothing is known of what a driver counts.

@@ -71,6 +71,30 @@ pub trait Enforcement {
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>>;
 }
 
+/// Who enforces policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EnforcedBy {
+    /// Chains and IP sets.
+    #[default]
+    Chains,
+    /// eBPF programs.
+    Programs,
+    /// Another program, of which nothing is known.
+    Driver,
+}
+
+impl EnforcedBy {
+    /// As answers have it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Chains => "chains",
+            Self::Programs => "programs",
+            Self::Driver => "driver",
+        }
+    }
+}
+
 /// How an enforcement is.
 #[derive(Clone, Debug, Default)]
 pub struct EnforcementReport {
@@ -84,6 +108,8 @@ pub struct EnforcementReport {
     pub hosts: BTreeMap<HostEndpointName, EndpointStatus>,
     /// How its rules can be listed.
     pub listings: Vec<Listing>,
+    /// Who enforces policy.
+    pub by: EnforcedBy,
 }
 
 /// An apply that is over.

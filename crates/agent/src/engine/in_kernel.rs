@@ -11,7 +11,7 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpSetId, Update};
 use tortie_rules::PolicyBy;
 
-use super::enforcement::{Applied, Enforcement, EnforcementReport, HEARTBEAT, Progress};
+use super::enforcement::{Applied, EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Progress};
 use super::inspect::Listing;
 use super::observe;
 use super::simulated_faults::{DataplaneFaults, HANG};
@@ -401,6 +401,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
             last_apply: self.last_apply,
             workloads: self.dataplane.workload_statuses().map(|(id, status)| (id.clone(), status)).collect(),
             listings: self.listings.clone(),
+            by: if self.programs.is_some() { EnforcedBy::Programs } else { EnforcedBy::Chains },
             hosts: self.dataplane.host_statuses().map(|(name, status)| (name.clone(), status)).collect(),
         }
     }

@@ -22,7 +22,7 @@ mod timed_kernel;
 mod turn_times;
 
 pub(crate) use enforcement::HEARTBEAT;
-pub use enforcement::{Applied, Enforcement, EnforcementReport, ProcessStatus, Progress};
+pub use enforcement::{Applied, EnforcedBy, Enforcement, EnforcementReport, ProcessStatus, Progress};
 pub use in_kernel::InKernel;
 pub(crate) use observe::log_status;
 pub use observed::{Observed, Observer};

@@ -276,7 +276,7 @@ impl Service {
     fn status(&self) -> Status {
         let Facts { node, datastore, dataplane, started } = &self.facts;
         let engine = match self.engine(Query::Status, SHORT_PATIENCE) {
-            Some(Answer::Status(status)) => Some(status),
+            Some(Answer::Status(status)) => Some(*status),
             _ => None,
         };
         let components: Vec<Component> = self

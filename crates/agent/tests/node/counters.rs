@@ -18,6 +18,7 @@ fn after_packets(is_by_programs: bool) -> (Node, [Namespace; 2]) {
     node.write("policy.yaml", &policy(&[80], &[]));
     if is_by_programs {
         node.set("FELIX_BPFENABLED", "true");
+        node.set("FELIX_FLOWLOGSLOCALREPORTER", "Enabled");
     }
     let (web, client) = (connect(&node, "web", 2), connect(&node, "client", 3));
     serve(&web, &[80], &[]);
@@ -59,6 +60,16 @@ tortie_testkit::kernel_test! {
 
         let policy = &json(&node, &["show", "policy", WEB])["policies"][0];
         assert_eq!(policy["decisions"], serde_json::json!([rule]));
+        assert!(policy["ingress_chain"].is_null(), "{policy:#}");
+        assert_eq!(json(&node, &["status"])["engine"]["enforced_by"], "programs");
+        let flows = until("the connection is told", &node, || {
+            let output = node.ask(&["flows", "-o", "json"]);
+            assert!(String::from_utf8_lossy(&output.stderr).contains("no denied attempts"), "{output:?}");
+            let flows: Value = serde_json::from_slice(&output.stdout).unwrap();
+            Some(flows).filter(|flows| flows["flows"].as_array().is_some_and(|flows| !flows.is_empty()))
+        });
+        let is_without_rules = |flow: &Value| flow["verdict"] == "allow" && flow["ingress"] == serde_json::json!([]);
+        assert!(flows["flows"].as_array().unwrap().iter().all(is_without_rules), "{flows:#}");
         let text = said(&node, &["show", "counters"]);
         assert!(text.lines().any(|line| line.starts_with("ingress") && line.ends_with(&format!("{WEB} rule 0"))), "{text}");
         let text = said(&node, &["show", "policy", WEB]);

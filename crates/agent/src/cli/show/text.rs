@@ -61,8 +61,10 @@ pub(super) fn policy(policy: &Policy) -> String {
     line("ingress", &way(policy.ingress_rules, &policy.ingress_chain));
     line("egress", &way(policy.egress_rules, &policy.egress_chain));
     line("IP sets", &policy.ip_sets.join(", "));
-    if let Some(last) = &policy.last_hit {
-        line("last hit", &format!("{}, {} in all", last.time, last.hits));
+    match &policy.last_hit {
+        Some(last) => line("last hit", &format!("{}, {} in all", last.time, last.hits)),
+        None if policy.decisions.is_some() => line("last hit", "not told: eBPF programs log nothing"),
+        None => {}
     }
     if policy.counters.as_ref().is_some_and(|counters| !counters.is_empty()) {
         out.push_str(&rules(policy.counters.iter().flatten()));
@@ -160,7 +162,11 @@ pub(super) fn set(set: &IpSet) -> String {
         Some(members) => members.iter().for_each(|member| {
             let _ = writeln!(out, "  {member}");
         }),
-        None => out.push_str("  another program enforces; its members are not known here\n"),
+        None => {
+            out.push_str(
+                "  its members are not told: another program enforces, or eBPF programs, which need no sets\n",
+            );
+        }
     }
     out
 }

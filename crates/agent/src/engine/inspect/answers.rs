@@ -12,7 +12,7 @@ use crate::host_changes::{ConfirmedChanges, HeldChanges};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// How the engine is.
-    Status(EngineStatus),
+    Status(Box<EngineStatus>),
     /// All parameters.
     Configuration(Configuration),
     /// Endpoints, workloads first, by name.
@@ -41,6 +41,9 @@ pub struct EngineStatus {
     /// Changes that are held back because they would cut those off who manage the host.
     #[serde(default)]
     pub held_changes: Option<HeldChanges>,
+    /// Who enforces policy: `chains`, `programs` of eBPF, or a `driver`.
+    #[serde(default)]
+    pub enforced_by: String,
     /// What is wrong with the input.
     pub input_problems: Vec<String>,
     /// Objects that are invalid under the configuration in force.
@@ -169,9 +172,9 @@ pub struct Policy {
     pub ip_sets: Vec<String>,
     /// The endpoints of this node to which it applies, by name.
     pub endpoints: Vec<String>,
-    /// Its chain in the kernel for traffic to its endpoints; none if it is staged.
+    /// Its chain in the kernel for traffic to its endpoints; none if it is staged, or eBPF programs enforce policy.
     pub ingress_chain: Option<String>,
-    /// Its chain in the kernel for traffic from its endpoints; none if it is staged.
+    /// Its chain in the kernel for traffic from its endpoints; none if it is staged, or eBPF programs enforce policy.
     pub egress_chain: Option<String>,
     /// When a rule of it decided about a connection last, and how often that was; if flows are collected.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -254,7 +257,7 @@ pub struct IpSet {
     pub set_type: String,
     /// How many members it has, of both families.
     pub size: usize,
-    /// The names of its sets in the kernel, by family.
+    /// The names of its sets in the kernel, by family; none if eBPF programs enforce policy.
     pub kernel_names: Vec<String>,
     /// The policies and profiles whose rules name it.
     pub users: Vec<String>,

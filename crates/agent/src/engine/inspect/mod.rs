@@ -14,7 +14,7 @@ use std::time::Instant;
 use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
 
 use super::Session;
-use super::enforcement::Enforcement;
+use super::enforcement::{EnforcedBy, Enforcement};
 pub use answers::{
     Answer, Configuration, DecisionCounters, Endpoint, EngineStatus, IpSet, LastApply, Listing, Parameter, Policy,
     RuleCounters, RuleCounts, SetValue, Tier,
@@ -57,11 +57,15 @@ impl<E: Enforcement> Session<E> {
     /// Answers. Whoever has stopped waiting is not told.
     pub(super) fn answer(&mut self, question: &Question) {
         let answer = match &question.query {
-            Query::Status => Answer::Status(self.status()),
+            Query::Status => Answer::Status(Box::new(self.status())),
             Query::Configuration => Answer::Configuration(configuration::of(&self.sources, &self.resolved)),
             Query::Endpoints(name) => Answer::Endpoints(self.endpoints(name.as_deref())),
             Query::Policies { name, counts } => {
-                let policies = self.inventory.policies(name.as_deref());
+                let mut policies = self.inventory.policies(name.as_deref());
+                if self.enforcement.report().by == EnforcedBy::Programs {
+                    // There are no chains.
+                    policies.iter_mut().for_each(|policy| (policy.ingress_chain, policy.egress_chain) = (None, None));
+                }
                 Answer::Policies(policies, counts.then(|| self.rule_counts()))
             }
             Query::IpSets(id) => Answer::IpSets(self.ip_sets(id.as_deref())),
@@ -99,6 +103,7 @@ impl<E: Enforcement> Session<E> {
             on_hold: self.hold.as_ref().map(ToString::to_string),
             held_changes: self.held_changes(),
             input_problems: self.problems.texts().map(str::to_owned).collect(),
+            enforced_by: report.by.as_str().to_owned(),
             ignored_objects: self.graph.problems().map(|problem| super::describe_ignored(&problem)).collect(),
             dataplane_problems: report.problems,
             last_apply,
@@ -119,6 +124,10 @@ impl<E: Enforcement> Session<E> {
 
     fn ip_sets(&self, id: Option<&str>) -> Vec<IpSet> {
         let mut sets = self.inventory.ip_sets(id);
+        if self.enforcement.report().by == EnforcedBy::Programs {
+            // There are no sets.
+            sets.iter_mut().for_each(|set| set.kernel_names.clear());
+        }
         if id.is_some() {
             for set in &mut sets {
                 set.members = self.enforcement.set_members(&IpSetId::new(&*set.id));

@@ -194,7 +194,7 @@ fn the_description_names_every_field() {
     ] {
         assert_eq!(described(name), fields(&value), "{name}");
     }
-    let (service, _) = service(|_| Some(Answer::Status(EngineStatus::default())));
+    let (service, _) = service(|_| Some(Answer::Status(Box::default())));
     let status = reply(&service, &json!({"method": "org.tortie.agent.Status"}));
     assert_eq!(described("method Status"), fields(&status["parameters"]));
     let info = reply(&service, &json!({"method": "org.varlink.service.GetInfo"}));

@@ -45,9 +45,8 @@ impl Before {
     pub(super) fn ask(socket: &Path, is_configured: bool) -> Self {
         match ask(socket) {
             Ok(Some(decisions)) => Self::Counted(decisions),
-            Ok(None) => Self::Chains,
             Err(why) if is_configured => Self::Unknown(why),
-            Err(_) => Self::Chains,
+            Ok(None) | Err(_) => Self::Chains,
         }
     }
 
