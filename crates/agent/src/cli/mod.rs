@@ -80,7 +80,7 @@ Exit codes:
        there is no change to confirm
   2    wrong usage, or a selector that does not parse; for `plan` and `diff`: something changes
   3    for `trace`: the connection is denied; for `status`: the agent is not ready
-  4    for `trace --live`: the kernel does not do what was calculated
+  4    for `trace --live`: the kernel does not do what was calculated; for `trace --tables`: a table says something else
   129  for `dataplane`: a parameter changed; both sides should be started again";
 
 /// A network-policy engine for Linux: what the cluster says becomes what this node's kernel enforces.

@@ -25,7 +25,8 @@ use tortie_testkit::{
 /// others: without the policies, with them, and after one manifest is edited while the agent runs, with the time that
 /// the change took.
 ///
-/// Needs iproute2, iptables and ipset, and root or unprivileged user namespaces.
+/// Needs iproute2 and, but for --backend ebpf, iptables and ipset; and root, or, but for --backend ebpf, unprivileged user
+/// namespaces.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment)]
 struct Args {
