@@ -31,7 +31,7 @@ fn after_packets(is_by_programs: bool) -> (Node, [Namespace; 2]) {
     (node, [web, client])
 }
 
-fn found<'a>(list: &'a Value, is_meant: impl Fn(&Value) -> bool) -> &'a Value {
+fn found(list: &Value, is_meant: impl Fn(&Value) -> bool) -> &Value {
     let entries = list.as_array().unwrap_or_else(|| panic!("{list:#}"));
     entries.iter().find(|entry| is_meant(entry)).unwrap_or_else(|| panic!("{list:#}"))
 }

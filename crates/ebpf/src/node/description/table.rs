@@ -213,8 +213,9 @@ fn rows(
         };
         found.push((!families.is_empty(), first, text, row));
     }
-    if let [(.., text, _)] = &mut found[..] {
-        *text = "all addresses".to_owned();
+    if found.iter().all(|(is_rest, ..)| *is_rest) {
+        // There are no others.
+        found.iter_mut().for_each(|(_, _, text, _)| *text = text.replace("all other ", "all "));
     }
     found.sort_unstable();
     found.into_iter().map(|(_, _, text, row)| (row, text)).collect()
