@@ -30,6 +30,9 @@ const MAX_LEN: &str = "-max_len=4096";
 /// An input that takes so many seconds, or MB, is a find.
 const LIMITS: [&str; 2] = ["-timeout=10", "-rss_limit_mb=2048"];
 
+/// How many MiB the programs of the smoke test and what they are made of take, and some more.
+const SMOKE_ROOM: u64 = 4096;
+
 /// Fuzzes targets guided by coverage, and keeps the inputs that reach different code as their corpus.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let (minutes, chosen) = parse(args)?;
@@ -163,6 +166,7 @@ fn in_path<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> String {
 pub(crate) fn smoke(args: &[String]) -> Result<(), String> {
     needs::to_fuzz()?;
     let seconds = args.first().map_or("5", String::as_str);
+    shell::require_room(&root(), SMOKE_ROOM)?;
     let programs = built(&mut cargo(&["build", MANIFEST, "--locked", "--bins"]))?;
     let targets = targets()?;
     for target in &targets {

@@ -60,3 +60,38 @@ pub(crate) fn is_installed(file: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(file).is_file())
 }
+
+/// Fails unless there is so much room for what is built. A full disk ends a linker by a bus error, which tells nobody why.
+pub(crate) fn require_room(folder: &Path, mebibytes: u64) -> Result<(), String> {
+    let Some(free) = free_mebibytes(folder) else { return Ok(()) };
+    if free >= mebibytes {
+        return Ok(());
+    }
+    let folder = folder.display();
+    Err(format!(
+        "{free} MiB are free on the disk of {folder}, and {mebibytes} MiB are needed; `cargo clean` removes what was built before"
+    ))
+}
+
+/// How much room there is; `None` if that is not known.
+fn free_mebibytes(folder: &Path) -> Option<u64> {
+    // POSIX says what this prints: a line of names, and one whose fourth word is the number of free units.
+    let table = Command::new("df").arg("-Pk").arg(folder).stderr(Stdio::null()).output().ok()?;
+    let table = String::from_utf8(table.stdout).ok()?;
+    let free: u64 = table.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
+    Some(free / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_without_room_is_told_before_anything_is_built() {
+        assert_eq!(require_room(&root(), 0), Ok(()));
+        let refused = require_room(&root(), u64::MAX).unwrap_err();
+        assert!(refused.contains("MiB are free on the disk of /"), "{refused}");
+        // What cannot be told keeps nobody from working.
+        assert_eq!(free_mebibytes(Path::new("/nowhere/at/all")), None);
+    }
+}
