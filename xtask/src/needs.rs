@@ -22,6 +22,10 @@ const KERNEL_TOOLS: &[Need] = &[
 const SERVERS: &[Need] =
     &[Need { file: "etcd", package: "etcd-server" }, Need { file: "etcdctl", package: "etcd-client" }];
 
+/// What lets calls of the kernel fail, and writes maps of eBPF programs by hand.
+const FAULT_TOOLS: &[Need] =
+    &[Need { file: "strace", package: "strace" }, Need { file: "bpftool", package: "bpftool" }];
+
 /// What looks at the pages that are made.
 const BROWSERS: &[Need] = &[
     Need { file: "chromium", package: "chromium" },
@@ -59,6 +63,7 @@ pub(crate) fn to_run() -> Result<(), String> {
 pub(crate) fn to_test() -> Result<(), String> {
     to_run()?;
     install(SERVERS)?;
+    install(FAULT_TOOLS)?;
     install(BROWSERS)
 }
 

@@ -33,33 +33,41 @@ pub use world::Families;
 use crate::kernel::{self, Unavailable};
 use stage::{Done, Stage, Trouble};
 
-/// An implementation of iptables.
+/// What enforces policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// nftables behind the interface of iptables.
+    /// Chains, by nftables behind the interface of iptables.
     Nft,
-    /// The old one.
+    /// Chains, by the old iptables.
     Legacy,
+    /// eBPF programs. What is left to iptables is nftables'.
+    Ebpf,
 }
 
 impl Backend {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Nft, Self::Legacy];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Nft, Self::Legacy, Self::Ebpf];
+    /// The implementations of iptables.
+    const IPTABLES: [Self; 2] = [Self::Nft, Self::Legacy];
 
-    /// Its name in `FELIX_IPTABLESBACKEND` and in the names of programs.
+    /// Its name; for the implementations of iptables that in `FELIX_IPTABLESBACKEND` and in the names of programs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Nft => "nft",
             Self::Legacy => "legacy",
+            Self::Ebpf => "ebpf",
         }
     }
 
+    /// The implementation of iptables that the agent is told to use.
+    fn iptables(self) -> Self {
+        if self == Self::Legacy { self } else { Self::Nft }
+    }
+
+    /// The other implementation of iptables.
     fn other(self) -> Self {
-        match self {
-            Self::Nft => Self::Legacy,
-            Self::Legacy => Self::Nft,
-        }
+        if self == Self::Legacy { Self::Nft } else { Self::Legacy }
     }
 }
 
@@ -78,14 +86,15 @@ enum Sample {
     Legacy,
 }
 
-impl Sample {
-    fn contains(self, backend: Backend) -> bool {
-        match self {
-            Self::None => false,
-            Self::Nft => backend == Backend::Nft,
-            Self::Legacy => backend == Backend::Legacy,
-        }
-    }
+/// Whether a fault is run where eBPF programs enforce policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ebpf {
+    /// It is about chains, or sets.
+    Never,
+    /// When all are.
+    InFull,
+    /// Also when not all are.
+    InSample,
 }
 
 /// Something that goes wrong.
@@ -98,6 +107,8 @@ struct Fault {
     sample: Sample,
     /// The implementations of iptables with which it means anything.
     backends: &'static [Backend],
+    /// Whether it means anything with eBPF programs.
+    ebpf: Ebpf,
     /// Lets it happen. The agent has not been started when it begins.
     run: fn(&mut Stage) -> Done,
     /// Whether it makes a hole that the judge must find.
@@ -108,7 +119,26 @@ struct Fault {
 
 impl Fault {
     const fn new(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Self {
-        Self { name, about, sample: Sample::None, backends: &Backend::ALL, run, is_self_check: false, nodes: 1 }
+        let (sample, backends, ebpf) = (Sample::None, &Backend::IPTABLES, Ebpf::Never);
+        Self { name, about, sample, backends, ebpf, run, is_self_check: false, nodes: 1 }
+    }
+
+    /// With which back ends it is run; if asked for the sample alone, in that.
+    fn backends(&self, sample: bool) -> impl Iterator<Item = Backend> {
+        let with_iptables = self.backends.iter().copied().filter(move |backend| {
+            let sampled = match self.sample {
+                Sample::None => None,
+                Sample::Nft => Some(Backend::Nft),
+                Sample::Legacy => Some(Backend::Legacy),
+            };
+            !sample || sampled == Some(*backend)
+        });
+        let with_ebpf = match self.ebpf {
+            Ebpf::Never => false,
+            Ebpf::InFull => !sample,
+            Ebpf::InSample => true,
+        };
+        with_iptables.chain(with_ebpf.then_some(Backend::Ebpf))
     }
 
     const fn sample(mut self, sample: Sample) -> Self {
@@ -118,6 +148,11 @@ impl Fault {
 
     const fn only(mut self, backends: &'static [Backend]) -> Self {
         self.backends = backends;
+        self
+    }
+
+    const fn ebpf(mut self, ebpf: Ebpf) -> Self {
+        self.ebpf = ebpf;
         self
     }
 
@@ -139,7 +174,7 @@ pub struct Options {
     pub agent: PathBuf,
     /// Only faults with one of these in their names, if there are any.
     pub only: Vec<String>,
-    /// The implementations of iptables.
+    /// What enforces policy.
     pub backends: Vec<Backend>,
     /// The address families of the pods.
     pub families: Families,
@@ -164,10 +199,7 @@ pub fn run(options: &Options, mut told: impl FnMut(&FaultReport)) -> Result<Vec<
         |fault: &&Fault| options.only.is_empty() || options.only.iter().any(|word| fault.name.contains(word.as_str()));
     let mut reports = Vec::new();
     for fault in catalogue::all().filter(wanted) {
-        for &backend in fault.backends.iter().filter(|backend| options.backends.contains(backend)) {
-            if options.sample && !fault.sample.contains(backend) {
-                continue;
-            }
+        for backend in fault.backends(options.sample).filter(|backend| options.backends.contains(backend)) {
             let report = run_one(fault, backend, options);
             told(&report);
             reports.push(report);

@@ -26,8 +26,8 @@ struct Args {
     /// Only faults with this in their names; may be repeated.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// The iptables back ends to go through.
-    #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy"], value_parser = ["nft", "legacy"])]
+    /// What enforces policy: nft and legacy, which are implementations of iptables, and ebpf.
+    #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy", "ebpf"], value_parser = ["nft", "legacy", "ebpf"])]
     backend: Vec<String>,
     /// The pods' addresses: 4, 6, or both.
     #[arg(long, default_value = "dual", value_parser = ["4", "6", "dual"])]

@@ -4,6 +4,7 @@ mod agent;
 mod ending;
 mod kernel;
 mod peers;
+mod tracer;
 
 use std::{
     collections::BTreeMap,
@@ -59,6 +60,8 @@ pub(super) fn ensure(so: bool, words: impl FnOnce() -> String) -> Done {
 pub(super) struct Stage {
     /// Which iptables the agent uses, as far as the fault says nothing else.
     pub(super) backend: Backend,
+    /// Whether eBPF programs enforce policy, as far as the fault says nothing else.
+    pub(super) by_programs: bool,
     pub(super) families: Families,
     /// What the datastore should say; [`Stage::write`] brings it there.
     pub(super) world: World,
@@ -101,6 +104,8 @@ impl Stage {
             let _ = node.shell("conntrack -C");
             node.sysctl(&[("netfilter/nf_conntrack_udp_timeout".to_owned(), "5")])?;
         }
+        let by_programs = backend == Backend::Ebpf;
+        let backend = backend.iptables();
         let environment = [
             ("FELIX_IPTABLESBACKEND", backend.name()),
             ("FELIX_IPTABLESPOSTWRITECHECKINTERVALSECS", "0.5"),
@@ -111,12 +116,16 @@ impl Stage {
             ("FELIX_HEALTHENABLED", "true"),
             ("FELIX_PROMETHEUSMETRICSENABLED", "true"),
         ];
+        // Where it is not wanted, a fault may ask for it by other means than the environment, which would win.
+        let with_programs = by_programs.then_some(("FELIX_BPFENABLED", "true"));
+        let environment = environment.into_iter().chain(with_programs);
         let mut stage = Self {
             backend,
+            by_programs,
             families,
             world,
             helpers: Helpers::create(&folder)?,
-            environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             arguments: Vec::new(),
             prelude: String::new(),
             node_name: super::world::NODE.to_owned(),

@@ -1,41 +1,71 @@
 //! eBPF programs enforce policy, and whoever keeps them ends, is set back, or is meddled with.
 
-use std::{path::PathBuf, time::Duration};
+mod calls;
+mod maps;
+mod refused;
+
+use std::time::Duration;
 
 use tortie_bpf::NetfilterLink;
 
 use super::programs::{admit, write_admit};
 use super::restarts::moments;
 use crate::faults::{
-    Fault, Sample,
-    stage::{Done, Stage, ensure},
+    Ebpf, Fault, Sample,
+    stage::{Done, Stage},
     world::BASE,
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("B1-killed", "eBPF: killed at random moments under edits; packets are judged meanwhile", killed)
-        .sample(Sample::Nft),
-    Fault::new("B1-killed-at-start", "eBPF: killed again and again before all programs are attached", killed_at_start),
-    Fault::new("B2-restart", "eBPF: restarts, and a node without the agent", restart),
+    sampled("B1-killed", "eBPF: killed at random moments under edits; packets are judged meanwhile", killed),
+    sampled("B1-killed-at-start", "eBPF: killed again and again before all programs are attached", killed_at_start),
+    sampled("B2-restart", "eBPF: restarts, and a node without the agent", restart),
     Fault::new("B3-switch", "eBPF: from iptables and back while packets are sent, by configuration", switch)
         .sample(Sample::Nft),
-    Fault::new("B4-detached", "eBPF: links are detached, and pins removed, by hand", detached).sample(Sample::Nft),
+    sampled("B4-detached", "eBPF: links are detached, and pins removed, by hand", detached),
+    sampled("B5-current", "eBPF: the map that says which roots are in force is written by hand", |stage| {
+        maps::tampered(stage, "current")
+    }),
+    of_programs("B5-roots", "eBPF: the map of roots is written by hand", |stage| maps::tampered(stage, "roots")),
+    of_programs("B5-groups", "eBPF: the map of groups is written by hand", |stage| maps::tampered(stage, "groups")),
+    of_programs("B5-endpoints", "eBPF: the map of endpoints is written by hand", |stage| {
+        maps::tampered(stage, "endpoints")
+    }),
+    of_programs("B5-blocks", "eBPF: the map of blocks is written by hand", |stage| maps::tampered(stage, "blocks")),
+    of_programs("B5-counters", "eBPF: counters are written by hand, which nothing is decided by", maps::counted),
+    sampled(
+        "B6-memory-refused",
+        "eBPF: all calls fail for seconds: the last state holds, and it is said",
+        refused::for_seconds,
+    ),
+    of_programs("B6-call-refused", "eBPF: each call of a change fails once, one after the other", refused::each_call),
+    sampled(
+        "B6-map-full",
+        "eBPF: more addresses than the map has room for: a larger one takes its place",
+        refused::map_full,
+    ),
+    sampled("B6-group-too-large", "eBPF: a policy with too many cells is closed alone, and named", refused::too_large),
+    sampled(
+        "B7-killed-at-call",
+        "eBPF: killed before each call of a change, one after the other",
+        calls::killed_in_change,
+    ),
+    of_programs("B7-killed-at-call-of-start", "eBPF: killed before each call of a restart", calls::killed_in_start),
 ];
 
-/// The pinned links, of all generations.
-fn links(stage: &Stage) -> Vec<PathBuf> {
-    let in_folder = |folder: &PathBuf| -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect()
-    };
-    in_folder(&stage.pins()).iter().flat_map(in_folder).collect()
+/// A fault that only eBPF programs have.
+const fn of_programs(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
+    Fault::new(name, about, run).only(&[]).ebpf(Ebpf::InFull)
+}
+
+/// The same in the sample.
+const fn sampled(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
+    of_programs(name, about, run).ebpf(Ebpf::InSample)
 }
 
 fn by_programs(stage: &mut Stage) -> Done {
-    stage.environment.insert("FELIX_BPFENABLED".to_owned(), "true".to_owned());
     stage.begin()?;
-    let links = links(stage);
-    ensure(links.len() == 8, || format!("there is not one link for each hook and family: {links:?}"))
+    stage.has_all_links()
 }
 
 fn killed(stage: &mut Stage) -> Done {
@@ -62,7 +92,6 @@ fn killed(stage: &mut Stage) -> Done {
 }
 
 fn killed_at_start(stage: &mut Stage) -> Done {
-    stage.environment.insert("FELIX_BPFENABLED".to_owned(), "true".to_owned());
     for moment in moments().take(15) {
         stage.spawn()?;
         std::thread::sleep(moment * 6);
@@ -92,14 +121,14 @@ fn switch(stage: &mut Stage) -> Done {
         stage.until("programs alone enforce policy", |stage| {
             let tables = stage.tables(stage.backend)?;
             let has_chains = tables.iter().any(|line| line.contains("cali-pi-") || line.contains("cali-tw-"));
-            Ok(links(stage).len() == 8 && !has_chains)
+            Ok(stage.links().len() == 8 && !has_chains)
         })?;
         admit(stage, true)?;
         admit(stage, false)?;
         stage.write(|world| world.felix = Some("bpfEnabled: false".to_owned()), &[])?;
         stage.until("chains alone enforce policy", |stage| {
             let tables = stage.tables(stage.backend)?;
-            Ok(links(stage).is_empty() && tables.iter().any(|line| line.contains("cali-tw-")))
+            Ok(stage.links().is_empty() && tables.iter().any(|line| line.contains("cali-tw-")))
         })?;
         admit(stage, true)?;
         admit(stage, false)?;
@@ -111,13 +140,13 @@ fn detached(stage: &mut Stage) -> Done {
     by_programs(stage)?;
     // Links are looked after every second here.
     stage.may_be_open(Duration::from_secs(4));
-    for link in links(stage) {
+    for link in stage.links() {
         NetfilterLink::open(&link)?.detach()?;
     }
     stage.watch(Duration::from_secs(4))?;
     stage.confirm(&BASE)?;
     std::fs::remove_dir_all(stage.pins())?;
-    stage.until("links are pinned again", |stage| Ok(links(stage).len() == 8))?;
+    stage.until("links are pinned again", |stage| Ok(stage.links().len() == 8))?;
     stage.kill()?;
     stage.watch(Duration::from_secs(1))?;
     stage.confirm(&BASE)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::faults::{
-    Backend, Fault, Sample,
+    Backend, Ebpf, Fault, Sample,
     stage::{Done, PATIENCE, Stage, Trouble, ensure},
 };
 
@@ -12,7 +12,8 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("T4-restore-fails-10", "iptables-restore fails 10 times: tried again", |stage| restore_fails(stage, 10))
         .sample(Sample::Nft),
     Fault::new("T4-restore-fails", "iptables-restore fails for seconds: the last state holds", restore_fails_long)
-        .sample(Sample::Legacy),
+        .sample(Sample::Legacy)
+        .ebpf(Ebpf::InFull),
     Fault::new("T4-save-fails-once", "iptables-save fails once", |stage| save_fails(stage, 1)),
     Fault::new("T4-save-fails-4", "iptables-save fails 4 times", |stage| save_fails(stage, 4)),
     Fault::new("T4-save-dies", "iptables-save dies in the middle of its output", save_dies),
@@ -26,7 +27,8 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("T6-lock-long", "another program holds the lock for longer than we wait", |stage| lock(stage, "3", 1))
         .only(&[Backend::Legacy])
         .sample(Sample::Legacy),
-    Fault::new("T6-restore-missing", "iptables-restore is uninstalled while the agent runs", restore_missing),
+    Fault::new("T6-restore-missing", "iptables-restore is uninstalled while the agent runs", restore_missing)
+        .ebpf(Ebpf::InFull),
     Fault::new("T6-nothing-installed", "at the start nothing is installed: nothing leads to a pod", nothing_installed),
     Fault::new("T6-version-odd", "iptables --version says nothing that is a version: as if it were old", version_odd),
     Fault::new(
@@ -195,7 +197,7 @@ fn restore_missing(stage: &mut Stage) -> Done {
 }
 
 fn nothing_installed(stage: &mut Stage) -> Done {
-    for backend in Backend::ALL {
+    for backend in Backend::IPTABLES {
         for program in both("restore", backend).iter().chain(&both("save", backend)) {
             stage.helpers.uninstall(program)?;
         }
@@ -298,10 +300,7 @@ fn backend_missing(stage: &mut Stage) -> Done {
 
 /// How `FelixConfiguration` calls a back end.
 pub(super) fn parameter(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Nft => "NFT",
-        Backend::Legacy => "Legacy",
-    }
+    if backend == Backend::Legacy { "Legacy" } else { "NFT" }
 }
 
 fn hangs(stage: &mut Stage, programs: &[&str]) -> Done {

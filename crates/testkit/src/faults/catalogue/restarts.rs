@@ -6,13 +6,15 @@ use rustix::process::Signal;
 
 use super::programs::{admit, both, fault_both, parameter, write_admit};
 use crate::faults::{
-    Fault, Sample,
+    Ebpf, Fault, Sample,
     stage::{Done, Stage, Trouble, ensure},
     world::BASE,
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("T7-restart", "a restart with the same state writes nothing", restart).sample(Sample::Legacy),
+    Fault::new("T7-restart", "a restart with the same state writes nothing", restart)
+        .sample(Sample::Legacy)
+        .ebpf(Ebpf::InFull),
     Fault::new("T7-one-changed", "a restart with one policy changed writes that one", one_changed),
     Fault::new(
         "T7-upgrade",
@@ -32,11 +34,11 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     Fault::new("P1-killed", "killed at random moments under edits", killed).sample(Sample::Nft),
     Fault::new("P1-killed-at-start", "killed again and again before it has written everything", killed_at_start),
-    Fault::new("P2-burst", "a hundred edits at once, and one afterwards", burst),
+    Fault::new("P2-burst", "a hundred edits at once, and one afterwards", burst).ebpf(Ebpf::InFull),
     Fault::new("P3-config", "a parameter changes: a new session, and nothing open or cut", config),
     Fault::new("P3-kube-ipvs0", "kube-ipvs0 comes and goes", kube_ipvs),
-    Fault::new("sighup", "SIGHUP ends nothing", sighup),
-    Fault::new("suspended", "SIGSTOP, an edit, SIGCONT", suspended),
+    Fault::new("sighup", "SIGHUP ends nothing", sighup).ebpf(Ebpf::InFull),
+    Fault::new("suspended", "SIGSTOP, an edit, SIGCONT", suspended).ebpf(Ebpf::InFull),
     Fault::new("no-threads", "no more processes and threads are to be had", no_threads),
 ];
 

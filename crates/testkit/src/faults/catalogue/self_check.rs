@@ -2,18 +2,24 @@
 
 use std::time::Duration;
 
+use tortie_bpf::NetfilterLink;
+
 use crate::faults::{
-    Fault, Sample,
+    Ebpf, Fault, Sample,
     stage::{Done, Stage},
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("quiet", "nothing happens: nothing is wrong", quiet).sample(Sample::Nft),
+    Fault::new("quiet", "nothing happens: nothing is wrong", quiet).sample(Sample::Nft).ebpf(Ebpf::InFull),
     Fault::new("hole-30ms", "a hole made by the harness itself is found", hole_of_30_ms)
         .sample(Sample::Legacy)
         .self_check(),
     Fault::new("hole-5ms", "a small hole made by the harness itself is found", hole_of_5_ms)
         .sample(Sample::Nft)
+        .self_check(),
+    Fault::new("hole-detached", "a hole made by detaching eBPF programs, which is not announced, is found", detached)
+        .only(&[])
+        .ebpf(Ebpf::InSample)
         .self_check(),
 ];
 
@@ -38,4 +44,13 @@ fn hole(stage: &mut Stage, seconds: &str) -> Done {
         "{program} -w -I FORWARD -o cali+ -j ACCEPT; sleep {seconds}; {program} -w -D FORWARD -o cali+ -j ACCEPT"
     ))?;
     stage.watch(Duration::from_millis(500))
+}
+
+/// Until links are looked after again.
+fn detached(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    for link in stage.links() {
+        NetfilterLink::open(&link)?.detach()?;
+    }
+    stage.watch(Duration::from_secs(2))
 }

@@ -4,7 +4,7 @@ use std::{io::Write, net::TcpStream, time::Duration};
 
 use super::programs::admit;
 use crate::faults::{
-    Fault, Sample,
+    Ebpf, Fault, Sample,
     stage::{Done, Stage, ensure},
 };
 
@@ -13,7 +13,8 @@ pub(super) const FAULTS: &[Fault] = &[Fault::new(
     "slow and idle clients of health and metrics: liveness is answered within a second",
     slow_clients,
 )
-.sample(Sample::Nft)];
+.sample(Sample::Nft)
+.ebpf(Ebpf::InFull)];
 
 fn slow_clients(stage: &mut Stage) -> Done {
     stage.begin()?;

@@ -6,7 +6,7 @@ use super::{Stage, Trouble};
 use crate::faults::Backend;
 
 impl Stage {
-    /// All tables, sets and routes to pods, without what changes by itself.
+    /// All tables, sets, routes to pods and pinned links, without what changes by itself.
     pub(in crate::faults) fn kernel_state(&self) -> Result<Vec<String>, Trouble> {
         let mut state = self.tables(self.backend)?;
         // Sets are listed in the order of their creation, which does not matter.
@@ -17,6 +17,7 @@ impl Stage {
         state.extend(sets);
         state.extend(self.routes()?);
         state.extend(self.overlay()?);
+        state.extend(self.links().iter().filter_map(|link| Some(format!("link {}", link.file_name()?.display()))));
         Ok(state)
     }
 
@@ -39,7 +40,7 @@ impl Stage {
         Ok(found)
     }
 
-    /// All tables of a back end.
+    /// All tables of an implementation of iptables.
     pub(in crate::faults) fn tables(&self, backend: Backend) -> Result<Vec<String>, Trouble> {
         let mut state = Vec::new();
         let backend = backend.name();
@@ -66,11 +67,22 @@ impl Stage {
         PathBuf::from(format!("/sys/fs/bpf/tortie/{namespace}"))
     }
 
+    /// The pinned links, of all generations.
+    pub(in crate::faults) fn links(&self) -> Vec<PathBuf> {
+        let in_folder = |folder: &PathBuf| -> Vec<PathBuf> {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).collect()
+        };
+        let mut links: Vec<PathBuf> = in_folder(&self.pins()).iter().flat_map(in_folder).collect();
+        links.sort_unstable();
+        links
+    }
+
     /// What cleaning up should have removed.
     pub(in crate::faults) fn left_over(&self) -> Result<Vec<String>, Trouble> {
         let mut left = self.routes()?;
         left.extend(self.overlay()?);
-        for backend in [Backend::Nft, Backend::Legacy] {
+        for backend in Backend::IPTABLES {
             left.extend(self.tables(backend)?.into_iter().filter(|line| line.contains("cali")));
         }
         let sets = self.shell("ipset list -n")?;

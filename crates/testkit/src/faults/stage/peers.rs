@@ -3,7 +3,11 @@
 use std::process::Command;
 
 use super::{Done, Stage, Trouble};
-use crate::{lab::node_name, netns::Namespace, program::Program};
+use crate::{
+    lab::node_name,
+    netns::Namespace,
+    program::{Program, with_own_pins},
+};
 
 impl Stage {
     /// Starts the agents of the other nodes.
@@ -19,7 +23,12 @@ impl Stage {
     pub(in crate::faults) fn one_more_agent(&self, number: usize, folder: &str) -> Result<Program, Trouble> {
         let folder = self.folder.join(folder);
         std::fs::create_dir_all(&folder)?;
-        let mut command = Command::new(&self.program);
+        let mut command = if self.by_programs && number > 0 {
+            // What it pins goes with it: only the first node is cleaned up.
+            with_own_pins(&self.program)?
+        } else {
+            Command::new(&self.program)
+        };
         command
             .args(["run", "--node", &node_name(number), "--datastore"])
             .arg(format!("file:{}", self.manifests().display()))

@@ -1,0 +1,69 @@
+//! Killed between any two things that are asked of the kernel.
+
+use std::time::Duration;
+
+use super::by_programs;
+use crate::faults::{
+    catalogue::programs::write_admit,
+    stage::{Done, Stage, Trouble, ensure},
+    world::BASE,
+};
+
+/// No change of this cluster, and no start, asks for more.
+const MOST: usize = 1000;
+
+/// Nothing is asked but what a change needs.
+fn quietly(stage: &mut Stage) -> Done {
+    stage.environment.insert("FELIX_ROUTEREFRESHINTERVAL".to_owned(), "0".to_owned());
+    by_programs(stage)
+}
+
+pub(super) fn killed_in_change(stage: &mut Stage) -> Done {
+    quietly(stage)?;
+    let mut admitted = false;
+    for call in 1..MOST {
+        admitted = !admitted;
+        let tracer = stage.inject(&format!("signal=KILL:when={call}"))?;
+        write_admit(stage, admitted)?;
+        let edited = [("stranger", "web", admitted)];
+        match stage.confirm(&edited) {
+            Err(Trouble::AgentEnded(_)) => {}
+            // What it does once all is in force counts as well.
+            Ok(()) => stage
+                .until_within(Duration::from_secs(1), "the agent ends", |stage| Ok(stage.check().is_err()))
+                .or(Ok::<(), Trouble>(()))?,
+            Err(trouble) => return Err(trouble),
+        }
+        let is_over = stage.ended()?.is_none();
+        drop(tracer);
+        if is_over {
+            return ensure(call > 3, || format!("a change takes only {} calls", call - 1));
+        }
+        stage.watch(Duration::from_millis(100))?;
+        stage.start()?;
+        stage.confirm(&edited)?;
+    }
+    Err(Trouble::Unexpected(format!("a change takes more than {MOST} calls")))
+}
+
+pub(super) fn killed_in_start(stage: &mut Stage) -> Done {
+    quietly(stage)?;
+    stage.stop()?;
+    for call in 1..MOST {
+        stage.spawn_stopped()?;
+        let tracer = stage.inject(&format!("signal=KILL:when={call}"))?;
+        stage.go_on()?;
+        let mut is_over = false;
+        stage.until("the agent ends, or is ready", |stage| {
+            is_over = stage.is_ready();
+            Ok(is_over || stage.check().is_err())
+        })?;
+        drop(tracer);
+        if is_over {
+            stage.confirm(&BASE)?;
+            return ensure(call > 30, || format!("a start takes only {} calls", call - 1));
+        }
+        stage.ended()?;
+    }
+    Err(Trouble::Unexpected(format!("a start takes more than {MOST} calls")))
+}
