@@ -37,8 +37,11 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     run_conformance(&words("--shard 0/3"))?;
     run_conformance(&words("--shard 1/6 --family dual --backend nft"))?;
-    run_conformance(&words("--shard 2/12 --family dual --backend ebpf"))?;
+    for (index, family) in [(2, "4"), (9, "6"), (17, "dual")] {
+        run_conformance(&words(&format!("--shard {index}/24 --family {family} --backend ebpf")))?;
+    }
     run_conformance(&words("--shard 5/12 --driven --backend nft"))?;
+    run_conformance(&words("--shard 5/48 --driven --backend ebpf"))?;
     run_conformance(&words("--shard 7/40 --family dual --backend nft --nodes 3 --deadline 30"))?;
     run_conformance(&words("--shard 3/40 --family dual --backend nft --flows"))?;
     for (index, source) in ["etcd", "kubernetes", "fanout", "typha"].into_iter().enumerate() {

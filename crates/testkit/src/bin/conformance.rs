@@ -22,7 +22,8 @@ struct Args {
     /// A driver process enforces what the agent calculates.
     #[arg(long)]
     driven: bool,
-    /// The agents tell flows: each measured packet must be told, with its fate and the rules that `trace` names. Not from etcd.
+    /// The agents tell flows: each measured packet must be told, with its fate and the rules that `trace` names. Not from etcd,
+    /// and not with eBPF programs, which log nothing.
     #[arg(long, conflicts_with = "driven")]
     flows: bool,
     /// The back ends to go through: nft and legacy of iptables, or ebpf, where no program of these and no ipset can be run.
@@ -66,6 +67,10 @@ fn main() -> ExitCode {
         eprintln!(
             "policies have other names in etcd than in the manifests that are traced: --flows needs another --source"
         );
+        return ExitCode::FAILURE;
+    }
+    if args.flows && args.backend.iter().any(|backend| backend == "ebpf") {
+        eprintln!("eBPF programs log no packets, from which flows would be told: --flows needs another --backend");
         return ExitCode::FAILURE;
     }
     let mut passed = true;
