@@ -97,6 +97,10 @@ fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {
 pub(crate) fn bench_smoke() -> Result<(), String> {
     needs::to_build()?;
     run(&mut cargo(&["bench", "--locked", "--package", "tortie-benches", "--", "--test"]))?;
+    // Large, and measured by the way only: whether they run, without optimisations beyond those of tests.
+    let rules =
+        ["bench", "--locked", "--profile", "dev", "--package", "tortie-classes", "--package", "tortie-evaluate"];
+    run(cargo(&rules).args(["--benches", "--", "--test"]))?;
     needs::to_run()?;
     let small = "--pods 3 --policies 6 --edits 2 --sets 6 --idle 1";
     let agent = build_agent()?;

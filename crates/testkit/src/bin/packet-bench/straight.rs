@@ -8,7 +8,7 @@ use tortie_ebpf::{AssembleError, Assembler, Base, Helper, Label, MapId, Operatio
 
 use crate::Result;
 use crate::policy::{POD, Peers, Policy, STRANGER};
-use crate::test_run::packet;
+use crate::test_run::{SOURCE, packet};
 
 const STATE: MapId = MapId(0);
 const SETS: MapId = MapId(1);
@@ -68,7 +68,7 @@ impl StraightLine {
         for (cost, (place, (address, port))) in warm.iter_mut().zip(cases.into_iter().enumerate()) {
             let known = [&address.octets()[..], &port.to_ne_bytes(), &[UDP, 0]].concat();
             state.write(0, &known)?;
-            let frame = [&[0; 12][..], &[8, 0], &packet(POD, port)].concat();
+            let frame = [&[0; 12][..], &[8, 0], &packet(SOURCE.into(), POD.into(), port)].concat();
             let run = |runs| program.test_run(&frame, runs);
             if (run(1)?.result == ALLOW) != (place < 2) {
                 return Err(

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tortie_model::Family;
+
 use crate::Backend;
 use crate::policy::{Peers, Policy};
 use crate::straight::StraightLine;
@@ -49,6 +51,7 @@ impl Table {
 #[derive(Debug)]
 pub(crate) struct TestRunRow {
     pub(crate) policy: Policy,
+    pub(crate) family: Family,
     /// Nanoseconds of what the first rule admits, with warm and with cold caches.
     pub(crate) first: [f64; 2],
     pub(crate) last: [f64; 2],
@@ -59,33 +62,40 @@ pub(crate) struct TestRunRow {
     pub(crate) filled: Duration,
     /// Until the verifier had looked at the program.
     pub(crate) loaded: Duration,
+    /// Until it was attached, and until it was detached.
+    pub(crate) attached: [Duration; 2],
     /// From an edit of the last rule until it was in force.
     pub(crate) edit: Duration,
-    /// What the tables take in the kernel.
+    /// What all blocks that are in use take.
     pub(crate) bytes: u64,
-    pub(crate) straight: Option<StraightLine>,
+    /// What the kernel says that maps take.
+    pub(crate) kernel_bytes: u64,
+    /// Of the same rules as instructions, if that was measured, and if they fit into a program.
+    pub(crate) straight: Option<Option<StraightLine>>,
 }
 
 impl TestRunRow {
     pub(crate) fn print_head() {
         println!(
-            "| rules ask for | rules | first rule (cold) | last rule (cold) | no rule (cold) | compiled | written | program \
-             loaded | an edit | tables | as instructions: first, last, none | loaded |"
+            "| packets | rules ask for | rules | first rule (cold) | last rule (cold) | no rule (cold) | compiled | written | \
+             loaded | attached, detached | an edit | tables | maps | as instructions: first, last, none | loaded |"
         );
-        println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+        println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     }
 
     pub(crate) fn print(&self) {
-        let Self { policy, first, last, none, compiled, filled, loaded, edit, bytes, straight } = self;
+        let Self { policy, family, first, last, none, compiled, filled, loaded, edit, .. } = self;
+        let [attached, detached] = self.attached.map(milliseconds);
         let cost = |[warm, cold]: [f64; 2]| format!("{warm:.0} ns ({cold:.0})");
-        let straight = match straight {
-            Some(StraightLine { warm: [first, last, none], loaded }) => {
-                format!("{first:.0}, {last:.0}, {none:.0} ns | {}", milliseconds(*loaded))
+        let straight = match self.straight {
+            Some(Some(StraightLine { warm: [first, last, none], loaded })) => {
+                format!("{first:.0}, {last:.0}, {none:.0} ns | {}", milliseconds(loaded))
             }
-            None => "more than one program | ".to_owned(),
+            Some(None) => "more than one program | ".to_owned(),
+            None => " | ".to_owned(),
         };
         println!(
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} KiB | {straight} |",
+            "| {family} | {} | {} | {} | {} | {} | {} | {} | {} | {attached}, {detached} | {} | {} KiB | {} KiB | {straight} |",
             policy.peers,
             policy.rules,
             cost(*first),
@@ -95,7 +105,8 @@ impl TestRunRow {
             milliseconds(*filled),
             milliseconds(*loaded),
             milliseconds(*edit),
-            bytes / 1024,
+            self.bytes / 1024,
+            self.kernel_bytes / 1024,
         );
     }
 }
@@ -104,6 +115,7 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
+/// Nanoseconds of a packet, and thousands of packets in a second.
 fn nanoseconds(cost: Cost) -> String {
-    format!("{:.0} ns", cost.0)
+    format!("{:.0} ns, {:.0} k/s", cost.0, 1e6 / cost.0)
 }

@@ -1,14 +1,15 @@
 //! What programs cost by themselves, as the kernel's own test runs say.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program};
+use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program};
 use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
 use tortie_ebpf::layout::{CounterRecord, MapKind};
 use tortie_ebpf::{Btf, Interface, Node, NodeSettings, Write};
 use tortie_model::Family;
+use tortie_testkit::netns::Namespace;
 
 use crate::Result;
 use crate::policy::{Policy, STRANGER};
@@ -25,12 +26,14 @@ const CACHES: usize = 64 << 20;
 /// The index of the loopback interface, where test runs are.
 const LOOPBACK: u32 = 1;
 const NF_ACCEPT: u32 = 1;
+/// Who sends.
+pub(crate) const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 64, 0, 1);
 
 /// Measures a policy for what leaves by the loopback interface.
-pub(crate) fn measure(policy: Policy, times: u32) -> Result<TestRunRow> {
+pub(crate) fn measure(policy: Policy, family: Family, times: u32) -> Result<TestRunRow> {
     let mut node = Node::new(NodeSettings::default());
     let begin = Instant::now();
-    for update in updates::of(policy) {
+    for update in updates::of(policy, family) {
         node.on_update(&update)?;
     }
     node.on_interface(Interface { name: "lo".into(), index: LOOPBACK, addresses: Vec::new() });
@@ -46,13 +49,14 @@ pub(crate) fn measure(policy: Policy, times: u32) -> Result<TestRunRow> {
     maps.write(&writes)?;
     let filled = begin.elapsed();
     let begin = Instant::now();
-    let program = maps.load()?;
+    let program = maps.load(family)?;
     let loaded = begin.elapsed();
+    let attached = attach(&program, family, times)?;
 
     let mut cold = ColdCaches::new();
     let mut of = |(address, port): (Ipv4Addr, u16), accepted: bool| -> Result<[f64; 2]> {
-        let packet = packet(address, port);
-        let run = |runs| program.test_run_netfilter(POSITION, &packet, runs);
+        let packet = packet(updates::address(family, SOURCE), updates::address(family, address), port);
+        let run = |runs| program.test_run_netfilter(position(family), &packet, runs);
         if (run(1)?.result == NF_ACCEPT) != accepted {
             return Err(format!("policy does not do what it should about {address} port {port}").into());
         }
@@ -68,18 +72,34 @@ pub(crate) fn measure(policy: Policy, times: u32) -> Result<TestRunRow> {
         return Err("no packet was counted".into());
     }
 
-    let edit = edit(&mut node, &maps, policy, times)?;
-    let straight = StraightLine::measure(policy, WARM, times)?;
+    let edit = edit(&mut node, &maps, (policy, family), times)?;
+    // Instructions cost the same whatever the family.
+    let straight = (family == Family::V4).then(|| StraightLine::measure(policy, WARM, times)).transpose()?;
+    let kernel_bytes = maps.kernel_bytes()?;
     let bytes = u64::from(node.sizes().get(MapKind::Blocks)) * u64::try_from(MapKind::Blocks.value_size())?;
-    Ok(TestRunRow { policy, first, last, none, compiled, filled, loaded, edit, bytes, straight })
+    Ok(TestRunRow {
+        policy,
+        family,
+        first,
+        last,
+        none,
+        compiled,
+        filled,
+        loaded,
+        attached,
+        edit,
+        bytes,
+        kernel_bytes,
+        straight,
+    })
 }
 
 /// How long it takes until another port is in force in the last rule.
-fn edit(node: &mut Node, maps: &Maps, policy: Policy, times: u32) -> Result<Duration> {
+fn edit(node: &mut Node, maps: &Maps, (policy, family): (Policy, Family), times: u32) -> Result<Duration> {
     let mut least = Duration::MAX;
     for time in 0..times {
         let begin = Instant::now();
-        node.on_update(&updates::edited(policy, u16::try_from(time)?))?;
+        node.on_update(&updates::edited(policy, family, u16::try_from(time)?))?;
         let writes: Vec<Write> = node.flush().writes().collect();
         maps.write(&writes)?;
         least = least.min(begin.elapsed());
@@ -88,8 +108,31 @@ fn edit(node: &mut Node, maps: &Maps, policy: Policy, times: u32) -> Result<Dura
     Ok(least)
 }
 
-const POSITION: NetfilterPosition =
-    NetfilterPosition { family: 2, hook: Hook::Output.number(), priority: 0, defragment: false };
+/// How long it takes until the program is at its hook in a network namespace, and until it is there no longer.
+fn attach(program: &Program, family: Family, times: u32) -> Result<[Duration; 2]> {
+    let namespace = Namespace::new()?;
+    let mut least = [Duration::MAX; 2];
+    for _ in 0..times {
+        let took = namespace.run(|| -> std::io::Result<[Duration; 2]> {
+            let begin = Instant::now();
+            let link = NetfilterLink::attach(program, position(family))?;
+            let attached = begin.elapsed();
+            let begin = Instant::now();
+            link.detach()?;
+            Ok([attached, begin.elapsed()])
+        })??;
+        least = [least[0].min(took[0]), least[1].min(took[1])];
+    }
+    Ok(least)
+}
+
+const fn position(family: Family) -> NetfilterPosition {
+    let family = match family {
+        Family::V4 => 2,
+        Family::V6 => 10,
+    };
+    NetfilterPosition { family, hook: Hook::Output.number(), priority: 0, defragment: false }
+}
 
 struct Maps {
     arrays: Vec<(MapKind, ArrayMap)>,
@@ -121,7 +164,7 @@ impl Maps {
         Ok(())
     }
 
-    fn load(&self) -> Result<Program> {
+    fn load(&self, family: Family) -> Result<Program> {
         let mut btf = Btf::parse(fs::read("/sys/kernel/btf/vmlinux")?)?;
         // Part of the kernel, or a module.
         if let Ok(module) = fs::read("/sys/kernel/btf/nf_conntrack") {
@@ -130,12 +173,12 @@ impl Maps {
         let kernel = KernelLayout::read(&btf)?;
         // Test runs are unknown to connection tracking.
         let settings = HookSettings { deny_invalid_conntrack: false, ..HookSettings::default() };
-        let program = program(Hook::Output, Family::V4, &kernel, &settings)?;
+        let program = program(Hook::Output, family, &kernel, &settings)?;
         let bytes = program.bytes(|map| {
             let array = self.arrays.iter().find(|(kind, _)| kind.id() == map);
             array.map_or(self.counters.descriptor(), |(_, array)| array.descriptor())
         });
-        Ok(Program::load_netfilter("output", LICENSE, &bytes)?)
+        Ok(Program::load_netfilter("measured", LICENSE, &bytes)?)
     }
 
     /// How many packets have been counted for any decision.
@@ -144,16 +187,39 @@ impl Maps {
         let counted = all.map(|decision| Ok(CounterRecord::sum(&self.counters.read(decision)?).packets));
         counted.sum()
     }
+
+    /// What the kernel says that all maps take, room for more included.
+    fn kernel_bytes(&self) -> Result<u64> {
+        let descriptors = self.arrays.iter().map(|(_, array)| array.descriptor()).chain([self.counters.descriptor()]);
+        let bytes = descriptors.map(|descriptor| -> Result<u64> {
+            let told = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"))?;
+            let bytes = told.lines().find_map(|line| line.strip_prefix("memlock:"));
+            Ok(bytes.ok_or("the kernel does not tell what a map takes")?.trim().parse()?)
+        });
+        bytes.sum()
+    }
 }
 
-/// UDP from the host.
-pub(crate) fn packet(destination: Ipv4Addr, port: u16) -> Vec<u8> {
-    let mut packet = vec![0x45, 0, 0, 64, 0, 0, 0, 0, 64, 17, 0, 0, 10, 64, 0, 1];
-    packet.extend(destination.octets());
+/// UDP, from its IP header on.
+pub(crate) fn packet(source: IpAddr, destination: IpAddr, port: u16) -> Vec<u8> {
+    let mut packet = match (source, destination) {
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let begin = vec![0x60, 0, 0, 0, 0, 44, 17, 64];
+            [begin, source.octets().to_vec(), destination.octets().to_vec()].concat()
+        }
+        (source, destination) => {
+            let begin = vec![0x45, 0, 0, 64, 0, 0, 0, 0, 64, 17, 0, 0];
+            let octets = |address| match address {
+                IpAddr::V4(address) => address.octets().to_vec(),
+                IpAddr::V6(address) => address.octets().to_vec(),
+            };
+            [begin, octets(source), octets(destination)].concat()
+        }
+    };
     packet.extend(40_000_u16.to_be_bytes());
     packet.extend(port.to_be_bytes());
     packet.extend(44_u16.to_be_bytes());
-    packet.resize(64, 0);
+    packet.resize(packet.len() + 38, 0);
     packet
 }
 

@@ -1,26 +1,37 @@
 //! The policy as what a node is told: for a host endpoint, in the direction of its test runs.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use tortie_model::desired::{
     DesiredUpdate, HostEndpointState, IpSetType, IpSetUpdate, Members, Policy as DesiredPolicy, RuleSets, Rules,
     TierPolicies,
 };
-use tortie_model::{Cidr, HostEndpoint, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName};
+use tortie_model::{Cidr, Family, HostEndpoint, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName};
 
 use crate::policy::{Peers, Policy};
+
+/// The address in place of this one.
+pub(crate) fn address(family: Family, address: Ipv4Addr) -> IpAddr {
+    match family {
+        Family::V4 => address.into(),
+        Family::V6 => Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(address.to_bits())).into(),
+    }
+}
 
 /// The port that the last rule admits after the first edit; no rule had it before.
 const EDITED_PORT: u16 = 50_000;
 
 /// All of it.
-pub(crate) fn of(policy: Policy) -> Vec<DesiredUpdate> {
+pub(crate) fn of(policy: Policy, family: Family) -> Vec<DesiredUpdate> {
     let mut updates = Vec::new();
     if policy.peers == Peers::Sets {
         updates.extend((0..policy.rules).map(|rule| {
-            let members = Members::Nets(policy.members(rule).map(|member| Cidr::host(member.into())).collect());
+            let members =
+                Members::Nets(policy.members(rule).map(|member| Cidr::host(address(family, member))).collect());
             DesiredUpdate::IpSet(IpSetUpdate { id: set(rule).as_str().into(), set_type: IpSetType::Net, members })
         }));
     }
-    updates.push(with_port_of_last(policy, policy.admitted(policy.rules - 1).1));
+    updates.push(with_port_of_last(policy, family, policy.admitted(policy.rules - 1).1));
     let tier = TierPolicies {
         name: TierName::default_tier(),
         default_action: None,
@@ -34,18 +45,18 @@ pub(crate) fn of(policy: Policy) -> Vec<DesiredUpdate> {
 }
 
 /// The policy after so many edits.
-pub(crate) fn edited(policy: Policy, edits: u16) -> DesiredUpdate {
-    with_port_of_last(policy, EDITED_PORT + edits)
+pub(crate) fn edited(policy: Policy, family: Family, edits: u16) -> DesiredUpdate {
+    with_port_of_last(policy, family, EDITED_PORT + edits)
 }
 
-fn with_port_of_last(policy: Policy, last: u16) -> DesiredUpdate {
+fn with_port_of_last(policy: Policy, family: Family, last: u16) -> DesiredUpdate {
     let (mut rules, mut sets) = (Vec::new(), Vec::new());
     for number in 0..policy.rules {
-        let (address, port) = policy.admitted(number);
+        let (admitted, port) = policy.admitted(number);
         let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::UDP), ..Rule::default() };
         let mut of_rule = RuleSets::default();
         match policy.peers {
-            Peers::Networks => rule.destination.nets = [Cidr::host(address.into())].into_iter().collect(),
+            Peers::Networks => rule.destination.nets = [Cidr::host(address(family, admitted))].into_iter().collect(),
             Peers::Sets => of_rule.dst = [set(number).as_str().into()].into_iter().collect(),
         }
         let port = if number + 1 == policy.rules { last } else { port };
@@ -54,13 +65,11 @@ fn with_port_of_last(policy: Policy, last: u16) -> DesiredUpdate {
         sets.push(of_rule);
     }
     let outbound = Rules::new(rules.into(), sets.into()).unwrap_or_default();
-    let policy = DesiredPolicy {
-        source: std::sync::Arc::default(),
-        selector: "all()".into(),
-        inbound: Rules::default(),
-        outbound,
-    };
-    DesiredUpdate::Policy(id(), policy.into())
+    DesiredUpdate::Policy(id(), desired(Rules::default(), outbound).into())
+}
+
+fn desired(inbound: Rules, outbound: Rules) -> DesiredPolicy {
+    DesiredPolicy { source: std::sync::Arc::default(), selector: "all()".into(), inbound, outbound }
 }
 
 fn id() -> PolicyId {
