@@ -11,6 +11,7 @@ use crate::addresses::Addresses;
 use crate::bits::Bits;
 use crate::clause::AddressCondition;
 use crate::ids::{AtomId, BucketId, ClassId, Interned, RowId};
+use crate::inhabited::Inhabited;
 
 /// The clauses that ask for an atom.
 #[derive(Clone, Debug, Default)]
@@ -156,6 +157,43 @@ impl Axis {
             found.extend(below.map(|below| (below, row)));
         }
         found.into_iter().map(|(bucket, row)| (addresses.class_of_bucket(bucket), row)).collect()
+    }
+
+    /// The rows that addresses of a family have.
+    pub(crate) fn inhabited_rows(&self, family: Family, addresses: &Addresses, inhabited: &Inhabited) -> Vec<RowId> {
+        let of_family = |bucket: &BucketId| addresses.family_of(addresses.class_of_bucket(*bucket)) == family;
+        let own = self.buckets().filter(|(bucket, _)| of_family(bucket));
+        let own = own.filter(|(bucket, _)| self.has_inhabited(Some(*bucket), family, addresses, inhabited));
+        let mut rows: Vec<RowId> = own.map(|(_, row)| row).collect();
+        if self.has_inhabited(None, family, addresses, inhabited) {
+            rows.push(self.plain(family));
+        }
+        rows.sort_unstable();
+        rows.dedup();
+        rows
+    }
+
+    /// Whether some address has the row of a bucket, or of what is in none: those of other buckets below that have no row of
+    /// their own.
+    fn has_inhabited(
+        &self,
+        bucket: Option<BucketId>,
+        family: Family,
+        addresses: &Addresses,
+        inhabited: &Inhabited,
+    ) -> bool {
+        let mut open = vec![bucket];
+        while let Some(bucket) = open.pop() {
+            if inhabited.contains(bucket, family) {
+                return true;
+            }
+            let has_no_row = |below: &BucketId| !self.by_bucket.contains_key(below);
+            match bucket {
+                Some(bucket) => open.extend(addresses.buckets_below(bucket).filter(has_no_row).map(Some)),
+                None => open.extend(inhabited.outermost(family).filter(has_no_row).map(Some)),
+            }
+        }
+        false
     }
 
     /// The clauses of a row.

@@ -32,12 +32,14 @@ pub(crate) struct Clause {
     pub(crate) source_port: Intervals,
 }
 
-/// What a rule does with what it matches. Rules that only log are left out.
+/// What a rule does with what it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     Allow,
     Deny,
     Pass,
+    /// Nothing but to log it. Such rules are left out unless it is asked which ones are used.
+    Log,
 }
 
 /// A rule with its clauses, of which one must hold.
@@ -55,6 +57,8 @@ pub(crate) struct Compiler<'a> {
     pub(crate) lists: &'a mut NetLists,
     pub(crate) addresses: &'a mut Addresses,
     pub(crate) used: &'a mut Vec<NetList>,
+    /// Whether rules are wanted that only log.
+    pub(crate) logs: bool,
 }
 
 /// What a rule says, as far as it is clear; no rule that cannot match gets as far.
@@ -91,7 +95,7 @@ type Compiled<T> = Result<T, Missing>;
 impl Compiler<'_> {
     /// `None` for a rule that has no part in verdicts.
     pub(crate) fn rule(&mut self, index: usize, view: RuleView<'_>) -> Compiled<Option<CompiledRule>> {
-        if view.action() == RuleAction::Log {
+        if view.action() == RuleAction::Log && !self.logs {
             return Ok(None);
         }
         let Some(mut draft) = draft(view) else { return Ok(None) };
@@ -101,9 +105,9 @@ impl Compiler<'_> {
         let source_ports = self.ports(&source, &mut draft)?;
         let destination_ports = self.ports(&destination, &mut draft)?;
         let action = match view.action() {
-            RuleAction::Log => return Ok(None),
-            // It would allow more than it says.
-            RuleAction::Allow | RuleAction::Unspecified if draft.is_odd => return Ok(None),
+            // It would allow or log more than it says.
+            RuleAction::Allow | RuleAction::Unspecified | RuleAction::Log if draft.is_odd => return Ok(None),
+            RuleAction::Log => Action::Log,
             RuleAction::Allow | RuleAction::Unspecified => Action::Allow,
             // A pass that covers more than it says could let packets past the denials of its tier.
             RuleAction::NextTier if draft.is_odd => Action::Deny,

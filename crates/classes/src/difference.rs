@@ -7,6 +7,8 @@ pub(crate) mod judge;
 mod networks;
 pub(crate) mod parties;
 
+pub(crate) use networks::not_filled;
+
 use std::sync::Arc;
 
 use ahash::AHashMap;

@@ -13,6 +13,7 @@ mod cuts;
 mod difference;
 mod groups;
 mod ids;
+mod inhabited;
 mod line;
 mod lines;
 mod matrix;
@@ -35,7 +36,7 @@ pub use matrix::{Matrix, Question};
 pub use program::StagedRuling;
 pub use reachability::{Passing, Reachability, Ruling};
 pub use traffic::{Details, Traffic};
-pub use unused::{Unused, UnusedRule};
+pub use unused::{Unused, UnusedPolicies, UnusedRule};
 pub use view::{Row, TableView};
 
 pub use tortie_evaluate as evaluate;

@@ -64,6 +64,22 @@ pub(crate) fn first_packet(point: u32) -> Option<u32> {
     (point < L4_END).then_some(point)
 }
 
+/// Whether a stretch has packets without ports, and packets with ports. It is not empty.
+pub(crate) fn l4_kinds(start: u32, end: u32) -> [bool; 2] {
+    // Where the last protocol begins of which the stretch has something.
+    let protocol = (end - 1) / PROTOCOL * PROTOCOL;
+    let is_in_one = start >= protocol;
+    let within = |from: u32, to: u32| start < protocol + to && end > protocol + from;
+    let before = |to: u32| !is_in_one && (start % PROTOCOL < to || start / PROTOCOL + 1 < protocol / PROTOCOL);
+    let behind = FIRST_PORT + (1 << 16);
+    [within(0, FIRST_PORT) || before(FIRST_PORT), within(FIRST_PORT, behind) || before(behind)]
+}
+
+/// Whether a stretch of source ports has the place of packets without ports, and ports.
+pub(crate) fn source_port_kinds(start: u32, end: u32) -> [bool; 2] {
+    [start == 0, end > 1]
+}
+
 /// Where each stretch begins with packets in it, by protocol and what follows, of where stretches start.
 pub(crate) fn stretches<T>(starts: impl Iterator<Item = (u32, T)>) -> impl Iterator<Item = (u8, L4Detail, T)> {
     let mut starts = starts.filter_map(|(start, of)| Some((first_packet(start)?, of))).peekable();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::Missing;
 use tortie_model::desired::Rules;
-use tortie_model::{Direction, IpSetId, PolicyId, ProfileName};
+use tortie_model::{Direction, IpSetId, PolicyId, ProfileName, RuleAction};
 
 use crate::addresses::Addresses;
 use crate::clause::{CompiledRule, Compiler};
@@ -63,6 +63,8 @@ pub(crate) struct Owners {
     pub(crate) l4: Cuts,
     pub(crate) source_ports: Cuts,
     pending: Vec<OwnerId>,
+    /// Whether rules of policies are compiled that only log.
+    logs: bool,
 }
 
 impl Owners {
@@ -75,7 +77,22 @@ impl Owners {
             l4: Cuts::new(L4_END),
             source_ports: Cuts::new(PORTS_END),
             pending: Vec::new(),
+            logs: false,
         }
+    }
+
+    /// Whether a policy that governs something has a rule that only logs.
+    pub(crate) fn has_logs(&self) -> bool {
+        self.policies().any(|policy| policy.rules.iter().any(|rule| rule.action() == RuleAction::Log))
+    }
+
+    /// Has rules of policies compiled that only log, which are left out else.
+    pub(crate) fn compile_logs(&mut self) {
+        self.logs = true;
+        let is_log = |rules: &Rules| rules.iter().any(|rule| rule.action() == RuleAction::Log);
+        let logging = self.owners.iter().filter(|(_, owner)| owner.rules.iter().flatten().any(is_log));
+        let logging: Vec<OwnerId> = logging.map(|(id, _)| id).collect();
+        logging.into_iter().for_each(|id| self.set_pending(id));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -186,7 +203,8 @@ impl Owners {
             let mut lists = Vec::new();
             let compiled = match &owner.rules {
                 Some(rules) => {
-                    let mut compiler = Compiler { sets, lists: &mut self.lists, addresses, used: &mut lists };
+                    let logs = self.logs && matches!(owner.key, OwnerKey::Policy(_));
+                    let mut compiler = Compiler { sets, lists: &mut self.lists, addresses, used: &mut lists, logs };
                     [0, 1].map(|direction| compile(rules.get(direction), &mut compiler))
                 }
                 None => [Err(owner.key.missing()), Err(owner.key.missing())],

@@ -1,5 +1,6 @@
 //! The policies of a group of endpoints as one list of clauses, with what follows if one holds.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tortie_evaluate::{DecidedBy, Layer, Missing, Ruling, Verdict};
@@ -84,6 +85,17 @@ pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,
     pub(crate) decisions: Vec<(Verdict, DecidedBy)>,
     pub(crate) staged: Vec<StagedRuling>,
+    /// The rules of policies whose clauses neither decide nor are noted.
+    pub(crate) passing: Vec<PassingRule>,
+}
+
+/// A rule of a policy that passes or logs.
+#[derive(Clone, Debug)]
+pub(crate) struct PassingRule {
+    /// The places of its clauses.
+    pub(crate) steps: Range<usize>,
+    pub(crate) policy: PolicyId,
+    pub(crate) index: usize,
 }
 
 /// Finds the rules of a policy or profile.
@@ -127,7 +139,11 @@ impl Program {
                 match rule.action {
                     Action::Allow => self.decide(rule, Verdict::Allow, by()),
                     Action::Deny => self.decide(rule, Verdict::Deny, by()),
-                    Action::Pass => self.push(rule, &mut passes),
+                    Action::Pass => {
+                        self.note_passing(id, rule);
+                        self.push(rule, &mut passes);
+                    }
+                    Action::Log => self.log(id, rule),
                 }
             }
         }
@@ -143,12 +159,16 @@ impl Program {
     fn staged_policy(&mut self, tier: &GroupTier, id: &PolicyId, rules: &[CompiledRule]) {
         let mut notes = Vec::new();
         for rule in rules {
-            self.push(rule, &mut notes);
             let ruling = match rule.action {
                 Action::Allow => Ruling::Allow,
                 Action::Deny => Ruling::Deny,
                 Action::Pass => Ruling::Pass,
+                Action::Log => {
+                    self.log(id, rule);
+                    continue;
+                }
             };
+            self.push(rule, &mut notes);
             let (tier, policy) = (tier.name.clone(), id.clone());
             let noted = self.staged.len();
             self.staged.push(StagedRuling { tier, policy, ruling, index: rule.index });
@@ -167,9 +187,24 @@ impl Program {
                 Action::Allow => self.decide(rule, Verdict::Allow, by()),
                 Action::Deny => self.decide(rule, Verdict::Deny, by()),
                 Action::Pass => self.push(rule, &mut passes),
+                Action::Log => {}
             }
         }
         self.land(&passes);
+    }
+
+    /// Adds a rule after which the next one is asked, whether it holds or not.
+    fn log(&mut self, policy: &PolicyId, rule: &CompiledRule) {
+        self.note_passing(policy, rule);
+        let mut places = Vec::new();
+        self.push(rule, &mut places);
+        self.land(&places);
+    }
+
+    /// Notes whose clauses follow.
+    fn note_passing(&mut self, policy: &PolicyId, rule: &CompiledRule) {
+        let steps = self.steps.len()..self.steps.len() + rule.clauses.len();
+        self.passing.push(PassingRule { steps, policy: policy.clone(), index: rule.index });
     }
 
     fn decide(&mut self, rule: &CompiledRule, verdict: Verdict, by: DecidedBy) {

@@ -3,14 +3,16 @@
 use ahash::{AHashMap, AHashSet};
 use smallvec::SmallVec;
 use tortie_evaluate::{DecidedBy, Verdict};
-use tortie_model::Direction;
+use tortie_model::{Direction, Family};
 
+use crate::addresses::Addresses;
 use crate::axis::{Axis, BucketAtoms};
 use crate::bits::{Bits, first_common};
 use crate::columns::Columns;
 use crate::ids::{AtomId, BucketId, Interned, LineId, RowId};
-use crate::line::{L4_END, PORTS_END};
-use crate::program::{Program, StagedRuling, Step};
+use crate::inhabited::Inhabited;
+use crate::line::{L4_END, PORTS_END, l4_kinds, source_port_kinds};
+use crate::program::{PassingRule, Program, StagedRuling, Step};
 
 /// With more cells than this, none are kept: what they would say is found from the clauses of rows and columns.
 const MAX_CELLS: usize = 1 << 15;
@@ -28,6 +30,7 @@ pub(crate) struct Table {
     steps: Vec<Step>,
     decisions: Vec<(Verdict, DecidedBy)>,
     staged: Vec<StagedRuling>,
+    passing: Vec<PassingRule>,
     peer: Axis,
     /// The end where the endpoints of the group are.
     own: Axis,
@@ -42,6 +45,14 @@ pub(crate) struct Table {
     has_cells: bool,
 }
 
+/// What packets meet in a table.
+#[derive(Debug, Default)]
+pub(crate) struct Met<'a> {
+    pub(crate) decided: Vec<&'a DecidedBy>,
+    pub(crate) noted: Vec<&'a StagedRuling>,
+    pub(crate) passing: Vec<&'a PassingRule>,
+}
+
 /// Where a packet is in a table, but for its columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
@@ -54,7 +65,7 @@ pub(crate) struct Point {
 impl Table {
     /// Without any classes.
     pub(crate) fn new(program: Program, direction: Direction) -> Self {
-        let Program { clauses, steps, decisions, staged } = program;
+        let Program { clauses, steps, decisions, staged, passing } = program;
         let sources = Axis::new(clauses.iter().map(|clause| (&clause.source, clause.families)));
         let destinations = Axis::new(clauses.iter().map(|clause| (&clause.destination, clause.families)));
         let (peer, own) = match direction {
@@ -67,6 +78,7 @@ impl Table {
             steps,
             decisions,
             staged,
+            passing,
             peer,
             own,
             l4,
@@ -253,16 +265,56 @@ impl Table {
         noted.into_iter().filter_map(|noted| self.staged.get(noted).cloned()).collect()
     }
 
-    /// What is decided and noted somewhere in the table. If cells are not kept, all that its clauses could decide and note.
-    pub(crate) fn outcomes(&self) -> (Vec<&DecidedBy>, Vec<&StagedRuling>) {
-        if !self.has_cells {
-            return (self.decisions.iter().map(|(_, by)| by).collect(), self.staged.iter().collect());
+    /// What some packet meets. If cells are not kept, all that its clauses could lead to.
+    pub(crate) fn met(&self, addresses: &Addresses, inhabited: &Inhabited) -> Met<'_> {
+        let mut steps = Bits::new(self.steps.len());
+        if self.has_cells {
+            self.mark_met(addresses, inhabited, &mut steps);
+        } else {
+            (0..self.steps.len()).for_each(|step| steps.insert(step));
         }
-        let numbers: AHashSet<u32> = self.lines.iter().flat_map(|(_, line)| line.iter().copied()).collect();
-        let outcomes: Vec<&Outcome> = numbers.iter().filter_map(|number| self.outcomes.get(*number as usize)).collect();
-        let decided = outcomes.iter().filter_map(|outcome| self.decisions.get(outcome.decision)).map(|(_, by)| by);
-        let noted = outcomes.iter().flat_map(|outcome| &outcome.staged).filter_map(|noted| self.staged.get(*noted));
-        (decided.collect(), noted.collect())
+        let mut met = Met::default();
+        for step in steps.iter() {
+            match self.steps.get(step) {
+                Some(Step::Decide(decision)) => {
+                    met.decided.extend(self.decisions.get(*decision).map(|(_, by)| by));
+                }
+                Some(Step::Note(noted, _)) => met.noted.extend(self.staged.get(*noted)),
+                Some(Step::Jump(_)) | None => {}
+            }
+        }
+        let is_met = |rule: &&PassingRule| rule.steps.clone().any(|step| steps.contains(step));
+        met.passing.extend(self.passing.iter().filter(is_met));
+        met
+    }
+
+    /// Marks each clause that is the first to hold for some packet, or for some packet behind another clause.
+    fn mark_met(&self, addresses: &Addresses, inhabited: &Inhabited, met: &mut Bits) {
+        let l4 = kinds(&self.l4, L4_END, l4_kinds);
+        let source_ports = kinds(&self.source_ports, PORTS_END, source_port_kinds);
+        let mut seen: AHashSet<Bits> = AHashSet::new();
+        for family in Family::ALL {
+            let peers = self.peer.inhabited_rows(family, addresses, inhabited);
+            for own in self.own.inhabited_rows(family, addresses, inhabited) {
+                for peer in &peers {
+                    let rows = Bits::common(self.own.words(own), self.peer.words(*peer));
+                    if seen.contains(&rows) {
+                        continue;
+                    }
+                    for (ports, port_kinds) in self.source_ports.words().zip(&source_ports) {
+                        for (l4, l4_kinds) in self.l4.words().zip(&l4) {
+                            if port_kinds.iter().zip(l4_kinds).any(|(one, other)| *one && *other) {
+                                walk(&self.steps, |from| {
+                                    let step = first_common([rows.words(), ports, l4], from);
+                                    step.inspect(|step| met.insert(*step))
+                                });
+                            }
+                        }
+                    }
+                    seen.insert(rows);
+                }
+            }
+        }
     }
 
     pub(crate) fn peer(&self) -> &Axis {
@@ -282,8 +334,21 @@ impl Table {
     }
 }
 
+/// For each column, of which kinds there are packets in it: without ports, and with ports.
+fn kinds(columns: &Columns, end: u32, kinds_of: impl Fn(u32, u32) -> [bool; 2]) -> Vec<[bool; 2]> {
+    let mut kinds = vec![[false; 2]; columns.len()];
+    let ends = columns.starts().skip(1).chain([end]);
+    for ((start, column), end) in columns.stretches().zip(ends) {
+        if let Some(kinds) = kinds.get_mut(column) {
+            let more = kinds_of(start, end);
+            kinds.iter_mut().zip(more).for_each(|(kind, more)| *kind |= more);
+        }
+    }
+    kinds
+}
+
 /// Goes through the clauses that hold, in order, until one decides. The last clause of each program always does.
-fn walk(steps: &[Step], next: impl Fn(usize) -> Option<usize>) -> Outcome {
+fn walk(steps: &[Step], mut next: impl FnMut(usize) -> Option<usize>) -> Outcome {
     let mut outcome = Outcome { decision: usize::MAX, staged: SmallVec::new() };
     let mut from = 0;
     while let Some(at) = next(from) {

@@ -1,12 +1,18 @@
-//! Rules that decide nothing.
+//! Rules that come to nothing.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use ahash::AHashSet;
 use tortie_evaluate::DecidedBy;
-use tortie_model::{Direction, PolicyId, RuleAction};
+use tortie_model::{Direction, PolicyId, TierName};
 
+use crate::classes::Classes;
 use crate::compiled::Compiled;
+use crate::inhabited::Inhabited;
+use crate::program::GroupKey;
 
-/// Why a rule decides nothing.
+/// Why a rule comes to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Unused {
@@ -16,7 +22,7 @@ pub enum Unused {
     NeverDecides,
 }
 
-/// A rule of a policy that decides nothing. It may when endpoints or IP sets change.
+/// A rule of a policy that decides nothing, passes nothing on and logs nothing. It may when endpoints or IP sets change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct UnusedRule {
@@ -30,35 +36,97 @@ pub struct UnusedRule {
     pub why: Unused,
 }
 
+/// What policies say in vain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnusedPolicies {
+    /// The rules that come to nothing, in order.
+    pub rules: Vec<UnusedRule>,
+    /// The policies that govern endpoints and have rules, all of which come to nothing, and without which no tier would lose the
+    /// denial at its end: no packet fares otherwise without them.
+    pub policies: BTreeSet<PolicyId>,
+}
+
+/// What packets meet.
+#[derive(Default)]
+struct Used<'a> {
+    rules: AHashSet<(&'a PolicyId, Direction, usize)>,
+    /// The policies that are the only one of a tier which denies at its end.
+    denying: AHashSet<&'a PolicyId>,
+}
+
 impl Compiled<'_> {
-    /// The rules of policies that govern endpoints and decide nothing about any packet at any of these, in order. Rules that
-    /// log or pass are left out, and rules of groups whose tables are too large to be kept.
+    /// The rules of policies that govern endpoints and come to nothing for any packet at any of these, in order: see
+    /// [`Self::unused`].
     #[must_use]
     pub fn unused_rules(&self) -> Vec<UnusedRule> {
-        let mut used: AHashSet<(&PolicyId, Direction, usize)> = AHashSet::new();
-        for group in self.groups() {
-            let Some((direction, Ok(table))) = self.table_of(group) else { continue };
-            let (decided, noted) = table.outcomes();
-            used.extend(decided.into_iter().filter_map(|by| match by {
-                DecidedBy::PolicyRule { policy, index, .. } => Some((policy, direction, *index)),
-                _ => None,
-            }));
-            used.extend(noted.into_iter().map(|noted| (&noted.policy, direction, noted.index)));
+        self.unused().rules
+    }
+
+    /// What policies that govern endpoints say in vain: no packet that gets as far as a rule matches it, be it to decide, to pass
+    /// or to log. Rules are left out of groups whose tables are too large to be kept. Failsafe ports, and what holds for all
+    /// workloads before their policies, are not considered.
+    #[must_use]
+    pub fn unused(&self) -> UnusedPolicies {
+        // Tables do not tell of rules that only log, so that these are compiled for once.
+        let mut classes = Cow::Borrowed(self.classes);
+        if classes.owners.has_logs() {
+            let classes = classes.to_mut();
+            classes.owners.compile_logs();
+            classes.flush();
         }
-        let mut unused = Vec::new();
-        for rules in self.classes.owners.policies() {
+        classes.unused()
+    }
+}
+
+impl Classes {
+    fn unused(&self) -> UnusedPolicies {
+        let used = self.used();
+        let mut unused = UnusedPolicies::default();
+        let mut busy: AHashSet<&PolicyId> = used.denying;
+        for rules in self.owners.policies() {
             let matching: AHashSet<usize> = rules.compiled.iter().map(|rule| rule.index).collect();
-            for (index, rule) in rules.rules.iter().enumerate() {
-                if matches!(rule.action(), RuleAction::Log | RuleAction::NextTier)
-                    || used.contains(&(rules.policy, rules.direction, index))
-                {
+            for index in 0..rules.rules.len() {
+                unused.policies.insert(rules.policy.clone());
+                if used.rules.contains(&(rules.policy, rules.direction, index)) {
+                    busy.insert(rules.policy);
                     continue;
                 }
                 let why = if matching.contains(&index) { Unused::NeverDecides } else { Unused::NeverMatches };
-                unused.push(UnusedRule { policy: rules.policy.clone(), direction: rules.direction, index, why });
+                let (policy, direction) = (rules.policy.clone(), rules.direction);
+                unused.rules.push(UnusedRule { policy, direction, index, why });
             }
         }
-        unused.sort_unstable();
+        unused.policies.retain(|policy| !busy.contains(policy));
+        unused.rules.sort_unstable();
         unused
     }
+
+    fn used(&self) -> Used<'_> {
+        let inhabited = Inhabited::new(&self.addresses);
+        let mut used = Used::default();
+        for group in self.groups.iter() {
+            let (Some(key), Some(Ok(table))) = (self.groups.key(group), self.groups.table(group)) else { continue };
+            let met = table.met(&self.addresses, &inhabited);
+            for by in met.decided {
+                match by {
+                    DecidedBy::PolicyRule { policy, index, .. } => {
+                        used.rules.insert((policy, key.direction, *index));
+                    }
+                    DecidedBy::EndOfTier { tier } => used.denying.extend(only_policy(key, tier)),
+                    _ => {}
+                }
+            }
+            used.rules.extend(met.noted.iter().map(|noted| (&noted.policy, key.direction, noted.index)));
+            used.rules.extend(met.passing.iter().map(|rule| (&rule.policy, key.direction, rule.index)));
+        }
+        used
+    }
+}
+
+/// The policy of a tier, if there is only one that is enforced.
+fn only_policy<'a>(key: &'a GroupKey, tier: &TierName) -> Option<&'a PolicyId> {
+    let tier = key.tiers.iter().find(|other| other.name == *tier)?;
+    let mut enforced = tier.policies.iter().filter(|policy| !policy.kind.is_staged());
+    enforced.next().filter(|_| enforced.next().is_none())
 }

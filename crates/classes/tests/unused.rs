@@ -87,6 +87,77 @@ fn rules_that_decide_nothing_are_told() {
 }
 
 #[test]
+fn rules_that_pass_and_log_are_judged() {
+    let of = |action, protocol| (Rule { protocol: Some(protocol), ..Rule::of(action) }, RuleSets::default());
+    let mut classes = Classes::new(Settings::default());
+    let rules = vec![
+        of(RuleAction::Log, Protocol::TCP),
+        of(RuleAction::NextTier, Protocol::TCP),
+        of(RuleAction::Log, Protocol::TCP),
+        of(RuleAction::NextTier, Protocol::TCP),
+        of(RuleAction::Log, Protocol::UDP),
+        (Rule { ip_version: Some(Family::V4), ..Rule::of(RuleAction::NextTier) }, RuleSets::default()),
+        (Rule { ip_version: Some(Family::V4), ..Rule::of(RuleAction::Deny) }, RuleSets::default()),
+    ];
+    [policy(rules), workload()].iter().for_each(|update| classes.apply(update).unwrap());
+    let (before, never) = (classes.flush().class_count(), |index| (index, Unused::NeverDecides));
+    assert_eq!(unused(&mut classes), [never(2), never(3), never(6)]);
+    assert_eq!(classes.flush().class_count(), before, "asking changes nothing");
+}
+
+#[test]
+fn what_all_networks_of_a_rule_fill_leaves_nothing_to_others() {
+    let nets = |nets: &[&str]| tortie_model::EntityMatch {
+        nets: nets.iter().map(|net| net.parse().unwrap()).collect::<Vec<Cidr>>().into(),
+        ..Default::default()
+    };
+    let of = |action, source| (Rule { source, ..Rule::of(action) }, RuleSets::default());
+    let mut classes = Classes::new(Settings::default());
+    let rules = vec![
+        of(RuleAction::Allow, nets(&["0.0.0.0/1"])),
+        of(RuleAction::Allow, nets(&["128.0.0.0/1"])),
+        (Rule { ip_version: Some(Family::V4), ..Rule::of(RuleAction::Deny) }, RuleSets::default()),
+        of(RuleAction::NextTier, nets(&["10.0.0.0/8"])),
+    ];
+    [policy(rules), workload()].iter().for_each(|update| classes.apply(update).unwrap());
+    assert_eq!(unused(&mut classes), [(2, Unused::NeverDecides), (3, Unused::NeverDecides)]);
+}
+
+#[test]
+fn a_policy_that_is_shadowed_comes_to_nothing_unless_it_ends_a_tier() {
+    let other = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "other");
+    let rules = || vec![(Rule { protocol: Some(Protocol::TCP), ..Rule::of(RuleAction::Allow) }, RuleSets::default())];
+    let DesiredUpdate::Policy(_, first) = policy(rules()) else { panic!("a policy") };
+    let with = |tiers: Vec<TierPolicies>| {
+        let mut classes = Classes::new(Settings::default());
+        let DesiredUpdate::WorkloadEndpoint(id, state) = workload() else { panic!("a workload") };
+        let state = WorkloadEndpointState { tiers: tiers.into(), ..state };
+        for update in [
+            DesiredUpdate::Policy(other.clone(), first.clone()),
+            policy(rules()),
+            DesiredUpdate::WorkloadEndpoint(id, state),
+        ] {
+            classes.apply(&update).unwrap();
+        }
+        let unused = classes.flush().unused();
+        assert_eq!(unused.rules.iter().map(|rule| &rule.policy).collect::<Vec<_>>(), [&policy_id()]);
+        unused.policies.into_iter().collect::<Vec<_>>()
+    };
+    let tier = |name: &str, policies: &[PolicyId], default_action| TierPolicies {
+        name: name.into(),
+        default_action,
+        ingress: policies.into(),
+        egress: [].into(),
+    };
+    assert_eq!(with(vec![tier("a", &[other.clone(), policy_id()], None)]), [policy_id()]);
+    let pass = Some(tortie_model::TierDefaultAction::Pass);
+    let two = |end| vec![tier("a", std::slice::from_ref(&other), pass), tier("b", &[policy_id()], end)];
+    // What it does not allow is denied, since it is there.
+    assert_eq!(with(two(None)), []);
+    assert_eq!(with(two(pass)), [policy_id()]);
+}
+
+#[test]
 fn a_policy_that_governs_nothing_has_no_unused_rules() {
     let mut classes = Classes::new(Settings::default());
     classes.apply(&policy(vec![(Rule::of(RuleAction::Allow), RuleSets::default()); 2])).unwrap();

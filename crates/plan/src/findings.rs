@@ -31,7 +31,8 @@ pub enum Finding {
         /// The policy.
         policy: PolicyId,
     },
-    /// All rules of a policy that allow or deny come to nothing, since other rules decide before them.
+    /// No packet is decided, passed on or logged by a policy, at least partly since other rules decide before, and no tier would
+    /// lose the denial at its end without it.
     Shadowed {
         /// The policy.
         policy: PolicyId,
@@ -54,7 +55,7 @@ pub enum Finding {
         /// The rule's place in the list of its direction, counted from 0.
         index: usize,
     },
-    /// Other rules decide about all that a rule matches.
+    /// Other rules decide about all that a rule matches, be it to decide, to pass or to log.
     RuleShadowed {
         /// The policy.
         policy: PolicyId,
@@ -99,11 +100,11 @@ pub(crate) fn of_policies(
 ) -> BTreeSet<Finding> {
     let idle = written.keys().filter(|id| !told.policies.contains_key(*id));
     let mut findings: BTreeSet<Finding> = idle.map(|id| Finding::SelectsNothing { policy: id.clone() }).collect();
-    let unused = compiled.unused_rules();
-    for rules in unused.chunk_by(|one, other| one.policy == other.policy) {
+    let unused = compiled.unused();
+    for rules in unused.rules.chunk_by(|one, other| one.policy == other.policy) {
         let Some(id) = rules.first().map(|rule| &rule.policy) else { continue };
         let Some(policy) = told.policies.get(id) else { continue };
-        let mut of_policy = Vec::new();
+        let is_idle = unused.policies.contains(id);
         for rule in rules {
             let (policy_id, direction, index) = (id.clone(), rule.direction, rule.index);
             let list = match direction {
@@ -117,18 +118,12 @@ pub(crate) fn of_policies(
                     .flat_map(|sets| sets.iter())
                     .any(is_empty)
             });
-            of_policy.push(match rule.why {
+            findings.insert(match rule.why {
                 _ if selects_nothing => Finding::RuleSelectsNothing { policy: policy_id, direction, index },
+                Unused::NeverDecides if is_idle => Finding::Shadowed { policy: policy_id },
                 Unused::NeverDecides => Finding::RuleShadowed { policy: policy_id, direction, index },
                 _ => Finding::RuleNeverMatches { policy: policy_id, direction, index },
             });
-        }
-        let is_shadowed = of_policy.len() == policy.inbound.iter().chain(policy.outbound.iter()).count()
-            && of_policy.iter().all(|finding| matches!(finding, Finding::RuleShadowed { .. }));
-        if is_shadowed {
-            findings.insert(Finding::Shadowed { policy: id.clone() });
-        } else {
-            findings.extend(of_policy);
         }
     }
     findings

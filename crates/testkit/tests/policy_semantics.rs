@@ -34,6 +34,8 @@ mod recorded_format;
 mod scenario;
 #[path = "policy_semantics/tables.rs"]
 mod tables;
+#[path = "policy_semantics/unused.rs"]
+mod unused;
 
 use std::collections::BTreeSet;
 

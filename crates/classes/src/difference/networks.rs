@@ -4,7 +4,7 @@ use tortie_model::{Cidr, Family};
 
 /// Those of the networks that have addresses which are in none of the others that they cover. They are given in order, each
 /// before what it covers, and once.
-pub(super) fn not_filled(nets: &[Cidr]) -> Vec<bool> {
+pub(crate) fn not_filled(nets: &[Cidr]) -> Vec<bool> {
     // Addresses, of all of them for an IPv6 network of length 0 one less.
     let size = |net: Cidr| {
         let bits = match net.family() {
