@@ -1,6 +1,7 @@
 //! What a node must enforce, replayed from messages, and compiled.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
@@ -54,6 +55,8 @@ pub struct Classes {
     pub(crate) groups: Groups,
     pub(crate) workloads: AHashMap<WorkloadEndpointId, Workload>,
     pub(crate) hosts: AHashMap<HostEndpointName, Host>,
+    /// Those of nodes that have their own, by their host endpoints.
+    pub(crate) host_settings: AHashMap<HostEndpointName, Arc<Settings>>,
     pub(crate) flushes: u64,
 }
 
@@ -69,6 +72,7 @@ impl Classes {
             groups: Groups::default(),
             workloads: AHashMap::new(),
             hosts: AHashMap::new(),
+            host_settings: AHashMap::new(),
             flushes: 0,
         }
     }
@@ -76,6 +80,19 @@ impl Classes {
     /// Replaces the settings.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
+    }
+
+    /// Has a host endpoint judged by other settings than the rest, those of its node, where all endpoints of a cluster are
+    /// together; `None` takes that back. Only failsafe ports matter to host endpoints.
+    pub fn set_host_settings(&mut self, name: &HostEndpointName, settings: Option<Arc<Settings>>) {
+        match settings {
+            Some(settings) => drop(self.host_settings.insert(name.clone(), settings)),
+            None => drop(self.host_settings.remove(name)),
+        }
+    }
+
+    pub(crate) fn settings_of(&self, host: &HostEndpointName) -> &Settings {
+        self.host_settings.get(host).map_or(&self.settings, |settings| settings)
     }
 
     /// Takes over one message; it counts from the next [flush](Self::flush) on. Those that do not bear on verdicts are ignored.

@@ -69,7 +69,7 @@ impl<'a> Compiled<'a> {
         packet: &Packet,
     ) -> Result<Answer, Missing> {
         let group = self.host_group(name, layer, direction).ok_or_else(|| Missing::Host(name.clone()))?;
-        if let Some(port) = self.classes.settings.failsafe(layer, direction, packet) {
+        if let Some(port) = self.classes.settings_of(name).failsafe(layer, direction, packet) {
             return Ok(Answer { verdict: Verdict::Allow, decided_by: DecidedBy::Failsafe(port) });
         }
         self.answer(group, direction, packet).unwrap_or_else(|| Err(Missing::Host(name.clone())))

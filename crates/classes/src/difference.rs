@@ -12,13 +12,13 @@ pub(crate) use networks::not_filled;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_evaluate::{DecidedBy, Layer};
+use tortie_evaluate::{DecidedBy, Layer, Settings};
 use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
 
 use crate::classes::HOST_GROUPS;
 use crate::compiled::Compiled;
 use crate::traffic::Traffic;
-use judge::{End, Judge};
+use judge::{End, HostEnd, Judge};
 use parties::{Parties, Side};
 
 /// Something that is the same before and after a change.
@@ -185,20 +185,29 @@ fn at_hosts(
     let mut names: Vec<&HostEndpointName> = before.keys().chain(after.keys()).collect();
     names.sort_unstable();
     names.dedup();
+    // Nodes with parameters of their own are few, and different ones fewer.
+    let mut settings: Vec<States<&Settings>> = Vec::new();
     let mut changes = Vec::new();
     for (place, (layer, direction)) in HOST_GROUPS.into_iter().enumerate() {
-        let mut by_side: AHashMap<Side, Vec<HostEndpointName>> = AHashMap::new();
+        let mut by_side: AHashMap<(Side, usize), Vec<HostEndpointName>> = AHashMap::new();
         for name in &names {
             let side = states.map(|state| parties::host_side(state, name, place, family));
-            by_side.entry(side).or_default().push((*name).clone());
+            let of_node = states.map(|state| state.classes.settings_of(name));
+            let number = settings.iter().position(|known| *known == of_node).unwrap_or_else(|| {
+                settings.push(of_node);
+                settings.len() - 1
+            });
+            by_side.entry((side, number)).or_default().push((*name).clone());
         }
-        for (side, endpoints) in by_side {
+        for ((side, number), endpoints) in by_side {
+            let Some(settings) = settings.get(number).copied() else { continue };
             let mut peers: AHashMap<Shifts, Vec<usize>> = AHashMap::new();
             for peer in parties.where_cells(&side, |_| true) {
                 let (Some(cell), Some(address)) = (parties.cell_of(&side, peer), parties.address(peer)) else {
                     continue;
                 };
-                let shifts = judge.shifts(&[End { direction, host: Some((layer, address)), cell }]);
+                let host = HostEnd { layer, peer: address, settings };
+                let shifts = judge.shifts(&[End { direction, host: Some(host), cell }]);
                 if !shifts.is_empty() {
                     peers.entry(shifts.into()).or_default().push(peer);
                 }

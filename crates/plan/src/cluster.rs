@@ -1,5 +1,6 @@
 //! A whole cluster as one node has it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -8,7 +9,8 @@ use tortie_classes::evaluate::{Settings, UpdateError};
 use tortie_classes::{Classes, Compiled};
 use tortie_model::desired::{DesiredUpdate, Policy, TierPolicies};
 use tortie_model::{
-    HostEndpointKey, Hostname, IpSetId, PolicyId, SyncStatus, Update, WorkloadEndpointId, WorkloadEndpointKey,
+    HostEndpointKey, HostEndpointName, Hostname, IpSetId, PolicyId, SyncStatus, Update, WorkloadEndpointId,
+    WorkloadEndpointKey,
 };
 
 /// The name of the node that has all endpoints.
@@ -18,6 +20,10 @@ const NODE: &str = "cluster";
 #[allow(missing_debug_implementations, reason = "a graph has none")]
 pub struct Cluster {
     graph: Graph,
+    /// The settings of nodes that have their own.
+    nodes: AHashMap<Hostname, Arc<Settings>>,
+    /// The nodes of host endpoints.
+    hosts: AHashMap<HostEndpointName, Hostname>,
     pub(crate) state: State,
 }
 
@@ -47,7 +53,19 @@ impl Cluster {
         // A datastore without the flag is ready.
         graph.on_update(Update::Ready(Some(true)));
         graph.on_status(SyncStatus::InSync);
-        Self { graph, state: State { classes: Classes::new(settings), told: Told::default() } }
+        let state = State { classes: Classes::new(settings), told: Told::default() };
+        Self { graph, nodes: AHashMap::new(), hosts: AHashMap::new(), state }
+    }
+
+    /// Replaces the settings: those of all nodes, and those of nodes that have their own. Of the latter only failsafe ports
+    /// are heeded.
+    pub fn set_settings(&mut self, settings: Settings, nodes: BTreeMap<Hostname, Settings>) {
+        self.state.classes.set_settings(settings);
+        self.nodes = nodes.into_iter().map(|(node, settings)| (node, Arc::new(settings))).collect();
+        let Self { nodes, hosts, state, .. } = self;
+        for (name, node) in hosts {
+            state.classes.set_host_settings(name, nodes.get(node).cloned());
+        }
     }
 
     /// Takes objects over, and gives what the node is told. What is gone comes first: an endpoint that moves from one node to
@@ -57,7 +75,10 @@ impl Cluster {
     /// If the calculation contradicts itself.
     pub fn apply(&mut self, updates: impl Iterator<Item = Update>) -> Result<Vec<DesiredUpdate>, UpdateError> {
         let (there, gone): (Vec<Update>, Vec<Update>) = updates.partition(Update::exists);
-        gone.into_iter().chain(there).for_each(|update| self.graph.on_update(on_one_node(update)));
+        for update in gone.into_iter().chain(there) {
+            self.note_host(&update);
+            self.graph.on_update(on_one_node(update));
+        }
         let mut desired = Vec::new();
         self.graph.flush(&mut desired);
         for update in &desired {
@@ -66,6 +87,16 @@ impl Cluster {
         }
         self.state.classes.flush();
         Ok(desired)
+    }
+
+    fn note_host(&mut self, update: &Update) {
+        let Update::HostEndpoint(key, endpoint) = update else { return };
+        match endpoint {
+            Some(_) => drop(self.hosts.insert(key.name.clone(), key.host.clone())),
+            None => drop(self.hosts.remove(&key.name)),
+        }
+        let settings = endpoint.as_ref().and_then(|_| self.nodes.get(&key.host).cloned());
+        self.state.classes.set_host_settings(&key.name, settings);
     }
 
     /// The tables of all endpoints.

@@ -6,7 +6,7 @@ use tortie_calc::GraphConfig;
 use tortie_classes::evaluate::{Layer, Settings, UpdateError};
 use tortie_classes::{Difference, L4Detail, Party};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Direction, Family, Key, Policy, PolicyId, Protocol, Update};
+use tortie_model::{Direction, Family, Hostname, Key, Policy, PolicyId, Protocol, Update};
 
 use crate::cluster::{Cluster, State};
 use crate::connections::{Connections, HostPackets, of_hosts, of_workloads};
@@ -19,8 +19,13 @@ use crate::findings::{Finding, of_policies};
 pub struct Options {
     /// The parameters of the calculation. The name of the node means nothing.
     pub graph: GraphConfig,
-    /// The parameters that verdicts depend on.
+    /// The parameters that verdicts depend on, before the change.
     pub settings: Settings,
+    /// The same of nodes that have their own. Only failsafe ports are heeded, of which host endpoints know by which node they
+    /// are on.
+    pub node_settings: BTreeMap<Hostname, Settings>,
+    /// Both after the change, if they are others then.
+    pub settings_after: Option<(Settings, BTreeMap<Hostname, Settings>)>,
     /// The TCP ports by which nodes are managed.
     pub management_ports: Vec<u16>,
 }
@@ -29,7 +34,7 @@ impl Options {
     /// Nodes are managed by SSH.
     #[must_use]
     pub fn new(graph: GraphConfig, settings: Settings) -> Self {
-        Self { graph, settings, management_ports: vec![22] }
+        Self { graph, settings, node_settings: BTreeMap::new(), settings_after: None, management_ports: vec![22] }
     }
 }
 
@@ -109,6 +114,7 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
         update.apply_to(&mut objects);
     }
     let mut whole = Cluster::new(&options.graph, options.settings.clone());
+    whole.set_settings(options.settings.clone(), options.node_settings.clone());
     whole.apply(objects.values().cloned())?;
     let mut before = whole.state.clone();
     let old_findings = findings(&objects, &mut before);
@@ -128,6 +134,9 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
         };
         changed.insert(key, existence);
         updates.push(update);
+    }
+    if let Some((settings, nodes)) = options.settings_after.clone() {
+        whole.set_settings(settings, nodes);
     }
     let messages = whole.apply(updates.into_iter())?;
     let mut after = whole.state;

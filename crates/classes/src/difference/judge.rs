@@ -32,11 +32,20 @@ pub(crate) struct Cell {
 }
 
 /// An end of a connection.
-pub(crate) struct End {
+pub(crate) struct End<'s> {
     pub(crate) direction: Direction,
     pub(crate) cell: Cell,
-    /// For host endpoints: the layer, and the peer's address.
-    pub(crate) host: Option<(Layer, IpAddr)>,
+    pub(crate) host: Option<HostEnd<'s>>,
+}
+
+/// What an end is besides if it is a host endpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct HostEnd<'s> {
+    pub(crate) layer: Layer,
+    /// The peer's address.
+    pub(crate) peer: IpAddr,
+    /// Those of the endpoint's node.
+    pub(crate) settings: States<&'s Settings>,
 }
 
 /// What shifts, and why.
@@ -161,7 +170,7 @@ impl<'a> Judge<'a> {
             return Arc::clone(known);
         }
         let end = |direction, cell: Option<Cell>| cell.map(|cell| End { direction, cell, host: None });
-        let ends: Vec<End> =
+        let ends: Vec<End<'_>> =
             end(Direction::Egress, egress).into_iter().chain(end(Direction::Ingress, ingress)).collect();
         let shifts: Arc<[Shift]> = self.shifts(&ends).into();
         self.between.insert([egress, ingress], Arc::clone(&shifts));
@@ -169,7 +178,7 @@ impl<'a> Judge<'a> {
     }
 
     /// What shifts for packets that have to pass all ends.
-    pub(crate) fn shifts(&self, ends: &[End]) -> Vec<Shift> {
+    pub(crate) fn shifts(&self, ends: &[End<'_>]) -> Vec<Shift> {
         let (l4, source_ports) = self.cuts(ends);
         let mut found: Vec<(Why, Points)> = Vec::new();
         for stretch in stretches(&source_ports, PORTS_END) {
@@ -201,7 +210,8 @@ impl<'a> Judge<'a> {
         let mut found: Vec<(Decision<'a>, Points)> = Vec::new();
         for stretch in stretches(&source_ports, PORTS_END) {
             for (start, stop) in stretches(&l4, L4_END) {
-                let decision = self.decision(self.states.after, &end, own, start, stretch.0);
+                let judged = (self.states.after, self.settings(&end).after);
+                let decision = self.decision(judged, &end, own, start, stretch.0);
                 let place = found.iter().position(|(known, _)| *known == decision).unwrap_or_else(|| {
                     found.push((decision, Points::default()));
                     found.len() - 1
@@ -242,12 +252,12 @@ impl<'a> Judge<'a> {
     }
 
     /// Where something may be decided otherwise than just before, on the lines of protocols and of source ports.
-    fn cuts(&self, ends: &[End]) -> (Vec<u32>, Vec<u32>) {
+    fn cuts(&self, ends: &[End<'_>]) -> (Vec<u32>, Vec<u32>) {
         let (mut l4, mut source_ports) = (vec![0], vec![0, 1]);
         let mut cut = |point: u32| l4.extend([point, point + 1]);
         let port = |protocol: Protocol, port: u16| point_of(protocol.number(), L4Detail::Port(port));
         for end in ends {
-            for settings in [&self.states.before.classes.settings, &self.states.after.classes.settings] {
+            for settings in [self.settings(end).before, self.settings(end).after] {
                 let Settings { failsafe_inbound, failsafe_outbound, vxlan_port, .. } = settings;
                 if end.host.is_some() {
                     let failsafe = failsafe_inbound.iter().chain(failsafe_outbound);
@@ -285,21 +295,22 @@ impl<'a> Judge<'a> {
     /// What each end decides about packets at a point.
     fn decisions(
         &self,
-        ends: &[End],
+        ends: &[End<'_>],
         l4: u32,
         source_port: u32,
     ) -> impl Iterator<Item = (Direction, States<Decision<'a>>)> {
         ends.iter().map(move |end| {
             let States { before, after } = self.states;
             let Cell { side, rows } = end.cell;
-            let before = self.decision(before, end, (side.before, rows.before), l4, source_port);
-            let after = self.decision(after, end, (side.after, rows.after), l4, source_port);
+            let settings = self.settings(end);
+            let before = self.decision((before, settings.before), end, (side.before, rows.before), l4, source_port);
+            let after = self.decision((after, settings.after), end, (side.after, rows.after), l4, source_port);
             (end.direction, States { before, after })
         })
     }
 
     /// Whether packets at a point pass on one side of the change only, and why.
-    fn why(&self, ends: &[End], l4: u32, source_port: u32) -> Option<Why> {
+    fn why(&self, ends: &[End<'_>], l4: u32, source_port: u32) -> Option<Why> {
         let denied = |of: fn(&States<Decision<'a>>) -> Verdict| {
             self.decisions(ends, l4, source_port).find(|(_, decision)| of(decision) == Verdict::Deny)
         };
@@ -314,10 +325,16 @@ impl<'a> Judge<'a> {
         Some(Why { opens, direction, before, after })
     }
 
+    /// What verdicts at an end depend on besides policies.
+    fn settings<'s>(&'s self, end: &End<'s>) -> States<&'s Settings> {
+        let of_all = || self.states.map(|state| &state.classes.settings);
+        end.host.map_or_else(of_all, |host| host.settings)
+    }
+
     fn decision(
         &self,
-        state: &'a Compiled<'a>,
-        end: &End,
+        (state, settings): (&'a Compiled<'a>, &Settings),
+        end: &End<'_>,
         (own, peer_row): (Own, RowId),
         l4: u32,
         source_port: u32,
@@ -327,10 +344,9 @@ impl<'a> Judge<'a> {
             Own::Absent => return (Verdict::Allow, Cow::Owned(DecidedBy::Nothing)),
             Own::Table(group, row) => (group, row),
         };
-        let settings = &state.classes.settings;
         if let Some(packet) = self.packet(end, l4, source_port) {
             match end.host {
-                Some((layer, _)) => {
+                Some(HostEnd { layer, .. }) => {
                     if let Some(port) = settings.failsafe(layer, end.direction, &packet) {
                         return (Verdict::Allow, Cow::Owned(DecidedBy::Failsafe(port)));
                     }
@@ -351,12 +367,12 @@ impl<'a> Judge<'a> {
     }
 
     /// A packet at a point, as far as settings look at packets.
-    fn packet(&self, end: &End, l4: u32, source_port: u32) -> Option<Packet> {
+    fn packet(&self, end: &End<'_>, l4: u32, source_port: u32) -> Option<Packet> {
         let nowhere: IpAddr = match self.family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
             Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let peer = end.host.map_or(nowhere, |(_, peer)| peer);
+        let peer = end.host.map_or(nowhere, |host| host.peer);
         let (source, destination) = match end.direction {
             Direction::Ingress => (peer, nowhere),
             Direction::Egress => (nowhere, peer),
