@@ -52,6 +52,13 @@ spec:
     - from: [{podSelector: {matchLabels: {app: cache}}}]
 "#;
 
+const HOST: &str = "\
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: edge, labels: {role: edge}}
+spec: {node: n1, interfaceName: eth0, expectedIPs: [192.168.0.1]}
+";
+
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = TempDir::new().unwrap();
     for (name, text) in files {
@@ -156,19 +163,59 @@ fn an_invalid_change_is_not_planned() {
 #[test]
 fn a_host_endpoint_that_closes_its_management_port_is_named() {
     let folder = folder(&[("cluster.yaml", CLUSTER)]);
-    let endpoint = "\
-apiVersion: projectcalico.org/v3
-kind: HostEndpoint
-metadata: {name: edge, labels: {role: edge}}
-spec: {node: n1, interfaceName: eth0, expectedIPs: [192.168.0.1]}
-";
-    let (text, code) = said(folder.path(), &PLAN, endpoint);
+    let (text, code) = said(folder.path(), &PLAN, HOST);
     // SSH is a failsafe port; nothing else comes in without a policy.
     assert!(!text.contains("does not get in"), "{text}");
     assert!(text.contains("- closed  edge, ingress, own traffic, anywhere: "), "{text}");
     assert_eq!(code, 2);
-    let (text, _) = said(folder.path(), &[&PLAN[..], &["--management-port", "2222"]].concat(), endpoint);
+    let (text, _) = said(folder.path(), &[&PLAN[..], &["--management-port", "2222"]].concat(), HOST);
     assert!(text.contains("! TCP 2222 does not get in by host endpoint edge any more from anywhere\n"), "{text}");
+}
+
+/// A node's own failsafe ports, and those of all others.
+fn felix(name: &str, inbound: &str) -> String {
+    format!(
+        "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {{name: {name}}}\n\
+         spec: {{failsafeInboundHostPorts: [{inbound}], failsafeOutboundHostPorts: []}}\n---\n"
+    )
+}
+
+#[test]
+fn failsafe_ports_of_a_node_and_changes_of_them_are_heeded() {
+    let port = |port: u16| format!("{{protocol: TCP, port: {port}}}");
+    let config = format!("{}{}", felix("default", &port(22)), felix("node.n1", &port(2222)));
+    let folder = folder(&[("cluster.yaml", CLUSTER), ("felix.yaml", &config), ("host.yaml", HOST)]);
+    let plan = |arguments: &[&str], input: &str| {
+        said(folder.path(), &[&["plan", "--datastore", "file:.", "-f", "-"][..], arguments].concat(), input)
+    };
+    // The endpoint is on the node whose failsafe port is another one.
+    fs::remove_file(folder.path().join("host.yaml")).unwrap();
+    let (text, _) = plan(&[], HOST);
+    assert!(text.contains("! TCP 22 does not get in by host endpoint edge any more from anywhere\n"), "{text}");
+    let (text, _) = plan(&["--management-port", "2222"], HOST);
+    assert!(!text.contains("does not get in"), "{text}");
+    let (text, _) = plan(&[], &HOST.replace("node: n1", "node: n2"));
+    assert!(!text.contains("does not get in"), "{text}");
+
+    // Without policy it is the failsafe ports that let anything in, so that a change of them is told.
+    fs::write(folder.path().join("host.yaml"), HOST).unwrap();
+    let (text, code) = plan(&["--management-port", "2222"], &felix("node.n1", &port(22)));
+    assert!(text.contains("! TCP 2222 does not get in by host endpoint edge any more from anywhere\n"), "{text}");
+    assert!(text.contains("+ opened  edge, ingress, own traffic, anywhere: TCP 22\n"), "{text}");
+    assert_eq!(code, 2);
+    let (text, _) = plan(&[], &felix("default", &port(80)));
+    assert!(!text.contains("edge"), "{text}");
+}
+
+#[test]
+fn parameters_of_a_node_that_are_not_heeded_are_said() {
+    let own = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: node.n1}\n\
+               spec: {allowVXLANPacketsFromWorkloads: true}\n";
+    let folder = folder(&[("cluster.yaml", CLUSTER), ("felix.yaml", own)]);
+    for command in [&["plan", "-f", "-"][..], &["map", "-o", "dot"]] {
+        let (text, _) = said(folder.path(), &[command, &["--datastore", "file:."]].concat(), POLICY);
+        assert!(text.contains("node n1: what pods may send of VXLAN and IP-in-IP there is judged as"), "{text}");
+    }
 }
 
 #[test]
@@ -188,6 +235,72 @@ fn two_directories_are_compared() {
     assert_eq!(code, 2);
 }
 
+/// The same policy as the controller writes it into Calico's own etcd.
+const POLICY_IN_ETCD: &str = r#"
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {namespace: shop, name: knp.default.db}
+spec:
+  tier: default
+  order: 1000
+  selector: projectcalico.org/orchestrator == 'k8s' && app == 'db'
+  types: [Ingress]
+  ingress:
+    - {action: Allow, protocol: TCP, source: {selector: "projectcalico.org/orchestrator == 'k8s' && app == 'web'"}, destination: {ports: [5432]}}
+    - {action: Allow, source: {selector: "projectcalico.org/orchestrator == 'k8s' && app == 'cache'"}}
+"#;
+
+#[test]
+fn a_policy_that_the_controller_has_written_is_the_same() {
+    let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY_IN_ETCD)]);
+    let plan = ["plan", "--datastore", "file:.", "-f", "-"];
+    assert_eq!(said(folder.path(), &plan, POLICY), ("nothing changes\n".to_owned(), 0));
+    let (text, code) = said(folder.path(), &plan, &POLICY.replace("port: 5432", "port: 5433"));
+    assert!(text.starts_with("objects\n  ~ policy NetworkPolicy/shop/knp.default.db\nconnections\n"), "{text}");
+    assert!(text.contains("+ opened  shop/web-* (2 pods) -> shop/db: TCP 5433\n"), "{text}");
+    assert!(text.contains("ingress, by NetworkPolicy/shop/knp.default.db, ingress rule 0: stdin:9:7\n"), "{text}");
+    assert_eq!(code, 2);
+    let (text, _) = said(folder.path(), &[&plan[..], &["--delete"]].concat(), POLICY);
+    assert!(text.starts_with("objects\n  - policy NetworkPolicy/shop/knp.default.db\n"), "{text}");
+
+    let manifests = self::folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
+    let [one, two] = [folder.path(), manifests.path()].map(|path| path.to_str().unwrap());
+    for (before, after) in [(one, two), (two, one)] {
+        assert_eq!(said(folder.path(), &["diff", before, after], ""), ("nothing changes\n".to_owned(), 0));
+    }
+}
+
+#[test]
+fn what_changes_on_a_node_is_told_line_by_line() {
+    let folder = folder(&[("cluster.yaml", CLUSTER)]);
+    let (text, code) = said(folder.path(), &[&PLAN[..], &["--node", "n2"]].concat(), POLICY);
+    let (_, node) = text.split_once("on node n2\n").unwrap();
+    assert!(node.contains("  ipset IPv4 cali40s:"), "{node}");
+    assert!(node.contains("    + 10.0.1.2/32\n") || node.contains("    + 10.0.1.2\n"), "{node}");
+    assert!(node.contains("  iptables filter cali-pi-"), "{node}");
+    assert!(node.contains(", added\n    + "), "{node}");
+    assert!(node.contains("-m multiport --destination-ports 5432"), "{node}");
+    assert_eq!(code, 2);
+
+    // A rule alone that is another one.
+    fs::write(folder.path().join("cluster.yaml"), format!("{CLUSTER}---{POLICY}")).unwrap();
+    let other = POLICY.replace("port: 5432", "port: 5433");
+    let (text, _) = said(folder.path(), &[&PLAN[..], &["--node", "n2", "-o", "json"]].concat(), &other);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let parts = answer["node"]["parts"].as_array().unwrap();
+    assert!(!parts.is_empty(), "{text}");
+    for part in parts {
+        assert_eq!(part["change"], "changed");
+        let [added, removed] = ["added", "removed"].map(|way| part[way].as_array().unwrap());
+        assert_eq!((added.len(), removed.len()), (1, 1), "{part}");
+        assert!(added[0].as_str().unwrap().contains("5433") && removed[0].as_str().unwrap().contains("5432"), "{part}");
+    }
+
+    // A node without pods that it is about.
+    let (text, _) = said(folder.path(), &[&PLAN[..], &["--node", "n1"]].concat(), &other);
+    assert!(text.ends_with("on node n1\n  nothing\n"), "{text}");
+}
+
 #[test]
 fn pull_requests_are_annotated() {
     let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
@@ -196,6 +309,115 @@ fn pull_requests_are_annotated() {
     assert!(text.starts_with("::warning file=policy.yaml,line=11,col=7::"), "{text}");
     assert!(text.contains("\n::notice::closed: everything outside -> shop/db: everything, by "), "{text}");
     assert_eq!(code, 2);
+}
+
+#[test]
+fn annotations_tell_what_host_endpoints_let_through() {
+    let folder = folder(&[("cluster.yaml", CLUSTER), ("host.yaml", HOST)]);
+    let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "host.yaml", "-o", "github"];
+    let (text, code) = said(folder.path(), &arguments, "");
+    assert!(text.contains("::notice::closed: host endpoint edge, ingress, own traffic, anywhere: "), "{text}");
+    assert!(text.contains("::notice::closed: host endpoint edge, egress, own traffic, anywhere: "), "{text}");
+    assert_eq!(code, 2);
+
+    // Its policy has places that are annotated.
+    let policy = "\
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: edge}
+spec:
+  selector: role == 'edge'
+  types: [Ingress]
+  ingress:
+    - {action: Allow, protocol: TCP, destination: {ports: [80]}}
+    - {action: Deny}
+";
+    let whole = format!("{CLUSTER}---\n{HOST}");
+    fs::write(folder.path().join("cluster.yaml"), whole).unwrap();
+    fs::write(folder.path().join("policy.yaml"), policy).unwrap();
+    let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml", "-o", "github"];
+    let (text, _) = said(folder.path(), &arguments, "");
+    let notice = "::notice file=policy.yaml,line=8,col=7::opened: host endpoint edge, ingress, own traffic, anywhere: TCP 80, by ";
+    assert!(text.contains(notice), "{text}");
+}
+
+#[test]
+fn forwarded_packets_are_told_apart_from_connections_and_that_is_said() {
+    let folder = folder(&[("cluster.yaml", &format!("{CLUSTER}---\n{HOST}"))]);
+    let policy = "\
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: edge}
+spec: {selector: role == 'edge', applyOnForward: true, types: [Egress], egress: [{action: Allow, protocol: TCP}]}
+";
+    let note = "what host endpoints let through or stop of forwarded packets is not part of the connections of pods";
+    let (text, _) = said(folder.path(), &PLAN, policy);
+    assert!(text.contains("- closed  edge, egress, forwarded, anywhere: "), "{text}");
+    assert!(text.contains(&format!("\nnote: {note}")), "{text}");
+    let (text, _) = said(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    assert!(answer["notes"][0].as_str().unwrap().starts_with(note), "{text}");
+    // Without such changes there is nothing to say.
+    let (text, _) = said(folder.path(), &PLAN, &policy.replace("applyOnForward: true, ", ""));
+    assert!(text.contains("own traffic") && !text.contains("note:"), "{text}");
+}
+
+/// What `plan` says of a policy, kinds of findings with their texts and rules.
+fn findings(policy: &str) -> Vec<(String, String, Value)> {
+    let folder = folder(&[("cluster.yaml", CLUSTER)]);
+    let (text, code) = said(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
+    assert_eq!(code, 2, "{text}");
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let found = answer["findings"].as_array().unwrap().iter();
+    found.map(|found| (text(&found["kind"]), text(&found["text"]), found["position"].clone())).collect()
+}
+
+fn policy(name: &str, order: u8, selector: &str, ingress: &str) -> String {
+    format!(
+        "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{namespace: shop, name: {name}}}\n\
+         spec: {{order: {order}, selector: \"{selector}\", types: [Ingress], ingress: [{ingress}]}}\n---\n"
+    )
+}
+
+#[test]
+fn a_policy_that_selects_nothing_is_named() {
+    let found = findings(&policy("lost", 1, "app == 'nowhere'", "{action: Allow}"));
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].0, "selects-nothing");
+    assert_eq!(found[0].1, "NetworkPolicy/shop/lost selects no endpoint");
+}
+
+#[test]
+fn policies_and_rules_that_others_decide_before_are_named() {
+    let first = policy("first", 1, "app == 'db'", "{action: Allow, protocol: TCP}, {action: Pass, protocol: UDP}");
+    let second = "{action: Log, protocol: TCP}, {action: Allow, protocol: TCP}, {action: Pass, protocol: UDP}";
+    let found = findings(&format!("{first}{}", policy("second", 2, "app == 'db'", second)));
+    let kinds: Vec<(&str, &str)> = found.iter().map(|(kind, text, _)| (&**kind, &**text)).collect();
+    assert_eq!(kinds, [("shadowed", "NetworkPolicy/shop/second comes to nothing: others decide before its rules")]);
+
+    // A packet is logged, and so the policy comes to something, if not all of it.
+    let second = "{action: Log, protocol: SCTP}, {action: Allow, protocol: TCP}, {action: Pass, protocol: UDP}";
+    let found = findings(&format!("{first}{}", policy("second", 2, "app == 'db'", second)));
+    let kinds: Vec<(&str, &str)> = found.iter().map(|(kind, text, _)| (&**kind, &**text)).collect();
+    let told = |index: usize| {
+        format!("NetworkPolicy/shop/second, ingress rule {index} comes to nothing: others decide before it")
+    };
+    assert_eq!(kinds, [("rule-shadowed", &*told(1)), ("rule-shadowed", &*told(2))]);
+    assert_eq!(found[0].2, "stdin:9:102", "{found:?}");
+
+    // Other pods are what it is for.
+    let found = findings(&format!("{first}{}", policy("second", 2, "all()", second)));
+    assert_eq!(found, []);
+}
+
+#[test]
+fn rules_that_no_packet_matches_are_named() {
+    let rules = "{action: Allow, protocol: TCP, notProtocol: TCP}, {action: Allow, protocol: UDP}";
+    let found = findings(&policy("odd", 1, "app == 'db'", rules));
+    let text = "NetworkPolicy/shop/odd, ingress rule 0 can match no packet";
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((&*found[0].0, &*found[0].1), ("rule-never-matches", text));
 }
 
 #[test]

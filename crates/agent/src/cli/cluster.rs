@@ -1,18 +1,19 @@
 //! Reading a whole cluster, to answer questions about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_calc::Graph;
 use tortie_datastore::{Everything, manifest_texts};
+use tortie_evaluate::Settings;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Hostname, PolicyId, SyncStatus, Update};
 use tortie_resources::manifest::Options;
 
 use super::Failure;
-use super::datastore::{DatastoreArgs, Wanted};
+use super::datastore::{AccessArgs, DatastoreArgs, Wanted};
 use super::datastore_url::DatastoreUrl;
 use super::directory::{DirectoryArgs, SettleArgs};
 use super::origin::Origins;
@@ -48,8 +49,8 @@ pub(super) struct WholeCluster {
 
 impl ClusterArgs {
     /// Another cluster, read the same way.
-    pub(super) fn at(url: DatastoreUrl, config: Option<PathBuf>, timeout: u64) -> Self {
-        Self { datastore: DatastoreArgs::at(url), config, timeout }
+    pub(super) fn at(url: DatastoreUrl, access: AccessArgs, config: Option<PathBuf>, timeout: u64) -> Self {
+        Self { datastore: DatastoreArgs::at(url, access), config, timeout }
     }
 
     /// Reads all of it. What is wrong with it is said, since answers depend on it.
@@ -90,6 +91,83 @@ impl ClusterArgs {
             None => Ok(Origins::of_versions(std::mem::take(&mut cluster.policy_versions))),
         }
     }
+}
+
+/// What verdicts about a whole cluster depend on besides its objects.
+pub(super) struct Parameters {
+    /// What nodes have that have nothing of their own.
+    pub(super) config: Config,
+    /// The same, as verdicts depend on it.
+    pub(super) settings: Settings,
+    /// Those of nodes that have others.
+    pub(super) nodes: BTreeMap<Hostname, Settings>,
+}
+
+impl Parameters {
+    /// Those that these objects set, and this machine.
+    ///
+    /// # Errors
+    /// If a parameter that must be right is not.
+    pub(super) fn new<'a>(
+        sources: &Sources,
+        local: &Config,
+        objects: impl Iterator<Item = &'a Update>,
+    ) -> Result<Self, Failure> {
+        let objects: Vec<&Update> = objects.filter(|update| bears_on_parameters(update)).collect();
+        let of = |host: &Hostname| -> Result<(Config, Settings), String> {
+            let config = config_of(sources, local, objects.iter().copied(), host)?;
+            let rules = settings::rules(&config).map_err(|error| error.to_string())?;
+            Ok((config, settings::evaluation(&rules)))
+        };
+        let (config, settings) = of(&Hostname::new("")).map_err(Failure::Failed)?;
+        let mut nodes = BTreeMap::new();
+        let is_own = |update: &&Update| matches!(update, Update::HostConfig(..) | Update::ScopedConfig(..));
+        if objects.iter().any(is_own) {
+            let hosts: BTreeSet<&Hostname> = objects
+                .iter()
+                .filter_map(|update| match update {
+                    Update::HostConfig(key, _) => Some(&key.host),
+                    Update::Node(host, _) => Some(host),
+                    Update::HostEndpoint(key, _) => Some(&key.host),
+                    _ => None,
+                })
+                .collect();
+            for host in hosts {
+                let (_, own) = of(host).map_err(|error| Failure::Failed(format!("node {host}: {error}")))?;
+                if own != settings {
+                    nodes.insert(host.clone(), own);
+                }
+            }
+        }
+        Ok(Self { config, settings, nodes })
+    }
+
+    /// Says which parameters of single nodes are not heeded, though they bear on connections of pods.
+    pub(super) fn warn_of_unheeded(&self) {
+        let sent =
+            |settings: &Settings| (settings.vxlan_port, settings.vxlan_from_workloads, settings.ipip_from_workloads);
+        let others = self.nodes.iter().filter(|(_, settings)| sent(settings) != sent(&self.settings));
+        let others: Vec<&str> = others.map(|(node, _)| node.as_str()).collect();
+        if let [first, rest @ ..] = &others[..] {
+            let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+            eprintln!(
+                "node {first}{more}: what pods may send of VXLAN and IP-in-IP there is judged as everywhere else \
+                 (AllowVXLANPacketsFromWorkloads, AllowIPIPPacketsFromWorkloads and VXLANPort of single nodes are not heeded)"
+            );
+        }
+    }
+}
+
+/// Whether an object says something of parameters, or of whose they are.
+pub(super) fn bears_on_parameters(update: &Update) -> bool {
+    matches!(
+        update,
+        Update::GlobalConfig(..)
+            | Update::HostConfig(..)
+            | Update::ScopedConfig(..)
+            | Update::Node(..)
+            | Update::HostEndpoint(..)
+    )
 }
 
 /// A node's parameters: those of this machine, then the datastore's, as on the node itself.

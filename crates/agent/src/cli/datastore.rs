@@ -41,12 +41,19 @@ pub(super) struct DatastoreArgs {
     /// Where the cluster is described: file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or
     /// typha://HOST[:PORT],...; `etcd:` alone takes FELIX_ETCDENDPOINTS, FELIX_ETCDADDR or ETCD_ENDPOINTS, `typha:` alone
     /// FELIX_TYPHAADDR, or the ready endpoints of the Service FELIX_TYPHAK8SSERVICENAME in FELIX_TYPHAK8SNAMESPACE
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
     datastore: DatastoreUrl,
     /// Make blocks of addresses, for routes, from the networks that nodes have for their pods, in place of Calico's IPAM: for
     /// clusters that give out addresses by host-local
     #[arg(long, env = "USE_POD_CIDR")]
     use_pod_cidr: bool,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+/// How to be let into a datastore.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct AccessArgs {
     #[cfg(feature = "etcd")]
     #[command(flatten)]
     etcd: super::etcd::EtcdArgs,
@@ -104,16 +111,9 @@ pub(super) struct EngineHandle {
 }
 
 impl DatastoreArgs {
-    /// A datastore that the environment says how to be let into.
-    pub(super) fn at(datastore: DatastoreUrl) -> Self {
-        Self {
-            datastore,
-            use_pod_cidr: false,
-            #[cfg(feature = "etcd")]
-            etcd: super::etcd::EtcdArgs::default(),
-            #[cfg(feature = "fanout")]
-            fanout: FanoutFlags::default(),
-        }
+    /// A datastore, and how to be let into it besides what the environment says.
+    pub(super) fn at(datastore: DatastoreUrl, access: AccessArgs) -> Self {
+        Self { datastore, use_pod_cidr: false, access }
     }
 
     /// Where it is, without anything that is secret.
@@ -165,7 +165,7 @@ impl DatastoreArgs {
             _ => return Ok(None),
         };
         let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
-        settings.etcd(url, &self.etcd).map(Some)
+        settings.etcd(url, &self.access.etcd).map(Some)
     }
 
     /// How to reach the Kubernetes whose nodes are the datastore's; `None` if they are not.
@@ -216,7 +216,7 @@ impl DatastoreArgs {
             }
             #[cfg(feature = "etcd")]
             DatastoreUrl::Etcd(url) => {
-                let config = settings.etcd(url.as_deref(), &self.etcd)?;
+                let config = settings.etcd(url.as_deref(), &self.access.etcd)?;
                 let source = EtcdSource::new(config, options);
                 let source = if policy_versions { source.with_policy_versions() } else { source };
                 let source = how.etcd_source(source, node.as_ref());
@@ -227,7 +227,7 @@ impl DatastoreArgs {
             }
             #[cfg(feature = "fanout")]
             DatastoreUrl::Fanout(servers) => {
-                let tls = settings.fanout_tls(&self.fanout)?;
+                let tls = settings.fanout_tls(&self.access.fanout)?;
                 let of_engine = (node.clone(), engine);
                 let config = ClientConfig { tls, blocks, ..ClientConfig::new(servers.clone(), node) };
                 let source = FanoutSource::new(config).map_err(|error| Failure::Failed(error.to_string()))?;
@@ -240,7 +240,7 @@ impl DatastoreArgs {
             DatastoreUrl::Typha(servers) => {
                 let hostname = node.as_ref().map(Hostname::as_str).unwrap_or_default();
                 let of_engine = (node.clone(), engine);
-                let tls = settings.fanout_tls(&self.fanout)?;
+                let tls = settings.fanout_tls(&self.access.fanout)?;
                 let servers = settings.typha(servers.as_ref())?;
                 let discovery = discovery(self, local, &servers, of_engine)?;
                 let servers = match servers {

@@ -16,7 +16,7 @@ use tortie_store::timestamp;
 
 use super::Failure;
 #[cfg(feature = "etcd")]
-use super::datastore::DatastoreArgs;
+use super::datastore::{AccessArgs, DatastoreArgs};
 use super::datastore_url::DatastoreUrl;
 use super::line_diff::unified;
 use super::output::Output;
@@ -41,7 +41,8 @@ impl WhereArgs {
             Some(DatastoreUrl::Directory(directory)) => Some(Origin::Directory(directory.clone())),
             #[cfg(feature = "etcd")]
             Some(url @ DatastoreUrl::Etcd(_)) => {
-                let config = DatastoreArgs::at(url.clone()).etcd(&super::local_sources(None)?)?;
+                let config =
+                    DatastoreArgs::at(url.clone(), AccessArgs::default()).etcd(&super::local_sources(None)?)?;
                 config.as_ref().map(Origin::etcd)
             }
             Some(other) => {

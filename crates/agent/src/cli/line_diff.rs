@@ -58,6 +58,12 @@ pub(super) fn unified(name: &str, before: Option<&str>, after: Option<&str>) -> 
     out
 }
 
+/// The lines that are removed, and those that are added (`true`), in order, without those that stay.
+pub(super) fn changed_lines(old: &[String], new: &[String]) -> Vec<(bool, String)> {
+    let changed = script(old, new).into_iter().filter(|(kind, _)| *kind != Kind::Same);
+    changed.map(|(kind, line)| (kind == Kind::Added, line.to_owned())).collect()
+}
+
 /// What to keep, remove and add, in order.
 fn script<'t>(old: &'t [String], new: &'t [String]) -> Vec<(Kind, &'t str)> {
     let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();

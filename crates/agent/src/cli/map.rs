@@ -11,7 +11,7 @@ use tortie_plan::classes::evaluate::DecidedBy;
 use tortie_selector::Selector;
 
 use super::Failure;
-use super::cluster::{ClusterArgs, WholeCluster, config_of};
+use super::cluster::{ClusterArgs, Parameters, WholeCluster};
 use super::decision::decided_by;
 use super::origin::Origins;
 use crate::settings;
@@ -82,11 +82,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut cluster = args.cluster.read()?;
     let origins = args.cluster.origins(&mut cluster)?;
     let WholeCluster { sources, local, updates, .. } = cluster;
-    // Parameters that nodes have of their own are left aside: pods of all nodes are judged alike.
-    let anywhere = Hostname::new("");
-    let config = config_of(&sources, &local, updates.iter(), &anywhere).map_err(Failure::Failed)?;
-    let rules = settings::rules(&config).map_err(|error| Failure::Failed(error.to_string()))?;
-    let mut options = Options::new(settings::graph(&config, anywhere), settings::evaluation(&rules));
+    let parameters = Parameters::new(&sources, &local, updates.iter())?;
+    parameters.warn_of_unheeded();
+    let mut options = Options::new(settings::graph(&parameters.config, Hostname::new("")), parameters.settings);
     options.namespaces.clone_from(&args.namespace);
     options.selector = selector;
     options.ports.clone_from(&args.port);

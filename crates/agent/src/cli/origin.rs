@@ -66,6 +66,16 @@ impl Origins {
         Self { policies: versions.into_iter().map(|(policy, version)| (policy, Written::AtVersion(version))).collect() }
     }
 
+    /// The same, where policies are called otherwise.
+    pub(super) fn renamed(mut self, names: &BTreeMap<PolicyId, PolicyId>) -> Self {
+        for (old, new) in names {
+            if let Some(written) = self.policies.remove(old) {
+                self.policies.insert(new.clone(), written);
+            }
+        }
+        self
+    }
+
     /// These, and others for what is not in them.
     pub(super) fn or(mut self, others: Self) -> Self {
         for (policy, written) in others.policies {

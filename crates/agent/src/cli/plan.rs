@@ -4,21 +4,26 @@ mod answer;
 mod change;
 mod github;
 mod html;
+mod kernel;
+mod same_policy;
 mod text;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use tortie_model::{Hostname, Update};
+use tortie_model::{Hostname, Key, Update};
 use tortie_plan::Options;
 use tortie_resources::to_yaml;
 
 use super::Failure;
-use super::cluster::{ClusterArgs, WholeCluster, config_of};
+use super::cluster::{ClusterArgs, Parameters, WholeCluster, bears_on_parameters};
+use super::datastore::AccessArgs;
 use super::datastore_url::DatastoreUrl;
 use super::origin::Origins;
 use crate::settings;
 use answer::Answer;
+use kernel::NodeChange;
 
 /// The exit code if something changes.
 const CHANGES: u8 = 2;
@@ -48,8 +53,8 @@ pub(super) struct Args {
 
 /// What differs between two clusters, or two versions of one?
 ///
-/// The same as `plan` for all that makes the first the second. Each is a directory of manifests or a datastore, which
-/// is read as the environment says.
+/// The same as `plan` for all that makes the first the second. Each is a directory of manifests or a datastore; certificates
+/// and users that are given are for both.
 ///
 /// Example: tortie diff examples/demo file:/etc/tortie
 #[derive(Debug, clap::Args)]
@@ -61,6 +66,8 @@ pub(super) struct DiffArgs {
     /// The second.
     #[arg(value_name = "AFTER", value_parser = place)]
     after: DatastoreUrl,
+    #[command(flatten)]
+    access: AccessArgs,
     /// A configuration file in Felix's format.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -77,6 +84,9 @@ struct HowArgs {
     /// A TCP port by which nodes are managed: host endpoints that close it are named.
     #[arg(long, value_name = "PORT", default_value = "22")]
     management_port: Vec<u16>,
+    /// Show as well what changes on this node: the lines of its chains and IP sets that go and come.
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
     /// How to answer.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -106,30 +116,42 @@ fn place(text: &str) -> Result<DatastoreUrl, String> {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut cluster = args.cluster.read()?;
-    let (change, written) = change::read(&args.files, &cluster.options, args.delete)?;
+    let (mut change, written) = change::read(&args.files, &cluster.options, args.delete)?;
+    let written = written.renamed(&same_policy::unify(&cluster.updates, &mut change));
     let origins = args.cluster.origins(&mut cluster)?;
     answer(cluster, change, &written.or(origins), &args.how)
 }
 
 pub(super) fn diff(args: &DiffArgs) -> Result<(), Failure> {
-    let [before, after] =
-        [&args.before, &args.after].map(|url| ClusterArgs::at(url.clone(), args.config.clone(), args.timeout));
+    let [before, after] = [&args.before, &args.after]
+        .map(|url| ClusterArgs::at(url.clone(), args.access.clone(), args.config.clone(), args.timeout));
     let (mut cluster, mut other) = (before.read()?, after.read()?);
-    let origins = after.origins(&mut other)?.or(before.origins(&mut cluster)?);
+    let renamed = same_policy::unify(&cluster.updates, &mut other.updates);
+    let origins = after.origins(&mut other)?.renamed(&renamed).or(before.origins(&mut cluster)?);
     let change = tortie_plan::between(&cluster.updates, &other.updates);
     answer(cluster, change, &origins, &args.how)
 }
 
 fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &HowArgs) -> Result<(), Failure> {
     let WholeCluster { sources, local, updates, .. } = cluster;
-    // Parameters that nodes have of their own are left aside: pods of all nodes are judged alike.
-    let anywhere = Hostname::new("");
-    let config = config_of(&sources, &local, updates.iter(), &anywhere).map_err(Failure::Failed)?;
-    let rules = settings::rules(&config).map_err(|error| Failure::Failed(error.to_string()))?;
-    let mut options = Options::new(settings::graph(&config, anywhere), settings::evaluation(&rules));
+    let before = Parameters::new(&sources, &local, updates.iter())?;
+    before.warn_of_unheeded();
+    let mut options = Options::new(settings::graph(&before.config, Hostname::new("")), before.settings);
+    options.node_settings = before.nodes;
+    if change.iter().any(bears_on_parameters) {
+        let mut objects: BTreeMap<Key, Update> = BTreeMap::new();
+        for update in updates.iter().chain(&change).filter(|update| bears_on_parameters(update)) {
+            update.clone().apply_to(&mut objects);
+        }
+        let after = Parameters::new(&sources, &local, objects.values())?;
+        after.warn_of_unheeded();
+        options.settings_after = Some((after.settings, after.nodes));
+    }
     options.management_ports.clone_from(&how.management_port);
+    let node = how.node.as_deref().map(Hostname::new);
+    let node = node.map(|node| NodeChange::new(&node, (&sources, &local), &updates, &change)).transpose()?;
     let plan = tortie_plan::plan(updates, change, &options).map_err(|error| Failure::Failed(error.to_string()))?;
-    let answer = Answer { plan: &plan, origins };
+    let answer = Answer { plan: &plan, origins, node: node.as_ref() };
     let text = match how.output {
         Output::Table => text::text(&answer),
         Output::Json => format!("{:#}\n", answer.whole()),

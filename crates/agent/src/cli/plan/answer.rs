@@ -8,11 +8,14 @@ use tortie_plan::{Connections, Ends, Existence, Finding, HostPackets, Packets, P
 
 use super::super::decision::{decided_by, direction};
 use super::super::origin::{Origin, Origins};
+use super::kernel::NodeChange;
 
 /// The answer to what a change does.
 pub(super) struct Answer<'a> {
     pub(super) plan: &'a Plan,
     pub(super) origins: &'a Origins,
+    /// What changes on the node that was named.
+    pub(super) node: Option<&'a NodeChange>,
 }
 
 pub(super) fn existence(existence: Existence) -> &'static str {
@@ -45,6 +48,14 @@ pub(super) fn packets(packets: &Packets) -> String {
     text
 }
 
+/// What must be known to read the answer right.
+pub(super) fn notes(plan: &Plan) -> Vec<&'static str> {
+    let is_forward = plan.hosts.iter().any(|found| found.layer == Layer::Forward);
+    let forward = "what host endpoints let through or stop of forwarded packets is not part of the connections of pods: by which \
+                   interface these leave is not known here";
+    is_forward.then_some(forward).into_iter().collect()
+}
+
 /// Some names, and how many more there are.
 pub(super) fn few(names: &[HostEndpointName]) -> String {
     const NAMES: usize = 5;
@@ -69,7 +80,7 @@ pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
         }
         Finding::SelectsNothing { policy } => ("selects-nothing", format!("{policy} selects no endpoint")),
         Finding::Shadowed { policy } => {
-            ("shadowed", format!("{policy} comes to nothing: other policies decide before each of its rules"))
+            ("shadowed", format!("{policy} comes to nothing: others decide before its rules"))
         }
         Finding::RuleSelectsNothing { policy, .. } => {
             ("rule-selects-nothing", format!("{} selects nothing that there is", rule(policy)))
@@ -139,6 +150,7 @@ impl Answer<'_> {
             "objects": objects,
             "connections": self.plan.connections.iter().map(|found| self.connections(found)).collect::<Vec<_>>(),
             "hostEndpoints": self.plan.hosts.iter().map(|found| self.host(found)).collect::<Vec<_>>(),
+            "notes": notes(self.plan),
             "findings": findings.collect::<Vec<_>>(),
             "programming": {
                 "ipSets": programming.ip_sets,
@@ -150,6 +162,7 @@ impl Answer<'_> {
                 "endpoints": programming.endpoints,
                 "endpointsRemoved": programming.endpoints_removed,
             },
+            "node": self.node.map(NodeChange::whole),
         })
     }
 

@@ -1,25 +1,35 @@
 //! What a change does, as GitHub's workflows annotate pull requests: `::warning file=F,line=L,col=C::TEXT`.
 
-use super::answer::{Answer, finding, packets};
+use tortie_plan::Packets;
 
-/// A warning for each finding, and a notice of what opens and closes at the rule that decides.
+use super::super::decision::direction;
+use super::answer::{Answer, few, finding, layer, notes, packets};
+
+/// A warning for each finding, and a notice of what opens and closes, of workloads and of host endpoints, at the rule that decides.
 pub(super) fn annotations(answer: &Answer<'_>) -> String {
     let mut out = String::new();
     for found in &answer.plan.findings {
         out += &line("warning", answer.place(found).and_then(|place| place.parts()), &finding(found).1);
     }
     for found in &answer.plan.connections {
-        let what = packets(&found.packets);
-        let change = if found.packets.opens { "opened" } else { "closed" };
-        let by = answer.decision(&found.packets);
-        let text = format!("{change}: {} -> {}: {what}, by {by}", found.from, found.to);
-        out += &line(
-            "notice",
-            answer.rule(&found.packets.why.after, &found.packets.why).and_then(|place| place.parts()),
-            &text,
-        );
+        out += &notice(answer, &found.packets, &format!("{} -> {}", found.from, found.to));
+    }
+    for found in &answer.plan.hosts {
+        let way = direction(found.packets.why.direction);
+        let what = format!("host endpoint {}, {way}, {}, {}", few(&found.endpoints), layer(found.layer), found.peers);
+        out += &notice(answer, &found.packets, &what);
+    }
+    for note in notes(answer.plan) {
+        out += &line("notice", None, note);
     }
     out
+}
+
+fn notice(answer: &Answer<'_>, found: &Packets, between: &str) -> String {
+    let (what, by) = (packets(found), answer.decision(found));
+    let change = if found.opens { "opened" } else { "closed" };
+    let place = answer.rule(&found.why.after, &found.why).and_then(|place| place.parts());
+    line("notice", place, &format!("{change}: {between}: {what}, by {by}"))
 }
 
 fn line(kind: &str, place: Option<(String, u32, u32)>, text: &str) -> String {

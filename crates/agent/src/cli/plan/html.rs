@@ -6,7 +6,7 @@ use tortie_map::Escaped;
 use tortie_plan::{Ends, Existence, Packets};
 
 use super::super::decision::direction;
-use super::answer::{Answer, existence, few, finding, layer, packets};
+use super::answer::{Answer, existence, few, finding, layer, notes, packets};
 
 const HEAD: &str = concat!(include_str!("../page_head.html"), include_str!("head.html"));
 const TAIL: &str = include_str!("tail.html");
@@ -37,6 +37,10 @@ pub(super) fn page(answer: &Answer<'_>) -> String {
     connections(&mut out, answer);
     hosts(&mut out, answer);
     objects(&mut out, answer);
+    if let Some(node) = answer.node {
+        let text = Escaped(node.text());
+        let _ = writeln!(out, "<details><summary>Chains and IP sets</summary><pre>{text}</pre></details>");
+    }
     out.push_str(TAIL);
     out
 }
@@ -88,6 +92,9 @@ fn hosts(out: &mut String, answer: &Answer<'_>) {
             });
         }
     });
+    for note in notes(answer.plan) {
+        let _ = writeln!(out, "<p>{}.</p>", Escaped(note));
+    }
 }
 
 fn objects(out: &mut String, answer: &Answer<'_>) {

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use tortie_plan::{Existence, Programming};
 
 use super::super::decision::direction;
-use super::answer::{Answer, few, finding, layer, packets};
+use super::answer::{Answer, few, finding, layer, notes, packets};
+use super::kernel::NodeChange;
 
 /// How many objects are named before the rest is only counted.
 const OBJECTS: usize = 10;
@@ -59,10 +60,14 @@ pub(super) fn text(answer: &Answer<'_>) -> String {
         let _ = writeln!(out, "  {sign}  {names}, {way}, {layer}, {}: {what}", found.peers);
         let _ = writeln!(out, "            by {}", answer.decision(&found.packets));
     }
+    for note in notes(plan) {
+        let _ = writeln!(out, "note: {note}");
+    }
     if plan.connections.is_empty() && plan.hosts.is_empty() {
         out.push_str("no connection opens or closes\n");
     }
     let _ = writeln!(out, "programmed on nodes: {}", programming(&plan.programming));
+    out.extend(answer.node.map(NodeChange::text));
     out
 }
 
