@@ -1,7 +1,7 @@
 //! The manifests of `deploy/` are what the API takes them for.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that reads the manifests")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -109,6 +109,38 @@ fn a_misspelt_field_is_found() {
         [".livenessProbe.httpGet.prot", ".volumeMounts[1].readonly"].map(|field| format!("{container}{field}"));
     found.sort();
     assert_eq!(found, expected);
+}
+
+/// The agent's root is read-only, so that each folder that it writes into is given to it, and only these: the socket is in
+/// `/run/tortie`, and what is kept through restarts in `/var/lib/tortie`, as `tortie run --help` says.
+#[test]
+fn the_agent_is_given_the_folders_that_it_needs() {
+    let object = documents(&deploy().join("agent/agent.yaml")).pop().unwrap();
+    let pod = &object["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    // `tortie trace --live` needs it and nothing else does: see the README.
+    assert_eq!(pod["hostPID"], Value::Null);
+    let mut given = BTreeMap::new();
+    for mount in container["volumeMounts"].as_array().unwrap() {
+        let volume = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == mount["name"]).unwrap();
+        let host = &volume["hostPath"];
+        assert_eq!(mount["mountPath"], host["path"], "the same path as outside, which logs and errors name");
+        assert!(mount.get("mountPropagation").is_none(), "{mount}");
+        let rights = if mount["readOnly"] == true { "ro" } else { "rw" };
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        given.insert(text(&mount["mountPath"]), format!("{rights} {}", text(&host["type"])));
+    }
+    assert_eq!(given.len(), pod["volumes"].as_array().unwrap().len(), "no volume without a mount");
+    let expected = [
+        ("/lib/modules", "ro Directory"),
+        ("/run/tortie", "rw DirectoryOrCreate"),
+        ("/run/xtables.lock", "rw FileOrCreate"),
+        ("/var/lib/calico", "rw DirectoryOrCreate"),
+        ("/var/lib/tortie", "rw DirectoryOrCreate"),
+        ("/var/run/calico", "rw DirectoryOrCreate"),
+    ];
+    assert_eq!(given, expected.map(|(path, rights)| (path.to_owned(), rights.to_owned())).into());
 }
 
 /// Files that kustomizations name are there.
