@@ -65,8 +65,12 @@ pub(super) struct Args {
     /// How to answer.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Read JSON lines `{"from", "to", "port", "protocol", "family"}` from standard input and answer each with a line
-    /// `{"verdict", "end", "tier", "policy", "rule", "position"}`, or `{"error"}`.
+    /// Read questions from standard input, a line of JSON each, and answer each with a line.
+    ///
+    /// A question is `{"from", "to", "port", "protocol", "family", "source_port"}`; only the first two are needed, and of `port`
+    /// protocols with ports. An answer is `{"verdict", "end", "tier", "policy", "profile", "rule", "position",
+    /// "reason"}`, null where there is none, or `{"error"}`. Of a Service or network set it tells the first that decides alike, with
+    /// `"service"` and `"backends"`, or `"networkSet"` and `"networks"`, how many there are, and `"denied"`, how many of them are.
     #[arg(long, conflicts_with_all = ["from", "to", "port", "verbose", "tables", "output"])]
     batch: bool,
 }
