@@ -269,3 +269,41 @@ fn without_reclaiming_there_is_room_for_three_changes() {
     let flush = node.flush();
     assert!(!flush.needs_reclaim() && !flush.is_empty(), "nothing was lost");
 }
+
+#[test]
+fn roots_tell_whether_an_endpoint_that_is_there_has_untracked_policy() {
+    let host = |name: &str, interface: &str, has_untracked: bool| {
+        let tier = TierPolicies {
+            name: TierName::default_tier(),
+            default_action: None,
+            ingress: [policy_id("one")].into(),
+            egress: [].into(),
+        };
+        let state = HostEndpointState {
+            endpoint: HostEndpoint { iface: Some(interface.into()), ..HostEndpoint::default() }.into(),
+            tiers: [].into(),
+            untracked_tiers: if has_untracked { [tier].into() } else { [].into() },
+            pre_dnat_tiers: [].into(),
+            forward_tiers: [].into(),
+            qos_policies: [].into(),
+        };
+        DesiredUpdate::HostEndpoint(name.into(), state)
+    };
+    let mut written = Written::new(1000, [policy("one", 1), host("host", "eth0", false), host("other", "eth1", true)]);
+    let flags = |written: &mut Written| {
+        written.flush();
+        let current = written.number(MapKind::Current, 0, 0);
+        written.number(MapKind::Roots, current, roots::FLAGS)
+    };
+    let [in_force, no_untracked] = [roots::IN_FORCE, roots::NO_UNTRACKED].map(i32::cast_unsigned);
+    written.node.on_interface(interface("eth0", 1));
+    assert_eq!(flags(&mut written), in_force | no_untracked, "who has some is nowhere");
+    written.node.on_interface(interface("eth1", 2));
+    assert_eq!(flags(&mut written), in_force);
+    written.tell([host("other", "eth1", false)]);
+    assert_eq!(flags(&mut written), in_force | no_untracked);
+    written.tell([host("host", "eth0", true)]);
+    assert_eq!(flags(&mut written), in_force);
+    written.tell([host("host", "*", true)]);
+    assert_eq!(flags(&mut written), in_force | no_untracked, "an endpoint of all interfaces is not asked about it");
+}
