@@ -78,9 +78,13 @@ fn run_with_agent(program: &str, args: &[String]) -> Result<(), String> {
 
 /// Runs a program of the test kit. All are built with the same features, so that none makes cargo build it again.
 fn run_of_testkit(program: &str, agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
+    run(cargo(&["run"]).args(of_testkit(program)).arg("--agent").arg(agent).args(args))
+}
+
+/// What cargo is told to run it.
+fn of_testkit(program: &str) -> [&str; 8] {
     let features = if program == "packet-bench" { "--features=programs" } else { "--features=servers" };
-    let run_it = ["run", "--quiet", "--locked", "--package", "tortie-testkit", features, "--bin", program, "--"];
-    run(cargo(&run_it).arg("--agent").arg(agent).args(args))
+    ["--quiet", "--locked", "--package", "tortie-testkit", features, "--bin", program, "--"]
 }
 
 /// Builds the agent and tells where it is.
@@ -96,11 +100,9 @@ fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {
 /// Every benchmark once, small.
 pub(crate) fn bench_smoke() -> Result<(), String> {
     needs::to_build()?;
-    run(&mut cargo(&["bench", "--locked", "--package", "tortie-benches", "--", "--test"]))?;
-    // Large, and measured by the way only: whether they run, without optimisations beyond those of tests.
-    let rules =
-        ["bench", "--locked", "--profile", "dev", "--package", "tortie-classes", "--package", "tortie-evaluate"];
-    run(cargo(&rules).args(["--benches", "--", "--test"]))?;
+    let all =
+        ["--package", "tortie-benches", "--package", "tortie-classes", "--package", "tortie-evaluate", "--benches"];
+    run(cargo(&["bench", "--locked"]).args(all).args(["--", "--test"]))?;
     needs::to_run()?;
     let small = "--pods 3 --policies 6 --edits 2 --sets 6 --idle 1";
     let agent = build_agent()?;
@@ -126,7 +128,8 @@ pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
 pub(crate) fn packet_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
     let agent = build_agent_with(&["--release"])?;
-    run_of_testkit("packet-bench", &agent, args.iter().cloned())
+    // It compiles rules itself, and says how long that takes.
+    run(cargo(&["run", "--release"]).args(of_testkit("packet-bench")).arg("--agent").arg(agent).args(args))
 }
 
 fn run_apply_bench(agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
