@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tortie_model::WorkloadEndpointId;
+use tortie_resources::to_v3::{self, Conversion};
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
 #[path = "support/secrets.rs"]
@@ -197,6 +198,55 @@ spec: {selector: app == 'web', ingress: [{action: Deny}]}
     let answer = world.tortie(&[&question[..], &["-o", "json"]].concat());
     let whole: Value = serde_json::from_str(text(&answer.stdout)).unwrap();
     assert_eq!(whole["position"], format!("resourceVersion {version}"));
+}
+
+#[test]
+fn policies_that_the_controller_has_written_are_those_of_manifests() {
+    let world = World::new(EtcdOptions { tls: true, ..EtcdOptions::default() });
+    let policy = serde_json::json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "db", "namespace": "shop"},
+        "spec": {
+            "podSelector": {"matchLabels": {"app": "db"}},
+            "ingress": [
+                {"from": [{"podSelector": {"matchLabels": {"app": "web"}}}, {"ipBlock": {"cidr": "10.1.0.0/16", "except": ["10.1.1.0/24"]}}]},
+                {"ports": [{"protocol": "TCP", "port": 80, "endPort": 90}, {"port": "metrics"}]},
+                {"from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}, "podSelector": {}}], "ports": [{"protocol": "UDP"}]},
+            ],
+            "egress": [{}],
+            "policyTypes": ["Ingress", "Egress"],
+        },
+    });
+    let Conversion::Resource(written) = to_v3::network_policy(&policy).outcome else { panic!("it is sound") };
+    assert_eq!(written["metadata"]["name"], "knp.default.db");
+    let path = "/calico/resources/v3/projectcalico.org/networkpolicies/shop/knp.default.db";
+    world.etcd.put(path, &written.to_string()).unwrap();
+    let file = world.file("policy.json", &policy.to_string());
+    assert_eq!(good(&world.tortie(&["plan", "-f", &file])), "nothing changes\n");
+    let deleted = world.tortie(&["plan", "--delete", "-f", &file]);
+    assert_eq!(deleted.status.code(), Some(2), "{deleted:?}");
+    assert!(
+        text(&deleted.stdout).starts_with("objects\n  - policy NetworkPolicy/shop/knp.default.db\n"),
+        "{deleted:?}"
+    );
+
+    // The certificates are for both of them, wherever they are needed. Beside the policy there are things that etcd has alone.
+    let (url, flags) = (&world.options[1], &world.options[2..]);
+    let diff = |places: [&str; 2], flags: &[String]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        program.arg("diff").args(places).args(["--timeout", "1"]).args(flags).env_clear();
+        program.stdin(Stdio::null()).output().unwrap()
+    };
+    let other = world.file("other.json", &policy.to_string().replace("endPort\":90", "endPort\":91"));
+    for places in [[&**url, &*file], [&*file, &**url], [&*other, &**url]] {
+        let output = diff(places, flags);
+        let text = text(&output.stdout);
+        assert_eq!(text.contains("policy"), places[0] == other, "{places:?}: {output:?}");
+        assert!(!text.contains("- policy") && !text.contains("+ policy"), "{output:?}");
+        assert!(output.status.code() != Some(1), "{output:?}");
+    }
+    assert_eq!(diff([url, &file], &[]).status.code(), Some(1));
 }
 
 #[test]

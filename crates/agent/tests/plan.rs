@@ -141,6 +141,23 @@ fn everything_is_told_as_json_and_yaml() {
 }
 
 #[test]
+fn the_environment_may_name_the_datastore() {
+    let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
+    for command in [&["plan", "-f", "policy.yaml"][..], &["map", "-o", "dot"], &["show", "pods", "app == 'db'"]] {
+        let run = |datastore: Option<&str>| {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_tortie"));
+            program.args(command).current_dir(folder.path()).env_clear().stdin(Stdio::null());
+            program.envs(datastore.map(|datastore| ("TORTIE_DATASTORE", datastore)));
+            program.output().unwrap()
+        };
+        let output = run(Some("file:cluster.yaml"));
+        assert!(output.status.code() != Some(1) && !output.stdout.is_empty(), "{command:?}: {output:?}");
+        let output = run(None);
+        assert!(String::from_utf8_lossy(&output.stderr).contains("--datastore"), "{command:?}: {output:?}");
+    }
+}
+
+#[test]
 fn what_is_already_so_changes_nothing() {
     let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
     let same = ["plan", "--datastore", "file:.", "-f", "policy.yaml"];
