@@ -35,8 +35,7 @@ fn pod(number: u32, deployments: u32) -> Update {
         iface: Some(format!("cali{number}").as_str().into()),
         profiles: [ProfileName::new(format!("kns.n{namespace}"))].into(),
         ipv4_nets: [Cidr::host(Ipv4Addr::from_bits(0x0a00_0000 + number).into())].into(),
-        labels: labels(&[("app", format!("d{deployment}")), ("projectcalico.org/namespace", format!("n{namespace}"))])
-            .into(),
+        labels: labels(&[("app", format!("d{deployment}")), ("projectcalico.org/namespace", format!("n{namespace}"))]),
         generate_name: Some(format!("d{deployment}-").as_str().into()),
         ..WorkloadEndpoint::default()
     };
@@ -85,7 +84,7 @@ fn cluster(pods: u32, deployments: u32) -> Vec<Update> {
         let all: Arc<[Rule]> = [Rule::of(RuleAction::Allow)].into();
         let rules = ProfileRules { inbound: Arc::clone(&all), outbound: all };
         updates.push(Update::ProfileRules(name.clone(), Some(Valid::new(rules).expect("they are right"))));
-        let labels = labels(&[("pcns.name", format!("n{namespace}"))]).into();
+        let labels = labels(&[("pcns.name", format!("n{namespace}"))]);
         updates.push(Update::Profile(name, Some(Valid::new(Profile { labels }).expect("it is right"))));
     }
     updates.extend((0..deployments).map(|deployment| policy(deployment, 8080)));

@@ -35,7 +35,9 @@ type UsedRules = BTreeSet<(PolicyId, Direction, usize)>;
 /// An address of each class that has any: it is at an edge of a network, or next to one.
 fn addresses(compiled: &Compiled<'_>) -> Vec<IpAddr> {
     let mut found: BTreeMap<_, IpAddr> = BTreeMap::new();
-    let mut add = |address: IpAddr| drop(found.entry(compiled.class_of(address)).or_insert(address));
+    let mut add = |address: IpAddr| {
+        found.entry(compiled.class_of(address)).or_insert(address);
+    };
     for (net, _) in compiled.prefixes() {
         let (first, last) = (net.masked().address(), net.last_host().address());
         let [before, behind] = [(first, u128::MAX), (last, 1)].map(|(at, step)| match at {
