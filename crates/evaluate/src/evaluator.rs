@@ -1,6 +1,6 @@
 //! Tiers in order, then what the layer has behind them.
 
-use tortie_model::desired::{Rules, TierPolicies};
+use tortie_model::desired::{HostEndpointState, Rules, TierPolicies};
 use tortie_model::{
     AdminState, Direction, HostEndpointName, PolicyId, ProfileName, RuleAction, TierDefaultAction, TierName,
     WorkloadEndpointId,
@@ -45,6 +45,17 @@ enum Committed<'a> {
 impl<'a> Query<'a> {
     fn new(layer: Layer, direction: Direction, packet: &'a Packet) -> Self {
         Self { layer, direction, packet, committed: Committed::No }
+    }
+
+    /// As if a staged policy were in force, and the one that it is to replace were not.
+    fn with(self, staged: &'a PolicyId, replaced: &'a Option<PolicyId>) -> Self {
+        let committed = replaced.as_ref().map_or(Committed::No, |replaced| Committed::One { staged, replaced });
+        Self { committed, ..self }
+    }
+
+    /// As if all staged policies were in force.
+    fn with_all(self) -> Self {
+        Self { committed: Committed::All, ..self }
     }
 
     fn is_staged(&self, id: &PolicyId) -> bool {
@@ -114,9 +125,7 @@ impl Evaluator {
         packet: &Packet,
         staged: &PolicyId,
     ) -> Result<Answer, Missing> {
-        let replaced = staged.committed();
-        let committed = replaced.as_ref().map_or(Committed::No, |replaced| Committed::One { staged, replaced });
-        self.workload_query(id, Query { committed, ..Query::new(Layer::Normal, direction, packet) }, None)
+        self.workload_query(id, Query::new(Layer::Normal, direction, packet).with(staged, &staged.committed()), None)
     }
 
     /// The same as [`Evaluator::explain_workload`], if all staged policies were in force, and those of the same names that
@@ -130,7 +139,7 @@ impl Evaluator {
         direction: Direction,
         packet: &Packet,
     ) -> Result<Explanation, Missing> {
-        let query = Query { committed: Committed::All, ..Query::new(Layer::Normal, direction, packet) };
+        let query = Query::new(Layer::Normal, direction, packet).with_all();
         explain(|steps| self.workload_query(id, query, steps))
     }
 
@@ -140,7 +149,7 @@ impl Evaluator {
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
     pub fn workload_to_host(&self, id: &WorkloadEndpointId, packet: &Packet) -> Result<Answer, Missing> {
-        self.workload_to_host_steps(id, packet, None)
+        self.workload_to_host_query(id, Query::new(Layer::Normal, Direction::Egress, packet), None)
     }
 
     /// The same as [`Evaluator::workload_to_host`], and why.
@@ -148,7 +157,21 @@ impl Evaluator {
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
     pub fn explain_workload_to_host(&self, id: &WorkloadEndpointId, packet: &Packet) -> Result<Explanation, Missing> {
-        explain(|steps| self.workload_to_host_steps(id, packet, steps))
+        explain(|steps| self.workload_to_host_query(id, Query::new(Layer::Normal, Direction::Egress, packet), steps))
+    }
+
+    /// The same as [`Evaluator::explain_workload_to_host`], if all staged policies were in force, and those of the same names
+    /// that they are to replace were not.
+    ///
+    /// # Errors
+    /// If the workload, or something it refers to, does not exist.
+    pub fn explain_pending_workload_to_host(
+        &self,
+        id: &WorkloadEndpointId,
+        packet: &Packet,
+    ) -> Result<Explanation, Missing> {
+        let query = Query::new(Layer::Normal, Direction::Egress, packet).with_all();
+        explain(|steps| self.workload_to_host_query(id, query, steps))
     }
 
     /// What one layer of a host endpoint says about a packet that comes in by it (ingress) or leaves by it (egress).
@@ -162,7 +185,7 @@ impl Evaluator {
         direction: Direction,
         packet: &Packet,
     ) -> Result<Answer, Missing> {
-        self.host_steps(name, layer, direction, packet, None)
+        self.host_query(name, Query::new(layer, direction, packet), None)
     }
 
     /// The same as [`Evaluator::host`], and why.
@@ -176,7 +199,38 @@ impl Evaluator {
         direction: Direction,
         packet: &Packet,
     ) -> Result<Explanation, Missing> {
-        explain(|steps| self.host_steps(name, layer, direction, packet, steps))
+        explain(|steps| self.host_query(name, Query::new(layer, direction, packet), steps))
+    }
+
+    /// The same as [`Evaluator::host`], if a staged policy were in force, and the policy of the same name that it is to
+    /// replace were not.
+    ///
+    /// # Errors
+    /// If the endpoint, or something it refers to, does not exist.
+    pub fn preview_host(
+        &self,
+        name: &HostEndpointName,
+        layer: Layer,
+        direction: Direction,
+        packet: &Packet,
+        staged: &PolicyId,
+    ) -> Result<Answer, Missing> {
+        self.host_query(name, Query::new(layer, direction, packet).with(staged, &staged.committed()), None)
+    }
+
+    /// The same as [`Evaluator::explain_host`], if all staged policies were in force, and those of the same names that they
+    /// are to replace were not.
+    ///
+    /// # Errors
+    /// If the endpoint, or something it refers to, does not exist.
+    pub fn explain_pending_host(
+        &self,
+        name: &HostEndpointName,
+        layer: Layer,
+        direction: Direction,
+        packet: &Packet,
+    ) -> Result<Explanation, Missing> {
+        explain(|steps| self.host_query(name, Query::new(layer, direction, packet).with_all(), steps))
     }
 
     fn workload_steps(
@@ -207,17 +261,17 @@ impl Evaluator {
         self.endpoint(&state.tiers, &state.endpoint.profiles, &query, &mut steps)
     }
 
-    fn workload_to_host_steps(
+    fn workload_to_host_query(
         &self,
         id: &WorkloadEndpointId,
-        packet: &Packet,
+        query: Query<'_>,
         mut steps: Steps<'_>,
     ) -> Result<Answer, Missing> {
-        if is_router_icmpv6(packet) {
+        if is_router_icmpv6(query.packet) {
             record(&mut steps, || Step::Guard { guard: Guard::RouterIcmpv6, matched: true });
             return Ok(Answer::new(Verdict::Allow, DecidedBy::Guard(Guard::RouterIcmpv6)));
         }
-        let answer = self.workload_steps(id, Direction::Egress, packet, steps)?;
+        let answer = self.workload_query(id, query, steps)?;
         let verdict = match (answer.verdict, self.settings.endpoint_to_host) {
             (Verdict::Deny | Verdict::Undecided, _) => return Ok(answer),
             (Verdict::Allow, EndpointToHost::Allow) => Verdict::Allow,
@@ -227,29 +281,16 @@ impl Evaluator {
         Ok(Answer::new(verdict, DecidedBy::EndpointToHostAction))
     }
 
-    fn host_steps(
-        &self,
-        name: &HostEndpointName,
-        layer: Layer,
-        direction: Direction,
-        packet: &Packet,
-        mut steps: Steps<'_>,
-    ) -> Result<Answer, Missing> {
+    fn host_query(&self, name: &HostEndpointName, query: Query<'_>, mut steps: Steps<'_>) -> Result<Answer, Missing> {
         let state = self.state.hosts.get(name).ok_or_else(|| Missing::Host(name.clone()))?;
-        if layer != Layer::Forward {
-            let port = self.settings.failsafe(layer, direction, packet);
+        if query.layer != Layer::Forward {
+            let port = self.settings.failsafe(query.layer, query.direction, query.packet);
             record(&mut steps, || Step::Failsafe { matched: port.is_some() });
             if let Some(port) = port {
                 return Ok(Answer::new(Verdict::Allow, DecidedBy::Failsafe(port)));
             }
         }
-        let tiers = match layer {
-            Layer::Normal => &state.tiers,
-            Layer::Forward => &state.forward_tiers,
-            Layer::Untracked => &state.untracked_tiers,
-            Layer::PreDnat => &state.pre_dnat_tiers,
-        };
-        self.endpoint(tiers, &state.endpoint.profiles, &Query::new(layer, direction, packet), &mut steps)
+        self.endpoint(host_tiers(state, query.layer), &state.endpoint.profiles, &query, &mut steps)
     }
 
     /// What denies a packet of a workload before its policies.
@@ -383,6 +424,16 @@ impl State {
             }
         }
         Ok((Ruling::Silent, rules.len()))
+    }
+}
+
+/// The tiers of a layer of a host endpoint.
+fn host_tiers(state: &HostEndpointState, layer: Layer) -> &[TierPolicies] {
+    match layer {
+        Layer::Normal => &state.tiers,
+        Layer::Forward => &state.forward_tiers,
+        Layer::Untracked => &state.untracked_tiers,
+        Layer::PreDnat => &state.pre_dnat_tiers,
     }
 }
 

@@ -8,8 +8,9 @@ use tortie_evaluate::{Missing, Packet, Settings, UpdateError};
 use tortie_model::{Direction, Family, Hostname, Key, NetworkSetName, Update, WorkloadEndpoint, WorkloadEndpointKey};
 
 use crate::connection::{At, Connection, Place};
+use crate::host::Traffic;
 use crate::index::{Places, node_addresses};
-use crate::node::{NodeView, Traffic};
+use crate::node::{Asked, NodeView};
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -133,6 +134,19 @@ impl Cluster {
     /// # Errors
     /// If neither place is in the cluster, or one of them does not exist in it.
     pub fn connection(&mut self, from: &Place, to: &Place, packet: &Packet) -> Result<Connection, TraceError> {
+        self.ask(from, to, Asked { packet, is_pending: false })
+    }
+
+    /// The same as [`Cluster::connection`], if all staged policies were in force, and those of the same names that they are to
+    /// replace were not.
+    ///
+    /// # Errors
+    /// If neither place is in the cluster, or one of them does not exist in it.
+    pub fn pending_connection(&mut self, from: &Place, to: &Place, packet: &Packet) -> Result<Connection, TraceError> {
+        self.ask(from, to, Asked { packet, is_pending: true })
+    }
+
+    fn ask(&mut self, from: &Place, to: &Place, asked: Asked<'_>) -> Result<Connection, TraceError> {
         let mut connection = Connection::default();
         match (from, to) {
             (Place::Outside, Place::Outside) => return Err(TraceError::BothOutside),
@@ -141,7 +155,7 @@ impl Cluster {
             }
             (Place::Workload(from), Place::Node(to)) if from.host() == to.as_str() => {
                 let node = self.node(to)?;
-                connection.legs.push(node.leg(At::WorkloadToHost(from.id()), Direction::Egress, packet)?);
+                connection.legs.push(node.leg(At::WorkloadToHost(from.id()), Direction::Egress, asked)?);
             }
             // The original does not police what a node sends to its own workloads.
             (Place::Node(from), Place::Workload(to)) if from.as_str() == to.host() => self.known(to)?,
@@ -151,8 +165,8 @@ impl Cluster {
                     matches!((from, to), (Place::Workload(from), Place::Workload(to)) if from.host() == to.host());
                 let both = matches!((from, to), (Place::Workload(_), Place::Workload(_)));
                 let forwarded = if both { Traffic::BetweenWorkloads } else { Traffic::Forwarded };
-                self.leave(from, (!same_node).then_some(forwarded), packet, &mut connection)?;
-                self.arrive(to, (!same_node).then_some(forwarded), packet, &mut connection)?;
+                self.leave(from, (!same_node).then_some(forwarded), asked, &mut connection)?;
+                self.arrive(to, (!same_node).then_some(forwarded), asked, &mut connection)?;
             }
         }
         Ok(connection)
@@ -163,19 +177,19 @@ impl Cluster {
         &mut self,
         from: &Place,
         forwarded: Option<Traffic>,
-        packet: &Packet,
+        asked: Asked<'_>,
         connection: &mut Connection,
     ) -> Result<(), TraceError> {
         match from {
             Place::Workload(key) => {
                 let node = self.node(&Hostname::new(key.host()))?;
-                connection.legs.push(node.leg(At::Workload(key.id()), Direction::Egress, packet)?);
+                connection.legs.push(node.leg(At::Workload(key.id()), Direction::Egress, asked)?);
                 if let Some(forwarded) = forwarded {
-                    node.host_legs(forwarded, Direction::Egress, packet, &mut connection.legs)?;
+                    node.host_legs(forwarded, Direction::Egress, asked, &mut connection.legs)?;
                 }
             }
             Place::Node(host) => {
-                self.node(host)?.host_legs(Traffic::Own, Direction::Egress, packet, &mut connection.legs)?;
+                self.node(host)?.host_legs(Traffic::Own, Direction::Egress, asked, &mut connection.legs)?;
             }
             Place::Outside => {}
         }
@@ -187,19 +201,19 @@ impl Cluster {
         &mut self,
         to: &Place,
         forwarded: Option<Traffic>,
-        packet: &Packet,
+        asked: Asked<'_>,
         connection: &mut Connection,
     ) -> Result<(), TraceError> {
         match to {
             Place::Workload(key) => {
                 let node = self.node(&Hostname::new(key.host()))?;
                 if let Some(forwarded) = forwarded {
-                    node.host_legs(forwarded, Direction::Ingress, packet, &mut connection.legs)?;
+                    node.host_legs(forwarded, Direction::Ingress, asked, &mut connection.legs)?;
                 }
-                connection.legs.push(node.leg(At::Workload(key.id()), Direction::Ingress, packet)?);
+                connection.legs.push(node.leg(At::Workload(key.id()), Direction::Ingress, asked)?);
             }
             Place::Node(host) => {
-                self.node(host)?.host_legs(Traffic::Own, Direction::Ingress, packet, &mut connection.legs)?;
+                self.node(host)?.host_legs(Traffic::Own, Direction::Ingress, asked, &mut connection.legs)?;
             }
             Place::Outside => {}
         }

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod connection;
+mod host;
 mod index;
 mod network_set;
 mod node;
@@ -11,6 +12,7 @@ mod service;
 
 pub use cluster::{Cluster, TraceError};
 pub use connection::{At, Connection, Leg, Place};
+pub use host::Traffic;
 pub use index::Places;
 pub use network_set::SetNetwork;
 pub use service::{Backend, ServiceError};

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use proptest::test_runner::TestCaseError;
-use tortie_model::desired::TierPolicies;
+use tortie_model::desired::{TierList, TierPolicies};
 use tortie_model::{AdminState, Direction, PolicyId};
-use tortie_testkit::evaluator::{DesiredState, Verdict};
+use tortie_testkit::evaluator::{DesiredState, Layer, Verdict};
 
 use crate::chains::{Question, config};
 use crate::evaluate::{evaluated, evaluator, settings};
 use crate::runner;
-use crate::scenario::{scenarios, workload_id};
+use crate::scenario::{host_name, scenarios, workload_id};
 
 /// The same state with a staged policy in force, and without what it replaces.
 fn with_committed(state: &DesiredState, staged: &PolicyId, committed: &PolicyId) -> DesiredState {
@@ -19,13 +19,16 @@ fn with_committed(state: &DesiredState, staged: &PolicyId, committed: &PolicyId)
         let kept = ids.iter().filter(|id| *id != committed);
         kept.map(|id| if id == staged { committed.clone() } else { id.clone() }).collect()
     };
+    let tier =
+        |tier: &TierPolicies| TierPolicies { ingress: ids(&tier.ingress), egress: ids(&tier.egress), ..tier.clone() };
+    let tiers = |list: &TierList| -> TierList { list.iter().map(tier).collect() };
     for workload in state.workloads.values_mut() {
-        let tier = |tier: &TierPolicies| TierPolicies {
-            ingress: ids(&tier.ingress),
-            egress: ids(&tier.egress),
-            ..tier.clone()
-        };
-        workload.tiers = workload.tiers.iter().map(tier).collect();
+        workload.tiers = tiers(&workload.tiers);
+    }
+    for host in state.hosts.values_mut() {
+        for list in [&mut host.tiers, &mut host.forward_tiers, &mut host.untracked_tiers, &mut host.pre_dnat_tiers] {
+            *list = tiers(list);
+        }
     }
     let policy = state.policies.get(staged).cloned();
     state.policies.extend(policy.map(|policy| (committed.clone(), policy)));
@@ -63,4 +66,64 @@ fn a_staged_policy_is_previewed_as_it_would_be_enforced() {
         panic!("{error}");
     }
     assert!(changed.into_inner() > 0, "no staged policy would change anything");
+}
+
+/// The layers of a host endpoint, as both name them.
+const LAYERS: [(tortie_evaluate::Layer, Layer); 4] = [
+    (tortie_evaluate::Layer::Normal, Layer::Normal),
+    (tortie_evaluate::Layer::Forward, Layer::Forward),
+    (tortie_evaluate::Layer::Untracked, Layer::Untracked),
+    (tortie_evaluate::Layer::PreDnat, Layer::PreDnat),
+];
+
+#[test]
+fn a_staged_policy_of_a_host_endpoint_is_previewed_as_it_would_be_enforced() {
+    let changed = std::cell::Cell::new([0; LAYERS.len()]);
+    let result = runner(60, 3000).run(&scenarios(), |scenario| {
+        let now = evaluator(settings(&config()), &scenario.state);
+        let staged: Vec<&PolicyId> = scenario.state.policies.keys().filter(|id| id.kind.is_staged()).collect();
+        let committed =
+            |state: &DesiredState, staged: &PolicyId| with_committed(state, staged, &staged.committed().unwrap());
+        for (index, (layer, meant_by)) in LAYERS.into_iter().enumerate() {
+            for direction in [Direction::Ingress, Direction::Egress] {
+                for packet in &scenario.packets {
+                    let asked = evaluated(packet);
+                    let question = Question::Host(meant_by, direction);
+                    let differs = |preview: tortie_evaluate::Verdict, then: &DesiredState| {
+                        let meant = question.evaluate(then, packet).unwrap();
+                        (said(preview) != meant)
+                            .then(|| format!("{layer:?} {direction:?} {packet}: {preview:?}, {meant:?}"))
+                    };
+                    let today = now.host(&host_name(), layer, direction, &asked).unwrap();
+                    for id in &staged {
+                        let preview = now.preview_host(&host_name(), layer, direction, &asked, id).unwrap();
+                        if let Some(error) = differs(preview.verdict, &committed(&scenario.state, id)) {
+                            return Err(TestCaseError::fail(format!("{id} {error}")));
+                        }
+                        let mut counts = changed.get();
+                        counts[index] += usize::from(today.verdict != preview.verdict);
+                        changed.set(counts);
+                    }
+                    let all = staged.iter().fold(scenario.state.clone(), |state, id| committed(&state, id));
+                    let pending = now.explain_pending_host(&host_name(), layer, direction, &asked).unwrap();
+                    if let Some(error) = differs(pending.answer.verdict, &all) {
+                        return Err(TestCaseError::fail(format!("all {error}")));
+                    }
+                }
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+    assert!(changed.get().iter().all(|count| *count > 0), "staged policies change nothing in a layer: {changed:?}");
+}
+
+fn said(verdict: tortie_evaluate::Verdict) -> Verdict {
+    match verdict {
+        tortie_evaluate::Verdict::Allow => Verdict::Allow,
+        tortie_evaluate::Verdict::Deny => Verdict::Deny,
+        tortie_evaluate::Verdict::Undecided => Verdict::Undecided,
+    }
 }
