@@ -145,6 +145,99 @@ fn a_service_is_asked_about_by_its_backends() {
     assert_eq!(whole["backends"][1]["verdict"], "allow");
 }
 
+/// A Service that is reached by addresses of every kind, and whose backend lets one node in.
+const REACHED: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: store}
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.5
+  clusterIPs: [10.96.0.5]
+  externalIPs: [198.51.100.5]
+  ports: [{name: sql, port: 80, nodePort: 30080}]
+status: {loadBalancer: {ingress: [{ip: 203.0.113.5}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: shop, name: store-1, labels: {kubernetes.io/service-name: store}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.2.2]}]
+ports: [{name: sql, port: 5432}]
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: only-n1, namespace: shop}
+spec: {selector: app == 'db', ingress: [{action: Allow, source: {nets: [192.168.0.1/32]}}]}
+---
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: n1-all, labels: {host: n1}}
+spec: {node: n1, interfaceName: "*", expectedIPs: [192.168.0.1]}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: node-ports}
+spec:
+  selector: host == 'n1'
+  preDNAT: true
+  applyOnForward: true
+  types: [Ingress]
+  ingress: [{action: Deny, protocol: TCP, source: {nets: [192.0.2.66/32]}, destination: {ports: [30080]}}]
+"#;
+
+#[test]
+fn a_service_is_asked_about_by_each_of_its_addresses() {
+    let cluster = Cluster::new(&[("reached.yaml", REACHED)]);
+    let ask = |from: &str, to: &str, port: &str| cluster.ask(&["--from", from, "--to", to, "--port", port]);
+    for address in ["10.96.0.5", "198.51.100.5", "203.0.113.5"] {
+        let (code, said) = ask("192.0.2.9", address, "80");
+        assert_eq!(code, 3, "{said}");
+        assert!(said.starts_with("denied at 1 of 1 backends of service shop/store 80\n10.0.2.2 5432\n"), "{said}");
+        assert!(ask("192.0.2.9", address, "81").1.contains("service shop/store has no port 81"));
+    }
+    // By a port of the other node it comes from that node.
+    for to in ["192.168.0.1", "node:n1"] {
+        let (code, said) = ask("192.0.2.9", to, "30080");
+        assert_eq!(code, 0, "{said}");
+        assert!(said.starts_with("allowed to all 1 backends of service shop/store 80\n"), "{said}");
+        assert!(
+            said.contains("allowed at shop/db on n2, ingress, by NetworkPolicy/shop/only-n1, ingress rule 0"),
+            "{said}"
+        );
+        // What that node says of it before it translates it counts.
+        let (code, said) = ask("192.0.2.66", to, "30080");
+        assert_eq!(code, 3, "{said}");
+        let by =
+            "denied at host endpoint n1-all (before destination NAT) on n1, ingress, by GlobalNetworkPolicy/node-ports";
+        assert!(said.contains(by), "{said}");
+    }
+    assert_eq!(ask("192.0.2.9", "192.168.0.2", "30080").0, 3, "by a port of its own node it comes as it is");
+    let (_, said) = ask("192.0.2.9", "192.168.0.1", "30081");
+    assert!(!said.contains("service"), "{said}");
+}
+
+#[test]
+fn a_network_set_and_a_service_are_asked_about_by_pairs() {
+    let cluster = Cluster::new(&[("partners.yaml", PARTNERS), ("reached.yaml", REACHED)]);
+    let open = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: open, namespace: shop}\nspec: {selector: \
+                app == 'db', ingress: [{action: Allow, source: {nets: [192.0.2.64/27]}}]}\n";
+    fs::write(cluster.0.path().join("open.yaml"), open).unwrap();
+    for to in ["service:shop/store", "10.96.0.5"] {
+        let whole = cluster.json(&["--from", "networkset:partners", "--to", to, "--port", "80"]);
+        assert_eq!((&whole["networkSet"], &whole["service"]), (&json!("partners"), &json!("shop/store")), "{whole}");
+        let pairs: Vec<_> = whole["pairs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|pair| pair["address"] == "10.0.2.2")
+            .map(|pair| (pair["network"].as_str().unwrap(), pair["verdict"].as_str().unwrap()))
+            .collect();
+        let expected = [("192.0.2.0/24", "deny"), ("192.0.2.64/27", "allow"), ("198.51.100.0/24", "deny")];
+        assert_eq!(pairs, expected, "{whole}");
+    }
+}
+
 const PARTNERS: &str = r#"
 apiVersion: projectcalico.org/v3
 kind: GlobalNetworkSet
@@ -265,12 +358,14 @@ fn a_batch_answers_line_by_line() {
 {"from": "shop/wep", "to": "shop/db", "port": 5432}
 {"from": "198.51.100.1", "to": "198.51.100.2", "port": 1}
 nonsense
+{"from": "shop/web", "to": "shop/db", "protocol": "icmp", "icmp_type": 8, "icmp_code": 0}
 "#;
     let output = cluster.trace(&["--batch"], questions);
     assert!(output.status.success());
     let answers: Vec<Value> =
         String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(answers.len(), 6);
+    assert_eq!(answers.len(), 7);
+    assert_eq!(answers[6]["verdict"], "deny");
     let parts = |answer: &Value| ["verdict", "end", "policy", "rule", "tier"].map(|part| answer[part].clone());
     let policy = "KubernetesNetworkPolicy/shop/db";
     assert_eq!(parts(&answers[0]), [json!("allow"), json!("ingress"), json!(policy), json!(2), json!("default")]);
@@ -295,6 +390,13 @@ spec: {selector: app == 'db', types: [Ingress], ingress: [{action: Deny}]}
     assert_eq!(code, 0, "{said}");
     let shown = "    tier default: StagedGlobalNetworkPolicy/closed, staged: deny (staged.yaml:2:1)\n";
     assert!(said.contains(shown), "{said}");
+    let pending = "with all staged policies in force: denied at shop/db on n2, ingress, by StagedGlobalNetworkPolicy/closed, \
+                   ingress rule 0: staged.yaml:5:59\n";
+    assert!(said.ends_with(pending), "{said}");
+    let whole = cluster.json(&web_to_db(&["--port", "5432"]));
+    assert_eq!((&whole["verdict"], &whole["pending"]["verdict"]), (&json!("allow"), &json!("deny")), "{whole}");
+    assert_eq!(whole["pending"]["policy"], "StagedGlobalNetworkPolicy/closed");
+    assert_eq!(Cluster::new(&[]).json(&web_to_db(&["--port", "5432"]))["pending"], json!(null));
 }
 
 /// Parameters come from the datastore, and may differ from node to node.
@@ -334,7 +436,11 @@ fn wrong_questions_end_with_their_own_codes() {
         (&WEB_TO_DB[..], 2, "port: TCP needs one"),
         (&["--from", "a/b", "--to", "shop/db", "--port", "1"], 1, "from: there is no pod a/b"),
         (&["--from", "node:n9", "--to", "shop/db", "--port", "1"], 1, "the datastore has no IPv4 address of node n9"),
-        (&["--from", "shop/web", "--to", "shop/db", "--port", "1", "--icmp-type", "8"], 2, "--icmp-type is for"),
+        (
+            &["--from", "shop/web", "--to", "shop/db", "--port", "1", "--icmp-type", "8"],
+            2,
+            "--icmp-type and --icmp-code are for",
+        ),
     ] {
         let (found, text) = cluster.ask(args);
         assert!(found == code && text.contains(said), "{args:?}: {found} {text}");

@@ -11,6 +11,7 @@ use crate::connection::{At, Connection, Place};
 use crate::host::Traffic;
 use crate::index::{Places, node_addresses};
 use crate::node::{Asked, NodeView};
+use crate::services::Services;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +43,7 @@ pub struct Cluster {
     configs: AHashMap<Hostname, NodeConfig>,
     objects: AHashMap<Key, Update>,
     index: Places,
+    services: Services,
     /// The nodes that have been asked.
     nodes: AHashMap<Hostname, NodeView>,
 }
@@ -55,6 +57,7 @@ impl Cluster {
             configs: AHashMap::new(),
             objects: AHashMap::new(),
             index: Places::default(),
+            services: Services::default(),
             nodes: AHashMap::new(),
         }
     }
@@ -73,6 +76,7 @@ impl Cluster {
         let key = update.key();
         let before = self.objects.remove(&key);
         self.index.replace(before.as_ref(), &update);
+        self.services.replace(before.as_ref(), &update);
         if update.exists() {
             self.objects.insert(key, update);
         }
@@ -88,6 +92,12 @@ impl Cluster {
     #[must_use]
     pub fn network_set_of(&self, address: IpAddr, namespace: Option<&str>) -> Option<&NetworkSetName> {
         self.index.network_set(address, namespace)
+    }
+
+    /// The Services, by the addresses and ports at which they are reached.
+    #[must_use]
+    pub fn services(&self) -> &Services {
+        &self.services
     }
 
     /// The endpoints of a workload, by the name that its orchestrator gives it: `namespace/pod` for Kubernetes.
@@ -144,6 +154,49 @@ impl Cluster {
     /// If neither place is in the cluster, or one of them does not exist in it.
     pub fn pending_connection(&mut self, from: &Place, to: &Place, packet: &Packet) -> Result<Connection, TraceError> {
         self.ask(from, to, Asked { packet, is_pending: true })
+    }
+
+    /// What becomes of a connection that a node takes in at one of its own addresses and passes on to what answers for a Service
+    /// (a node port). `entering` is its first packet as it comes to that node, `packet` the same behind the translation of the
+    /// destination, and `leaving` as another node sees it, with the address of the node that passed it on as its source.
+    ///
+    /// # Errors
+    /// If one of the places does not exist in the cluster.
+    pub fn connection_by_node(
+        &mut self,
+        from: &Place,
+        node: &Hostname,
+        to: &Place,
+        [entering, packet, leaving]: [&Packet; 3],
+        is_pending: bool,
+    ) -> Result<Connection, TraceError> {
+        let [entering, asked, leaving] = [entering, packet, leaving].map(|packet| Asked { packet, is_pending });
+        if let Place::Workload(from) = from {
+            self.known(from)?;
+        }
+        let is_on = |place: &Place| match place {
+            Place::Workload(key) => key.host() == node.as_str(),
+            Place::Node(host) => host == node,
+            Place::Outside => false,
+        };
+        if is_on(from) {
+            // The node translates it before its policies see it.
+            return self.ask(from, to, asked);
+        }
+        let mut connection = Connection::default();
+        self.leave(from, Some(Traffic::Forwarded), entering, &mut connection)?;
+        let legs = &mut connection.legs;
+        self.node(node)?.host_legs_in(Traffic::Forwarded, entering, asked, legs)?;
+        if is_on(to) {
+            if let Place::Workload(key) = to {
+                let leg = self.node(node)?.leg(At::Workload(key.id()), Direction::Ingress, asked)?;
+                legs.push(leg);
+            }
+        } else {
+            self.node(node)?.host_legs(Traffic::Forwarded, Direction::Egress, asked, legs)?;
+            self.arrive(to, Some(Traffic::Forwarded), leaving, &mut connection)?;
+        }
+        Ok(connection)
     }
 
     fn ask(&mut self, from: &Place, to: &Place, asked: Asked<'_>) -> Result<Connection, TraceError> {

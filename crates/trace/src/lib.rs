@@ -9,6 +9,7 @@ mod index;
 mod network_set;
 mod node;
 mod service;
+mod services;
 
 pub use cluster::{Cluster, TraceError};
 pub use connection::{At, Connection, Leg, Place};
@@ -16,4 +17,5 @@ pub use host::Traffic;
 pub use index::Places;
 pub use network_set::SetNetwork;
 pub use service::{Backend, ServiceError};
+pub use services::{ServicePortName, Services};
 pub use tortie_evaluate as evaluate;

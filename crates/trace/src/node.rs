@@ -1,7 +1,7 @@
 //! A node at one end of a connection.
 
 use tortie_calc::{Graph, GraphConfig};
-use tortie_evaluate::{Evaluator, Packet, Settings, UpdateError};
+use tortie_evaluate::{Evaluator, Layer, Packet, Settings, UpdateError};
 use tortie_model::{Direction, Hostname, SyncStatus, Update};
 
 use crate::connection::{At, Leg};
@@ -66,12 +66,34 @@ impl NodeView {
         asked: Asked<'_>,
         legs: &mut Vec<Leg>,
     ) -> Result<(), crate::TraceError> {
+        self.all_host_legs(traffic, direction, [asked, asked], legs)
+    }
+
+    /// What host endpoints say about a packet that comes to the node as `entering`, and whose destination it then translates.
+    pub(crate) fn host_legs_in(
+        &self,
+        traffic: Traffic,
+        entering: Asked<'_>,
+        asked: Asked<'_>,
+        legs: &mut Vec<Leg>,
+    ) -> Result<(), crate::TraceError> {
+        self.all_host_legs(traffic, Direction::Ingress, [entering, asked], legs)
+    }
+
+    fn all_host_legs(
+        &self,
+        traffic: Traffic,
+        direction: Direction,
+        [entering, asked]: [Asked<'_>; 2],
+        legs: &mut Vec<Leg>,
+    ) -> Result<(), crate::TraceError> {
         let own = match direction {
-            Direction::Ingress => asked.packet.destination(),
+            Direction::Ingress => entering.packet.destination(),
             Direction::Egress => asked.packet.source(),
         };
         for name in traffic.host_endpoints(&self.evaluator, own) {
             for layer in traffic.layers(direction) {
+                let asked = if matches!(layer, Layer::Untracked | Layer::PreDnat) { entering } else { asked };
                 let leg = self.leg(At::Host(name.clone(), *layer), direction, asked)?;
                 let ends = traffic.ends(*layer, leg.verdict());
                 legs.push(leg);

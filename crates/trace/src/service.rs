@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tortie_model::{Family, NamedProtocol, NamespacedName, Update};
+use tortie_model::{Family, NamedProtocol, NamespacedName, Protocol, Update};
 
 use crate::cluster::Cluster;
+use crate::connection::Place;
+use crate::services::ServicePortName;
 
 /// An address and a port that answer for a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,14 +46,14 @@ pub enum ServiceError {
 }
 
 impl Cluster {
-    /// The Service that has a cluster address.
+    /// The port of a Service that connections to an address and port go to: at an address of the Service's own, or at a node
+    /// port of one of a node's addresses.
     #[must_use]
-    pub fn service_with_address(&self, address: IpAddr) -> Option<&NamespacedName> {
-        let has = |text: &str| text.parse() == Ok(address);
-        self.objects().find_map(|object| match object {
-            Update::Service(name, Some(service)) if service.cluster_ips.iter().any(|text| has(text)) => Some(name),
-            _ => None,
-        })
+    pub fn service_at(&self, address: IpAddr, protocol: NamedProtocol, port: u16) -> Option<&ServicePortName> {
+        let number = Protocol::Named(protocol).number();
+        let by_node = || self.services().at_node_port(number, port);
+        let is_node = || matches!(self.place_of(address), Place::Node(_));
+        self.services().at(address, number, port).or_else(|| by_node().filter(|_| is_node()))
     }
 
     /// What answers for a port of a Service, in order. Whether it is ready is not known.
@@ -156,7 +158,8 @@ mod tests {
         assert_eq!(backends(Tcp, 1, Family::V4), Err(none));
         let unknown = cluster.backends(&name("other"), Tcp, 1, Family::V4);
         assert_eq!(unknown, Err(ServiceError::Unknown(name("other"))));
-        assert_eq!(cluster.service_with_address("fd00:96::7".parse().unwrap()), Some(&name("db")));
-        assert_eq!(cluster.service_with_address("10.0.0.1".parse().unwrap()), None);
+        let at =
+            |address: &str, port| cluster.service_at(address.parse().unwrap(), Tcp, port).map(|found| &*found.name);
+        assert_eq!((at("fd00:96::7", 5432), at("10.96.0.7", 80), at("10.0.0.1", 5432)), (Some("sql"), None, None));
     }
 }

@@ -35,6 +35,6 @@ pub(super) fn decided_by(by: &DecidedBy, way: Direction) -> String {
         DecidedBy::NoForwardPolicy => "no policy applies to what is forwarded".to_owned(),
         DecidedBy::EndpointToHostAction => "DefaultEndpointToHostAction".to_owned(),
         DecidedBy::Nothing => "no rule decides".to_owned(),
-        other => format!("{other:?}"),
+        _ => "something that this command does not know".to_owned(),
     }
 }

@@ -34,7 +34,9 @@ const DISAGREE: u8 = 4;
 /// The cluster is read from any datastore, and what the nodes at both ends have to enforce is calculated as they do it;
 /// nothing is sent, and no privileges are needed. An end is a pod as NAMESPACE/NAME, a node as node:NAME, a host endpoint as
 /// hostendpoint:NAME, or an address. Rules are counted from 0. A connection to a Service, as service:NAMESPACE/NAME or by its
-/// cluster address, is asked about for each backend; one from or to a network set, as networkset:NAMESPACE/NAME or
+/// address (a cluster address, an external one, one of a load balancer, or one of a node with a node port), is asked about for
+/// each backend; behind a node port, backends on other nodes see the node's address, as kube-proxy does it unless
+/// externalTrafficPolicy is Local. One from or to a network set, as networkset:NAMESPACE/NAME or
 /// networkset:NAME if it is global, for each of its networks and what policies name inside them. Ends with exit code 0 if the
 /// connection passes, and with 3 if it is denied.
 ///
@@ -65,12 +67,14 @@ pub(super) struct Args {
     /// How to answer.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Read questions from standard input, a line of JSON each, and answer each with a line.
+    /// Read questions from standard input, a line of JSON each, and answer each with a line. Ends with exit code 0 once all are
+    /// answered, whatever the answers.
     ///
-    /// A question is `{"from", "to", "port", "protocol", "family", "source_port"}`; only the first two are needed, and of `port`
-    /// protocols with ports. An answer is `{"verdict", "end", "tier", "policy", "profile", "rule", "position",
+    /// A question is `{"from", "to", "port", "protocol", "family", "source_port", "icmp_type", "icmp_code"}`; only the first two are
+    /// needed, and of `port` protocols with ports. An answer is `{"verdict", "end", "tier", "policy", "profile", "rule", "position",
     /// "reason"}`, null where there is none, or `{"error"}`. Of a Service or network set it tells the first that decides alike, with
-    /// `"service"` and `"backends"`, or `"networkSet"` and `"networks"`, how many there are, and `"denied"`, how many of them are.
+    /// `"service"` and `"backends"`, `"networkSet"` and `"networks"`, or all of these and `"pairs"`, how many there are, and
+    /// `"denied"`, how many of them are.
     #[arg(long, conflicts_with_all = ["from", "to", "port", "verbose", "tables", "output"])]
     batch: bool,
 }
@@ -97,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         node.as_ref()
     };
     if let Meant::Group(group, members) = view.meant(&question).map_err(Failure::Failed)? {
-        if args.live.live && matches!(group, Group::NetworkSet(_)) {
+        if args.live.live && !matches!(group, Group::Service { .. }) {
             let why = "--live asks about one connection: name an address of the network set";
             return Err(Failure::Usage(why.to_owned()));
         }
@@ -123,7 +127,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Vec::new()
     };
     let agree = all_agree(&tables);
-    let answer = Answer { connection: &connection, origins: &origins, policies: &view, tables: &tables };
+    let pending = view.pending(&question, asked).map_err(Failure::Failed)?;
+    let answer = Answer {
+        connection: &connection,
+        pending: pending.as_ref(),
+        origins: &origins,
+        policies: &view,
+        tables: &tables,
+    };
     let (whole, text) = (|| answer.whole(), || text::text(&answer, args.verbose));
     if args.live.live {
         let calculated = Calculated::Connection(&connection, &view);

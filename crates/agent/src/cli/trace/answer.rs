@@ -1,7 +1,7 @@
 //! What is answered, as data.
 
 use serde_json::{Map, Value, json};
-use tortie_evaluate::{DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Verdict};
+use tortie_evaluate::{DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Unenforceable, Verdict};
 use tortie_model::{Direction, PolicyId, Rule};
 use tortie_trace::{Connection, Leg};
 
@@ -13,6 +13,8 @@ use super::view::View;
 /// The answer to a question.
 pub(super) struct Answer<'a> {
     pub(super) connection: &'a Connection,
+    /// The same if all staged policies were in force; `None` where there are none.
+    pub(super) pending: Option<&'a Connection>,
     pub(super) origins: &'a Origins,
     pub(super) policies: &'a View,
     /// What tables say at each leg; empty if that was not asked.
@@ -36,10 +38,14 @@ pub(super) fn ruling(ruling: Ruling) -> &'static str {
     }
 }
 
+fn deciding(connection: &Connection) -> Option<&Leg> {
+    connection.denied_by().or(connection.legs.last())
+}
+
 impl Answer<'_> {
     /// The leg that counts: the one that denies, else the last one.
     pub(super) fn deciding(&self) -> Option<&Leg> {
-        self.connection.denied_by().or(self.connection.legs.last())
+        deciding(self.connection)
     }
 
     /// The verdict, and what decides.
@@ -57,6 +63,13 @@ impl Answer<'_> {
         let legs = self.connection.legs.iter().enumerate();
         let legs: Vec<Value> = legs.map(|(place, leg)| self.leg(leg, self.tables.get(place))).collect();
         let mut answer = self.short();
+        if let Some(pending) = self.pending {
+            let leg = deciding(pending);
+            let mut said = self.decision(leg);
+            said.insert("verdict".into(), verdict(pending.verdict()).into());
+            said.insert("end".into(), leg.map(|leg| direction(leg.direction)).into());
+            answer.insert("pending".into(), said.into());
+        }
         answer.insert("legs".into(), legs.into());
         answer.into()
     }
@@ -126,7 +139,7 @@ impl Answer<'_> {
                 json!({"profile": {"name": profile.to_string(), "says": ruling(*said), "rules": rules}})
             }
             Step::EndOfProfiles => json!({"endOfProfiles": {"says": "deny"}}),
-            other => json!({"other": format!("{other:?}")}),
+            _ => json!({"other": {}}),
         }
     }
 
@@ -161,7 +174,20 @@ pub(super) fn why(outcome: &RuleOutcome, written: Option<&Rule>) -> Option<Strin
     match outcome {
         RuleOutcome::Matched => None,
         RuleOutcome::Mismatch(mismatch) => Some(mismatch_text(mismatch, written)),
-        RuleOutcome::LeftOut(what) => Some(format!("it is left out, since it cannot be enforced: {what:?}")),
+        RuleOutcome::LeftOut(what) => Some(format!("it is left out, since it cannot be enforced: {}", left_out(*what))),
+    }
+}
+
+fn left_out(what: Unenforceable) -> &'static str {
+    match what {
+        Unenforceable::Http => "it asks for what HTTP requests say",
+        Unenforceable::ProtocolZero => "it is for protocol 0, which does not exist",
+        Unenforceable::IcmpTypeWithoutProtocol => "it asks for an ICMP type without protocol ICMP or ICMPv6",
+        Unenforceable::IcmpCodeWithoutType => "it asks for an ICMP code without an ICMP type",
+        Unenforceable::PortsWithoutProtocol => "it asks for ports without a protocol that has some",
+        Unenforceable::EmptyPortRange => "the first port of a range is behind its last",
+        Unenforceable::IpSetId => "one of its IP sets has no valid name",
+        _ => "it asks for what this command does not know",
     }
 }
 
@@ -197,6 +223,6 @@ fn mismatch_text(mismatch: &Mismatch, written: Option<&Rule>) -> String {
         Mismatch::ExcludedPort(end) => format!("it excludes the {} port", name(*end)),
         Mismatch::ExcludedNamedPort(end, _) => format!("it excludes the {} port by its name", name(*end)),
         Mismatch::Service(_) => "the destination is no endpoint of its service".to_owned(),
-        other => format!("{other:?}"),
+        _ => "it asks for something else".to_owned(),
     }
 }

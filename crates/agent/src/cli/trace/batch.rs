@@ -38,5 +38,5 @@ fn one(view: &mut View, node: Option<&Hostname>, origins: &Origins, line: &str) 
         return Ok(GroupAnswer::ask(view, group, &members, node, origins, None)?.short().into());
     }
     let connection = view.ask(&question, node)?;
-    Ok(Answer { connection: &connection, origins, policies: view, tables: &[] }.short().into())
+    Ok(Answer { connection: &connection, pending: None, origins, policies: view, tables: &[] }.short().into())
 }

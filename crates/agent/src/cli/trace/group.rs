@@ -18,8 +18,17 @@ use super::view::View;
 /// What a question is about that stands for several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Group {
-    Service { service: NamespacedName, port: u16 },
+    Service {
+        service: NamespacedName,
+        port: u16,
+    },
     NetworkSet(NetworkSetName),
+    /// From each network of a set to each backend of a Service.
+    Pairs {
+        set: NetworkSetName,
+        service: NamespacedName,
+        port: u16,
+    },
 }
 
 /// One of several that a question stands for.
@@ -27,12 +36,21 @@ pub(super) enum Group {
 pub(super) enum Member {
     Backend(Backend),
     Network(SetNetwork),
+    Pair(SetNetwork, Backend),
+}
+
+/// What becomes of one of them, now and if all staged policies were in force.
+struct Asked {
+    now: Connection,
+    pending: Option<Connection>,
+    /// What tables say, if they were asked.
+    tables: Vec<LegTable>,
 }
 
 /// What becomes of several connections.
 pub(super) struct GroupAnswer<'a> {
     group: Group,
-    members: Vec<(Member, Connection, Vec<LegTable>)>,
+    members: Vec<(Member, Asked)>,
     origins: &'a Origins,
     policies: &'a View,
 }
@@ -48,14 +66,14 @@ impl<'a> GroupAnswer<'a> {
         origins: &'a Origins,
         mut tables: Option<NodeTables>,
     ) -> Result<Self, String> {
-        let mut asked: Vec<(Member, Connection, Vec<LegTable>)> = Vec::new();
+        let mut asked: Vec<(Member, Asked)> = Vec::new();
         for (member, question) in members {
-            let connection = view.ask(question, node)?;
-            let looked_up = match &mut tables {
-                Some(tables) => tables.look_up(view, &connection, &view.packet(question)?)?,
+            let (now, pending) = (view.ask(question, node)?, view.pending(question, node)?);
+            let tables = match &mut tables {
+                Some(tables) => tables.look_up(view, &now, &view.packet(question)?)?,
                 None => Vec::new(),
             };
-            asked.push((*member, connection, looked_up));
+            asked.push((*member, Asked { now, pending, tables }));
         }
         let mut answer = Self { group, members: asked, origins, policies: view };
         answer.leave_out_what_is_said_of_more();
@@ -63,18 +81,24 @@ impl<'a> GroupAnswer<'a> {
     }
 
     fn leave_out_what_is_said_of_more(&mut self) {
-        let mut told: Vec<(Cidr, Value)> = Vec::new();
+        // Of each backend by itself, where there are several.
+        let mut told: Vec<(Option<Backend>, Cidr, Value)> = Vec::new();
         let mut keep = Vec::with_capacity(self.members.len());
-        for (member, connection, tables) in &self.members {
-            let Member::Network(network) = member else {
-                keep.push(true);
-                continue;
+        for (member, asked) in &self.members {
+            let (network, backend) = match member {
+                Member::Network(network) => (network, None),
+                Member::Pair(network, backend) => (network, Some(*backend)),
+                Member::Backend(_) => {
+                    keep.push(true);
+                    continue;
+                }
             };
-            let said = Value::Object(self.answer(connection, tables).short());
-            let around = told.iter().rev().find(|(net, _)| net.contains(network.net.address()));
-            let is_news = around.is_none_or(|(_, before)| *before != said);
+            let said = Value::Object(self.answer(asked).short());
+            let is_around =
+                |(of, net, _): &&(Option<Backend>, Cidr, Value)| *of == backend && net.contains(network.net.address());
+            let is_news = told.iter().rev().find(is_around).is_none_or(|(.., before)| *before != said);
             keep.push(is_news);
-            told.push((network.net, said));
+            told.push((backend, network.net, said));
         }
         let mut keep = keep.into_iter();
         self.members.retain(|_| keep.next().unwrap_or(true));
@@ -82,7 +106,7 @@ impl<'a> GroupAnswer<'a> {
 
     /// Denied if one of them is: some connections fail then.
     pub(super) fn verdict(&self) -> Verdict {
-        let mut verdicts = self.members.iter().map(|(_, connection, _)| connection.verdict());
+        let mut verdicts = self.members.iter().map(|(_, asked)| asked.now.verdict());
         let undecided = verdicts.clone().any(|verdict| verdict == Verdict::Undecided);
         match verdicts.any(|verdict| verdict == Verdict::Deny) {
             true => Verdict::Deny,
@@ -100,74 +124,85 @@ impl<'a> GroupAnswer<'a> {
     pub(super) fn connection_to(&self, end: SocketAddr) -> Option<&Connection> {
         let is_meant = |member: &Member| match member {
             Member::Backend(backend) => (backend.address, backend.port) == (end.ip(), end.port()),
-            Member::Network(_) => false,
+            Member::Network(_) | Member::Pair(..) => false,
         };
-        self.members.iter().find(|(member, ..)| is_meant(member)).map(|(_, connection, _)| connection)
+        self.members.iter().find(|(member, _)| is_meant(member)).map(|(_, asked)| &asked.now)
     }
 
     fn denied(&self) -> usize {
-        self.members.iter().filter(|(_, connection, _)| connection.verdict() == Verdict::Deny).count()
+        self.members.iter().filter(|(_, asked)| asked.now.verdict() == Verdict::Deny).count()
     }
 
-    fn answer<'b>(&'b self, connection: &'b Connection, tables: &'b [LegTable]) -> Answer<'b> {
-        Answer { connection, origins: self.origins, policies: self.policies, tables }
+    fn answer<'b>(&'b self, Asked { now, pending, tables }: &'b Asked) -> Answer<'b> {
+        Answer { connection: now, pending: pending.as_ref(), origins: self.origins, policies: self.policies, tables }
     }
 
     /// Whether tables say what was calculated, as far as they were asked.
     pub(super) fn tables_agree(&self) -> bool {
-        self.members.iter().all(|(.., tables)| all_agree(tables))
+        self.members.iter().all(|(_, asked)| all_agree(&asked.tables))
+    }
+
+    fn members_name(&self) -> &'static str {
+        match &self.group {
+            Group::Service { .. } => "backends",
+            Group::NetworkSet(_) => "networks",
+            Group::Pairs { .. } => "pairs",
+        }
     }
 
     /// The verdict and what decides of the first that has this verdict, and how many are denied.
     pub(super) fn short(&self) -> Map<String, Value> {
         let verdict = self.verdict();
-        let first = self.members.iter().find(|(_, connection, _)| connection.verdict() == verdict);
-        let mut short =
-            first.map(|(_, connection, tables)| self.answer(connection, tables).short()).unwrap_or_default();
+        let first = self.members.iter().find(|(_, asked)| asked.now.verdict() == verdict);
+        let mut short = first.map(|(_, asked)| self.answer(asked).short()).unwrap_or_default();
         short.insert("verdict".into(), answer::verdict(verdict).into());
-        let (name, members) = match &self.group {
-            Group::Service { service, .. } => (("service", service.to_string()), "backends"),
-            Group::NetworkSet(set) => (("networkSet", set.to_string()), "networks"),
-        };
-        short.insert(name.0.into(), name.1.into());
-        short.insert(members.into(), self.members.len().into());
+        if let Group::Service { service, .. } | Group::Pairs { service, .. } = &self.group {
+            short.insert("service".into(), service.to_string().into());
+        }
+        if let Group::NetworkSet(set) | Group::Pairs { set, .. } = &self.group {
+            short.insert("networkSet".into(), set.to_string().into());
+        }
+        short.insert(self.members_name().into(), self.members.len().into());
         short.insert("denied".into(), self.denied().into());
         short
     }
 
     /// All that is known.
     pub(super) fn whole(&self) -> Value {
-        let member = |(member, connection, tables): &(Member, Connection, Vec<LegTable>)| {
+        let member = |(member, asked): &(Member, Asked)| {
             let mut value = Map::new();
+            if let Member::Network(network) | Member::Pair(network, _) = member {
+                value.insert("network".into(), network.net.to_string().into());
+            }
             match member {
-                Member::Backend(backend) => {
-                    value.insert("address".into(), backend.address.to_string().into());
-                    value.insert("port".into(), backend.port.into());
-                }
                 Member::Network(network) => {
-                    value.insert("network".into(), network.net.to_string().into());
                     value.insert("address".into(), network.example.to_string().into());
                 }
+                Member::Pair(network, _) => {
+                    value.insert("source".into(), network.example.to_string().into());
+                }
+                Member::Backend(_) => {}
             }
-            if let Value::Object(rest) = self.answer(connection, tables).whole() {
+            if let Member::Backend(backend) | Member::Pair(_, backend) = member {
+                value.insert("address".into(), backend.address.to_string().into());
+                value.insert("port".into(), backend.port.into());
+            }
+            if let Value::Object(rest) = self.answer(asked).whole() {
                 value.extend(rest);
             }
             Value::Object(value)
         };
-        let members = self.members.iter().map(member).collect();
+        let members: Value = self.members.iter().map(member).collect::<Vec<Value>>().into();
         let mut whole = Map::new();
         whole.insert("verdict".into(), answer::verdict(self.verdict()).into());
-        match &self.group {
-            Group::Service { service, port } => {
-                whole.insert("service".into(), service.to_string().into());
-                whole.insert("port".into(), (*port).into());
-                whole.insert("backends".into(), members);
-            }
-            Group::NetworkSet(set) => {
-                whole.insert("networkSet".into(), set.to_string().into());
-                whole.insert("networks".into(), members);
-            }
+        if let Group::NetworkSet(set) | Group::Pairs { set, .. } = &self.group {
+            whole.insert("networkSet".into(), set.to_string().into());
         }
+        if let Group::Service { service, port } | Group::Pairs { service, port, .. } = &self.group {
+            whole.insert("service".into(), service.to_string().into());
+            whole.insert("port".into(), (*port).into());
+        }
+        whole.insert(self.members_name().into(), members);
         whole.into()
     }
 
@@ -177,20 +212,26 @@ impl<'a> GroupAnswer<'a> {
         let of = match &self.group {
             Group::Service { service, port } => format!("backends of service {service} {port}"),
             Group::NetworkSet(set) => format!("networks of network set {set}"),
+            Group::Pairs { set, service, port } => {
+                format!("ways from networks of network set {set} to backends of service {service} {port}")
+            }
         };
         let said = match (&self.group, denied) {
             (Group::Service { .. }, 0) => format!("allowed to all {all} {of}\n"),
             (Group::Service { .. }, _) => format!("denied at {denied} of {all} {of}\n"),
-            (Group::NetworkSet(_), 0) => format!("allowed for all {all} {of}\n"),
-            (Group::NetworkSet(_), _) => format!("denied for {denied} of {all} {of}\n"),
+            (Group::NetworkSet(_) | Group::Pairs { .. }, 0) => format!("allowed for all {all} {of}\n"),
+            (Group::NetworkSet(_) | Group::Pairs { .. }, _) => format!("denied for {denied} of {all} {of}\n"),
         };
-        self.members.iter().fold(said, |mut out, (member, connection, tables)| {
+        self.members.iter().fold(said, |mut out, (member, asked)| {
             // Writing to a string cannot fail.
             let _ = match member {
                 Member::Backend(backend) => writeln!(out, "{} {}", backend.address, backend.port),
                 Member::Network(network) => writeln!(out, "{}", network.net),
+                Member::Pair(network, backend) => {
+                    writeln!(out, "{} → {} {}", network.net, backend.address, backend.port)
+                }
             };
-            for line in text::text(&self.answer(connection, tables), verbose).lines() {
+            for line in text::text(&self.answer(asked), verbose).lines() {
                 let _ = writeln!(out, "  {line}");
             }
             out

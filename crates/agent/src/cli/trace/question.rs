@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use tortie_evaluate::{Packet, Payload};
-use tortie_model::{Family, Protocol};
+use tortie_model::{Family, Hostname, Protocol};
 
 /// The port that connections come from unless something else is said: one that programs are given, not one that they choose.
 const SOURCE_PORT: u16 = 50000;
@@ -18,7 +18,8 @@ pub(in crate::cli) struct QuestionArgs {
     /// Where it comes from: NAMESPACE/POD, node:NAME, hostendpoint:NAME, networkset:[NAMESPACE/]NAME or an address.
     #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
     from: Option<String>,
-    /// Where it goes to; also service:NAMESPACE/NAME, or a Service's cluster address.
+    /// Where it goes to; also service:NAMESPACE/NAME, or an address of a Service: a cluster address, an external one, one of a
+    /// load balancer, or, with a node port, one of a node.
     #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
     to: Option<String>,
     /// The port that it goes to.
@@ -94,6 +95,16 @@ pub(super) enum Transport {
     Other { protocol: u8 },
 }
 
+impl Transport {
+    /// With the type and code of an ICMP message; `None` if it is none and is given some.
+    fn with_icmp(self, icmp_type: Option<u8>, code: u8) -> Option<Self> {
+        match self {
+            Self::Icmp { .. } => Some(Self::Icmp { icmp_type, code }),
+            other => (icmp_type.is_none() && code == 0).then_some(other),
+        }
+    }
+}
+
 /// A connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
@@ -101,6 +112,16 @@ pub(super) struct Question {
     pub(super) to: End,
     pub(super) family: Family,
     pub(super) transport: Transport,
+    /// The node by which it comes, and what it is sent to there, where the node translates that to what is asked about.
+    pub(super) by_node: Option<NodePort>,
+}
+
+/// A port of a node that is translated to a backend of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NodePort {
+    pub(super) node: Hostname,
+    pub(super) address: IpAddr,
+    pub(super) port: u16,
 }
 
 /// A line of a batch.
@@ -117,6 +138,10 @@ pub(super) struct Line {
     family: Option<u8>,
     #[serde(default = "source_port")]
     source_port: u16,
+    #[serde(default)]
+    icmp_type: Option<u8>,
+    #[serde(default)]
+    icmp_code: u8,
 }
 
 fn tcp() -> String {
@@ -131,11 +156,10 @@ impl Question {
     pub(super) fn from_args(args: &QuestionArgs) -> Result<Self, String> {
         let (from, to) = (args.from.as_deref().unwrap_or_default(), args.to.as_deref().unwrap_or_default());
         let source_port = args.source_port.unwrap_or(SOURCE_PORT);
-        let transport = match transport(&args.protocol, source_port, args.port)? {
-            Transport::Icmp { .. } => Transport::Icmp { icmp_type: args.icmp_type, code: args.icmp_code },
-            other if args.icmp_type.is_none() => other,
-            _ => return Err("--icmp-type is for --protocol icmp".to_owned()),
-        };
+        let transport = transport(&args.protocol, source_port, args.port)?;
+        let transport = transport
+            .with_icmp(args.icmp_type, args.icmp_code)
+            .ok_or("--icmp-type and --icmp-code are for --protocol icmp")?;
         Self::new(from, to, args.ipv6.then_some(Family::V6), transport)
     }
 
@@ -146,7 +170,10 @@ impl Question {
             Some(6) => Some(Family::V6),
             Some(other) => return Err(format!("family: must be 4 or 6, is {other}")),
         };
-        Self::new(&line.from, &line.to, family, transport(&line.protocol, line.source_port, line.port)?)
+        let transport = transport(&line.protocol, line.source_port, line.port)?;
+        let transport = transport.with_icmp(line.icmp_type, line.icmp_code);
+        let transport = transport.ok_or("icmp_type, icmp_code: they are for protocol ICMP")?;
+        Self::new(&line.from, &line.to, family, transport)
     }
 
     /// Addresses say the family; where there are none, it is IPv4 if nothing else is asked for.
@@ -161,7 +188,7 @@ impl Question {
         if families.iter().any(|other| *other != family) {
             return Err("an address of one family cannot reach one of the other".to_owned());
         }
-        Ok(Self { from, to, family, transport })
+        Ok(Self { from, to, family, transport, by_node: None })
     }
 
     /// The same connection from another port, if it comes from one.
@@ -170,6 +197,15 @@ impl Question {
             *source = port;
         }
         self
+    }
+
+    /// The first packet of the connection as the node sees it by which it comes.
+    pub(super) fn entering(&self, source: IpAddr, by: &NodePort) -> Result<Packet, String> {
+        let transport = match self.transport {
+            Transport::Ports { protocol, source, .. } => Transport::Ports { protocol, source, destination: by.port },
+            other => other,
+        };
+        Self { transport, ..self.clone() }.packet(source, by.address)
     }
 
     /// The first packet of the connection.

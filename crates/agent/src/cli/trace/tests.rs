@@ -29,6 +29,8 @@ fn protocols_have_ports_or_have_none() {
     assert_eq!(destination(r#""port": 53, "protocol": "UDP""#), (17, 53));
     assert_eq!(destination(r#""port": 9, "protocol": "136""#), (136, 9));
     assert_eq!(transport(r#""protocol": "ICMPv6""#), Ok(Transport::Icmp { icmp_type: None, code: 0 }));
+    let echo = Transport::Icmp { icmp_type: Some(13), code: 1 };
+    assert_eq!(transport(r#""protocol": "icmp", "icmp_type": 13, "icmp_code": 1"#), Ok(echo));
     assert_eq!(transport(r#""protocol": "47""#), Ok(Transport::Other { protocol: 47 }));
     for (rest, error) in [
         (r#""protocol": "TCP""#, "port: TCP needs one"),
@@ -37,6 +39,8 @@ fn protocols_have_ports_or_have_none() {
             r#""port": 1, "protocol": "quic""#,
             "protocol: `quic` is none of TCP, UDP, SCTP, UDPLite and ICMP, and no number up to 255",
         ),
+        (r#""port": 1, "icmp_type": 8"#, "icmp_type, icmp_code: they are for protocol ICMP"),
+        (r#""port": 1, "icmp_code": 1"#, "icmp_type, icmp_code: they are for protocol ICMP"),
         (r#""port": 1, "family": 5"#, "family: must be 4 or 6, is 5"),
         (r#""port": 65536"#, "invalid value: integer `65536`, expected u16"),
         (r#""port": 1, "prot": "tcp""#, "unknown field `prot`"),

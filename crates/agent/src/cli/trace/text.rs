@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use tortie_evaluate::{DecidedBy, RuleOutcome, RuleStep, Step, Verdict};
+use tortie_evaluate::{DecidedBy, Guard, RuleOutcome, RuleStep, Step, Verdict};
 use tortie_model::Direction;
 use tortie_trace::Leg;
 
-use super::super::decision::{decided_by, direction};
+use super::super::decision::{decided_by, direction, guard_name};
 use super::answer::{Answer, ruling, why};
 
 /// A line if it is denied, and one for each end if it passes; if wanted, all that was looked at.
@@ -19,10 +19,9 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
         _ if legs.is_empty() => out.push_str("allowed: no policy applies\n"),
         _ => out.push_str("allowed\n"),
     }
-    if !verbose && answer.tables.is_empty() && answer.connection.denied_by().is_some() {
-        return out;
-    }
-    for (place, leg) in legs.iter().enumerate() {
+    let is_told = verbose || !answer.tables.is_empty() || answer.connection.denied_by().is_none();
+    let shown = if is_told { &legs[..] } else { &[] };
+    for (place, leg) in shown.iter().enumerate() {
         let said = match leg.verdict() {
             Verdict::Allow => "  allowed at ",
             Verdict::Deny => "  denied at ",
@@ -33,6 +32,13 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
             leg.explanation.steps.iter().for_each(|step| self::step(&mut out, step, leg.direction, answer));
         }
         out.extend(answer.tables.get(place).map(|table| table.text(leg)));
+    }
+    if let Some(pending) = answer.pending.filter(|pending| pending.verdict() != answer.connection.verdict()) {
+        match (pending.verdict(), pending.denied_by()) {
+            (_, Some(leg)) => line(&mut out, "with all staged policies in force: denied at ", leg, answer),
+            (Verdict::Undecided, _) => out.push_str("with all staged policies in force: undecided\n"),
+            _ => out.push_str("with all staged policies in force: allowed\n"),
+        }
     }
     out
 }
@@ -76,9 +82,11 @@ fn step(out: &mut String, step: &Step, way: Direction, answer: &Answer<'_>) {
             let _ = writeln!(out, "    failsafe ports: {}", if *matched { "allow" } else { "none" });
         }
         Step::Guard { matched: false, .. } => {}
-        other => {
-            let _ = writeln!(out, "    {other:?}");
+        Step::Guard { guard, matched: true } => {
+            let says = if *guard == Guard::RouterIcmpv6 { "allow" } else { "deny" };
+            let _ = writeln!(out, "    {}: {says}", guard_name(*guard));
         }
+        _ => out.push_str("    something that this command does not know\n"),
     }
 }
 

@@ -14,7 +14,7 @@ use tortie_trace::{At, Backend, Cluster, Connection, Place, SetNetwork};
 use super::super::cluster::{WholeCluster, config_of};
 use super::super::node::hostname;
 use super::group::{Group, Member};
-use super::question::{End, Question, Transport};
+use super::question::{End, NodePort, Question, Transport};
 use crate::config::{Config, Sources};
 use crate::settings;
 
@@ -24,6 +24,8 @@ pub(super) struct View {
     local: Config,
     cluster: Cluster,
     configured: BTreeSet<Hostname>,
+    /// Whether there are staged policies, once that is known.
+    has_staged: Option<bool>,
 }
 
 /// What a question comes down to.
@@ -40,7 +42,7 @@ impl View {
         let graph = settings::graph(&local, Hostname::new(""));
         let mut cluster = Cluster::new(graph, tortie_evaluate::Settings::default());
         updates.into_iter().for_each(|update| cluster.apply(update));
-        Self { sources, local, cluster, configured: BTreeSet::new() }
+        Self { sources, local, cluster, configured: BTreeSet::new(), has_staged: None }
     }
 
     pub(super) fn policy(&self, id: &PolicyId) -> Option<&Policy> {
@@ -52,13 +54,43 @@ impl View {
 
     /// What becomes of a connection, as far as `node` decides if one is given.
     pub(super) fn ask(&mut self, question: &Question, node: Option<&Hostname>) -> Result<Connection, String> {
+        self.connection(question, node, false)
+    }
+
+    /// The same if all staged policies were in force; `None` if there are none.
+    pub(super) fn pending(
+        &mut self,
+        question: &Question,
+        node: Option<&Hostname>,
+    ) -> Result<Option<Connection>, String> {
+        let is_staged = |object: &Update| matches!(object, Update::Policy(id, Some(_)) if id.kind.is_staged());
+        let has_staged = *self.has_staged.get_or_insert_with(|| self.cluster.objects().any(is_staged));
+        has_staged.then(|| self.connection(question, node, true)).transpose()
+    }
+
+    fn connection(
+        &mut self,
+        question: &Question,
+        node: Option<&Hostname>,
+        is_pending: bool,
+    ) -> Result<Connection, String> {
         let (from, source) = self.find("from", &question.from, question.family)?;
         let (to, destination) = self.find("to", &question.to, question.family)?;
         for place in [&from, &to] {
             self.configure(place)?;
         }
         let packet = question.packet(source, destination)?;
-        let mut connection = self.cluster.connection(&from, &to, &packet).map_err(|error| error.to_string())?;
+        let connection = match &question.by_node {
+            Some(by) => {
+                self.configure(&Place::Node(by.node.clone()))?;
+                let (entering, leaving) = (question.entering(source, by)?, question.packet(by.address, destination)?);
+                let packets = [&entering, &packet, &leaving];
+                self.cluster.connection_by_node(&from, &by.node, &to, packets, is_pending)
+            }
+            None if is_pending => self.cluster.pending_connection(&from, &to, &packet),
+            None => self.cluster.connection(&from, &to, &packet),
+        };
+        let mut connection = connection.map_err(|error| error.to_string())?;
         if let Some(node) = node {
             connection.legs.retain(|leg| leg.node == *node);
         }
@@ -85,36 +117,74 @@ impl View {
             (End::NetworkSet(_), End::NetworkSet(_)) => {
                 return Err("neither end of the connection is in the cluster".to_owned());
             }
-            (End::NetworkSet(_), End::Service(_)) => {
-                return Err("to: ask from a network set for a pod of the service, or from an address".to_owned());
-            }
-            (End::NetworkSet(name), _) => return self.meant_networks("from", question, name),
             (_, End::NetworkSet(name)) => return self.meant_networks("to", question, name),
             _ => {}
         }
-        let service = match &question.to {
+        let Some((service, port, by_node)) = self.meant_service(question)? else {
+            return match &question.from {
+                End::NetworkSet(name) => self.meant_networks("from", question, name),
+                _ => Ok(Meant::Connection),
+            };
+        };
+        let Transport::Ports { protocol: Protocol::Named(protocol), source, .. } = question.transport else {
+            return Err(format!("to: service {service} is asked for by a port of TCP, UDP or SCTP"));
+        };
+        let backends = self.cluster.backends(&service, protocol, port, question.family);
+        let backends = backends.map_err(|error| format!("to: {error}"))?;
+        let ask = |backend: Backend| {
+            let transport = Transport::Ports { protocol: Protocol::Named(protocol), source, destination: backend.port };
+            let by_node = by_node.clone();
+            let to = End::Address(backend.address);
+            (Member::Backend(backend), Question { to, transport, by_node, ..question.clone() })
+        };
+        let backends: Vec<(Member, Question)> = backends.into_iter().map(ask).collect();
+        let End::NetworkSet(name) = &question.from else {
+            return Ok(Meant::Group(Group::Service { service, port }, backends));
+        };
+        let mut pairs = Vec::new();
+        for (member, question) in &backends {
+            let Meant::Group(_, networks) = self.meant_networks("from", question, name)? else { continue };
+            pairs.extend(networks.into_iter().filter_map(|(network, question)| match (network, member) {
+                (Member::Network(network), Member::Backend(backend)) => {
+                    Some((Member::Pair(network, *backend), question))
+                }
+                _ => None,
+            }));
+        }
+        Ok(Meant::Group(Group::Pairs { set: NetworkSetName::new(name.as_str()), service, port }, pairs))
+    }
+
+    /// The Service at the end of a connection and the port of it, and the node by which it is reached if that is by a node port.
+    fn meant_service(&self, question: &Question) -> Result<Option<(NamespacedName, u16, Option<NodePort>)>, String> {
+        let port = match question.transport {
+            Transport::Ports { destination, .. } => Some(destination),
+            Transport::Icmp { .. } | Transport::Other { .. } => None,
+        };
+        let address = match &question.to {
             End::Service(text) => {
                 let (namespace, name) = text
                     .split_once('/')
                     .ok_or_else(|| format!("to: a service is service:NAMESPACE/NAME, not service:{text}"))?;
-                NamespacedName::new(namespace, name)
+                return Ok(Some((NamespacedName::new(namespace, name), port.unwrap_or_default(), None)));
             }
-            End::Address(address) => match self.cluster.service_with_address(*address) {
-                Some(service) => service.clone(),
-                None => return Ok(Meant::Connection),
-            },
-            _ => return Ok(Meant::Connection),
+            End::Address(address) => *address,
+            End::Node(_) => self.find("to", &question.to, question.family)?.1,
+            _ => return Ok(None),
         };
-        let Transport::Ports { protocol: Protocol::Named(protocol), source, destination } = question.transport else {
-            return Err(format!("to: service {service} is asked for by a port of TCP, UDP or SCTP"));
+        let services = self.cluster.services();
+        let (Transport::Ports { protocol: Protocol::Named(protocol), .. }, Some(port)) = (question.transport, port)
+        else {
+            return Ok(services.with_address(address).map(|service| (service.clone(), 0, None)));
         };
-        let backends = self.cluster.backends(&service, protocol, destination, question.family);
-        let backends = backends.map_err(|error| format!("to: {error}"))?;
-        let ask = |backend: Backend| {
-            let transport = Transport::Ports { protocol: Protocol::Named(protocol), source, destination: backend.port };
-            (Member::Backend(backend), Question { to: End::Address(backend.address), transport, ..question.clone() })
-        };
-        Ok(Meant::Group(Group::Service { service, port: destination }, backends.into_iter().map(ask).collect()))
+        if let Some(found) = self.cluster.service_at(address, protocol, port) {
+            let is_own = services.with_address(address).is_some();
+            let by_node = match self.cluster.place_of(address) {
+                Place::Node(node) if !is_own => Some(NodePort { node, address, port }),
+                _ => None,
+            };
+            return Ok(Some((found.service.clone(), found.port, by_node)));
+        }
+        Ok(services.with_address(address).map(|service| (service.clone(), port, None)))
     }
 
     /// The network set at an end, with the question about each of its networks.
@@ -192,8 +262,10 @@ impl View {
 
     /// The address by which a Service is asked for.
     pub(super) fn service_address(&self, to: &End, service: &NamespacedName, family: Family) -> Result<IpAddr, String> {
-        if let End::Address(address) = to {
-            return Ok(*address);
+        match to {
+            End::Address(address) => return Ok(*address),
+            End::Node(_) => return self.find("to", to, family).map(|(_, address)| address),
+            _ => {}
         }
         let found = match self.cluster.object(&Key::Service(service.clone())) {
             Some(Update::Service(_, Some(found))) => &*found.cluster_ips,

@@ -50,11 +50,13 @@ impl Plan {
         let mut notes = Vec::new();
         let (destination, backends) = match view.meant(question)? {
             Meant::Connection => (view.find("to", &question.to, question.family)?.1, Vec::new()),
-            Meant::Group(Group::NetworkSet(set), _) => return Err(format!("network set {set} has many addresses")),
+            Meant::Group(Group::NetworkSet(set) | Group::Pairs { set, .. }, _) => {
+                return Err(format!("network set {set} has many addresses"));
+            }
             Meant::Group(Group::Service { service, .. }, backends) => {
                 let end = |member: &Member| match member {
                     Member::Backend(backend) => Some(SocketAddr::new(backend.address, backend.port)),
-                    Member::Network(_) => None,
+                    Member::Network(_) | Member::Pair(..) => None,
                 };
                 let ends = backends.iter().filter_map(|(member, _)| end(member));
                 let ends: Vec<SocketAddr> = ends.take(MOST_BACKENDS).collect();
