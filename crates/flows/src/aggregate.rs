@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_model::{Direction, Labels, NetworkSetName};
+use tortie_trace::ServicePortName;
 
 use crate::flow::{End, Event, Flow, Name, Stage, StagedVerdict, Time, Traffic};
 use crate::trail::Trail;
@@ -43,10 +44,15 @@ pub struct Described<'a> {
 pub struct AggregateKey {
     /// Whether this is said by the end that they come from (egress) or the one that they go to (ingress).
     pub reporter: Direction,
+    /// Whether it is said by host endpoints of the node, for the node itself or for what it forwards, and not by the workload
+    /// at that end.
+    pub at_host: bool,
     /// Where they come from.
     pub source: EndGroup,
     /// Where they go.
     pub destination: EndGroup,
+    /// The Service by which they came.
+    pub service: Option<ServicePortName>,
     /// The number of the protocol.
     pub protocol: u8,
     /// The destination port, behind any translation.
@@ -120,18 +126,26 @@ impl Aggregator {
         let flow = &event.flow;
         let ends = [&flow.source, &flow.destination].map(|end| (end, describe(&end.name)));
         let [source, destination] = ends.map(|(end, known)| (group(end, &known), known.labels));
-        for (reporter, trail) in [(Direction::Egress, &flow.egress), (Direction::Ingress, &flow.ingress)] {
+        let (leaves, arrives) = (Direction::Egress, Direction::Ingress);
+        for (reporter, at_host, trail) in [
+            (leaves, false, flow.egress.clone()),
+            (leaves, true, flow.host.of(leaves)),
+            (arrives, true, flow.host.of(arrives)),
+            (arrives, false, flow.ingress.clone()),
+        ] {
             if trail.is_empty() {
                 continue;
             }
             let key = AggregateKey {
                 reporter,
+                at_host,
                 source: source.0.clone(),
                 destination: destination.0.clone(),
+                service: flow.service.clone(),
                 protocol: flow.id.packet.protocol(),
                 port: flow.id.packet.destination_port(),
                 allowed: !trail.denies(),
-                trail: trail.clone(),
+                trail,
             };
             self.count(key, event, [source.1, destination.1]);
         }
@@ -173,7 +187,8 @@ impl Aggregator {
         self.groups.retain(|key, group| {
             let live = group.open + group.started;
             if let Some([source_labels, destination_labels]) = group.labels.take() {
-                let staged = group.latest.staged.iter().filter(|staged| staged.direction == key.reporter);
+                let is_of = |staged: &&StagedVerdict| (staged.direction, staged.at_host) == (key.reporter, key.at_host);
+                let staged = group.latest.staged.iter().filter(is_of);
                 taken.push(Aggregate {
                     key: key.clone(),
                     from,

@@ -1,5 +1,6 @@
 //! From packets that rules logged and connections that the kernel tracks to connections by name.
 
+mod asked;
 mod tracked;
 
 use std::collections::VecDeque;
@@ -8,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use tortie_evaluate::{DecidedBy, Evaluator, Packet, Ruling, Settings, Step, UpdateError};
+use tortie_evaluate::{DecidedBy, Evaluator, Packet, Settings, UpdateError};
 use tortie_model::desired::{DesiredUpdate, TierPolicies, WorkloadEndpointState};
-use tortie_model::{Direction, PolicyId, TierName, Update, WorkloadEndpointId};
+use tortie_model::{Direction, PolicyId, TierName, Update};
 use tortie_rules::Verdict;
 
 use crate::aggregate::Described;
 use crate::counts::RuleCounts;
-use crate::flow::{Count, Event, Flow, FlowId, Name, Stage, StagedVerdict, Time, Traffic};
+use crate::flow::{Count, Event, Flow, FlowId, Name, Stage, Time, Traffic};
 use crate::hits::{Hit, Hits};
 use crate::names::Names;
 use crate::trail::Trail;
@@ -201,9 +202,7 @@ impl Collector {
             if !self.may_concern(&news.id.packet) || !self.begin(&news.id, news.sent_to, now) {
                 return;
             }
-            if let Some(tracked) = self.flows.get_mut(&news.id) {
-                tracked.is_told = true;
-            }
+            self.is_known_to_have_begun(&news.id);
         }
         self.note(news, now);
         self.end(&news.id, now);
@@ -221,9 +220,7 @@ impl Collector {
                 return;
             }
             // It began at a time of which nothing is known.
-            if let Some(tracked) = self.flows.get_mut(&news.id) {
-                tracked.is_told = true;
-            }
+            self.is_known_to_have_begun(&news.id);
         }
         self.note(news, now);
         let Some(tracked) = self.flows.get_mut(&news.id) else { return };
@@ -294,23 +291,6 @@ impl Collector {
         Described { generate_name, labels: self.names.labels(end) }
     }
 
-    /// What would decide about a connection at a workload of this node if all staged policies were in force, in order; empty
-    /// if that is not to be asked or cannot be told.
-    #[must_use]
-    pub fn pending(&self, flow: &Flow, direction: Direction) -> Vec<Hit> {
-        let Some(id) = workload_at(flow, direction).filter(|_| self.previews) else { return Vec::new() };
-        let explained = self.evaluator.explain_pending_workload(&id, direction, &flow.id.packet);
-        let steps = explained.map(|explanation| explanation.steps).unwrap_or_default();
-        steps.into_iter().filter_map(|step| hit_of(step, direction)).collect()
-    }
-
-    /// The policies of a tier by which it governs one end of a connection, staged ones included, in order.
-    pub fn governing(&self, flow: &Flow, direction: Direction, tier: &TierName) -> impl Iterator<Item = &PolicyId> {
-        let state = workload_at(flow, direction).and_then(|id| self.evaluator.workload_endpoint(&id));
-        let tier = state.and_then(|state| state.tiers.iter().find(|candidate| candidate.name == *tier));
-        tier.into_iter().flat_map(move |tier| policies(tier, direction))
-    }
-
     /// Whether there was room.
     fn begin(&mut self, id: &FlowId, sent_to: Option<(IpAddr, Option<u16>)>, now: Time) -> bool {
         if self.flows.len() >= self.limits.connections {
@@ -343,12 +323,21 @@ impl Collector {
     /// Tells that a connection is new, unless it is gone or that was told.
     fn tell(&mut self, id: &FlowId, now: Time) {
         let Some(tracked) = self.flows.get(id).filter(|tracked| !tracked.is_told) else { return };
-        let staged = self.staged(&tracked.source, &tracked.destination, &id.packet);
+        let staged = self.staged([&tracked.source, &tracked.destination], &id.packet);
+        let service = self.names.service(tracked.sent_to, &tracked.destination, &id.packet);
         let Some(tracked) = self.flows.get_mut(id) else { return };
         tracked.staged = staged;
+        tracked.service = service;
         let event = tracked.clone().event(id, Stage::Started, now);
         tracked.told();
         self.push(event);
+    }
+
+    /// That it began is not told any more.
+    fn is_known_to_have_begun(&mut self, id: &FlowId) {
+        let Some(tracked) = self.flows.get_mut(id) else { return };
+        tracked.is_told = true;
+        tracked.service = self.names.service(tracked.sent_to, &tracked.destination, &id.packet);
     }
 
     fn end(&mut self, id: &FlowId, now: Time) {
@@ -389,62 +378,6 @@ impl Collector {
         let mut states = workloads.iter().filter_map(|id| self.evaluator.workload_endpoint(id));
         states.any(|state| has(state, hit)) || !workloads.is_empty() && self.evaluator.host_endpoints().next().is_none()
     }
-
-    /// What staged policies say about the first packet of a connection.
-    fn staged(&self, source: &Name, destination: &Name, packet: &Packet) -> Vec<StagedVerdict> {
-        let mut verdicts = Vec::new();
-        if !self.previews {
-            return verdicts;
-        }
-        for (direction, name) in [(Direction::Egress, source), (Direction::Ingress, destination)] {
-            let Name::Workload(key) = name else { continue };
-            let id = key.id();
-            let Some(state) = self.evaluator.workload_endpoint(&id) else { continue };
-            let policies = state.tiers.iter().flat_map(|tier| policies(tier, direction));
-            for policy in policies.filter(|policy| policy.kind.is_staged()) {
-                // A state that lacks something says nothing.
-                if let Ok(answer) = self.evaluator.preview_workload(&id, direction, packet, policy) {
-                    verdicts.push(StagedVerdict { policy: policy.clone(), direction, verdict: answer.verdict });
-                }
-            }
-        }
-        verdicts
-    }
-}
-
-/// The workload at whose end rules of this direction decide.
-fn workload_at(flow: &Flow, direction: Direction) -> Option<WorkloadEndpointId> {
-    let end = match direction {
-        Direction::Ingress => &flow.destination,
-        Direction::Egress => &flow.source,
-    };
-    match &end.name {
-        Name::Workload(key) => Some(key.id()),
-        Name::Node(_) | Name::NetworkSet(_) | Name::Outside => None,
-    }
-}
-
-/// What a step of an evaluation says, if it says anything.
-fn hit_of(step: Step, direction: Direction) -> Option<Hit> {
-    let (ruling, decided_by) = match step {
-        Step::Policy { tier, policy, rules, ruling, staged: false } => {
-            // The last one that was looked at decided.
-            (ruling, DecidedBy::PolicyRule { tier, policy, index: rules.last()?.index })
-        }
-        Step::EndOfTier { tier, ruling } => (ruling, DecidedBy::EndOfTier { tier }),
-        Step::Profile { profile, rules, ruling: ruling @ (Ruling::Allow | Ruling::Deny) } => {
-            (ruling, DecidedBy::ProfileRule { profile, index: rules.last()?.index })
-        }
-        Step::EndOfProfiles => (Ruling::Deny, DecidedBy::EndOfProfiles),
-        _ => return None,
-    };
-    let verdict = match ruling {
-        Ruling::Allow => Verdict::Allow,
-        Ruling::Deny => Verdict::Deny,
-        Ruling::Pass => Verdict::Pass,
-        Ruling::Silent => return None,
-    };
-    Some(Hit { direction, verdict, decided_by })
 }
 
 fn policies(tier: &TierPolicies, direction: Direction) -> impl Iterator<Item = &PolicyId> {

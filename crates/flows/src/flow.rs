@@ -6,6 +6,8 @@ use std::time::Duration;
 use tortie_evaluate::{Packet, Verdict};
 use tortie_model::{Direction, Hostname, NetworkSetName, PolicyId, WorkloadEndpointKey};
 
+use tortie_trace::ServicePortName;
+
 use crate::trail::Trail;
 
 /// A time, since the Unix epoch. Whoever gives it sees to it that it does not go back.
@@ -99,6 +101,8 @@ pub struct StagedVerdict {
     pub policy: PolicyId,
     /// At the source (egress) or at the destination (ingress).
     pub direction: Direction,
+    /// Whether it is one of host endpoints of the node, and not of the workload at that end.
+    pub at_host: bool,
     /// What would become of the packet there.
     pub verdict: Verdict,
 }
@@ -114,13 +118,15 @@ pub struct Flow {
     pub destination: End,
     /// Address and port that it was sent to, where these were translated (a Service).
     pub sent_to: Option<(IpAddr, Option<u16>)>,
+    /// The Service at that address and port, or, where nothing was translated, at the port of the node that it goes to.
+    pub service: Option<ServicePortName>,
     /// What decided at the workload it comes from.
     pub egress: Trail,
     /// What decided at the workload it goes to.
     pub ingress: Trail,
     /// What decided at host endpoints on the way, in order.
     pub host: Trail,
-    /// What each staged policy of its workloads on this node would have said.
+    /// What each staged policy of its workloads and host endpoints on this node would have said.
     pub staged: Vec<StagedVerdict>,
     /// When it was first seen.
     pub started: Time,

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use ahash::AHashMap;
-use tortie_model::{Key, Labels, Update, WorkloadEndpointKey};
-use tortie_trace::{Place, Places};
+use tortie_evaluate::Packet;
+use tortie_model::{HostEndpointKey, HostEndpointName, Hostname, Key, Labels, Update, WorkloadEndpointKey};
+use tortie_trace::{Place, Places, ServicePortName, Services};
 
 use crate::flow::{End, Name};
 
@@ -22,6 +23,7 @@ pub(crate) struct Names {
     forgetting: VecDeque<(u64, Key)>,
     removed: u64,
     places: Places,
+    services: Services,
 }
 
 impl Names {
@@ -32,6 +34,7 @@ impl Names {
         let key = update.key();
         let before = self.objects.remove(&key);
         self.places.replace(before.as_ref(), update);
+        self.services.replace(before.as_ref(), update);
         if update.exists() {
             self.gone.remove(&key);
             self.objects.insert(key, update.clone());
@@ -88,6 +91,33 @@ impl Names {
         }
     }
 
+    /// The Service by which a connection came: at the address that it was sent to or, as the original has it, at this port of any
+    /// node (`GetServiceFromPreDNATDest` in `felix/calc/service_lookup.go`). Where nothing was translated it may have gone to a
+    /// port of the node itself.
+    pub(crate) fn service(
+        &self,
+        sent_to: Option<(IpAddr, Option<u16>)>,
+        destination: &Name,
+        packet: &Packet,
+    ) -> Option<ServicePortName> {
+        let (protocol, services) = (packet.protocol(), &self.services);
+        let found = match sent_to {
+            Some((address, port)) => {
+                let by_node = |port| services.at_node_port(protocol, port);
+                port.and_then(|port| services.at(address, protocol, port).or_else(|| by_node(port)))
+            }
+            None if matches!(destination, Name::Node(_)) => services.at_node_port(protocol, packet.destination_port()?),
+            None => None,
+        };
+        found.cloned()
+    }
+
+    /// Whether a node has a host endpoint of this name.
+    pub(crate) fn is_host_endpoint_of(&self, host: &Hostname, name: &HostEndpointName) -> bool {
+        let key = HostEndpointKey { host: host.clone(), name: name.clone() };
+        self.objects.contains_key(&Key::HostEndpoint(key))
+    }
+
     fn endpoint(&self, address: IpAddr) -> Option<Name> {
         match self.places.place(address) {
             Place::Workload(key) => Some(Name::Workload(key)),
@@ -102,12 +132,16 @@ impl Names {
     }
 }
 
-/// Whether an object has addresses, so that its name is told in their place; others need not be told to a collector.
+/// Whether an object has addresses, so that its name is told in their place or beside them; others need not be told to a collector.
 #[must_use]
 pub fn is_named(update: &Update) -> bool {
     matches!(
         update,
-        Update::WorkloadEndpoint(..) | Update::HostEndpoint(..) | Update::Node(..) | Update::NetworkSet(..)
+        Update::WorkloadEndpoint(..)
+            | Update::HostEndpoint(..)
+            | Update::Node(..)
+            | Update::NetworkSet(..)
+            | Update::Service(..)
     )
 }
 

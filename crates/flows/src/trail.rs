@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tortie_evaluate::DecidedBy;
-use tortie_model::TierName;
+use tortie_model::{Direction, TierName};
 use tortie_rules::Verdict;
 
 use crate::hits::Hit;
@@ -47,13 +47,22 @@ impl Trail {
         self.hits.is_empty()
     }
 
+    /// What was hit in one direction, in order.
+    #[must_use]
+    pub(crate) fn of(&self, direction: Direction) -> Self {
+        Self { hits: self.hits.iter().filter(|hit| hit.direction == direction).cloned().collect() }
+    }
+
     pub(crate) fn last(&self) -> Option<&Arc<Hit>> {
         self.hits.last()
     }
 
-    /// Adds a hit; says whether the trail told otherwise before. A packet that comes again hits the same once more.
+    /// Adds a hit; says whether the trail told otherwise before. A packet that comes again hits the same once more. Host
+    /// endpoints decide in both directions about what they forward: each tier then decides once in each.
     pub(crate) fn add(&mut self, hit: Arc<Hit>) -> bool {
-        if let Some(at) = self.hits.iter().position(|known| tier(known) == tier(&hit)) {
+        let is_of_direction = |known: &Arc<Hit>| known.direction == hit.direction;
+        let is_of_tier = |known: &Arc<Hit>| is_of_direction(known) && tier(known) == tier(&hit);
+        if let Some(at) = self.hits.iter().position(is_of_tier) {
             if self.hits.get(at) == Some(&hit) {
                 return false;
             }
@@ -61,9 +70,11 @@ impl Trail {
             self.hits.push(hit);
             return true;
         }
-        let contradicts = self.decision().is_some();
+        let last = self.hits.iter().rev().find(|known| is_of_direction(known));
+        let contradicts = last.is_some_and(|last| last.verdict != Verdict::Pass);
         if contradicts {
-            self.hits.clear();
+            let first = self.hits.iter().position(is_of_direction).unwrap_or_default();
+            self.hits.truncate(first);
         }
         self.hits.push(hit);
         contradicts
@@ -72,7 +83,7 @@ impl Trail {
 
 #[cfg(test)]
 mod tests {
-    use tortie_model::{Direction, PolicyId, PolicyKind, ProfileName};
+    use tortie_model::{PolicyId, PolicyKind, ProfileName};
 
     use super::*;
 
@@ -134,5 +145,22 @@ mod tests {
         assert!(denied.add(rule("b", 0, Verdict::Pass)));
         assert!(!denied.add(profile(Verdict::Allow)));
         assert_eq!(denied, trail(&[rule("b", 0, Verdict::Pass), profile(Verdict::Allow)]));
+    }
+
+    #[test]
+    fn both_directions_of_what_is_forwarded_decide() {
+        let out =
+            |index, verdict| Arc::new(Hit { direction: Direction::Egress, ..(*rule("a", index, verdict)).clone() });
+        let (into, leaves) = (rule("a", 0, Verdict::Allow), out(0, Verdict::Allow));
+        let mut both = trail(&[Arc::clone(&into), Arc::clone(&leaves)]);
+        assert_eq!(both.hits().count(), 2);
+        assert!(!both.add(Arc::clone(&into)) && !both.add(leaves));
+        assert!(both.add(out(1, Verdict::Deny)) && both.denies());
+        assert_eq!(both.of(Direction::Ingress), trail(&[into]));
+        assert_eq!(both.of(Direction::Egress), trail(&[out(1, Verdict::Deny)]));
+        // What is decided on its way in once more has not left yet.
+        let elsewhere = rule("b", 0, Verdict::Deny);
+        assert!(both.add(Arc::clone(&elsewhere)));
+        assert_eq!(both, trail(&[elsewhere]));
     }
 }

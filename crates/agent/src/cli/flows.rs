@@ -3,6 +3,7 @@
 mod filter;
 mod text;
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -23,6 +24,9 @@ use text::Text;
 /// Asks the running agent, which collects flows where FlowLogsLocalReporter or FlowLogsFile asks for it: each connection of a
 /// pod or host endpoint of this node when it begins and when it has ended, and each attempt that policy denied. Without
 /// --follow the latest are shown, at most 10,000.
+///
+/// With --follow, what came faster than it was read is left out, and its number is said on standard error. A terminal shows
+/// colours unless NO_COLOR is set.
 ///
 /// Where eBPF programs enforce policy (BPFEnabled) nothing is logged: connections of pods are shown without the rules that
 /// decided, those of host endpoints and attempts that policy denied not at all; `tortie show counters` counts these.
@@ -47,6 +51,9 @@ pub(super) struct Args {
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Flows {
     flows: Vec<FlowRecord>,
+    /// How many before these were not told, since this reader was too slow.
+    #[serde(default, skip_serializing)]
+    lost: u64,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -59,13 +66,17 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
              decided, and no denied attempts; `tortie show counters` counts these"
         );
     }
-    let text = Text { coloured: io::stdout().is_terminal(), staged: args.filter.staged() };
+    let coloured = wants_colour(io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
+    let text = Text { coloured, staged: args.filter.staged() };
     if !args.follow {
         let mut found: Flows = client.call("Flows", Map::new()).map_err(failed)?;
         found.flows.retain(|flow| args.filter.matches(flow));
         return args.output.print(|| json!(found), || text.table(&found.flows));
     }
     let end = client.follow("Flows", |found: Flows| {
+        if found.lost > 0 {
+            eprintln!("{} flows are not shown: they came faster than they were read", found.lost);
+        }
         let mut out = io::stdout().lock();
         for flow in found.flows.iter().filter(|flow| args.filter.matches(flow)) {
             let line = match args.output {
@@ -84,5 +95,29 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Some(error) => Err(Failure::io("standard output")(error)),
         None => Err(Failure::Failed("the agent does not collect flows any more".to_owned())),
+    }
+}
+
+/// Terminals show colours, unless `NO_COLOR` is there and not empty (<https://no-color.org>).
+fn wants_colour(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_terminals_show_colours_and_none_does_where_they_are_not_wanted() {
+        for (is_terminal, no_color, expected) in [
+            (true, None, true),
+            (true, Some(""), true),
+            (true, Some("1"), false),
+            (true, Some("0"), false),
+            (false, None, false),
+            (false, Some(""), false),
+        ] {
+            assert_eq!(wants_colour(is_terminal, no_color.map(OsStr::new)), expected, "{is_terminal} {no_color:?}");
+        }
     }
 }

@@ -1,19 +1,21 @@
 //! The thread that collects.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::TryRecvError;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use tortie_evaluate::DecidedBy;
-use tortie_flows::{Aggregate, Aggregator, Collector, EndGroup, LoggedPacket, RuleTotals, Stats, Time};
-use tortie_model::desired::DesiredUpdate;
-use tortie_model::{PolicyId, Update};
+use tortie_flows::{
+    Aggregate, Aggregator, Collector, EndGroup, Event, Flow, LoggedPacket, RuleTotals, Stats, Time, Trail,
+};
+use tortie_model::PolicyId;
 
 use super::file::RotatingFile;
 use super::heard::{Heard, News, Source};
 use super::record::{self, HitRecord};
+use super::told::{Listener, Told};
 use super::{FlowSettings, LastHit, SharedFlows};
 use crate::metrics::SharedMetrics;
 
@@ -30,15 +32,6 @@ const TOTALS: Duration = Duration::from_secs(2);
 /// How many kinds of flow are counted together at once.
 const GROUPS: usize = 100_000;
 
-/// What the thread is told.
-#[derive(Debug)]
-pub(super) enum Told {
-    /// An object of the cluster has changed.
-    Object(Update),
-    /// What is to be enforced has changed.
-    Desired(DesiredUpdate),
-}
-
 /// What is measured of flows.
 #[derive(Clone, Debug, Default)]
 pub struct FlowMetrics {
@@ -52,6 +45,10 @@ pub struct FlowMetrics {
     pub receivers: Vec<ReceiverMetrics>,
     /// News of which there were too many to be counted together, and lines that could not be written.
     pub dropped: u64,
+    /// Changes of the cluster of which there were too many at once, so that flows may be told without them.
+    pub changes_dropped: u64,
+    /// News that those who follow were too slow for.
+    pub lost_to_followers: u64,
     /// Each rule.
     pub rules: Vec<RuleMetrics>,
     /// Rules that are not counted one by one.
@@ -117,6 +114,7 @@ pub(super) struct Outputs {
     totals_at: Time,
     lost: u64,
     unreadable: u64,
+    changes_dropped: u64,
 }
 
 impl Outputs {
@@ -142,13 +140,21 @@ impl Outputs {
             totals_at: now,
             lost: 0,
             unreadable: 0,
+            changes_dropped: 0,
         })
     }
 
     fn take(&mut self, collector: &mut Collector, now: Time) {
         let events = collector.take_events(now);
         for event in &events {
-            self.aggregator.add(event, |end| collector.describe(end));
+            let rest;
+            let mut counted = event;
+            // Without host endpoints it is what a workload said that is gone, and whose end nobody reports any more.
+            if !event.flow.host.is_empty() && !collector.has_host_endpoints() {
+                rest = Event { flow: Flow { host: Trail::default(), ..event.flow.clone() }, ..event.clone() };
+                counted = &rest;
+            }
+            self.aggregator.add(counted, |end| collector.describe(end));
         }
         self.shared.publish(&events);
         if now >= self.flushed + self.flush_interval {
@@ -202,6 +208,8 @@ impl Outputs {
             #[cfg(not(feature = "goldmane"))]
             receivers: Vec::new(),
             dropped: self.aggregator.dropped() + self.file.as_ref().map_or(0, RotatingFile::dropped),
+            changes_dropped: self.changes_dropped,
+            lost_to_followers: self.shared.lost(),
             rules: counts.iter().map(rule).collect(),
             other_rules: *counts.others(),
         });
@@ -230,6 +238,12 @@ fn line(aggregate: &Aggregate) -> Vec<u8> {
         "reply_bytes": aggregate.traffic.reply.bytes,
     });
     if let Some(object) = value.as_object_mut() {
+        if key.at_host {
+            object.insert("at".to_owned(), json!(record::AT_HOST));
+        }
+        if let Some(service) = &key.service {
+            object.insert("service".to_owned(), json!(record::service(service)));
+        }
         if let Some(port) = key.port {
             object.insert("port".to_owned(), json!(port));
         }
@@ -257,7 +271,7 @@ fn group(group: &EndGroup) -> Value {
 /// Collects until there is nobody to tell anything any more.
 #[derive(Debug)]
 pub(super) struct Worker<S> {
-    told: Receiver<Told>,
+    told: Listener,
     source: S,
     collector: Collector,
     outputs: Outputs,
@@ -269,7 +283,7 @@ pub(super) struct Worker<S> {
 }
 
 impl<S: Source> Worker<S> {
-    pub(super) fn new(told: Receiver<Told>, source: S, collector: Collector, outputs: Outputs, clock: Clock) -> Self {
+    pub(super) fn new(told: Listener, source: S, collector: Collector, outputs: Outputs, clock: Clock) -> Self {
         Self { told, source, collector, outputs, clock, listing: clock.now(), is_broken: false }
     }
 
@@ -317,6 +331,7 @@ impl<S: Source> Worker<S> {
         let now = self.clock.now();
         self.outputs.lost += heard.lost;
         self.outputs.unreadable += heard.unreadable;
+        self.outputs.changes_dropped = self.told.dropped();
         for news in &heard.connections {
             match news {
                 News::Began(news) => self.collector.on_new(news, now),
@@ -344,7 +359,7 @@ impl<S: Source> Worker<S> {
     /// Takes all that waits; false if nobody will tell anything any more.
     fn drain(&mut self) -> bool {
         loop {
-            match self.told.try_recv() {
+            match self.told.next() {
                 Ok(Told::Object(update)) => self.collector.on_update(&update),
                 Ok(Told::Desired(update)) => {
                     if let Err(error) = self.collector.on_desired(&update)

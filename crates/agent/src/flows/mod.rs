@@ -11,10 +11,10 @@ mod goldmane;
 mod heard;
 mod record;
 mod shared;
+mod told;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -24,13 +24,14 @@ use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
 
 use crate::metrics::SharedMetrics;
-use collecting::{Clock, Outputs, Told, Worker};
+use collecting::{Clock, Outputs, Worker};
 pub use collecting::{FlowMetrics, ReceiverMetrics, RuleMetrics};
 #[cfg(feature = "goldmane")]
 pub use goldmane::{Receiver, ReceiverError, TlsFiles};
 use heard::Kernel;
-pub use record::{EndRecord, FlowRecord, HitRecord, StagedRecord};
-pub use shared::{Followed, LastHit, SharedFlows};
+pub use record::{EndRecord, FlowRecord, HitRecord, ServiceRecord, StagedRecord};
+pub use shared::{Batch, Followed, LastHit, SharedFlows};
+use told::{Teller, Told};
 
 /// What is collected, and where it goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +65,7 @@ pub struct FlowFile {
 /// Collects flows on a thread that ends with this.
 #[derive(Debug)]
 pub struct FlowCollector {
-    told: Option<Sender<Told>>,
+    told: Option<Teller>,
     /// Its other end becomes readable when this is dropped.
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -77,7 +78,7 @@ impl FlowCollector {
     /// If there can be no thread or pipe.
     pub fn start(settings: &FlowSettings, shared: SharedFlows, metrics: SharedMetrics) -> std::io::Result<Self> {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let (told, updates) = channel();
+        let (told, updates) = told::queue(told::WAITING);
         let limits = Limits::default();
         let collector = Collector::new(settings.evaluation.clone(), settings.previews, limits);
         let clock = Clock::start();
@@ -104,8 +105,7 @@ impl FlowCollector {
 
     fn tell(&self, told: Told) {
         if let Some(thread) = &self.told {
-            // A thread that has ended has said why.
-            let _ = thread.send(told);
+            thread.tell(told);
         }
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tortie_evaluate::{DecidedBy, Payload, Verdict};
 use tortie_flows::{End, Event, Flow, Hit, Name, Stage, Time, Trail};
 use tortie_model::{Direction, Protocol};
+use tortie_trace::ServicePortName;
 
 /// An end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,18 @@ pub struct HitRecord {
     pub rule: Option<usize>,
 }
 
+/// A port of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceRecord {
+    /// `namespace/name`.
+    pub name: String,
+    /// The name of the port; none if it has no name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_name: Option<String>,
+    /// The port of the Service.
+    pub port: u16,
+}
+
 /// What a staged policy would say if it were in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagedRecord {
@@ -48,6 +61,9 @@ pub struct StagedRecord {
     pub policy: String,
     /// `egress` at the source, `ingress` at the destination.
     pub direction: String,
+    /// `host endpoint` if it is one of host endpoints of the node, and not of the workload at that end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
     /// `allow` or `deny`.
     pub verdict: String,
 }
@@ -73,6 +89,9 @@ pub struct FlowRecord {
     /// `address:port` that it was sent to, where that was translated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_to: Option<String>,
+    /// The Service that is reached there, where the datastore tells of Services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceRecord>,
     /// What decided at the workload it comes from, in order.
     pub egress: Vec<HitRecord>,
     /// What decided at the workload it goes to.
@@ -119,6 +138,7 @@ impl FlowRecord {
                 (address, None) => address.to_string(),
                 (address, Some(port)) => std::net::SocketAddr::new(address, port).to_string(),
             }),
+            service: flow.service.as_ref().map(service),
             egress: hits(&flow.egress),
             ingress: hits(&flow.ingress),
             host: hits(&flow.host),
@@ -133,13 +153,25 @@ impl FlowRecord {
     }
 }
 
+/// Where host endpoints of the node decide, and not a workload.
+pub(super) const AT_HOST: &str = "host endpoint";
+
 pub(super) fn staged(staged: &[tortie_flows::StagedVerdict]) -> Vec<StagedRecord> {
     let record = |staged: &tortie_flows::StagedVerdict| StagedRecord {
         policy: staged.policy.to_string(),
         direction: direction(staged.direction).to_owned(),
+        at: staged.at_host.then(|| AT_HOST.to_owned()),
         verdict: verdict(staged.verdict != Verdict::Deny).to_owned(),
     };
     staged.iter().map(record).collect()
+}
+
+pub(super) fn service(found: &ServicePortName) -> ServiceRecord {
+    ServiceRecord {
+        name: found.service.to_string(),
+        port_name: Some(found.name.to_string()).filter(|name| !name.is_empty()),
+        port: found.port,
+    }
 }
 
 pub(super) fn hits(trail: &Trail) -> Vec<HitRecord> {

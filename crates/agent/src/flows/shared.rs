@@ -9,7 +9,7 @@ use tortie_flows::Event;
 
 /// How much news of connections is kept.
 const KEPT: usize = 10_000;
-/// How many batches of news wait for one who follows slowly; those that come then are lost to it.
+/// How many batches of news wait for one who follows slowly; those that come then are lost to it, and counted.
 const QUEUE: usize = 256;
 
 /// When a rule decided last, and how often it did.
@@ -21,8 +21,17 @@ pub struct LastHit {
     pub hits: u64,
 }
 
+/// News that somebody follows.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The news.
+    pub events: Arc<[Event]>,
+    /// How much news before it was lost to this reader, who was too slow.
+    pub lost: u64,
+}
+
 /// Batches of news that somebody follows.
-pub type Followed = Receiver<Arc<[Event]>>;
+pub type Followed = Receiver<Batch>;
 
 /// What was collected lately. Plain data: the collecting thread writes, those who answer read.
 #[derive(Clone, Debug, Default)]
@@ -34,9 +43,18 @@ struct State {
     recent: VecDeque<Arc<[Event]>>,
     /// How many events these batches have.
     kept: usize,
-    followers: Vec<SyncSender<Arc<[Event]>>>,
+    followers: Vec<Follower>,
+    /// How much news all of them were too slow for.
+    lost: u64,
     /// By the text of policies' ids.
     last_hits: BTreeMap<String, LastHit>,
+}
+
+#[derive(Debug)]
+struct Follower {
+    sender: SyncSender<Batch>,
+    /// How much news was lost to it since it was told of losses last.
+    lost: u64,
 }
 
 impl SharedFlows {
@@ -51,9 +69,9 @@ impl SharedFlows {
     #[must_use]
     pub fn follow(&self) -> Option<Followed> {
         let mut state = self.lock();
-        let (follower, news) = sync_channel(QUEUE);
+        let (sender, news) = sync_channel(QUEUE);
         state.is_collecting.then(|| {
-            state.followers.push(follower);
+            state.followers.push(Follower { sender, lost: 0 });
             news
         })
     }
@@ -74,6 +92,11 @@ impl SharedFlows {
         *self.lock() = State::default();
     }
 
+    /// How much news those who follow were too slow for, all together.
+    pub(super) fn lost(&self) -> u64 {
+        self.lock().lost
+    }
+
     pub(super) fn set_last_hits(&self, last_hits: BTreeMap<String, LastHit>) {
         self.lock().last_hits = last_hits;
     }
@@ -85,9 +108,19 @@ impl SharedFlows {
         }
         let batch: Arc<[Event]> = events.into();
         let mut state = self.lock();
-        state.followers.retain(|follower| {
-            // One who is slow misses some.
-            !matches!(follower.try_send(Arc::clone(&batch)), Err(TrySendError::Disconnected(_)))
+        let State { followers, lost, .. } = &mut *state;
+        let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        followers.retain_mut(|follower| {
+            match follower.sender.try_send(Batch { events: Arc::clone(&batch), lost: follower.lost }) {
+                Ok(()) => follower.lost = 0,
+                // One who is slow misses some, and learns how many.
+                Err(TrySendError::Full(_)) => {
+                    follower.lost += count;
+                    *lost += count;
+                }
+                Err(TrySendError::Disconnected(_)) => return false,
+            }
+            true
         });
         state.kept += batch.len();
         state.recent.push_back(batch);
@@ -101,5 +134,49 @@ impl SharedFlows {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tortie_evaluate::{Packet, Settings};
+    use tortie_flows::{Collector, FlowId, Limits, LoggedPacket, Time};
+    use tortie_rules::no_profile_prefix;
+
+    use super::*;
+
+    fn events() -> Vec<Event> {
+        let mut collector = Collector::new(Settings::default(), false, Limits::default());
+        let prefix = no_profile_prefix(tortie_model::Direction::Ingress);
+        for port in [1, 2] {
+            let ends = (("10.0.0.1".parse().unwrap(), 40000), ("10.0.0.2".parse().unwrap(), port));
+            let id = FlowId { packet: Packet::tcp(ends.0, ends.1).unwrap(), icmp_id: 0 };
+            collector.on_packet(&LoggedPacket { id, length: 60, prefix: &prefix }, Time::from_secs(1));
+        }
+        collector.take_events(Time::from_secs(10))
+    }
+
+    #[test]
+    fn one_who_is_too_slow_is_told_how_much_it_has_missed() {
+        let shared = SharedFlows::default();
+        shared.begin();
+        let (slow, quick) = (shared.follow().unwrap(), shared.follow().unwrap());
+        let events = events();
+        assert_eq!(events.len(), 2);
+        let mut told = 0;
+        for _ in 0..QUEUE + 3 {
+            shared.publish(&events);
+            told += quick.try_iter().map(|batch| batch.events.len()).sum::<usize>();
+        }
+        assert_eq!((told, shared.lost()), (2 * (QUEUE + 3), 6));
+        let waiting: Vec<Batch> = slow.try_iter().collect();
+        assert!(waiting.len() == QUEUE && waiting.iter().all(|batch| batch.lost == 0));
+        shared.publish(&events);
+        shared.publish(&events);
+        let lost: Vec<u64> = slow.try_iter().map(|batch| batch.lost).collect();
+        assert_eq!(lost, [6, 0]);
+        drop(slow);
+        shared.publish(&events);
+        assert_eq!(shared.lost(), 6, "nothing is lost to one who is gone");
     }
 }

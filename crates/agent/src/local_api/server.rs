@@ -161,8 +161,8 @@ fn follow(followed: &Followed, writer: &mut impl io::Write) -> io::Result<()> {
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return wire::write(writer, &service::flows(&[])),
         };
-        let events = batch.as_deref().unwrap_or_default();
-        wire::write(writer, &Reply { continues: true, ..service::flows(events) })?;
+        let (events, lost) = batch.as_ref().map_or((&[][..], 0), |batch| (&batch.events[..], batch.lost));
+        wire::write(writer, &Reply { continues: true, ..service::followed(events, lost) })?;
     }
 }
 

@@ -332,6 +332,19 @@ pub(super) fn flows(events: &[Event]) -> Reply {
     Reply::of(json!({ "flows": flows }))
 }
 
+/// News of connections for one who follows, and how much before it was lost to it.
+pub(super) fn followed(events: &[Event], lost: u64) -> Reply {
+    let reply = flows(events);
+    if lost == 0 {
+        return reply;
+    }
+    let mut parameters = reply.parameters;
+    if let Some(parameters) = parameters.as_object_mut() {
+        parameters.insert("lost".to_owned(), lost.into());
+    }
+    Reply::of(parameters)
+}
+
 fn not_collected() -> Reply {
     Reply::error(&format!("{INTERFACE}.NotCollected"), json!({}))
 }

@@ -20,6 +20,26 @@ metadata: {name: closed, namespace: shop}
 spec: {order: 1, selector: app == 'web', types: [Ingress], ingress: [{action: Deny}]}
 ";
 
+const HOST: &str = "
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: uplink, labels: {role: host}}
+spec: {node: n1, interfaceName: uplink, expectedIPs: [192.0.2.1]}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: hosts}
+spec:
+  selector: role == 'host'
+  types: [Ingress]
+  ingress: [{action: Allow, protocol: TCP, destination: {ports: [22]}}, {action: Deny}]
+---
+apiVersion: projectcalico.org/v3
+kind: StagedGlobalNetworkPolicy
+metadata: {name: hosts}
+spec: {selector: role == 'host', types: [Ingress], ingress: [{action: Deny}]}
+";
+
 fn flows(node: &Node, args: &[&str]) -> Vec<Value> {
     let output = node.ask(&[&["flows", "-o", "json"], args].concat());
     assert!(output.status.success(), "{output:?}");
@@ -88,6 +108,75 @@ tortie_testkit::kernel_test! {
             });
             assert!(policy["last_hit"]["hits"].as_u64().unwrap() >= 1, "{policy}");
         }
+    }
+
+    fn what_host_endpoints_decide_is_told_counted_and_the_same_as_calculated() {
+        let mut node = Node::new("nft", CLUSTER);
+        let admin = Namespace::new().unwrap();
+        node.shell(&format!(
+            "ip link add uplink type veth peer name eth0 netns {}; ip addr add 192.0.2.1/24 dev uplink; ip link set uplink up",
+            admin.path().display()
+        ));
+        admin.shell("ip addr add 192.0.2.7/24 dev eth0; ip link set eth0 up").unwrap();
+        serve(node.namespace(), &[22, 23], &[]);
+        node.write("host.yaml", HOST);
+        let file = node.folder().join("flows.jsonl");
+        for (name, value) in [
+            ("FELIX_FLOWLOGSLOCALREPORTER", "Enabled"),
+            ("FELIX_FLOWLOGSFILE", file.to_str().unwrap()),
+            ("FELIX_FLOWLOGSFLUSHINTERVAL", "1"),
+            ("FELIX_FAILSAFEINBOUNDHOSTPORTS", "none"),
+        ] {
+            node.set(name, value);
+        }
+        node.shell("sysctl -qw net.netfilter.nf_conntrack_acct=1");
+        node.start();
+        let manifests = node.manifests().display().to_string();
+        let calculated = |port: &str| {
+            let datastore = format!("file:{manifests}");
+            let question = ["trace", "--datastore", &datastore, "--from", "192.0.2.7", "--to", "192.0.2.1", "-o", "json", "--port"];
+            let mut trace = Command::new(env!("CARGO_BIN_EXE_tortie"));
+            trace.env("FELIX_FAILSAFEINBOUNDHOSTPORTS", "none");
+            let output = trace.args(question).arg(port).output().unwrap();
+            serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+        };
+        let patience = Duration::from_secs(5);
+        for (port, verdict, rule) in [(22, "allow", 0), (23, "deny", 1)] {
+            until("it is decided as the policy says", &node, || match verdict {
+                "allow" => Open::tcp(&admin, "192.0.2.1", port)?.answers(patience).then_some(()),
+                _ => Open::tcp(&admin, "192.0.2.1", port).is_none().then_some(()),
+            });
+            let flow = first(&node, &["--port", &port.to_string()]);
+            assert_eq!((&flow["verdict"], &flow["destination"]["kind"]), (&json!(verdict), &json!("node")), "{flow}");
+            let hit = json!([
+                { "verdict": verdict, "tier": "default", "policy": "GlobalNetworkPolicy/hosts", "rule": rule }
+            ]);
+            assert_eq!((&flow["host"], &flow["ingress"]), (&hit, &json!([])), "{flow}");
+            let trace = calculated(&port.to_string());
+            assert_eq!((&trace["verdict"], &trace["policy"], &trace["rule"]), (&json!(verdict), &hit[0]["policy"], &json!(rule)));
+            // The same policy is staged without its first rule.
+            let staged = json!([
+                { "policy": "StagedGlobalNetworkPolicy/hosts", "direction": "ingress", "at": "host endpoint", "verdict": "deny" }
+            ]);
+            assert_eq!(flow["staged"], staged, "{flow}");
+            assert_eq!(trace["pending"]["verdict"], "deny", "{trace}");
+            let line = until("it is counted in the file", &node, || {
+                let text = fs::read_to_string(&file).ok()?;
+                let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+                lines.find(|line| line["port"] == port && line["attempts"].as_u64() > Some(0))
+            });
+            assert_eq!((&line["at"], &line["reporter"]), (&json!("host endpoint"), &json!("ingress")), "{line}");
+            assert_eq!((&line["destination"]["kind"], &line["policies"]), (&json!("node"), &hit), "{line}");
+        }
+        let name = r#"{direction="ingress",tier="default",policy="GlobalNetworkPolicy/hosts",profile="",rule="0",action="allow"}"#;
+        until("the rule is measured", &node, || {
+            node.get(9091, "/metrics").contains(&format!("tortie_rule_hits{name}")).then_some(())
+        });
+        assert!(node.metric(&format!("tortie_rule_hits{name}")) >= 1.0);
+        assert!(node.metric(&format!("tortie_rule_last_hit_timestamp_seconds{name}")) > 1e9);
+        assert_eq!(node.metric("tortie_other_rules_hits"), 0.0);
+        let denied = name.replace(r#"rule="0",action="allow""#, r#"rule="1",action="deny""#);
+        assert!(node.metric(&format!("tortie_rule_bytes{denied}")) >= 60.0);
     }
 
     fn one_who_follows_is_told_at_once() {

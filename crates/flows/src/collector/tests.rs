@@ -5,13 +5,13 @@ use proptest::prelude::*;
 use tortie_evaluate::Payload;
 use tortie_model::desired::{self, Rules};
 use tortie_model::{
-    HostEndpoint, HostEndpointName, IfaceName, Labels, PolicyKind, ProfileName, Rule, RuleAction, Valid,
-    WorkloadEndpoint, WorkloadEndpointKey,
+    HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName, Labels, NamespacedName, PolicyKind,
+    ProfileName, Rule, RuleAction, Service, ServicePort, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_rules::{OwnerKind, rule_prefix};
 
 use super::*;
-use crate::Aggregator;
+use crate::{Aggregate, AggregateKey, Aggregator, EndGroup};
 
 const WEB: &str = "10.0.0.1";
 const DB: &str = "10.0.0.2";
@@ -85,6 +85,30 @@ fn collector(staged: &[RuleAction]) -> Collector {
     collector
 }
 
+const NODE: &str = "192.0.2.1";
+
+/// The node's own host endpoint, by which `policies` apply to its own traffic, and `forwarded` to what it forwards.
+fn with_host_endpoint(collector: &mut Collector, policies: &[PolicyId], forwarded: &[PolicyId]) {
+    let endpoint = HostEndpoint {
+        iface: Some(IfaceName::new("eth0")),
+        expected_ipv4: [address(NODE)].into_iter().collect(),
+        ..HostEndpoint::default()
+    };
+    let tiers = |ids: &[PolicyId]| -> desired::TierList {
+        let (name, default_action) = (TierName::new("default"), None);
+        [TierPolicies { name, default_action, ingress: ids.into(), egress: ids.into() }].into()
+    };
+    let state = desired::HostEndpointState {
+        endpoint: Arc::new(endpoint.clone()),
+        tiers: tiers(policies),
+        forward_tiers: tiers(forwarded),
+        ..<_>::default()
+    };
+    let key = HostEndpointKey { host: Hostname::new("node"), name: HostEndpointName::new("h") };
+    collector.on_desired(&DesiredUpdate::HostEndpoint(key.name.clone(), state)).unwrap();
+    collector.on_update(&Update::HostEndpoint(key, Some(Valid::new(endpoint).unwrap())));
+}
+
 fn prefix(verdict: Verdict, direction: Direction) -> String {
     let index = usize::from(verdict == Verdict::Deny);
     rule_prefix(verdict, OwnerKind::Policy, direction, index, "np/shop/db")
@@ -97,6 +121,36 @@ fn log(collector: &mut Collector, id: FlowId, verdict: Verdict, direction: Direc
 fn news(id: FlowId, packets: u64) -> ConnectionNews {
     let count = Count { packets, bytes: packets * 100 };
     ConnectionNews { id, sent_to: None, traffic: Some(Traffic { original: count, reply: count }) }
+}
+
+/// The first connection that is kept, as it is counted at one end.
+fn counted(collector: &Collector, reporter: Direction, at_host: bool) -> Aggregate {
+    let flow = collector.flows().next().unwrap();
+    let key = AggregateKey {
+        reporter,
+        at_host,
+        source: EndGroup::Public,
+        destination: EndGroup::Public,
+        service: None,
+        protocol: 6,
+        port: None,
+        allowed: true,
+        trail: Trail::default(),
+    };
+    Aggregate {
+        key,
+        from: at(0),
+        until: at(0),
+        started: 0,
+        ended: 0,
+        live: 0,
+        attempts: 0,
+        traffic: Traffic::default(),
+        source_labels: Labels::default(),
+        destination_labels: Labels::default(),
+        staged: Vec::new(),
+        latest: flow,
+    }
 }
 
 fn told(events: &[Event]) -> Vec<(Stage, bool)> {
@@ -292,6 +346,53 @@ fn connections_of_others_are_none_of_our_business() {
 }
 
 #[test]
+fn decisions_of_host_endpoints_are_counted_apart_from_those_of_workloads() {
+    let mut collector = collector(&[]);
+    let db = policy_id(PolicyKind::NetworkPolicy, "db");
+    with_host_endpoint(&mut collector, std::slice::from_ref(&db), &[]);
+    // To the node itself.
+    let own = id(AWAY, NODE, 22);
+    log(&mut collector, own, Verdict::Deny, Direction::Ingress, 0);
+    log(&mut collector, own, Verdict::Deny, Direction::Ingress, 100);
+    // To a workload, forwarded: both that say something are counted.
+    let forwarded = id(AWAY, DB, 80);
+    let end_of_tier = tortie_rules::end_of_tier_prefix(Verdict::Pass, Direction::Ingress, &TierName::new("edge"));
+    collector.on_packet(&LoggedPacket { id: forwarded, length: 60, prefix: &end_of_tier }, at(0));
+    log(&mut collector, forwarded, Verdict::Allow, Direction::Ingress, 0);
+    collector.on_new(&news(forwarded, 3), at(10));
+    let mut aggregator = Aggregator::new(at(0), 100);
+    for event in collector.take_events(at(1_000)) {
+        aggregator.add(&event, |end| collector.describe(end));
+    }
+    let taken = aggregator.take(at(1_000));
+    let mut counted: Vec<_> = taken
+        .iter()
+        .map(|counted| {
+            let is_node = matches!(counted.key.destination, EndGroup::Node(_));
+            let own = collector.is_of_own_end(counted);
+            (is_node, counted.key.at_host, own, counted.key.allowed, counted.attempts, counted.started)
+        })
+        .collect();
+    counted.sort_unstable();
+    assert_eq!(
+        counted,
+        [(false, false, false, true, 1, 1), (false, true, false, true, 1, 1), (true, true, true, false, 2, 1)]
+    );
+    let of_node = taken.iter().find(|counted| collector.is_of_own_end(counted)).unwrap();
+    assert_eq!(of_node.key.reporter, Direction::Ingress);
+    assert_eq!(collector.governing(of_node, &TierName::new("default")), [&db]);
+
+    // Groups of both kinds are bounded together.
+    let mut bounded = Aggregator::new(at(0), 1);
+    log(&mut collector, forwarded, Verdict::Deny, Direction::Ingress, 2_000);
+    for event in collector.take_events(at(3_000)) {
+        bounded.add(&event, |end| collector.describe(end));
+    }
+    assert_eq!(bounded.take(at(3_000)).len(), 1);
+    assert!(bounded.dropped() > 0);
+}
+
+#[test]
 fn staged_policies_are_asked_as_if_they_were_in_force() {
     let mut collector = collector(&[RuleAction::Deny, RuleAction::Log]);
     let id = id(WEB, DB, 80);
@@ -352,6 +453,45 @@ fn long_names_are_known_by_their_hashes() {
     let (hit, _) = collector.rules().iter().next().unwrap();
     let tier = TierName::new("default");
     assert_eq!(hit.decided_by, DecidedBy::PolicyRule { tier, policy: long, index: 1 });
+}
+
+#[test]
+fn services_are_named_by_where_a_connection_was_sent_to() {
+    let mut collector = collector(&[]);
+    with_host_endpoint(&mut collector, &[], &[]);
+    let service = |cluster: &str| Service {
+        service_type: "NodePort".into(),
+        cluster_ips: [cluster.into()].into(),
+        ports: [ServicePort { name: "sql".into(), protocol: "TCP".into(), port: 5432, node_port: 30432 }].into(),
+        ..Service::default()
+    };
+    let name = NamespacedName::new("shop", "db");
+    let update = |service: Option<Service>| Update::Service(name.clone(), service.map(Arc::new));
+    collector.on_update(&update(Some(service("10.96.0.1"))));
+    let mut source = 0;
+    let mut named = |collector: &mut Collector, to: &str, port, sent_to: Option<(&str, u16)>| {
+        source += 1;
+        let packet = Packet::tcp((address(AWAY), source), (address(to), port)).unwrap();
+        let sent_to = sent_to.map(|(to, port)| (address(to), Some(port)));
+        let id = FlowId { packet, icmp_id: 0 };
+        collector.on_new(&ConnectionNews { sent_to, ..news(id, 1) }, at(0));
+        log(collector, id, Verdict::Allow, Direction::Ingress, 0);
+        let events = collector.take_events(at(1_000));
+        let service = events[0].flow.service.clone();
+        service.map(|found| (found.service == name, found.name.to_string(), found.port))
+    };
+    let db = Some((true, "sql".to_owned(), 5432));
+    assert_eq!(named(&mut collector, DB, 15432, Some(("10.96.0.1", 5432))), db);
+    assert_eq!(named(&mut collector, DB, 15432, Some(("192.0.2.200", 30432))), db, "a port of any node");
+    assert_eq!(named(&mut collector, NODE, 30432, None), db, "a node that translates nothing");
+    assert_eq!(named(&mut collector, DB, 30432, None), None);
+    assert_eq!(named(&mut collector, DB, 15432, Some(("10.96.0.1", 80))), None);
+    // Services follow their changes.
+    collector.on_update(&update(Some(service("10.96.0.2"))));
+    assert_eq!(named(&mut collector, DB, 15432, Some(("10.96.0.1", 5432))), None);
+    assert_eq!(named(&mut collector, DB, 15432, Some(("10.96.0.2", 5432))), db);
+    collector.on_update(&update(None));
+    assert_eq!(named(&mut collector, DB, 15432, Some(("10.96.0.2", 5432))), None);
 }
 
 #[derive(Clone, Debug)]
@@ -524,8 +664,7 @@ fn a_pod_that_is_gone_is_counted_where_it_was() {
 #[test]
 fn what_would_decide_is_told_as_if_all_staged_policies_were_in_force() {
     let pending = |collector: &Collector, direction| {
-        let flow = collector.flows().next().unwrap();
-        let hits = collector.pending(&flow, direction);
+        let hits = collector.pending(&counted(collector, direction, false));
         let told = |hit: &Hit| match &hit.decided_by {
             DecidedBy::PolicyRule { policy, index, .. } => (policy.to_string(), *index, hit.verdict),
             other => (format!("{other:?}"), 0, hit.verdict),
@@ -553,7 +692,39 @@ fn what_would_decide_is_told_as_if_all_staged_policies_were_in_force() {
     let tier = TierName::new("default");
     let end = format!("{:?}", DecidedBy::EndOfTier { tier: tier.clone() });
     assert_eq!(pending(&enforced, Direction::Ingress), [(end, 0, Verdict::Deny)]);
-    let flow = enforced.flows().next().unwrap();
-    assert_eq!(enforced.governing(&flow, Direction::Ingress, &tier).collect::<Vec<_>>(), [&ids[0], &ids[1]]);
-    assert_eq!(enforced.governing(&flow, Direction::Egress, &tier).next(), None);
+    assert_eq!(enforced.governing(&counted(&enforced, Direction::Ingress, false), &tier), [&ids[0], &ids[1]]);
+    assert!(enforced.governing(&counted(&enforced, Direction::Egress, false), &tier).is_empty());
+}
+
+#[test]
+fn staged_policies_of_host_endpoints_are_asked_by_what_the_node_does_with_a_packet() {
+    let mut collector = collector(&[RuleAction::Deny]);
+    let [own, forwarded] = ["own", "forwarded"].map(|name| policy_id(PolicyKind::StagedNetworkPolicy, name));
+    for id in [&own, &forwarded] {
+        collector.on_desired(&DesiredUpdate::Policy(id.clone(), policy(&[RuleAction::Deny]))).unwrap();
+    }
+    let db = policy_id(PolicyKind::NetworkPolicy, "db");
+    with_host_endpoint(&mut collector, &[own.clone(), db.clone()], &[forwarded.clone(), db.clone()]);
+    let staged_at_host = |collector: &mut Collector, id| {
+        log(collector, id, Verdict::Allow, Direction::Ingress, 0);
+        let events = collector.take_events(at(300));
+        let staged = events[0].flow.staged.iter().filter(|staged| staged.at_host);
+        let said = staged.map(|staged| (staged.policy.clone(), staged.verdict == tortie_evaluate::Verdict::Deny));
+        said.collect::<Vec<_>>()
+    };
+    assert_eq!(staged_at_host(&mut collector, id(AWAY, NODE, 22)), [(own.clone(), true)]);
+    assert_eq!(staged_at_host(&mut collector, id(AWAY, DB, 80)), [(forwarded, true)]);
+    assert_eq!(staged_at_host(&mut collector, id(WEB, DB, 80)), [], "it stays on the node");
+
+    // The node's own end, by name, with the staged one in force and as it is.
+    let mut one = self::collector(&[]);
+    one.on_desired(&DesiredUpdate::Policy(own.clone(), policy(&[RuleAction::Deny]))).unwrap();
+    with_host_endpoint(&mut one, &[own.clone(), db.clone()], &[]);
+    log(&mut one, id(AWAY, NODE, 22), Verdict::Allow, Direction::Ingress, 0);
+    let aggregate = counted(&one, Direction::Ingress, true);
+    let tier = TierName::new("default");
+    let decided_by = DecidedBy::PolicyRule { tier: tier.clone(), policy: own.clone(), index: 0 };
+    let denied = Hit { direction: Direction::Ingress, verdict: Verdict::Deny, decided_by };
+    assert_eq!(one.pending(&aggregate), [denied]);
+    assert_eq!(one.governing(&aggregate, &tier), [&own, &db]);
 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::flow::{End, Event, Flow, FlowId, Name, Stage, StagedVerdict, Time, Traffic};
 use crate::trail::Trail;
+use tortie_trace::ServicePortName;
 
 /// Whether the kernel tracks a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(super) struct Tracked {
     pub(super) source: Name,
     pub(super) destination: Name,
     pub(super) sent_to: Option<(IpAddr, Option<u16>)>,
+    /// What was told of it; see [`Flow::service`].
+    pub(super) service: Option<ServicePortName>,
     pub(super) egress: Trail,
     pub(super) ingress: Trail,
     pub(super) host: Trail,
@@ -52,6 +55,7 @@ impl Tracked {
             source,
             destination,
             sent_to,
+            service: None,
             egress: Trail::default(),
             ingress: Trail::default(),
             host: Trail::default(),
@@ -72,6 +76,7 @@ impl Tracked {
     pub(super) fn begin_again(&mut self, (source, destination): (End, End), now: Time) {
         self.source = source.name;
         self.destination = destination.name;
+        self.service = None;
         self.started = now;
         self.is_told = false;
         self.denials = 0;
@@ -115,6 +120,7 @@ impl Tracked {
             source: End { address: id.packet.source(), name: self.source },
             destination: End { address: id.packet.destination(), name: self.destination },
             sent_to: self.sent_to,
+            service: self.service,
             egress: self.egress,
             ingress: self.ingress,
             host: self.host,

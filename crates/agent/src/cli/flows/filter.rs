@@ -76,6 +76,7 @@ mod tests {
             ingress: vec![HitRecord { policy: Some("NetworkPolicy/shop/db".into()), ..HitRecord::default() }],
             staged: vec![StagedRecord {
                 policy: "StagedNetworkPolicy/shop/strict".into(),
+                at: None,
                 direction: "ingress".into(),
                 verdict: "deny".into(),
             }],

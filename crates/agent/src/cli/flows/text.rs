@@ -47,7 +47,12 @@ impl Text {
             (_, stage) => stage.to_owned(),
         };
         let kind = flow.icmp_type.map_or_else(|| flow.protocol.clone(), |kind| format!("{} {kind}", flow.protocol));
-        let translated = flow.sent_to.as_ref().map_or_else(String::new, |sent_to| format!(" (sent to {sent_to})"));
+        let service = flow.service.as_ref().map(|service| format!("service {} {}", service.name, service.port));
+        let translated = match (service, &flow.sent_to) {
+            (Some(service), _) => format!(" ({service})"),
+            (None, Some(sent_to)) => format!(" (sent to {sent_to})"),
+            (None, None) => String::new(),
+        };
         vec![
             flow.time.clone(),
             what,
@@ -101,6 +106,7 @@ fn rule(hit: &HitRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flows::ServiceRecord;
 
     fn flow() -> FlowRecord {
         let end = |name: &str, port| EndRecord {
@@ -140,6 +146,9 @@ mod tests {
             "2026-01-02T03:04:05.678Z  started  TCP  shop/web → 192.0.2.1 5432 (sent to 10.96.0.1:80)  \
              egress: NetworkPolicy/shop/db rule 1\n"
         );
+        let service = ServiceRecord { name: "shop/sql".into(), port_name: None, port: 80 };
+        let named = FlowRecord { service: Some(service), ..allowed.clone() };
+        assert!(PLAIN.line(&named).contains(" 5432 (service shop/sql 80)  "), "{}", PLAIN.line(&named));
         let ended = FlowRecord { stage: "ended".into(), bytes: 70, reply_bytes: 5, ..allowed };
         assert!(PLAIN.line(&ended).ends_with("rule 1, 70 B sent, 5 B received\n"));
     }

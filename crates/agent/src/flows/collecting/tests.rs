@@ -1,6 +1,5 @@
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::mpsc::{Sender, channel};
 
 use tortie_evaluate::{Packet, Settings};
 use tortie_flows::{ConnectionNews, FlowId, Limits};
@@ -8,6 +7,7 @@ use tortie_rules::no_profile_prefix;
 
 use super::*;
 use crate::flows::heard::Logged;
+use crate::flows::told::{self, Teller};
 use crate::flows::{FlowFile, FlowRecord};
 
 /// Tells what it is given, once for each look.
@@ -43,8 +43,8 @@ fn denied(port: u16) -> Logged {
 }
 
 /// A worker and who tells it; in the folder is its file.
-fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Sender<Told>, SharedFlows, SharedMetrics) {
-    let (told, receiver) = channel();
+fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Teller, SharedFlows, SharedMetrics) {
+    let (told, receiver) = told::queue(10);
     let (shared, metrics) = (SharedFlows::default(), SharedMetrics::default());
     let file = FlowFile { path: folder.join("flows"), max_size: 1 << 20, max_files: 2 };
     let settings = FlowSettings {
@@ -81,7 +81,7 @@ fn what_is_heard_is_shared() {
     let recent: Vec<FlowRecord> = shared.recent().unwrap().iter().map(FlowRecord::of).collect();
     let told: Vec<_> = recent.iter().map(|flow| (flow.destination.port, flow.attempts, &*flow.verdict)).collect();
     assert_eq!(told, [(Some(1), 2, "deny"), (Some(2), 1, "deny")]);
-    assert_eq!(followed.try_iter().map(|batch| batch.len()).sum::<usize>(), 2);
+    assert_eq!(followed.try_iter().map(|batch| batch.events.len()).sum::<usize>(), 2);
 
     worker.run();
     assert!(shared.recent().is_none() && followed.recv().is_err(), "the end is seen");
@@ -142,7 +142,19 @@ fn rules_are_measured() {
     assert_eq!(rule.rule.verdict, "deny");
     assert_eq!(shared.last_hit("NetworkPolicy/shop/db"), None);
     let text = metrics.lock().expose();
-    let line =
-        "tortie_rule_hits{direction=\"ingress\",tier=\"\",policy=\"\",profile=\"\",rule=\"end\",action=\"deny\"} 3\n";
-    assert!(text.contains(line), "{text}");
+    let labels = r#"{direction="ingress",tier="",policy="",profile="",rule="end",action="deny"}"#;
+    let at = rule.totals.last_hit.as_secs_f64();
+    for line in [
+        format!("tortie_rule_hits{labels} 3\n"),
+        format!("tortie_rule_packets{labels} 3\n"),
+        format!("tortie_rule_bytes{labels} 180\n"),
+        format!("tortie_rule_last_hit_timestamp_seconds{labels} {at}\n"),
+        "tortie_other_rules_hits 0\n".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line}{text}");
+    }
+    let other_rules = RuleTotals { hits: 7, ..flows.other_rules };
+    metrics.lock().flows = Some(FlowMetrics { other_rules, ..flows });
+    let text = metrics.lock().expose();
+    assert!(text.contains("tortie_other_rules_hits 7\n"), "{text}");
 }

@@ -4,6 +4,7 @@ use tortie_evaluate::DecidedBy;
 use tortie_flows::{Aggregate, Collector, EndGroup, Hit};
 use tortie_model::{Direction, Labels, PolicyId, PolicyKind, TierName};
 use tortie_rules::Verdict;
+use tortie_trace::ServicePortName;
 
 use super::proto::{self, Action, EndpointType, Flow, FlowKey, PolicyHit, PolicyTrace, Reporter};
 
@@ -14,17 +15,16 @@ const NO_MATCH: &str = "__NO_MATCH__";
 /// Labels that Calico gives its objects are left out.
 const OWN_LABELS: &str = "projectcalico.org/";
 
-/// A flow as it is sent. The service that it was sent to is not told.
+/// A flow as it is sent.
 pub(super) fn flow(aggregate: &Aggregate, collector: &Collector) -> Flow {
     let key = &aggregate.key;
     let (source_type, source_namespace, source_name) = end(&key.source);
     let (dest_type, dest_namespace, dest_name) = end(&key.destination);
-    let governing =
-        |tier: &TierName| -> Vec<&PolicyId> { collector.governing(&aggregate.latest, key.reporter, tier).collect() };
+    let governing = |tier: &TierName| collector.governing(aggregate, tier);
     // The last enforced policy of a tier is the one that lets its end decide; of pending ones it is the first.
     let last_enforced = |tier: &TierName| governing(tier).into_iter().rev().find(|policy| !policy.kind.is_staged());
     let first = |tier: &TierName| governing(tier).into_iter().next();
-    let pending = collector.pending(&aggregate.latest, key.reporter);
+    let pending = collector.pending(aggregate);
     let policies = PolicyTrace {
         enforced_policies: trace(key.trail.hits(), last_enforced),
         pending_policies: trace(pending.iter(), first),
@@ -35,6 +35,14 @@ pub(super) fn flow(aggregate: &Aggregate, collector: &Collector) -> Flow {
         Direction::Egress => (Reporter::Src, back, there),
         Direction::Ingress => (Reporter::Dst, there, back),
     };
+    let none = || (NONE.to_owned(), NONE.to_owned(), NONE.to_owned(), 0);
+    let named = |found: &ServicePortName| {
+        let ServicePortName { service, name, port, .. } = found;
+        let port_name = if name.is_empty() { NONE } else { name };
+        ((*service.name).to_owned(), (*service.namespace).to_owned(), port_name.to_owned(), i64::from(*port))
+    };
+    let (dest_service_name, dest_service_namespace, dest_service_port_name, dest_service_port) =
+        key.service.as_ref().map_or_else(none, named);
     let action = if key.allowed { Action::Allow } else { Action::Deny };
     Flow {
         key: Some(FlowKey {
@@ -45,10 +53,10 @@ pub(super) fn flow(aggregate: &Aggregate, collector: &Collector) -> Flow {
             dest_namespace,
             dest_type: dest_type.into(),
             dest_port: key.port.map_or(0, i64::from),
-            dest_service_name: NONE.to_owned(),
-            dest_service_namespace: NONE.to_owned(),
-            dest_service_port_name: NONE.to_owned(),
-            dest_service_port: 0,
+            dest_service_name,
+            dest_service_namespace,
+            dest_service_port_name,
+            dest_service_port,
             proto: protocol(key.protocol),
             reporter: reporter.into(),
             action: action.into(),

@@ -83,8 +83,9 @@ impl Senders {
         if self.outboxes.iter().all(|(_, outbox)| !outbox.is_wanted()) {
             return;
         }
-        let mut flows: Vec<_> =
-            aggregates.iter().map(|aggregate| Arc::new(convert::flow(aggregate, collector))).collect();
+        // What host endpoints say of what the node only forwards has no place there: the original tells of none.
+        let told = aggregates.iter().filter(|aggregate| !aggregate.key.at_host || collector.is_of_own_end(aggregate));
+        let mut flows: Vec<_> = told.map(|aggregate| Arc::new(convert::flow(aggregate, collector))).collect();
         // The same flows in the same order.
         flows.sort_by_cached_key(|flow| prost::Message::encode_to_vec(&**flow));
         for (_, outbox) in &self.outboxes {

@@ -5,7 +5,7 @@ use crate::engine::inspect::{
     Configuration, DecisionCounters, Endpoint, IpSet, LastApply, Listing, Parameter, Policy, RuleCounters, RuleCounts,
     SetValue, Tier,
 };
-use crate::flows::{EndRecord, FlowRecord, HitRecord, LastHit, StagedRecord};
+use crate::flows::{EndRecord, FlowRecord, HitRecord, LastHit, ServiceRecord, StagedRecord};
 use crate::health::{Condition, Reporter};
 use crate::host_changes::{ConfirmedChanges, HeldChanges};
 
@@ -165,6 +165,7 @@ fn the_description_names_every_field() {
     let flow = FlowRecord {
         icmp_type: Some(8),
         sent_to: text(),
+        service: Some(ServiceRecord::default()),
         host: vec![hit.clone()],
         staged: vec![StagedRecord::default()],
         ..FlowRecord::default()
@@ -184,7 +185,8 @@ fn the_description_names_every_field() {
         ("type LastHit", json!(LastHit::default())),
         ("type FlowEnd", json!(end)),
         ("type FlowHit", json!(hit)),
-        ("type FlowStaged", json!(StagedRecord::default())),
+        ("type FlowStaged", json!(StagedRecord { at: text(), ..StagedRecord::default() })),
+        ("type FlowService", json!(ServiceRecord { port_name: text(), ..ServiceRecord::default() })),
         ("type Flow ", json!(flow)),
         ("type RuleCounters", json!(RuleCounters::default())),
         ("type DecisionCounters", json!(DecisionCounters::default())),

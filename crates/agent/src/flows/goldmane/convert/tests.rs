@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use tortie_evaluate::{Packet, Settings};
 use tortie_flows::{Aggregator, ConnectionNews, Count, FlowId, Limits, LoggedPacket, Traffic};
-use tortie_model::desired::{self, DesiredUpdate, Rules, TierPolicies, WorkloadEndpointState};
+use tortie_model::desired::{self, DesiredUpdate, HostEndpointState, Rules, TierPolicies, WorkloadEndpointState};
 use tortie_model::{
-    IfaceName, NetworkSet, NetworkSetName, ProfileName, Rule, RuleAction, Update, Valid, WorkloadEndpoint,
-    WorkloadEndpointKey,
+    HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName, NetworkSet, NetworkSetName, ProfileName,
+    Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_rules::{OwnerKind, end_of_tier_prefix, no_profile_prefix, rule_prefix};
 
@@ -67,8 +67,19 @@ fn collector(policies: &[(PolicyKind, &str, &[RuleAction])]) -> Collector {
 /// What is counted of a connection from there to `db` about which these were logged, and in which so many packets went there and
 /// half as many back.
 fn counted(collector: &mut Collector, source: &str, prefixes: &[String], packets: u64) -> Vec<Aggregate> {
+    counted_to(collector, source, DB, prefixes, packets)
+}
+
+/// The same of a connection to another address.
+fn counted_to(
+    collector: &mut Collector,
+    source: &str,
+    destination: &str,
+    prefixes: &[String],
+    packets: u64,
+) -> Vec<Aggregate> {
     let at = |secs: u64| Duration::from_secs(1_000 + secs);
-    let packet = Packet::tcp((source.parse().unwrap(), 40000), (DB.parse().unwrap(), 5432)).unwrap();
+    let packet = Packet::tcp((source.parse().unwrap(), 40000), (destination.parse().unwrap(), 5432)).unwrap();
     let id = FlowId { packet, icmp_id: 0 };
     let mut aggregator = Aggregator::new(at(0), 100);
     if packets > 0 {
@@ -210,4 +221,42 @@ fn what_profiles_say_has_no_tier_and_comes_last() {
     };
     let told = policy_hit(&named, |_| None).unwrap();
     assert_eq!((&*told.name, told.rule_index, told.action()), ("kns.shop", 3, Action::Allow));
+}
+
+#[test]
+fn host_endpoints_report_what_comes_to_their_node() {
+    const NODE: &str = "192.0.2.1";
+    let mut collector = collector(&[]);
+    let ids: Arc<[PolicyId]> = [policy_id(PolicyKind::NetworkPolicy, "hosts")].into();
+    collector.on_desired(&DesiredUpdate::Policy(ids[0].clone(), rules(&[RuleAction::Deny]))).unwrap();
+    let endpoint = HostEndpoint { expected_ipv4: [NODE.parse().unwrap()].into(), ..HostEndpoint::default() };
+    let endpoint = HostEndpoint { iface: Some(IfaceName::new("eth0")), ..endpoint };
+    let tier =
+        TierPolicies { name: TierName::new("default"), default_action: None, ingress: ids, egress: Arc::default() };
+    let state = HostEndpointState {
+        endpoint: Arc::new(endpoint.clone()),
+        tiers: [tier.clone()].into(),
+        forward_tiers: [tier].into(),
+        ..HostEndpointState::default()
+    };
+    let key = HostEndpointKey { host: Hostname::new("node"), name: HostEndpointName::new("h") };
+    collector.on_desired(&DesiredUpdate::HostEndpoint(key.name.clone(), state)).unwrap();
+    collector.on_update(&Update::HostEndpoint(key, Some(Valid::new(endpoint).unwrap())));
+
+    let prefix = rule_prefix(Verdict::Deny, OwnerKind::Policy, Direction::Ingress, 0, "np/shop/hosts");
+    let counted = counted_to(&mut collector, PARTNER, NODE, std::slice::from_ref(&prefix), 0);
+    let [aggregate] = &counted[..] else { panic!("{counted:?}") };
+    assert!(collector.is_of_own_end(aggregate));
+    let denied = flow(aggregate, &collector);
+    let key = denied.key.as_ref().unwrap();
+    assert_eq!((key.dest_type(), &*key.dest_namespace, &*key.dest_name), (EndpointType::HostEndpoint, "-", "node"));
+    assert_eq!((key.reporter(), key.action(), denied.packets_in), (Reporter::Dst, Action::Deny, 1));
+    let by_policy = [hit(proto::PolicyKind::CalicoNetworkPolicy, "hosts", Action::Deny, 0)];
+    let policies = key.policies.as_ref().unwrap();
+    assert_eq!((&policies.enforced_policies[..], &policies.pending_policies[..]), (&by_policy[..], &by_policy[..]));
+
+    // What it forwards is not its own.
+    let counted = counted_to(&mut collector, PARTNER, DB, &[prefix], 0);
+    let [aggregate] = &counted[..] else { panic!("{counted:?}") };
+    assert!(aggregate.key.at_host && !collector.is_of_own_end(aggregate));
 }

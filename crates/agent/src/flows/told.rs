@@ -1,0 +1,113 @@
+//! What the collecting thread is told, in a queue that holds so much and no more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+use tortie_model::Update;
+use tortie_model::desired::DesiredUpdate;
+
+/// How many changes wait at once: more than a large cluster has objects, since all of them come at the start.
+pub(super) const WAITING: usize = 1_000_000;
+
+/// What the thread is told.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// An object of the cluster has changed.
+    Object(Update),
+    /// What is to be enforced has changed.
+    Desired(DesiredUpdate),
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    waiting: AtomicUsize,
+    dropped: AtomicU64,
+}
+
+/// The end that tells.
+#[derive(Debug)]
+pub(super) struct Teller {
+    sender: Sender<Told>,
+    counts: Arc<Counts>,
+    limit: usize,
+}
+
+/// The end that is told.
+#[derive(Debug)]
+pub(super) struct Listener {
+    receiver: Receiver<Told>,
+    counts: Arc<Counts>,
+}
+
+/// A queue in which so many changes wait at once. Nothing is set aside for them before they come.
+pub(super) fn queue(limit: usize) -> (Teller, Listener) {
+    let ((sender, receiver), counts) = (channel(), Arc::<Counts>::default());
+    (Teller { sender, counts: Arc::clone(&counts), limit }, Listener { receiver, counts })
+}
+
+impl Teller {
+    /// Tells a change, without waiting. One that there is no room for is dropped and counted.
+    pub(super) fn tell(&self, told: Told) {
+        let counts = &self.counts;
+        // Only one thread tells, so that nothing comes between the look and the change.
+        if counts.waiting.load(Ordering::Acquire) >= self.limit {
+            if counts.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
+                let what = "changes come faster than flows can follow; some flows are told without names, rules and staged policies";
+                tracing::error!(waiting = self.limit, "{what}");
+            }
+            return;
+        }
+        counts.waiting.fetch_add(1, Ordering::AcqRel);
+        // A thread that has ended has said why.
+        let _ = self.sender.send(told);
+    }
+}
+
+impl Listener {
+    /// The next change that waits.
+    ///
+    /// # Errors
+    /// If none does, or nobody will tell anything any more.
+    pub(super) fn next(&self) -> Result<Told, TryRecvError> {
+        let told = self.receiver.try_recv()?;
+        self.counts.waiting.fetch_sub(1, Ordering::AcqRel);
+        Ok(told)
+    }
+
+    /// How many changes there was no room for.
+    pub(super) fn dropped(&self) -> u64 {
+        self.counts.dropped.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tortie_model::PolicyId;
+    use tortie_model::PolicyKind::NetworkPolicy;
+
+    use super::*;
+
+    fn change(name: &str) -> Told {
+        Told::Desired(DesiredUpdate::PolicyRemove(PolicyId::new(NetworkPolicy, "shop", name)))
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_dropped_and_counted_and_holds_nobody_up() {
+        let (teller, listener) = queue(2);
+        for name in ["a", "b", "c", "d"] {
+            teller.tell(change(name));
+        }
+        assert_eq!(listener.dropped(), 2);
+        assert!(listener.next().is_ok());
+        teller.tell(change("e"));
+        let names: Vec<String> = std::iter::from_fn(|| match listener.next() {
+            Ok(Told::Desired(DesiredUpdate::PolicyRemove(id))) => Some(id.name.to_string()),
+            _ => None,
+        })
+        .collect();
+        assert_eq!((names, listener.dropped()), (vec!["b".to_owned(), "e".to_owned()], 2));
+        drop(teller);
+        assert_eq!(listener.next().err(), Some(TryRecvError::Disconnected));
+    }
+}
