@@ -315,7 +315,7 @@ fn a_host_endpoint_is_asked_about_by_its_name() {
 fn the_answer_comes_first_and_says_the_line() {
     let cluster = Cluster::new(&[("policy.yaml", POLICY)]);
     let allowed = "allowed\n  \
-        allowed at shop/web on n1, egress, by profile kns.shop, egress rule 0\n  \
+        allowed at shop/web on n1, egress, by profile kns.shop, egress rule 0: cluster.yaml:2:1\n  \
         allowed at shop/db on n2, ingress, by KubernetesNetworkPolicy/shop/db, ingress rule 2: policy.yaml:11:7\n";
     assert_eq!(cluster.ask(&web_to_db(&["--port", "5432"])), (0, allowed.to_owned()));
     let denied = "denied at shop/db on n2, ingress, by the end of tier default: its policies apply, and no rule of them matches\n";
@@ -332,6 +332,9 @@ fn all_that_is_looked_at_is_said_if_wanted() {
     for line in [
         "    tier default: KubernetesNetworkPolicy/shop/db: allow (policy.yaml:2:1)",
         "      rule 2, allow: matches (policy.yaml:11:7)",
+        "    profile kns.shop: allow (cluster.yaml:2:1)",
+        "    endpoint: cluster.yaml:6:1",
+        "    endpoint: cluster.yaml:12:1",
     ] {
         assert!(said.lines().any(|found| found == line), "{line}\n{said}");
     }
@@ -345,7 +348,35 @@ fn all_that_is_looked_at_is_said_if_wanted() {
     );
     let rules = &answer["legs"][1]["steps"][0]["policy"]["rules"];
     assert_eq!(rules[2]["why"], "it is for other destination ports");
-    assert_eq!(answer["legs"][1]["steps"][1], json!({"endOfTier": {"tier": "default", "says": "deny"}}));
+    assert_eq!(
+        answer["legs"][1]["steps"][1],
+        json!({"endOfTier": {"tier": "default", "says": "deny", "position": null}})
+    );
+}
+
+#[test]
+fn a_tier_and_a_host_endpoint_are_said_with_their_places() {
+    let tier = r"
+apiVersion: projectcalico.org/v3
+kind: Tier
+metadata: {name: ops}
+spec: {order: 1}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: ops.hosts}
+spec: {tier: ops, selector: host == 'n1', types: [Ingress]}
+";
+    let cluster = Cluster::new(&[("tier.yaml", tier), ("partners.yaml", PARTNERS)]);
+    let question = ["--from", "192.0.2.1", "--to", "hostendpoint:n1-eth0", "--port", "80"];
+    let (code, said) = cluster.ask(&question);
+    assert_eq!(code, 3, "{said}");
+    assert!(said.ends_with("no rule of them matches: tier.yaml:2:1\n"), "{said}");
+    let whole = cluster.json(&question);
+    let position = |value: &Value, end: &str| value.as_str().is_some_and(|place| place.ends_with(end));
+    let leg = whole["legs"].as_array().unwrap().last().unwrap();
+    assert!(position(&whole["position"], "tier.yaml:2:1"), "{whole}");
+    assert!(position(&leg["endpointPosition"], "partners.yaml:21:1"), "{whole}");
 }
 
 #[test]

@@ -1,18 +1,22 @@
-//! Where policies are written.
+//! Where policies and other objects are written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tortie_model::{Direction, PolicyId};
+use tortie_evaluate::DecidedBy;
+use tortie_model::{Direction, HostEndpointKey, Key, PolicyId, WorkloadEndpointKey};
 use tortie_resources::Position;
-use tortie_resources::manifest::{Format, Options, PolicyPosition, policy_positions};
+use tortie_resources::manifest::{Format, Options, PolicyPosition, object_positions};
+use tortie_trace::{At, Leg};
 
-/// Where policies are written: in files, or in a datastore at a version.
+/// Where policies are written: in files, or in a datastore at a version; and where other objects are, if that is in files.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     policies: BTreeMap<PolicyId, Written>,
+    /// Looked up only, so that their order is not to be seen.
+    objects: HashMap<Key, (Arc<Path>, Position)>,
 }
 
 #[derive(Debug)]
@@ -53,9 +57,14 @@ impl Origins {
     pub(super) fn of_texts(texts: Vec<(PathBuf, String)>, options: &Options) -> Self {
         let mut origins = Self::default();
         for (file, text) in texts {
-            for position in policy_positions(&text, Format::of(&file), options) {
+            let found = object_positions(&text, Format::of(&file), options);
+            for position in found.policies {
                 let written = || Written::InFile(file.clone(), position.clone());
                 origins.policies.entry(position.policy.clone()).or_insert_with(written);
+            }
+            let shared: Arc<Path> = file.into();
+            for (key, position) in found.objects {
+                origins.objects.entry(key).or_insert_with(|| (Arc::clone(&shared), position));
             }
         }
         origins
@@ -63,7 +72,8 @@ impl Origins {
 
     /// Of objects in a datastore, by their versions.
     pub(super) fn of_versions(versions: BTreeMap<PolicyId, Arc<str>>) -> Self {
-        Self { policies: versions.into_iter().map(|(policy, version)| (policy, Written::AtVersion(version))).collect() }
+        let policies = versions.into_iter().map(|(policy, version)| (policy, Written::AtVersion(version))).collect();
+        Self { policies, objects: HashMap::new() }
     }
 
     /// The same, where policies are called otherwise.
@@ -81,7 +91,42 @@ impl Origins {
         for (policy, written) in others.policies {
             self.policies.entry(policy).or_insert(written);
         }
+        for (key, written) in others.objects {
+            self.objects.entry(key).or_insert(written);
+        }
         self
+    }
+
+    /// Where an object is written.
+    pub(super) fn object(&self, key: &Key) -> Option<Origin<'_>> {
+        let (file, position) = self.objects.get(key)?;
+        Some(Origin::InFile { file, position: *position })
+    }
+
+    /// Where that is written which decides: a rule, the profile that has it, or the tier that ends.
+    pub(super) fn decided_by(&self, by: &DecidedBy, direction: Direction) -> Option<Origin<'_>> {
+        match by {
+            DecidedBy::PolicyRule { policy, index, .. } => self.rule(policy, direction, *index),
+            DecidedBy::ProfileRule { profile, .. } => self.object(&Key::ProfileRules(profile.clone())),
+            DecidedBy::EndOfTier { tier } => self.object(&Key::Tier(tier.clone())),
+            _ => None,
+        }
+    }
+
+    /// Where the endpoint is written that is asked.
+    pub(super) fn endpoint(&self, leg: &Leg) -> Option<Origin<'_>> {
+        match &leg.at {
+            At::Workload(id) | At::WorkloadToHost(id) => {
+                let host = leg.node.as_str();
+                let key = WorkloadEndpointKey::new(host, &id.orchestrator, &id.workload, &id.endpoint);
+                self.object(&Key::WorkloadEndpoint(key))
+            }
+            At::Host(name, _) => {
+                let key = HostEndpointKey { host: leg.node.clone(), name: name.clone() };
+                self.object(&Key::HostEndpoint(key))
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn policy(&self, id: &PolicyId) -> Option<Origin<'_>> {

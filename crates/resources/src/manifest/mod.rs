@@ -18,7 +18,7 @@ pub use kind::{Kind, ObjectId};
 pub(crate) use meta::{
     Meta, STORED_METADATA, StoredMeta, check_labels, is_dns_subdomain, is_label_name, is_label_value,
 };
-pub use positions::{PolicyPosition, RulePositions, policy_positions};
+pub use positions::{ObjectPositions, PolicyPosition, RulePositions, object_positions, policy_positions};
 
 /// How a manifest is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use tortie_evaluate::{DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Unenforceable, Verdict};
-use tortie_model::{Direction, PolicyId, Rule};
+use tortie_model::{Direction, Key, PolicyId, Rule};
 use tortie_trace::{Connection, Leg};
 
 use super::super::decision::{decided_by, direction, guard_name};
@@ -79,12 +79,13 @@ impl Answer<'_> {
         let (mut tier, mut policy, mut profile, mut rule, mut position) =
             (Value::Null, Value::Null, Value::Null, Value::Null, Value::Null);
         if let Some(leg) = leg {
+            let origin = self.origins.decided_by(&leg.explanation.answer.decided_by, leg.direction);
+            position = origin.map(|origin| origin.to_string()).into();
             match &leg.explanation.answer.decided_by {
                 DecidedBy::PolicyRule { tier: of, policy: id, index } => {
                     tier = of.as_str().into();
                     policy = id.to_string().into();
                     rule = (*index).into();
-                    position = self.origins.rule(id, leg.direction, *index).map(|origin| origin.to_string()).into();
                 }
                 DecidedBy::EndOfTier { tier: of } => tier = of.as_str().into(),
                 DecidedBy::ProfileRule { profile: name, index } => {
@@ -109,6 +110,8 @@ impl Answer<'_> {
         let mut value = Map::new();
         value.insert("node".into(), leg.node.to_string().into());
         value.insert("endpoint".into(), leg.at.to_string().into());
+        let origin = self.origins.endpoint(leg).map(|origin| origin.to_string());
+        value.insert("endpointPosition".into(), origin.into());
         value.insert("direction".into(), direction(leg.direction).into());
         value.insert("verdict".into(), verdict(leg.verdict()).into());
         value.extend(self.decision(Some(leg)));
@@ -132,11 +135,16 @@ impl Answer<'_> {
                 }})
             }
             Step::EndOfTier { tier, ruling: said } => {
-                json!({"endOfTier": {"tier": tier.as_str(), "says": ruling(*said)}})
+                let position = self.origins.object(&Key::Tier(tier.clone())).map(|origin| origin.to_string());
+                json!({"endOfTier": {"tier": tier.as_str(), "says": ruling(*said), "position": position}})
             }
             Step::Profile { profile, rules, ruling: said } => {
                 let rules: Vec<Value> = rules.iter().map(|step| rule_value(step, None, None)).collect();
-                json!({"profile": {"name": profile.to_string(), "says": ruling(*said), "rules": rules}})
+                let position = self.origins.object(&Key::ProfileRules(profile.clone()));
+                let position = position.map(|origin| origin.to_string());
+                json!({"profile": {
+                    "name": profile.to_string(), "says": ruling(*said), "position": position, "rules": rules,
+                }})
             }
             Step::EndOfProfiles => json!({"endOfProfiles": {"says": "deny"}}),
             _ => json!({"other": {}}),

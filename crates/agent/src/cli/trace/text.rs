@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use tortie_evaluate::{DecidedBy, Guard, RuleOutcome, RuleStep, Step, Verdict};
-use tortie_model::Direction;
+use tortie_evaluate::{Guard, RuleOutcome, RuleStep, Step, Verdict};
+use tortie_model::{Direction, Key};
 use tortie_trace::Leg;
 
 use super::super::decision::{decided_by, direction, guard_name};
+use super::super::origin::Origin;
 use super::answer::{Answer, ruling, why};
 
 /// A line if it is denied, and one for each end if it passes; if wanted, all that was looked at.
@@ -29,6 +30,9 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
         };
         line(&mut out, said, leg, answer);
         if verbose {
+            if let Some(origin) = answer.origins.endpoint(leg) {
+                let _ = writeln!(out, "    endpoint: {origin}");
+            }
             leg.explanation.steps.iter().for_each(|step| self::step(&mut out, step, leg.direction, answer));
         }
         out.extend(answer.tables.get(place).map(|table| table.text(leg)));
@@ -47,9 +51,7 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
 fn line(out: &mut String, begin: &str, leg: &Leg, answer: &Answer<'_>) {
     let by = decided_by(&leg.explanation.answer.decided_by, leg.direction);
     let _ = write!(out, "{begin}{} on {}, {}, by {by}", leg.at, leg.node, direction(leg.direction));
-    if let DecidedBy::PolicyRule { policy, index, .. } = &leg.explanation.answer.decided_by
-        && let Some(origin) = answer.origins.rule(policy, leg.direction, *index)
-    {
+    if let Some(origin) = answer.origins.decided_by(&leg.explanation.answer.decided_by, leg.direction) {
         let _ = write!(out, ": {origin}");
     }
     out.push('\n');
@@ -71,11 +73,13 @@ fn step(out: &mut String, step: &Step, way: Direction, answer: &Answer<'_>) {
             }
         }
         Step::Profile { profile, rules, ruling: said } => {
-            let _ = writeln!(out, "    profile {profile}: {}", ruling(*said));
+            let origin = answer.origins.object(&Key::ProfileRules(profile.clone()));
+            let _ = writeln!(out, "    profile {profile}: {}{}", ruling(*said), in_brackets(origin));
             rules.iter().for_each(|rule| self::rule(out, rule, why(&rule.outcome, None), None));
         }
         Step::EndOfTier { tier, ruling: said } => {
-            let _ = writeln!(out, "    end of tier {tier}: {}", ruling(*said));
+            let origin = answer.origins.object(&Key::Tier(tier.clone()));
+            let _ = writeln!(out, "    end of tier {tier}: {}{}", ruling(*said), in_brackets(origin));
         }
         Step::EndOfProfiles => out.push_str("    end of profiles: deny\n"),
         Step::Failsafe { matched } => {
@@ -88,6 +92,10 @@ fn step(out: &mut String, step: &Step, way: Direction, answer: &Answer<'_>) {
         }
         _ => out.push_str("    something that this command does not know\n"),
     }
+}
+
+fn in_brackets(origin: Option<Origin<'_>>) -> String {
+    origin.map(|origin| format!(" ({origin})")).unwrap_or_default()
 }
 
 fn rule(out: &mut String, step: &RuleStep, because: Option<String>, origin: Option<String>) {
