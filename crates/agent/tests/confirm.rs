@@ -332,3 +332,24 @@ tortie_testkit::kernel_test! {
         assert!(status["pending_change"].is_null(), "{status}");
     }
 }
+
+#[test]
+fn what_is_written_is_answered_as_json_if_wanted() {
+    let world = World::new(&policy("web", 1));
+    let answer = |output: &Output| serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default();
+    let changed = world.write(&["apply", "-o", "json", "--confirm", "60s"], &policy("web", 2));
+    let updated = serde_json::json!([{ "resource": "NetworkPolicy/shop/web", "outcome": "updated" }]);
+    let said = answer(&changed);
+    assert_eq!((&said["resources"], &said["confirm_within_seconds"]), (&updated, &60.into()), "{changed:?}");
+    assert!(world.confirm(&[]).status.success());
+    let refused = world.write(&["delete", "-o", "json"], &policy("none", 1));
+    let said = answer(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert_eq!(
+        (&said["resources"], &said["errors"][0]["resource"]),
+        (&serde_json::json!([]), &"NetworkPolicy/shop/none".into())
+    );
+    let deleted = world.write(&["delete", "-o", "yaml"], &policy("web", 2));
+    let text = String::from_utf8(deleted.stdout).unwrap();
+    assert!(text.contains("outcome: deleted") && text.contains("resource: NetworkPolicy/shop/web"), "{text}");
+}

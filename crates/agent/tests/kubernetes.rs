@@ -126,3 +126,128 @@ fn what_lasts_is_not_waited_for() {
     hopeless(&format!("kubernetes:{}", no_url.display()), "no-url: ");
     hopeless("file:/nowhere", "/nowhere");
 }
+
+const CRD: &str = "crd.projectcalico.org/v1";
+
+fn staged(kind: &str, name: &str, annotations: &Value, spec: &Value) -> Value {
+    let metadata = json!({"namespace": "shop", "name": name, "labels": {"own": "x"}, "annotations": annotations});
+    json!({"apiVersion": CRD, "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+fn commit(url: &str, args: &[&str]) -> Output {
+    let mut tortie = Command::new(env!("CARGO_BIN_EXE_tortie"));
+    tortie.args(["staged", "commit", "--datastore", url]).args(args).output().expect("the program runs")
+}
+
+/// What was done, as `resource outcome`.
+fn committed(url: &str, name: &str) -> Vec<String> {
+    let output = commit(url, &[name, "-o", "json"]);
+    assert!(output.status.success(), "{output:?}");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let done = |done: &Value| format!("{} {}", done["resource"].as_str().unwrap(), done["outcome"].as_str().unwrap());
+    answer["resources"].as_array().expect("a list").iter().map(done).collect()
+}
+
+#[test]
+fn staged_policies_are_put_in_force() {
+    let (server, url) = cluster();
+    let kept = json!({"name": "db", "labels": {"team": "a"}, "uid": "1", "creationTimestamp": "2020-01-01T00:00:00Z"});
+    let kept = json!({"projectcalico.org/metadata": kept.to_string(), "note": "n"});
+    let spec = json!({"order": 7, "selector": "app == 'db'", "types": ["Ingress"], "stagedAction": "Set"});
+    server.apply(staged("StagedNetworkPolicy", "default.db", &kept, &spec));
+    assert_eq!(committed(&url, "shop/db"), ["NetworkPolicy/shop/db created", "StagedNetworkPolicy/shop/db deleted"]);
+    let policy = server.get(CRD, "NetworkPolicy", "shop", "default.db").expect("the policy");
+    assert_eq!(policy["spec"], json!({"order": 7, "selector": "app == 'db'", "types": ["Ingress"]}));
+    assert_eq!(
+        (&policy["metadata"]["labels"]["own"], &policy["metadata"]["annotations"]["note"]),
+        (&json!("x"), &json!("n"))
+    );
+    let stored = policy["metadata"]["annotations"]["projectcalico.org/metadata"].as_str().expect("text");
+    let stored: Value = serde_json::from_str(stored).expect("JSON");
+    assert_eq!(stored, json!({"name": "db", "labels": {"team": "a"}}), "what is of the staged one alone is left out");
+    assert!(server.get(CRD, "StagedNetworkPolicy", "shop", "default.db").is_none());
+
+    // The one that is there is replaced under the name that it has, and is the same object.
+    let uid = policy["metadata"]["uid"].clone();
+    server.apply(staged("StagedNetworkPolicy", "db", &json!({}), &json!({"order": 8, "selector": "all()"})));
+    assert_eq!(committed(&url, "shop/db"), ["NetworkPolicy/shop/db updated", "StagedNetworkPolicy/shop/db deleted"]);
+    let policy = server.get(CRD, "NetworkPolicy", "shop", "default.db").expect("the policy");
+    assert_eq!((&policy["spec"]["order"], &policy["metadata"]["uid"]), (&json!(8), &uid));
+
+    // One that asks for it goes.
+    server.apply(staged("StagedNetworkPolicy", "default.db", &kept, &json!({"stagedAction": "Delete"})));
+    assert_eq!(committed(&url, "shop/db"), ["NetworkPolicy/shop/db deleted", "StagedNetworkPolicy/shop/db deleted"]);
+    assert!(server.get(CRD, "NetworkPolicy", "shop", "default.db").is_none());
+
+    let spec =
+        json!({"stagedAction": "Set", "podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"]});
+    server.apply(staged("StagedKubernetesNetworkPolicy", "db", &json!({}), &spec));
+    let name = "StagedKubernetesNetworkPolicy/shop/db";
+    assert_eq!(committed(&url, name), ["NetworkPolicy/shop/db updated".to_owned(), format!("{name} deleted")]);
+    let policy = server.get("networking.k8s.io/v1", "NetworkPolicy", "shop", "db").expect("the policy");
+    assert_eq!(policy["spec"], json!({"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"]}));
+}
+
+#[test]
+fn what_cannot_be_put_in_force_changes_nothing() {
+    let (server, url) = cluster();
+    server.apply(staged("StagedNetworkPolicy", "db", &json!({}), &json!({"stagedAction": "Learn"})));
+    for (args, code, why) in [
+        (&["shop/db"][..], 1, "its stagedAction is Learn"),
+        (&["shop/other"], 1, "StagedNetworkPolicy/shop/other does not exist"),
+        (&["shop/db", "--write"], 2, "--write is for a directory"),
+        (&["shop/db/x/y"], 2, "NAMESPACE/NAME"),
+    ] {
+        let output = commit(&url, args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && said.contains(why), "{args:?}: {output:?}");
+    }
+    assert!(server.get(CRD, "NetworkPolicy", "shop", "db").is_none());
+    // A staged policy that stays is told of, since what it says is in force by then.
+    server.apply(staged("StagedNetworkPolicy", "db", &json!({}), &json!({"selector": "all()"})));
+    server.fail(On::Object, "stagednetworkpolicies", Fault::Forbidden, 1);
+    let output = commit(&url, &["shop/db"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("could not be deleted"), "{output:?}");
+    assert!(server.get(CRD, "StagedNetworkPolicy", "shop", "db").is_some());
+}
+
+#[test]
+fn a_directory_is_only_written_if_that_loses_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("staged.yaml");
+    let url = format!("file:{}", folder.path().display());
+    let text = "apiVersion: projectcalico.org/v3\nkind: StagedNetworkPolicy\nmetadata: {name: db, namespace: shop}\n\
+                spec: {stagedAction: Set, selector: all(), types: [Ingress]}\n";
+    std::fs::write(&file, text).expect("written");
+    let enforced = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata:\n  name: db\n  namespace: shop\n\
+                    spec:\n  selector: \"all()\"\n  types:\n";
+    let output = commit(&url, &["shop/db"]);
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).starts_with(enforced), "{output:?}");
+    assert_eq!(std::fs::read_to_string(&file).expect("read"), text, "it is only printed");
+
+    let refused = |why: &str| {
+        let before = std::fs::read_to_string(&file).expect("read");
+        let output = commit(&url, &["shop/db", "--write"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains(why), "{output:?}");
+        assert_eq!(std::fs::read_to_string(&file).expect("read"), before);
+    };
+    std::fs::write(&file, format!("# Why.\n{text}")).expect("written");
+    refused("line 1 may have a comment");
+    std::fs::write(&file, format!("{text}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: shop}}\n"))
+        .expect("written");
+    refused("has 2 objects");
+    std::fs::write(&file, text).expect("written");
+    let other = folder.path().join("other.yaml");
+    std::fs::write(&other, enforced.replace("types:\n", "types: []\n")).expect("written");
+    refused("other.yaml as well");
+    std::fs::remove_file(other).expect("removed");
+
+    let output = commit(&url, &["shop/db", "--write"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(std::fs::read_to_string(&file).expect("read").starts_with(enforced));
+    let names: Vec<_> =
+        std::fs::read_dir(folder.path()).expect("read").map(|entry| entry.expect("read").file_name()).collect();
+    assert_eq!(names, ["staged.yaml"]);
+}

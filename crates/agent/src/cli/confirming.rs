@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tortie_resources::stored::ResourceKey;
 use tortie_store::apply::{ApplyError, initialise};
 use tortie_store::pending::{Attended, FileJournal, Locked, PendingChange, attend, begin, carry_out, confirm};
@@ -18,6 +18,7 @@ use tortie_store::{ResourceStore, StagedStore, StoreError};
 
 use super::Failure;
 use super::etcd::{StoreArgs, open_reference};
+use super::output::Output;
 use crate::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
 /// The longest time to wait for a confirmation.
@@ -36,6 +37,9 @@ pub(super) struct ConfirmingArgs {
     /// machine restarts.
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
+    /// How to answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
 }
 
 /// A number of seconds, minutes or hours.
@@ -65,15 +69,25 @@ pub(super) struct Wish<'w> {
 type WriteOne<'w> = Box<dyn Fn(&dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> + 'w>;
 
 impl ConfirmingArgs {
-    pub(super) fn new(confirm: Option<Duration>, state_dir: PathBuf) -> Self {
-        Self { confirm, state_dir }
+    pub(super) fn new(confirm: Option<Duration>, state_dir: PathBuf, output: Output) -> Self {
+        Self { confirm, state_dir, output }
+    }
+
+    /// How to answer.
+    pub(super) fn output(&self) -> Output {
+        self.output
+    }
+
+    /// Whether what is written is taken back unless it is confirmed.
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.confirm.is_some()
     }
 
     /// Writes, at once and for good or as it is asked for.
     pub(super) fn write(&self, store: &StoreArgs, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
         let opened = store.open()?;
         if self.confirm.is_none() {
-            return write_now(&opened, wishes, is_initial);
+            return write_now(&opened, wishes, is_initial, self.output);
         }
         let datastore = store.reference()?;
         self.write_whole(&opened, datastore, wishes, is_initial).map(drop)
@@ -93,11 +107,13 @@ impl ConfirmingArgs {
             initialise(opened).map_err(failed)?;
         }
         let staged = StagedStore::new(opened);
-        let words = write_each(&staged, wishes, |_, _| {})?;
-        let Some(words) = words else {
+        let written = write_each(&staged, wishes, |_, _| {})?;
+        if !written.errors.is_empty() {
             eprintln!("tortie: nothing has been changed");
+            let none = Written { words: Vec::new(), ..written };
+            self.output.print(|| none.whole(None), String::new)?;
             return Err(Failure::Reported(1));
-        };
+        }
         let writes = staged.into_writes();
         if !writes.is_empty() {
             let window = self.confirm.unwrap_or(UNCONFIRMED);
@@ -117,8 +133,9 @@ impl ConfirmingArgs {
             }
         }
         drop(lock);
-        words.iter().for_each(|(key, word)| println!("{key} {word}"));
-        Ok(!words.is_empty())
+        let text = || written.words.iter().map(|(key, word)| format!("{key} {word}\n")).collect();
+        self.output.print(|| written.whole(self.confirm), text)?;
+        Ok(!written.words.is_empty())
     }
 
     /// The lock, when nothing waits any more.
@@ -174,41 +191,68 @@ fn waiting(state: &Path) -> String {
     }
 }
 
-fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
+fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, output: Output) -> Result<(), Failure> {
     if is_initial {
         initialise(store).map_err(failed)?;
     }
-    match write_each(store, wishes, |key, word| println!("{key} {word}"))? {
-        Some(_) => Ok(()),
-        None => Err(Failure::Reported(1)),
+    // People see what is done as it is done.
+    let written = write_each(store, wishes, |key, word| {
+        if output == Output::Table {
+            println!("{key} {word}");
+        }
+    })?;
+    output.print(|| written.whole(None), String::new)?;
+    if written.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+}
+
+/// What became of what was asked for.
+#[derive(Debug, Default)]
+struct Written {
+    words: Vec<(ResourceKey, &'static str)>,
+    /// Which resource could not be written, where it is asked for, and why.
+    errors: Vec<(ResourceKey, String, String)>,
+}
+
+impl Written {
+    /// All that is known. `confirm` is for how long a confirmation is waited for.
+    fn whole(&self, confirm: Option<Duration>) -> Value {
+        let resources = self.words.iter().map(|(key, word)| json!({ "resource": key.to_string(), "outcome": word }));
+        let errors = self
+            .errors
+            .iter()
+            .map(|(key, place, error)| json!({ "resource": key.to_string(), "place": place, "error": error }));
+        let (resources, errors): (Vec<Value>, Vec<Value>) = (resources.collect(), errors.collect());
+        let mut whole = json!({ "resources": resources, "errors": errors });
+        if let (Some(confirm), Some(whole)) = (confirm.filter(|_| !self.words.is_empty()), whole.as_object_mut()) {
+            whole.insert("confirm_within_seconds".to_owned(), confirm.as_secs().into());
+        }
+        whole
     }
 }
 
-/// Does everything that is asked for, and says what goes wrong; `None` if something did.
+/// Does everything that is asked for, and says what goes wrong.
 fn write_each(
     store: &dyn ResourceStore,
     wishes: &[Wish<'_>],
     done: impl Fn(&ResourceKey, &'static str),
-) -> Result<Option<Vec<(ResourceKey, &'static str)>>, Failure> {
-    let mut words = Some(Vec::new());
+) -> Result<Written, Failure> {
+    let mut written = Written::default();
     for Wish { place, key, write } in wishes {
         match write(store) {
             Ok(Some(word)) => {
                 done(key, word);
-                if let Some(words) = &mut words {
-                    words.push((key.clone(), word));
-                }
+                written.words.push((key.clone(), word));
             }
             Ok(None) => {}
             // The next one would have to wait as long in vain.
             Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => return Err(failed(error)),
             Err(error) => {
-                words = None;
                 eprintln!("{place}: {error}");
+                written.errors.push((key.clone(), place.clone(), error.to_string()));
             }
         }
     }
-    Ok(words)
+    Ok(written)
 }
 
 /// Sees to it, as long as the program runs, that a change is taken back that nobody confirms: also after a restart of the

@@ -278,7 +278,7 @@ impl DatastoreArgs {
 }
 
 #[cfg(feature = "kubernetes")]
-fn kubeconfig(file: Option<&Path>) -> Result<KubeConfig, Failure> {
+pub(super) fn kubeconfig(file: Option<&Path>) -> Result<KubeConfig, Failure> {
     let place = file.unwrap_or("".as_ref()).to_string_lossy();
     place.parse().map_err(|error| Failure::Usage(format!("kubernetes: {error}")))
 }

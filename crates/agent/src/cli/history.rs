@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tortie_datastore::history::{Conflict, FileChange, History, HistoryEntry, Origin, WayBack};
+use tortie_datastore::history::{Back, Conflict, FileChange, History, HistoryEntry, Origin, WayBack};
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_store::timestamp;
@@ -103,6 +103,9 @@ pub(super) struct RollbackArgs {
     #[cfg(feature = "etcd")]
     #[command(flatten)]
     etcd: super::etcd::EtcdArgs,
+    /// How to answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -140,17 +143,20 @@ fn roll_back_files(args: &RollbackArgs, history: &History) -> Result<(), Failure
         return Ok(());
     }
     history.go_back(&way).map_err(failed)?;
-    for file in &way.files {
-        let word = if file.text.is_some() { "restored" } else { "removed" };
-        println!("{word} {}", name(history, &file.path));
-    }
-    Ok(())
+    let word = |file: &Back| if file.text.is_some() { "restored" } else { "removed" };
+    let whole = || {
+        let outcome = |file: &Back| json!({ "resource": name(history, &file.path), "outcome": word(file) });
+        json!({ "resources": way.files.iter().map(outcome).collect::<Vec<_>>(), "errors": [] })
+    };
+    let line = |file: &Back| format!("{} {}\n", word(file), name(history, &file.path));
+    args.output.print(whole, || way.files.iter().map(line).collect())
 }
 
 /// Says what is in the way, and what would change if only that is asked for. Returns whether the change is to be made.
 fn is_to_be_made(args: &RollbackArgs, history: &History, way: &WayBack) -> Result<bool, Failure> {
     if way.files.is_empty() {
-        println!("everything is as in state {}", args.state);
+        let nothing = || json!({ "resources": [], "errors": [] });
+        args.output.print(nothing, || format!("everything is as in state {}\n", args.state))?;
         return Ok(false);
     }
     for (path, conflict) in &way.conflicts {
@@ -161,9 +167,12 @@ fn is_to_be_made(args: &RollbackArgs, history: &History, way: &WayBack) -> Resul
         eprintln!("{}: {why}", name(history, path));
     }
     if args.dry_run {
-        for file in &way.files {
-            print!("{}", unified(&name(history, &file.path), file.now.as_deref(), file.text.as_deref()));
-        }
+        let diff = |file: &Back| unified(&name(history, &file.path), file.now.as_deref(), file.text.as_deref());
+        let whole = || {
+            let each = |file: &Back| json!({ "resource": name(history, &file.path), "diff": diff(file) });
+            json!({ "would_change": way.files.iter().map(each).collect::<Vec<_>>() })
+        };
+        args.output.print(whole, || way.files.iter().map(diff).collect())?;
         return Ok(false);
     }
     if !way.conflicts.is_empty() && !args.force {

@@ -53,7 +53,6 @@ mod run;
 mod selector;
 mod show;
 mod signals;
-#[cfg(feature = "etcd")]
 mod staged;
 mod status;
 mod trace;
@@ -117,7 +116,6 @@ enum Command {
     Get(get::Args),
     #[cfg(feature = "etcd")]
     Delete(delete::Args),
-    #[cfg(feature = "etcd")]
     Staged(staged::Args),
     Confirm(confirm::Args),
     #[cfg(all(feature = "etcd", feature = "kubernetes"))]
@@ -171,7 +169,6 @@ pub fn main() -> ExitCode {
         Command::Get(args) => get::run(&args),
         #[cfg(feature = "etcd")]
         Command::Delete(args) => delete::run(&args),
-        #[cfg(feature = "etcd")]
         Command::Staged(args) => staged::run(&args),
         Command::Confirm(args) => confirm::run(&args),
         #[cfg(all(feature = "etcd", feature = "kubernetes"))]

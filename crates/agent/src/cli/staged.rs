@@ -1,16 +1,28 @@
 //! `tortie staged`.
 
+mod directory;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
+
+#[cfg(feature = "etcd")]
 use std::cell::Cell;
 
 use clap::Subcommand;
-use serde_json::Value;
+use serde_json::{Value, json};
+#[cfg(feature = "etcd")]
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+#[cfg(feature = "etcd")]
 use tortie_store::apply::{Applied, ApplyError, apply, delete};
+#[cfg(feature = "etcd")]
 use tortie_store::{ResourceStore, StoreError};
 
 use super::Failure;
+#[cfg(feature = "etcd")]
 use super::confirming::{ConfirmingArgs, Wish};
-use super::etcd::StoreArgs;
+use super::datastore_url::DatastoreUrl;
+#[cfg(feature = "etcd")]
+use super::etcd::{EtcdArgs, StoreArgs};
+use super::output::Output;
 
 /// Staged policies: what they would do is shown by `tortie flows --staged`.
 ///
@@ -26,25 +38,216 @@ pub(super) struct Args {
 enum What {
     /// Put a staged policy in force
     ///
-    /// The policy of the same name that is enforced becomes as the staged one is, or is deleted if the staged one says so
-    /// (stagedAction: Delete); then the staged one is deleted. With --confirm both come back as they were unless `tortie
-    /// confirm` comes in time.
+    /// In etcd and Kubernetes, the policy of the same name that is enforced becomes as the staged one is, or is deleted if the
+    /// staged one says so (stagedAction: Delete); then the staged one is deleted. In etcd, with --confirm both come back as they
+    /// were unless `tortie confirm` comes in time. Of a directory, the manifest is printed that is to be written in place of the
+    /// staged one; with --write it is, if its file holds nothing else.
     ///
-    /// Example: tortie staged commit shop/db --datastore etcd://127.0.0.1:2379 --confirm 60s
+    /// Examples: tortie staged commit shop/db --datastore etcd://127.0.0.1:2379 --confirm 60s
+    ///           tortie staged commit shop/db --datastore kubernetes:
     #[command(verbatim_doc_comment)]
-    Commit {
-        /// NAMESPACE/NAME of a StagedNetworkPolicy, or NAME of a StagedGlobalNetworkPolicy; the kind may be written before it.
-        #[arg(value_name = "POLICY")]
-        name: String,
-        #[command(flatten)]
-        store: StoreArgs,
-        #[command(flatten)]
-        confirming: ConfirmingArgs,
-    },
+    Commit(CommitArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct CommitArgs {
+    /// NAMESPACE/NAME of a StagedNetworkPolicy, or NAME of a StagedGlobalNetworkPolicy; the kind may be written before it, as it
+    /// must be for a StagedKubernetesNetworkPolicy.
+    #[arg(value_name = "POLICY")]
+    name: StagedName,
+    /// Where the policies are kept: etcd://HOST:PORT,HOST:PORT, kubernetes:[KUBECONFIG] or file:DIR.
+    #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
+    datastore: DatastoreUrl,
+    /// Of a directory: write the manifest in place of the file of the staged policy.
+    #[arg(long)]
+    write: bool,
+    #[cfg(feature = "etcd")]
+    #[command(flatten)]
+    etcd: EtcdArgs,
+    #[cfg(feature = "etcd")]
+    #[command(flatten)]
+    confirming: ConfirmingArgs,
+    #[cfg(not(feature = "etcd"))]
+    /// How to answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl CommitArgs {
+    fn output(&self) -> Output {
+        #[cfg(feature = "etcd")]
+        return self.confirming.output();
+        #[cfg(not(feature = "etcd"))]
+        self.output
+    }
+
+    fn is_to_be_confirmed(&self) -> bool {
+        #[cfg(feature = "etcd")]
+        return self.confirming.is_asked_for();
+        #[cfg(not(feature = "etcd"))]
+        false
+    }
+}
+
+/// Something that was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Done {
+    object: String,
+    word: &'static str,
+}
+
+impl Done {
+    fn new(object: &str, word: &'static str) -> Self {
+        Self { object: object.to_owned(), word }
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let What::Commit { name, store, confirming } = &args.what;
+    let What::Commit(args) = &args.what;
+    let is_etcd = matches!(args.datastore, DatastoreUrl::Etcd(_));
+    if args.is_to_be_confirmed() && !is_etcd {
+        return Err(Failure::Usage("--confirm is for policies in etcd".to_owned()));
+    }
+    if args.write && !matches!(args.datastore, DatastoreUrl::Directory(_)) {
+        return Err(Failure::Usage("--write is for a directory of manifests".to_owned()));
+    }
+    match &args.datastore {
+        DatastoreUrl::Directory(root) if args.write => {
+            let file = directory::write(root, &args.name)?;
+            let done = [Done::new(&args.name.enforced(), "written"), Done::new(&args.name.staged(), "deleted")];
+            print(args.output(), &done, Some(&file.display().to_string()))
+        }
+        DatastoreUrl::Directory(root) => {
+            let (file, text) = directory::manifest(root, &args.name)?;
+            let whole = || json!({ "file": file.display().to_string(), "manifest": text });
+            if args.output() == Output::Table {
+                eprintln!("this belongs in {}, in place of {}", file.display(), args.name.staged());
+            }
+            args.output().print(whole, || text.clone())
+        }
+        #[cfg(feature = "kubernetes")]
+        DatastoreUrl::Kubernetes(file) => {
+            let config = super::datastore::kubeconfig(file.as_deref())?;
+            config.check().map_err(|error| Failure::Failed(format!("Kubernetes: {error}")))?;
+            let client = tortie_datastore::kubernetes::Client::new(config);
+            let client = client.map_err(Failure::io("the API server's thread"))?;
+            print(args.output(), &kubernetes::commit(&client, &args.name)?, None)
+        }
+        #[cfg(feature = "etcd")]
+        DatastoreUrl::Etcd(Some(url)) => {
+            let config = url.parse().map_err(|error| Failure::Usage(format!("--datastore: {error}")))?;
+            commit_in_etcd(&args.name, &StoreArgs::at(config, args.etcd.clone()), &args.confirming)
+        }
+        other => {
+            let forms = "--datastore must be etcd://HOST:PORT,..., kubernetes:[KUBECONFIG] or file:DIR";
+            Err(Failure::Usage(format!("policies cannot be written to {other}: {forms}")))
+        }
+    }
+}
+
+/// Says what was done.
+fn print(output: Output, done: &[Done], file: Option<&str>) -> Result<(), Failure> {
+    let whole = || {
+        let resources = done.iter().map(|done| json!({ "resource": done.object, "outcome": done.word }));
+        let mut whole = json!({ "resources": resources.collect::<Vec<_>>() });
+        if let (Some(file), Some(whole)) = (file, whole.as_object_mut()) {
+            whole.insert("file".to_owned(), file.into());
+        }
+        whole
+    };
+    output.print(whole, || done.iter().map(|done| format!("{} {}\n", done.object, done.word)).collect())
+}
+
+/// A staged policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StagedName {
+    kind: StagedKind,
+    /// Empty for one of the whole cluster.
+    namespace: String,
+    name: String,
+}
+
+/// Of which kind it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StagedKind {
+    /// `StagedNetworkPolicy`.
+    Calico,
+    /// `StagedGlobalNetworkPolicy`.
+    Global,
+    /// `StagedKubernetesNetworkPolicy`.
+    Kubernetes,
+}
+
+impl StagedKind {
+    /// The kind of the staged policy, and API version and kind of the one that it becomes.
+    fn names(self) -> (&'static str, &'static str, &'static str) {
+        const CALICO: &str = "projectcalico.org/v3";
+        match self {
+            Self::Calico => ("StagedNetworkPolicy", CALICO, "NetworkPolicy"),
+            Self::Global => ("StagedGlobalNetworkPolicy", CALICO, "GlobalNetworkPolicy"),
+            Self::Kubernetes => ("StagedKubernetesNetworkPolicy", "networking.k8s.io/v1", "NetworkPolicy"),
+        }
+    }
+}
+
+impl std::str::FromStr for StagedName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let (kind, namespace, name) = match parts[..] {
+            ["StagedGlobalNetworkPolicy", name] => (StagedKind::Global, "", name),
+            ["StagedNetworkPolicy", namespace, name] => (StagedKind::Calico, namespace, name),
+            ["StagedKubernetesNetworkPolicy", namespace, name] => (StagedKind::Kubernetes, namespace, name),
+            [namespace, name] => (StagedKind::Calico, namespace, name),
+            [name] => (StagedKind::Global, "", name),
+            _ => return Err(format!("`{text}` is none of NAMESPACE/NAME and NAME")),
+        };
+        if name.is_empty() || kind != StagedKind::Global && namespace.is_empty() {
+            return Err(format!("`{text}` is none of NAMESPACE/NAME and NAME"));
+        }
+        Ok(Self { kind, namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+}
+
+impl StagedName {
+    fn with_kind(&self, kind: &str) -> String {
+        match self.kind {
+            StagedKind::Global => format!("{kind}/{}", self.name),
+            StagedKind::Calico | StagedKind::Kubernetes => format!("{kind}/{}/{}", self.namespace, self.name),
+        }
+    }
+
+    /// The staged policy, with its kind.
+    fn staged(&self) -> String {
+        self.with_kind(self.kind.names().0)
+    }
+
+    /// The policy that it becomes, with its kind.
+    fn enforced(&self) -> String {
+        self.with_kind(self.kind.names().2)
+    }
+
+    /// Whether a manifest is that of the staged policy, or of the one that it becomes.
+    fn is_of(&self, object: &Value, is_staged: bool) -> bool {
+        let (staged, api_version, enforced) = self.kind.names();
+        let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let group = |api_version: &str| api_version.split('/').next().unwrap_or_default().to_owned();
+        let is_kind = match is_staged {
+            true => text("/kind") == staged,
+            false => text("/kind") == enforced && group(text("/apiVersion")) == group(api_version),
+        };
+        let namespace = match (self.kind, text("/metadata/namespace")) {
+            (StagedKind::Global, _) => "",
+            (_, "") => "default",
+            (_, namespace) => namespace,
+        };
+        is_kind && text("/metadata/name") == self.name && namespace == self.namespace
+    }
+}
+
+#[cfg(feature = "etcd")]
+fn commit_in_etcd(name: &StagedName, store: &StoreArgs, confirming: &ConfirmingArgs) -> Result<(), Failure> {
     let (staged, enforced) = keys(name).map_err(Failure::Usage)?;
     // The version that is in force then; the staged policy goes only after that, and only if it is still that one.
     let committed = Cell::new(None);
@@ -53,7 +256,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         place: place(),
         key: enforced.clone(),
         write: Box::new(|store| {
-            let (revision, word) = put_in_force(store, &staged, &enforced)?;
+            let (revision, word) = put_in_force(store, name, &staged, &enforced)?;
             committed.set(Some(revision));
             Ok(word)
         }),
@@ -70,36 +273,33 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The staged policy of this name, and the one that it becomes.
-fn keys(name: &str) -> Result<(ResourceKey, ResourceKey), String> {
-    let parts: Vec<&str> = name.split('/').collect();
-    let (kind, namespace, name) = match parts[..] {
-        [kind @ "StagedGlobalNetworkPolicy", name] => (kind, "", name),
-        [kind @ "StagedNetworkPolicy", namespace, name] => (kind, namespace, name),
-        ["StagedKubernetesNetworkPolicy", ..] => {
-            return Err("a staged Kubernetes policy is put in force where Kubernetes keeps its policies".to_owned());
+#[cfg(feature = "etcd")]
+fn keys(name: &StagedName) -> Result<(ResourceKey, ResourceKey), String> {
+    let (staged, enforced) = match name.kind {
+        StagedKind::Calico => (ResourceKind::StagedNetworkPolicy, ResourceKind::NetworkPolicy),
+        StagedKind::Global => (ResourceKind::StagedGlobalNetworkPolicy, ResourceKind::GlobalNetworkPolicy),
+        StagedKind::Kubernetes => {
+            return Err("a staged Kubernetes policy is put in force where Kubernetes keeps its policies: give \
+                        --datastore kubernetes:, or apply the policy there"
+                .to_owned());
         }
-        [namespace, name] => ("StagedNetworkPolicy", namespace, name),
-        [name] => ("StagedGlobalNetworkPolicy", "", name),
-        _ => return Err(format!("`{name}` is none of NAMESPACE/NAME and NAME")),
     };
-    let (staged, enforced) = match kind {
-        "StagedNetworkPolicy" => (ResourceKind::StagedNetworkPolicy, ResourceKind::NetworkPolicy),
-        _ => (ResourceKind::StagedGlobalNetworkPolicy, ResourceKind::GlobalNetworkPolicy),
-    };
-    let key = |kind| ResourceKey::new(kind, namespace, name).map_err(|error| error.to_string());
+    let key = |kind| ResourceKey::new(kind, &name.namespace, &name.name).map_err(|error| error.to_string());
     Ok((key(staged)?, key(enforced)?))
 }
 
 /// Does what the staged policy asks for; says which version of it that was, and in a word what was done.
+#[cfg(feature = "etcd")]
 fn put_in_force(
     store: &dyn ResourceStore,
+    name: &StagedName,
     staged: &ResourceKey,
     enforced: &ResourceKey,
 ) -> Result<(Revision, Option<&'static str>), ApplyError> {
     let found = store.get(staged)?;
     let action = found.object.pointer("/spec/stagedAction").and_then(Value::as_str).unwrap_or("Set").to_owned();
     let word = match action.as_str() {
-        "Set" => Some(match apply(store, enforced, &as_enforced(found.object, enforced))? {
+        "Set" => Some(match apply(store, enforced, &as_enforced(found.object, name))? {
             Applied::Created => "created",
             Applied::Updated => "updated",
             Applied::Unchanged => "unchanged",
@@ -117,9 +317,11 @@ fn put_in_force(
 }
 
 /// The same policy as one that is enforced.
-fn as_enforced(mut object: Value, enforced: &ResourceKey) -> Value {
+fn as_enforced(mut object: Value, name: &StagedName) -> Value {
+    let (_, api_version, kind) = name.kind.names();
     if let Some(map) = object.as_object_mut() {
-        map.insert("kind".into(), enforced.kind().to_string().into());
+        map.insert("apiVersion".into(), api_version.into());
+        map.insert("kind".into(), kind.into());
     }
     if let Some(spec) = object.pointer_mut("/spec").and_then(Value::as_object_mut) {
         spec.shift_remove("stagedAction");
@@ -139,14 +341,16 @@ mod tests {
 
     #[test]
     fn names_are_those_that_flows_and_policies_are_told_by() {
-        let both = |name: &str| keys(name).map(|(staged, enforced)| format!("{staged} {enforced}"));
+        let both = |name: &str| name.parse::<StagedName>().map(|name| format!("{} {}", name.staged(), name.enforced()));
         let namespaced = "StagedNetworkPolicy/shop/db NetworkPolicy/shop/db";
         assert_eq!(both("shop/db").as_deref(), Ok(namespaced));
         assert_eq!(both("StagedNetworkPolicy/shop/db").as_deref(), Ok(namespaced));
         let global = "StagedGlobalNetworkPolicy/all GlobalNetworkPolicy/all";
         assert_eq!(both("all").as_deref(), Ok(global));
         assert_eq!(both("StagedGlobalNetworkPolicy/all").as_deref(), Ok(global));
-        for wrong in ["StagedKubernetesNetworkPolicy/shop/db", "a/b/c", "a/b/c/d", "", "shop/"] {
+        let kubernetes = "StagedKubernetesNetworkPolicy/shop/db NetworkPolicy/shop/db";
+        assert_eq!(both("StagedKubernetesNetworkPolicy/shop/db").as_deref(), Ok(kubernetes));
+        for wrong in ["StagedKubernetesNetworkPolicy/db/", "a/b/c", "a/b/c/d", "", "shop/"] {
             assert!(both(wrong).is_err(), "{wrong}");
         }
     }

@@ -14,6 +14,7 @@ use super::{RollbackArgs, failed, is_to_be_made};
 use crate::cli::Failure;
 use crate::cli::confirming::{ConfirmingArgs, Wish};
 use crate::cli::etcd::StoreArgs;
+use crate::cli::output::Output;
 
 /// What is there now, by its file.
 type Present = BTreeMap<String, (StoredResource, String)>;
@@ -44,8 +45,9 @@ pub(super) fn roll_back(args: &RollbackArgs, history: &History, url: &str) -> Re
             write: Box::new(|store| step.write(store)),
         })
         .collect();
-    let confirming = ConfirmingArgs::new(args.confirm, args.place.state_dir.clone());
-    if !confirming.write_whole(&store, access.reference()?, &wishes, false)? {
+    let confirming = ConfirmingArgs::new(args.confirm, args.place.state_dir.clone(), args.output);
+    let has_changed = confirming.write_whole(&store, access.reference()?, &wishes, false)?;
+    if !has_changed && args.output == Output::Table {
         println!("everything is as in state {}", args.state);
     }
     Ok(())
