@@ -49,7 +49,7 @@ fn what_waits_already_may_change_while_there_is_no_room() {
     let (feed, watching) = channel();
     feed.tell(updates(0..PENDING), Instant::now()).unwrap();
     feed.tell(updates(0..10), Instant::now()).unwrap();
-    assert_eq!(waiting(&feed), PENDING);
+    assert_eq!((waiting(&feed), watching.resend.waiting()), (PENDING, PENDING));
     drop(watching);
     assert_eq!(feed.tell(updates(0..1), Instant::now()), Err(Closed));
 }
