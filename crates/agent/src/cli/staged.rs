@@ -196,11 +196,9 @@ impl std::str::FromStr for StagedName {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split('/').collect();
         let (kind, namespace, name) = match parts[..] {
-            ["StagedGlobalNetworkPolicy", name] => (StagedKind::Global, "", name),
-            ["StagedNetworkPolicy", namespace, name] => (StagedKind::Calico, namespace, name),
+            ["StagedGlobalNetworkPolicy", name] | [name] => (StagedKind::Global, "", name),
             ["StagedKubernetesNetworkPolicy", namespace, name] => (StagedKind::Kubernetes, namespace, name),
-            [namespace, name] => (StagedKind::Calico, namespace, name),
-            [name] => (StagedKind::Global, "", name),
+            ["StagedNetworkPolicy", namespace, name] | [namespace, name] => (StagedKind::Calico, namespace, name),
             _ => return Err(format!("`{text}` is none of NAMESPACE/NAME and NAME")),
         };
         if name.is_empty() || kind != StagedKind::Global && namespace.is_empty() {
