@@ -144,7 +144,9 @@ fn committed(url: &str, name: &str) -> Vec<String> {
     let output = commit(url, &[name, "-o", "json"]);
     assert!(output.status.success(), "{output:?}");
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let done = |done: &Value| format!("{} {}", done["resource"].as_str().unwrap(), done["outcome"].as_str().unwrap());
+    let done = |done: &Value| {
+        format!("{} {}", done["resource"].as_str().unwrap_or_default(), done["outcome"].as_str().unwrap_or_default())
+    };
     answer["resources"].as_array().expect("a list").iter().map(done).collect()
 }
 
