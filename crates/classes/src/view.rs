@@ -86,14 +86,14 @@ impl<'a> TableView<'a> {
         classes.into_iter().map(|(class, row)| (class, Row(row))).collect()
     }
 
-    /// The rows of the peer's end, in order.
+    /// The rows of the peer's end, in an order that follows from what is in force, and not from how it came about.
     pub fn peer_rows(&self) -> impl Iterator<Item = Row> + use<'a> {
-        self.table.peer().rows().map(Row)
+        in_order(self.table.peer())
     }
 
-    /// The rows of the group's own end, in order.
+    /// The rows of the group's own end, in such an order.
     pub fn own_rows(&self) -> impl Iterator<Item = Row> + use<'a> {
-        self.table.own().rows().map(Row)
+        in_order(self.table.own())
     }
 
     /// The column of an L4 class.
@@ -173,4 +173,11 @@ impl<'a> TableView<'a> {
         let (verdict, by) = self.table.decision_at(own.0, peer.0, l4, source_port)?;
         Some((*verdict, by))
     }
+}
+
+/// By the clauses that they stand for.
+fn in_order(axis: &Axis) -> impl Iterator<Item = Row> + use<> {
+    let mut rows: Vec<RowId> = axis.rows().collect();
+    rows.sort_unstable_by(|left, right| axis.words(*left).cmp(axis.words(*right)));
+    rows.into_iter().map(Row)
 }

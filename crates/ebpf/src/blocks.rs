@@ -6,6 +6,8 @@
 //! trees have in common is there once. Whoever writes new blocks before the root that leads to them changes a tree, or many at
 //! once, in one step, and readers see all of a change or nothing.
 
+use std::collections::BTreeMap;
+
 use ahash::RandomState;
 use hashbrown::HashTable;
 
@@ -28,6 +30,10 @@ impl Cell {
 
     const fn block(number: u32) -> Self {
         Self(number | Self::BLOCK)
+    }
+
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
     }
 
     /// The block that it leads to.
@@ -74,6 +80,8 @@ pub struct Blocks {
     retired: Vec<u32>,
     /// Those that are new since they were last taken.
     written: Vec<u32>,
+    /// Those that were there already, which may be without any use.
+    adopted: Vec<u32>,
 }
 
 impl Blocks {
@@ -173,6 +181,48 @@ impl Blocks {
                     self.retired.push(number);
                 }
                 released.extend(block.cells.iter().filter(|cell| cell.as_block().is_some()));
+            }
+        }
+    }
+
+    /// Takes over blocks that readers may be at, without any use of them: what is like one of them gets its number, and is not
+    /// written. Only who has none yet can do that.
+    pub(crate) fn adopt(&mut self, found: BTreeMap<u32, Box<[Cell; CELLS]>>) {
+        if !self.blocks.is_empty() {
+            return;
+        }
+        let extent = found.last_key_value().map_or(0, |(last, _)| *last as usize + 1);
+        self.blocks.resize_with(extent, || None);
+        self.free = (0..).take(extent).filter(|number| !found.contains_key(number)).collect();
+        for (number, cells) in &found {
+            let hash = self.hasher.hash_one(cells);
+            if self.by_cells.find(hash, |other| found.get(other) == Some(cells)).is_some() {
+                // What is there twice counts once.
+                self.retired.push(*number);
+                continue;
+            }
+            let rehash = |number: &u32| found.get(number).map_or(0, |cells| self.hasher.hash_one(cells));
+            self.by_cells.insert_unique(hash, *number, rehash);
+            self.adopted.push(*number);
+        }
+        let uses: Vec<Cell> =
+            self.adopted.iter().filter_map(|number| found.get(number)).flat_map(|cells| **cells).collect();
+        for (number, cells) in found {
+            if self.adopted.binary_search(&number).is_ok()
+                && let Some(slot) = self.blocks.get_mut(number as usize)
+            {
+                *slot = Some(Block { cells, references: 0, is_new: false });
+            }
+        }
+        uses.into_iter().for_each(|cell| self.retain(cell));
+    }
+
+    /// Lets those go of what was taken over that nothing uses.
+    pub(crate) fn release_adopted(&mut self) {
+        for number in std::mem::take(&mut self.adopted) {
+            let block = self.blocks.get(number as usize).and_then(Option::as_ref);
+            if block.is_some_and(|block| block.references == 0) {
+                self.release(Cell::block(number));
             }
         }
     }

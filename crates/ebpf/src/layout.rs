@@ -24,7 +24,13 @@ pub enum MapKind {
     Endpoints,
     /// [`CounterRecord`] by the number of a decision, for each CPU one.
     Counters,
+    /// What a decision is known by, so that it keeps its number and what was counted when another process goes on. No program
+    /// reads it. Zeros: the number was never given out.
+    Decisions,
 }
+
+/// The version of what is in maps: whoever writes maps of another one does not go on with these.
+pub const VERSION: u32 = 1;
 
 /// How many values [`MapKind::Roots`] has.
 pub const ROOTS: u32 = 4;
@@ -71,11 +77,13 @@ pub mod endpoint {
 }
 
 const GROUP_SIZE: usize = 32;
+/// The bytes of what a decision is known by.
+pub(crate) const DECISION_SIZE: usize = 16;
 
 impl MapKind {
     /// All of them, in the order in which a change must write them.
-    pub const ALL: [Self; 6] =
-        [Self::Blocks, Self::Groups, Self::Endpoints, Self::Counters, Self::Roots, Self::Current];
+    pub const ALL: [Self; 7] =
+        [Self::Blocks, Self::Groups, Self::Endpoints, Self::Counters, Self::Decisions, Self::Roots, Self::Current];
 
     /// What programs know it by.
     #[must_use]
@@ -93,6 +101,7 @@ impl MapKind {
             Self::Groups => "groups",
             Self::Endpoints => "endpoints",
             Self::Counters => "counters",
+            Self::Decisions => "decisions",
         }
     }
 
@@ -106,6 +115,7 @@ impl MapKind {
             Self::Groups => GROUP_SIZE,
             Self::Endpoints => endpoint::SIZE,
             Self::Counters => CounterRecord::SIZE,
+            Self::Decisions => DECISION_SIZE,
         }
     }
 
@@ -155,6 +165,20 @@ impl RootsRecord {
         let flags = u32::from(is_in_force) | roots::NO_UNTRACKED.unsigned_abs();
         numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, flags])
     }
+
+    /// What stands in a map, and whether an endpoint that it leads to has untracked policy; `None` if it cannot be one.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<(Self, bool)> {
+        let [interfaces, v4, v6, all_interfaces, flags] = parts(bytes);
+        let record = Self {
+            interfaces: Cell::from_bits(interfaces),
+            addresses: [Cell::from_bits(v4), Cell::from_bits(v6)],
+            all_interfaces,
+            is_in_force: flags & roots::IN_FORCE.unsigned_abs() != 0,
+        };
+        let has_untracked = flags & roots::NO_UNTRACKED.unsigned_abs() == 0;
+        let written = if has_untracked { record.to_bytes() } else { record.to_bytes_without_untracked() };
+        (written == bytes).then_some((record, has_untracked))
+    }
 }
 
 /// What an interface is.
@@ -171,7 +195,7 @@ pub enum EndpointKind {
 }
 
 /// What is in force at an interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_structs, reason = "it is the layout of a map")]
 pub struct EndpointRecord {
     /// Whose it is.
@@ -205,6 +229,16 @@ impl EndpointRecord {
         let Self { kind, asked, groups: [a, b, c, d, e, f, g, h], sources: [v4, v6] } = *self;
         numbers([kind as u32, asked, a, b, c, d, e, f, g, h, v4.bits(), v6.bits()])
     }
+
+    /// What stands in a map; `None` if it cannot be one.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let [kind, asked, a, b, c, d, e, f, g, h, v4, v6] = parts(bytes);
+        let kinds = [EndpointKind::None, EndpointKind::Workload, EndpointKind::Host];
+        let kind = kinds.into_iter().find(|known| *known as u32 == kind)?;
+        let sources = [Cell::from_bits(v4), Cell::from_bits(v6)];
+        let record = Self { kind, asked, groups: [a, b, c, d, e, f, g, h], sources };
+        (record.to_bytes() == bytes).then_some(record)
+    }
 }
 
 impl GroupRoots {
@@ -216,6 +250,15 @@ impl GroupRoots {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; GROUP_SIZE] {
         numbers(self.cells().map(Cell::bits))
+    }
+
+    /// What stands in a map; `None` if it cannot be one.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let [own, peer, details, protocols, source_ports, no_source_port, cells, is_large] =
+            parts(bytes).map(Cell::from_bits);
+        let is_large = is_large == Cell::value(1);
+        let record = Self { own, peer, details, protocols, source_ports, no_source_port, cells, is_large };
+        (record.to_bytes() == bytes).then_some(record)
     }
 }
 
@@ -250,6 +293,15 @@ impl CounterRecord {
             bytes: sum.bytes.wrapping_add(u64::from_ne_bytes(*bytes)),
         })
     }
+}
+
+/// The first numbers of a value; zeros where it is shorter.
+fn parts<const N: usize>(bytes: &[u8]) -> [u32; N] {
+    let mut numbers = [0; N];
+    for (to, number) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {
+        *to = u32::from_ne_bytes(*number);
+    }
+    numbers
 }
 
 /// Numbers one behind the other, and zeros behind them.
@@ -287,6 +339,9 @@ mod tests {
         assert_eq!(flags, (roots::IN_FORCE | roots::NO_UNTRACKED).unsigned_abs());
         assert_eq!(record.to_bytes_without_untracked()[..16], bytes[..16]);
         assert_eq!(RootsRecord { is_in_force: false, ..record }.to_bytes()[16..], [0; 48]);
+        assert_eq!(RootsRecord::from_bytes(&bytes), Some((record, true)));
+        assert_eq!(RootsRecord::from_bytes(&record.to_bytes_without_untracked()), Some((record, false)));
+        assert_eq!((RootsRecord::from_bytes(&[0xee; 64]), RootsRecord::from_bytes(&bytes[1..])), (None, None));
     }
 
     #[test]
@@ -305,6 +360,8 @@ mod tests {
         }
         assert_eq!(endpoint::SOURCES.map(|offset| number(&bytes, offset)), [20, 21]);
         assert_eq!(bytes[48..], [0; 16]);
+        assert_eq!(EndpointRecord::from_bytes(&bytes), Some(record));
+        assert_eq!((EndpointRecord::from_bytes(&[0xee; 64]), EndpointRecord::from_bytes(&[])), (None, None));
     }
 
     #[test]
@@ -312,7 +369,7 @@ mod tests {
         let ids: std::collections::BTreeSet<MapId> = MapKind::ALL.map(MapKind::id).into();
         assert_eq!(ids.len(), MapKind::ALL.len());
         let sizes = MapKind::ALL.map(MapKind::value_size);
-        assert_eq!(sizes, [1024, 32, 64, 16, 64, 8]);
+        assert_eq!(sizes, [1024, 32, 64, 16, 16, 64, 8]);
         assert!(sizes.iter().all(|size| size % 8 == 0), "per-CPU values are rounded up to 8");
         assert_eq!(GroupRoots::CLOSED.to_bytes()[28..], [0; 4]);
     }

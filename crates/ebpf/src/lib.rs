@@ -21,7 +21,8 @@ pub use check::Flaw;
 pub use decide::Question;
 pub use instruction::{Base, Helper, KernelFunction, Label, MapId, Operand, Operation, Register, Size, Test, Width};
 pub use node::{
-    Description, EndpointName, Flush, Interface, Located, MapSizes, Node, NodeSettings, Numbered, Problem, Write,
+    AdoptError, Description, EndpointName, Flush, Interface, Located, MapSizes, Node, NodeSettings, Numbered, Problem,
+    Write,
 };
 pub use tables::{Closed, DecisionId, GroupRoots, Limits, Tables, Transport};
 pub use tortie_classes as classes;

@@ -1,5 +1,6 @@
 //! What a node enforces, as the values of maps.
 
+mod adopt;
 mod description;
 mod endpoints;
 mod slots;
@@ -20,6 +21,7 @@ use crate::tables::{AddressKey, Closed, DecisionId, GroupRoots, Tables, address_
 use endpoints::{Endpoints, Places, UNTRACKED};
 use slots::Slots;
 
+pub use adopt::AdoptError;
 pub use description::{Description, Located, Numbered};
 pub use endpoints::{EndpointName, Interface};
 pub use write::{Flush, MapSizes, Write};
@@ -80,8 +82,9 @@ pub struct Node {
     is_in_sync: bool,
     /// Whether anything was told since the last flush.
     has_news: bool,
-    groups: Slots<GroupId, GroupRoots>,
-    records: Slots<Place, EndpointRecord>,
+    groups: Slots<GroupRoots>,
+    group_numbers: BTreeMap<GroupId, u32>,
+    records: Slots<EndpointRecord>,
     sources: BTreeMap<WorkloadEndpointId, Sources>,
     /// The tree of interfaces, and what is in it.
     interfaces: Cell,
@@ -91,14 +94,6 @@ pub struct Node {
     current: u32,
     /// Values of roots that packets may still be at.
     retired_roots: Vec<u32>,
-}
-
-/// What has a record.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    One(EndpointName),
-    /// The host endpoint of all interfaces.
-    All,
 }
 
 impl Node {
@@ -113,6 +108,7 @@ impl Node {
             is_in_sync: false,
             has_news: false,
             groups: Slots::default(),
+            group_numbers: BTreeMap::new(),
             records: Slots::default(),
             sources: BTreeMap::new(),
             interfaces: Cell::value(0),
@@ -168,10 +164,13 @@ impl Node {
         self.endpoints.find_groups(&compiled);
         for group in self.tables.update(&compiled) {
             match self.tables.group(group) {
-                Some(roots) if roots != GroupRoots::CLOSED => drop(self.groups.set(group, roots)),
-                _ => self.groups.remove(&group),
+                Some(roots) if roots != GroupRoots::CLOSED => {
+                    self.group_numbers.insert(group, self.groups.number_of(roots));
+                }
+                _ => drop(self.group_numbers.remove(&group)),
             }
         }
+        self.groups.retain(&self.group_numbers.values().copied().collect());
         let all_interfaces = self.update_records();
         let record = RootsRecord {
             interfaces: self.interfaces,
@@ -181,6 +180,7 @@ impl Node {
         };
         let roots = (record, self.records.values().any(|record| record.asked & UNTRACKED != 0));
 
+        self.tables.release_adopted();
         let mut entries: Vec<(MapKind, u32)> = Vec::new();
         let mut add = |map, numbers: Vec<u32>| entries.extend(numbers.into_iter().map(|number| (map, number)));
         add(MapKind::Blocks, self.tables.blocks().take_written().into_iter().map(|(number, _)| number).collect());
@@ -191,6 +191,8 @@ impl Node {
         add(MapKind::Endpoints, self.records.take_written());
         let reused = self.tables.take_reused_decisions();
         add(MapKind::Counters, reused.into_iter().map(DecisionId::number).collect());
+        let named = self.tables.take_named_decisions();
+        add(MapKind::Decisions, named.into_iter().map(DecisionId::number).collect());
         if self.roots.get(self.current as usize) != Some(&roots) {
             if let Some(record) = self.roots.get_mut(slot as usize) {
                 *record = roots;
@@ -211,17 +213,13 @@ impl Node {
         let mut at = BTreeMap::new();
         for (index, name) in &places.at {
             let record = self.record(name, false);
-            at.insert(*index, self.records.set(Place::One(name.clone()), record));
+            at.insert(*index, self.records.number_of(record));
         }
         let all = places.at_all.as_ref().map(|name| {
             let record = self.record(&EndpointName::Host(name.clone()), true);
-            self.records.set(Place::All, record)
+            self.records.number_of(record)
         });
-        let in_place: BTreeSet<&EndpointName> = places.at.values().collect();
-        self.records.retain(|place| match place {
-            Place::One(name) => in_place.contains(name),
-            Place::All => all.is_some(),
-        });
+        self.records.retain(&at.values().copied().chain(all).collect());
         let gone = self.at.keys().filter(|index| !at.contains_key(index)).map(|index| (*index, 0));
         let there = at.iter().filter(|(index, number)| self.at.get(index) != Some(number));
         let changed: Vec<([u8; 4], u32)> = gone
@@ -237,7 +235,9 @@ impl Node {
     }
 
     fn record(&mut self, name: &EndpointName, is_at_all: bool) -> EndpointRecord {
-        let number = |group: &Option<GroupId>| group.as_ref().map_or(0, |group| self.groups.number(group));
+        let number = |group: &Option<GroupId>| {
+            group.as_ref().and_then(|group| self.group_numbers.get(group)).copied().unwrap_or(0)
+        };
         match name {
             EndpointName::Workload(id) => {
                 let Some(workload) = self.endpoints.workload(id) else { return EndpointRecord::default() };
@@ -316,6 +316,7 @@ impl Node {
             .chain(once([(MapKind::Groups, 0)]))
             .chain(numbers(MapKind::Groups, self.groups.in_use().collect()))
             .chain(numbers(MapKind::Endpoints, self.records.in_use().collect()))
+            .chain(numbers(MapKind::Decisions, self.tables.decisions().map(DecisionId::number).collect()))
             .chain(once([(MapKind::Roots, self.current)]))
             .chain(once([(MapKind::Current, 0)]));
         entries.map(|(map, index)| self.write(map, index))
@@ -330,6 +331,7 @@ impl Node {
             MapKind::Groups => self.groups.get(index).unwrap_or(&GroupRoots::CLOSED).to_bytes().to_vec(),
             MapKind::Endpoints => self.records.get(index).copied().unwrap_or_default().to_bytes().to_vec(),
             MapKind::Counters => vec![0; map.value_size()],
+            MapKind::Decisions => self.tables.identity(DecisionId::from_number(index)).unwrap_or_default().to_vec(),
             MapKind::Roots => match self.roots.get(index as usize) {
                 Some((roots, false)) => roots.to_bytes_without_untracked().to_vec(),
                 Some((roots, true)) => roots.to_bytes().to_vec(),
@@ -393,6 +395,7 @@ impl Node {
             && self.tables.is_empty()
             && self.sources.is_empty()
             && self.at.is_empty()
+            && self.group_numbers.is_empty()
             && self.groups.in_use().next().is_none()
             && self.records.in_use().next().is_none()
     }

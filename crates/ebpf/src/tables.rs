@@ -3,6 +3,7 @@
 //! The address at each end of a packet leads to its class, a class to its row, protocol and port to a column. Rows and columns are
 //! multiplied already, so that their sum is the number of the cell, which leads to the decision.
 
+mod class_numbers;
 mod decisions;
 mod group;
 mod keys;
@@ -14,11 +15,13 @@ use tortie_classes::evaluate::{DecidedBy, Missing, Packet, Payload, Verdict};
 use tortie_classes::{Compiled, GroupId, Lines};
 use tortie_model::{Cidr, Direction, Family};
 
-use crate::blocks::{Assignment, Blocks, Cell};
+use crate::blocks::{Assignment, Blocks, CELLS, Cell};
+use class_numbers::{ClassNumbers, hints};
 use decisions::Decisions;
-use group::Group;
+use group::{Group, NumberedClasses};
 
 pub use decisions::DecisionId;
+pub(crate) use decisions::DecisionIdentity;
 pub use group::GroupRoots;
 pub(crate) use keys::{AddressKey, address_key};
 
@@ -92,6 +95,9 @@ pub struct Tables {
     blocks: Blocks,
     limits: Limits,
     addresses: [Cell; 2],
+    class_numbers: ClassNumbers,
+    /// The trees of addresses that were there already, until the first update.
+    adopted: Option<[Cell; 2]>,
     groups: BTreeMap<GroupId, Result<Group, Closed>>,
     decisions: Decisions,
     /// With fewer blocks in use than this a group may find room that did not before; 0 if all have.
@@ -130,6 +136,8 @@ impl Tables {
             blocks: Blocks::new(),
             limits,
             addresses: [Cell::value(NOWHERE); 2],
+            class_numbers: ClassNumbers::new(limits.classes),
+            adopted: None,
             groups: BTreeMap::new(),
             decisions: Decisions::new(),
             full_at: 0,
@@ -145,6 +153,13 @@ impl Tables {
     pub fn update(&mut self, compiled: &Compiled<'_>) -> Vec<GroupId> {
         let follows = self.flush_number > 0 && compiled.flush_number() == self.flush_number + 1;
         self.flush_number = compiled.flush_number();
+        let hints = match self.adopted {
+            Some([v4, v6]) => {
+                hints(compiled, |family, key| self.blocks.get(if family == Family::V4 { v4 } else { v6 }, key))
+            }
+            None => BTreeMap::new(),
+        };
+        self.class_numbers.assign(compiled.class_extent(), &hints);
         self.update_addresses(compiled, follows);
         let mut changed: Vec<GroupId> = if follows {
             compiled.changed_groups().to_vec()
@@ -172,16 +187,15 @@ impl Tables {
         let unspecified = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let everything: Vec<Cidr> = unspecified.into_iter().filter_map(|address| Cidr::new(address, 0)).collect();
         let changed = if follows { compiled.changed_networks() } else { &everything };
-        let numbers = self.limits.class_numbers();
         for (family, root) in Family::ALL.into_iter().zip(&mut self.addresses) {
             let mut nets: Vec<(AddressKey, u8, u32)> = Vec::new();
             for net in changed.iter().filter(|net| net.family() == family) {
                 let around = (*net, compiled.class_of_network(*net));
                 let inside = compiled.prefixes_within(*net);
                 nets.extend(
-                    std::iter::once(around)
-                        .chain(inside)
-                        .map(|(net, class)| (address_key(net), net.prefix_len(), numbers.value(class, family))),
+                    std::iter::once(around).chain(inside).map(|(net, class)| {
+                        (address_key(net), net.prefix_len(), self.class_numbers.value(class, family))
+                    }),
                 );
             }
             if nets.is_empty() {
@@ -203,7 +217,8 @@ impl Tables {
         let new = compiled.direction_of(id).zip(compiled.table(id)).map(|(direction, table)| {
             let table = table?;
             let limits = &self.limits;
-            let trees = Group::new(compiled, (direction, &table, limits), &mut self.blocks, &mut self.decisions)?;
+            let of = NumberedClasses { compiled, numbers: &self.class_numbers };
+            let trees = Group::new(of, (direction, &table, limits), &mut self.blocks, &mut self.decisions)?;
             // One that takes no more blocks than there were has room.
             if self.blocks.in_use() > before_blocks.max(limits.blocks as usize) {
                 trees.release(&mut self.blocks, &mut self.decisions);
@@ -227,11 +242,10 @@ impl Tables {
     /// Gives classes the rows that they have now, in tables that are the same otherwise. The groups whose trees begin elsewhere.
     fn update_rows(&mut self, compiled: &Compiled<'_>) -> Vec<GroupId> {
         let mut changed = Vec::new();
-        let numbers = self.limits.class_numbers();
         for (id, classes) in compiled.changed_rows() {
             let is_open = self.groups.get(&id).is_some_and(Result::is_ok);
             let waits = matches!(self.groups.get(&id), Some(Err(Closed::TooManyClasses(_))));
-            if waits || is_open && classes.iter().any(|class| numbers.is_beyond(*class)) {
+            if waits || is_open && classes.iter().any(|class| self.class_numbers.is_beyond(*class)) {
                 if self.replace(id, compiled) {
                     changed.push(id);
                 }
@@ -240,12 +254,31 @@ impl Tables {
             let Some(Ok(group)) = self.groups.get_mut(&id) else { continue };
             let Some(Ok(table)) = compiled.table(id) else { continue };
             let before = group.roots;
-            group.change_rows(&classes, compiled, (&table, numbers), &mut self.blocks);
+            let of = NumberedClasses { compiled, numbers: &self.class_numbers };
+            group.change_rows(&classes, of, &table, &mut self.blocks);
             if group.roots != before {
                 changed.push(id);
             }
         }
         changed
+    }
+
+    /// Takes over what is in maps that packets are judged by. What turns out to be the same keeps its numbers.
+    pub(crate) fn adopt(&mut self, adopted: Adopted) {
+        let Adopted { blocks, addresses, decisions, decision_extent } = adopted;
+        self.blocks.adopt(blocks);
+        self.decisions.adopt(&decisions, decision_extent);
+        self.adopted = Some(addresses);
+    }
+
+    /// Lets those go of what was taken over that turned out not to be in use. Says whether any of it was taken over.
+    pub(crate) fn release_adopted(&mut self) -> bool {
+        if self.adopted.take().is_none() {
+            return false;
+        }
+        self.blocks.release_adopted();
+        self.decisions.release_adopted();
+        true
     }
 
     /// No packet is at anything any more that was not in use when this was last called or since then: numbers of blocks and
@@ -326,6 +359,21 @@ impl Tables {
         self.decisions.take_reused()
     }
 
+    /// Decisions, since this was last asked, that have a number which did not stand for them.
+    pub(crate) fn take_named_decisions(&mut self) -> Vec<DecisionId> {
+        self.decisions.take_named()
+    }
+
+    /// The decisions that have a number.
+    pub(crate) fn decisions(&self) -> impl Iterator<Item = DecisionId> + '_ {
+        self.decisions.in_use()
+    }
+
+    /// What a decision is known by from one process to the next.
+    pub(crate) fn identity(&self, decision: DecisionId) -> Option<DecisionIdentity> {
+        self.decisions.identity(decision)
+    }
+
     /// What a group decides about a packet: what a program does, in Rust.
     #[must_use]
     pub fn decide(&self, group: GroupId, direction: Direction, packet: &Packet) -> DecisionId {
@@ -333,6 +381,18 @@ impl Tables {
         let cell = roots.decide(&self.blocks, self.addresses(packet.family()), direction, packet);
         DecisionId::from_cell(cell)
     }
+}
+
+/// What is in maps that packets are judged by.
+#[derive(Debug)]
+pub(crate) struct Adopted {
+    pub(crate) blocks: BTreeMap<u32, Box<[Cell; CELLS]>>,
+    /// The trees of IPv4 and IPv6 addresses.
+    pub(crate) addresses: [Cell; 2],
+    /// Decisions that cells lead to.
+    pub(crate) decisions: Vec<(DecisionId, DecisionIdentity)>,
+    /// Numbers that were given out at any time are below.
+    pub(crate) decision_extent: u32,
 }
 
 fn roots(group: &Result<Group, Closed>) -> GroupRoots {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tortie_ebpf::classes::evaluate::{Layer, Missing};
 use tortie_ebpf::layout::{EndpointKind, MapKind, endpoint, roots};
-use tortie_ebpf::{Closed, EndpointName, Interface, Node, NodeSettings};
+use tortie_ebpf::{AdoptError, Closed, EndpointName, Interface, Node, NodeSettings};
 use tortie_model::desired::{
     DesiredUpdate, HostEndpointState, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };
@@ -306,4 +306,73 @@ fn roots_tell_whether_an_endpoint_that_is_there_has_untracked_policy() {
     assert_eq!(flags(&mut written), in_force);
     written.tell([host("host", "*", true)]);
     assert_eq!(flags(&mut written), in_force | no_untracked, "an endpoint of all interfaces is not asked about it");
+}
+
+/// What another process goes on with.
+fn restarted(before: &Written, updates: impl IntoIterator<Item = DesiredUpdate>) -> Written {
+    let mut after = Written { node: Node::new(NodeSettings::default()), maps: before.maps.clone() };
+    after.tell(updates);
+    for (name, index) in [("cali1", 1), ("cali2", 2)] {
+        after.node.on_interface(interface(name, index));
+    }
+    let read = |map: MapKind, index| Ok(before.maps.get(&(map, index)).cloned().unwrap_or(vec![0; map.value_size()]));
+    after.node.adopt(before.node.sizes().get(MapKind::Decisions), read).map_err(|error: AdoptError<()>| error).unwrap();
+    after
+}
+
+#[test]
+fn a_node_that_goes_on_with_maps_writes_only_what_differs() {
+    let told = || [policy("one", 20), policy("other", 30), workload("one", "cali1"), workload("other", "cali2")];
+    let mut before = Written::new(1000, told());
+    for (name, index) in [("cali2", 2), ("eth0", 3), ("cali1", 1)] {
+        before.node.on_interface(interface(name, index));
+        before.flush();
+    }
+    // What was in between has left its marks in the numbers.
+    before.tell([policy("one", 7)]);
+    before.flush();
+    before.tell([policy("one", 20)]);
+    before.flush();
+
+    let all = || told().into_iter().chain([DesiredUpdate::InSync]);
+    let mut same = restarted(&before, all());
+    assert!(same.node.flush().is_empty(), "nothing has changed");
+    assert!(same.node.flush().is_empty() && same.node.problems().is_empty());
+
+    let mut changed = restarted(&before, all().chain([policy("one", 21)]));
+    let writes: Vec<_> = changed.node.flush().writes().map(|write| (write.map, write.index)).collect();
+    let of = |map: MapKind| writes.iter().filter(|(of, _)| *of == map).count();
+    assert_eq!(of(MapKind::Groups), 1, "{writes:?}");
+    assert_eq!((of(MapKind::Endpoints), of(MapKind::Current)), (1, 1), "{writes:?}");
+    let blocks = before.maps.keys().filter(|(map, _)| *map == MapKind::Blocks).count();
+    assert!(of(MapKind::Blocks) * 2 < blocks, "{} of {blocks}", of(MapKind::Blocks));
+    let used: Vec<_> = before.node.all().map(|write| (write.map, write.index)).collect();
+    assert!(writes.iter().all(|entry| *entry == (MapKind::Current, 0) || !used.contains(entry)), "{writes:?}");
+}
+
+#[test]
+fn maps_that_are_not_as_they_were_written_are_written_again_or_not_gone_on_with() {
+    let told = || [policy("one", 20), workload("one", "cali1"), DesiredUpdate::InSync];
+    let mut before = Written::new(1000, told());
+    before.node.on_interface(interface("cali1", 1));
+    before.flush();
+    let adopt = |spoil: &dyn Fn(MapKind) -> bool| {
+        let mut node = Node::new(NodeSettings::default());
+        told().iter().for_each(|update| node.on_update(update).unwrap());
+        node.on_interface(interface("cali1", 1));
+        let read = |map: MapKind, index: u32| match before.maps.get(&(map, index)) {
+            Some(value) if spoil(map) => Ok(value.iter().map(|byte| byte ^ 0x41).collect()),
+            Some(value) => Ok(value.clone()),
+            None if index < 1000 => Ok(vec![0; map.value_size()]),
+            None => Err(()),
+        };
+        node.adopt(before.node.sizes().get(MapKind::Decisions), read)?;
+        Ok::<_, AdoptError<()>>(node.flush().writes().count())
+    };
+    assert_eq!(adopt(&|_| false).unwrap(), 0);
+    for kind in [MapKind::Current, MapKind::Roots, MapKind::Groups, MapKind::Endpoints, MapKind::Blocks] {
+        assert!(adopt(&|map| map == kind).is_err(), "{kind:?}");
+    }
+    assert!(adopt(&|map| map == MapKind::Decisions).unwrap() > 0);
+    assert!(matches!(before.node.adopt(1, |_, _| Err(())), Err(AdoptError::InUse)));
 }

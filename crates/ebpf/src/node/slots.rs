@@ -1,24 +1,27 @@
 //! Numbers of values in an array map, given out so that no value is written again that packets may be at.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::hash::Hash;
 
-/// Values by key and by number. 0 is given to none.
+use ahash::AHashMap;
+
+/// Values by number; each is there once. 0 is given to none.
 #[derive(Debug)]
-pub(super) struct Slots<K, V> {
-    numbers: BTreeMap<K, u32>,
+pub(super) struct Slots<V> {
+    numbers: AHashMap<V, u32>,
     /// By number less one.
     values: Vec<Option<V>>,
     free: Vec<u32>,
-    /// Those that have been replaced, which packets may still be at.
+    /// Those that are not in use any more, which packets may still be at.
     retired: Vec<u32>,
     /// Those that are new since they were last taken.
     written: Vec<u32>,
 }
 
-impl<K, V> Default for Slots<K, V> {
+impl<V> Default for Slots<V> {
     fn default() -> Self {
         Self {
-            numbers: BTreeMap::new(),
+            numbers: AHashMap::new(),
             values: Vec::new(),
             free: Vec::new(),
             retired: Vec::new(),
@@ -27,12 +30,30 @@ impl<K, V> Default for Slots<K, V> {
     }
 }
 
-impl<K: Ord, V: PartialEq> Slots<K, V> {
-    /// The number of a key's value, another one if the value is another.
-    pub(super) fn set(&mut self, key: K, value: V) -> u32 {
-        if let Some(number) = self.numbers.get(&key)
-            && self.get(*number) == Some(&value)
-        {
+impl<V: Copy + Eq + Hash> Slots<V> {
+    /// Takes over values that packets may be at. Only who has none yet can do that.
+    pub(super) fn adopt(&mut self, found: impl IntoIterator<Item = (u32, V)>) {
+        for (number, value) in found {
+            let Some(place) = (number as usize).checked_sub(1) else { continue };
+            if self.values.len() <= place {
+                self.values.resize(place + 1, None);
+            }
+            match self.values.get_mut(place) {
+                Some(slot) if !self.numbers.contains_key(&value) => {
+                    *slot = Some(value);
+                    self.numbers.insert(value, number);
+                }
+                // What is there twice counts once.
+                _ => self.retired.push(number),
+            }
+        }
+        let is_free = |number: &u32| self.get(*number).is_none() && !self.retired.contains(number);
+        self.free = (1..self.extent()).filter(is_free).collect();
+    }
+
+    /// The number of a value.
+    pub(super) fn number_of(&mut self, value: V) -> u32 {
+        if let Some(number) = self.numbers.get(&value) {
             return *number;
         }
         let number = match self.free.pop() {
@@ -44,41 +65,25 @@ impl<K: Ord, V: PartialEq> Slots<K, V> {
             None => self.values.push(Some(value)),
         }
         self.written.push(number);
-        if let Some(before) = self.numbers.insert(key, number) {
-            self.retire(before);
-        }
+        self.numbers.insert(value, number);
         number
     }
 
-    pub(super) fn remove(&mut self, key: &K) {
-        if let Some(before) = self.numbers.remove(key) {
-            self.retire(before);
-        }
-    }
-
-    /// Removes all that a condition does not hold for.
-    pub(super) fn retain(&mut self, holds: impl Fn(&K) -> bool) {
-        let mut gone = Vec::new();
-        self.numbers.retain(|key, number| {
-            let stays = holds(key);
+    /// Removes all values but those in use.
+    pub(super) fn retain(&mut self, used: &BTreeSet<u32>) {
+        let retired = &mut self.retired;
+        let values = &mut self.values;
+        self.numbers.retain(|_, number| {
+            let stays = used.contains(number);
             if !stays {
-                gone.push(*number);
+                if let Some(slot) = values.get_mut(*number as usize - 1) {
+                    *slot = None;
+                }
+                retired.push(*number);
             }
             stays
         });
-        gone.into_iter().for_each(|number| self.retire(number));
-    }
-
-    fn retire(&mut self, number: u32) {
-        if let Some(slot) = self.values.get_mut(number as usize - 1) {
-            *slot = None;
-        }
-        self.retired.push(number);
-    }
-
-    /// 0 if there is no such key.
-    pub(super) fn number(&self, key: &K) -> u32 {
-        self.numbers.get(key).copied().unwrap_or(0)
+        retired.sort_unstable();
     }
 
     pub(super) fn get(&self, number: u32) -> Option<&V> {
@@ -104,7 +109,7 @@ impl<K: Ord, V: PartialEq> Slots<K, V> {
         written
     }
 
-    /// No packet is at a value any more that was replaced until now.
+    /// No packet is at a value any more that was not in use when this was last called or since then.
     pub(super) fn reclaim(&mut self) {
         self.free.append(&mut self.retired);
     }
@@ -122,29 +127,38 @@ mod tests {
     #[test]
     fn a_number_is_given_again_after_it_was_reclaimed() {
         let mut slots = Slots::default();
-        assert_eq!((slots.set('a', 1), slots.set('b', 1)), (1, 2));
+        assert_eq!((slots.number_of('a'), slots.number_of('b'), slots.number_of('a')), (1, 2, 1));
         assert_eq!(slots.take_written(), [1, 2]);
-        assert_eq!((slots.set('a', 1), slots.take_written()), (1, vec![]));
-        assert_eq!((slots.set('a', 2), slots.number(&'a')), (3, 3));
-        slots.remove(&'b');
-        assert_eq!((slots.get(1), slots.get(2), slots.get(3)), (None, None, Some(&2)));
-        assert_eq!((slots.number(&'b'), slots.extent()), (0, 4));
-        assert_eq!(slots.set('c', 5), 4, "packets may be at the others");
-        slots.retain(|key| *key == 'a');
+        slots.retain(&[2].into());
+        assert_eq!((slots.get(1), slots.get(2), slots.extent()), (None, Some(&'b'), 3));
+        assert_eq!((slots.number_of('c'), slots.number_of('a')), (3, 4), "packets may be at the other");
+        slots.retain(&[4].into());
         slots.reclaim();
-        let again = [slots.set('d', 6), slots.set('e', 7), slots.set('f', 8)];
-        assert_eq!(again.into_iter().collect::<std::collections::BTreeSet<u32>>(), [1, 2, 4].into());
+        let again = ['d', 'e', 'f'].map(|value| slots.number_of(value));
+        assert_eq!(again.into_iter().collect::<BTreeSet<u32>>(), [1, 2, 3].into());
         assert_eq!(slots.in_use().collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]
     fn what_is_replaced_before_it_is_written_is_not_written() {
         let mut slots = Slots::default();
-        slots.set('a', 1);
-        slots.set('a', 2);
-        slots.set('b', 3);
-        slots.remove(&'b');
+        slots.number_of('a');
+        let b = slots.number_of('b');
+        slots.retain(&[b].into());
         assert_eq!(slots.take_written(), [2]);
         assert_eq!(slots.get(0), None);
+    }
+
+    #[test]
+    fn what_is_there_already_is_not_written() {
+        let mut slots = Slots::default();
+        slots.adopt([(2, 'a'), (4, 'b'), (5, 'a')]);
+        assert_eq!((slots.number_of('b'), slots.number_of('c')), (4, 3));
+        slots.retain(&[3, 4].into());
+        assert_eq!(slots.take_written(), [3]);
+        assert_eq!((slots.number_of('d'), slots.number_of('e')), (1, 6), "packets may be at the others");
+        slots.reclaim();
+        let again = [slots.number_of('f'), slots.number_of('g')];
+        assert_eq!(again.into_iter().collect::<BTreeSet<u32>>(), [2, 5].into());
     }
 }

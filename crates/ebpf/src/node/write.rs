@@ -70,7 +70,7 @@ pub struct MapSizes {
     pub groups: u32,
     /// Of [`MapKind::Endpoints`].
     pub endpoints: u32,
-    /// Of [`MapKind::Counters`].
+    /// Of [`MapKind::Counters`] and [`MapKind::Decisions`].
     pub counters: u32,
 }
 
@@ -84,7 +84,7 @@ impl MapSizes {
             MapKind::Blocks => self.blocks,
             MapKind::Groups => self.groups,
             MapKind::Endpoints => self.endpoints,
-            MapKind::Counters => self.counters,
+            MapKind::Counters | MapKind::Decisions => self.counters,
         };
         entries.max(1)
     }

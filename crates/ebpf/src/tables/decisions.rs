@@ -1,12 +1,17 @@
 //! Decisions by number.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use ahash::AHashMap;
+use sha2::{Digest, Sha256};
 use tortie_classes::evaluate::{DecidedBy, Verdict};
 use tortie_model::Direction;
 
-use crate::layout::{ALLOW, DENY, UNDECIDED, VERDICT_BITS};
+use crate::layout::{ALLOW, DECISION_SIZE, DENY, UNDECIDED, VERDICT_BITS};
+
+/// What a decision is known by from one process to the next.
+pub(crate) type DecisionIdentity = [u8; DECISION_SIZE];
 
 /// A decision by number. 0 denies what is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +28,12 @@ impl DecisionId {
     #[must_use]
     pub const fn to_cell(self, verdict: Verdict) -> u32 {
         self.0 << VERDICT_BITS | verdict_bits(verdict)
+    }
+
+    /// The decision by its number.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Self {
+        Self(number)
     }
 
     /// The number.
@@ -61,6 +72,12 @@ pub(super) struct Decisions {
     retired: Vec<DecisionId>,
     /// Those that stand for something else than before, since they were last taken.
     reused: Vec<DecisionId>,
+    /// Those that stand for something that they did not stand for, since they were last taken.
+    named: Vec<DecisionId>,
+    /// The numbers that decisions had already, until somebody asks for them.
+    adopted: AHashMap<DecisionIdentity, DecisionId>,
+    /// Numbers that decisions had which nobody has asked for.
+    unclaimed: Vec<DecisionId>,
 }
 
 type Ids = AHashMap<Arc<DecidedBy>, DecisionId>;
@@ -77,7 +94,42 @@ impl Decisions {
             free: Vec::new(),
             retired: Vec::new(),
             reused: Vec::new(),
+            named: Vec::new(),
+            adopted: AHashMap::new(),
+            unclaimed: Vec::new(),
         }
+    }
+
+    /// Takes over numbers that packets may be counted under. Others below `extent` were given out once. Only who has none yet can
+    /// do that.
+    pub(super) fn adopt(&mut self, in_use: &[(DecisionId, DecisionIdentity)], extent: u32) {
+        if self.decisions.len() > 1 {
+            return;
+        }
+        let last = in_use.iter().map(|(id, _)| id.0).max().unwrap_or(0);
+        let extent = extent.max(last.saturating_add(1));
+        self.decisions.resize_with(extent as usize, || None);
+        self.free = (1..extent).rev().map(DecisionId).filter(|id| !in_use.iter().any(|(used, _)| used == id)).collect();
+        for (id, identity) in in_use {
+            if let Some(other) = self.adopted.insert(*identity, *id) {
+                self.unclaimed.push(other);
+            }
+        }
+    }
+
+    /// Lets those go of what was taken over that nobody has asked for.
+    pub(super) fn release_adopted(&mut self) {
+        self.unclaimed.extend(std::mem::take(&mut self.adopted).into_values());
+    }
+
+    /// What a decision is known by.
+    pub(super) fn identity(&self, id: DecisionId) -> Option<DecisionIdentity> {
+        self.get(id).map(|(direction, verdict, by)| identity(direction, verdict, by))
+    }
+
+    /// Those in use.
+    pub(super) fn in_use(&self) -> impl Iterator<Item = DecisionId> + '_ {
+        self.decisions.iter().zip(0..).filter_map(|(decision, number)| decision.as_ref().map(|_| DecisionId(number)))
     }
 
     pub(super) fn get(&self, id: DecisionId) -> Option<(Direction, Verdict, &DecidedBy)> {
@@ -96,13 +148,19 @@ impl Decisions {
         }
         let by = Arc::new(by.clone());
         let decision = Some(Decision { direction, verdict, by: Arc::clone(&by), users: 1 });
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.reused.push(id);
-                id
-            }
-            None => DecisionId(u32::try_from(self.decisions.len()).unwrap_or(0)),
-        };
+        let known =
+            if self.adopted.is_empty() { None } else { self.adopted.remove(&identity(direction, verdict, &by)) };
+        let id = known.unwrap_or_else(|| {
+            let id = match self.free.pop() {
+                Some(id) => {
+                    self.reused.push(id);
+                    id
+                }
+                None => DecisionId(u32::try_from(self.decisions.len()).unwrap_or(0)),
+            };
+            self.named.push(id);
+            id
+        });
         match self.decisions.get_mut(id.0 as usize) {
             Some(slot) => *slot = decision,
             None => self.decisions.push(decision),
@@ -130,11 +188,21 @@ impl Decisions {
             }
             self.free.push(id);
         }
+        self.free.append(&mut self.unclaimed);
     }
 
     /// Those that stand for something else than before, since they were last taken.
     pub(super) fn take_reused(&mut self) -> Vec<DecisionId> {
         std::mem::take(&mut self.reused)
+    }
+
+    /// Those that stand for something that they did not stand for, since they were last taken, and are in use.
+    pub(super) fn take_named(&mut self) -> Vec<DecisionId> {
+        let mut named = std::mem::take(&mut self.named);
+        named.sort_unstable();
+        named.dedup();
+        named.retain(|id| self.get(*id).is_some());
+        named
     }
 
     /// How many have a number.
@@ -146,6 +214,27 @@ impl Decisions {
     pub(super) fn extent(&self) -> usize {
         self.decisions.len()
     }
+}
+
+/// Others than the compiler of this program may make something else of it: then counters begin again.
+fn identity(direction: Direction, verdict: Verdict, by: &DecidedBy) -> DecisionIdentity {
+    struct Sha(Sha256);
+    impl Hasher for Sha {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.update(bytes);
+        }
+
+        fn finish(&self) -> u64 {
+            0
+        }
+    }
+    let mut sha = Sha(Sha256::new());
+    sha.write_u8(u8::from(direction == Direction::Egress));
+    sha.write_u32(verdict_bits(verdict));
+    by.hash(&mut sha);
+    let mut identity = DecisionIdentity::default();
+    identity.iter_mut().zip(sha.0.finalize()).for_each(|(to, byte)| *to = byte);
+    identity
 }
 
 #[cfg(test)]
@@ -208,12 +297,38 @@ mod tests {
         let to = decisions.acquire(INGRESS, Verdict::Allow, &rule);
         let from = decisions.acquire(Direction::Egress, Verdict::Allow, &rule);
         assert_ne!(to, from);
+        assert_ne!(decisions.identity(to), decisions.identity(from));
         assert_eq!(decisions.get(to), Some((INGRESS, Verdict::Allow, &rule)));
         assert_eq!(decisions.get(from), Some((Direction::Egress, Verdict::Allow, &rule)));
         decisions.release(to);
         decisions.reclaim();
         assert_eq!((decisions.get(to), decisions.len()), (None, 1));
         assert_eq!(decisions.get(from), Some((Direction::Egress, Verdict::Allow, &rule)));
+    }
+
+    #[test]
+    fn a_decision_keeps_the_number_that_it_had_in_another_process() {
+        let mut before = Decisions::new();
+        let ids = ["a", "b", "c", "d"].map(|name| before.acquire(INGRESS, Verdict::Deny, &tier(name)));
+        let known = |id: DecisionId| (id, before.identity(id).unwrap());
+        let mut decisions = Decisions::new();
+        decisions.adopt(&[known(ids[1]), known(ids[2])], 5);
+        assert_eq!(decisions.acquire(INGRESS, Verdict::Deny, &tier("c")), ids[2]);
+        assert!(decisions.take_named().is_empty() && decisions.take_reused().is_empty());
+        // The verdict is another: it is not the one that was there.
+        let other = decisions.acquire(INGRESS, Verdict::Allow, &tier("b"));
+        assert_eq!((other, decisions.take_named(), decisions.take_reused()), (ids[0], vec![other], vec![other]));
+        decisions.release_adopted();
+        assert_eq!(decisions.acquire(INGRESS, Verdict::Deny, &tier("e")), ids[3]);
+        assert_eq!(
+            decisions.acquire(INGRESS, Verdict::Deny, &tier("b")),
+            DecisionId(5),
+            "packets may be counted as the one before"
+        );
+        decisions.reclaim();
+        assert_eq!(decisions.acquire(INGRESS, Verdict::Deny, &tier("f")), ids[1]);
+        assert_eq!(decisions.take_reused(), [ids[3], ids[1]], "others have been counted there");
+        assert_eq!(decisions.in_use().count(), decisions.len());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use tortie_classes::{ClassId, Compiled, Row, TableView};
 use tortie_model::{Direction, Family};
 
 use crate::blocks::{Assignment, Blocks, CELLS, Cell};
+use crate::tables::class_numbers::{ClassNumbers, family_bit};
 use crate::tables::decisions::{DecisionId, Decisions};
 use crate::tables::keys::{l4_trees, numbered_tree, source_port_tree};
 use crate::tables::{Closed, Limits, NOWHERE, SMALL};
@@ -14,40 +15,15 @@ pub(super) const CLASSES: u32 = 1 << 23;
 /// With as many classes as this changed the rows of all are looked at, which costs less.
 const MANY_CLASSES: usize = 64;
 
-/// Classes as trees know them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ClassNumbers {
-    /// What all classes have that there is no number for.
-    last: u32,
-}
-
-impl Limits {
-    pub(super) fn class_numbers(&self) -> ClassNumbers {
-        ClassNumbers { last: self.classes - 1 }
-    }
-}
-
-impl ClassNumbers {
-    /// Those of one family are beside each other, so that what most of them have in common is one prefix.
-    pub(super) fn value(self, class: ClassId, family: Family) -> u32 {
-        class.number().min(self.last) | family_bit(family)
-    }
-
-    /// Whether a class has its number in common with others.
-    pub(super) fn is_beyond(self, class: ClassId) -> bool {
-        class.number() >= self.last
-    }
-}
-
-fn family_bit(family: Family) -> u32 {
-    match family {
-        Family::V4 => 0,
-        Family::V6 => CLASSES,
-    }
+/// The classes of addresses, and the numbers that trees know them by.
+#[derive(Clone, Copy)]
+pub(super) struct NumberedClasses<'a> {
+    pub(super) compiled: &'a Compiled<'a>,
+    pub(super) numbers: &'a ClassNumbers,
 }
 
 /// Where the trees of a group begin, in the order in which a program reads them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupRoots {
     /// From the class of the group's own end to its row.
     pub own: Cell,
@@ -119,13 +95,12 @@ impl Places {
 struct Rows<'a> {
     places: &'a AHashMap<Row, u32>,
     rest: [u32; 2],
-    numbers: ClassNumbers,
 }
 
 impl<'a> Rows<'a> {
-    fn new(places: &'a AHashMap<Row, u32>, rest: impl Fn(Family) -> Row, numbers: ClassNumbers) -> Self {
+    fn new(places: &'a AHashMap<Row, u32>, rest: impl Fn(Family) -> Row) -> Self {
         let place = |family| places.get(&rest(family)).copied().unwrap_or(NOWHERE);
-        Self { places, rest: Family::ALL.map(place), numbers }
+        Self { places, rest: Family::ALL.map(place) }
     }
 
     fn rest(&self, family: Family) -> u32 {
@@ -138,22 +113,22 @@ impl<'a> Rows<'a> {
     }
 
     /// Whether a class that has no number of its own has another row than others without one may have.
-    fn needs_more_numbers(&self, classes: &[(ClassId, Row)], compiled: &Compiled<'_>) -> bool {
+    fn needs_more_numbers(&self, classes: &[(ClassId, Row)], of: NumberedClasses<'_>) -> bool {
         let has_own_row = |(class, row): &(ClassId, Row)| {
-            let rest = compiled.family_of(*class).map(|family| self.rest(family));
+            let rest = of.compiled.family_of(*class).map(|family| self.rest(family));
             rest.is_some_and(|rest| rest != self.place(Some(*row)))
         };
-        classes.iter().filter(|(class, _)| self.numbers.is_beyond(*class)).any(has_own_row)
+        classes.iter().filter(|(class, _)| of.numbers.is_beyond(*class)).any(has_own_row)
     }
 
     /// The tree from classes to rows.
-    fn tree(&self, classes: &[(ClassId, Row)], compiled: &Compiled<'_>, blocks: &mut Blocks) -> Cell {
+    fn tree(&self, classes: &[(ClassId, Row)], of: NumberedClasses<'_>, blocks: &mut Blocks) -> Cell {
         let mut others: Vec<([u8; 4], u32)> = Vec::new();
         for (class, row) in classes {
-            let Some(family) = compiled.family_of(*class) else { continue };
+            let Some(family) = of.compiled.family_of(*class) else { continue };
             let value = self.place(Some(*row));
             if value != self.rest(family) {
-                others.push((self.numbers.value(*class, family).to_be_bytes(), value));
+                others.push((of.numbers.value(*class, family).to_be_bytes(), value));
             }
         }
         let rest = Family::ALL.map(|family| (family_bit(family).to_be_bytes(), self.rest(family)));
@@ -168,16 +143,16 @@ impl<'a> Rows<'a> {
         &self,
         root: Cell,
         classes: &[ClassId],
-        (compiled, row): (&Compiled<'_>, impl Fn(ClassId) -> Option<Row>),
+        (of, row): (NumberedClasses<'_>, impl Fn(ClassId) -> Option<Row>),
         blocks: &mut Blocks,
     ) -> Cell {
         let mut changed: Vec<([u8; 4], u32)> = Vec::new();
         for class in classes {
-            let family = compiled.family_of(*class);
+            let family = of.compiled.family_of(*class);
             let own = family.map(|family| (family, self.place(row(*class))));
             for family in Family::ALL {
                 let value = own.filter(|(own, _)| *own == family).map_or(self.rest(family), |(_, value)| value);
-                let key = self.numbers.value(*class, family).to_be_bytes();
+                let key = of.numbers.value(*class, family).to_be_bytes();
                 let [_, bytes @ ..] = key;
                 if blocks.get(root, &bytes) != value {
                     changed.push((key, value));
@@ -192,7 +167,7 @@ impl<'a> Rows<'a> {
 impl Group {
     /// The trees of a table, all of them new uses.
     pub(super) fn new(
-        compiled: &Compiled<'_>,
+        of: NumberedClasses<'_>,
         (direction, table, limits): (Direction, &TableView<'_>, &Limits),
         blocks: &mut Blocks,
         decisions: &mut Decisions,
@@ -204,11 +179,10 @@ impl Group {
             return Err(too_many());
         }
         let places = Places::new(table);
-        let numbers = limits.class_numbers();
-        let own = Rows::new(&places.own, |family| table.own_rest(family), numbers);
-        let peer = Rows::new(&places.peer, |family| table.peer_rest(family), numbers);
+        let own = Rows::new(&places.own, |family| table.own_rest(family));
+        let peer = Rows::new(&places.peer, |family| table.peer_rest(family));
         let (own_classes, peer_classes) = (table.own_classes(), table.peer_classes());
-        if own.needs_more_numbers(&own_classes, compiled) || peer.needs_more_numbers(&peer_classes, compiled) {
+        if own.needs_more_numbers(&own_classes, of) || peer.needs_more_numbers(&peer_classes, of) {
             return Err(Closed::TooManyClasses(limits.classes));
         }
         let stretches = stretches(table, limits.work).ok_or_else(too_many)?;
@@ -218,8 +192,8 @@ impl Group {
             stretches.into_iter().map(|(start, end, decided)| (start, end, used.value(decided))).collect();
         let used = used.used;
         let cells = numbered_tree(values, if is_large { 4 } else { 2 }, blocks);
-        let own = own.tree(&own_classes, compiled, blocks);
-        let peer = peer.tree(&peer_classes, compiled, blocks);
+        let own = own.tree(&own_classes, of, blocks);
+        let peer = peer.tree(&peer_classes, of, blocks);
         let number = |column: usize| u32::try_from(column).unwrap_or(NOWHERE);
         let columns = table.l4_stretches().map(|(protocol, detail, column)| (protocol, detail, number(column)));
         let [details, protocols] = l4_trees(columns, blocks);
@@ -243,20 +217,20 @@ impl Group {
     pub(super) fn change_rows(
         &mut self,
         classes: &[ClassId],
-        compiled: &Compiled<'_>,
-        (table, numbers): (&TableView<'_>, ClassNumbers),
+        of: NumberedClasses<'_>,
+        table: &TableView<'_>,
         blocks: &mut Blocks,
     ) {
         let places = Places::new(table);
-        let own = Rows::new(&places.own, |family| table.own_rest(family), numbers);
-        let peer = Rows::new(&places.peer, |family| table.peer_rest(family), numbers);
+        let own = Rows::new(&places.own, |family| table.own_rest(family));
+        let peer = Rows::new(&places.peer, |family| table.peer_rest(family));
         let (own, peer) = if classes.len() < MANY_CLASSES {
             (
-                own.changed(self.roots.own, classes, (compiled, |class| table.own_row(class)), blocks),
-                peer.changed(self.roots.peer, classes, (compiled, |class| table.peer_row(class)), blocks),
+                own.changed(self.roots.own, classes, (of, |class| table.own_row(class)), blocks),
+                peer.changed(self.roots.peer, classes, (of, |class| table.peer_row(class)), blocks),
             )
         } else {
-            (own.tree(&table.own_classes(), compiled, blocks), peer.tree(&table.peer_classes(), compiled, blocks))
+            (own.tree(&table.own_classes(), of, blocks), peer.tree(&table.peer_classes(), of, blocks))
         };
         blocks.release(std::mem::replace(&mut self.roots.own, own));
         blocks.release(std::mem::replace(&mut self.roots.peer, peer));

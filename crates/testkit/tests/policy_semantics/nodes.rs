@@ -9,8 +9,9 @@ use proptest::prelude::{Just, Strategy};
 use proptest::prop_oneof;
 use proptest::sample::select;
 use proptest::test_runner::TestCaseError;
+use tortie_classes::{ClassId, Classes};
 use tortie_ebpf::layout::{EndpointKind, MapKind};
-use tortie_ebpf::{Closed, DecisionId, EndpointName, Interface, Node, NodeSettings, Problem};
+use tortie_ebpf::{Closed, DecisionId, EndpointName, Interface, Node, NodeSettings, Problem, Write};
 use tortie_evaluate::{Answer, Evaluator, Layer, Packet, Settings, Verdict};
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, TierList, WorkloadEndpointState};
 use tortie_model::{
@@ -324,6 +325,43 @@ impl Live {
     }
 }
 
+/// Whether some class of addresses has only networks of which more specific ones leave nothing: it may get another number in
+/// another process, since nothing in the maps tells which it was.
+fn has_hidden_class(told: &Told) -> bool {
+    let mut classes = Classes::new(open_settings());
+    told.updates.iter().for_each(|update| drop(classes.apply(update)));
+    let compiled = classes.flush();
+    let nets: Vec<(Cidr, ClassId)> = compiled.prefixes().collect();
+    let is_inside = |inner: Cidr, outer: Cidr| {
+        outer.family() == inner.family() && outer.prefix_len() < inner.prefix_len() && outer.contains(inner.address())
+    };
+    let is_covered = |net: Cidr| {
+        let inside = nets.iter().map(|(inner, _)| *inner).filter(|inner| is_inside(*inner, net));
+        let outermost =
+            inside.filter(|inner| !nets.iter().any(|(other, _)| is_inside(*other, net) && is_inside(*inner, *other)));
+        let share = |inner: Cidr| 0.5_f64.powi(i32::from(inner.prefix_len() - net.prefix_len()));
+        outermost.map(share).sum::<f64>() >= 1.0
+    };
+    let all: BTreeSet<ClassId> = nets.iter().map(|(_, class)| *class).collect();
+    let visible: BTreeSet<ClassId> =
+        nets.iter().filter(|(net, _)| !is_covered(*net)).map(|(_, class)| *class).collect();
+    all != visible
+}
+
+/// Another process that was told the same and goes on with the maps.
+fn restarted(told: &Told, maps: &Maps, decisions: u32) -> Node {
+    let mut node = Node::new(node_settings());
+    told.updates.iter().for_each(|update| drop(node.on_update(update)));
+    told.interfaces.values().for_each(|interface| node.on_interface(interface.clone()));
+    let read = |map: MapKind, index| {
+        Ok::<_, std::convert::Infallible>(
+            maps.get((map, index)).map_or_else(|| vec![0; map.value_size()], <[u8]>::to_vec),
+        )
+    };
+    node.adopt(decisions, read).unwrap();
+    node
+}
+
 fn node_settings() -> NodeSettings {
     NodeSettings { evaluate: open_settings(), ..NodeSettings::default() }
 }
@@ -357,6 +395,15 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<(), TestCaseError> 
         expect(&live.maps, &node, &told, &packets)?;
         if step.reclaims {
             live.reclaim(&mut node);
+            node = restarted(&told, &live.maps, node.sizes().get(MapKind::Decisions));
+            let in_use = live.maps.reached();
+            let writes: Vec<Write> = node.flush().writes().collect();
+            let entries: Vec<Entry> = writes.iter().map(|write| (write.map, write.index)).collect();
+            if !entries.is_empty() && !has_hidden_class(&told) || entries.iter().any(|entry| in_use.contains(entry)) {
+                return Err(TestCaseError::fail(format!("written again: {entries:?}")));
+            }
+            writes.iter().for_each(|write| live.maps.write(write.map, write.index, &write.value));
+            live.held = in_use;
         }
     }
     // What it led to, all at once.

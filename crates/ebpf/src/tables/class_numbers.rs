@@ -1,0 +1,159 @@
+//! The numbers by which trees know classes of addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use tortie_classes::{ClassId, Compiled};
+use tortie_model::{Cidr, Family};
+
+use crate::tables::group::CLASSES;
+use crate::tables::keys::address_key;
+
+/// A class by its id gets a number once and keeps it; where there are more than may be, those beyond have the last in common.
+#[derive(Debug)]
+pub(super) struct ClassNumbers {
+    /// What all classes have that there is no number for.
+    last: u32,
+    /// By the number of the id.
+    numbers: Vec<u32>,
+    /// Those that were given out ahead of the next one.
+    taken: BTreeSet<u32>,
+    next: u32,
+}
+
+impl ClassNumbers {
+    /// Of no class yet, for so many, of which the last number stands for all others.
+    pub(super) fn new(classes: u32) -> Self {
+        Self { last: classes.saturating_sub(1), numbers: Vec::new(), taken: BTreeSet::new(), next: 0 }
+    }
+
+    /// Gives all ids below `extent` a number, those of `hints` if these are free and a class may have them alone.
+    pub(super) fn assign(&mut self, extent: usize, hints: &BTreeMap<u32, u32>) {
+        let own = |number: &u32| *number < self.last;
+        self.taken.extend(hints.values().copied().filter(own));
+        while self.numbers.len() < extent {
+            let hint =
+                u32::try_from(self.numbers.len()).ok().and_then(|id| hints.get(&id)).filter(|number| own(number));
+            let number = hint.copied().unwrap_or_else(|| {
+                while self.taken.remove(&self.next) {
+                    self.next += 1;
+                }
+                self.next += 1;
+                self.next - 1
+            });
+            self.numbers.push(number);
+        }
+    }
+
+    /// As trees know it: those of one family are beside each other, so that what most of them have in common is one prefix.
+    pub(super) fn value(&self, class: ClassId, family: Family) -> u32 {
+        self.number(class).min(self.last) | family_bit(family)
+    }
+
+    /// Whether a class has its number in common with others.
+    pub(super) fn is_beyond(&self, class: ClassId) -> bool {
+        self.number(class) >= self.last
+    }
+
+    /// A number of its own for each, those included that there is no room for.
+    fn number(&self, class: ClassId) -> u32 {
+        self.numbers.get(class.number() as usize).copied().unwrap_or(self.last)
+    }
+}
+
+pub(super) fn family_bit(family: Family) -> u32 {
+    match family {
+        Family::V4 => 0,
+        Family::V6 => CLASSES,
+    }
+}
+
+/// Which number each class has by its id where most of its networks are, in trees that lead from addresses to numbers. A class
+/// of which no address is left by more specific networks has none.
+pub(super) fn hints(compiled: &Compiled<'_>, mut number_at: impl FnMut(Family, &[u8]) -> u32) -> BTreeMap<u32, u32> {
+    let mut votes: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    let everything = [(Family::V4, Ipv4Addr::UNSPECIFIED.into()), (Family::V6, Ipv6Addr::UNSPECIFIED.into())];
+    for (family, unspecified) in everything {
+        let Some(all) = Cidr::new(unspecified, 0) else { continue };
+        let around = (all, compiled.class_of_network(all));
+        let nets: Vec<(Cidr, ClassId)> = std::iter::once(around).chain(compiled.prefixes_within(all)).collect();
+        for (key, length, class) in stretches(&nets) {
+            let value = number_at(family, key.get(..length).unwrap_or_default());
+            if value < 2 * CLASSES && value & CLASSES == family_bit(family) {
+                *votes.entry((class.number(), value & (CLASSES - 1))).or_default() += 1;
+            }
+        }
+    }
+    let mut votes: Vec<((u32, u32), usize)> = votes.into_iter().collect();
+    votes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let (mut hints, mut taken) = (BTreeMap::new(), BTreeSet::new());
+    for ((class, number), _) in votes {
+        if !hints.contains_key(&class) && taken.insert(number) {
+            hints.insert(class, number);
+        }
+    }
+    hints
+}
+
+/// The first address of each stretch of addresses that no more specific network has, as a key of so many bytes.
+fn stretches(nets: &[(Cidr, ClassId)]) -> Vec<([u8; 16], usize, ClassId)> {
+    let mut ranges: Vec<(u128, u128, usize, ClassId)> = Vec::with_capacity(nets.len());
+    for (net, class) in nets {
+        let (key, length) = address_key(*net);
+        // Addresses of either family count from the highest bit.
+        let start = u128::from_be_bytes(key);
+        let bits = u32::from(net.prefix_len());
+        let end = start | u128::MAX.checked_shr(bits).unwrap_or(0);
+        ranges.push((start, end, length, *class));
+    }
+    ranges.sort_unstable_by_key(|(start, end, ..)| (*start, std::cmp::Reverse(*end)));
+    let mut found = Vec::new();
+    let mut open: Vec<(u128, usize, ClassId)> = Vec::new();
+    // The first address that has not been looked at; none behind the last.
+    let mut from = Some(0_u128);
+    let mut close = |until: Option<u128>, open: &mut Vec<(u128, usize, ClassId)>, from: &mut Option<u128>| {
+        while let Some((end, length, class)) = open.last().copied()
+            && until.is_none_or(|until| end < until)
+        {
+            if let Some(start) = from.filter(|from| *from <= end) {
+                found.push((start.to_be_bytes(), length, class));
+                *from = end.checked_add(1);
+            }
+            open.pop();
+        }
+        if let (Some(until), Some((_, length, class))) = (until, open.last().copied())
+            && let Some(start) = from.filter(|from| *from < until)
+        {
+            found.push((start.to_be_bytes(), length, class));
+        }
+        *from = (*from).max(until);
+    };
+    for (start, end, length, class) in ranges {
+        close(Some(start), &mut open, &mut from);
+        open.push((end, length, class));
+    }
+    close(None, &mut open, &mut from);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_given_ahead_are_given_once() {
+        let mut numbers = ClassNumbers::new(CLASSES);
+        numbers.assign(3, &[(1, 7), (2, 0)].into());
+        numbers.assign(9, &BTreeMap::new());
+        assert_eq!(numbers.numbers, [1, 7, 0, 2, 3, 4, 5, 6, 8]);
+    }
+
+    #[test]
+    fn the_last_number_is_given_to_none_alone() {
+        let mut numbers = ClassNumbers::new(4);
+        numbers.assign(3, &[(0, 3), (1, 9), (2, 0)].into());
+        assert_eq!(numbers.numbers, [1, 2, 0], "those that had the last one in common have numbers again");
+        numbers.assign(5, &BTreeMap::new());
+        assert_eq!(numbers.numbers, [1, 2, 0, 3, 4]);
+    }
+}
