@@ -539,6 +539,11 @@ impl Addresses {
         nets.filter_map(|net| self.below.get(net)).flatten().copied()
     }
 
+    /// How many networks there are.
+    pub(crate) fn prefix_count(&self) -> usize {
+        self.ordered.len()
+    }
+
     /// All classes, ascending.
     pub(crate) fn classes(&self) -> impl Iterator<Item = ClassId> + '_ {
         self.classes.iter().map(|(class, _)| class)

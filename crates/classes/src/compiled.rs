@@ -144,6 +144,12 @@ impl<'a> Compiled<'a> {
         self.classes.addresses.prefixes()
     }
 
+    /// How many networks tell addresses apart.
+    #[must_use]
+    pub fn prefix_count(&self) -> usize {
+        self.classes.addresses.prefix_count()
+    }
+
     /// Of [`Self::prefixes`] those that a network covers, itself included.
     pub fn prefixes_within(&self, net: Cidr) -> impl Iterator<Item = (Cidr, ClassId)> + '_ {
         self.classes.addresses.prefixes_within(net.masked())

@@ -96,6 +96,7 @@ pub struct Tables {
     limits: Limits,
     addresses: [Cell; 2],
     class_numbers: ClassNumbers,
+    address_count: usize,
     /// The trees of addresses that were there already, until the first update.
     adopted: Option<[Cell; 2]>,
     groups: BTreeMap<GroupId, Result<Group, Closed>>,
@@ -137,6 +138,7 @@ impl Tables {
             limits,
             addresses: [Cell::value(NOWHERE); 2],
             class_numbers: ClassNumbers::new(limits.classes),
+            address_count: 0,
             adopted: None,
             groups: BTreeMap::new(),
             decisions: Decisions::new(),
@@ -160,6 +162,7 @@ impl Tables {
             None => BTreeMap::new(),
         };
         self.class_numbers.assign(compiled.class_extent(), &hints);
+        self.address_count = compiled.prefix_count();
         self.update_addresses(compiled, follows);
         let mut changed: Vec<GroupId> = if follows {
             compiled.changed_groups().to_vec()
@@ -306,6 +309,24 @@ impl Tables {
 
     pub(crate) fn all_blocks(&self) -> &Blocks {
         &self.blocks
+    }
+
+    /// How many blocks have a number.
+    #[must_use]
+    pub fn block_count(&self) -> usize {
+        self.blocks.in_use()
+    }
+
+    /// How many blocks there may be.
+    #[must_use]
+    pub fn max_blocks(&self) -> u32 {
+        self.limits.blocks
+    }
+
+    /// How many networks rules tell apart.
+    #[must_use]
+    pub fn address_count(&self) -> usize {
+        self.address_count
     }
 
     /// From an address of a family to its class.

@@ -32,6 +32,17 @@ pub enum Turn {
     Odd,
 }
 
+/// What is kept beyond the end of the process besides links.
+#[derive(Clone, Copy, Debug)]
+pub enum Kept<'a, M, P> {
+    /// A map.
+    Map(&'a M),
+    /// A program.
+    Program(&'a P),
+    /// A text of at most 200 bytes.
+    Text(&'a str),
+}
+
 /// Maps, programs and links of this network namespace.
 pub trait Edge: fmt::Debug + Send {
     /// A map.
@@ -70,6 +81,38 @@ pub trait Edge: fmt::Debug + Send {
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`] if one is attached there in this turn; otherwise what the kernel says.
     fn attach(&mut self, place: Place, turn: Turn, program: &Self::Program) -> io::Result<Self::Link>;
+
+    /// What programs are made from: which version of maps they read, and their instructions. The same text means that programs
+    /// that are attached need not be replaced.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn made_of(&mut self, places: &[Place]) -> io::Result<String>;
+
+    /// Keeps a map, a program and a link, and what they were made from, beyond the end of the process, under these names in a
+    /// folder, which is made. Whatever has the name loses it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn keep(&mut self, folder: &str, name: &str, what: Kept<'_, Self::Map, Self::Program>) -> io::Result<()>;
+
+    /// A map that is kept, and how many values it has.
+    ///
+    /// # Errors
+    /// What the kernel says, or if it is no such map.
+    fn kept_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(Self::Map, u32)>;
+
+    /// A program that is kept, and its link, which is attached or was.
+    ///
+    /// # Errors
+    /// What the kernel says, or if it is another program's link.
+    fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Self::Program, Self::Link)>;
+
+    /// What was kept as what programs are made from.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn kept_text(&mut self, folder: &str, name: &str) -> io::Result<String>;
 
     /// Keeps a link attached beyond the end of the process, under this name in a folder, which is made. Whatever has the name
     /// loses it.

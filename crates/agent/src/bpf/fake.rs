@@ -6,15 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tortie_ebpf::layout::MapKind;
 
-use super::edge::{Edge, Place, Turn};
+use super::edge::{Edge, Kept, Place, Turn};
 
 /// What survives a process.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     maps: BTreeMap<u32, BTreeMap<u32, Vec<u8>>>,
+    sizes: BTreeMap<u32, (MapKind, u32)>,
     links: BTreeMap<u32, HeldLink>,
-    pins: BTreeMap<String, BTreeMap<String, u32>>,
+    pins: BTreeMap<String, BTreeMap<String, Pin>>,
     next: u32,
+    /// The values that were written into maps.
+    pub(super) writes: Vec<(MapKind, u32)>,
     /// How many steps were made.
     pub(super) steps: usize,
     /// The steps that fail.
@@ -28,6 +31,14 @@ pub(super) struct Held {
     pub(super) tracks: bool,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pin {
+    Link(u32),
+    Map(u32),
+    Program(Vec<(MapKind, u32)>),
+    Text(String),
+}
+
 #[derive(Debug)]
 struct HeldLink {
     place: Place,
@@ -39,7 +50,7 @@ struct HeldLink {
 
 impl Held {
     fn is_attached(&self, id: u32, link: &HeldLink) -> bool {
-        let is_pinned = self.pins.values().any(|names| names.values().any(|pinned| *pinned == id));
+        let is_pinned = self.pins.values().any(|names| names.values().any(|pinned| *pinned == Pin::Link(id)));
         !link.is_detached && (is_pinned || link.process.strong_count() > 0)
     }
 
@@ -99,6 +110,21 @@ impl Held {
         }
     }
 
+    /// The numbers of the links that are attached.
+    pub(super) fn link_ids(&self) -> Vec<u32> {
+        self.links.iter().filter(|(id, link)| self.is_attached(**id, link)).map(|(id, _)| *id).collect()
+    }
+
+    /// Somebody else removes the pins of that name.
+    pub(super) fn unpin_name(&mut self, name: &str) {
+        self.pins.values_mut().for_each(|pins| drop(pins.remove(name)));
+    }
+
+    /// Somebody else has maps of a kind pinned that have one value.
+    pub(super) fn shrink(&mut self, kind: MapKind) {
+        self.sizes.values_mut().filter(|(of, _)| *of == kind).for_each(|(_, entries)| *entries = 1);
+    }
+
     /// Somebody else removes all pins.
     pub(super) fn unpin(&mut self) {
         self.pins.clear();
@@ -114,11 +140,20 @@ impl Held {
 pub(super) struct FakeEdge {
     held: Arc<Mutex<Held>>,
     process: Arc<()>,
+    /// Of which version what it writes into maps is.
+    pub(super) layout_version: u32,
+    /// Stands for the settings that programs are made with.
+    pub(super) settings: &'static str,
 }
 
 impl FakeEdge {
     pub(super) fn new(held: &Arc<Mutex<Held>>) -> Self {
-        Self { held: Arc::clone(held), process: Arc::new(()) }
+        Self { held: Arc::clone(held), process: Arc::new(()), layout_version: 1, settings: "" }
+    }
+
+    fn pinned(held: &Held, folder: &str, name: &str) -> io::Result<Pin> {
+        let pin = held.pins.get(folder).and_then(|pins| pins.get(name));
+        pin.cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn step<T>(&mut self, act: impl FnOnce(&mut Held, &Arc<()>) -> io::Result<T>) -> io::Result<T> {
@@ -147,24 +182,33 @@ impl Edge for FakeEdge {
     /// Its number; it is attached for as long as somebody has the other part.
     type Link = (u32, Arc<()>);
 
-    fn create_map(&mut self, _: MapKind, entries: u32) -> io::Result<u32> {
+    fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<u32> {
         self.step(|held, _| {
             assert!(entries > 0);
             held.next += 1;
             held.maps.insert(held.next, BTreeMap::new());
+            held.sizes.insert(held.next, (kind, entries));
             Ok(held.next)
         })
     }
 
     fn write(&mut self, map: &u32, index: u32, value: &[u8]) -> io::Result<()> {
         self.step(|held, _| {
+            assert!(index < held.sizes[map].1);
+            held.writes.push((held.sizes[map].0, index));
             held.maps.get_mut(map).unwrap().insert(index, value.to_vec());
             Ok(())
         })
     }
 
     fn read(&mut self, map: &u32, index: u32) -> io::Result<Vec<u8>> {
-        self.step(|held, _| Ok(held.maps[map].get(&index).cloned().unwrap_or_default()))
+        self.step(|held, _| {
+            let (kind, entries) = held.sizes[map];
+            if index >= entries {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            Ok(held.maps[map].get(&index).cloned().unwrap_or_else(|| vec![0; kind.value_size()]))
+        })
     }
 
     fn load(&mut self, _: Place, maps: &[(MapKind, u32)]) -> io::Result<Self::Program> {
@@ -188,9 +232,49 @@ impl Edge for FakeEdge {
         })
     }
 
+    fn made_of(&mut self, places: &[Place]) -> io::Result<String> {
+        let made_of = format!("layout {}, {} programs {}", self.layout_version, places.len(), self.settings);
+        self.step(|_, _| Ok(made_of))
+    }
+
+    fn keep(&mut self, folder: &str, name: &str, what: Kept<'_, u32, Self::Program>) -> io::Result<()> {
+        let pin = match what {
+            Kept::Map(map) => Pin::Map(*map),
+            Kept::Program(program) => Pin::Program(program.clone()),
+            Kept::Text(text) => Pin::Text(text.to_owned()),
+        };
+        self.step(|held, _| {
+            held.pins.entry(folder.to_owned()).or_default().insert(name.to_owned(), pin);
+            Ok(())
+        })
+    }
+
+    fn kept_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(u32, u32)> {
+        self.step(|held, _| match Self::pinned(held, folder, name)? {
+            Pin::Map(map) if held.sizes[&map].0 == kind => Ok((map, held.sizes[&map].1)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        })
+    }
+
+    fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Self::Program, Self::Link)> {
+        self.step(|held, _| match (Self::pinned(held, folder, name)?, Self::pinned(held, folder, link)?) {
+            (Pin::Program(program), Pin::Link(link)) if held.links[&link].maps == program => {
+                Ok((program, (link, Arc::new(()))))
+            }
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        })
+    }
+
+    fn kept_text(&mut self, folder: &str, name: &str) -> io::Result<String> {
+        self.step(|held, _| match Self::pinned(held, folder, name)? {
+            Pin::Text(text) => Ok(text),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        })
+    }
+
     fn pin(&mut self, folder: &str, name: &str, link: &Self::Link) -> io::Result<()> {
         self.step(|held, _| {
-            held.pins.entry(folder.to_owned()).or_default().insert(name.to_owned(), link.0);
+            held.pins.entry(folder.to_owned()).or_default().insert(name.to_owned(), Pin::Link(link.0));
             Ok(())
         })
     }
@@ -206,8 +290,12 @@ impl Edge for FakeEdge {
     fn rename(&mut self, folder: &str, name: &str) -> io::Result<()> {
         self.step(|held, _| {
             let pins = held.pins.remove(folder).unwrap();
-            held.guarded
-                .extend(held.links.iter().filter(|(id, _)| pins.values().any(|pin| pin == *id)).map(|(_, l)| l.place));
+            held.guarded.extend(
+                held.links
+                    .iter()
+                    .filter(|(id, _)| pins.values().any(|pin| *pin == Pin::Link(**id)))
+                    .map(|(_, l)| l.place),
+            );
             held.pins.insert(name.to_owned(), pins);
             Ok(())
         })
@@ -218,11 +306,13 @@ impl Edge for FakeEdge {
         loop {
             let is_done = self.step(|held, _| {
                 let Some(names) = held.pins.get_mut(folder) else { return Ok(true) };
-                let Some((_, id)) = names.pop_first() else {
+                let Some((_, pin)) = names.pop_first() else {
                     held.pins.remove(folder);
                     return Ok(true);
                 };
-                if let Some(link) = held.links.get_mut(&id) {
+                if let Pin::Link(id) = pin
+                    && let Some(link) = held.links.get_mut(&id)
+                {
                     link.is_detached = true;
                 }
                 Ok(false)

@@ -1,8 +1,11 @@
 //! Generations of maps and programs: one is made, filled and attached beside the other before that is detached.
 //!
-//! Links are pinned in a folder that has the number of their generation. While it is being attached the folder's name ends in
-//! `-new`: what is not complete when a process ends is taken away by the next one, and so is what a complete one supersedes.
-//! Generations take turns in two priorities. While two are attached a packet must be let through by both, so that nothing opens.
+//! Links, programs, maps and what they were made from are pinned in a folder that has the number of their generation. While it is
+//! being attached the folder's name ends in `-new`: what is not complete when a process ends is taken away by the next one, and
+//! so is what a complete one supersedes. Generations take turns in two priorities. While two are attached a packet must be let
+//! through by both, so that nothing opens.
+//!
+//! A process that finds a generation of the same layout and the same programs goes on with it, and writes what differs.
 
 use std::io;
 
@@ -11,9 +14,11 @@ use tortie_ebpf::hooks::Hook;
 use tortie_ebpf::layout::{MapKind, ROOTS};
 use tortie_model::Family;
 
-use super::edge::{Edge, Place, Turn};
+use super::edge::{Edge, Kept, Place, Turn};
 
 const UNFINISHED: &str = "-new";
+/// What programs were made from.
+const MADE_OF: &str = "made-of";
 
 /// What maps are to hold.
 pub trait Contents {
@@ -25,6 +30,16 @@ pub trait Contents {
     fn all(&self) -> Vec<Write>;
     /// No packet is at what was in use before the last time.
     fn reclaim(&mut self);
+    /// Goes on with maps that another process has written, of whose decisions there are so many values. Nothing may have been
+    /// asked for before.
+    ///
+    /// # Errors
+    /// Why that cannot be done; then nothing is taken over.
+    fn adopt(
+        &mut self,
+        decisions: u32,
+        read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>,
+    ) -> Result<(), String>;
 }
 
 /// What could not be done.
@@ -60,6 +75,20 @@ pub struct Generations<E: Edge> {
     is_spoilt: bool,
     /// Something that is superseded may still be attached.
     has_old: bool,
+    /// Nobody has looked yet for what another process has left.
+    is_new: bool,
+    counts: Counts,
+}
+
+/// What was done in the kernel since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Values of maps that were written.
+    pub writes: u64,
+    /// Maps and programs that were made and attached.
+    pub built: u64,
+    /// What somebody else had changed, and was put right.
+    pub repairs: u64,
 }
 
 #[derive(Debug)]
@@ -68,6 +97,7 @@ struct Generation<E: Edge> {
     maps: Vec<(MapKind, E::Map)>,
     entries: Vec<(MapKind, u32)>,
     attached: Vec<Attached<E>>,
+    made_of: String,
 }
 
 #[derive(Debug)]
@@ -80,7 +110,7 @@ struct Attached<E: Edge> {
 impl<E: Edge> Generations<E> {
     /// Touches nothing yet.
     pub fn new(edge: E, families: Vec<Family>) -> Self {
-        Self { edge, families, current: None, is_spoilt: false, has_old: true }
+        Self { edge, families, current: None, is_spoilt: false, has_old: true, is_new: true, counts: Counts::default() }
     }
 
     /// Has the kernel enforce what is wanted now. After an error it enforces what it did before, and maybe what is wanted
@@ -89,6 +119,12 @@ impl<E: Edge> Generations<E> {
     /// # Errors
     /// What could not be done.
     pub fn bring(&mut self, contents: &mut impl Contents) -> Result<(), EdgeError> {
+        if std::mem::take(&mut self.is_new) {
+            match self.adopt(contents) {
+                Ok(generation) => self.current = generation,
+                Err(why) => tracing::info!("eBPF programs of a former process are replaced: {why}"),
+            }
+        }
         if self.is_spoilt || self.current.is_none() {
             // Maps that packets meet are not written again.
             contents.reclaim();
@@ -100,6 +136,7 @@ impl<E: Edge> Generations<E> {
             && let Some(current) = self.current.as_ref().filter(|current| has_room(current))
         {
             let result = current.write(&mut self.edge, &writes);
+            self.counts.writes += writes.len() as u64;
             // What the next flush tells does not include what this one did.
             self.is_spoilt = result.is_err();
             result?;
@@ -117,6 +154,69 @@ impl<E: Edge> Generations<E> {
             self.remove_others()?;
         }
         Ok(())
+    }
+
+    /// What another process has left, if this one can go on with it; none if there is nothing.
+    fn adopt(&mut self, contents: &mut impl Contents) -> Result<Option<Generation<E>>, String> {
+        let text = |error: io::Error| error.to_string();
+        let folders = self.edge.folders().map_err(text)?;
+        let Some(number) = folders.iter().filter_map(|folder| folder.parse::<u64>().ok()).max() else {
+            return Ok(None);
+        };
+        let folder = number.to_string();
+        let places = self.places();
+        let made_of = self.edge.made_of(&places).map_err(text)?;
+        let found = self.edge.kept_text(&folder, MADE_OF).map_err(|error| format!("{MADE_OF}: {error}"))?;
+        if found != made_of {
+            return Err(format!("they are {found}, and not {made_of}"));
+        }
+        let mut links = self.edge.names(&folder).map_err(text)?;
+        links.retain(|name| !is_kept_beside(name));
+        if links.len() != places.len() {
+            return Err("they are not at the same hooks".to_owned());
+        }
+        let mut generation =
+            Generation { number, maps: Vec::new(), entries: Vec::new(), attached: Vec::new(), made_of };
+        for kind in MapKind::ALL {
+            let (map, entries) = self
+                .edge
+                .kept_map(&folder, &map_name(kind), kind)
+                .map_err(|error| format!("the map {}: {error}", kind.name()))?;
+            generation.maps.push((kind, map));
+            generation.entries.push((kind, entries));
+        }
+        for place in places {
+            let name = place.to_string();
+            let (program, link) = self
+                .edge
+                .kept_program(&folder, &program_name(place), &name)
+                .map_err(|error| format!("the program {name}: {error}"))?;
+            match self.edge.attach(place, turn(number), &program) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+                Err(error) => return Err(format!("the program {name}: {error}")),
+                Ok(_) => return Err(format!("the program {name} is not attached")),
+            }
+            generation.attached.push(Attached { place, program, link });
+        }
+        self.edge.track_connections().map_err(text)?;
+        // No packet is at what the former process has replaced.
+        self.edge.wait_for_packets().map_err(text)?;
+        let of =
+            |kind: MapKind| generation.entries.iter().find(|(of, _)| *of == kind).map_or(0, |(_, entries)| *entries);
+        let decisions = of(MapKind::Decisions).min(of(MapKind::Counters));
+        let edge = &mut self.edge;
+        let mut read = |kind: MapKind, index| {
+            let map = generation.maps.iter().find(|(of, _)| *of == kind);
+            let (_, map) = map.ok_or(io::ErrorKind::NotFound)?;
+            edge.read(map, index)
+        };
+        contents.adopt(decisions, &mut read)?;
+        tracing::info!(generation = number, "going on with the eBPF programs and maps of a former process");
+        Ok(Some(generation))
+    }
+
+    fn places(&self) -> Vec<Place> {
+        self.families.iter().flat_map(|family| Hook::ALL.map(|hook| Place { hook, family: *family })).collect()
     }
 
     /// Whether the maps in use hold what was wanted when it was last tried.
@@ -141,20 +241,21 @@ impl<E: Edge> Generations<E> {
         let number = newest.map_or(1, |newest| newest.wrapping_add(1));
         self.edge.track_connections().map_err(failed("having connections tracked"))?;
         let mut generation = Generation::empty(&mut self.edge, number, contents)?;
-        generation.write(&mut self.edge, &contents.all())?;
+        let writes = contents.all();
+        self.counts.writes += writes.len() as u64;
+        generation.write(&mut self.edge, &writes)?;
         let unfinished = format!("{number}{UNFINISHED}");
         self.has_old = true;
-        let places = self.families.iter().flat_map(|family| Hook::ALL.map(|hook| Place { hook, family: *family }));
-        for place in places {
-            if let Err(error) = generation.attach(&mut self.edge, place, &unfinished) {
-                // Who is attached already must not keep what the former programs would let through.
-                drop(generation);
-                let _ = self.edge.remove(&unfinished);
-                return Err(error);
-            }
+        let places = self.places();
+        if let Err(error) = generation.keep(&mut self.edge, &places, &unfinished) {
+            // Who is attached already must not keep what the former programs would let through.
+            drop(generation);
+            let _ = self.edge.remove(&unfinished);
+            return Err(error);
         }
         self.edge.rename(&unfinished, &number.to_string()).map_err(failed("naming the folder of attached programs"))?;
         self.current = Some(generation);
+        self.counts.built += 1;
         Ok(())
     }
 
@@ -190,6 +291,8 @@ impl<E: Edge> Generations<E> {
                 self.edge.pin(&folder, &name, &attached.link).map_err(failed(format!("pinning the program {name}")))?;
             }
         }
+        let kept = current.keep_rest(&mut self.edge, &folder, &pinned)?;
+        mended.things.extend(kept.into_iter().map(|name| format!("{name} was not pinned")));
         for Write { map, index, value } in contents.all() {
             let of_kind = current.maps.iter().find(|(kind, _)| *kind == map && !kind.is_per_cpu());
             let Some((_, handle)) = of_kind else { continue };
@@ -200,7 +303,18 @@ impl<E: Edge> Generations<E> {
                 break;
             }
         }
+        self.counts.repairs += mended.things.len() as u64;
         Ok(mended)
+    }
+
+    /// What was done in the kernel.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The number of what is in use; 0 if nothing is.
+    pub fn number(&self) -> u64 {
+        self.current.as_ref().map_or(0, |current| current.number)
     }
 
     /// The value of a map, as the kernel has it.
@@ -221,7 +335,7 @@ impl<E: Edge> Generation<E> {
             MapKind::Current => 1,
             MapKind::Roots => ROOTS,
             MapKind::Blocks => contents.entries(kind).saturating_mul(2).max(4096),
-            MapKind::Counters => contents.entries(kind).saturating_mul(2).max(1024),
+            MapKind::Counters | MapKind::Decisions => contents.entries(kind).saturating_mul(2).max(1024),
             MapKind::Groups | MapKind::Endpoints => contents.entries(kind).saturating_mul(2).max(256),
         };
         let entries: Vec<(MapKind, u32)> = MapKind::ALL.map(|kind| (kind, room(kind))).into();
@@ -230,7 +344,30 @@ impl<E: Edge> Generation<E> {
             let map = edge.create_map(*kind, *entries);
             maps.push((*kind, map.map_err(failed(format!("making the map {} of {entries} values", kind.name())))?));
         }
-        Ok(Self { number, maps, entries, attached: Vec::new() })
+        Ok(Self { number, maps, entries, attached: Vec::new(), made_of: String::new() })
+    }
+
+    /// Attaches programs, and keeps all of it.
+    fn keep(&mut self, edge: &mut E, places: &[Place], folder: &str) -> Result<(), EdgeError> {
+        self.made_of = edge.made_of(places).map_err(failed("making programs"))?;
+        for place in places {
+            self.attach(edge, *place, folder)?;
+        }
+        self.keep_rest(edge, folder, &[]).map(drop)
+    }
+
+    /// Keeps maps, programs and what they were made from that are not kept yet; gives their names.
+    fn keep_rest(&self, edge: &mut E, folder: &str, names: &[String]) -> Result<Vec<String>, EdgeError> {
+        let maps = self.maps.iter().map(|(kind, map)| (map_name(*kind), Kept::Map(map)));
+        let programs =
+            self.attached.iter().map(|attached| (program_name(attached.place), Kept::Program(&attached.program)));
+        let text = [(MADE_OF.to_owned(), Kept::Text(&self.made_of))];
+        let missing = maps.chain(programs).chain(text).filter(|(name, _)| !names.contains(name));
+        let keep = |(name, what): (String, Kept<'_, E::Map, E::Program>)| {
+            edge.keep(folder, &name, what).map_err(failed(format!("pinning {name}")))?;
+            Ok(name)
+        };
+        missing.map(keep).collect()
     }
 
     fn write(&self, edge: &mut E, writes: &[Write]) -> Result<(), EdgeError> {
@@ -249,6 +386,19 @@ impl<E: Edge> Generation<E> {
         self.attached.push(Attached { place, program, link });
         Ok(())
     }
+}
+
+fn map_name(kind: MapKind) -> String {
+    format!("map-{}", kind.name())
+}
+
+fn program_name(place: Place) -> String {
+    format!("program-{place}")
+}
+
+/// Whether what has this name is none of the links.
+fn is_kept_beside(name: &str) -> bool {
+    name == MADE_OF || name.starts_with("map-") || name.starts_with("program-")
 }
 
 const fn turn(number: u64) -> Turn {

@@ -10,19 +10,22 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::mount::{MountFlags, mount};
 use rustix::thread::{MembarrierCommand, membarrier};
+use sha2::{Digest, Sha256};
 use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program};
 use tortie_ebpf::Btf;
 use tortie_ebpf::hooks::{self, HookSettings, KernelLayout, LICENSE};
-use tortie_ebpf::layout::MapKind;
+use tortie_ebpf::layout::{self, MapKind};
 use tortie_model::Family;
 
-use super::edge::{Edge, Place, Turn};
+use super::edge::{Edge, Kept, Place, Turn};
 use crate::netlink::tracking;
 
 /// Where pinned objects are.
 const BPF_DIRECTORY: &str = "/sys/fs/bpf";
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 const OWN_DIRECTORY: &str = "tortie";
+/// The bytes of what is kept as text.
+const TEXT: usize = 256;
 /// How long a program runs at the most, where the kernel does not say when all have ended.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -33,6 +36,7 @@ pub struct LinuxEdge {
     settings: HookSettings,
     /// Read when it is needed.
     layout: Option<KernelLayout>,
+    layout_version: u32,
     netlink_timeout: Duration,
 }
 
@@ -51,14 +55,39 @@ impl LinuxEdge {
     /// # Errors
     /// If the network namespace cannot be told.
     pub fn new(settings: HookSettings, netlink_timeout: Duration) -> io::Result<Self> {
-        Ok(Self { directory: own_directory()?, settings, layout: None, netlink_timeout })
+        Ok(Self {
+            directory: own_directory()?,
+            settings,
+            layout: None,
+            layout_version: layout::VERSION,
+            netlink_timeout,
+        })
     }
 
-    fn layout(&mut self) -> io::Result<&KernelLayout> {
+    fn program(&mut self, place: Place) -> io::Result<tortie_ebpf::Program> {
         if self.layout.is_none() {
             self.layout = Some(read_layout()?);
         }
-        self.layout.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+        let layout = self.layout.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        hooks::program(place.hook, place.family, layout, &self.settings).map_err(io::Error::other)
+    }
+
+    /// A path in a folder, which is made, that nothing has.
+    fn free_path(&self, folder: &str, name: &str) -> io::Result<PathBuf> {
+        mount_directory()?;
+        let folder = self.directory.join(folder);
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(path),
+        }
+    }
+
+    /// As if what is in maps were of another version.
+    #[cfg(test)]
+    fn with_layout_version(self, layout_version: u32) -> Self {
+        Self { layout_version, ..self }
     }
 }
 
@@ -136,10 +165,7 @@ impl Edge for LinuxEdge {
     }
 
     fn load(&mut self, place: Place, maps: &[(MapKind, LinuxMap)]) -> io::Result<Program> {
-        self.layout()?;
-        let layout = self.layout.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let program = hooks::program(place.hook, place.family, layout, &self.settings).map_err(io::Error::other)?;
-        let bytes = program.bytes(|id| {
+        let bytes = self.program(place)?.bytes(|id| {
             let map = maps.iter().find(|(kind, _)| kind.id() == id);
             map.map_or(-1, |(_, map)| match map {
                 LinuxMap::Shared(map) => map.descriptor(),
@@ -173,16 +199,70 @@ impl Edge for LinuxEdge {
         }
     }
 
-    fn pin(&mut self, folder: &str, name: &str, link: &NetfilterLink) -> io::Result<()> {
-        mount_directory()?;
-        let folder = self.directory.join(folder);
-        fs::create_dir_all(&folder)?;
-        let path = folder.join(name);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+    fn made_of(&mut self, places: &[Place]) -> io::Result<String> {
+        let mut sha = Sha256::new();
+        for place in places {
+            // Maps have other descriptors each time.
+            sha.update(self.program(*place)?.bytes(|id| i32::try_from(id.0).unwrap_or(-1)));
+            sha.update(place.to_string());
         }
-        link.pin(&path)
+        let digest = sha.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
+        Ok(format!("layout {}, programs {digest}", self.layout_version))
+    }
+
+    fn keep(&mut self, folder: &str, name: &str, what: Kept<'_, LinuxMap, Program>) -> io::Result<()> {
+        let path = self.free_path(folder, name)?;
+        match what {
+            Kept::Map(LinuxMap::Shared(map)) => map.pin(&path),
+            Kept::Map(LinuxMap::PerCpu(map)) => map.pin(&path),
+            Kept::Program(program) => program.pin(&path),
+            Kept::Text(text) => {
+                let mut value = text.as_bytes().to_vec();
+                value.resize(TEXT, 0);
+                let map = ArrayMap::create("tortie_made_of", u32::try_from(TEXT).map_err(io::Error::other)?, 1)?;
+                map.write(0, &value)?;
+                map.pin(&path)
+            }
+        }
+    }
+
+    fn kept_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(LinuxMap, u32)> {
+        let path = self.directory.join(folder).join(name);
+        let (map, info) = if kind.is_per_cpu() {
+            let map = PerCpuArrayMap::open(&path)?;
+            let info = map.info();
+            (LinuxMap::PerCpu(map), info)
+        } else {
+            let map = ArrayMap::open(&path)?;
+            let info = map.info();
+            (LinuxMap::Shared(map), info)
+        };
+        if info.value_size as usize != kind.value_size() {
+            return Err(io::Error::other(format!("its values have {} bytes", info.value_size)));
+        }
+        Ok((map, info.entries))
+    }
+
+    fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Program, NetfilterLink)> {
+        let folder = self.directory.join(folder);
+        let program = Program::open(&folder.join(name))?;
+        let link = NetfilterLink::open(&folder.join(link))?;
+        if link.info()?.program != program.info()?.id {
+            return Err(io::Error::other("another program is attached"));
+        }
+        Ok((program, link))
+    }
+
+    fn kept_text(&mut self, folder: &str, name: &str) -> io::Result<String> {
+        let map = ArrayMap::open(&self.directory.join(folder).join(name))?;
+        let mut value = vec![0; map.info().value_size as usize];
+        map.read(0, &mut value)?;
+        let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+
+    fn pin(&mut self, folder: &str, name: &str, link: &NetfilterLink) -> io::Result<()> {
+        link.pin(&self.free_path(folder, name)?)
     }
 
     fn folders(&mut self) -> io::Result<Vec<String>> {
@@ -253,3 +333,6 @@ pub(crate) fn remove_all(netlink_timeout: Duration) -> io::Result<usize> {
     tracking::leave_connections(netlink_timeout).map_err(io::Error::other)?;
     Ok(folders.len())
 }
+
+#[cfg(test)]
+mod tests;

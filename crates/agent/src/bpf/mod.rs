@@ -15,5 +15,5 @@ mod superseded;
 
 pub use kernel::LinuxEdge;
 pub(crate) use kernel::{read_layout, remove_all};
-pub use policy::{DecisionCount, PolicyPrograms, PolicyState, ProgramPolicy};
+pub use policy::{DecisionCount, PolicyPrograms, PolicyState, PolicyStats, ProgramPolicy};
 pub use superseded::Superseded;

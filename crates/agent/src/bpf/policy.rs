@@ -1,6 +1,7 @@
 //! When programs are given what they are to enforce, and what is said of that.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use tortie_dataplane::{LinkEvent, ProgramProblem};
@@ -39,6 +40,25 @@ pub struct DecisionCount {
     pub counted: CounterRecord,
 }
 
+/// What policy by programs takes of the kernel, and what was done there since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PolicyStats {
+    /// Blocks of 1,024 bytes that tables are in.
+    pub blocks: u64,
+    /// How many there may be.
+    pub max_blocks: u64,
+    /// Stretches of addresses that rules tell apart.
+    pub addresses: u64,
+    /// The number of the maps and programs in use; 0 if there are none.
+    pub generation: u64,
+    /// Values of maps that were written.
+    pub map_writes: u64,
+    /// How often maps and programs were made and attached.
+    pub built: u64,
+    /// What somebody else had changed, and was put right.
+    pub repairs: u64,
+}
+
 /// Programs that enforce what they are told.
 pub trait PolicyPrograms: fmt::Debug + Send {
     /// Takes a change of what is to be enforced.
@@ -49,6 +69,8 @@ pub trait PolicyPrograms: fmt::Debug + Send {
     fn on_links_in_sync(&mut self);
     /// Has the kernel enforce what was told, as soon as everything has been told once.
     fn apply(&mut self, now: Duration) -> PolicyState;
+    /// What they take of the kernel.
+    fn stats(&self) -> PolicyStats;
     /// How long there is nothing to do if nothing is told; never if `None`.
     fn next(&self, now: Duration) -> Option<Duration>;
     /// What has been counted since the programs were attached, for each decision that there is.
@@ -187,6 +209,19 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
         PolicyState { in_force, problems }
     }
 
+    fn stats(&self) -> PolicyStats {
+        let counts = self.generations.counts();
+        PolicyStats {
+            blocks: self.node.tables().block_count() as u64,
+            max_blocks: u64::from(self.node.tables().max_blocks()),
+            addresses: self.node.tables().address_count() as u64,
+            generation: self.generations.number(),
+            map_writes: counts.writes,
+            built: counts.built,
+            repairs: counts.repairs,
+        }
+    }
+
     fn next(&self, now: Duration) -> Option<Duration> {
         if !self.has_datastore || !self.has_links {
             return None;
@@ -255,6 +290,14 @@ impl Contents for NodeContents<'_> {
 
     fn reclaim(&mut self) {
         self.node.reclaim();
+    }
+
+    fn adopt(
+        &mut self,
+        decisions: u32,
+        read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>,
+    ) -> Result<(), String> {
+        self.node.adopt(decisions, read).map_err(|error| error.to_string())
     }
 }
 

@@ -51,6 +51,18 @@ impl Contents for Numbered {
     }
 
     fn reclaim(&mut self) {}
+
+    fn adopt(&mut self, _: u32, read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>) -> Result<(), String> {
+        let mut number = |map, index| {
+            let bytes = read(map, index).map_err(|error| error.to_string())?;
+            let number = u32::from_ne_bytes(bytes[..4].try_into().unwrap());
+            if number > 1000 { Err("none of these".to_owned()) } else { Ok(number) }
+        };
+        let slot = number(MapKind::Current, 0)?;
+        let block = number(MapKind::Roots, slot)?;
+        self.flushed = number(MapKind::Blocks, block)?;
+        Ok(())
+    }
 }
 
 type Kernel = Arc<Mutex<Held>>;
@@ -154,10 +166,13 @@ fn a_first_start_that_fails_says_that_nothing_is_in_force() {
         let mut generations = generations(&kernel);
         let mut contents = Numbered::new(1);
         lock(&kernel).fail.insert(failing);
-        if generations.bring(&mut contents).is_ok() {
+        let result = generations.bring(&mut contents);
+        if lock(&kernel).steps < failing {
             assert!(failing > 20);
             break;
         }
+        // What another process has left is looked for, and nothing depends on it.
+        assert_eq!(result.is_ok(), failing == 1, "step {failing}");
         let is_everywhere = places().all(|place| lock(&kernel).enforced(place) == [Some(1)]);
         assert!(!generations.is_in_force() || is_everywhere, "step {failing}");
         generations.bring(&mut contents).unwrap();
@@ -230,7 +245,7 @@ fn what_others_undo_is_found_and_put_right() {
     assert_enforced(&kernel, 1);
 
     lock(&kernel).unpin();
-    assert_eq!(generations.check(&contents).unwrap().things.len(), 8);
+    assert_eq!(generations.check(&contents).unwrap().things.len(), 24);
     assert_enforced(&kernel, 1);
     drop(generations);
     assert_enforced(&kernel, 1);
@@ -252,6 +267,111 @@ fn maps_that_others_wrote_are_replaced() {
         lock(&kernel).open.clear();
         assert!(generations.is_in_force());
         assert_enforced(&kernel, 1);
+    }
+}
+
+/// What is enforced, and by which links of which folder.
+fn shown(kernel: &Kernel) -> (Vec<u32>, Vec<String>, usize) {
+    let held = lock(kernel);
+    (held.link_ids(), held.folders(), held.writes.len())
+}
+
+#[test]
+fn a_restart_with_nothing_changed_writes_nothing() {
+    let kernel = Kernel::default();
+    generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+    let before = shown(&kernel);
+    for _ in 0..3 {
+        let mut process = generations(&kernel);
+        let mut contents = Numbered::new(1);
+        process.bring(&mut contents).unwrap();
+        assert!(process.is_in_force());
+        assert_eq!(shown(&kernel), before);
+        assert_eq!(process.check(&contents).unwrap(), Mended::default());
+    }
+    // What changed meanwhile is written, and nothing else.
+    let mut process = generations(&kernel);
+    process.bring(&mut Numbered::new(2)).unwrap();
+    let (links, folders, writes) = shown(&kernel);
+    assert_eq!((links, folders, writes - before.2), (before.0, before.1, 3));
+    assert_enforced(&kernel, 2);
+}
+
+#[test]
+fn whatever_a_restart_cannot_go_on_with_is_replaced_and_nothing_opens() {
+    type Change = fn(&mut Held, &mut FakeEdge);
+    let changes: [(&str, Change); 9] = [
+        ("another layout", |_, edge| edge.layout_version = 2),
+        ("a former layout", |_, edge| edge.layout_version = 0),
+        ("other programs", |_, edge| edge.settings = "with another failsafe port"),
+        ("no record", |held, _| held.unpin_name("made-of")),
+        ("no map", |held, _| held.unpin_name("map-groups")),
+        ("no program", |held, _| held.unpin_name("program-input-6")),
+        ("too small a map", |held, _| held.shrink(MapKind::Blocks)),
+        ("no link", |held, _| held.unpin_name("output-4")),
+        ("a detached link", |held, _| held.detach(Place { hook: Hook::Forward, family: Family::V4 })),
+    ];
+    for (name, change) in changes {
+        let kernel = Kernel::default();
+        generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+        let before = lock(&kernel).folders();
+        let mut edge = FakeEdge::new(&kernel);
+        change(&mut lock(&kernel), &mut edge);
+        // What somebody else detached is open until there is another.
+        lock(&kernel).open.clear();
+        let mut process = Generations::new(edge, Family::ALL.into());
+        process.bring(&mut Numbered::new(1)).unwrap();
+        assert_ne!(lock(&kernel).folders(), before, "{name}");
+        if name == "no link" || name == "a detached link" {
+            lock(&kernel).open.clear();
+        }
+        assert_enforced(&kernel, 1);
+    }
+    // One family less.
+    let kernel = Kernel::default();
+    generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+    Generations::new(FakeEdge::new(&kernel), vec![Family::V4]).bring(&mut Numbered::new(1)).unwrap();
+    let attached = |family| lock(&kernel).attached(Place { hook: Hook::Forward, family });
+    assert_eq!((attached(Family::V4), attached(Family::V6)), (1, 0));
+}
+
+#[test]
+fn whenever_a_restart_ends_or_fails_the_next_one_enforces_everything() {
+    for (version, number) in [(1, 1), (1, 2), (2, 1)] {
+        for at in 1.. {
+            let kernel = Kernel::default();
+            generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+            let begin = lock(&kernel).steps;
+            let mut is_over = true;
+            for ends in [true, false] {
+                let mut edge = FakeEdge::new(&kernel);
+                edge.layout_version = version;
+                let begin = lock(&kernel).steps;
+                if ends {
+                    lock(&kernel).ended_at = Some(begin + at);
+                } else {
+                    lock(&kernel).fail.insert(begin + at);
+                }
+                let mut process = Generations::new(edge, Family::ALL.into());
+                let _ = process.bring(&mut Numbered::new(number));
+                drop(process);
+                is_over &= lock(&kernel).steps < begin + at;
+                let mut held = lock(&kernel);
+                held.ended_at = None;
+                held.fail.clear();
+                for place in places() {
+                    assert!(!held.enforced(place).is_empty(), "{version}, {number}: {place} after {at}");
+                }
+            }
+            let mut edge = FakeEdge::new(&kernel);
+            edge.layout_version = version;
+            Generations::new(edge, Family::ALL.into()).bring(&mut Numbered::new(number)).unwrap();
+            assert_enforced(&kernel, number);
+            if is_over {
+                assert!(at > 20 && begin > 0, "{version}, {number}: {at}");
+                break;
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use tortie_model::desired::{Profile, RuleSets, Rules, WorkloadEndpointState};
 use tortie_model::{Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId};
 
 use super::*;
+use crate::bpf::PolicyStats;
 use crate::config::Sources;
 use crate::settings;
 
@@ -130,6 +131,10 @@ struct Programs {
 }
 
 impl PolicyPrograms for Programs {
+    fn stats(&self) -> PolicyStats {
+        PolicyStats { blocks: 12, max_blocks: 100, map_writes: 7, ..PolicyStats::default() }
+    }
+
     fn on_update(&mut self, _: &DesiredUpdate) {
         self.told += 1;
     }
