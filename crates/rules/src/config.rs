@@ -19,6 +19,9 @@ pub struct RulesConfig {
     pub workloads: WorkloadsBy,
     /// Who enforces policy.
     pub policy_by: PolicyBy,
+    /// Where programs enforce policy: whether `filter` accepts packets of workloads that these let through, which go on to rules
+    /// of others otherwise.
+    pub accepts_beside_programs: bool,
     /// What happens to denied packets, `IptablesFilterDenyAction`.
     pub deny: DenyAction,
     /// What happens to allowed packets in `filter`, `IptablesFilterAllowAction`.
@@ -87,6 +90,7 @@ impl RulesConfig {
             workload_prefixes: vec![interface("cali")],
             workloads: WorkloadsBy::Name,
             policy_by: PolicyBy::Chains,
+            accepts_beside_programs: false,
             deny: DenyAction::Drop,
             filter_allow: AllowAction::Accept,
             mangle_allow: AllowAction::Accept,

@@ -128,6 +128,26 @@ fn without_iptables_only_what_needs_it_is_a_problem() {
 }
 
 #[test]
+fn what_programs_let_through_is_accepted_only_once_they_enforce_policy() {
+    let mut kernel = kernel(Backend::Nft);
+    let mut config = by_programs();
+    config.rules.accepts_beside_programs = true;
+    let mut dataplane = start(config);
+    for _ in 0..3 {
+        dataplane.apply(&mut kernel);
+    }
+    assert!(!has_chains(&kernel, Table::Filter), "nothing judges packets yet");
+    dataplane.set_policy_in_force(true, vec![]);
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
+    assert_eq!(tables_of_ours(&kernel), [Table::Filter]);
+    let filter = kernel.tables_v4.saved(Table::Filter);
+    assert!(
+        filter.contains("-i cali+") && filter.contains("-j ACCEPT") || filter.contains("--jump ACCEPT"),
+        "{filter}"
+    );
+}
+
+#[test]
 fn only_tables_that_are_needed_have_chains_and_only_their_sets_are_there() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = start(by_programs());

@@ -1,9 +1,10 @@
 //! What is left to chains where programs in the kernel enforce policy.
 
-use tortie_iptables::{Action, Chain, ChainName, HookPosition, Rule, Table, kernel_chain};
+use tortie_iptables::{Action, Chain, ChainName, HookPosition, Matches, Rule, Side, Table, kernel_chain};
 use tortie_model::Family;
 
 use super::Hook;
+use crate::config::{AllowAction, EndpointToHostAction};
 use crate::names::chain;
 use crate::renderer::Renderer;
 
@@ -19,10 +20,31 @@ impl Renderer {
             Table::Mangle => vec![Chain::new(chain::POSTROUTING, self.dscp_rules(family))],
             Table::Nat => self.nat_chains(family),
             Table::Filter => {
-                let forward = vec![Rule::new(Action::Jump(chain::CIDR_BLOCK))];
-                vec![Chain::new(chain::FORWARD, forward), Chain::new(chain::INPUT, self.tunnel_input(family))]
+                let mut forward = vec![Rule::new(Action::Jump(chain::CIDR_BLOCK))];
+                let mut input = self.tunnel_input(family);
+                if self.config().accepts_beside_programs {
+                    if self.config().filter_allow == AllowAction::Accept {
+                        forward.extend(self.accept_of_workloads(Side::Source));
+                        forward.extend(self.accept_of_workloads(Side::Destination));
+                    }
+                    if self.config().endpoint_to_host == EndpointToHostAction::Accept {
+                        input.extend(self.accept_of_workloads(Side::Source));
+                    }
+                }
+                vec![Chain::new(chain::FORWARD, forward), Chain::new(chain::INPUT, input)]
             }
         }
+    }
+
+    /// Accepts what programs have let through: they come before this table.
+    fn accept_of_workloads(&self, side: Side) -> impl Iterator<Item = Rule> + '_ {
+        self.workload_interfaces().map(move |cali| {
+            let of_workload = match side {
+                Side::Source => Matches::new().in_interface(cali),
+                Side::Destination => Matches::new().out_interface(cali),
+            };
+            Rule::when(of_workload, Action::Accept).comment("eBPF programs let this packet through.")
+        })
     }
 
     pub(super) fn hooks_beside_programs(&self) -> Vec<Hook> {

@@ -181,6 +181,26 @@ fn chains_beside_programs_deny_nothing_that_policy_decides() {
 }
 
 #[test]
+fn what_programs_let_through_is_accepted_where_other_rules_could_drop_it() {
+    let text = |config: RulesConfig| {
+        let renderer = Renderer::new(RulesConfig { policy_by: PolicyBy::Programs, ..config });
+        let chains = renderer.fixed_chains(Table::Filter, Family::V6);
+        ["cali-FORWARD", "cali-INPUT"].map(|chain| lines(&chains, chain).join("\n"))
+    };
+    let accepting = RulesConfig { accepts_beside_programs: true, ..config() };
+    let [forward, input] = text(accepting.clone());
+    assert!(forward.contains("--in-interface cali+ --jump ACCEPT"), "{forward}");
+    assert!(forward.contains("--out-interface cali+ --jump ACCEPT"), "{forward}");
+    assert!(forward.find("cali-cidr-block") < forward.find("ACCEPT"), "{forward}");
+    assert!(!input.contains("ACCEPT"), "{input}");
+    let [_, input] = text(RulesConfig { endpoint_to_host: crate::EndpointToHostAction::Accept, ..accepting.clone() });
+    assert!(input.contains("--in-interface cali+ --jump ACCEPT"), "{input}");
+    let [forward, _] = text(RulesConfig { filter_allow: crate::AllowAction::Return, ..accepting });
+    assert!(!forward.contains("ACCEPT"), "{forward}");
+    assert!(!text(config()).concat().contains("ACCEPT"));
+}
+
+#[test]
 fn marks_are_written_within_the_mask_only() {
     let marks = Marks::allocate(0x0ff0_0000, true, true).unwrap();
     let renderer = Renderer::new(RulesConfig { marks, ipvs: Some(IpvsConfig { node_ports: vec![] }), ..config() });
