@@ -348,15 +348,26 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
 }
 
 /// What is not done as configured where eBPF programs enforce policy.
-pub(crate) fn not_done_by_programs(config: &Config) -> Vec<&'static str> {
+pub(crate) fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
+    let config = &resolved.config;
+    let is_set = |name: &str| resolved.raw.contains_key(name);
     let asked = [
         (
             config.iptables_filter_deny_action == DenyAction::Reject,
             "IptablesFilterDenyAction: eBPF programs drop what they deny, and do not answer",
         ),
         (
-            config.default_endpoint_to_host_action == EndpointToHostAction::Accept,
-            "DefaultEndpointToHostAction: what eBPF programs let through to the host is left to the host's own rules",
+            is_set("IptablesMangleAllowAction"),
+            "IptablesMangleAllowAction: what eBPF programs let through before addresses are translated is left to the rules that follow",
+        ),
+        (is_set("LogPrefix"), "LogPrefix: eBPF programs log nothing, so that rules with the action Log do nothing"),
+        (
+            is_set("LogActionRateLimit") || is_set("LogActionRateLimitBurst"),
+            "LogActionRateLimit: eBPF programs log nothing, so that rules with the action Log do nothing",
+        ),
+        (
+            is_set("MaxIpsetSize"),
+            "MaxIpsetSize: sets that policies need are no IP sets, but tables of eBPF programs, which BPFMaxBlocks bounds",
         ),
         (
             collects_flows(config),

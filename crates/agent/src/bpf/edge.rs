@@ -52,6 +52,12 @@ pub trait Edge: fmt::Debug + Send {
     /// That a program is attached. When it is dropped, and was not pinned, it is attached no longer.
     type Link: fmt::Debug + Send;
 
+    /// Why the kernel has no programs at hooks of netfilter; `None` if it has.
+    ///
+    /// # Errors
+    /// What else the kernel says.
+    fn lacks_hooks(&mut self) -> io::Result<Option<String>>;
+
     /// Makes a map of zeros.
     ///
     /// # Errors

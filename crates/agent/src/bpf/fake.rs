@@ -29,6 +29,8 @@ pub(super) struct Held {
     /// Places where, after some step, no program or one with incomplete maps was attached.
     pub(super) open: Vec<String>,
     pub(super) tracks: bool,
+    /// There are no programs at hooks of netfilter.
+    pub(super) is_old: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,6 +183,10 @@ impl Edge for FakeEdge {
     type Program = Vec<(MapKind, u32)>;
     /// Its number; it is attached for as long as somebody has the other part.
     type Link = (u32, Arc<()>);
+
+    fn lacks_hooks(&mut self) -> io::Result<Option<String>> {
+        Ok(lock(&self.held).is_old.then(|| "the kernel (5.15) is too old".to_owned()))
+    }
 
     fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<u32> {
         self.step(|held, _| {

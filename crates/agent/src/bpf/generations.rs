@@ -113,6 +113,14 @@ impl<E: Edge> Generations<E> {
         Self { edge, families, current: None, is_spoilt: false, has_old: true, is_new: true, counts: Counts::default() }
     }
 
+    /// Why the kernel can enforce nothing, now and whenever it is tried again; `None` if it can.
+    ///
+    /// # Errors
+    /// If that cannot be told.
+    pub fn lacks_hooks(&mut self) -> Result<Option<String>, EdgeError> {
+        self.edge.lacks_hooks().map_err(failed("asking the kernel for programs at hooks of netfilter"))
+    }
+
     /// Has the kernel enforce what is wanted now. After an error it enforces what it did before, and maybe what is wanted
     /// besides: then a packet must be let through by both.
     ///

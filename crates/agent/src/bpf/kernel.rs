@@ -136,6 +136,22 @@ impl Edge for LinuxEdge {
     type Program = Program;
     type Link = NetfilterLink;
 
+    fn lacks_hooks(&mut self) -> io::Result<Option<String>> {
+        // r0 = NF_ACCEPT; exit
+        const ACCEPT: [u8; 16] = [0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+        match Program::load_netfilter("tortie_probe", LICENSE, &ACCEPT) {
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                let release = rustix::system::uname().release().to_string_lossy().into_owned();
+                Ok(Some(format!(
+                    "the kernel ({release}) takes no eBPF programs for hooks of netfilter; that needs Linux 6.4 or later, built with \
+                     CONFIG_NETFILTER_BPF_LINK"
+                )))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<LinuxMap> {
         let name = format!("tortie_{}", kind.name());
         let size = u32::try_from(kind.value_size()).map_err(io::Error::other)?;

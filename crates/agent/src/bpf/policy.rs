@@ -1,5 +1,6 @@
 //! When programs are given what they are to enforce, and what is said of that.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -8,8 +9,8 @@ use tortie_dataplane::{LinkEvent, ProgramProblem};
 use tortie_ebpf::layout::{CounterRecord, MapKind, VERDICT_BITS};
 use tortie_ebpf::{DecisionId, Interface, Node, NodeSettings, Problem, Write};
 use tortie_evaluate::{DecidedBy, Verdict};
-use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Direction, Family};
+use tortie_model::desired::{DesiredUpdate, Rules};
+use tortie_model::{Direction, Family, RuleAction};
 
 use super::edge::Edge;
 use super::generations::{Contents, Generations};
@@ -94,9 +95,13 @@ pub struct ProgramPolicy<E: Edge> {
     checked: Option<Duration>,
     failure: Option<Failure>,
     pause: Duration,
+    /// Whether the kernel can enforce anything, once it has said so.
+    is_supported: Option<Result<(), String>>,
     /// What could not be made sense of.
     misunderstood: Option<String>,
     problems: Vec<ProgramProblem>,
+    /// Policies and profiles that log.
+    logging: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -119,8 +124,28 @@ impl<E: Edge> ProgramPolicy<E> {
             checked: None,
             failure: None,
             pause: FIRST_PAUSE,
+            is_supported: None,
             misunderstood: None,
             problems: Vec::new(),
+            logging: BTreeSet::new(),
+        }
+    }
+
+    /// Says once of each policy and profile that it has rules which would log.
+    fn note_logging(&mut self, update: &DesiredUpdate) {
+        let none = Rules::default();
+        let (name, rules) = match update {
+            DesiredUpdate::Policy(id, policy) => (format!("policy {id}"), [&policy.inbound, &policy.outbound]),
+            DesiredUpdate::Profile(name, profile) => (format!("profile {name}"), [&profile.inbound, &profile.outbound]),
+            DesiredUpdate::PolicyRemove(id) => (format!("policy {id}"), [&none, &none]),
+            DesiredUpdate::ProfileRemove(name) => (format!("profile {name}"), [&none, &none]),
+            _ => return,
+        };
+        let logs = rules.into_iter().any(|rules| rules.iter().any(|view| view.rule.action == RuleAction::Log));
+        if !logs {
+            self.logging.remove(&name);
+        } else if self.logging.insert(name.clone()) {
+            tracing::warn!("{name}: eBPF programs log nothing, so that its rules with the action Log do nothing");
         }
     }
 
@@ -129,6 +154,13 @@ impl<E: Edge> ProgramPolicy<E> {
     }
 
     fn try_all(&mut self, now: Duration) -> Result<(), String> {
+        if self.is_supported.is_none() {
+            let lacking = self.generations.lacks_hooks().map_err(|error| error.to_string())?;
+            self.is_supported = Some(lacking.map_or(Ok(()), Err));
+        }
+        if matches!(self.is_supported, Some(Err(_))) {
+            return Ok(());
+        }
         if self.check_at().is_some_and(|at| at <= now) {
             self.checked = Some(now);
             let mended =
@@ -154,6 +186,7 @@ impl<E: Edge> ProgramPolicy<E> {
 impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
     fn on_update(&mut self, update: &DesiredUpdate) {
         self.is_dirty = true;
+        self.note_logging(update);
         self.has_datastore |= matches!(update, DesiredUpdate::InSync);
         if let Err(error) = self.node.on_update(update) {
             tracing::error!(%error, "policy for eBPF programs cannot be understood");
@@ -199,6 +232,9 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
             why: why.to_owned(),
             is_degraded: true,
         };
+        if let Some(Err(why)) = &self.is_supported {
+            return PolicyState { in_force: false, problems: vec![problem("BPFEnabled", why)] };
+        }
         let mut problems = self.problems.clone();
         problems.extend(self.failure.as_ref().map(|failure| {
             problem("policy is not enforced as it should be by eBPF programs; tried again", &failure.why)
@@ -223,7 +259,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
     }
 
     fn next(&self, now: Duration) -> Option<Duration> {
-        if !self.has_datastore || !self.has_links {
+        if !self.has_datastore || !self.has_links || matches!(self.is_supported, Some(Err(_))) {
             return None;
         }
         let at = match &self.failure {

@@ -97,17 +97,21 @@ pub(super) fn program_policy(
     if settings.rules.policy_by == PolicyBy::Chains {
         return Ok(None);
     }
+    if !config.bpf_policy_only {
+        let why = "nothing here takes the place of kube-proxy: with BPFEnabled eBPF programs decide by policy, beside any kube-proxy";
+        return Err(failed(format!("BPFPolicyOnly=false: {why}")));
+    }
     if let Some(why) = leftovers::felix_at_work() {
         return Err(failed(format!("BPFEnabled: {why}")));
     }
-    let (hooks, node) = program_settings(&settings.rules);
+    let (hooks, node) = program_settings(&settings.rules, config.bpf_max_blocks);
     let edge = LinuxEdge::new(hooks, config.netlink_timeout).map_err(Failure::io("the network namespace"))?;
     let check_interval = settings.routes.refresh_interval;
     Ok(Some(Box::new(ProgramPolicy::new(node, settings.families.clone(), edge, check_interval))))
 }
 
 /// What eBPF programs are made from, and what their maps are.
-pub(super) fn program_settings(rules: &RulesConfig) -> (HookSettings, NodeSettings) {
+pub(super) fn program_settings(rules: &RulesConfig, max_blocks: u32) -> (HookSettings, NodeSettings) {
     let prefixes: Vec<String> = rules.workload_prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
     let policy = settings::evaluation(rules);
     let workload_prefixes = prefixes.iter().map(|prefix| prefix.as_str().into()).collect();
@@ -116,7 +120,7 @@ pub(super) fn program_settings(rules: &RulesConfig) -> (HookSettings, NodeSettin
         policy: policy.clone(),
         deny_invalid_conntrack: rules.deny_invalid_conntrack,
     };
-    (hooks, NodeSettings { evaluate: policy, workload_prefixes, ..NodeSettings::default() })
+    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks })
 }
 
 /// The families of addresses that are programmed, in words.
@@ -157,7 +161,7 @@ pub(super) fn dataplane_settings(
     let by_programs = settings.rules.policy_by == PolicyBy::Programs;
     if by_programs {
         settings.ip_sets.installed = exec::is_installed("ipset");
-        settings::not_done_by_programs(config).iter().for_each(|what| tracing::warn!("{what}"));
+        settings::not_done_by_programs(resolved).iter().for_each(|what| tracing::warn!("{what}"));
     }
     let detected = match kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous) {
         Err(error) if by_programs => {
@@ -181,6 +185,8 @@ pub(super) fn dataplane_settings(
             tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
         }
         iptables.apply_to(&mut settings.iptables);
+        // Where there is no iptables, nothing can be dropped by it.
+        settings.rules.accepts_beside_programs = by_programs;
         settings.tunnels.checksum_offload_broken = iptables.checksum_offload_broken;
         iptables
     });

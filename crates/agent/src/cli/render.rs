@@ -16,7 +16,7 @@ use tortie_rules::PolicyBy;
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::{DirectoryArgs, SettleArgs};
-use crate::config::{Config, Sources};
+use crate::config::{Config, Resolved, Sources};
 use crate::engine::describe_ignored;
 use crate::settings;
 
@@ -85,13 +85,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     for problem in problems {
         eprintln!("{problem}");
     }
-    let config = resolve(&mut sources, &hostname, &updates)?;
-    let (desired, ignored) = calculate(&config, &hostname, updates);
+    let resolved = resolve(&mut sources, &hostname, &updates)?;
+    let config = &resolved.config;
+    let (desired, ignored) = calculate(config, &hostname, updates);
     for problem in &ignored {
         eprintln!("{}; ignored", describe_ignored(problem));
     }
     let mut settings =
-        settings::dataplane(&config, hostname, Backend::Nft).map_err(|e| Failure::Failed(e.to_string()))?;
+        settings::dataplane(config, hostname, Backend::Nft).map_err(|e| Failure::Failed(e.to_string()))?;
     match args.backend {
         Some(RenderedBackend::Iptables) => settings.rules.policy_by = PolicyBy::Chains,
         Some(RenderedBackend::Ebpf) => settings.rules.policy_by = PolicyBy::Programs,
@@ -103,10 +104,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::Usage("--programs: chains enforce policy, unless with --backend ebpf".to_owned()));
     }
     if is_by_programs {
-        settings::not_done_by_programs(&config).iter().for_each(|what| eprintln!("{what}"));
+        // What is printed is for machines that have iptables.
+        settings.rules.accepts_beside_programs = true;
+        settings::not_done_by_programs(&resolved).iter().for_each(|what| eprintln!("{what}"));
     }
     if is_by_programs && args.table.is_none() && !args.ipsets {
-        programs::print(&settings, &desired, args, &mut out)?;
+        programs::print((&settings, config.bpf_max_blocks), &desired, args, &mut out)?;
     }
     let mut dataplane = Dataplane::new(settings);
     desired.into_iter().for_each(|update| dataplane.on_update(update));
@@ -131,7 +134,7 @@ pub(super) fn read(source: Box<dyn Source>, patience: Duration) -> Result<Everyt
 }
 
 /// The configuration in force, the datastore's included.
-fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Result<Config, Failure> {
+fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Result<Resolved, Failure> {
     let config = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
     for update in calculate(&config, hostname, updates.to_vec()).0 {
         if let DesiredUpdate::Config(datastore) = update {
@@ -142,7 +145,7 @@ fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Re
     for notice in &resolved.notices {
         eprintln!("{notice}");
     }
-    Ok(resolved.config)
+    Ok(resolved)
 }
 
 /// What a node has to enforce, and what of it is left out.

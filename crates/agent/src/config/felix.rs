@@ -134,9 +134,9 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         Used(
             "Whether eBPF programs enforce policy, at hooks of netfilter, in place of chains and IP sets; takes Linux 6.4. Policy \
              only: kube-proxy goes on, and iptables is left with what pools, floating addresses, DSCP values, tunnels and service \
-             loops need of it, and is not needed where they need nothing. Denied packets are dropped, and nothing is logged: \
-             `tortie flows` shows connections of pods without the rules that decided, and no denied attempts, and policies have no \
-             last hit; `tortie show counters` counts",
+             loops need of it, and is not needed where they need nothing; where it is installed, `filter` also accepts what programs \
+             let through. Denied packets are dropped, and nothing is logged: `tortie flows` shows connections of pods without the \
+             rules that decided, and no denied attempts, and policies have no last hit; `tortie show counters` counts",
         ),
     ),
     felix("BPFEnforceRPF", "oneof(Disabled,Strict,Loose)", "Loose", NotUsed(EBPF)),
@@ -168,8 +168,26 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("BPFMapSizeNATFrontend", "int", "65536", NotUsed(EBPF)),
     felix("BPFMapSizePerCPUConntrack", "int", "0", NotUsed(EBPF)),
     felix("BPFMapSizeRoute", "int", "262144", NotUsed(EBPF)),
+    felix(
+        "BPFMaxBlocks",
+        "int(1024,4194304)",
+        "1048576",
+        Own(
+            "how many blocks of 1,024 bytes the tables of eBPF programs may take, with `BPFEnabled`. Maps have room for \
+             twice as many. A group of endpoints whose policies need more denies everything, alone and by name, until there is room",
+        ),
+    ),
     felix("BPFOverlayHostSourceIP", "oneof(TunnelAddress,HostAddress)", "TunnelAddress", NotUsed(EBPF)),
     felix("BPFPolicyDebugEnabled", "bool", "true", NotUsed(EBPF)),
+    felix(
+        "BPFPolicyOnly",
+        "bool",
+        "true",
+        Own(
+            "that eBPF programs decide by policy only, beside any kube-proxy and CNI plugin, with `BPFEnabled`. Nothing here \
+             takes the place of kube-proxy: with `false` the agent does not start",
+        ),
+    ),
     felix("BPFProfiling", "oneof(Disabled,Enabled)", "Disabled", NotUsed(EBPF)),
     felix("BPFPSNATPorts", "portrange", "20000:29999", NotUsed(EBPF)),
     felix("BPFRedirectToPeer", "oneof(Disabled,Enabled,L2Only)", "Enabled", NotUsed(EBPF)),
@@ -358,15 +376,22 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "IptablesFilterAllowAction",
         "oneof(ACCEPT,RETURN)",
         "ACCEPT",
-        Used("What becomes of traffic that policy allows"),
+        Used(
+            "What becomes of traffic that policy allows; with `BPFEnabled` of that of workloads, where iptables is installed",
+        ),
     ),
-    felix("IptablesFilterDenyAction", "oneof(DROP,REJECT)", "DROP", Used("What becomes of traffic that policy denies")),
+    felix(
+        "IptablesFilterDenyAction",
+        "oneof(DROP,REJECT)",
+        "DROP",
+        Used("What becomes of traffic that policy denies; with `BPFEnabled` it is dropped"),
+    ),
     felix("IptablesLockProbeIntervalMillis", "millis", "50", Used("How often iptables tries to get its lock")),
     felix(
         "IptablesMangleAllowAction",
         "oneof(ACCEPT,RETURN)",
         "ACCEPT",
-        Used("What becomes of traffic that policy before address translation allows"),
+        Used("What becomes of traffic that policy before address translation allows; with `BPFEnabled` it goes on"),
     ),
     felix("IptablesMarkMask", "mark-bitmask", "0xffff0000", Used("The bits of packet marks that may be used")),
     felix(
@@ -430,8 +455,18 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "120",
         Used("How often these addresses are announced again"),
     ),
-    felix("LogActionRateLimit", "log-rate", "", Used("How many lines Log rules may write")),
-    felix("LogActionRateLimitBurst", "int(0,9999)", "5", Used("How many lines Log rules may write at once")),
+    felix(
+        "LogActionRateLimit",
+        "log-rate",
+        "",
+        Used("How many lines Log rules may write; with `BPFEnabled` they write none"),
+    ),
+    felix(
+        "LogActionRateLimitBurst",
+        "int(0,9999)",
+        "5",
+        Used("How many lines Log rules may write at once; with `BPFEnabled` they write none"),
+    ),
     felix(
         "LogDebugFilenameRegex",
         "regexp(nil-on-empty)",
@@ -444,7 +479,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "/var/log/calico/felix.log",
         Used("The file that lines go to as well, once this or LogSeverityFile is set; it may be moved away"),
     ),
-    felix("LogPrefix", "string", "calico-packet", Used("What the lines of Log rules begin with")),
+    felix(
+        "LogPrefix",
+        "string",
+        "calico-packet",
+        Used("What the lines of Log rules begin with; with `BPFEnabled` there are none"),
+    ),
     felix(
         "LogSeverityFile",
         "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)",
@@ -463,7 +503,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "INFO",
         Used("What goes to the syslog of this machine, once this is set"),
     ),
-    felix("MaxIpsetSize", "int", "1048576", Used("The most members of an IP set")),
+    felix(
+        "MaxIpsetSize",
+        "int",
+        "1048576",
+        Used("The most members of an IP set; with `BPFEnabled` policies need none"),
+    ),
     felix("MetadataAddr", "hostname", "127.0.0.1", NotUsed(OPENSTACK)),
     felix("MetadataPort", "int(0:65535)", "8775", NotUsed(OPENSTACK)),
     felix(

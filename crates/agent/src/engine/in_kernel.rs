@@ -78,6 +78,7 @@ impl<K: Kernel> InKernel<K> {
         };
         // All that there are will be told.
         metrics.lock().interfaces.clear();
+        metrics.lock().bpf = None;
         Self {
             dataplane: Dataplane::new(config),
             kernel,
@@ -243,6 +244,7 @@ impl<K: Kernel> InKernel<K> {
     fn apply_programs(&mut self, now: Duration) -> Duration {
         let Some(programs) = &mut self.programs else { return HEARTBEAT };
         let PolicyState { in_force, problems } = programs.apply(now);
+        self.metrics.lock().bpf = Some(programs.stats());
         self.dataplane.set_policy_in_force(in_force, problems);
         programs.next(now).unwrap_or(HEARTBEAT)
     }

@@ -18,6 +18,7 @@ use tortie_calc::Scans;
 use tortie_datastore::Quantiles;
 use tortie_model::IfaceName;
 
+use crate::bpf::PolicyStats;
 use crate::flows::FlowMetrics;
 use crate::http::Response;
 
@@ -92,6 +93,8 @@ pub struct Metrics {
     pub input_problems: u64,
     /// Objects that the kernel does not take.
     pub dataplane_problems: u64,
+    /// Policy by eBPF programs, where these enforce it.
+    pub bpf: Option<PolicyStats>,
     /// Objects whose changes are held back because they would cut those off who manage the host.
     pub held_changes: u64,
     /// Established connections that were cut because policy denies them now.
@@ -295,6 +298,9 @@ impl Metrics {
                 at.as_secs(),
             );
         }
+        if let Some(bpf) = &self.bpf {
+            expose_bpf(bpf, &mut e);
+        }
         if let Some(flows) = &self.flows {
             flows::expose(flows, &mut e);
         }
@@ -346,6 +352,17 @@ impl Metrics {
             self.sysctls_repaired,
         );
     }
+}
+
+fn expose_bpf(bpf: &PolicyStats, e: &mut Exposition) {
+    let PolicyStats { blocks, max_blocks, addresses, generation, map_writes, built, repairs } = *bpf;
+    e.level("tortie_bpf_blocks", "Number of blocks of 1,024 bytes that tables of eBPF programs take.", blocks);
+    e.level("tortie_bpf_blocks_limit", "Number of blocks that tables of eBPF programs may take.", max_blocks);
+    e.level("tortie_bpf_addresses", "Number of networks that tables of eBPF programs tell apart.", addresses);
+    e.level("tortie_bpf_generation", "Number of the maps and programs in use; 0 if there are none.", generation);
+    e.count("tortie_bpf_generations_built", "Number of times that maps and programs were made and attached.", built);
+    e.count("tortie_bpf_map_writes", "Number of values of maps written.", map_writes);
+    e.count("tortie_bpf_repairs", "Number of maps, programs and pins put right after somebody changed them.", repairs);
 }
 
 /// An answer to who asks for metrics.

@@ -35,6 +35,25 @@ fn felix_names_keep_their_form() {
 }
 
 #[test]
+fn what_ebpf_programs_take_is_told_where_they_enforce_policy() {
+    let stats =
+        PolicyStats { blocks: 1, max_blocks: 2, addresses: 3, generation: 4, map_writes: 5, built: 6, repairs: 7 };
+    let text = Metrics { bpf: Some(stats), ..Metrics::default() }.expose();
+    let values: Vec<&str> = text.lines().filter(|line| line.starts_with("tortie_bpf_")).collect();
+    let expected = [
+        "tortie_bpf_blocks 1",
+        "tortie_bpf_blocks_limit 2",
+        "tortie_bpf_addresses 3",
+        "tortie_bpf_generation 4",
+        "tortie_bpf_generations_built 6",
+        "tortie_bpf_map_writes 5",
+        "tortie_bpf_repairs 7",
+    ];
+    assert_eq!(values, expected);
+    assert!(!Metrics::default().expose().contains("tortie_bpf_"));
+}
+
+#[test]
 fn buckets_add_up() {
     let mut metrics = Metrics::default();
     metrics.event_to_kernel.observe(Duration::from_millis(3));

@@ -203,6 +203,8 @@ fn every_parameter_changes_something() {
         "ClusterType",
         "OpenstackRegion",
         "CutDeniedConnections",
+        "BPFMaxBlocks",
+        "BPFPolicyOnly",
         "FlowLogsFile",
         "FlowLogsFileMaxFiles",
         "FlowLogsFileMaxSizeMB",
@@ -269,6 +271,30 @@ fn flows_are_collected_where_somebody_asks_for_them() {
     .unwrap();
     assert_eq!(file.file, Some(FlowFile { path: "/f".into(), max_size: 3 << 20, max_files: 2 }));
     assert_eq!((file.flush_interval, file.previews), (Duration::from_secs(1), false));
+}
+
+#[test]
+fn what_programs_do_not_do_is_named_where_it_is_asked_for() {
+    let named = |pairs: &[(&str, &str)]| -> Vec<&'static str> {
+        let mut sources = Sources::default();
+        let raw: Raw = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        sources.set(ConfigSource::Environment, raw);
+        let named = not_done_by_programs(&sources.resolve().unwrap());
+        named.into_iter().map(|what| what.split_once(':').unwrap().0).collect()
+    };
+    assert_eq!(named(&[("BPFEnabled", "true"), ("IptablesFilterAllowAction", "RETURN")]), [""; 0]);
+    assert_eq!(named(&[("DefaultEndpointToHostAction", "ACCEPT"), ("IptablesFilterDenyAction", "DROP")]), [""; 0]);
+    for (name, value) in [
+        ("IptablesFilterDenyAction", "REJECT"),
+        ("IptablesMangleAllowAction", "RETURN"),
+        ("LogPrefix", "dropped"),
+        ("LogActionRateLimit", "7/minute"),
+        ("MaxIpsetSize", "7"),
+    ] {
+        assert_eq!(named(&[(name, value)]), [name]);
+    }
+    assert_eq!(named(&[("LogActionRateLimitBurst", "7")]), ["LogActionRateLimit"]);
+    assert_eq!(named(&[("FlowLogsFile", "/f")]), ["FlowLogs…"]);
 }
 
 #[test]

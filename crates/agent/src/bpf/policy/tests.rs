@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex};
 
 use tortie_ebpf::hooks::Hook;
-use tortie_model::desired::{IpSetDelta, Members, WorkloadEndpointState};
-use tortie_model::{IfaceName, WorkloadEndpoint, WorkloadEndpointId};
+use tortie_model::desired::{IpSetDelta, Members, Profile, RuleSets, Rules, WorkloadEndpointState};
+use tortie_model::{IfaceName, Rule, WorkloadEndpoint, WorkloadEndpointId};
 
 use super::*;
 use crate::bpf::edge::Place;
@@ -128,4 +128,39 @@ fn what_cannot_be_understood_is_a_problem_for_as_long_as_this_lives() {
     policy.on_update(&DesiredUpdate::IpSetDelta(delta));
     let state = policy.apply(SECOND);
     assert!(!state.in_force && state.problems.len() == 1, "{state:?}");
+}
+
+#[test]
+fn a_kernel_without_such_hooks_is_named_and_not_asked_again() {
+    let kernel = Kernel::default();
+    lock(&kernel).is_old = true;
+    let mut policy = told(&kernel);
+    let state = policy.apply(SECOND);
+    let problem =
+        ProgramProblem { object: "BPFEnabled".into(), why: "the kernel (5.15) is too old".into(), is_degraded: true };
+    assert_eq!(state, PolicyState { in_force: false, problems: vec![problem] });
+    // It stays as it is, whatever else changes.
+    add_workload(&mut policy, "cali2");
+    assert_eq!((policy.apply(SECOND * 100), policy.next(SECOND * 100)), (state, None));
+    assert_eq!(attached(&kernel), 0);
+    assert_eq!(lock(&kernel).steps, 0);
+}
+
+#[test]
+fn policies_that_would_log_are_known() {
+    let kernel = Kernel::default();
+    let mut policy = told(&kernel);
+    let tell = |policy: &mut ProgramPolicy<FakeEdge>, action: RuleAction| {
+        let rule = Rule { action, ..Rule::default() };
+        let rules = Rules::new([rule].into(), [RuleSets::default()].into()).unwrap();
+        let profile = Profile { inbound: Rules::default(), outbound: rules };
+        policy.on_update(&DesiredUpdate::Profile("p".into(), profile.into()));
+    };
+    tell(&mut policy, RuleAction::Log);
+    assert_eq!(policy.logging, ["profile p".to_owned()].into());
+    tell(&mut policy, RuleAction::Deny);
+    assert!(policy.logging.is_empty());
+    tell(&mut policy, RuleAction::Log);
+    policy.on_update(&DesiredUpdate::ProfileRemove("p".into()));
+    assert!(policy.logging.is_empty());
 }

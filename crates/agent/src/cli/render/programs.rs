@@ -14,12 +14,12 @@ use crate::bpf::read_layout;
 
 /// The tables that programs read, and the programs if they are asked for.
 pub(super) fn print(
-    settings: &DataplaneConfig,
+    (settings, max_blocks): (&DataplaneConfig, u32),
     desired: &[DesiredUpdate],
     args: &Args,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let (hooks, node) = program_settings(&settings.rules);
+    let (hooks, node) = program_settings(&settings.rules, max_blocks);
     let description = Description::new(&node, desired).map_err(failed)?;
     let mut text = format!("# eBPF programs\n{description}");
     if args.programs {

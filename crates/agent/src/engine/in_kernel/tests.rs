@@ -181,6 +181,9 @@ fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_i
     assert_eq!(readiness(&enforcement).status, 503);
     assert!(!enforcement.applied_once && !is_up(&enforcement));
 
+    let blocks = |enforcement: &InKernel<FakeKernel>| enforcement.metrics.lock().bpf.map(|stats| stats.blocks);
+    assert_eq!(blocks(&enforcement), Some(12));
+
     state.lock().unwrap().in_force = true;
     enforce_for(&mut enforcement, Duration::from_secs(3));
     assert_eq!(readiness(&enforcement).status, 200);
