@@ -142,10 +142,11 @@ pub(super) fn until<T>(what: &str, node: &Node, mut done: impl FnMut() -> Option
 
 /// A node with a web server and its client, and connections that the policy allows: TCP to 80 and 81 by the pod's own
 /// address, then by that of a service, then UDP to 53 and 54.
-fn connected(cuts: bool) -> (Node, [Namespace; 2], Vec<Open>) {
+fn connected(cuts: bool, by_programs: bool) -> (Node, [Namespace; 2], Vec<Open>) {
     let mut node = Node::new("nft", CLUSTER);
     node.write("policy.yaml", &policy(&[80, 81], &[53, 54]));
     node.set("FELIX_CUTDENIEDCONNECTIONS", if cuts { "true" } else { "false" });
+    node.set("FELIX_BPFENABLED", if by_programs { "true" } else { "false" });
     let pods = [connect(&node, "web", 2), connect(&node, "client", 3)];
     node.shell(
         "iptables-nft -t nat -A PREROUTING -d 10.96.0.1 -p tcp --dport 8000 -j DNAT --to 10.65.0.2:80; \
@@ -171,7 +172,7 @@ const CUT: &str = "tortie_connections_cut";
 
 tortie_testkit::kernel_test! {
     fn connections_that_a_change_denies_are_cut_and_no_others() {
-        let (mut node, _pods, mut open) = connected(true);
+        let (mut node, _pods, mut open) = connected(true, false);
         assert_eq!(node.metric(CUT), 0.0, "{}", node.log());
         // Changes that deny none of them cut none.
         node.write("policy.yaml", &policy(&[80, 81, 64_999], &[53, 54]));
@@ -190,8 +191,31 @@ tortie_testkit::kernel_test! {
         node.stop(Signal::TERM);
     }
 
+    fn connections_are_cut_as_well_where_ebpf_programs_deny_them() {
+        let (mut node, _pods, mut open) = connected(true, true);
+        // Somebody's chain that drops what nobody accepts does no harm.
+        node.shell("iptables-nft -P FORWARD DROP");
+        assert!(open.iter_mut().all(|connection| connection.answers(PATIENCE)), "{}", node.log());
+        node.write("policy.yaml", &policy(&[81], &[54]));
+        until("connections are cut", &node, || (node.metric(CUT) >= 3.0).then_some(()));
+        for (number, connection) in open.iter_mut().enumerate() {
+            let stays = number % 2 == 1;
+            let patience = if stays { PATIENCE } else { Duration::from_secs(1) };
+            assert_eq!(connection.answers(patience), stays, "connection {number}\n{}", node.log());
+        }
+        assert!(node.metric("tortie_bpf_map_writes") > 0.0 && node.metric("tortie_bpf_generations_built") == 1.0);
+        // Who starts again goes on with what is there.
+        node.stop(Signal::TERM);
+        node.start();
+        until("programs are known", &node, || (node.metric("tortie_bpf_generation") >= 1.0).then_some(()));
+        let counted = ["tortie_bpf_map_writes", "tortie_bpf_generations_built"].map(|name| node.metric(name));
+        assert_eq!(counted, [0.0, 0.0], "{}", node.log());
+        node.stop(Signal::TERM);
+        node.shell("rm -rf /sys/fs/bpf/tortie/$(stat -Lc %i /proc/self/ns/net)");
+    }
+
     fn connections_go_on_unless_they_are_to_be_cut() {
-        let (mut node, _pods, mut open) = connected(false);
+        let (mut node, _pods, mut open) = connected(false, false);
         node.write("policy.yaml", &policy(&[64_999], &[]));
         node.until("the change is in force", |state| state.contains("64999"));
         for connection in &mut open {
