@@ -179,6 +179,47 @@ fn prepare() -> Result<(), String> {
     counted.map(drop).map_err(|error| format!("eBPF programs attached by links: {error}"))
 }
 
+/// Runs the agent until it has removed all of Felix.
+fn start_after_felix(folder: &Path, bpf_enabled: &str) {
+    let manifests = folder.join("manifests");
+    fs::create_dir(&manifests).unwrap();
+    fs::write(manifests.join("cluster.yaml"), CLUSTER).unwrap();
+    let log = folder.join("log");
+    let mut agent = tortie(folder)
+        .args(["run", "--node", "n1", "--log-format", "json", "--datastore"])
+        .arg(format!("file:{}", manifests.display()))
+        .arg("--state-dir")
+        .arg(folder.join("state"))
+        .arg("--mtu-file")
+        .arg(folder.join("mtu"))
+        .env("FELIX_ENDPOINTSTATUSPATHPREFIX", folder)
+        .env("FELIX_BPFENABLED", bpf_enabled)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + PATIENCE;
+    // It is told when all is done.
+    let told = || {
+        let log = fs::read_to_string(&log).unwrap();
+        ["eBPF programs of cali1 removed", "XDP program of eth0 removed", "XDP program of eth1 removed"]
+            .iter()
+            .all(|thing| log.contains(thing))
+    };
+    while !(is_gone() && told()) {
+        let ended = agent.try_wait().unwrap();
+        let log = fs::read_to_string(&log).unwrap();
+        if ended.is_some() || Instant::now() > until {
+            let _ = agent.kill();
+            panic!("{ended:?}\n{}\n{log}", shown());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let _ = agent.kill();
+    let _ = agent.wait();
+}
+
 tortie_testkit::kernel_test! {
     fn cleanup_removes_programs_of_felix_and_leaves_those_of_others() {
         after_felix("cleanup_removes_programs_of_felix_and_leaves_those_of_others", |folder| {
@@ -201,43 +242,18 @@ tortie_testkit::kernel_test! {
 
     fn a_start_removes_programs_of_felix_once_policy_is_in_force() {
         after_felix("a_start_removes_programs_of_felix_once_policy_is_in_force", |folder| {
-            let manifests = folder.join("manifests");
-            fs::create_dir(&manifests).unwrap();
-            fs::write(manifests.join("cluster.yaml"), CLUSTER).unwrap();
-            let log = folder.join("log");
-            let mut agent = tortie(folder)
-                .args(["run", "--node", "n1", "--log-format", "json", "--datastore"])
-                .arg(format!("file:{}", manifests.display()))
-                .arg("--state-dir").arg(folder.join("state"))
-                .arg("--mtu-file").arg(folder.join("mtu"))
-                .env("FELIX_ENDPOINTSTATUSPATHPREFIX", folder)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(File::create(&log).unwrap())
-                .spawn()
-                .unwrap();
-            let until = Instant::now() + PATIENCE;
-            // It is told when all is done.
-            let told = || {
-                let log = fs::read_to_string(&log).unwrap();
-                ["eBPF programs of cali1 removed", "XDP program of eth0 removed", "XDP program of eth1 removed"]
-                    .iter()
-                    .all(|thing| log.contains(thing))
-            };
-            while !(is_gone() && told()) {
-                let ended = agent.try_wait().unwrap();
-                let log = fs::read_to_string(&log).unwrap();
-                if ended.is_some() || Instant::now() > until {
-                    let _ = agent.kill();
-                    panic!("{ended:?}\n{}\n{log}", shown());
-                }
-                std::thread::sleep(Duration::from_millis(50));
-            }
+            start_after_felix(folder, "false");
             // Policy came first.
-            let rules = shell("iptables-nft-save -t filter");
-            let _ = agent.kill();
-            let _ = agent.wait();
-            assert!(rules.contains(":cali-FORWARD"), "{rules}");
+            assert!(shell("iptables-nft-save -t filter").contains(":cali-FORWARD"));
+            others_are_there();
+        });
+    }
+
+    fn a_start_with_programs_of_its_own_removes_those_of_felix() {
+        after_felix("a_start_with_programs_of_its_own_removes_those_of_felix", |folder| {
+            start_after_felix(folder, "true");
+            let pins = shell(&format!("find {ROOT}/tortie -name forward-4"));
+            assert_eq!(pins.lines().count(), 1, "{pins}");
             others_are_there();
         });
     }
