@@ -257,4 +257,36 @@ tortie_testkit::kernel_test! {
             others_are_there();
         });
     }
+
+    fn a_start_beside_a_felix_with_ebpf_programs_or_in_place_of_kube_proxy_is_refused() {
+        after_felix("a_start_beside_a_felix_with_ebpf_programs_or_in_place_of_kube_proxy_is_refused", |folder| {
+            fs::create_dir(folder.join("manifests")).unwrap();
+            fs::copy("/bin/sleep", folder.join("calico-felix")).unwrap();
+            // What it starts has the map, as Felix has its own.
+            let map = bpf::create_map("cali_test").unwrap();
+            rustix::io::fcntl_setfd(&map, rustix::io::FdFlags::empty()).unwrap();
+            let refused = |beside: &str, policy_only: &str| {
+                let line = format!(
+                    "{beside} sleep 1; exec {} run --node n1 --datastore file:{folder}/manifests --state-dir {folder}/state --mtu-file \
+                     {folder}/mtu",
+                    env!("CARGO_BIN_EXE_tortie"),
+                    folder = folder.display()
+                );
+                let mut command = Command::new("timeout");
+                command.args(["60", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", &line]);
+                command.env("FELIX_BPFENABLED", "true").env("FELIX_BPFPOLICYONLY", policy_only);
+                command.env("XTABLES_LOCKFILE", folder.join("xtables.lock"));
+                let output = command.output().unwrap();
+                let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+                assert!(!output.status.success() && output.status.code() != Some(124), "{said}");
+                said
+            };
+            let felix = format!("{}/calico-felix 60 >/dev/null 2>&1 &", folder.display());
+            let said = refused(&felix, "true");
+            assert!(said.contains("runs with eBPF programs of its own; stop it first"), "{said}");
+            let said = refused("", "false");
+            assert!(said.contains("BPFPolicyOnly=false: nothing here takes the place of kube-proxy"), "{said}");
+            assert!(shell(&format!("find {ROOT} -name forward-4")).is_empty());
+        });
+    }
 }
