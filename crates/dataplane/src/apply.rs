@@ -149,7 +149,7 @@ impl Dataplane {
     /// Whether to look after the sets of a family: where somebody else enforces policy and there is no program for it, only if
     /// some set is needed.
     fn handles_sets(&self, family: &FamilyOutput) -> bool {
-        self.config.ip_sets.installed || family.is_needed()
+        self.config.ip_sets.installed || family.needs_sets()
     }
 
     pub(crate) fn drive_sets(&mut self, kernel: &mut dyn Kernel) -> Vec<Report> {

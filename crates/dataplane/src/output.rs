@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tortie_ipsets::{IpSets, Member, Report, SetSpec, SetType, UpdateError};
 use tortie_iptables::{
-    Backend, Chain, ChainName, HookPosition, Programs, Purpose, Reconciler, ReconcilerConfig, StandIn, Table,
+    Backend, Chain, ChainName, HookPosition, Match, Programs, Purpose, Reconciler, ReconcilerConfig, StandIn, Table,
 };
 use tortie_model::desired::Members;
 use tortie_model::{Family, IpSetId};
@@ -40,6 +40,8 @@ pub(crate) struct FamilyOutput {
 struct Needs {
     /// The chains of each table that do more than lead to others.
     active: BTreeSet<(Table, ChainName)>,
+    /// Those that refer to sets.
+    with_sets: BTreeSet<(Table, ChainName)>,
     hooks: Vec<Hook>,
     hooked: BTreeSet<Table>,
 }
@@ -167,18 +169,22 @@ impl FamilyOutput {
     fn note_need(&mut self, tables: &[Table], chain: &Chain) {
         let Some(needs) = &mut self.needs else { return };
         let is_active = chain.rules.iter().any(|rule| rule.target().is_none());
+        let has_sets = chain.rules.iter().any(|rule| rule.matches.iter().any(|m| matches!(m, Match::IpSet { .. })));
         for key in tables.iter().map(|table| (*table, chain.name)) {
-            if is_active {
-                needs.active.insert(key);
-            } else {
-                needs.active.remove(&key);
+            for (is_one, those) in [(is_active, &mut needs.active), (has_sets, &mut needs.with_sets)] {
+                if is_one {
+                    those.insert(key);
+                } else {
+                    those.remove(&key);
+                }
             }
         }
     }
 
-    /// Whether some table is needed; all are that enforce policy.
-    pub(crate) fn is_needed(&self) -> bool {
-        self.needs.as_ref().is_none_or(|needs| !needs.active.is_empty())
+    /// Whether chains of some table that is needed refer to sets; those that enforce policy do.
+    pub(crate) fn needs_sets(&self) -> bool {
+        let of_needed = |needs: &Needs| needs.with_sets.iter().any(|(table, _)| self.needs_table(*table));
+        self.needs.as_ref().is_none_or(of_needed)
     }
 
     /// Whether a table is needed.
@@ -209,7 +215,9 @@ impl FamilyOutput {
 
     pub(crate) fn remove_chain(&mut self, tables: &[Table], chain: ChainName) {
         if let Some(needs) = &mut self.needs {
-            needs.active.retain(|(table, name)| *name != chain || !tables.contains(table));
+            let is_other = |(table, name): &(Table, ChainName)| *name != chain || !tables.contains(table);
+            needs.active.retain(is_other);
+            needs.with_sets.retain(is_other);
         }
         for table in self.tables(tables) {
             table.remove_chain(chain);

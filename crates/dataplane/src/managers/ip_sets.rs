@@ -20,8 +20,8 @@ pub(crate) struct IpSetManager {
     on_demand: Option<OnDemand>,
 }
 
-/// The sets that fixed chains refer to, where these chains do not enforce policy: they are made in a family while some table
-/// is needed there, and no others are.
+/// The sets that fixed chains refer to, where these chains do not enforce policy: they are made in a family while a table
+/// that is needed there refers to sets, and no others are.
 #[derive(Debug, Default)]
 struct OnDemand {
     sets: BTreeMap<IpSetId, (SetType, Vec<Member>)>,
@@ -91,7 +91,7 @@ impl IpSetManager {
         for (id, (set_type, members)) in &on_demand.sets {
             let spec = output.set_spec(*set_type);
             for family in &mut output.families {
-                let (is_wanted, is_needed) = (on_demand.wanted_in.contains(&family.family), family.is_needed());
+                let (is_wanted, is_needed) = (on_demand.wanted_in.contains(&family.family), family.needs_sets());
                 if is_needed && (is_dirty || !is_wanted) {
                     let result = family.ip_sets.add_or_replace(id, spec, members.iter().copied());
                     let of_both: &mut Result<(), UpdateError> = results.entry(id.clone()).or_insert(Ok(()));
@@ -102,7 +102,7 @@ impl IpSetManager {
                 }
             }
         }
-        let needed = output.families.iter().filter(|family| family.is_needed());
+        let needed = output.families.iter().filter(|family| family.needs_sets());
         on_demand.wanted_in = needed.map(|family| family.family).collect();
         for (id, result) in results {
             self.note(id, result);

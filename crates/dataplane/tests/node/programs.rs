@@ -145,6 +145,20 @@ fn what_programs_let_through_is_accepted_only_once_they_enforce_policy() {
         filter.contains("-i cali+") && filter.contains("-j ACCEPT") || filter.contains("--jump ACCEPT"),
         "{filter}"
     );
+    assert!(kernel.sets.names().is_empty(), "no rule refers to one");
+}
+
+#[test]
+fn what_programs_let_through_is_accepted_without_ipset() {
+    let mut kernel = kernel(Backend::Nft);
+    kernel.not_runnable = vec!["ipset".into()];
+    let mut config = by_programs();
+    config.rules.accepts_beside_programs = true;
+    config.ip_sets.installed = false;
+    let mut dataplane = start(config);
+    dataplane.set_policy_in_force(true, vec![]);
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
+    assert_eq!(tables_of_ours(&kernel), [Table::Filter]);
 }
 
 #[test]
