@@ -50,7 +50,11 @@ pub(super) const FAULTS: &[Fault] = &[
         "eBPF: killed before each call of a change, one after the other",
         calls::killed_in_change,
     ),
-    of_programs("B7-killed-at-call-of-start", "eBPF: killed before each call of a restart", calls::killed_in_start),
+    of_programs(
+        "B7-killed-at-call-of-start",
+        "eBPF: killed before each of the first calls of a restart, and some later",
+        calls::killed_in_start,
+    ),
 ];
 
 /// A fault that only eBPF programs have.
