@@ -74,6 +74,10 @@ impl Stage {
             entries.map(|entry| entry.path()).collect()
         };
         let mut links: Vec<PathBuf> = in_folder(&self.pins()).iter().flat_map(in_folder).collect();
+        // Beside them are maps, programs, and what these were made from.
+        let hooks = ["prerouting-", "input-", "forward-", "output-"];
+        let is_link = |name: &str| hooks.iter().any(|hook| name.starts_with(hook));
+        links.retain(|link| link.file_name().and_then(|name| name.to_str()).is_some_and(is_link));
         links.sort_unstable();
         links
     }
