@@ -17,7 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("delta", &[]),
     ("netfilter", &["net"]),
     ("iptables", &["net", "netfilter", "delta"]),
-    ("ipsets", &["net", "delta"]),
+    ("ipsets", &["net", "netfilter", "delta"]),
     ("rules", &["model", "iptables", "ipsets"]),
     ("evaluate", &["model"]),
     ("classes", &["model", "evaluate"]),

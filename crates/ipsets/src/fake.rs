@@ -31,12 +31,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tortie_net::{Family, IpSetName};
+use tortie_netfilter::{Member, SetType};
 
-use crate::member::Member;
 use crate::names::family_word;
 use crate::plan::{CommandFailure, Plan, Report};
 use crate::sets::IpSets;
-use crate::spec::SetType;
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,6 @@
 pub mod fake;
 mod list;
 mod list_all;
-mod member;
 mod names;
 mod plan;
 mod reconcile;
@@ -17,9 +16,9 @@ mod tracker;
 mod write;
 
 pub use list::{ListError, ListReader, Listing, owned_names};
-pub use member::{Member, MemberError, NetMember, NetPair};
 pub use names::{ip_set_name, is_owned};
 pub use plan::{CommandFailure, Plan, Report, SetError, SetFailure};
 pub use sets::{Config, IpSets, Resync, UpdateError};
-pub use spec::{SetSpec, SetType};
+pub use spec::SetSpec;
 pub use tortie_net::{Cidr, Family, InvalidName, IpPortMember, IpSetId, IpSetName, PortProtocol};
+pub use tortie_netfilter::{Member, MemberError, NetMember, NetPair, SetType};

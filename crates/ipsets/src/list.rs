@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 use tortie_net::{Family, IpSetName};
+use tortie_netfilter::{Member, SetType};
 
-use crate::member::Member;
 use crate::names::is_owned;
-use crate::spec::{SetSpec, SetType};
+use crate::spec::SetSpec;
 
 #[cfg(test)]
 mod tests;

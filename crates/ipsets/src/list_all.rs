@@ -4,10 +4,9 @@
 //! long as ours are printed.
 
 use tortie_net::{Family, IpSetName};
+use tortie_netfilter::{Member, SetType};
 
 use crate::list::{ListError, ListReader, Listing, owned_name};
-use crate::member::Member;
-use crate::spec::SetType;
 
 #[cfg(test)]
 mod tests;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tortie_net::{Family, InvalidName, IpSetId, IpSetName};
+use tortie_netfilter::{Member, MemberError, SetType};
 
 use crate::list::Listing;
-use crate::member::{Member, MemberError};
 use crate::names::ip_set_name;
 use crate::plan::CommandFailure;
 use crate::reconcile::Progress;
-use crate::spec::{SetSpec, SetType};
+use crate::spec::SetSpec;
 use crate::tracker::Members;
 
 #[cfg(test)]

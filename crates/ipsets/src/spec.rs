@@ -1,55 +1,11 @@
 //! The type and size of a set.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use tortie_net::{Family, IpSetName};
+use tortie_netfilter::SetType;
 
 use crate::names::family_word;
-
-/// The kernel types that are supported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum SetType {
-    /// `hash:ip`: addresses.
-    HashIp,
-    /// `hash:net`: networks.
-    HashNet,
-    /// `hash:ip,port`: address, protocol and port.
-    HashIpPort,
-    /// `hash:net,net`: pairs of networks.
-    HashNetNet,
-    /// `bitmap:port`: ports of any protocol; knows no family.
-    BitmapPort,
-}
-
-impl SetType {
-    /// All types.
-    pub const ALL: [Self; 5] = [Self::HashIp, Self::HashNet, Self::HashIpPort, Self::HashNetNet, Self::BitmapPort];
-
-    /// The kernel's word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::HashIp => "hash:ip",
-            Self::HashNet => "hash:net",
-            Self::HashIpPort => "hash:ip,port",
-            Self::HashNetNet => "hash:net,net",
-            Self::BitmapPort => "bitmap:port",
-        }
-    }
-
-    /// The type with that word.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|t| t.as_str() == word)
-    }
-}
-
-impl fmt::Display for SetType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// What a set is created with: its type, and how much fits in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,9 +9,7 @@ use std::fmt::Display;
 use std::hash::Hash;
 
 use tortie_net::IpPortMember;
-
-use crate::member::{Member, NetMember, NetPair};
-use crate::spec::SetType;
+use tortie_netfilter::{Member, NetMember, NetPair, SetType};
 
 #[cfg(test)]
 mod tests;

@@ -108,18 +108,17 @@ pub use backend::{Backend, BackendProbe, MissingProgram, Programs, SweepFacts, b
 pub use command::{Command, CommandError};
 pub use features::{Features, Version, parse_override};
 pub use generation::{CommitCounter, ForeignCommits};
-pub use reconciler::{
-    ChainProblem, InPlace, InsertMode, Plan, Purpose, Reconciler, ReconcilerConfig, StandIn, TableError, TableStats,
-};
-pub use render::{HookPosition, RenderedChain, Renderer, rule_hashes};
+pub use reconciler::{InsertMode, Plan, Purpose, Reconciler, ReconcilerConfig, TableError, TableStats};
+pub use render::{RenderedChain, Renderer, rule_hashes};
 pub use save::{HookedChain, HookedRule, RuleTag, SaveError, SaveReader, TableSnapshot, is_own_chain};
 pub use text::{matches_text, write_rest};
 
 pub use tortie_netfilter::{
-    Action, Chain, ChainName, ChainPrefix, Cidr, CidrParseError, Comment, Comments, ConntrackState, ConntrackStates,
-    Family, HASH_COMMENT_PREFIX, IcmpType, InterfaceName, InterfacePattern, InvalidName, InvalidRate, IpSetName,
-    LogPrefix, MarkBits, MaskedMark, Match, Matches, NamedProtocol, Net, NflogPrefix, Origin, PacketRate, PortList,
-    PortRange, Protocol, Rate, RateUnit, RejectWith, Rule, RuleHash, Side, Table, kernel_chain, limited_id,
+    Action, Chain, ChainName, ChainPrefix, ChainProblem, Cidr, CidrParseError, Comment, Comments, ConntrackState,
+    ConntrackStates, Family, HASH_COMMENT_PREFIX, HookPosition, IcmpType, InPlace, InterfaceName, InterfacePattern,
+    InvalidName, InvalidRate, IpSetName, LogPrefix, MarkBits, MaskedMark, Match, Matches, NamedProtocol, Net,
+    NflogPrefix, Origin, PacketRate, PortList, PortRange, Protocol, Rate, RateUnit, Refusal, RejectWith, Rule,
+    RuleHash, Side, StandIn, Table, kernel_chain, limited_id,
 };
 
 #[cfg(doctest)]

@@ -11,7 +11,7 @@
 //!   the refresh interval; not if [`CommitCounter`](crate::CommitCounter) says that nobody else has committed
 //!   (`schedule.rs`, `Reconciler::confirm`).
 //! - **Never lead to a chain that is not there.** Only chains that a hook reaches are programmed; all changes of
-//!   a table are one restore; a chain leaves in the restore that deletes the last rule leading to it (`graph.rs`,
+//!   a table are one restore; a chain leaves in the restore that deletes the last rule leading to it (`ChainGraph`,
 //!   `batch.rs`).
 //! - **One refused chain does not block the rest.** The change is halved until the refused chain is alone; a
 //!   reduced chain, or one that drops, takes its place, and it is tried again (`isolation.rs`, `reduction.rs`).
@@ -28,9 +28,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_delta::Delta;
+use tortie_netfilter::{ChainGraph, StandIn};
 
 use crate::reconciler::batch::tags;
-use crate::reconciler::graph::ChainGraph;
 use crate::reconciler::hooks::Hook;
 use crate::reconciler::isolation::{Isolation, Quarantined};
 use crate::reconciler::plan::{Cycle, Phase};
@@ -41,7 +41,6 @@ use crate::{
 };
 
 mod batch;
-mod graph;
 mod hooks;
 mod isolation;
 mod plan;
@@ -49,7 +48,6 @@ mod reduction;
 mod schedule;
 
 pub use hooks::InsertMode;
-pub use isolation::{ChainProblem, InPlace, StandIn};
 pub use plan::{Plan, TableError};
 
 /// Which table to keep, and how.
@@ -220,7 +218,7 @@ impl Reconciler {
         Self {
             config,
             features,
-            graph: ChainGraph::default(),
+            graph: ChainGraph::new(|name| is_own_chain(name.as_str())),
             pinned: BTreeSet::new(),
             rendered: BTreeMap::new(),
             chains: Delta::new(),
@@ -257,7 +255,7 @@ impl Reconciler {
 
     /// Defines a chain, in place of its earlier definition if there is one.
     ///
-    /// A chain whose name is not ours is reported as a [`ChainProblem`] and not programmed. The kernel has the target REJECT in
+    /// A chain whose name is not ours is reported as a [`ChainProblem`](crate::ChainProblem) and not programmed. The kernel has the target REJECT in
     /// the filter table only; in the others a rule that rejects drops.
     pub fn update_chain(&mut self, chain: impl Into<Arc<Chain>>) {
         let mut chain = chain.into();
@@ -301,7 +299,7 @@ impl Reconciler {
     ///
     /// With [`InsertMode::Append`], what is to be inserted is appended instead, before what is to
     /// be appended anyway. In a chain of ours there are no hooks: such a call is reported as a
-    /// [`ChainProblem`] and does nothing else.
+    /// [`ChainProblem`](crate::ChainProblem) and does nothing else.
     pub fn set_hook(&mut self, chain: ChainName, position: HookPosition, mut rules: Vec<Rule>) {
         if self.config.table != Table::Filter {
             drop_instead(&mut rules);

@@ -2,19 +2,10 @@
 
 use std::fmt::Write as _;
 
-use tortie_netfilter::{Chain, ChainName, HASH_COMMENT_PREFIX, Rule, RuleHash, RuleHasher};
+use tortie_netfilter::{Chain, ChainName, HASH_COMMENT_PREFIX, HookPosition, Rule, RuleHash, RuleHasher};
 
 use crate::features::Features;
 use crate::text::{infallible, write_rest};
-
-/// Where rules go that are added to one of the kernel's own chains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum HookPosition {
-    /// Before the rules of others.
-    Insert,
-    /// After the rules of others.
-    Append,
-}
 
 /// Turns chains into text and hashes; reuses its buffer from chain to chain.
 #[derive(Debug, Clone)]

@@ -62,6 +62,15 @@ impl Chain {
     }
 }
 
+/// Where rules go that are added to one of the kernel's own chains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HookPosition {
+    /// Before the rules of others.
+    Insert,
+    /// After the rules of others.
+    Append,
+}
+
 /// One rule: if a packet passes all matches, the action happens to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {

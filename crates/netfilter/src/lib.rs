@@ -4,18 +4,26 @@
 
 mod action;
 mod chain;
+mod graph;
 mod hash;
 mod mark;
 mod matches;
+mod member;
 mod name;
+mod problem;
+mod set_type;
 mod values;
 
 pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
-pub use chain::{Chain, Comment, Comments, Origin, Rule};
+pub use chain::{Chain, Comment, Comments, HookPosition, Origin, Rule};
+pub use graph::ChainGraph;
 pub use hash::{HASH_COMMENT_PREFIX, RuleHash, RuleHasher};
 pub use mark::{MarkBits, MaskedMark};
 pub use matches::{Match, Matches, Side};
+pub use member::{Member, MemberError, NetMember, NetPair};
 pub use name::{ChainName, ChainPrefix, Table, kernel_chain, limited_id};
+pub use problem::{ChainProblem, InPlace, Refusal, StandIn};
+pub use set_type::SetType;
 pub use values::{
     ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PortList, PortRange, Rate, RateUnit,
 };

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use tortie_ipsets::CommandFailure;
-use tortie_iptables::{ChainName, ChainProblem, CommandError, InPlace, Table, TableError};
+use tortie_iptables::{ChainName, ChainProblem, CommandError, InPlace, Refusal, Table, TableError};
 use tortie_model::Family;
 
 use crate::report::DataplaneProblem;
@@ -9,7 +9,7 @@ use crate::{KernelError, SysctlPath};
 
 fn refused(family: Family, chain: &str, attempts: u32, stderr: &str) -> DataplaneProblem {
     let chain = ChainName::new(chain).expect("short");
-    let error = CommandError::Exit { code: Some(4), stderr: stderr.to_owned() };
+    let error = Refusal(stderr.to_owned());
     let problem = ChainProblem::Refused { chain, in_place: InPlace::StandIn, error, attempts };
     DataplaneProblem::Chain { family, table: Table::Filter, problem, owners: Vec::new() }
 }

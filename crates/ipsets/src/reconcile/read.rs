@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tortie_net::IpSetName;
+use tortie_netfilter::{Member, SetType};
 
 use super::{InFlight, LIST_ATTEMPTS, Reason, Round, pause};
 use crate::list::{Lines, ListError, ListReader, Listing};
 use crate::list_all::{AllReader, Event};
-use crate::member::Member;
 use crate::plan::{CommandFailure, Plan};
 use crate::sets::{IpSets, Kernel, SetState};
-use crate::spec::SetType;
 
 /// So many members are put aside before they are filed with their set.
 const MEMBERS_AT_ONCE: usize = 1024;

@@ -21,7 +21,9 @@ use std::time::Duration;
 
 use crate::reconciler::reduction::{Search, left_out_in_kernel};
 use crate::reconciler::{Item, Reconciler, TableError};
-use crate::{Chain, ChainName, CommandError, IpSetName, Match, Renderer, Rule, RuleHash};
+use crate::{
+    Chain, ChainName, ChainProblem, CommandError, InPlace, IpSetName, Match, Refusal, Renderer, Rule, RuleHash,
+};
 
 /// How often a single item is tried before it is found guilty: others may interfere, too.
 const TRIES: u32 = 3;
@@ -37,78 +39,6 @@ pub(super) fn may_be_a_chains_fault(error: &CommandError) -> bool {
         CommandError::Exit { code: Some(_), stderr } => !stderr.contains("xtables lock"),
         _ => false,
     }
-}
-
-/// What takes the place of a chain that the kernel refuses, or that is led to but not defined.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum StandIn {
-    /// A chain that drops everything. In the nat table, where nothing can be dropped, a chain that
-    /// does nothing.
-    #[default]
-    Drop,
-    /// These rules. They must be plain enough never to be refused.
-    Rules(Vec<Rule>),
-    /// Nothing: the kernel keeps the chain as it is, and the plan ends with an error. This is also
-    /// what happens to chains to which a hook leads directly, because to drop everything there
-    /// would cut off the host.
-    Never,
-}
-
-/// What is in the kernel in place of a chain that it refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum InPlace {
-    /// Its stand-in.
-    #[error("a stand-in is in its place")]
-    StandIn,
-    /// The chain without some of its [openings](Rule::opens).
-    #[error("{left_out} of its openings are left out")]
-    Reduced {
-        /// How many.
-        left_out: usize,
-    },
-    /// What was there before, if anything: its stand-in is refused, too.
-    #[error("its stand-in, too, so that what was there before stays")]
-    Unchanged,
-}
-
-/// Something that is not as the caller wants it to be, while everything else is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChainProblem {
-    /// Rules lead to this chain, but it is not defined. A stand-in is in its place.
-    #[error("chain {chain} is referred to but not defined, and a stand-in is in its place")]
-    Undefined {
-        /// The chain.
-        chain: ChainName,
-    },
-    /// The kernel refuses this chain, which is tried again.
-    #[error("the kernel refuses chain {chain}, and {in_place} ({attempts} attempts): {error}")]
-    Refused {
-        /// The chain.
-        chain: ChainName,
-        /// What is in the kernel in its place.
-        in_place: InPlace,
-        /// What `iptables-restore` said when it was last tried.
-        error: CommandError,
-        /// How often it was tried and refused.
-        attempts: u32,
-    },
-    /// This chain is not wanted any more, but the kernel does not let go of it; it was emptied.
-    #[error("chain {chain} is not needed any more, but cannot be deleted; it was emptied: {error}")]
-    Undeletable {
-        /// The chain.
-        chain: ChainName,
-        /// What `iptables-restore` said when it was last tried.
-        error: CommandError,
-    },
-    /// This chain was defined although its name is not one of ours, or a hook was wanted in a chain
-    /// of ours. It is ignored.
-    #[error("chain {chain} is ignored: it is not ours to define, or not one to hook into")]
-    WrongOwner {
-        /// The chain.
-        chain: ChainName,
-    },
 }
 
 /// An item that was refused on its own.
@@ -184,14 +114,19 @@ impl Reconciler {
     pub fn problems(&self) -> Vec<ChainProblem> {
         let undefined = self.undefined.iter().map(|chain| ChainProblem::Undefined { chain: *chain });
         let refused = self.quarantine.iter().map(|(item, entry)| match *item {
-            Item::Delete(chain) => ChainProblem::Undeletable { chain, error: entry.error.clone() },
+            Item::Delete(chain) => ChainProblem::Undeletable { chain, error: Refusal(entry.error.to_string()) },
             Item::Write(chain) | Item::Hook(chain) => {
                 let in_place = match entry.content {
                     Content::StandIn => InPlace::StandIn,
                     Content::Reduced { left_out, .. } => InPlace::Reduced { left_out },
                     Content::Unchanged => InPlace::Unchanged,
                 };
-                ChainProblem::Refused { chain, in_place, error: entry.error.clone(), attempts: entry.attempts }
+                ChainProblem::Refused {
+                    chain,
+                    in_place,
+                    error: Refusal(entry.error.to_string()),
+                    attempts: entry.attempts,
+                }
             }
         });
         let wrong = self.refused.iter().map(|chain| ChainProblem::WrongOwner { chain: *chain });

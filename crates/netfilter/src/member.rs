@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use thiserror::Error;
 use tortie_net::{Cidr, Family, IpPortMember, PortProtocol};
 
-use crate::spec::SetType;
+use crate::set_type::SetType;
 
 #[cfg(test)]
 mod tests;
@@ -118,7 +118,6 @@ impl fmt::Debug for NetPair {
 /// Members are values, never text: ipset asks the name service about any text that it does not
 /// recognise, so no unchecked text may reach it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum Member {
     /// An address or network, for `hash:ip` (addresses only) and `hash:net`.
     Net(NetMember),
@@ -183,7 +182,7 @@ impl Member {
     ///
     /// `hash:net` refuses networks of length 0 as well, but those are accepted here, since
     /// [`IpSets`](crate::IpSets) stores each as its two halves.
-    pub(crate) fn check(&self, set_type: SetType) -> Result<(), MemberError> {
+    pub fn check(&self, set_type: SetType) -> Result<(), MemberError> {
         match (set_type, self) {
             (SetType::HashIp, Self::Net(net)) if net.0.is_host() => {
                 if net.0.address().is_unspecified() {

@@ -1,0 +1,49 @@
+//! The types of sets.
+
+use std::fmt;
+
+/// The types of sets, by the words of `ipset`.
+///
+/// Deliberately exhaustive: whoever programs sets must know all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SetType {
+    /// `hash:ip`: addresses.
+    HashIp,
+    /// `hash:net`: networks.
+    HashNet,
+    /// `hash:ip,port`: address, protocol and port.
+    HashIpPort,
+    /// `hash:net,net`: pairs of networks.
+    HashNetNet,
+    /// `bitmap:port`: ports of any protocol; knows no family.
+    BitmapPort,
+}
+
+impl SetType {
+    /// All types.
+    pub const ALL: [Self; 5] = [Self::HashIp, Self::HashNet, Self::HashIpPort, Self::HashNetNet, Self::BitmapPort];
+
+    /// The kernel's word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::HashIp => "hash:ip",
+            Self::HashNet => "hash:net",
+            Self::HashIpPort => "hash:ip,port",
+            Self::HashNetNet => "hash:net,net",
+            Self::BitmapPort => "bitmap:port",
+        }
+    }
+
+    /// The type with that word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|t| t.as_str() == word)
+    }
+}
+
+impl fmt::Display for SetType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
