@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::mark::{MarkBits, MaskedMark};
+use crate::matches::Side;
 use crate::name::ChainName;
 use crate::values::PortRange;
 
@@ -71,8 +72,20 @@ pub enum Action {
         /// The bits.
         mark: MarkBits,
     },
+    /// Drop packets while a token bucket of this rule has no tokens. nftables only.
+    DropAboveRate(PacketRate),
     /// Refuse (TCP reset) new TCP connections while more than this many are open.
     RejectConnectionsAbove(u32),
+    /// Do what a verdict map says for the interface that the packet came in by, or leaves by; go on with the next rule if
+    /// it says nothing. nftables only.
+    Dispatch {
+        /// Source: the interface that the packet came in by.
+        side: Side,
+        /// The map.
+        map: ChainName,
+    },
+    /// Let the flow table take the connection from now on. nftables only.
+    OffloadFlow,
 }
 
 /// What a rejected sender is told.

@@ -16,6 +16,8 @@ use crate::name::ChainName;
 pub struct Chain {
     /// The name.
     pub name: ChainName,
+    /// What the chain is called where names may be longer, if iptables has to shorten that.
+    pub full_name: Option<Arc<str>>,
     /// The rules.
     pub rules: Vec<Rule>,
 }
@@ -24,7 +26,7 @@ impl Chain {
     /// A chain of these rules.
     #[must_use]
     pub fn new(name: ChainName, rules: Vec<Rule>) -> Self {
-        Self { name, rules }
+        Self { name, full_name: None, rules }
     }
 
     /// The chains that the rules jump or go to, in rule order, repetitions included.
@@ -58,7 +60,7 @@ impl Chain {
                 None => rules.push(Rule { comments: comment.clone().into(), ..Rule::default() }),
             }
         }
-        Self { name: self.name, rules }
+        Self { name: self.name, full_name: self.full_name.clone(), rules }
     }
 }
 

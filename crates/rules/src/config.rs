@@ -22,6 +22,8 @@ pub struct RulesConfig {
     /// Where programs enforce policy: whether `filter` accepts packets of workloads that these let through, which go on to rules
     /// of others otherwise.
     pub accepts_beside_programs: bool,
+    /// What chains are written for.
+    pub packet_filter: PacketFilter,
     /// What happens to denied packets, `IptablesFilterDenyAction`.
     pub deny: DenyAction,
     /// What happens to allowed packets in `filter`, `IptablesFilterAllowAction`.
@@ -91,6 +93,7 @@ impl RulesConfig {
             workloads: WorkloadsBy::Name,
             policy_by: PolicyBy::Chains,
             accepts_beside_programs: false,
+            packet_filter: PacketFilter::Iptables,
             deny: DenyAction::Drop,
             filter_allow: AllowAction::Accept,
             mangle_allow: AllowAction::Accept,
@@ -152,6 +155,34 @@ pub enum PolicyBy {
     /// Programs in the kernel, which are somebody else's business. Chains are left with what translates addresses, sets DSCP
     /// values, guards tunnels and stops service loops.
     Programs,
+}
+
+/// What chains are written for: they are the same but for what one of the two cannot say, or says in less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PacketFilter {
+    /// iptables, of either implementation.
+    #[default]
+    Iptables,
+    /// nftables.
+    Nftables(NftablesConfig),
+}
+
+/// What is optional with nftables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct NftablesConfig {
+    /// Established connections are left to a flow table, `NFTablesFlowTableOffload`.
+    pub offload_flows: bool,
+}
+
+impl PacketFilter {
+    /// Whether verdict maps are there to find the chain of an interface in one step.
+    pub(crate) const fn has_maps(self) -> bool {
+        matches!(self, Self::Nftables(_))
+    }
+
+    pub(crate) const fn offloads_flows(self) -> bool {
+        matches!(self, Self::Nftables(NftablesConfig { offload_flows: true }))
+    }
 }
 
 /// How packets of workloads are told apart.

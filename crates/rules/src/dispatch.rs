@@ -25,13 +25,33 @@ pub enum HostDispatch {
 impl Renderer {
     /// The dispatch chains of workloads. A packet of an interface that looks like a workload's but is not listed is
     /// denied: that is what protects workloads that are not programmed yet.
+    ///
+    /// With nftables the interfaces are members of two maps ([`Renderer::workload_maps`]), and the chains are always the same.
     #[must_use]
     pub fn workload_dispatch(&self, interfaces: impl IntoIterator<Item = InterfaceName>) -> Vec<Chain> {
+        if self.config().packet_filter.has_maps() {
+            return [(chain::FROM_WORKLOAD, Side::Source), (chain::TO_WORKLOAD, Side::Destination)]
+                .map(|(name, side)| {
+                    let unknown = Rule::new(self.deny()).comment("Unknown interface");
+                    Chain::new(name, vec![Rule::new(Action::Dispatch { side, map: name }), unknown])
+                })
+                .into();
+        }
         let bins = Bins::new(interfaces);
         let unknown = [Rule::new(self.deny()).comment("Unknown interface")];
         let mut chains = bins.tree(chain::FROM_WORKLOAD, Side::Source, EndpointChain::FromWorkload, &unknown);
         chains.extend(bins.tree(chain::TO_WORKLOAD, Side::Destination, EndpointChain::ToWorkload, &unknown));
         chains
+    }
+
+    /// The verdict maps of a workload's interface, with the chain that each leads to.
+    #[must_use]
+    pub fn workload_maps(interface: InterfaceName) -> [(ChainName, ChainName); 2] {
+        let target = |chain| endpoint_chain(chain, interface.as_str());
+        [
+            (chain::FROM_WORKLOAD, target(EndpointChain::FromWorkload)),
+            (chain::TO_WORKLOAD, target(EndpointChain::ToWorkload)),
+        ]
     }
 
     /// The dispatch chains of host endpoints for one purpose. `any` tells whether there is an endpoint for all

@@ -7,7 +7,7 @@ use tortie_iptables::{
 use tortie_model::{AdminState, Direction, IfaceName, ProfileName, QosControls, TierDefaultAction};
 
 use crate::groups::{PolicyGroup, TierGroups};
-use crate::names::{EndpointChain, chain, endpoint_chain, profile_chain};
+use crate::names::{EndpointChain, chain, endpoint_chain, full_endpoint_chain, profile_chain};
 use crate::nflog::{Verdict, end_of_tier_prefix, nflog, no_profile_prefix};
 use crate::renderer::Renderer;
 
@@ -85,7 +85,7 @@ impl Renderer {
             }
             AdminState::Inactive => kinds.map(|kind| {
                 let rules = vec![Rule::new(self.deny()).comment("Endpoint admin disabled")];
-                Chain::new(endpoint_chain(kind.chain, interface.as_str()), rules)
+                chain_of(kind.chain, interface, rules)
             }),
         }
     }
@@ -173,7 +173,7 @@ impl Renderer {
     #[must_use]
     pub fn set_endpoint_mark(&self, interface: &IfaceName, mark: Option<MaskedMark>) -> Chain {
         let rules = mark.map(|mark| Rule::new(Action::SetMaskedMark(mark))).into_iter().collect();
-        Chain::new(endpoint_chain(EndpointChain::SetMark, interface.as_str()), rules)
+        chain_of(EndpointChain::SetMark, interface, rules)
     }
 
     fn endpoint(&self, kind: &Kind, interface: &IfaceName, policies: EndpointPolicies<'_>) -> Chain {
@@ -206,12 +206,17 @@ impl Renderer {
         if kind.stage == Stage::Normal {
             self.profiles(kind.direction, policies.profiles, &mut rules);
         }
-        Chain::new(endpoint_chain(kind.chain, interface.as_str()), rules)
+        chain_of(kind.chain, interface, rules)
     }
 
     fn limit_packet_rate(&self, direction: Direction, limit: PacketRate, rules: &mut Vec<Rule>) {
         let within = self.marks().scratch0;
         let word = word(direction);
+        if self.config().packet_filter.has_maps() {
+            let comment = format!("Drop packets over {word} packet rate limit");
+            rules.push(Rule::new(Action::DropAboveRate(limit)).comment(comment));
+            return;
+        }
         let clear = || Rule::new(Action::ClearMark(within)).comment(format!("Clear {word} packet rate limit mark"));
         rules.extend([
             clear(),
@@ -321,6 +326,11 @@ impl QosLimits {
             connections: (connections > 0).then(|| u32::try_from(connections).unwrap_or(u32::MAX)),
         }
     }
+}
+
+fn chain_of(kind: EndpointChain, interface: &IfaceName, rules: Vec<Rule>) -> Chain {
+    let (name, full_name) = (endpoint_chain(kind, interface.as_str()), full_endpoint_chain(kind, interface.as_str()));
+    Chain { name, full_name, rules }
 }
 
 /// The word for a direction in comments.

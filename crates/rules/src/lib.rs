@@ -92,8 +92,8 @@ mod policy;
 mod renderer;
 
 pub use config::{
-    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, NatConfig, OpenStackConfig,
-    PolicyBy, RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel, WorkloadsBy,
+    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, NatConfig, NftablesConfig,
+    OpenStackConfig, PacketFilter, PolicyBy, RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel, WorkloadsBy,
 };
 pub use dispatch::HostDispatch;
 pub use dispatch_by_address::{WorkloadAddress, WorkloadPlace};

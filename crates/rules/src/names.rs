@@ -1,10 +1,12 @@
 //! The names of all chains and of the IP sets that rules refer to.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha3::{Digest as _, Sha3_224};
 pub use tortie_ipsets::ip_set_name;
-use tortie_iptables::{ChainName, ChainPrefix};
+use tortie_iptables::{ChainName, ChainPrefix, limited_id};
 use tortie_model::{Direction, IfaceName, PolicyId, ProfileName};
 
 /// Chains whose names are fixed (`felix/rules/rule_defs.go`).
@@ -94,6 +96,8 @@ pub mod static_set {
         DSCP_SOURCES = "dscp-src-net";
         /// Addresses of this node's workloads, where these are told apart by address.
         LOCAL_WORKLOADS = "local-workloads";
+        /// Addresses whose connections are never left to a flow table.
+        NO_FLOW_OFFLOAD = "no-flow-offload";
         /// Workloads of an Istio ambient mesh.
         ISTIO_WORKLOADS = "all-istio-weps";
     }
@@ -152,28 +156,62 @@ pub fn endpoint_chain(chain: EndpointChain, interface: &str) -> ChainName {
     ChainName::limited(chain.prefix(), interface)
 }
 
+/// What [`endpoint_chain`] would be if names could be longer.
+pub(crate) fn full_endpoint_chain(chain: EndpointChain, interface: &str) -> Option<Arc<str>> {
+    full_name(chain.prefix(), interface)
+}
+
 /// The chain of a policy's rules for one direction.
 #[must_use]
 pub fn policy_chain(direction: Direction, id: &PolicyId) -> ChainName {
+    ChainName::limited(policy_prefix(direction), &policy_id_text(id))
+}
+
+const fn policy_prefix(direction: Direction) -> ChainPrefix {
     const INBOUND: ChainPrefix = ChainPrefix::new("cali-pi-");
     const OUTBOUND: ChainPrefix = ChainPrefix::new("cali-po-");
-    let prefix = match direction {
+    match direction {
         Direction::Ingress => INBOUND,
         Direction::Egress => OUTBOUND,
-    };
-    ChainName::limited(prefix, &policy_id_text(id))
+    }
+}
+
+/// What [`policy_chain`] would be if names could be longer.
+pub(crate) fn full_policy_chain(direction: Direction, id: &PolicyId) -> Option<Arc<str>> {
+    full_name(policy_prefix(direction), &policy_id_text(id))
+}
+
+/// What [`profile_chain`] would be if names could be longer.
+pub(crate) fn full_profile_chain(direction: Direction, name: &ProfileName) -> Option<Arc<str>> {
+    full_name(profile_prefix(direction), name.as_str())
+}
+
+/// A name of at most as many bytes as nftables takes behind the longest name of a layer; `None` if iptables takes it as well.
+fn full_name(prefix: ChainPrefix, id: &str) -> Option<Arc<str>> {
+    const MAX_LEN: usize = 255 - "filter-".len();
+    let name = limited_id(prefix.as_str(), id, MAX_LEN);
+    let is_shortened = ChainName::limited(prefix, id).as_str() != name;
+    (is_shortened && name.bytes().all(is_bare)).then(|| name.into())
+}
+
+/// What `nft` reads as part of a name.
+const fn is_bare(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'\\' | b'_' | b'.' | b'-')
 }
 
 /// The chain of a profile's rules for one direction.
 #[must_use]
 pub fn profile_chain(direction: Direction, name: &ProfileName) -> ChainName {
+    ChainName::limited(profile_prefix(direction), name.as_str())
+}
+
+const fn profile_prefix(direction: Direction) -> ChainPrefix {
     const INBOUND: ChainPrefix = ChainPrefix::new("cali-pri-");
     const OUTBOUND: ChainPrefix = ChainPrefix::new("cali-pro-");
-    let prefix = match direction {
+    match direction {
         Direction::Ingress => INBOUND,
         Direction::Egress => OUTBOUND,
-    };
-    ChainName::limited(prefix, name.as_str())
+    }
 }
 
 /// A policy's id as names and flow logs carry it: `kind/namespace/name` or `kind/name`, the kind short

@@ -15,7 +15,7 @@ use tortie_model::{Direction, Family, PolicyId, ProfileName, RuleAction, TierNam
 pub use self::conditions::InvalidCondition;
 use self::conditions::{Conditions, Parsed};
 use crate::endpoint::word;
-use crate::names::{policy_chain, policy_id_text, profile_chain};
+use crate::names::{full_policy_chain, full_profile_chain, policy_chain, policy_id_text, profile_chain};
 use crate::nflog::{OwnerKind, Verdict, nflog, rule_prefix};
 use crate::renderer::Renderer;
 
@@ -103,7 +103,7 @@ impl Renderer {
             family,
             untracked: policy.source.untracked,
         };
-        let chain_name = |direction| policy_chain(direction, id);
+        let chain_name = |direction| (policy_chain(direction, id), full_policy_chain(direction, id));
         Some(self.both(&policy.inbound, &policy.outbound, &name, context, chain_name))
     }
 
@@ -117,7 +117,7 @@ impl Renderer {
             family,
             untracked: false,
         };
-        let chain_name = |direction| profile_chain(direction, name);
+        let chain_name = |direction| (profile_chain(direction, name), full_profile_chain(direction, name));
         self.both(&profile.inbound, &profile.outbound, &format!("Profile {name}"), context, chain_name)
     }
 
@@ -127,7 +127,7 @@ impl Renderer {
         outbound: &Rules,
         name: &str,
         context: impl Fn(Direction) -> Context<'a>,
-        chain_name: impl Fn(Direction) -> ChainName,
+        chain_name: impl Fn(Direction) -> (ChainName, Option<Arc<str>>),
     ) -> PolicyChains {
         let mut problems = Vec::new();
         let mut chain = |direction, rules| {
@@ -138,7 +138,8 @@ impl Renderer {
                 // The comment still says whose chain it is.
                 None => rendered.push(Rule::default().comment(comment)),
             }
-            Chain::new(chain_name(direction), rendered)
+            let (name, full_name) = chain_name(direction);
+            Chain { name, full_name, rules: rendered }
         };
         let inbound = chain(Direction::Ingress, inbound);
         let outbound = chain(Direction::Egress, outbound);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`kernel`] | one question for every test that needs a real kernel: may it run here? |
 //! | [`netns`] | private network namespaces that vanish with the process |
+//! | [`nft`] | transactions of nftables, and what is in a table, by netlink |
 //! | [`ethernet`] | frames from a namespace, as a virtual machine sends them |
 //! | [`lab`] | a node with pods, built from namespaces, and the measured reachability between them |
 //! | [`apiserver`] | an API server of Kubernetes on loopback, which misbehaves as told |
@@ -58,6 +59,7 @@ pub mod lab;
 pub mod manifests;
 pub mod mock;
 pub mod netns;
+pub mod nft;
 pub mod oracle;
 pub mod overlay;
 pub mod packet;

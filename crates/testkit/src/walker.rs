@@ -8,7 +8,9 @@ mod matching;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use tortie_iptables::{Action, Chain, ChainName, ConntrackState, IpSetName, LogPrefix, NflogPrefix, RejectWith, Rule};
+use tortie_iptables::{
+    Action, Chain, ChainName, ConntrackState, InterfaceName, IpSetName, LogPrefix, NflogPrefix, RejectWith, Rule, Side,
+};
 use tortie_model::desired::Members;
 
 use crate::packet::Packet;
@@ -121,6 +123,7 @@ pub enum WalkError {
 pub struct Tables {
     chains: BTreeMap<ChainName, Chain>,
     sets: BTreeMap<IpSetName, Members>,
+    maps: BTreeMap<ChainName, BTreeMap<InterfaceName, ChainName>>,
 }
 
 /// What a chain leaves to its caller.
@@ -144,6 +147,11 @@ impl Tables {
     /// Adds or replaces an IP set.
     pub fn add_set(&mut self, name: IpSetName, members: Members) {
         self.sets.insert(name, members);
+    }
+
+    /// Adds an interface to a verdict map, by which its packets go to a chain.
+    pub fn add_to_map(&mut self, map: ChainName, interface: InterfaceName, chain: ChainName) {
+        self.maps.entry(map).or_default().insert(interface, chain);
     }
 
     /// The chains, by name.
@@ -217,6 +225,11 @@ impl Walker<'_> {
                     }
                 }
                 Action::Goto(target) => return self.chain(*target),
+                Action::Dispatch { side, map } => {
+                    if let Some(target) = self.dispatched(*side, *map) {
+                        return self.chain(target);
+                    }
+                }
                 Action::Return => return Ok(Flow::Return),
                 other => {
                     if let Some(fate) = self.act(other) {
@@ -226,6 +239,16 @@ impl Walker<'_> {
             }
         }
         Ok(Flow::Return)
+    }
+
+    /// The chain to which a verdict map leads the packet.
+    fn dispatched(&self, side: Side, map: ChainName) -> Option<ChainName> {
+        let interface = match side {
+            Side::Source => &self.skb.in_interface,
+            Side::Destination => &self.skb.out_interface,
+        };
+        let members = self.tables.maps.get(&map)?;
+        members.iter().find(|(member, _)| member.as_str() == interface).map(|(_, chain)| *chain)
     }
 
     fn passes(&self, chain: ChainName, position: usize, rule: &Rule) -> Result<bool, WalkError> {
@@ -263,11 +286,22 @@ impl Walker<'_> {
                     self.skb.mark |= mark.get();
                 }
             }
+            Action::DropAboveRate(_) => {
+                if !self.skb.within_rates {
+                    return Some(Fate::Dropped);
+                }
+            }
             Action::NoTrack => self.walk.untracked = true,
             Action::Log(prefix) => self.walk.logs.push(prefix.clone()),
             Action::Nflog { group, prefix } => self.walk.nflogs.push((*group, prefix.clone())),
             // Neither bears on what happens to this packet here. Flow control is done by the caller.
-            Action::SetDscp(_) | Action::SetConnectionMark(_) | Action::Jump(_) | Action::Goto(_) | Action::Return => {}
+            Action::SetDscp(_)
+            | Action::SetConnectionMark(_)
+            | Action::OffloadFlow
+            | Action::Jump(_)
+            | Action::Goto(_)
+            | Action::Dispatch { .. }
+            | Action::Return => {}
         }
         None
     }

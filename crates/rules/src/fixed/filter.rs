@@ -17,7 +17,7 @@ const ROUTER_ICMPV6: [u8; 6] = [130, 131, 132, 133, 135, 136];
 impl Renderer {
     pub(super) fn filter_chains(&self, family: Family) -> Vec<Chain> {
         let mut chains = vec![
-            self.filter_forward(),
+            self.filter_forward(family),
             self.filter_input(family),
             self.workload_to_host(family),
             self.failsafe_in(Table::Filter, family),
@@ -32,13 +32,17 @@ impl Renderer {
         self.config().filter_allow.action()
     }
 
-    fn filter_forward(&self) -> Chain {
+    fn filter_forward(&self, family: Family) -> Chain {
         let marks = self.marks();
-        let mut rules = vec![
+        let mut rules = Vec::new();
+        if self.config().packet_filter.offloads_flows() {
+            rules.push(offload(family));
+        }
+        rules.extend([
             // Accept is kept: untracked and pre-DNAT policy say by it that they have decided.
             Rule::new(Action::ClearMark(marks.policy_but_accept())),
             Rule::when(Matches::new().mark_clear(marks.accept), Action::Jump(chain::FROM_HOST_ENDPOINT_FORWARD)),
-        ];
+        ]);
         // An allowed packet comes back from each of these, because the next one may police it as well.
         match self.config().workloads {
             WorkloadsBy::Name => rules.extend(self.workload_interfaces().flat_map(|cali| {
@@ -204,4 +208,12 @@ const fn ip_name(family: Family) -> &'static str {
         Family::V4 => "IPv4",
         Family::V6 => "IPv6",
     }
+}
+
+/// Leaves established connections to the flow table, but those whose packets must meet more than routing.
+fn offload(family: Family) -> Rule {
+    let kept = static_set(family, set::NO_FLOW_OFFLOAD);
+    let established = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);
+    Rule::when(established.not_ip_set(Side::Source, kept).not_ip_set(Side::Destination, kept), Action::OffloadFlow)
+        .comment("Offload established Calico flows.")
 }

@@ -11,7 +11,7 @@ use tortie_model::{
 };
 use tortie_rules::{
     AllowAction, DenyAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, Marks, NatConfig,
-    OpenStackConfig, PolicyGroup, RulesConfig, TierGroups, TunnelConfig,
+    NftablesConfig, OpenStackConfig, PacketFilter, PolicyGroup, RulesConfig, TierGroups, TunnelConfig,
 };
 use tortie_testkit::golden;
 
@@ -22,6 +22,11 @@ pub(super) fn rules_json() -> Option<&'static Value> {
 
 pub(super) fn names_json() -> Option<&'static Value> {
     static JSON: LazyLock<Option<Value>> = LazyLock::new(|| recorded("names.json.gz"));
+    JSON.as_ref()
+}
+
+pub(super) fn nftables_json() -> Option<&'static Value> {
+    static JSON: LazyLock<Option<Value>> = LazyLock::new(|| recorded("nftables.json.gz"));
     JSON.as_ref()
 }
 
@@ -147,7 +152,11 @@ pub(super) fn config(json: &Value) -> RulesConfig {
         node_ports: list(&json["KubeNodePortRanges"]).iter().map(|ports| port_range(text(ports))).collect(),
     });
     config.istio_dscp = on("IstioAmbientModeEnabled").then(|| small(&json["IstioDSCPMark"]));
-    assert!(!on("BPFEnabled") && !on("NFTablesEnabled"));
+    if on("NFTablesEnabled") {
+        let offload_flows = on("NFTablesFlowTableOffload");
+        config.packet_filter = PacketFilter::Nftables(NftablesConfig { offload_flows });
+    }
+    assert!(!on("BPFEnabled"));
     config
 }
 

@@ -1,0 +1,475 @@
+//! From rules to expressions.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tortie_net::{Cidr, Family, IpSetName, Protocol};
+use tortie_netfilter::{
+    Action, ConntrackState, ConntrackStates, InterfacePattern, MaskedMark, Match, PortList, RateUnit, RejectWith, Rule,
+    Side,
+};
+
+use super::{
+    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, SetReference, Verdict,
+};
+use crate::names::{LayeredName, SetName};
+use crate::text::{Context, NFLOG_SIZE};
+
+const FIB_SOURCE: u32 = 1;
+const FIB_DESTINATION: u32 = 1 << 1;
+const FIB_MARK: u32 = 1 << 2;
+const FIB_IN: u32 = 1 << 3;
+const FIB_OUT: u32 = 1 << 4;
+/// `RTN_LOCAL`.
+const LOCAL: u32 = 2;
+/// `IPS_DST_NAT`.
+const STATUS_DNAT: u32 = 1 << 5;
+const INTERFACE_LEN: usize = 16;
+/// `LOG_INFO`.
+const INFO: u32 = 6;
+/// What a register holds.
+const MAX_LOAD: u32 = 16;
+/// The kernel's own burst of a limit.
+const DEFAULT_BURST: u32 = 5;
+
+/// A rule that nftables has no words for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unsupported {
+    /// It asks for the port of a bridge.
+    #[error("nftables does not know the port of a bridge by which a packet came")]
+    BridgePort,
+}
+
+/// What the kernel runs for a rule.
+///
+/// # Errors
+/// If there is no such thing.
+pub fn compile(rule: &Rule, context: &Context<'_>) -> Result<Vec<Expression>, Unsupported> {
+    let mut compiler = Compiler { family: context.family, out: Vec::new(), protocol: None, field_at: None };
+    for question in rule.matches.iter() {
+        compiler.question(question)?;
+    }
+    match &rule.action {
+        Some(action) => compiler.action(action, context),
+        None if rule.matches.is_empty() => compiler.out.push(Expression::Verdict(Verdict::Continue)),
+        None => {}
+    }
+    Ok(compiler.out)
+}
+
+struct Compiler {
+    family: Family,
+    out: Vec<Expression>,
+    /// The protocol that the packet has if it comes this far.
+    protocol: Option<Protocol>,
+    /// Where the last field that is compared as a whole is loaded.
+    field_at: Option<usize>,
+}
+
+fn bytes(value: &[u8]) -> Bytes {
+    SmallVec::from_slice(value)
+}
+
+/// As registers hold numbers of the kernel's own.
+fn native(value: u32) -> Bytes {
+    bytes(&value.to_ne_bytes())
+}
+
+const fn equal(negated: bool) -> Comparison {
+    if negated { Comparison::NotEqual } else { Comparison::Equal }
+}
+
+impl Compiler {
+    fn compare(&mut self, comparison: Comparison, value: Bytes) {
+        self.out.push(Expression::Compare { register: Register::FIRST, comparison, value });
+    }
+
+    fn mask(&mut self, mask: Bytes) {
+        let xor = SmallVec::from_elem(0, mask.len());
+        self.out.push(Expression::Bitwise { register: Register::FIRST, mask, xor });
+    }
+
+    fn meta(&mut self, key: Meta) {
+        self.out.push(Expression::Meta { key, to: Register::FIRST });
+    }
+
+    fn payload(&mut self, header: Header, offset: u32, len: u32) {
+        self.out.push(Expression::Payload { header, offset, len, to: Register::FIRST });
+    }
+
+    /// Whether a whole field has a value. Like `nft`, asks for a field together with the one directly before it.
+    fn field(&mut self, header: Header, offset: u32, value: &[u8], negated: bool) {
+        let len = u32::try_from(value.len()).unwrap_or(0);
+        if !negated
+            && self.field_at.is_some_and(|at| at + 2 == self.out.len())
+            && let [
+                ..,
+                Expression::Payload { header: of, offset: begin, len: had, .. },
+                Expression::Compare { value: known, .. },
+            ] = &mut self.out[..]
+            && *of == header
+            && *begin + *had == offset
+            && *had + len <= MAX_LOAD
+        {
+            *had += len;
+            known.extend_from_slice(value);
+            return;
+        }
+        self.field_at = (!negated).then_some(self.out.len());
+        self.payload(header, offset, len);
+        self.compare(equal(negated), bytes(value));
+    }
+
+    fn is_protocol(&mut self, protocol: Protocol) {
+        if self.protocol.is_none_or(|known| known.number() != protocol.number()) {
+            self.meta(Meta::L4Protocol);
+            self.compare(Comparison::Equal, bytes(&[protocol.number()]));
+            self.protocol = Some(protocol);
+        }
+    }
+
+    fn question(&mut self, question: &Match) -> Result<(), Unsupported> {
+        match question {
+            Match::Mark { want, negated } => {
+                self.meta(Meta::Mark);
+                self.mask(native(want.mask().get()));
+                self.compare(equal(*negated), native(want.value()));
+            }
+            Match::InInterface(pattern) => self.interface(Meta::InInterfaceName, pattern),
+            Match::OutInterface(pattern) => self.interface(Meta::OutInterfaceName, pattern),
+            Match::InBridgePort(_) | Match::Bridged => return Err(Unsupported::BridgePort),
+            Match::ReversePathFails => {
+                let flags = FIB_SOURCE | FIB_MARK | FIB_IN;
+                self.out.push(Expression::Fib { result: FibResult::OutInterface, flags, to: Register::FIRST });
+                self.compare(Comparison::Equal, native(0));
+            }
+            Match::LocalAddress { side, limit_to_out_interface, negated } => {
+                let side = match side {
+                    Side::Source => FIB_SOURCE,
+                    Side::Destination => FIB_DESTINATION,
+                };
+                let flags = side | if *limit_to_out_interface { FIB_OUT } else { 0 };
+                self.out.push(Expression::Fib { result: FibResult::AddressType, flags, to: Register::FIRST });
+                self.compare(equal(*negated), native(LOCAL));
+            }
+            Match::Conntrack { states: ConntrackStates::DNAT, negated } => {
+                self.out.push(Expression::Conntrack { key: Conntrack::Status, to: Register::FIRST });
+                self.mask(native(STATUS_DNAT));
+                self.compare(equal(!*negated), native(0));
+            }
+            Match::Conntrack { states, negated } => self.conntrack(*states, *negated),
+            Match::Protocol { protocol, negated } => {
+                self.meta(Meta::L4Protocol);
+                self.compare(equal(*negated), bytes(&[protocol.number()]));
+                if !*negated {
+                    self.protocol = Some(*protocol);
+                }
+            }
+            Match::Net { side, net, negated } => self.net(*side, net.cidr(), *negated),
+            Match::IpSet { side, set, with_port, negated } => self.set(*side, *set, *with_port, *negated),
+            Match::Ports { side, ports, negated } => {
+                self.ports(port_offset(*side), ports, *negated);
+            }
+            Match::DestinationPort(port) => {
+                self.field(Header::Transport, port_offset(Side::Destination), &port.to_be_bytes(), false);
+            }
+            Match::Icmp { family, icmp, negated } => {
+                self.is_protocol(match family {
+                    Family::V4 => Protocol::Number(1),
+                    Family::V6 => Protocol::Number(58),
+                });
+                let value = [icmp.number, icmp.code.unwrap_or(0)];
+                match icmp.code {
+                    Some(_) => {
+                        self.payload(Header::Transport, 0, 2);
+                        self.compare(equal(*negated), bytes(&value));
+                    }
+                    None => self.field(Header::Transport, 0, &[icmp.number], *negated),
+                }
+            }
+            Match::Limit { rate, burst } => {
+                let per_seconds = match rate.per() {
+                    RateUnit::Second => 1,
+                    RateUnit::Minute => 60,
+                    RateUnit::Hour => 60 * 60,
+                    RateUnit::Day => 24 * 60 * 60,
+                };
+                let burst = burst.map_or(DEFAULT_BURST, u32::from);
+                self.out.push(Expression::Limit { rate: rate.count().into(), per_seconds, burst, inverted: false });
+            }
+        }
+        Ok(())
+    }
+
+    fn interface(&mut self, key: Meta, pattern: &InterfacePattern) {
+        self.meta(key);
+        let name = pattern.name.as_str().as_bytes();
+        let mut value = bytes(name);
+        if !pattern.is_prefix {
+            value.resize(INTERFACE_LEN, 0);
+        }
+        self.compare(Comparison::Equal, value);
+    }
+
+    fn conntrack(&mut self, states: ConntrackStates, negated: bool) {
+        self.out.push(Expression::Conntrack { key: Conntrack::State, to: Register::FIRST });
+        let bits = states.states().iter().map(|state| state_bit(*state)).fold(0, |all, bit| all | bit);
+        if negated {
+            // A packet is in one state.
+            if bits.count_ones() == 1 {
+                self.compare(Comparison::NotEqual, native(bits));
+            } else {
+                self.mask(native(bits));
+                self.compare(Comparison::Equal, native(0));
+            }
+        } else {
+            self.mask(native(bits));
+            self.compare(Comparison::NotEqual, native(0));
+        }
+    }
+
+    /// As `nft` does it: whole bytes are compared as they are, others through a mask.
+    fn net(&mut self, side: Side, net: Cidr, negated: bool) {
+        let (offset, len) = address_place(self.family, side);
+        let address: Bytes = match net.masked().address() {
+            IpAddr::V4(address) => bytes(&address.octets()),
+            IpAddr::V6(address) => bytes(&address.octets()),
+        };
+        let prefix = usize::from(net.prefix_len());
+        if net.is_host() {
+            self.field(Header::Network, offset, &address, negated);
+            return;
+        }
+        if prefix > 0 && prefix.is_multiple_of(8) {
+            let whole = prefix / 8;
+            self.payload(Header::Network, offset, u32::try_from(whole).unwrap_or(len));
+            self.compare(equal(negated), bytes(address.get(..whole).unwrap_or_default()));
+            return;
+        }
+        self.payload(Header::Network, offset, len);
+        let mask = (0..address.len()).map(|byte| {
+            let bits = prefix.saturating_sub(8 * byte).min(8);
+            u8::MAX.checked_shl(8 - u32::try_from(bits).unwrap_or(8)).unwrap_or(0)
+        });
+        self.mask(mask.collect());
+        self.compare(equal(negated), address);
+    }
+
+    fn set(&mut self, side: Side, set: IpSetName, with_port: bool, inverted: bool) {
+        let (offset, len) = address_place(self.family, side);
+        self.payload(Header::Network, offset, len);
+        if with_port {
+            self.out.push(Expression::Meta { key: Meta::L4Protocol, to: Register::at(len) });
+            self.out.push(Expression::Payload {
+                header: Header::Transport,
+                offset: port_offset(side),
+                len: 2,
+                to: Register::at(len + 4),
+            });
+        }
+        let set = SetReference::Named(SetName::new(set).as_str().into());
+        self.out.push(Expression::Lookup { set, register: Register::FIRST, inverted });
+    }
+
+    fn ports(&mut self, offset: u32, ports: &PortList, negated: bool) {
+        let register = Register::FIRST;
+        let ranges = merged(ports);
+        if let [(first, last)] = ranges[..]
+            && first == last
+        {
+            self.field(Header::Transport, offset, &first.to_be_bytes(), negated);
+            return;
+        }
+        self.payload(Header::Transport, offset, 2);
+        match ranges[..] {
+            [(first, last)] if negated => {
+                let (first, last) = (bytes(&first.to_be_bytes()), bytes(&last.to_be_bytes()));
+                self.out.push(Expression::OutOfRange { register, first, last });
+            }
+            [(first, last)] => {
+                self.compare(Comparison::GreaterOrEqual, bytes(&first.to_be_bytes()));
+                self.compare(Comparison::LessOrEqual, bytes(&last.to_be_bytes()));
+            }
+            ref ranges => {
+                let set = SetReference::Ports(ranges.to_vec());
+                self.out.push(Expression::Lookup { set, register, inverted: negated });
+            }
+        }
+    }
+
+    fn action(&mut self, action: &Action, context: &Context<'_>) {
+        if let Action::Dispatch { side, map } = action {
+            self.meta(match side {
+                Side::Source => Meta::InInterfaceName,
+                Side::Destination => Meta::OutInterfaceName,
+            });
+            let map = LayeredName::new(context.layer, map.as_str()).as_str().into();
+            self.out.push(Expression::VerdictMap { map, register: Register::FIRST });
+            return;
+        }
+        // What the action itself asks of the protocol comes before the counter.
+        if matches!(action, Action::Reject(RejectWith::TcpReset) | Action::RejectConnectionsAbove(_)) {
+            self.is_protocol(Protocol::TCP);
+        }
+        self.out.push(Expression::Counter);
+        let chain = |name| LayeredName::new(context.layer, context.names.get(name)).as_str().into();
+        match action {
+            Action::Jump(to) => self.verdict(Verdict::Jump(chain(to))),
+            Action::Goto(to) => self.verdict(Verdict::Goto(chain(to))),
+            Action::Return => self.verdict(Verdict::Return),
+            Action::Accept => self.verdict(Verdict::Accept),
+            Action::Drop | Action::Dispatch { .. } => self.verdict(Verdict::Drop),
+            Action::Reject(RejectWith::PortUnreachable) => {
+                let code = match self.family {
+                    Family::V4 => 3,
+                    Family::V6 => 4,
+                };
+                self.out.push(Expression::Reject { kind: Rejection::Icmp(code) });
+            }
+            Action::Reject(RejectWith::TcpReset) => self.out.push(Expression::Reject { kind: Rejection::TcpReset }),
+            Action::ClearMark(bits) => self.mark(!bits.get(), 0),
+            Action::SetMark(bits) => self.mark(!bits.get(), bits.get()),
+            Action::SetMaskedMark(mark) => self.mark(!mark.mask().get(), mark.value()),
+            Action::SetConnectionMark(mark) => self.connection_mark(*mark),
+            Action::NoTrack => self.out.push(Expression::NoTrack),
+            Action::Log(prefix) => {
+                let prefix = format!("{}: ", prefix.as_str()).into();
+                self.out.push(Expression::Log { prefix, level: INFO });
+            }
+            Action::Nflog { group, prefix } => {
+                self.out.push(Expression::Nflog { prefix: prefix.as_str().into(), group: *group, size: NFLOG_SIZE });
+            }
+            Action::Dnat { addr, port } => {
+                let ports = port.map(|port| (port, port));
+                self.nat(false, *addr, ports, false);
+            }
+            Action::Snat { addr, ports } => {
+                let ports = ports.map(|ports| (ports.first(), ports.last()));
+                self.nat(true, *addr, ports, context.features.snat_fully_random);
+            }
+            Action::Masquerade { ports } => {
+                let ports = ports.map(|ports| (ports.first(), ports.last()));
+                let ports = self.nat_ports(Register::FIRST, Register::SECOND, ports);
+                let fully_random = context.features.masquerade_fully_random;
+                self.out.push(Expression::Masquerade { ports, fully_random });
+            }
+            Action::SetDscp(value) => self.dscp(*value),
+            Action::MarkWithinRate { limit, mark } => {
+                self.rate(limit.rate(), limit.burst(), false);
+                self.mark(!mark.get(), mark.get());
+            }
+            Action::DropAboveRate(limit) => {
+                self.rate(limit.rate(), limit.burst(), true);
+                self.verdict(Verdict::Drop);
+            }
+            Action::RejectConnectionsAbove(count) => {
+                self.out.push(Expression::ConnectionsAbove { count: *count });
+                self.out.push(Expression::Reject { kind: Rejection::TcpReset });
+            }
+            Action::OffloadFlow => self.out.push(Expression::FlowOffload { table: Arc::from("calico") }),
+        }
+    }
+
+    fn verdict(&mut self, verdict: Verdict) {
+        self.out.push(Expression::Verdict(verdict));
+    }
+
+    fn rate(&mut self, rate: u16, burst: u16, inverted: bool) {
+        self.out.push(Expression::Limit { rate: rate.into(), per_seconds: 1, burst: burst.into(), inverted });
+    }
+
+    fn mark(&mut self, mask: u32, xor: u32) {
+        self.meta(Meta::Mark);
+        self.out.push(Expression::Bitwise { register: Register::FIRST, mask: native(mask), xor: native(xor) });
+        self.out.push(Expression::SetMark { from: Register::FIRST });
+    }
+
+    fn connection_mark(&mut self, mark: MaskedMark) {
+        self.out.push(Expression::Conntrack { key: Conntrack::Mark, to: Register::FIRST });
+        let (mask, xor) = (native(!mark.mask().get()), native(mark.value()));
+        self.out.push(Expression::Bitwise { register: Register::FIRST, mask, xor });
+        self.out.push(Expression::SetConnectionMark { from: Register::FIRST });
+    }
+
+    fn nat(&mut self, source: bool, address: IpAddr, ports: Option<(u16, u16)>, fully_random: bool) {
+        let (family, value) = match address {
+            IpAddr::V4(address) => (2, bytes(&address.octets())),
+            IpAddr::V6(address) => (10, bytes(&address.octets())),
+        };
+        self.out.push(Expression::Immediate { to: Register::FIRST, value });
+        let ports = self.nat_ports(Register::SECOND, Register(3), ports);
+        self.out.push(Expression::Nat { source, family, address: Register::FIRST, ports, fully_random });
+    }
+
+    fn nat_ports(
+        &mut self,
+        first: Register,
+        last: Register,
+        ports: Option<(u16, u16)>,
+    ) -> Option<(Register, Register)> {
+        let (from, to) = ports?;
+        self.out.push(Expression::Immediate { to: first, value: bytes(&from.to_be_bytes()) });
+        if from == to {
+            return Some((first, first));
+        }
+        self.out.push(Expression::Immediate { to: last, value: bytes(&to.to_be_bytes()) });
+        Some((first, last))
+    }
+
+    /// The six bits stand across a byte's border in IPv6, and behind the first byte in IPv4.
+    fn dscp(&mut self, value: u8) {
+        let (shift, mask, checksum) = match self.family {
+            Family::V4 => (2, 0x00fc_u16, Some(10)),
+            Family::V6 => (6, 0x0fc0_u16, None),
+        };
+        self.payload(Header::Network, 0, 2);
+        let (mask, xor) = ((!mask).to_be_bytes(), (u16::from(value) << shift).to_be_bytes());
+        self.out.push(Expression::Bitwise { register: Register::FIRST, mask: bytes(&mask), xor: bytes(&xor) });
+        let from = Register::FIRST;
+        self.out.push(Expression::SetPayload { header: Header::Network, offset: 0, len: 2, from, checksum });
+    }
+}
+
+/// Where an address is in the header, and how long it is.
+const fn address_place(family: Family, side: Side) -> (u32, u32) {
+    match (family, side) {
+        (Family::V4, Side::Source) => (12, 4),
+        (Family::V4, Side::Destination) => (16, 4),
+        (Family::V6, Side::Source) => (8, 16),
+        (Family::V6, Side::Destination) => (24, 16),
+    }
+}
+
+const fn port_offset(side: Side) -> u32 {
+    match side {
+        Side::Source => 0,
+        Side::Destination => 2,
+    }
+}
+
+const fn state_bit(state: ConntrackState) -> u32 {
+    match state {
+        ConntrackState::Invalid => 1,
+        ConntrackState::Established => 1 << 1,
+        ConntrackState::Related => 1 << 2,
+        ConntrackState::New => 1 << 3,
+        // A status; no states are asked for with it.
+        ConntrackState::Dnat => 0,
+    }
+}
+
+/// Ranges in order, without overlaps; neighbours stay apart.
+fn merged(ports: &PortList) -> Vec<(u16, u16)> {
+    let mut ranges: Vec<(u16, u16)> = ports.ranges().iter().map(|range| (range.first(), range.last())).collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(u16, u16)> = Vec::with_capacity(ranges.len());
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some((_, end)) if first <= *end => *end = last.max(*end),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}

@@ -1,0 +1,221 @@
+//! Expressions as the kernel tells of them.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::constants::{
+    CODE_ACCEPT, CODE_CONTINUE, CODE_DROP, CODE_GOTO, CODE_JUMP, CODE_RETURN, DATA_VALUE, DATA_VERDICT, EXPR_DATA,
+    EXPR_NAME, VERDICT_CHAIN, VERDICT_CODE, bitwise, cmp, connlimit, ct, fib, immediate, limit, log, lookup, masq,
+    meta, nat, offload, payload, range, reject,
+};
+use super::{
+    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, SetReference, Verdict,
+};
+use crate::attribute::{Attribute, attributes, find};
+
+/// The expressions in a rule's list. One that is never made here is [`Expression::Foreign`].
+pub(crate) fn expressions(list: &[u8]) -> Vec<Expression> {
+    attributes(list)
+        .map(|element| {
+            let name = find(element.value, EXPR_NAME).map_or("", Attribute::text);
+            let data = find(element.value, EXPR_DATA).map_or(&[][..], |data| data.value);
+            expression(name, &Data(data)).unwrap_or_else(|| Expression::Foreign(name.into()))
+        })
+        .collect()
+}
+
+struct Data<'a>(&'a [u8]);
+
+impl Data<'_> {
+    fn get(&self, kind: u16) -> Option<Attribute<'_>> {
+        find(self.0, kind)
+    }
+
+    fn number(&self, kind: u16) -> Option<u32> {
+        self.get(kind)?.u32()
+    }
+
+    fn register(&self, kind: u16) -> Option<Register> {
+        self.number(kind).map(Register)
+    }
+
+    fn text(&self, kind: u16) -> Option<Arc<str>> {
+        self.get(kind).map(|text| text.text().into())
+    }
+
+    fn value(&self, kind: u16) -> Option<Bytes> {
+        let data = self.get(kind)?;
+        find(data.value, DATA_VALUE).map(|value| SmallVec::from_slice(value.value))
+    }
+
+    /// A number that is 0 if it is not told.
+    fn flags(&self, kind: u16) -> u32 {
+        self.number(kind).unwrap_or(0)
+    }
+}
+
+fn expression(name: &str, data: &Data<'_>) -> Option<Expression> {
+    Some(match name {
+        "meta" => match (data.register(meta::DREG), data.register(meta::SREG)) {
+            (Some(to), None) => {
+                let key = match data.number(meta::KEY)? {
+                    meta::MARK => Meta::Mark,
+                    meta::IIFNAME => Meta::InInterfaceName,
+                    meta::OIFNAME => Meta::OutInterfaceName,
+                    meta::L4PROTO => Meta::L4Protocol,
+                    _ => return None,
+                };
+                Expression::Meta { key, to }
+            }
+            (None, Some(from)) if data.number(meta::KEY)? == meta::MARK => Expression::SetMark { from },
+            _ => return None,
+        },
+        "ct" => match (data.register(ct::DREG), data.register(ct::SREG)) {
+            (Some(to), None) => {
+                let key = match data.number(ct::KEY)? {
+                    ct::STATE => Conntrack::State,
+                    ct::STATUS => Conntrack::Status,
+                    ct::MARK => Conntrack::Mark,
+                    _ => return None,
+                };
+                Expression::Conntrack { key, to }
+            }
+            (None, Some(from)) if data.number(ct::KEY)? == ct::MARK => Expression::SetConnectionMark { from },
+            _ => return None,
+        },
+        "payload" => payload_expression(data)?,
+        "cmp" => {
+            let comparison = match data.number(cmp::OP)? {
+                0 => Comparison::Equal,
+                1 => Comparison::NotEqual,
+                2 => Comparison::Less,
+                3 => Comparison::LessOrEqual,
+                4 => Comparison::Greater,
+                5 => Comparison::GreaterOrEqual,
+                _ => return None,
+            };
+            Expression::Compare { register: data.register(cmp::SREG)?, comparison, value: data.value(cmp::DATA)? }
+        }
+        "range" if data.number(range::OP)? == range::NEQ => Expression::OutOfRange {
+            register: data.register(range::SREG)?,
+            first: data.value(range::FROM)?,
+            last: data.value(range::TO)?,
+        },
+        "bitwise" => {
+            let register = data.register(bitwise::SREG)?;
+            if data.register(bitwise::DREG)? != register || data.flags(bitwise::OP) != 0 {
+                return None;
+            }
+            Expression::Bitwise { register, mask: data.value(bitwise::MASK)?, xor: data.value(bitwise::XOR)? }
+        }
+        "lookup" => {
+            let (name, register) = (data.text(lookup::SET)?, data.register(lookup::SREG)?);
+            match data.number(lookup::DREG) {
+                None => {
+                    let inverted = data.flags(lookup::FLAGS) == lookup::INVERTED;
+                    Expression::Lookup { set: SetReference::Named(name), register, inverted }
+                }
+                Some(0) => Expression::VerdictMap { map: name, register },
+                Some(_) => return None,
+            }
+        }
+        "fib" => {
+            let result = match data.number(fib::RESULT)? {
+                fib::OIF => FibResult::OutInterface,
+                fib::ADDRTYPE => FibResult::AddressType,
+                _ => return None,
+            };
+            Expression::Fib { result, flags: data.flags(fib::FLAGS), to: data.register(fib::DREG)? }
+        }
+        "counter" => Expression::Counter,
+        "limit" if data.flags(limit::TYPE) == 0 => Expression::Limit {
+            rate: data.get(limit::RATE)?.u64()?,
+            per_seconds: data.get(limit::UNIT)?.u64()?,
+            burst: data.flags(limit::BURST),
+            inverted: data.flags(limit::FLAGS) == limit::INVERTED,
+        },
+        "connlimit" if data.flags(connlimit::FLAGS) == connlimit::INVERTED => {
+            Expression::ConnectionsAbove { count: data.number(connlimit::COUNT)? }
+        }
+        "immediate" => match data.register(immediate::DREG)? {
+            Register::VERDICT => {
+                let data = find(data.get(immediate::DATA)?.value, DATA_VERDICT)?;
+                Expression::Verdict(verdict(data.value)?)
+            }
+            to => Expression::Immediate { to, value: data.value(immediate::DATA)? },
+        },
+        "reject" => Expression::Reject {
+            kind: match data.number(reject::TYPE)? {
+                reject::ICMP => Rejection::Icmp(data.get(reject::ICMP_CODE)?.u8()?),
+                reject::TCP_RESET => Rejection::TcpReset,
+                _ => return None,
+            },
+        },
+        "log" => {
+            let prefix = data.text(log::PREFIX).unwrap_or_default();
+            match data.get(log::GROUP) {
+                Some(group) => Expression::Nflog { prefix, group: group.u16()?, size: data.flags(log::SNAPLEN) },
+                None => Expression::Log { prefix, level: data.number(log::LEVEL)? },
+            }
+        }
+        "nat" => {
+            let flags = data.flags(nat::FLAGS);
+            Expression::Nat {
+                source: data.number(nat::TYPE)? == nat::SOURCE,
+                family: u8::try_from(data.number(nat::FAMILY)?).ok()?,
+                address: data.register(nat::REG_ADDR_MIN)?,
+                ports: nat_ports(data, nat::REG_PROTO_MIN, nat::REG_PROTO_MAX),
+                fully_random: flags & nat::FULLY_RANDOM != 0,
+            }
+        }
+        "masq" => Expression::Masquerade {
+            ports: nat_ports(data, masq::REG_PROTO_MIN, masq::REG_PROTO_MAX),
+            fully_random: data.flags(masq::FLAGS) & nat::FULLY_RANDOM != 0,
+        },
+        "notrack" => Expression::NoTrack,
+        "flow_offload" => Expression::FlowOffload { table: data.text(offload::TABLE)? },
+        _ => return None,
+    })
+}
+
+fn payload_expression(data: &Data<'_>) -> Option<Expression> {
+    let header = match data.number(payload::BASE)? {
+        payload::NETWORK => Header::Network,
+        payload::TRANSPORT => Header::Transport,
+        _ => return None,
+    };
+    let (offset, len) = (data.number(payload::OFFSET)?, data.number(payload::LEN)?);
+    match (data.register(payload::DREG), data.register(payload::SREG)) {
+        (Some(to), None) => Some(Expression::Payload { header, offset, len, to }),
+        (None, Some(from)) if data.flags(payload::CSUM_FLAGS) == 0 => {
+            let checksum = match data.flags(payload::CSUM_TYPE) {
+                0 => None,
+                payload::CSUM_INET => Some(data.number(payload::CSUM_OFFSET)?),
+                _ => return None,
+            };
+            Some(Expression::SetPayload { header, offset, len, from, checksum })
+        }
+        _ => None,
+    }
+}
+
+fn nat_ports(data: &Data<'_>, first: u16, last: u16) -> Option<(Register, Register)> {
+    let first = data.register(first)?;
+    Some((first, data.register(last).unwrap_or(first)))
+}
+
+/// A verdict, in a rule or a map.
+pub(crate) fn verdict(data: &[u8]) -> Option<Verdict> {
+    let code = i32::from_be_bytes(find(data, VERDICT_CODE)?.value.try_into().ok()?);
+    let chain = || find(data, VERDICT_CHAIN).map(|chain| Arc::from(chain.text()));
+    Some(match code {
+        CODE_ACCEPT => Verdict::Accept,
+        CODE_DROP => Verdict::Drop,
+        CODE_CONTINUE => Verdict::Continue,
+        CODE_RETURN => Verdict::Return,
+        CODE_JUMP => Verdict::Jump(chain()?),
+        CODE_GOTO => Verdict::Goto(chain()?),
+        _ => return None,
+    })
+}

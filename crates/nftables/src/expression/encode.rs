@@ -1,0 +1,259 @@
+//! Expressions as bytes.
+
+use super::constants::{
+    CODE_ACCEPT, CODE_CONTINUE, CODE_DROP, CODE_GOTO, CODE_JUMP, CODE_RETURN, DATA_VALUE, DATA_VERDICT, EXPR_DATA,
+    EXPR_NAME, LIST_ELEM, VERDICT_CHAIN, VERDICT_CODE, bitwise, cmp, connlimit, counter, ct, fib, immediate, limit,
+    log, lookup, masq, meta, nat, offload, payload, range, reject,
+};
+use super::{
+    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, SetReference, Verdict,
+};
+use crate::attribute::Writer;
+
+/// The name of a set of ports that belongs to one rule; the kernel puts a number in its place.
+pub(crate) const ANONYMOUS_SET: &str = "__set%d";
+
+/// Writes the expressions of a rule into its list. `ports` gives the number of the set, within the transaction, for each set of
+/// ports, in their order.
+pub(crate) fn expressions(list: &[Expression], mut ports: impl FnMut() -> u32, out: &mut Writer) {
+    for expression in list {
+        out.nested(LIST_ELEM, |out| match expression {
+            Expression::NoTrack => out.text(EXPR_NAME, "notrack"),
+            _ => {
+                out.text(EXPR_NAME, name(expression));
+                out.nested(EXPR_DATA, |out| data(expression, &mut ports, out));
+            }
+        });
+    }
+}
+
+fn name(expression: &Expression) -> &str {
+    match expression {
+        Expression::Meta { .. } | Expression::SetMark { .. } => "meta",
+        Expression::Conntrack { .. } | Expression::SetConnectionMark { .. } => "ct",
+        Expression::Payload { .. } | Expression::SetPayload { .. } => "payload",
+        Expression::Compare { .. } => "cmp",
+        Expression::OutOfRange { .. } => "range",
+        Expression::Bitwise { .. } => "bitwise",
+        Expression::Lookup { .. } | Expression::VerdictMap { .. } => "lookup",
+        Expression::Fib { .. } => "fib",
+        Expression::Counter => "counter",
+        Expression::Limit { .. } => "limit",
+        Expression::ConnectionsAbove { .. } => "connlimit",
+        Expression::Immediate { .. } | Expression::Verdict(_) => "immediate",
+        Expression::Reject { .. } => "reject",
+        Expression::Log { .. } | Expression::Nflog { .. } => "log",
+        Expression::Nat { .. } => "nat",
+        Expression::Masquerade { .. } => "masq",
+        Expression::NoTrack => "notrack",
+        Expression::FlowOffload { .. } => "flow_offload",
+        Expression::Foreign(name) => name,
+    }
+}
+
+fn data(expression: &Expression, ports: &mut impl FnMut() -> u32, out: &mut Writer) {
+    match expression {
+        Expression::Meta { key, to } => {
+            out.u32(meta::DREG, to.0);
+            out.u32(
+                meta::KEY,
+                match key {
+                    Meta::Mark => meta::MARK,
+                    Meta::InInterfaceName => meta::IIFNAME,
+                    Meta::OutInterfaceName => meta::OIFNAME,
+                    Meta::L4Protocol => meta::L4PROTO,
+                },
+            );
+        }
+        Expression::SetMark { from } => {
+            out.u32(meta::KEY, meta::MARK);
+            out.u32(meta::SREG, from.0);
+        }
+        Expression::Conntrack { key, to } => {
+            out.u32(ct::DREG, to.0);
+            out.u32(
+                ct::KEY,
+                match key {
+                    Conntrack::State => ct::STATE,
+                    Conntrack::Status => ct::STATUS,
+                    Conntrack::Mark => ct::MARK,
+                },
+            );
+        }
+        Expression::SetConnectionMark { from } => {
+            out.u32(ct::KEY, ct::MARK);
+            out.u32(ct::SREG, from.0);
+        }
+        Expression::Payload { header, offset, len, to } => {
+            out.u32(payload::DREG, to.0);
+            place(*header, *offset, *len, out);
+        }
+        Expression::SetPayload { header, offset, len, from, checksum } => {
+            out.u32(payload::SREG, from.0);
+            place(*header, *offset, *len, out);
+            out.u32(payload::CSUM_TYPE, if checksum.is_some() { payload::CSUM_INET } else { 0 });
+            out.u32(payload::CSUM_OFFSET, checksum.unwrap_or(0));
+            out.u32(payload::CSUM_FLAGS, 0);
+        }
+        Expression::Compare { register, comparison, value: bytes } => {
+            out.u32(cmp::SREG, register.0);
+            out.u32(
+                cmp::OP,
+                match comparison {
+                    Comparison::Equal => 0,
+                    Comparison::NotEqual => 1,
+                    Comparison::Less => 2,
+                    Comparison::LessOrEqual => 3,
+                    Comparison::Greater => 4,
+                    Comparison::GreaterOrEqual => 5,
+                },
+            );
+            value(cmp::DATA, bytes, out);
+        }
+        Expression::OutOfRange { register, first, last } => {
+            out.u32(range::SREG, register.0);
+            out.u32(range::OP, range::NEQ);
+            value(range::FROM, first, out);
+            value(range::TO, last, out);
+        }
+        Expression::Bitwise { register, mask, xor } => {
+            out.u32(bitwise::SREG, register.0);
+            out.u32(bitwise::DREG, register.0);
+            out.u32(bitwise::LEN, u32::try_from(mask.len()).unwrap_or(0));
+            value(bitwise::MASK, mask, out);
+            value(bitwise::XOR, xor, out);
+        }
+        Expression::Lookup { set, register, inverted } => {
+            match set {
+                SetReference::Named(name) => out.text(lookup::SET, name),
+                SetReference::Ports(_) => {
+                    out.text(lookup::SET, ANONYMOUS_SET);
+                    out.u32(lookup::SET_ID, ports());
+                }
+            }
+            out.u32(lookup::SREG, register.0);
+            if *inverted {
+                out.u32(lookup::FLAGS, lookup::INVERTED);
+            }
+        }
+        Expression::VerdictMap { map, register } => {
+            out.text(lookup::SET, map);
+            out.u32(lookup::SREG, register.0);
+            out.u32(lookup::DREG, Register::VERDICT.0);
+        }
+        Expression::Fib { result, flags, to } => {
+            out.u32(fib::DREG, to.0);
+            out.u32(
+                fib::RESULT,
+                match result {
+                    FibResult::OutInterface => fib::OIF,
+                    FibResult::AddressType => fib::ADDRTYPE,
+                },
+            );
+            out.u32(fib::FLAGS, *flags);
+        }
+        Expression::Counter => {
+            out.u64(counter::BYTES, 0);
+            out.u64(counter::PACKETS, 0);
+        }
+        Expression::Limit { rate, per_seconds, burst, inverted } => {
+            out.u64(limit::RATE, *rate);
+            out.u64(limit::UNIT, *per_seconds);
+            out.u32(limit::BURST, *burst);
+            out.u32(limit::TYPE, 0);
+            out.u32(limit::FLAGS, if *inverted { limit::INVERTED } else { 0 });
+        }
+        Expression::ConnectionsAbove { count } => {
+            out.u32(connlimit::COUNT, *count);
+            out.u32(connlimit::FLAGS, connlimit::INVERTED);
+        }
+        Expression::Immediate { to, value: bytes } => {
+            out.u32(immediate::DREG, to.0);
+            value(immediate::DATA, bytes, out);
+        }
+        Expression::Verdict(verdict) => {
+            out.u32(immediate::DREG, Register::VERDICT.0);
+            out.nested(immediate::DATA, |out| write_verdict(verdict, out));
+        }
+        Expression::Reject { kind: Rejection::Icmp(code) } => {
+            out.u32(reject::TYPE, reject::ICMP);
+            out.u8(reject::ICMP_CODE, *code);
+        }
+        Expression::Reject { kind: Rejection::TcpReset } => {
+            out.u32(reject::TYPE, reject::TCP_RESET);
+            out.u8(reject::ICMP_CODE, 0);
+        }
+        Expression::Log { prefix, level } => {
+            out.text(log::PREFIX, prefix);
+            out.u32(log::LEVEL, *level);
+        }
+        Expression::Nflog { prefix, group, size } => {
+            out.u16(log::GROUP, *group);
+            out.text(log::PREFIX, prefix);
+            out.u32(log::SNAPLEN, *size);
+        }
+        Expression::Nat { source, family, address, ports, fully_random } => {
+            out.u32(nat::TYPE, if *source { nat::SOURCE } else { nat::SOURCE + 1 });
+            out.u32(nat::FAMILY, u32::from(*family));
+            out.u32(nat::REG_ADDR_MIN, address.0);
+            nat_ports(nat::REG_PROTO_MIN, nat::REG_PROTO_MAX, *ports, out);
+            nat_flags(nat::FLAGS, ports.is_some(), *fully_random, out);
+        }
+        Expression::Masquerade { ports, fully_random } => {
+            nat_flags(masq::FLAGS, ports.is_some(), *fully_random, out);
+            nat_ports(masq::REG_PROTO_MIN, masq::REG_PROTO_MAX, *ports, out);
+        }
+        Expression::FlowOffload { table } => out.text(offload::TABLE, table),
+        Expression::NoTrack | Expression::Foreign(_) => {}
+    }
+}
+
+fn place(header: Header, offset: u32, len: u32, out: &mut Writer) {
+    out.u32(
+        payload::BASE,
+        match header {
+            Header::Network => payload::NETWORK,
+            Header::Transport => payload::TRANSPORT,
+        },
+    );
+    out.u32(payload::OFFSET, offset);
+    out.u32(payload::LEN, len);
+}
+
+fn nat_ports(first_kind: u16, last_kind: u16, ports: Option<(Register, Register)>, out: &mut Writer) {
+    if let Some((first, last)) = ports {
+        out.u32(first_kind, first.0);
+        if last != first {
+            out.u32(last_kind, last.0);
+        }
+    }
+}
+
+fn nat_flags(kind: u16, has_ports: bool, fully_random: bool, out: &mut Writer) {
+    let flags = if has_ports { nat::PORTS } else { 0 } | if fully_random { nat::FULLY_RANDOM } else { 0 };
+    if flags != 0 {
+        out.u32(kind, flags);
+    }
+}
+
+pub(crate) fn value(kind: u16, bytes: &Bytes, out: &mut Writer) {
+    out.nested(kind, |out| out.bytes(DATA_VALUE, bytes));
+}
+
+/// The data of a verdict, in a rule or a map.
+pub(crate) fn write_verdict(verdict: &Verdict, out: &mut Writer) {
+    let (code, chain) = match verdict {
+        Verdict::Accept => (CODE_ACCEPT, None),
+        Verdict::Drop => (CODE_DROP, None),
+        Verdict::Continue => (CODE_CONTINUE, None),
+        Verdict::Return => (CODE_RETURN, None),
+        Verdict::Jump(chain) => (CODE_JUMP, Some(chain)),
+        Verdict::Goto(chain) => (CODE_GOTO, Some(chain)),
+    };
+    out.nested(DATA_VERDICT, |out| {
+        out.bytes(VERDICT_CODE, &code.to_be_bytes());
+        if let Some(chain) = chain {
+            out.text(VERDICT_CHAIN, chain);
+        }
+    });
+}

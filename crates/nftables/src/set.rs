@@ -1,0 +1,278 @@
+//! Sets of addresses: what they hold, and what of it the kernel is given.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use tortie_net::{Cidr, Family, PortProtocol, Protocol};
+use tortie_netfilter::{Member, SetType};
+
+/// What elements of a set are, in the words of `nft` (`felix/nftables/ipsets.go`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SetKind {
+    /// Addresses.
+    Addresses,
+    /// Networks, stored as intervals.
+    Networks,
+    /// An address, a protocol and a port together.
+    AddressPorts,
+    /// Pairs of addresses.
+    AddressPairs,
+    /// Ports.
+    Ports,
+}
+
+impl SetKind {
+    /// What holds the members of an IP set of this type.
+    #[must_use]
+    pub const fn of(set_type: SetType) -> Self {
+        match set_type {
+            SetType::HashIp => Self::Addresses,
+            SetType::HashNet => Self::Networks,
+            SetType::HashIpPort => Self::AddressPorts,
+            SetType::HashNetNet => Self::AddressPairs,
+            SetType::BitmapPort => Self::Ports,
+        }
+    }
+
+    /// The words behind `add set … NAME`.
+    #[must_use]
+    pub const fn declaration(self, family: Family) -> &'static str {
+        match (self, family) {
+            (Self::Addresses, Family::V4) => "{ type ipv4_addr ; }",
+            (Self::Addresses, Family::V6) => "{ type ipv6_addr ; }",
+            (Self::Networks, Family::V4) => "{ type ipv4_addr ; flags interval ; }",
+            (Self::Networks, Family::V6) => "{ type ipv6_addr ; flags interval ; }",
+            (Self::AddressPorts, Family::V4) => "{ type ipv4_addr . inet_proto . inet_service ; }",
+            (Self::AddressPorts, Family::V6) => "{ type ipv6_addr . inet_proto . inet_service ; }",
+            (Self::AddressPairs, Family::V4) => "{ type ipv4_addr . ipv4_addr ; }",
+            (Self::AddressPairs, Family::V6) => "{ type ipv6_addr . ipv6_addr ; }",
+            (Self::Ports, _) => "{ type inet_service ; }",
+        }
+    }
+
+    /// Whether a set of this kind can hold the member.
+    #[must_use]
+    pub fn takes(self, member: &Member) -> bool {
+        match (self, member) {
+            (Self::Addresses, Member::Net(net)) => net.cidr().is_host(),
+            (Self::AddressPairs, Member::NetPair(pair)) => {
+                pair.first().cidr().is_host() && pair.second().cidr().is_host()
+            }
+            (Self::Networks, Member::Net(_))
+            | (Self::AddressPorts, Member::IpPort(_))
+            | (Self::Ports, Member::Port(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A member in the words of `nft`.
+#[derive(Clone, Copy, Debug)]
+pub struct ElementText<'a>(pub SetKind, pub &'a Member);
+
+impl fmt::Display for ElementText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (SetKind::Networks, Member::Net(net)) => {
+                write!(f, "{}/{}", net.cidr().address(), net.cidr().prefix_len())
+            }
+            (_, Member::Net(net)) => net.cidr().address().fmt(f),
+            (_, Member::IpPort(member)) => {
+                let protocol = member.protocol().as_str();
+                write!(f, "{} . {protocol} . {}", member.address(), member.port())
+            }
+            (_, Member::NetPair(pair)) => {
+                write!(f, "{} . {}", pair.first().cidr().address(), pair.second().cidr().address())
+            }
+            (_, Member::Port(port)) => port.fmt(f),
+        }
+    }
+}
+
+/// An element of a set in the kernel, by its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    len: u8,
+    bytes: [u8; 32],
+}
+
+impl Key {
+    fn new(parts: &[&[u8]]) -> Self {
+        let mut key = Self { len: 0, bytes: [0; 32] };
+        for part in parts {
+            // Parts of a concatenation begin at multiples of four.
+            let begin = usize::from(key.len);
+            let end = begin + part.len();
+            if let Some(place) = key.bytes.get_mut(begin..end) {
+                place.copy_from_slice(part);
+                let padded = if parts.len() > 1 { end.next_multiple_of(4) } else { end };
+                key.len = u8::try_from(padded).unwrap_or(key.len);
+            }
+        }
+        key
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+fn octets(address: IpAddr, with: impl FnOnce(&[u8]) -> Key) -> Key {
+    match address {
+        IpAddr::V4(address) => with(&address.octets()),
+        IpAddr::V6(address) => with(&address.octets()),
+    }
+}
+
+/// What the kernel stores for a member: its key, and for a network the first key behind it, unless there is none.
+#[must_use]
+pub fn element(member: &Member) -> (Key, Option<Key>) {
+    let single = |address| octets(address, |bytes| Key::new(&[bytes]));
+    match member {
+        Member::Net(net) => (single(net.cidr().masked().address()), behind(net.cidr()).map(single)),
+        Member::IpPort(member) => {
+            let (protocol, port) = ([protocol_number(member.protocol())], member.port().to_be_bytes());
+            (octets(member.address(), |bytes| Key::new(&[bytes, &protocol, &port])), None)
+        }
+        Member::NetPair(pair) => {
+            let second = pair.second().cidr().address();
+            let key =
+                octets(pair.first().cidr().address(), |first| octets(second, |second| Key::new(&[first, second])));
+            (key, None)
+        }
+        Member::Port(port) => (Key::new(&[&port.to_be_bytes()]), None),
+    }
+}
+
+const fn protocol_number(protocol: PortProtocol) -> u8 {
+    match protocol {
+        PortProtocol::Tcp => Protocol::TCP.number(),
+        PortProtocol::Udp => Protocol::UDP.number(),
+        PortProtocol::Sctp => Protocol::SCTP.number(),
+    }
+}
+
+/// The first address behind a network; `None` behind the last of all.
+fn behind(net: Cidr) -> Option<IpAddr> {
+    let host_bits = u32::from(net.family().max_prefix_len() - net.prefix_len());
+    match net.masked().address() {
+        IpAddr::V4(address) => {
+            let step = 1_u32.checked_shl(host_bits)?;
+            u32::from(address).checked_add(step).map(|address| IpAddr::V4(address.into()))
+        }
+        IpAddr::V6(address) => {
+            let step = 1_u128.checked_shl(host_bits)?;
+            u128::from(address).checked_add(step).map(|address| IpAddr::V6(address.into()))
+        }
+    }
+}
+
+/// Networks, of which the kernel is given those that no other contains: a set of intervals refuses what overlaps.
+///
+/// Networks contain each other or have nothing in common, so that a change concerns only what is inside of it: its cost
+/// follows what it covers or uncovers.
+#[derive(Clone, Debug, Default)]
+pub struct Networks {
+    /// By first address, larger ones before those inside of them.
+    all: BTreeSet<Ordered>,
+    /// How many there are of each length.
+    lengths: BTreeMap<u8, usize>,
+}
+
+/// In an order in which a network comes directly before all that it contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Ordered(Family, IpAddr, u8);
+
+impl Ordered {
+    fn new(net: Cidr) -> Self {
+        Self(net.family(), net.masked().address(), net.prefix_len())
+    }
+
+    fn cidr(self) -> Option<Cidr> {
+        Cidr::new(self.1, self.2)
+    }
+}
+
+/// What the kernel is to be told of a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkChange {
+    /// Networks that it has no more.
+    pub removed: Vec<Cidr>,
+    /// Networks that it has now.
+    pub added: Vec<Cidr>,
+}
+
+impl Networks {
+    /// Adds a network.
+    pub fn insert(&mut self, net: Cidr) -> NetworkChange {
+        let net = net.masked();
+        if !self.all.insert(Ordered::new(net)) {
+            return NetworkChange::default();
+        }
+        *self.lengths.entry(net.prefix_len()).or_default() += 1;
+        if self.is_covered(net) {
+            return NetworkChange::default();
+        }
+        NetworkChange { removed: self.tops_inside(net), added: vec![net] }
+    }
+
+    /// Removes a network.
+    pub fn remove(&mut self, net: Cidr) -> NetworkChange {
+        let net = net.masked();
+        if !self.all.remove(&Ordered::new(net)) {
+            return NetworkChange::default();
+        }
+        if let Some(count) = self.lengths.get_mut(&net.prefix_len()) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&net.prefix_len());
+            }
+        }
+        if self.is_covered(net) {
+            return NetworkChange::default();
+        }
+        NetworkChange { removed: vec![net], added: self.tops_inside(net) }
+    }
+
+    /// What the kernel is given.
+    pub fn effective(&self) -> impl Iterator<Item = Cidr> + '_ {
+        let mut last: Option<Cidr> = None;
+        self.all.iter().filter_map(|net| net.cidr()).filter(move |net| {
+            let is_inside = last.is_some_and(|last| has_inside(last, *net));
+            if !is_inside {
+                last = Some(*net);
+            }
+            !is_inside
+        })
+    }
+
+    /// Whether another network contains this one.
+    fn is_covered(&self, net: Cidr) -> bool {
+        self.lengths.range(..net.prefix_len()).any(|(len, _)| {
+            Cidr::new(net.address(), *len).is_some_and(|larger| self.all.contains(&Ordered::new(larger)))
+        })
+    }
+
+    /// The largest networks that are inside of one, without itself.
+    fn tops_inside(&self, net: Cidr) -> Vec<Cidr> {
+        let from = (std::ops::Bound::Excluded(Ordered::new(net)), std::ops::Bound::Unbounded);
+        let mut tops: Vec<Cidr> = Vec::new();
+        let inside = self.all.range(from).map_while(|inner| inner.cidr().filter(|inner| has_inside(net, *inner)));
+        for inner in inside {
+            if tops.last().is_none_or(|top| !has_inside(*top, inner)) {
+                tops.push(inner);
+            }
+        }
+        tops
+    }
+}
+
+fn has_inside(outer: Cidr, inner: Cidr) -> bool {
+    outer.prefix_len() <= inner.prefix_len() && outer.contains(inner.address())
+}
+
+#[cfg(test)]
+mod tests;

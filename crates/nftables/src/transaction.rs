@@ -1,0 +1,223 @@
+//! Changes of a table, all of which happen at once or not at all.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tortie_net::{Family, InterfaceName};
+use tortie_netfilter::Member;
+
+use crate::expression::Expression;
+use crate::names::{LayeredName, SetName};
+use crate::render::RenderedRule;
+use crate::set::{ElementText, SetKind};
+use crate::text::ip;
+
+/// A table of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId {
+    /// Its family.
+    pub family: Family,
+    /// Its name.
+    pub name: &'static str,
+}
+
+impl TableId {
+    /// Felix's, which is ours as well, so that either takes over what the other left.
+    #[must_use]
+    pub const fn calico(family: Family) -> Self {
+        Self { family, name: "calico" }
+    }
+}
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", ip(self.family), self.name)
+    }
+}
+
+/// What packets a base chain sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BaseChain {
+    /// Its type.
+    pub kind: ChainKind,
+    /// Where packets come from.
+    pub hook: Hook,
+    /// Its place among others at the hook.
+    pub priority: i32,
+}
+
+/// The type of a base chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the kernel's own names")]
+pub enum ChainKind {
+    Filter,
+    Nat,
+    Route,
+}
+
+impl ChainKind {
+    /// The kernel's word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Nat => "nat",
+            Self::Route => "route",
+        }
+    }
+}
+
+/// Where the kernel asks base chains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the kernel's own names")]
+pub enum Hook {
+    Prerouting,
+    Input,
+    Forward,
+    Output,
+    Postrouting,
+}
+
+impl Hook {
+    /// The word of `nft`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prerouting => "prerouting",
+            Self::Input => "input",
+            Self::Forward => "forward",
+            Self::Output => "output",
+            Self::Postrouting => "postrouting",
+        }
+    }
+}
+
+impl fmt::Display for BaseChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, hook) = (self.kind.as_str(), self.hook.as_str());
+        write!(f, "{{ type {kind} hook {hook} priority {} ; }}", self.priority)
+    }
+}
+
+/// A rule as it is shown, and as the kernel runs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramRule {
+    /// Text, comment and hash.
+    pub shown: RenderedRule,
+    /// What the kernel runs.
+    pub expressions: Vec<Expression>,
+}
+
+/// One change of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are what the names say")]
+pub enum Command {
+    /// Makes the table, unless it is there.
+    AddTable,
+    /// Removes the table with all that is in it.
+    DeleteTable,
+    /// Makes a chain, unless it is there.
+    AddChain { chain: LayeredName, base: Option<BaseChain> },
+    /// Removes all rules of a chain.
+    FlushChain { chain: LayeredName },
+    /// Removes a chain that is empty and not led to.
+    DeleteChain { chain: LayeredName },
+    /// Puts a rule behind all others of its chain.
+    AddRule { chain: LayeredName, rule: Arc<ProgramRule> },
+    /// Puts a rule in the place of another.
+    ReplaceRule { chain: LayeredName, handle: u64, rule: Arc<ProgramRule> },
+    /// Removes a rule.
+    DeleteRule { chain: LayeredName, handle: u64 },
+    /// Makes a verdict map of interfaces, unless it is there.
+    AddMap { map: LayeredName },
+    /// Removes a map that no rule asks.
+    DeleteMap { map: LayeredName },
+    /// Has a map lead from interfaces to chains, by goto.
+    AddMapElements { map: LayeredName, elements: Vec<(InterfaceName, LayeredName)> },
+    /// Has a map not lead from interfaces any more.
+    DeleteMapElements { map: LayeredName, elements: Vec<(InterfaceName, LayeredName)> },
+    /// Makes a set, unless it is there.
+    AddSet { set: SetName, kind: SetKind },
+    /// Removes a set that no rule asks.
+    DeleteSet { set: SetName },
+    /// Adds elements to a set.
+    AddElements { set: SetName, kind: SetKind, elements: Vec<Member> },
+    /// Removes elements of a set.
+    DeleteElements { set: SetName, kind: SetKind, elements: Vec<Member> },
+}
+
+/// Changes of a table in their order.
+///
+/// It displays as what `nft -f` reads, an element a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// The table.
+    pub table: TableId,
+    /// The changes.
+    pub commands: Vec<Command>,
+}
+
+impl Transaction {
+    /// Without changes.
+    #[must_use]
+    pub const fn new(table: TableId) -> Self {
+        Self { table, commands: Vec::new() }
+    }
+
+    /// How many lines of `nft` the changes are.
+    #[must_use]
+    pub fn line_count(&self) -> usize {
+        let lines = |command: &Command| match command {
+            Command::AddElements { elements, .. } | Command::DeleteElements { elements, .. } => elements.len(),
+            Command::AddMapElements { elements, .. } | Command::DeleteMapElements { elements, .. } => elements.len(),
+            _ => 1,
+        };
+        self.commands.iter().map(lines).sum()
+    }
+}
+
+impl fmt::Display for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.commands.iter().try_for_each(|command| write_command(&self.table, command, f))
+    }
+}
+
+fn write_command(table: &TableId, command: &Command, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match command {
+        Command::AddTable => writeln!(f, "add table {table}"),
+        Command::DeleteTable => writeln!(f, "delete table {table}"),
+        Command::AddChain { chain, base: None } => writeln!(f, "add chain {table} {chain}"),
+        Command::AddChain { chain, base: Some(base) } => writeln!(f, "add chain {table} {chain} {base}"),
+        Command::FlushChain { chain } => writeln!(f, "flush chain {table} {chain}"),
+        Command::DeleteChain { chain } => writeln!(f, "delete chain {table} {chain}"),
+        Command::AddRule { chain, rule } => writeln!(f, "add rule {table} {chain} {}", RuleWords(&rule.shown)),
+        Command::ReplaceRule { chain, handle, rule } => {
+            writeln!(f, "replace rule {table} {chain} handle {handle} {}", RuleWords(&rule.shown))
+        }
+        Command::DeleteRule { chain, handle } => writeln!(f, "delete rule {table} {chain} handle {handle}"),
+        Command::AddMap { map } => writeln!(f, "add map {table} {map} {{ type ifname : verdict ; }}"),
+        Command::DeleteMap { map } => writeln!(f, "delete map {table} {map}"),
+        Command::AddMapElements { map, elements } => elements
+            .iter()
+            .try_for_each(|(name, chain)| writeln!(f, "add element {table} {map} {{ {name} : goto {chain} }}")),
+        Command::DeleteMapElements { map, elements } => elements
+            .iter()
+            .try_for_each(|(name, chain)| writeln!(f, "delete element {table} {map} {{ {name} : goto {chain} }}")),
+        Command::AddSet { set, kind } => writeln!(f, "add set {table} {set} {}", kind.declaration(table.family)),
+        Command::DeleteSet { set } => writeln!(f, "delete set {table} {set}"),
+        Command::AddElements { set, kind, elements } => elements
+            .iter()
+            .try_for_each(|member| writeln!(f, "add element {table} {set} {{ {} }}", ElementText(*kind, member))),
+        Command::DeleteElements { set, kind, elements } => elements
+            .iter()
+            .try_for_each(|member| writeln!(f, "delete element {table} {set} {{ {} }}", ElementText(*kind, member))),
+    }
+}
+
+struct RuleWords<'a>(&'a RenderedRule);
+
+impl fmt::Display for RuleWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} comment \"{}\"", self.0.text, self.0.comment)
+    }
+}

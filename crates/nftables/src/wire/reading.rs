@@ -1,0 +1,294 @@
+//! What a table has, as the kernel tells.
+
+use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    ANONYMOUS, CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TABLE, CHAIN_TYPE, DATA_VALUE, DATA_VERDICT, ELEMENT_DATA,
+    ELEMENT_FLAGS, ELEMENT_KEY, ELEMENTS_LIST, ELEMENTS_SET, ELEMENTS_TABLE, GETCHAIN, GETRULE, GETSET, GETSETELEM,
+    HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, INTERFACE_LEN, INTERVAL, INTERVAL_END, MAP, NEWCHAIN, NEWRULE, NEWSET,
+    NEWSETELEM, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, SET_DATA_TYPE, SET_FLAGS,
+    SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE, USERDATA_COMMENT, family_number, shape, value_type,
+};
+use crate::attribute::{Attribute, Writer, find};
+use crate::expression::{Expression, SetReference, Verdict, decode, verdict};
+use crate::names::LayeredName;
+use crate::set::SetKind;
+use crate::transaction::{BaseChain, ChainKind, Hook, TableId};
+
+/// `NF_ACCEPT`.
+const ACCEPT: u32 = 1;
+
+/// A table as the kernel has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its chains.
+    pub chains: BTreeMap<LayeredName, ObservedChain>,
+    /// Its sets and maps, but those of single rules.
+    pub sets: BTreeMap<String, ObservedSet>,
+}
+
+/// A chain as the kernel has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedChain {
+    /// What it is hooked to; `Some(None)` for a base chain of a kind that is not made here, such as one that drops at its
+    /// end.
+    pub base: Option<Option<BaseChain>>,
+    /// Its rules, in order.
+    pub rules: Vec<ObservedRule>,
+}
+
+/// A rule as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedRule {
+    /// Its number in the table.
+    pub handle: u64,
+    /// Its comment, empty if there is none.
+    pub comment: String,
+    /// What it does.
+    pub expressions: Vec<Expression>,
+}
+
+/// A set or map as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedSet {
+    /// What it is.
+    pub shape: SetShape,
+    /// Its elements: each key, with what is behind the interval that it begins where it is a set of intervals and there is
+    /// something.
+    pub elements: BTreeSet<(Vec<u8>, Option<Vec<u8>>)>,
+    /// What the elements of a map lead to.
+    pub verdicts: BTreeMap<Vec<u8>, Verdict>,
+}
+
+/// What a set is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetShape {
+    /// One of those that are made here.
+    Set(SetKind),
+    /// From interfaces to verdicts.
+    InterfaceMap,
+    /// Anything else.
+    Other,
+}
+
+/// Something to ask the kernel for, by `NLM_F_DUMP`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The message's type.
+    pub kind: u16,
+    /// What is behind the header of netlink.
+    pub payload: Vec<u8>,
+}
+
+/// Reads a table: asks for one listing after another, and is handed their messages.
+///
+/// A listing of what is not there (`ENOENT`) is empty.
+#[derive(Debug)]
+pub struct SnapshotReader {
+    table: TableId,
+    snapshot: Snapshot,
+    requests: VecDeque<Request>,
+    /// Sets of ports of single rules.
+    ports: BTreeMap<String, ObservedSet>,
+    /// Elements as they come: key, and whether it ends an interval.
+    elements: BTreeMap<String, Vec<(Vec<u8>, bool)>>,
+}
+
+impl SnapshotReader {
+    /// A reader that has asked for nothing.
+    #[must_use]
+    pub fn new(table: TableId) -> Self {
+        let request = |kind, attribute| Request {
+            kind,
+            payload: {
+                let mut out = Writer::with_header(&[family_number(table.family), 0, 0, 0]);
+                out.text(attribute, table.name);
+                out.finish()
+            },
+        };
+        let requests =
+            [request(GETCHAIN, CHAIN_TABLE), request(GETRULE, RULE_TABLE), request(GETSET, SET_TABLE)].into();
+        Self { table, snapshot: Snapshot::default(), requests, ports: BTreeMap::new(), elements: BTreeMap::new() }
+    }
+
+    /// What to ask for next, when all of what was asked for has been handed over; `None` at the end.
+    pub fn next_request(&mut self) -> Option<Request> {
+        self.requests.pop_front()
+    }
+
+    /// Takes a message of a listing; one of another table is passed over.
+    pub fn on_message(&mut self, kind: u16, payload: &[u8]) {
+        let Some(attributes) = payload.get(HEADER_LEN..) else { return };
+        match kind {
+            NEWCHAIN if self.is_ours(attributes, CHAIN_TABLE) => self.chain(attributes),
+            NEWRULE if self.is_ours(attributes, RULE_TABLE) => self.rule(attributes),
+            NEWSET if self.is_ours(attributes, SET_TABLE) => self.set(attributes),
+            NEWSETELEM if self.is_ours(attributes, ELEMENTS_TABLE) => self.elements(attributes),
+            _ => {}
+        }
+    }
+
+    fn is_ours(&self, attributes: &[u8], table: u16) -> bool {
+        find(attributes, table).is_some_and(|name| name.text() == self.table.name)
+    }
+
+    fn chain(&mut self, attributes: &[u8]) {
+        let Some(name) = find(attributes, CHAIN_NAME) else { return };
+        let base = find(attributes, CHAIN_HOOK).map(|hook| base_chain(attributes, hook));
+        self.snapshot.chains.entry(LayeredName::from_kernel(name.text())).or_default().base = base;
+    }
+
+    fn rule(&mut self, attributes: &[u8]) {
+        let (Some(chain), Some(handle)) =
+            (find(attributes, RULE_CHAIN), find(attributes, RULE_HANDLE).and_then(Attribute::u64))
+        else {
+            return;
+        };
+        let comment = find(attributes, RULE_USERDATA).and_then(|data| comment(data.value)).unwrap_or_default();
+        let expressions = find(attributes, RULE_EXPRESSIONS).map_or_else(Vec::new, |list| decode(list.value));
+        let chain = self.snapshot.chains.entry(LayeredName::from_kernel(chain.text())).or_default();
+        chain.rules.push(ObservedRule { handle, comment, expressions });
+    }
+
+    fn set(&mut self, attributes: &[u8]) {
+        let Some(name) = find(attributes, SET_NAME).map(|name| name.text().to_owned()) else { return };
+        let number = |kind| find(attributes, kind).and_then(Attribute::u32).unwrap_or(0);
+        let (flags, key) = (number(SET_FLAGS), (number(SET_KEY_TYPE), number(SET_KEY_LEN)));
+        let kinds =
+            [SetKind::Addresses, SetKind::Networks, SetKind::AddressPorts, SetKind::AddressPairs, SetKind::Ports];
+        let is_kind = |kind: &SetKind| (key.0, key.1, flags) == shape(*kind, self.table.family);
+        let shape = if flags == MAP && key == (value_type::IFNAME, INTERFACE_LEN) {
+            match number(SET_DATA_TYPE) {
+                value_type::VERDICT => SetShape::InterfaceMap,
+                _ => SetShape::Other,
+            }
+        } else {
+            kinds.into_iter().find(is_kind).map_or(SetShape::Other, SetShape::Set)
+        };
+        let set = ObservedSet { shape, elements: BTreeSet::new(), verdicts: BTreeMap::new() };
+        let mut out = Writer::with_header(&[family_number(self.table.family), 0, 0, 0]);
+        out.text(ELEMENTS_TABLE, self.table.name);
+        out.text(ELEMENTS_SET, &name);
+        self.requests.push_back(Request { kind: GETSETELEM, payload: out.finish() });
+        if flags & INTERVAL != 0 {
+            self.elements.insert(name.clone(), Vec::new());
+        }
+        if flags & ANONYMOUS == 0 {
+            self.snapshot.sets.insert(name, set);
+        } else {
+            self.ports.insert(name, set);
+        }
+    }
+
+    fn elements(&mut self, attributes: &[u8]) {
+        let (Some(name), Some(list)) = (find(attributes, ELEMENTS_SET), find(attributes, ELEMENTS_LIST)) else {
+            return;
+        };
+        let intervals = self.elements.get_mut(name.text());
+        let set = self.snapshot.sets.get_mut(name.text()).or_else(|| self.ports.get_mut(name.text()));
+        let Some(set) = set else { return };
+        let mut intervals = intervals;
+        for element in list.nested() {
+            let value = find(element.value, ELEMENT_KEY).and_then(|key| find(key.value, DATA_VALUE));
+            let Some(key) = value.map(|value| value.value.to_vec()) else { continue };
+            let data = find(element.value, ELEMENT_DATA).and_then(|data| find(data.value, DATA_VERDICT));
+            if let Some(verdict) = data.and_then(|data| verdict(data.value)) {
+                set.verdicts.insert(key.clone(), verdict);
+            }
+            let flags = find(element.value, ELEMENT_FLAGS).and_then(Attribute::u32).unwrap_or(0);
+            match &mut intervals {
+                Some(intervals) => intervals.push((key, flags & INTERVAL_END != 0)),
+                None => {
+                    set.elements.insert((key, None));
+                }
+            }
+        }
+    }
+
+    /// The table; `None` if nothing of it is there.
+    #[must_use]
+    pub fn finish(mut self) -> Option<Snapshot> {
+        for (name, intervals) in std::mem::take(&mut self.elements) {
+            let set = self.snapshot.sets.get_mut(&name).or_else(|| self.ports.get_mut(&name));
+            if let Some(set) = set {
+                set.elements = joined(intervals);
+            }
+        }
+        let rules = self.snapshot.chains.values_mut().flat_map(|chain| &mut chain.rules);
+        for expression in rules.flat_map(|rule| &mut rule.expressions) {
+            if let Expression::Lookup { set: reference, .. } = expression
+                && let SetReference::Named(name) = reference
+                && let Some(ports) = self.ports.get(&**name)
+            {
+                *reference = SetReference::Ports(port_ranges(ports));
+            }
+        }
+        let is_there = !self.snapshot.chains.is_empty() || !self.snapshot.sets.is_empty();
+        is_there.then_some(self.snapshot)
+    }
+}
+
+/// Joins each beginning of an interval with the end that follows it.
+fn joined(mut keys: Vec<(Vec<u8>, bool)>) -> BTreeSet<(Vec<u8>, Option<Vec<u8>>)> {
+    // An interval that ends where the next begins comes before it.
+    keys.sort_by(|(a, a_ends), (b, b_ends)| a.cmp(b).then(b_ends.cmp(a_ends)));
+    let mut joined = BTreeSet::new();
+    let mut open: Option<Vec<u8>> = None;
+    for (key, ends) in keys {
+        if ends {
+            if let Some(begin) = open.take() {
+                joined.insert((begin, Some(key)));
+            }
+        } else if let Some(begin) = open.replace(key) {
+            joined.insert((begin, None));
+        }
+    }
+    joined.extend(open.map(|begin| (begin, None)));
+    joined
+}
+
+fn port_ranges(set: &ObservedSet) -> Vec<(u16, u16)> {
+    let port = |bytes: &[u8]| <[u8; 2]>::try_from(bytes).map_or(0, u16::from_be_bytes);
+    let is_interval = set.elements.iter().any(|(_, end)| end.is_some());
+    let range = |(first, end): &(Vec<u8>, Option<Vec<u8>>)| {
+        let first = port(first);
+        match end {
+            Some(end) => (first, port(end).wrapping_sub(1)),
+            None if is_interval => (first, u16::MAX),
+            None => (first, first),
+        }
+    };
+    set.elements.iter().map(range).collect()
+}
+
+fn base_chain(attributes: &[u8], hook: Attribute<'_>) -> Option<BaseChain> {
+    let policy = find(attributes, CHAIN_POLICY).and_then(Attribute::u32);
+    if policy.is_some_and(|policy| policy != ACCEPT) {
+        return None;
+    }
+    let kind = match find(attributes, CHAIN_TYPE)?.text() {
+        "filter" => ChainKind::Filter,
+        "nat" => ChainKind::Nat,
+        "route" => ChainKind::Route,
+        _ => return None,
+    };
+    let number = find(hook.value, HOOK_NUMBER)?.u32()?;
+    let hooks = [Hook::Prerouting, Hook::Input, Hook::Forward, Hook::Output, Hook::Postrouting];
+    let place = usize::try_from(number).ok()?;
+    let priority = find(hook.value, HOOK_PRIORITY)?.value.try_into().ok().map(i32::from_be_bytes)?;
+    Some(BaseChain { kind, hook: *hooks.get(place)?, priority })
+}
+
+/// The comment among what is kept beside a rule: types, lengths and values, one behind the other.
+fn comment(mut data: &[u8]) -> Option<String> {
+    while let Some((&[kind, len], rest)) = data.split_first_chunk::<2>() {
+        let value = rest.get(..usize::from(len))?;
+        if kind == USERDATA_COMMENT {
+            let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+            return std::str::from_utf8(text).ok().map(str::to_owned);
+        }
+        data = rest.get(usize::from(len)..)?;
+    }
+    None
+}

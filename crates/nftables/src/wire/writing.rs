@@ -1,0 +1,286 @@
+//! Transactions as messages.
+
+use tortie_netfilter::Member;
+
+use super::{
+    ANONYMOUS, CHAIN_HOOK, CHAIN_NAME, CHAIN_TABLE, CHAIN_TYPE, CONSTANT, DATA_VALUE, DELCHAIN, DELRULE, DELSET,
+    DELSETELEM, DELTABLE, ELEMENT_DATA, ELEMENT_FLAGS, ELEMENT_KEY, ELEMENTS_LIST, ELEMENTS_SET, ELEMENTS_SET_ID,
+    ELEMENTS_TABLE, HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, INTERFACE_LEN, INTERVAL, INTERVAL_END, LIST_ELEM, MAP,
+    NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE,
+    RULE_USERDATA, SET_DATA_LEN, SET_DATA_TYPE, SET_DESC, SET_DESC_SIZE, SET_FLAGS, SET_ID, SET_KEY_LEN, SET_KEY_TYPE,
+    SET_NAME, SET_TABLE, TABLE_NAME, USERDATA_COMMENT, family_number, shape, value_type,
+};
+use crate::attribute::Writer;
+use crate::expression::{
+    ANONYMOUS_SET, Expression, SetReference, Verdict, encode as encode_expressions, write_verdict,
+};
+use crate::names::LayeredName;
+use crate::set::element;
+use crate::transaction::{BaseChain, Command, Hook, ProgramRule, TableId, Transaction};
+
+const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_CREATE: u16 = 0x400;
+const NLM_F_APPEND: u16 = 0x800;
+
+/// The length of a list of elements is a number of two bytes.
+const MAX_ELEMENTS_LEN: usize = 60_000;
+
+/// A message of a batch; `NLM_F_REQUEST` is not among its flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its type.
+    pub kind: u16,
+    /// Its flags, `NLM_F_*`.
+    pub flags: u16,
+    /// What is behind the header of netlink.
+    pub payload: Vec<u8>,
+    /// The place of the [`Command`] that it belongs to.
+    pub command: usize,
+}
+
+/// The messages between the beginning and the end of a batch.
+#[must_use]
+pub fn encode(transaction: &Transaction) -> Vec<Message> {
+    let mut encoder = Encoder { table: transaction.table, command: 0, out: Vec::new(), sets: 0 };
+    for (index, command) in transaction.commands.iter().enumerate() {
+        encoder.command = index;
+        encoder.command(command);
+    }
+    encoder.out
+}
+
+struct Encoder {
+    table: TableId,
+    command: usize,
+    out: Vec<Message>,
+    /// How many sets of single rules there were.
+    sets: u32,
+}
+
+impl Encoder {
+    fn message(&mut self, kind: u16, flags: u16, write: impl FnOnce(&mut Writer)) {
+        let header: [u8; HEADER_LEN] = [family_number(self.table.family), 0, 0, 0];
+        let mut writer = Writer::with_header(&header);
+        write(&mut writer);
+        self.out.push(Message { kind, flags, payload: writer.finish(), command: self.command });
+    }
+
+    fn command(&mut self, command: &Command) {
+        let table = self.table.name;
+        match command {
+            Command::AddTable => self.message(NEWTABLE, NLM_F_CREATE, |out| out.text(TABLE_NAME, table)),
+            Command::DeleteTable => self.message(DELTABLE, 0, |out| out.text(TABLE_NAME, table)),
+            Command::AddChain { chain, base } => self.message(NEWCHAIN, NLM_F_CREATE, |out| {
+                out.text(CHAIN_TABLE, table);
+                out.text(CHAIN_NAME, chain.as_str());
+                if let Some(base) = base {
+                    write_base(base, out);
+                }
+            }),
+            Command::FlushChain { chain } => self.message(DELRULE, 0, |out| {
+                out.text(RULE_TABLE, table);
+                out.text(RULE_CHAIN, chain.as_str());
+            }),
+            Command::DeleteChain { chain } => self.message(DELCHAIN, 0, |out| {
+                out.text(CHAIN_TABLE, table);
+                out.text(CHAIN_NAME, chain.as_str());
+            }),
+            Command::AddRule { chain, rule } => self.rule(chain, rule, None),
+            Command::ReplaceRule { chain, handle, rule } => self.rule(chain, rule, Some(*handle)),
+            Command::DeleteRule { chain, handle } => self.message(DELRULE, 0, |out| {
+                out.text(RULE_TABLE, table);
+                out.text(RULE_CHAIN, chain.as_str());
+                out.u64(RULE_HANDLE, *handle);
+            }),
+            Command::AddMap { map } => self.message(NEWSET, NLM_F_CREATE, |out| {
+                out.text(SET_TABLE, table);
+                out.text(SET_NAME, map.as_str());
+                out.u32(SET_FLAGS, MAP);
+                out.u32(SET_KEY_TYPE, value_type::IFNAME);
+                out.u32(SET_KEY_LEN, INTERFACE_LEN);
+                out.u32(SET_DATA_TYPE, value_type::VERDICT);
+                out.u32(SET_DATA_LEN, INTERFACE_LEN);
+                out.u32(SET_ID, 0);
+            }),
+            Command::DeleteMap { map } => self.delete_set(map.as_str()),
+            Command::AddMapElements { map, elements } => self.map_elements(NEWSETELEM, NLM_F_CREATE, map, elements),
+            Command::DeleteMapElements { map, elements } => self.map_elements(DELSETELEM, 0, map, elements),
+            Command::AddSet { set, kind } => {
+                let (key_type, key_len, flags) = shape(*kind, self.table.family);
+                self.message(NEWSET, NLM_F_CREATE, |out| {
+                    out.text(SET_TABLE, table);
+                    out.text(SET_NAME, set.as_str());
+                    out.u32(SET_FLAGS, flags);
+                    out.u32(SET_KEY_TYPE, key_type);
+                    out.u32(SET_KEY_LEN, key_len);
+                    out.u32(SET_ID, 0);
+                });
+            }
+            Command::DeleteSet { set } => self.delete_set(set.as_str()),
+            Command::AddElements { set, elements, .. } => {
+                self.set_elements(NEWSETELEM, NLM_F_CREATE, set.as_str(), elements);
+            }
+            Command::DeleteElements { set, elements, .. } => self.set_elements(DELSETELEM, 0, set.as_str(), elements),
+        }
+    }
+
+    fn delete_set(&mut self, name: &str) {
+        let table = self.table.name;
+        self.message(DELSET, 0, |out| {
+            out.text(SET_TABLE, table);
+            out.text(SET_NAME, name);
+        });
+    }
+
+    fn rule(&mut self, chain: &LayeredName, rule: &ProgramRule, replaced: Option<u64>) {
+        let first = self.sets;
+        for expression in &rule.expressions {
+            if let Expression::Lookup { set: SetReference::Ports(ranges), .. } = expression {
+                self.ports(ranges);
+            }
+        }
+        let table = self.table.name;
+        let flags = if replaced.is_some() { NLM_F_REPLACE } else { NLM_F_CREATE | NLM_F_APPEND };
+        self.message(NEWRULE, flags, |out| {
+            out.text(RULE_TABLE, table);
+            out.text(RULE_CHAIN, chain.as_str());
+            if let Some(handle) = replaced {
+                out.u64(RULE_HANDLE, handle);
+            }
+            let mut next = first;
+            let ports = || {
+                next += 1;
+                next
+            };
+            out.nested(RULE_EXPRESSIONS, |out| encode_expressions(&rule.expressions, ports, out));
+            let comment = rule.shown.comment.as_bytes();
+            // A text and the byte that ends it.
+            let len = u8::try_from(comment.len() + 1).unwrap_or(u8::MAX);
+            out.bytes(RULE_USERDATA, &[&[USERDATA_COMMENT, len], comment, &[0]].concat());
+        });
+    }
+
+    /// A set of ports of the rule that comes next.
+    fn ports(&mut self, ranges: &[(u16, u16)]) {
+        self.sets += 1;
+        let (table, id) = (self.table.name, self.sets);
+        let has_ranges = ranges.iter().any(|(first, last)| first != last);
+        let flags = ANONYMOUS | CONSTANT | if has_ranges { INTERVAL } else { 0 };
+        let elements = port_elements(ranges, has_ranges);
+        self.message(NEWSET, NLM_F_CREATE, |out| {
+            out.text(SET_TABLE, table);
+            out.text(SET_NAME, ANONYMOUS_SET);
+            out.u32(SET_FLAGS, flags);
+            out.u32(SET_KEY_TYPE, value_type::INET_SERVICE);
+            out.u32(SET_KEY_LEN, 2);
+            out.u32(SET_ID, id);
+            let size = u32::try_from(elements.len()).unwrap_or(u32::MAX);
+            out.nested(SET_DESC, |out| out.u32(SET_DESC_SIZE, size));
+        });
+        self.message(NEWSETELEM, NLM_F_CREATE, |out| {
+            out.text(ELEMENTS_TABLE, table);
+            out.text(ELEMENTS_SET, ANONYMOUS_SET);
+            out.u32(ELEMENTS_SET_ID, id);
+            out.nested(ELEMENTS_LIST, |out| {
+                for (port, is_end) in elements {
+                    write_key(&port.to_be_bytes(), is_end, out);
+                }
+            });
+        });
+    }
+
+    fn map_elements(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        map: &LayeredName,
+        elements: &[(tortie_net::InterfaceName, LayeredName)],
+    ) {
+        let write = |(name, chain): &(tortie_net::InterfaceName, LayeredName), out: &mut Writer| {
+            out.nested(LIST_ELEM, |out| {
+                let mut key = [0; 16];
+                for (place, byte) in key.iter_mut().zip(name.as_str().bytes()) {
+                    *place = byte;
+                }
+                out.nested(ELEMENT_KEY, |out| out.bytes(DATA_VALUE, &key));
+                let verdict = Verdict::Goto(chain.as_str().into());
+                out.nested(ELEMENT_DATA, |out| write_verdict(&verdict, out));
+            });
+        };
+        self.elements(kind, flags, map.as_str(), elements, write);
+    }
+
+    fn set_elements(&mut self, kind: u16, flags: u16, set: &str, elements: &[Member]) {
+        self.elements(kind, flags, set, elements, |member, out| {
+            let (key, end) = element(member);
+            write_key(key.as_bytes(), false, out);
+            if let Some(end) = end.filter(|_| is_interval(member)) {
+                write_key(end.as_bytes(), true, out);
+            }
+        });
+    }
+
+    /// As many messages as it takes.
+    fn elements<T>(&mut self, kind: u16, flags: u16, set: &str, elements: &[T], write: impl Fn(&T, &mut Writer)) {
+        let table = self.table.name;
+        let mut rest = elements;
+        while !rest.is_empty() {
+            let mut written = 0;
+            self.message(kind, flags, |out| {
+                out.text(ELEMENTS_TABLE, table);
+                out.text(ELEMENTS_SET, set);
+                out.nested(ELEMENTS_LIST, |out| {
+                    for element in rest {
+                        if out.len() > MAX_ELEMENTS_LEN {
+                            break;
+                        }
+                        write(element, out);
+                        written += 1;
+                    }
+                });
+            });
+            rest = rest.get(written..).unwrap_or_default();
+        }
+    }
+}
+
+/// Whether a member is one of a set of networks, whose ends are told as well.
+fn is_interval(member: &Member) -> bool {
+    matches!(member, Member::Net(_))
+}
+
+fn write_key(key: &[u8], is_end: bool, out: &mut Writer) {
+    out.nested(LIST_ELEM, |out| {
+        out.nested(ELEMENT_KEY, |out| out.bytes(DATA_VALUE, key));
+        if is_end {
+            out.u32(ELEMENT_FLAGS, INTERVAL_END);
+        }
+    });
+}
+
+/// The elements of a set of ports: where ranges begin and where what is behind them does.
+fn port_elements(ranges: &[(u16, u16)], has_ranges: bool) -> Vec<(u16, bool)> {
+    if !has_ranges {
+        return ranges.iter().map(|(port, _)| (*port, false)).collect();
+    }
+    let ends = |(first, last): &(u16, u16)| {
+        let end = last.checked_add(1).map(|end| (end, true));
+        std::iter::once((*first, false)).chain(end)
+    };
+    ranges.iter().flat_map(ends).collect()
+}
+
+fn write_base(base: &BaseChain, out: &mut Writer) {
+    let hook = match base.hook {
+        Hook::Prerouting => 0,
+        Hook::Input => 1,
+        Hook::Forward => 2,
+        Hook::Output => 3,
+        Hook::Postrouting => 4,
+    };
+    out.nested(CHAIN_HOOK, |out| {
+        out.u32(HOOK_NUMBER, hook);
+        out.bytes(HOOK_PRIORITY, &base.priority.to_be_bytes());
+    });
+    out.text(CHAIN_TYPE, base.kind.as_str());
+}

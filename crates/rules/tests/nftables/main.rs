@@ -1,0 +1,150 @@
+//! Everything that Felix rendered for nftables in the recorded data, rendered by us and compared byte for byte.
+//!
+//! Where we differ on purpose, the test says where and how, and how often: a divergence that is not listed, or one that
+//! no longer happens, fails.
+#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+
+mod chains;
+mod kernel;
+#[path = "../golden/load.rs"]
+#[allow(dead_code, reason = "shared with what compares with recordings of iptables")]
+mod load;
+mod policies;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tortie_iptables::{Chain, Rule, Table};
+use tortie_model::Family;
+use tortie_nftables::{Context, Features, FullNames, LayeredName, RenderedRule};
+use tortie_rules::names::any_interface;
+use tortie_rules::{Renderer, RulesConfig};
+
+/// Why a text differs from the recorded one on purpose. `D` and a number is the original's defect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Divergence {
+    /// An ICMP type in the table of the other family: the original writes a rule for which nft refuses the whole
+    /// transaction; we write nothing, as no packet there can match.
+    IcmpOfOtherFamily,
+    /// Three or more match blocks of alternatives: the original lets the second decide for the later ones.
+    LaterMatchBlocks,
+    /// A profile with a pass rule: the original takes a pass mark that somebody has left for one of the profile's own.
+    EarlierPass,
+    /// A network without prefix length, which the message allows and the model does not.
+    BareAddress,
+    /// D2: type and code of ICMP.
+    IcmpCode,
+    /// D1: connections whose destination was not translated.
+    NotDnat,
+    /// D11: an IPv4 address for masqueraded packets in an IPv6 table.
+    NatAddress,
+    /// A chain that nothing leads to, which sets no bits.
+    WithoutWireguard,
+}
+
+type Divergences = BTreeMap<Divergence, usize>;
+
+/// What a system renders for that cannot choose ports at random.
+const OLD_FEATURES: Features = Features { masquerade_fully_random: false, snat_fully_random: false };
+
+struct Rendered {
+    name: LayeredName,
+    rules: Vec<RenderedRule>,
+}
+
+fn render_for(chain: &Chain, layer: Table, family: Family, features: Features) -> Rendered {
+    let mut names = FullNames::default();
+    let (any, renderer) = (any_interface(), Renderer::new(RulesConfig::default()));
+    renderer.host_endpoint_filter(&any, &[], &[], &[]).iter().for_each(|chain| names.define(chain));
+    names.define(chain);
+    let name = LayeredName::new(layer, names.get(&chain.name));
+    let context = Context { family, layer, names: &names, features };
+    let rules = tortie_nftables::rules(name.as_str(), &chain.rules, context).collect();
+    Rendered { name, rules }
+}
+
+fn render(chain: &Chain, layer: Table, family: Family) -> Rendered {
+    render_for(chain, layer, family, Features::ALL)
+}
+
+impl Rendered {
+    fn texts(&self) -> Vec<String> {
+        self.rules.iter().map(|rule| rule.text.clone()).collect()
+    }
+
+    /// Whether name, texts, comments and hashes are those of the recorded chain.
+    fn equals(&self, recorded: &Value) -> bool {
+        let comments: Vec<String> = self.rules.iter().map(|rule| rule.comment.clone()).collect();
+        let hashes: Vec<String> = self.rules.iter().map(|rule| rule.hash.to_string()).collect();
+        self.name.as_str() == recorded["name"]
+            && load::strings(&recorded["rules"]) == self.texts()
+            && load::strings(&recorded["comments"]) == comments
+            && load::strings(&recorded["hashes"]) == hashes
+    }
+}
+
+fn texts(rules: &[Rule], layer: Table, family: Family) -> Vec<String> {
+    let chain = Chain::new("cali-x".parse().unwrap(), rules.to_vec());
+    render(&chain, layer, family).texts()
+}
+
+/// Says the same as the recorded text, in words that nft takes and that mean it; and why.
+fn corrected(text: &str) -> (String, Option<Divergence>) {
+    if text.contains("ct status != dnat") {
+        return (text.replace("ct status != dnat", "ct status & dnat == 0"), Some(Divergence::NotDnat));
+    }
+    let Some(at) = text.find(" code ") else { return (text.to_owned(), None) };
+    let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    let is_negated = text[at..].starts_with(" code != ");
+    let code = words.iter().position(|word| word == "code").unwrap();
+    let (begin, number) = if is_negated { (code - 4, code + 2) } else { (code - 3, code + 1) };
+    assert!(words[begin].starts_with("icmp"), "{text}");
+    let value = words[code - 1].parse::<u16>().unwrap() << 8 | words[number].parse::<u16>().unwrap();
+    let operator = if is_negated { "!= " } else { "" };
+    words.splice(begin..=number, [format!("@th,0,16 {operator}{value:#06x}")]);
+    let (text, _) = corrected(&words.join(" "));
+    (text, Some(Divergence::IcmpCode))
+}
+
+/// Compares a chain, but for what is to be [`corrected`].
+#[track_caller]
+fn assert_chain_for(what: &str, rendered: &Rendered, recorded: &Value, divergences: &mut Divergences) {
+    if rendered.equals(recorded) {
+        return;
+    }
+    assert_eq!(rendered.name.as_str(), recorded["name"], "{what}");
+    let theirs = load::strings(&recorded["rules"]);
+    let mut differ = 0;
+    for (ours, their) in rendered.texts().iter().zip(&theirs) {
+        let (corrected, why) = corrected(their);
+        assert_eq!(*ours, corrected, "{what}");
+        if let Some(why) = why {
+            *divergences.entry(why).or_default() += 1;
+            differ += 1;
+        }
+    }
+    assert_eq!(rendered.rules.len(), theirs.len(), "{what}");
+    assert!(differ > 0, "{what}: same texts, but other comments or hashes: {recorded}");
+}
+
+/// Compares a set of chains, whatever their order.
+#[track_caller]
+fn assert_chains(
+    what: &str,
+    chains: &[Chain],
+    recorded: &[Value],
+    layer: Table,
+    family: Family,
+    divergences: &mut Divergences,
+) {
+    let rendered: Vec<Rendered> = chains.iter().map(|chain| render(chain, layer, family)).collect();
+    let mut names: Vec<&str> = rendered.iter().map(|chain| chain.name.as_str()).collect();
+    let mut expected: Vec<&str> = recorded.iter().filter_map(|chain| chain["name"].as_str()).collect();
+    names.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(names, expected, "{what}");
+    for chain in &rendered {
+        let recorded = recorded.iter().find(|recorded| recorded["name"] == chain.name.as_str());
+        assert_chain_for(&format!("{what} {}", chain.name), chain, recorded.unwrap(), divergences);
+    }
+}
