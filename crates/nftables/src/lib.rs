@@ -3,11 +3,16 @@
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod attribute;
+mod digest;
 mod expression;
+#[cfg(any(test, feature = "fake"))]
+#[allow(clippy::indexing_slicing, reason = "a mistake in the fake should fail the test that uses it")]
+pub mod fake;
 mod features;
 mod names;
 mod render;
 mod set;
+mod table;
 mod text;
 mod transaction;
 pub mod wire;
@@ -20,5 +25,6 @@ pub use features::Features;
 pub use names::{FullNames, LayeredName, MAX_NAME_LEN, SetName};
 pub use render::{RenderedRule, hash_in, rules};
 pub use set::{ElementText, Key, NetworkChange, Networks, SetKind, element};
+pub use table::{CommitError, Plan, SetProblem, Table, TableConfig, TableError, TableStats, UpdateError};
 pub use text::{Context, Deviation, deviations, write_rule};
 pub use transaction::{BaseChain, ChainKind, Command, Hook, ProgramRule, TableId, Transaction};

@@ -113,6 +113,12 @@ impl Key {
         key
     }
 
+    /// As the kernel tells it; what is too long is cut.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self::new(&[bytes.get(..32).unwrap_or(bytes)])
+    }
+
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -147,7 +153,7 @@ pub fn element(member: &Member) -> (Key, Option<Key>) {
     }
 }
 
-const fn protocol_number(protocol: PortProtocol) -> u8 {
+pub(crate) const fn protocol_number(protocol: PortProtocol) -> u8 {
     match protocol {
         PortProtocol::Tcp => Protocol::TCP.number(),
         PortProtocol::Udp => Protocol::UDP.number(),
@@ -235,6 +241,18 @@ impl Networks {
             return NetworkChange::default();
         }
         NetworkChange { removed: vec![net], added: self.tops_inside(net) }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.all.iter().filter_map(|net| net.cidr())
+    }
+
+    /// Whether the kernel is given this network.
+    #[must_use]
+    pub fn is_effective(&self, net: Cidr) -> bool {
+        let net = net.masked();
+        self.all.contains(&Ordered::new(net)) && !self.is_covered(net)
     }
 
     /// What the kernel is given.

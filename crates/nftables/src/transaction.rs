@@ -138,8 +138,8 @@ pub enum Command {
     DeleteMapElements { map: LayeredName, elements: Vec<(InterfaceName, LayeredName)> },
     /// Makes a set, unless it is there.
     AddSet { set: SetName, kind: SetKind },
-    /// Removes a set that no rule asks.
-    DeleteSet { set: SetName },
+    /// Removes a set that no rule asks, whoever made it.
+    DeleteSet { set: Arc<str> },
     /// Adds elements to a set.
     AddElements { set: SetName, kind: SetKind, elements: Vec<Member> },
     /// Removes elements of a set.

@@ -43,7 +43,7 @@ impl Nft {
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(20)))?;
         sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)?;
-        sockopt::set_socket_send_buffer_size(&socket, BUFFER)?;
+        sockopt::set_socket_send_buffer_size_force(&socket, BUFFER)?;
         Ok(Self { socket, sequence: 0 })
     }
 

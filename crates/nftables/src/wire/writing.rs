@@ -5,10 +5,10 @@ use tortie_netfilter::Member;
 use super::{
     ANONYMOUS, CHAIN_HOOK, CHAIN_NAME, CHAIN_TABLE, CHAIN_TYPE, CONSTANT, DATA_VALUE, DELCHAIN, DELRULE, DELSET,
     DELSETELEM, DELTABLE, ELEMENT_DATA, ELEMENT_FLAGS, ELEMENT_KEY, ELEMENTS_LIST, ELEMENTS_SET, ELEMENTS_SET_ID,
-    ELEMENTS_TABLE, HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, INTERFACE_LEN, INTERVAL, INTERVAL_END, LIST_ELEM, MAP,
-    NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE,
-    RULE_USERDATA, SET_DATA_LEN, SET_DATA_TYPE, SET_DESC, SET_DESC_SIZE, SET_FLAGS, SET_ID, SET_KEY_LEN, SET_KEY_TYPE,
-    SET_NAME, SET_TABLE, TABLE_NAME, USERDATA_COMMENT, family_number, shape, value_type,
+    ELEMENTS_TABLE, HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, HOST_ORDER, INTERFACE_LEN, INTERVAL, INTERVAL_END,
+    LIST_ELEM, MAP, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE,
+    RULE_TABLE, RULE_USERDATA, SET_DATA_LEN, SET_DATA_TYPE, SET_DESC, SET_DESC_SIZE, SET_FLAGS, SET_ID, SET_KEY_LEN,
+    SET_KEY_TYPE, SET_NAME, SET_TABLE, SET_USERDATA, TABLE_NAME, USERDATA_COMMENT, family_number, shape, value_type,
 };
 use crate::attribute::Writer;
 use crate::expression::{
@@ -101,6 +101,7 @@ impl Encoder {
                 out.u32(SET_DATA_TYPE, value_type::VERDICT);
                 out.u32(SET_DATA_LEN, INTERFACE_LEN);
                 out.u32(SET_ID, 0);
+                out.bytes(SET_USERDATA, &HOST_ORDER);
             }),
             Command::DeleteMap { map } => self.delete_set(map.as_str()),
             Command::AddMapElements { map, elements } => self.map_elements(NEWSETELEM, NLM_F_CREATE, map, elements),
@@ -116,7 +117,7 @@ impl Encoder {
                     out.u32(SET_ID, 0);
                 });
             }
-            Command::DeleteSet { set } => self.delete_set(set.as_str()),
+            Command::DeleteSet { set } => self.delete_set(set),
             Command::AddElements { set, elements, .. } => {
                 self.set_elements(NEWSETELEM, NLM_F_CREATE, set.as_str(), elements);
             }

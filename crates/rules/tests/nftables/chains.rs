@@ -26,7 +26,7 @@ fn by_family(chains: &Value) -> [(Family, &Value); 2] {
     [(Family::V4, &chains["v4"]), (Family::V6, &chains["v6"])]
 }
 
-fn nat_map(json: &Value) -> BTreeMap<IpAddr, IpAddr> {
+pub(super) fn nat_map(json: &Value) -> BTreeMap<IpAddr, IpAddr> {
     let entry = |(from, to): (&String, &Value)| (from.parse().unwrap(), text(to).parse().unwrap());
     json.as_object().unwrap().iter().map(entry).collect()
 }

@@ -10,6 +10,7 @@ mod kernel;
 #[allow(dead_code, reason = "shared with what compares with recordings of iptables")]
 mod load;
 mod policies;
+mod tables;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,17 @@
+//! A short form of what a rule does, to compare it by.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use crate::expression::Expression;
+
+/// Equal for rules that do the same; the same in every run of a build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Digest(u64);
+
+impl Digest {
+    pub(crate) fn of(expressions: &[Expression]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        expressions.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}

@@ -1,0 +1,521 @@
+//! Keeps one table of the kernel as described, as a state machine without I/O.
+//!
+//! Its goals, and how each is met:
+//!
+//! - **One transaction for everything.** Sets and their members, maps, chains and rules of all layers change together, so
+//!   that no packet meets a rule whose set is not filled yet (`changes.rs`).
+//! - **Write the least.** Rules are compared with what the kernel has, by hash and by what they do; the rules of a chain that
+//!   stay keep their counters. Nothing differs, nothing is written.
+//! - **Notice what others do to ours.** The table is read again at the refresh interval and when it is told that somebody has
+//!   changed it: rules whose text was changed under a kept comment, hooks and priorities of base chains, types of sets and maps.
+//! - **Never lead to a chain that is not there.** Only chains that a hook or a map reaches are programmed; one that is led to
+//!   but not defined drops (`desired.rs`).
+//! - **One refused chain does not block the rest.** The kernel says which change it refuses. The chain is left without the
+//!   openings that are refused, or one that drops takes its place, it is named, and tried again (`isolation.rs`).
+//! - **Take over after a restart, or from Felix.** Names, texts and hashes are Felix's, and the state is read from the kernel:
+//!   what is right already is not written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tortie_net::{InterfaceName, IpSetId, IpSetName};
+use tortie_netfilter::{
+    Action, Chain, ChainName, ChainProblem, HookPosition, Member, Rule, SetType, StandIn, Table as Layer,
+};
+
+use crate::features::Features;
+use crate::names::{LayeredName, SetName};
+use crate::transaction::{TableId, Transaction};
+use crate::wire::Snapshot;
+
+mod changes;
+mod desired;
+mod isolation;
+mod observed;
+mod sets;
+
+use desired::{DesiredChain, LayerState};
+use isolation::Quarantined;
+use observed::Observed;
+use sets::DesiredSet;
+pub use sets::{SetProblem, UpdateError};
+
+const RETRIES: u32 = 5;
+const FIRST_DELAY: Duration = Duration::from_millis(10);
+
+/// Which table to keep, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableConfig {
+    /// The table.
+    pub id: TableId,
+    /// How often it is read again (`NftablesRefreshInterval`); never if `None`.
+    pub refresh_interval: Option<Duration>,
+}
+
+impl TableConfig {
+    /// Felix's defaults.
+    #[must_use]
+    pub const fn new(id: TableId) -> Self {
+        Self { id, refresh_interval: Some(Duration::from_secs(180)) }
+    }
+}
+
+/// What the caller should do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Plan {
+    /// Read the table with a [`SnapshotReader`](crate::wire::SnapshotReader), then call [`Table::on_read`].
+    Read,
+    /// Have this done, then call [`Table::on_committed`].
+    Commit(Transaction),
+    /// Ask for the next plan at this time.
+    Sleep {
+        /// In the same terms as the `now` of [`Table::plan`].
+        until: Duration,
+    },
+    /// The table is in sync, but for [`Table::problems`] and [`Table::set_problems`].
+    Done {
+        /// How long from now the next plan should be asked for, changes or none; never if `None`.
+        recheck_after: Option<Duration>,
+    },
+    /// The table cannot be brought to what it should be; the kernel keeps what it had. The next plan starts afresh.
+    Failed(TableError),
+}
+
+/// Why a table cannot be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// It cannot be read.
+    #[error("cannot read table {table}: {reason}")]
+    Read {
+        /// The table.
+        table: TableId,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// It cannot be written, whatever is tried.
+    #[error("cannot write table {table}: {reason}")]
+    Write {
+        /// The table.
+        table: TableId,
+        /// What the kernel said.
+        reason: String,
+    },
+}
+
+/// Why a transaction was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// The kernel refuses these changes: places among the commands, and its words.
+    #[error("refused: {}", .0.first().map_or("", |(_, reason)| reason))]
+    Refused(Vec<(usize, String)>),
+    /// It is not known what it refuses, or it was not asked.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What has happened to a table so far, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableStats {
+    /// Transactions (`felix_nft_calls`).
+    pub commits: u64,
+    /// Those that failed (`felix_nft_errors`).
+    pub commit_errors: u64,
+    /// Readings (`felix_nft_list_calls`).
+    pub reads: u64,
+    /// Those that failed (`felix_nft_list_errors`).
+    pub read_errors: u64,
+    /// Lines of `nft` that the transactions were.
+    pub lines: u64,
+    /// Objects found to differ from what was written, because somebody else changed them.
+    pub clobbered: u64,
+    /// Chains in use (`felix_nft_chains`).
+    pub chains: usize,
+    /// Their rules (`felix_nft_rules`).
+    pub rules: usize,
+    /// Sets (`felix_nft_sets`).
+    pub sets: usize,
+    /// Maps (`felix_nft_maps`).
+    pub maps: usize,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Waiting { until: Duration },
+    Reading,
+    Committing(Transaction),
+}
+
+/// Keeps one table of one family as described.
+///
+/// Describe what should be there with [`update_chain`](Self::update_chain), [`set_hook`](Self::set_hook),
+/// [`lead`](Self::lead) and [`replace_set`](Self::replace_set); nothing happens until [`plan`](Self::plan) is asked what to do.
+/// Do what it says and report back, until it says [`Plan::Done`].
+///
+/// The table is ours alone: whatever else is found in it is removed.
+#[derive(Debug)]
+pub struct Table {
+    config: TableConfig,
+    features: Features,
+    layers: BTreeMap<Layer, LayerState>,
+    maps: BTreeMap<(Layer, ChainName), BTreeMap<InterfaceName, ChainName>>,
+    sets: BTreeMap<SetName, DesiredSet>,
+    chains: BTreeMap<LayeredName, DesiredChain>,
+    /// What may differ from what the kernel has.
+    pending: Pending,
+    /// `None` if it is not known.
+    observed: Option<Observed>,
+    quarantine: BTreeMap<LayeredName, Quarantined>,
+    /// Chains that the kernel does not let go of.
+    undeletable: BTreeMap<LayeredName, String>,
+    read_at: Option<Duration>,
+    phase: Phase,
+    retries: u32,
+    /// Where the next plan ends.
+    failure: Option<TableError>,
+    stats: TableStats,
+}
+
+/// Names of what was changed since it was last compared.
+#[derive(Debug, Default)]
+struct Pending {
+    /// Everything is to be compared.
+    all: bool,
+    chains: BTreeSet<LayeredName>,
+    maps: BTreeSet<(Layer, ChainName)>,
+    sets: BTreeSet<SetName>,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        !self.all && self.chains.is_empty() && self.maps.is_empty() && self.sets.is_empty()
+    }
+}
+
+impl Table {
+    /// A table in which nothing is wanted but the base chains.
+    #[must_use]
+    pub fn new(config: TableConfig, features: Features) -> Self {
+        let mut table = Self {
+            config,
+            features,
+            layers: Layer::ALL.into_iter().map(|layer| (layer, LayerState::new())).collect(),
+            maps: BTreeMap::new(),
+            sets: BTreeMap::new(),
+            chains: BTreeMap::new(),
+            pending: Pending::default(),
+            observed: None,
+            quarantine: BTreeMap::new(),
+            undeletable: BTreeMap::new(),
+            read_at: None,
+            phase: Phase::Idle,
+            retries: 0,
+            failure: None,
+            stats: TableStats::default(),
+        };
+        table.define_base_chains();
+        table
+    }
+
+    /// How this table was configured.
+    #[must_use]
+    pub const fn config(&self) -> &TableConfig {
+        &self.config
+    }
+
+    /// Defines a chain, in place of its earlier definition if there is one. Only `filter` may tell senders that it drops: in
+    /// other layers a rule that rejects drops, since the kernel refuses it where packets leave.
+    pub fn update_chain(&mut self, layer: Layer, chain: impl Into<Arc<Chain>>) {
+        let mut chain = chain.into();
+        if layer != Layer::Filter && chain.rules.iter().any(rejects) {
+            drop_instead(&mut Arc::make_mut(&mut chain).rules);
+        }
+        let name = chain.name;
+        if let Some(state) = self.layers.get_mut(&layer) {
+            state.names.define(&chain);
+            state.graph.define(chain);
+        }
+        if let Some(entry) = self.quarantined(layer, name) {
+            entry.retry_at = Duration::ZERO;
+        }
+    }
+
+    /// Takes a definition back. A name that is not defined is fine.
+    pub fn remove_chain(&mut self, layer: Layer, name: ChainName) {
+        if let Some(state) = self.layers.get_mut(&layer) {
+            // Whoever still leads to it knows it by its full name until it is gone from the kernel.
+            state.graph.undefine(name);
+        }
+    }
+
+    /// Replaces the rules of a base chain at one of its two ends.
+    pub fn set_hook(&mut self, layer: Layer, chain: ChainName, position: HookPosition, mut rules: Vec<Rule>) {
+        if layer != Layer::Filter {
+            drop_instead(&mut rules);
+        }
+        let Some(state) = self.layers.get_mut(&layer) else { return };
+        let new: Vec<ChainName> = rules.iter().filter_map(Rule::target).collect();
+        let place = state.hooks.entry(chain).or_default();
+        let place = match position {
+            HookPosition::Insert => &mut place.inserted,
+            HookPosition::Append => &mut place.appended,
+        };
+        let old = std::mem::replace(place, rules);
+        state.graph.reference(new);
+        state.graph.release(old.iter().filter_map(Rule::target).collect());
+        state.changed_hooks.insert(chain);
+    }
+
+    /// Decides what takes the place of a chain that cannot be programmed.
+    pub fn set_stand_in(&mut self, layer: Layer, chain: ChainName, stand_in: StandIn) {
+        if let Some(state) = self.layers.get_mut(&layer) {
+            state.stand_ins.insert(chain, stand_in);
+        }
+    }
+
+    /// Defines a verdict map of interfaces that has no members yet, if it is not there.
+    pub fn define_map(&mut self, layer: Layer, map: ChainName) {
+        self.maps.entry((layer, map)).or_default();
+        self.pending.maps.insert((layer, map));
+    }
+
+    /// Has a map lead from an interface to a chain, or not any more.
+    pub fn lead(&mut self, layer: Layer, map: ChainName, interface: InterfaceName, to: Option<ChainName>) {
+        let members = self.maps.entry((layer, map)).or_default();
+        let old = match to {
+            Some(to) => members.insert(interface, to),
+            None => members.remove(&interface),
+        };
+        if old != to
+            && let Some(state) = self.layers.get_mut(&layer)
+        {
+            state.graph.reference(to.into_iter().collect());
+            state.graph.release(old.into_iter().collect());
+            self.pending.maps.insert((layer, map));
+        }
+    }
+
+    /// Wants a set with these members of the table's family.
+    ///
+    /// # Errors
+    /// If two ids have one name, or for members that a set of this type cannot have, which are left out.
+    pub fn replace_set(
+        &mut self,
+        id: &IpSetId,
+        name: IpSetName,
+        set_type: SetType,
+        members: impl IntoIterator<Item = Member>,
+    ) -> Result<(), UpdateError> {
+        let name = SetName::new(name);
+        if let Some(other) = self.sets.get(&name).filter(|set| set.id() != id) {
+            return Err(UpdateError::NameTaken { id: id.clone(), other: other.id().clone() });
+        }
+        self.pending.sets.insert(name);
+        let set = self.sets.entry(name).or_insert_with(|| DesiredSet::new(id.clone(), set_type));
+        set.replace(self.config.id.family, set_type, members)
+    }
+
+    /// Wants some members more, and some less.
+    ///
+    /// # Errors
+    /// If there is no such set, or for members that it cannot have, which are left out.
+    pub fn edit_set(
+        &mut self,
+        id: &IpSetId,
+        name: IpSetName,
+        added: impl IntoIterator<Item = Member>,
+        removed: impl IntoIterator<Item = Member>,
+    ) -> Result<(), UpdateError> {
+        let name = SetName::new(name);
+        let family = self.config.id.family;
+        let set = self.sets.get_mut(&name).filter(|set| set.id() == id);
+        let set = set.ok_or_else(|| UpdateError::UnknownSet(id.clone()))?;
+        self.pending.sets.insert(name);
+        set.edit(family, added, removed)
+    }
+
+    /// The members that a set is to have, in order; `None` if there is no such set.
+    #[must_use]
+    pub fn set_members(&self, name: IpSetName) -> Option<Vec<Member>> {
+        self.sets.get(&SetName::new(name)).map(|set| set.members().collect())
+    }
+
+    /// Programs a chain even if nothing leads to it, or not any more.
+    pub fn pin_chain(&mut self, layer: Layer, chain: ChainName, pinned: bool) {
+        let Some(state) = self.layers.get_mut(&layer) else { return };
+        if pinned && state.pinned.insert(chain) {
+            state.graph.reference(vec![chain]);
+        } else if !pinned && state.pinned.remove(&chain) {
+            state.graph.release(vec![chain]);
+        }
+    }
+
+    /// The definition of a chain.
+    #[must_use]
+    pub fn chain(&self, layer: Layer, chain: ChainName) -> Option<&Chain> {
+        self.layers.get(&layer)?.graph.definition(chain).map(Arc::as_ref)
+    }
+
+    /// Does not want a set any more. It goes when no rule asks for it.
+    pub fn remove_set(&mut self, name: IpSetName) {
+        let name = SetName::new(name);
+        self.sets.remove(&name);
+        self.pending.sets.insert(name);
+    }
+
+    /// Somebody may have changed the table: the next plan reads it.
+    pub fn invalidate(&mut self) {
+        self.read_at = None;
+    }
+
+    /// What is out of sync, in a fixed order: the layer, and what is wrong with which chain.
+    #[must_use]
+    pub fn problems(&self) -> Vec<(Layer, ChainProblem)> {
+        self.chain_problems()
+    }
+
+    /// Sets that the kernel does not have as they should be.
+    pub fn set_problems(&self) -> impl Iterator<Item = SetProblem> + '_ {
+        self.sets.iter().filter_map(|(name, set)| set.problem(*name))
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn stats(&self) -> TableStats {
+        TableStats {
+            chains: self.chains.len(),
+            rules: self.chains.values().map(DesiredChain::len).sum(),
+            sets: self.sets.len(),
+            maps: self.maps.len(),
+            ..self.stats
+        }
+    }
+
+    /// What to do at `now`, the time since a fixed moment of the caller's choice that never goes backwards.
+    ///
+    /// If an earlier plan was not reported back, its outcome counts as unknown.
+    pub fn plan(&mut self, now: Duration) -> Plan {
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Waiting { until } if now < until => {
+                self.phase = Phase::Waiting { until };
+                return Plan::Sleep { until };
+            }
+            Phase::Reading | Phase::Committing(_) => self.observed = None,
+            Phase::Idle | Phase::Waiting { .. } => {}
+        }
+        if let Some(error) = self.failure.take() {
+            return Plan::Failed(error);
+        }
+        let is_due = |read_at: Duration| self.config.refresh_interval.is_some_and(|interval| now >= read_at + interval);
+        if self.observed.is_none() || self.read_at.is_none_or(is_due) {
+            self.phase = Phase::Reading;
+            self.stats.reads += 1;
+            return Plan::Read;
+        }
+        self.retry_quarantined(now);
+        self.update_desired();
+        let transaction = self.changes();
+        if transaction.commands.is_empty() {
+            self.settle();
+            self.retries = 0;
+            return Plan::Done { recheck_after: self.next_check(now) };
+        }
+        self.stats.commits += 1;
+        self.stats.lines += transaction.line_count() as u64;
+        self.phase = Phase::Committing(transaction.clone());
+        Plan::Commit(transaction)
+    }
+
+    fn next_check(&self, now: Duration) -> Option<Duration> {
+        let refresh = self.config.refresh_interval.zip(self.read_at).map(|(interval, read_at)| read_at + interval);
+        let retries = self.quarantine.values().map(|entry| entry.retry_at);
+        let sets = self.sets.values().filter_map(DesiredSet::retry_at);
+        retries.chain(sets).chain(refresh).min().map(|at| at.saturating_sub(now))
+    }
+
+    /// Reports what reading led to: what [`SnapshotReader::finish`](crate::wire::SnapshotReader::finish) made of the listings,
+    /// `None` if there is no such table. A report that was not asked for is ignored.
+    pub fn on_read(&mut self, now: Duration, result: Result<Option<Snapshot>, String>) {
+        let Phase::Reading = self.phase else { return };
+        self.phase = Phase::Idle;
+        match result {
+            Ok(snapshot) => {
+                let observed = Observed::new(snapshot);
+                if let Some(believed) = &self.observed
+                    && self.pending.is_empty()
+                {
+                    let clobbered = believed.differences(&observed);
+                    if clobbered > 0 {
+                        self.stats.clobbered += clobbered as u64;
+                        tracing::warn!(table = %self.config.id, clobbered, "Somebody else changed our table; putting it right");
+                    }
+                }
+                self.observed = Some(observed);
+                self.pending.all = true;
+                self.sets.values_mut().for_each(DesiredSet::doubt);
+                self.read_at = Some(now);
+            }
+            Err(reason) => {
+                self.stats.read_errors += 1;
+                self.observed = None;
+                self.fail_or_wait(now, TableError::Read { table: self.config.id, reason });
+            }
+        }
+    }
+
+    /// Reports what a transaction led to. A report that was not asked for is ignored.
+    pub fn on_committed(&mut self, now: Duration, result: Result<(), CommitError>) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        let Phase::Committing(transaction) = phase else {
+            self.phase = phase;
+            return;
+        };
+        let reason = match result {
+            Ok(()) => {
+                self.retries = 0;
+                self.take_effect(&transaction);
+                self.end_trials();
+                return;
+            }
+            Err(CommitError::Refused(refused)) if !refused.is_empty() => {
+                self.stats.commit_errors += 1;
+                if self.isolate(now, &transaction, &refused) {
+                    return;
+                }
+                refused.into_iter().next().map(|(_, reason)| reason).unwrap_or_default()
+            }
+            Err(error) => {
+                self.stats.commit_errors += 1;
+                error.to_string()
+            }
+        };
+        // What was believed of the table may be wrong.
+        self.observed = None;
+        self.fail_or_wait(now, TableError::Write { table: self.config.id, reason });
+    }
+
+    fn fail_or_wait(&mut self, now: Duration, error: TableError) {
+        if self.retries >= RETRIES {
+            self.retries = 0;
+            self.failure = Some(error);
+            return;
+        }
+        tracing::debug!(table = %self.config.id, %error, "Trying again");
+        self.phase = Phase::Waiting { until: now + FIRST_DELAY * 2_u32.pow(self.retries) };
+        self.retries += 1;
+    }
+}
+
+fn rejects(rule: &Rule) -> bool {
+    matches!(rule.action, Some(Action::Reject(_)))
+}
+
+fn drop_instead(rules: &mut [Rule]) {
+    for rule in rules.iter_mut().filter(|rule| rejects(rule)) {
+        rule.action = Some(Action::Drop);
+    }
+}

@@ -1,0 +1,393 @@
+//! What differs, as one transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tortie_net::{Cidr, Family, InterfaceName, IpPortMember, PortProtocol};
+use tortie_netfilter::{ChainName, Member, NetMember, NetPair, Table as Layer};
+
+use super::Table;
+use super::desired::DesiredRule;
+use super::observed::{self, Observed};
+use super::sets::{DesiredSet, Touched};
+use crate::digest::Digest;
+use crate::expression::Verdict;
+use crate::names::{LayeredName, SetName};
+use crate::set::{Key, SetKind, element};
+use crate::transaction::{Command, Transaction};
+use crate::wire::SetShape;
+
+impl Table {
+    /// The changes that bring the kernel to what is wanted, in an order in which it takes each of them.
+    pub(super) fn changes(&self) -> Transaction {
+        let mut transaction = Transaction::new(self.config.id);
+        let Some(observed) = &self.observed else { return transaction };
+        let anew = self.must_begin_anew(observed);
+        let nothing = Observed::default();
+        if anew {
+            transaction.commands.push(Command::DeleteTable);
+        }
+        let observed = if anew { &nothing } else { observed };
+        if !observed.exists {
+            transaction.commands.push(Command::AddTable);
+        }
+        let all = anew || self.pending.all || !observed.exists;
+        let mut parts = Parts::default();
+        self.set_changes(observed, all, &mut parts);
+        self.map_changes(observed, all, &mut parts);
+        self.chain_changes(observed, all, &mut parts);
+        let order = [
+            parts.new_sets,
+            parts.new_maps,
+            parts.elements,
+            parts.new_chains,
+            parts.lost_leads,
+            parts.rules,
+            parts.leads,
+            parts.emptied,
+            parts.deleted_chains,
+            parts.deleted_sets,
+        ];
+        transaction.commands.extend(order.into_iter().flatten());
+        if transaction.commands == [Command::AddTable] {
+            transaction.commands.clear();
+        }
+        transaction
+    }
+
+    /// Sets and maps of another type cannot be changed, nor removed while rules ask them. Everything is written once more
+    /// then, in one transaction.
+    fn must_begin_anew(&self, observed: &Observed) -> bool {
+        let differs = |name: &str, shape: SetShape| observed.sets.get(name).is_some_and(|set| set.shape != shape);
+        self.sets.iter().any(|(name, set)| differs(name.as_str(), SetShape::Set(set.kind)))
+            || self
+                .maps
+                .keys()
+                .any(|(layer, map)| differs(LayeredName::new(*layer, map.as_str()).as_str(), SetShape::InterfaceMap))
+    }
+
+    fn set_changes(&self, observed: &Observed, all: bool, parts: &mut Parts) {
+        let names: BTreeSet<SetName> =
+            if all { self.sets.keys().copied().collect() } else { self.pending.sets.clone() };
+        for name in names {
+            let known = observed.sets.get(name.as_str());
+            let Some(set) = self.sets.get(&name) else {
+                parts.deleted_sets.extend(known.map(|_| Command::DeleteSet { set: name.as_str().into() }));
+                continue;
+            };
+            if set.is_refused() {
+                // As it is; rules that ask for one that is not there are refused, and closed.
+                continue;
+            }
+            let kind = set.kind;
+            if known.is_none() {
+                parts.new_sets.push(Command::AddSet { set: name, kind });
+            }
+            let empty = BTreeSet::new();
+            let had = known.map_or(&empty, |known| &known.elements);
+            let (gone, new) = match set.touched() {
+                Touched::Some(touched) if known.is_some() => {
+                    let touched: BTreeSet<&Member> = touched.iter().collect();
+                    let differing =
+                        touched.into_iter().filter(|member| set.has(member) != had.contains(&key(kind, member)));
+                    differing.copied().partition(|member| !set.has(member))
+                }
+                _ => self.all_elements(set, had),
+            };
+            // What takes the place of others comes behind them.
+            parts.elements.extend((!gone.is_empty()).then_some(Command::DeleteElements {
+                set: name,
+                kind,
+                elements: gone,
+            }));
+            parts.elements.extend((!new.is_empty()).then_some(Command::AddElements { set: name, kind, elements: new }));
+        }
+        if all {
+            let is_wanted = |name: &str| {
+                self.sets.keys().any(|set| set.as_str() == name)
+                    || self.maps.keys().any(|(layer, map)| LayeredName::new(*layer, map.as_str()).as_str() == name)
+            };
+            for (name, set) in observed.sets.iter().filter(|(name, _)| !is_wanted(name)) {
+                parts.deleted_sets.push(match set.shape {
+                    SetShape::InterfaceMap => Command::DeleteMap { map: LayeredName::from_kernel(name) },
+                    SetShape::Set(_) | SetShape::Other => Command::DeleteSet { set: name.as_str().into() },
+                });
+            }
+        }
+    }
+
+    /// Of all members, those that the kernel has too many, and those that it lacks.
+    fn all_elements(&self, set: &DesiredSet, had: &BTreeSet<(Key, Option<Key>)>) -> (Vec<Member>, Vec<Member>) {
+        let (kind, family) = (set.kind, self.config.id.family);
+        let wanted: BTreeMap<(Key, Option<Key>), Member> =
+            set.elements().map(|member| (key(kind, &member), member)).collect();
+        let gone = had.iter().filter(|element| !wanted.contains_key(element));
+        let new = wanted.iter().filter(|(element, _)| !had.contains(element));
+        (
+            gone.filter_map(|element| member_of(kind, family, element)).collect(),
+            new.map(|(_, member)| *member).collect(),
+        )
+    }
+
+    fn map_changes(&self, observed: &Observed, all: bool, parts: &mut Parts) {
+        let names: BTreeSet<(Layer, ChainName)> =
+            if all { self.maps.keys().copied().collect() } else { self.pending.maps.clone() };
+        for (layer, map) in names {
+            let Some(members) = self.maps.get(&(layer, map)) else { continue };
+            let name = LayeredName::new(layer, map.as_str());
+            let known = observed.sets.get(name.as_str());
+            if known.is_none() {
+                parts.new_maps.push(Command::AddMap { map: name.clone() });
+            }
+            let mut had: BTreeMap<InterfaceName, Option<LayeredName>> = BTreeMap::new();
+            for (key, verdict) in known.into_iter().flat_map(|known| &known.verdicts) {
+                let interface = key.split(|byte| *byte == 0).next().and_then(|name| std::str::from_utf8(name).ok());
+                let Some(interface) = interface.and_then(|name| InterfaceName::new(name).ok()) else { continue };
+                let target = match verdict {
+                    Verdict::Goto(chain) => Some(LayeredName::from_kernel(chain)),
+                    _ => None,
+                };
+                had.insert(interface, target);
+            }
+            let wanted = |interface| members.get(interface).map(|chain| self.layered(layer, *chain));
+            let lost: Vec<(InterfaceName, LayeredName)> = had
+                .iter()
+                .filter(|(interface, target)| **target != wanted(interface))
+                .map(|(interface, target)| (*interface, target.clone().unwrap_or_else(|| name.clone())))
+                .collect();
+            let new: Vec<(InterfaceName, LayeredName)> = members
+                .iter()
+                .map(|(interface, chain)| (*interface, self.layered(layer, *chain)))
+                .filter(|(interface, target)| had.get(interface).is_none_or(|had| had.as_ref() != Some(target)))
+                .collect();
+            parts
+                .lost_leads
+                .extend((!lost.is_empty()).then(|| Command::DeleteMapElements { map: name.clone(), elements: lost }));
+            parts.leads.extend((!new.is_empty()).then(|| Command::AddMapElements { map: name.clone(), elements: new }));
+        }
+    }
+
+    fn chain_changes(&self, observed: &Observed, all: bool, parts: &mut Parts) {
+        let names: BTreeSet<&LayeredName> = if all {
+            self.chains.keys().chain(observed.chains.keys()).collect()
+        } else {
+            self.pending.chains.iter().collect()
+        };
+        for name in names {
+            let known = observed.chains.get(name);
+            let Some(wanted) = self.chains.get(name) else {
+                if let Some(known) = known {
+                    let flush = || Command::FlushChain { chain: name.clone() };
+                    parts.emptied.extend((!known.rules.is_empty()).then(flush));
+                    if !self.undeletable.contains_key(name) {
+                        parts.deleted_chains.push(Command::DeleteChain { chain: name.clone() });
+                    }
+                }
+                continue;
+            };
+            if self.is_left_alone(name) {
+                continue;
+            }
+            let add = || Command::AddChain { chain: name.clone(), base: wanted.base };
+            match known {
+                None => {
+                    parts.new_chains.push(add());
+                    parts.rules.extend(wanted.rules.iter().map(|rule| added(name, rule)));
+                }
+                Some(known) if known.base != wanted.base.map(Some) => {
+                    // Hook and priority of a chain are for ever.
+                    parts.rules.extend((!known.rules.is_empty()).then(|| Command::FlushChain { chain: name.clone() }));
+                    parts.rules.push(Command::DeleteChain { chain: name.clone() });
+                    parts.rules.push(add());
+                    parts.rules.extend(wanted.rules.iter().map(|rule| added(name, rule)));
+                }
+                Some(known) => rule_changes(name, &known.rules, &wanted.rules, &mut parts.rules),
+            }
+        }
+    }
+
+    /// Nothing is left to be compared.
+    pub(super) fn settle(&mut self) {
+        if self.pending.all {
+            self.sets.values_mut().for_each(DesiredSet::settle);
+        }
+        for name in &self.pending.sets {
+            self.sets.get_mut(name).into_iter().for_each(DesiredSet::settle);
+        }
+        self.pending = super::Pending::default();
+    }
+
+    /// The kernel has done what it was asked.
+    pub(super) fn take_effect(&mut self, transaction: &Transaction) {
+        let Some(observed) = &mut self.observed else { return };
+        for command in &transaction.commands {
+            observed.take(command);
+        }
+        self.settle();
+    }
+}
+
+/// Commands by when they are due.
+#[derive(Default)]
+struct Parts {
+    new_sets: Vec<Command>,
+    new_maps: Vec<Command>,
+    elements: Vec<Command>,
+    new_chains: Vec<Command>,
+    lost_leads: Vec<Command>,
+    rules: Vec<Command>,
+    leads: Vec<Command>,
+    emptied: Vec<Command>,
+    deleted_chains: Vec<Command>,
+    deleted_sets: Vec<Command>,
+}
+
+fn added(chain: &LayeredName, rule: &DesiredRule) -> Command {
+    Command::AddRule { chain: chain.clone(), rule: rule.rule.clone() }
+}
+
+/// From the first rule on that differs: each in the place of another where that is possible and less than all rules again.
+fn rule_changes(chain: &LayeredName, known: &[observed::Rule], wanted: &[DesiredRule], out: &mut Vec<Command>) {
+    let is_same = |(known, wanted): &(&observed::Rule, &DesiredRule)| {
+        known.hash == Some(wanted.rule.shown.hash) && known.digest == wanted.digest
+    };
+    // A rule that was changed under a kept comment does not change the hashes behind it.
+    let has_same_hashes = known.len() == wanted.len()
+        && known.iter().zip(wanted).all(|(known, wanted)| known.hash == Some(wanted.rule.shown.hash));
+    let same = known.iter().zip(wanted).take_while(is_same).count();
+    let (old, new) = (known.get(same..).unwrap_or_default(), wanted.get(same..).unwrap_or_default());
+    let replace = |(old, new): (&observed::Rule, &DesiredRule)| {
+        let (chain, rule) = (chain.clone(), new.rule.clone());
+        old.handle.map(|handle| Command::ReplaceRule { chain, handle, rule })
+    };
+    if has_same_hashes && old.iter().all(|rule| rule.handle.is_some()) {
+        let differing = old.iter().zip(new).filter(|pair| !is_same(pair));
+        out.extend(differing.filter_map(replace));
+        return;
+    }
+    let has_handles = old.iter().all(|rule| rule.handle.is_some());
+    if old.is_empty() || (has_handles && old.len().max(new.len()) <= wanted.len() + 1) {
+        out.extend(old.iter().zip(new).filter_map(replace));
+        let surplus = old.get(new.len()..).unwrap_or_default().iter().filter_map(|rule| rule.handle);
+        out.extend(surplus.map(|handle| Command::DeleteRule { chain: chain.clone(), handle }));
+        out.extend(new.get(old.len()..).unwrap_or_default().iter().map(|rule| added(chain, rule)));
+        return;
+    }
+    out.push(Command::FlushChain { chain: chain.clone() });
+    out.extend(wanted.iter().map(|rule| added(chain, rule)));
+}
+
+/// What a set of this kind stores for a member.
+fn key(kind: SetKind, member: &Member) -> (Key, Option<Key>) {
+    let (begin, end) = element(member);
+    (begin, end.filter(|_| kind == SetKind::Networks))
+}
+
+/// The member that the kernel stores so; `None` if no member is, such as an interval that is no network.
+fn member_of(kind: SetKind, family: Family, element: &(Key, Option<Key>)) -> Option<Member> {
+    let bytes = element.0.as_bytes();
+    let address = |bytes: &[u8]| match family {
+        Family::V4 => <[u8; 4]>::try_from(bytes).ok().map(std::net::IpAddr::from),
+        Family::V6 => <[u8; 16]>::try_from(bytes).ok().map(std::net::IpAddr::from),
+    };
+    let len = usize::from(family.max_prefix_len()) / 8;
+    match kind {
+        SetKind::Addresses => address(bytes).map(Member::from),
+        SetKind::Networks => {
+            let begin = address(bytes)?;
+            (0..=family.max_prefix_len())
+                .filter_map(|prefix| Cidr::new(begin, prefix))
+                .filter(|net| net.masked().address() == begin)
+                .map(Member::from)
+                .find(|member| key(kind, member) == *element)
+        }
+        SetKind::AddressPorts => {
+            let begin = address(bytes.get(..len)?)?;
+            let number = *bytes.get(len)?;
+            let port = u16::from_be_bytes(bytes.get(len + 4..len + 6)?.try_into().ok()?);
+            let protocol =
+                PortProtocol::ALL.into_iter().find(|protocol| crate::set::protocol_number(*protocol) == number)?;
+            Some(Member::from(IpPortMember::new(begin, protocol, port)))
+        }
+        SetKind::AddressPairs => {
+            let part = |bytes: &[u8]| address(bytes).map(|address| NetMember::from(Cidr::host(address)));
+            Some(Member::NetPair(NetPair::new(part(bytes.get(..len)?)?, part(bytes.get(len..2 * len)?)?)))
+        }
+        SetKind::Ports => Some(Member::Port(u16::from_be_bytes(bytes.try_into().ok()?))),
+    }
+}
+
+impl Observed {
+    /// Takes a change over that the kernel has made.
+    fn take(&mut self, command: &Command) {
+        let written = |rule: &crate::transaction::ProgramRule| observed::Rule {
+            handle: None,
+            hash: Some(rule.shown.hash),
+            digest: Digest::of(&rule.expressions),
+        };
+        match command {
+            Command::AddTable => self.exists = true,
+            Command::DeleteTable => *self = Self::default(),
+            Command::AddChain { chain, base } => {
+                let known = self.chains.entry(chain.clone()).or_default();
+                known.base = base.map(Some);
+            }
+            Command::FlushChain { chain } => {
+                if let Some(known) = self.chains.get_mut(chain) {
+                    known.rules.clear();
+                }
+            }
+            Command::DeleteChain { chain } => {
+                self.chains.remove(chain);
+            }
+            Command::AddRule { chain, rule } => {
+                self.chains.entry(chain.clone()).or_default().rules.push(written(rule));
+            }
+            Command::ReplaceRule { chain, handle, rule } => {
+                let rules = self.chains.get_mut(chain).into_iter().flat_map(|known| &mut known.rules);
+                // The kernel gives it a number of its own.
+                rules.filter(|known| known.handle == Some(*handle)).for_each(|known| *known = written(rule));
+            }
+            Command::DeleteRule { chain, handle } => {
+                if let Some(known) = self.chains.get_mut(chain) {
+                    known.rules.retain(|rule| rule.handle != Some(*handle));
+                }
+            }
+            Command::AddMap { map } => {
+                self.sets.entry(map.to_string()).or_insert_with(|| observed::Set::new(SetShape::InterfaceMap));
+            }
+            Command::DeleteMap { map } => {
+                self.sets.remove(map.as_str());
+            }
+            Command::AddMapElements { map, elements } | Command::DeleteMapElements { map, elements } => {
+                let is_new = matches!(command, Command::AddMapElements { .. });
+                let Some(known) = self.sets.get_mut(map.as_str()) else { return };
+                for (interface, chain) in elements {
+                    let mut key = interface.as_str().as_bytes().to_vec();
+                    key.resize(16, 0);
+                    if is_new {
+                        known.verdicts.insert(key, Verdict::Goto(chain.as_str().into()));
+                    } else {
+                        known.verdicts.remove(&key);
+                    }
+                }
+            }
+            Command::AddSet { set, kind } => {
+                let shape = SetShape::Set(*kind);
+                self.sets.entry(set.to_string()).or_insert_with(|| observed::Set::new(shape));
+            }
+            Command::DeleteSet { set } => {
+                self.sets.remove(&**set);
+            }
+            Command::AddElements { set, kind, elements } => {
+                let known = self.sets.get_mut(set.as_str()).map(|known| &mut known.elements);
+                known.into_iter().for_each(|known| known.extend(elements.iter().map(|member| key(*kind, member))));
+            }
+            Command::DeleteElements { set, kind, elements } => {
+                let Some(known) = self.sets.get_mut(set.as_str()) else { return };
+                for member in elements {
+                    known.elements.remove(&key(*kind, member));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What is wanted of the kernel: chains that something leads to, rendered and compiled once they have changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tortie_net::Family;
+use tortie_netfilter::{Action, Chain, ChainGraph, ChainName, Rule, StandIn, Table as Layer};
+
+use super::Table;
+use super::isolation::Quarantined;
+use crate::digest::Digest;
+use crate::expression::{Unsupported, compile};
+use crate::names::{FullNames, LayeredName};
+use crate::render;
+use crate::text::Context;
+use crate::transaction::{BaseChain, ChainKind, Hook, ProgramRule};
+
+/// What stands for the hash of appended rules behind a base chain's name.
+const APPENDED: &str = "*appends*";
+
+/// The part of one layer.
+#[derive(Debug)]
+pub(super) struct LayerState {
+    pub(super) graph: ChainGraph,
+    pub(super) names: FullNames,
+    pub(super) hooks: BTreeMap<ChainName, HookRules>,
+    pub(super) changed_hooks: BTreeSet<ChainName>,
+    pub(super) stand_ins: BTreeMap<ChainName, StandIn>,
+    pub(super) pinned: BTreeSet<ChainName>,
+    /// Led to, but nobody defined them.
+    pub(super) undefined: BTreeSet<ChainName>,
+}
+
+impl LayerState {
+    pub(super) fn new() -> Self {
+        Self {
+            graph: ChainGraph::new(|_| true),
+            names: FullNames::default(),
+            hooks: BTreeMap::new(),
+            changed_hooks: BTreeSet::new(),
+            stand_ins: BTreeMap::new(),
+            pinned: BTreeSet::new(),
+            undefined: BTreeSet::new(),
+        }
+    }
+}
+
+/// The rules of a base chain; nothing is between its two ends.
+#[derive(Debug, Default)]
+pub(super) struct HookRules {
+    pub(super) inserted: Vec<Rule>,
+    pub(super) appended: Vec<Rule>,
+}
+
+/// A chain as the kernel is to have it.
+#[derive(Clone, Debug)]
+pub(super) struct DesiredChain {
+    pub(super) base: Option<BaseChain>,
+    pub(super) rules: Vec<DesiredRule>,
+    /// What it is made from.
+    pub(super) source: (Layer, ChainName),
+}
+
+impl DesiredChain {
+    pub(super) fn len(&self) -> usize {
+        self.rules.len()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct DesiredRule {
+    pub(super) rule: Arc<ProgramRule>,
+    pub(super) digest: Digest,
+    /// The opening that it is a part of.
+    pub(super) opens: Option<u32>,
+}
+
+/// Type, hook and priority of the kernel's own chains (`felix/nftables/table.go`).
+fn base_chain(layer: Layer, chain: &str) -> Option<BaseChain> {
+    let hook = match chain {
+        "PREROUTING" => Hook::Prerouting,
+        "INPUT" => Hook::Input,
+        "FORWARD" => Hook::Forward,
+        "OUTPUT" => Hook::Output,
+        "POSTROUTING" => Hook::Postrouting,
+        _ => return None,
+    };
+    let (kind, priority) = match (layer, hook) {
+        (Layer::Raw, _) => (ChainKind::Filter, -300),
+        (Layer::Mangle, Hook::Output) => (ChainKind::Route, -150),
+        (Layer::Mangle, _) => (ChainKind::Filter, -150),
+        // Beside kube-proxy's, whose priorities are 100 and -100.
+        (Layer::Nat, Hook::Output | Hook::Postrouting) => (ChainKind::Nat, 110),
+        (Layer::Nat, _) => (ChainKind::Nat, -100),
+        (Layer::Filter, _) => (ChainKind::Filter, 0),
+    };
+    Some(BaseChain { kind, hook, priority })
+}
+
+impl Table {
+    /// All base chains are there, used or not.
+    pub(super) fn define_base_chains(&mut self) {
+        for (layer, state) in &mut self.layers {
+            state.changed_hooks.extend(layer.kernel_chains());
+        }
+    }
+
+    /// Takes changed definitions over into what is wanted.
+    pub(super) fn update_desired(&mut self) {
+        for layer in Layer::ALL {
+            let Some(state) = self.layers.get_mut(&layer) else { continue };
+            let (changed, hooks) = (state.graph.take_changed(), std::mem::take(&mut state.changed_hooks));
+            for chain in changed {
+                self.update_desired_chain(layer, chain);
+            }
+            for chain in hooks {
+                self.update_base_chain(layer, chain);
+            }
+        }
+    }
+
+    pub(super) fn layered(&self, layer: Layer, chain: ChainName) -> LayeredName {
+        let name = self.layers.get(&layer).map(|state| state.names.get(&chain).to_owned());
+        LayeredName::new(layer, name.as_deref().unwrap_or(chain.as_str()))
+    }
+
+    pub(super) fn update_desired_chain(&mut self, layer: Layer, chain: ChainName) {
+        let name = self.layered(layer, chain);
+        let Some(state) = self.layers.get_mut(&layer) else { return };
+        let definition = state.graph.definition(chain).cloned();
+        if !state.graph.is_reachable(chain) {
+            state.undefined.remove(&chain);
+            if definition.is_none() {
+                state.names.undefine(chain);
+            }
+            self.quarantine.remove(&name);
+            if self.chains.remove(&name).is_some() {
+                self.pending.chains.insert(name);
+            }
+            return;
+        }
+        let content = match definition {
+            Some(definition) => {
+                state.undefined.remove(&chain);
+                self.content_of(layer, &name, definition)
+            }
+            None => {
+                state.undefined.insert(chain);
+                Arc::new(self.stand_in(layer, chain))
+            }
+        };
+        let rules = match self.compiled(layer, &content.rules, name.as_str(), self.config.id.family) {
+            Ok(rules) => rules,
+            Err(error) => {
+                self.quarantine.insert(name.clone(), Quarantined::unsupported(error));
+                let stand_in = self.stand_in(layer, chain).rules;
+                self.compiled(layer, &stand_in, name.as_str(), self.config.id.family).unwrap_or_default()
+            }
+        };
+        self.chains.insert(name.clone(), DesiredChain { base: None, rules, source: (layer, chain) });
+        self.pending.chains.insert(name);
+    }
+
+    fn update_base_chain(&mut self, layer: Layer, chain: ChainName) {
+        let Some(base) = base_chain(layer, chain.as_str()) else { return };
+        let name = LayeredName::new(layer, chain.as_str());
+        let state = self.layers.get(&layer).and_then(|state| state.hooks.get(&chain));
+        let (inserted, appended) =
+            state.map_or_else(Default::default, |hook| (hook.inserted.clone(), hook.appended.clone()));
+        // The original hashes the text of IPv4 in both families.
+        let seeds = [(inserted, name.to_string()), (appended, [name.as_str(), APPENDED].concat())];
+        let mut rules = Vec::new();
+        for (part, seed) in seeds {
+            rules.extend(self.compiled(layer, &part, &seed, Family::V4).unwrap_or_default());
+        }
+        self.chains.insert(name.clone(), DesiredChain { base: Some(base), rules, source: (layer, chain) });
+        self.pending.chains.insert(name);
+    }
+
+    fn compiled(
+        &self,
+        layer: Layer,
+        rules: &[Rule],
+        seed: &str,
+        hashed_as: Family,
+    ) -> Result<Vec<DesiredRule>, Unsupported> {
+        let Some(state) = self.layers.get(&layer) else { return Ok(Vec::new()) };
+        let (family, features) = (self.config.id.family, self.features);
+        let context = Context { family, layer, names: &state.names, features };
+        let shown = render::rules(seed, rules, Context { family: hashed_as, ..context });
+        rules
+            .iter()
+            .zip(shown)
+            .map(|(rule, shown)| {
+                let expressions = compile(rule, &context)?;
+                let digest = Digest::of(&expressions);
+                let rule_of_program = Arc::new(ProgramRule { shown, expressions });
+                Ok(DesiredRule { rule: rule_of_program, digest, opens: rule.opens })
+            })
+            .collect()
+    }
+
+    /// What takes the place of a chain.
+    pub(super) fn stand_in(&self, layer: Layer, chain: ChainName) -> Chain {
+        let stand_in = self.layers.get(&layer).and_then(|state| state.stand_ins.get(&chain));
+        let rules = match stand_in {
+            Some(StandIn::Rules(rules)) => rules.clone(),
+            // Nothing is dropped where addresses are translated.
+            _ if layer == Layer::Nat => Vec::new(),
+            Some(StandIn::Drop | StandIn::Never) | None => vec![Rule::new(Action::Drop)],
+        };
+        let full_name =
+            self.layers.get(&layer).map(|state| state.names.get(&chain)).filter(|name| *name != chain.as_str());
+        Chain { name: chain, full_name: full_name.map(Into::into), rules }
+    }
+}

@@ -1,0 +1,196 @@
+//! What becomes of what the kernel refuses: the chain alone is left without it, and is tried again.
+//!
+//! The kernel tells which changes of a transaction it refuses; nothing of it is made. If a refused rule is part of an
+//! [opening](tortie_netfilter::Rule::opens), the chain is tried without that opening, which lets nothing through that the whole
+//! chain would not. Otherwise its stand-in, which drops, takes its place. If that is refused as well, the chain stays as
+//! the kernel has it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tortie_netfilter::{Chain, ChainName, ChainProblem, InPlace, Refusal, StandIn, Table as Layer};
+
+use super::Table;
+use crate::expression::Unsupported;
+use crate::names::LayeredName;
+use crate::transaction::{Command, Transaction};
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The longest pause between two attempts.
+const LAST_RETRY: Duration = Duration::from_secs(20);
+
+/// A chain that the kernel refuses as it is.
+#[derive(Debug)]
+pub(super) struct Quarantined {
+    reason: String,
+    attempts: u32,
+    pub(super) retry_at: Duration,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// All of it, to see whether the kernel takes it by now.
+    Trial,
+    /// Without these openings.
+    Reduced(BTreeSet<u32>),
+    StandIn,
+    /// Whatever the kernel has.
+    Unchanged,
+}
+
+impl Quarantined {
+    /// A chain that there are no words for; only another definition makes a difference.
+    pub(super) fn unsupported(error: Unsupported) -> Self {
+        Self { reason: error.to_string(), attempts: 1, retry_at: Duration::MAX, content: Content::StandIn }
+    }
+}
+
+impl Table {
+    pub(super) fn quarantined(&mut self, layer: Layer, chain: ChainName) -> Option<&mut Quarantined> {
+        let name = self.layered(layer, chain);
+        self.quarantine.get_mut(&name)
+    }
+
+    /// What is programmed for a definition.
+    pub(super) fn content_of(&self, layer: Layer, name: &LayeredName, definition: Arc<Chain>) -> Arc<Chain> {
+        match self.quarantine.get(name).map(|entry| &entry.content) {
+            None | Some(Content::Trial | Content::Unchanged) => definition,
+            Some(Content::Reduced(left_out)) => {
+                Arc::new(definition.without(|rule| rule.opens.is_some_and(|number| left_out.contains(&number))))
+            }
+            Some(Content::StandIn) => Arc::new(self.stand_in(layer, definition.name)),
+        }
+    }
+
+    pub(super) fn is_left_alone(&self, name: &LayeredName) -> bool {
+        matches!(self.quarantine.get(name), Some(Quarantined { content: Content::Unchanged, .. }))
+    }
+
+    /// Has chains and sets tried again whose time has come.
+    pub(super) fn retry_quarantined(&mut self, now: Duration) {
+        for (name, set) in &mut self.sets {
+            if set.retry_at().is_some_and(|at| at <= now) {
+                set.retry();
+                self.pending.sets.insert(*name);
+            }
+        }
+        let due: Vec<LayeredName> =
+            self.quarantine.iter().filter(|(_, entry)| entry.retry_at <= now).map(|(name, _)| name.clone()).collect();
+        for name in due {
+            if let Some(entry) = self.quarantine.get_mut(&name) {
+                entry.content = Content::Trial;
+                entry.retry_at = Duration::MAX;
+            }
+            self.render_again(&name);
+        }
+    }
+
+    fn render_again(&mut self, name: &LayeredName) {
+        if let Some((layer, chain)) = self.chains.get(name).map(|chain| chain.source) {
+            self.update_desired_chain(layer, chain);
+        }
+    }
+
+    /// The kernel refuses some changes. Returns whether anything is different for that, so that the rest can be tried.
+    pub(super) fn isolate(&mut self, now: Duration, transaction: &Transaction, refused: &[(usize, String)]) -> bool {
+        let mut chains: Vec<(LayeredName, BTreeSet<u32>, bool, String)> = Vec::new();
+        let mut has_changed = false;
+        for (at, reason) in refused {
+            match transaction.commands.get(*at) {
+                Some(Command::AddRule { chain, rule } | Command::ReplaceRule { chain, rule, .. }) => {
+                    let opens = self.opening_of(chain, rule.shown.hash);
+                    match chains.iter_mut().find(|(name, ..)| name == chain) {
+                        Some((_, openings, closes, _)) => {
+                            openings.extend(opens);
+                            *closes |= opens.is_none();
+                        }
+                        None => {
+                            let openings = opens.into_iter().collect();
+                            chains.push((chain.clone(), openings, opens.is_none(), reason.clone()));
+                        }
+                    }
+                }
+                Some(Command::AddChain { chain, .. }) => {
+                    chains.push((chain.clone(), BTreeSet::new(), true, reason.clone()));
+                }
+                Some(Command::DeleteChain { chain }) => {
+                    has_changed |= self.undeletable.insert(chain.clone(), reason.clone()).is_none();
+                }
+                Some(
+                    Command::AddSet { set, .. }
+                    | Command::AddElements { set, .. }
+                    | Command::DeleteElements { set, .. },
+                ) => {
+                    if let Some(set) = self.sets.get_mut(set) {
+                        has_changed |= set.refuse(reason.clone(), now + LAST_RETRY);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (name, openings, closes, reason) in chains {
+            has_changed |= self.refuse(now, &name, &openings, closes, reason);
+        }
+        has_changed
+    }
+
+    fn opening_of(&self, chain: &LayeredName, hash: tortie_netfilter::RuleHash) -> Option<u32> {
+        let chain = self.chains.get(chain)?;
+        chain.rules.iter().find(|rule| rule.rule.shown.hash == hash)?.opens
+    }
+
+    fn refuse(
+        &mut self,
+        now: Duration,
+        name: &LayeredName,
+        openings: &BTreeSet<u32>,
+        closes: bool,
+        reason: String,
+    ) -> bool {
+        let Some((layer, chain)) = self.chains.get(name).map(|chain| chain.source) else { return false };
+        let stand_in = self.layers.get(&layer).and_then(|state| state.stand_ins.get(&chain));
+        let may_stand_in =
+            !matches!(stand_in, Some(StandIn::Never)) && self.chains.get(name).is_some_and(|it| it.base.is_none());
+        let entry = self.quarantine.remove(name);
+        let attempts = entry.as_ref().map_or(0, |entry| entry.attempts);
+        let (content, attempts) = match entry.map(|entry| entry.content) {
+            Some(Content::Unchanged) => return false,
+            Some(Content::StandIn) => (Content::Unchanged, attempts),
+            _ if !may_stand_in => (Content::Unchanged, attempts + 1),
+            Some(Content::Reduced(_)) if closes => (Content::StandIn, attempts),
+            Some(Content::Reduced(left_out)) => (Content::Reduced(&left_out | openings), attempts),
+            None | Some(Content::Trial) if closes => (Content::StandIn, attempts + 1),
+            None | Some(Content::Trial) => (Content::Reduced(openings.clone()), attempts + 1),
+        };
+        let pause = (FIRST_RETRY * 2_u32.saturating_pow(attempts.saturating_sub(1))).min(LAST_RETRY);
+        self.quarantine.insert(name.clone(), Quarantined { reason, attempts, retry_at: now + pause, content });
+        self.render_again(name);
+        true
+    }
+
+    /// Trials that the kernel has accepted are over.
+    pub(super) fn end_trials(&mut self) {
+        self.quarantine.retain(|_, entry| !matches!(entry.content, Content::Trial));
+    }
+
+    pub(super) fn chain_problems(&self) -> Vec<(Layer, ChainProblem)> {
+        let mut problems = Vec::new();
+        for (layer, state) in &self.layers {
+            problems.extend(state.undefined.iter().map(|chain| (*layer, ChainProblem::Undefined { chain: *chain })));
+        }
+        for (name, entry) in &self.quarantine {
+            let Some((layer, chain)) = self.chains.get(name).map(|chain| chain.source) else { continue };
+            let in_place = match &entry.content {
+                Content::Trial => continue,
+                Content::Reduced(left_out) => InPlace::Reduced { left_out: left_out.len() },
+                Content::StandIn => InPlace::StandIn,
+                Content::Unchanged => InPlace::Unchanged,
+            };
+            let error = Refusal(entry.reason.clone());
+            problems.push((layer, ChainProblem::Refused { chain, in_place, error, attempts: entry.attempts }));
+        }
+        problems
+    }
+}

@@ -1,0 +1,91 @@
+//! What the kernel is believed to have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tortie_netfilter::RuleHash;
+
+use crate::digest::Digest;
+use crate::expression::Verdict;
+use crate::names::LayeredName;
+use crate::render::hash_in;
+use crate::set::Key;
+use crate::transaction::BaseChain;
+use crate::wire::{ObservedSet, SetShape, Snapshot};
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Observed {
+    pub(super) exists: bool,
+    pub(super) chains: BTreeMap<LayeredName, Chain>,
+    pub(super) sets: BTreeMap<String, Set>,
+}
+
+/// A chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Chain {
+    /// `Some(None)` for a base chain of a kind that is never made here.
+    pub(super) base: Option<Option<BaseChain>>,
+    pub(super) rules: Vec<Rule>,
+}
+
+/// A rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rule {
+    /// Its number; not known of a rule that was written and not read since.
+    pub(super) handle: Option<u64>,
+    /// The hash in its comment; `None` if it is none of ours.
+    pub(super) hash: Option<RuleHash>,
+    pub(super) digest: Digest,
+}
+
+/// A set or map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Set {
+    pub(super) shape: SetShape,
+    pub(super) elements: BTreeSet<(Key, Option<Key>)>,
+    pub(super) verdicts: BTreeMap<Vec<u8>, Verdict>,
+}
+
+impl Set {
+    pub(super) fn new(shape: SetShape) -> Self {
+        Self { shape, elements: BTreeSet::new(), verdicts: BTreeMap::new() }
+    }
+}
+
+impl From<ObservedSet> for Set {
+    fn from(set: ObservedSet) -> Self {
+        let key = |bytes: &[u8]| Key::from_bytes(bytes);
+        let elements = set.elements.iter().map(|(begin, end)| (key(begin), end.as_deref().map(key)));
+        Self { shape: set.shape, elements: elements.collect(), verdicts: set.verdicts }
+    }
+}
+
+impl Observed {
+    pub(super) fn new(snapshot: Option<Snapshot>) -> Self {
+        let Some(snapshot) = snapshot else { return Self::default() };
+        let rule = |rule: &crate::wire::ObservedRule| Rule {
+            handle: Some(rule.handle),
+            hash: hash_in(&rule.comment),
+            digest: Digest::of(&rule.expressions),
+        };
+        let chains = snapshot.chains.into_iter().map(|(name, chain)| {
+            let rules = chain.rules.iter().map(rule).collect();
+            (name, Chain { base: chain.base, rules })
+        });
+        let sets = snapshot.sets.into_iter().map(|(name, set)| (name, set.into()));
+        Self { exists: true, chains: chains.collect(), sets: sets.collect() }
+    }
+
+    /// How many objects another reading has otherwise.
+    pub(super) fn differences(&self, other: &Self) -> usize {
+        let plain = |chain: &Chain| {
+            let rules: Vec<_> = chain.rules.iter().map(|rule| (rule.hash, rule.digest)).collect();
+            (chain.base, rules)
+        };
+        let chains: BTreeSet<_> = self.chains.keys().chain(other.chains.keys()).collect();
+        let differs = |name: &&&LayeredName| self.chains.get(**name).map(plain) != other.chains.get(**name).map(plain);
+        let sets: BTreeSet<_> = self.sets.keys().chain(other.sets.keys()).collect();
+        chains.iter().filter(differs).count()
+            + sets.iter().filter(|name| self.sets.get(**name) != other.sets.get(**name)).count()
+    }
+}

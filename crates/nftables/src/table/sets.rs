@@ -1,0 +1,231 @@
+//! Sets as they are wanted.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tortie_net::{Cidr, Family, IpSetId};
+use tortie_netfilter::{Member, SetType};
+
+use crate::names::SetName;
+use crate::set::{Networks, SetKind};
+
+/// Why a change of a set was not taken, or not in whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpdateError {
+    /// There is no set with this id.
+    #[error("set {0}: unknown")]
+    UnknownSet(IpSetId),
+    /// Two ids have one name.
+    #[error("set {id}: has the same name in the kernel as {other}")]
+    NameTaken {
+        /// The set that was refused.
+        id: IpSetId,
+        /// The one that has the name.
+        other: IpSetId,
+    },
+    /// Members that a set of this type cannot have; they were left out.
+    #[error("set {id}: {count} members left out, the first: {first}")]
+    BadMembers {
+        /// The set.
+        id: IpSetId,
+        /// How many.
+        count: usize,
+        /// The first of them.
+        first: Member,
+    },
+}
+
+/// A set that the kernel does not have as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("set {id}: {reason}")]
+#[allow(clippy::exhaustive_structs, reason = "all that there is to say")]
+pub struct SetProblem {
+    /// The set.
+    pub id: IpSetId,
+    /// Its name in the kernel.
+    pub name: SetName,
+    /// What the kernel said.
+    pub reason: String,
+}
+
+#[derive(Debug)]
+pub(super) struct DesiredSet {
+    id: IpSetId,
+    pub(super) kind: SetKind,
+    members: Members,
+    /// Since the kernel was last compared with it.
+    touched: Touched,
+    /// Why the kernel refuses it, and when it is tried again.
+    refused: Option<(String, Duration)>,
+}
+
+/// Members that may be otherwise in the kernel.
+#[derive(Debug)]
+pub(super) enum Touched {
+    /// Any.
+    All,
+    /// No others than these, of which some may be told several times.
+    Some(Vec<Member>),
+}
+
+#[derive(Debug)]
+enum Members {
+    /// Of which some contain others.
+    Networks(Networks),
+    Plain(BTreeSet<Member>),
+}
+
+impl Members {
+    fn new(kind: SetKind) -> Self {
+        if kind == SetKind::Networks { Self::Networks(Networks::default()) } else { Self::Plain(BTreeSet::new()) }
+    }
+
+    /// Adds or removes a member, and tells the kernel's members that change by that.
+    fn edit(&mut self, member: Member, is_wanted: bool, touch: impl FnMut(Member)) {
+        match (self, member) {
+            (Self::Networks(nets), Member::Net(net)) => {
+                let net: Cidr = net.cidr();
+                let change = if is_wanted { nets.insert(net) } else { nets.remove(net) };
+                change.removed.into_iter().chain(change.added).map(Member::from).for_each(touch);
+            }
+            (Self::Plain(members), member) => {
+                let has_changed = if is_wanted { members.insert(member) } else { members.remove(&member) };
+                has_changed.then_some(member).into_iter().for_each(touch);
+            }
+            (Self::Networks(_), _) => {}
+        }
+    }
+
+    fn has(&self, member: &Member) -> bool {
+        match (self, member) {
+            (Self::Networks(nets), Member::Net(net)) => nets.is_effective(net.cidr()),
+            (Self::Plain(members), member) => members.contains(member),
+            (Self::Networks(_), _) => false,
+        }
+    }
+
+    /// All, those inside of others included.
+    fn all(&self) -> Box<dyn Iterator<Item = Member> + '_> {
+        match self {
+            Self::Networks(nets) => Box::new(nets.all().map(Member::from)),
+            Self::Plain(members) => Box::new(members.iter().copied()),
+        }
+    }
+}
+
+impl DesiredSet {
+    pub(super) fn new(id: IpSetId, set_type: SetType) -> Self {
+        let kind = SetKind::of(set_type);
+        Self { id, kind, members: Members::new(kind), touched: Touched::All, refused: None }
+    }
+
+    pub(super) const fn id(&self) -> &IpSetId {
+        &self.id
+    }
+
+    pub(super) fn problem(&self, name: SetName) -> Option<SetProblem> {
+        let (reason, _) = self.refused.clone()?;
+        Some(SetProblem { id: self.id.clone(), name, reason })
+    }
+
+    pub(super) fn replace(
+        &mut self,
+        family: Family,
+        set_type: SetType,
+        members: impl IntoIterator<Item = Member>,
+    ) -> Result<(), UpdateError> {
+        self.kind = SetKind::of(set_type);
+        self.members = Members::new(self.kind);
+        self.touched = Touched::All;
+        self.edit(family, members, [])
+    }
+
+    /// Members of the other family are passed over.
+    pub(super) fn edit(
+        &mut self,
+        family: Family,
+        added: impl IntoIterator<Item = Member>,
+        removed: impl IntoIterator<Item = Member>,
+    ) -> Result<(), UpdateError> {
+        self.refused = None;
+        let (mut bad, mut count) = (None, 0);
+        let changes =
+            removed.into_iter().map(|member| (member, false)).chain(added.into_iter().map(|member| (member, true)));
+        for (member, is_wanted) in changes {
+            if member.family().is_some_and(|of| of != family) {
+                continue;
+            }
+            if self.kind.takes(&member) {
+                let touched = &mut self.touched;
+                self.members.edit(member, is_wanted, |member| touched.add(member));
+            } else {
+                bad.get_or_insert(member);
+                count += 1;
+            }
+        }
+        bad.map_or(Ok(()), |first| Err(UpdateError::BadMembers { id: self.id.clone(), count, first }))
+    }
+
+    /// The kernel refuses it. Returns whether that is new.
+    pub(super) fn refuse(&mut self, reason: String, retry_at: Duration) -> bool {
+        self.touched = Touched::All;
+        self.refused.replace((reason, retry_at)).is_none()
+    }
+
+    /// Whether it is left as it is, because the kernel refuses it.
+    pub(super) const fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// When it is tried again.
+    pub(super) fn retry_at(&self) -> Option<Duration> {
+        self.refused.as_ref().map(|(_, at)| *at)
+    }
+
+    /// It is tried again.
+    pub(super) fn retry(&mut self) {
+        self.refused = None;
+    }
+
+    /// Members that may be otherwise in the kernel.
+    pub(super) const fn touched(&self) -> &Touched {
+        &self.touched
+    }
+
+    /// The kernel has it as it should be.
+    pub(super) fn settle(&mut self) {
+        self.touched = Touched::Some(Vec::new());
+    }
+
+    /// Nothing is known of what the kernel has.
+    pub(super) fn doubt(&mut self) {
+        self.touched = Touched::All;
+    }
+
+    /// Whether the kernel is to have a member.
+    pub(super) fn has(&self, member: &Member) -> bool {
+        self.members.has(member)
+    }
+
+    /// All members that are wanted.
+    pub(super) fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        self.members.all()
+    }
+
+    /// What the kernel is to have: without networks inside of others.
+    pub(super) fn elements(&self) -> Box<dyn Iterator<Item = Member> + '_> {
+        match &self.members {
+            Members::Networks(nets) => Box::new(nets.effective().map(Member::from)),
+            Members::Plain(members) => Box::new(members.iter().copied()),
+        }
+    }
+}
+
+impl Touched {
+    fn add(&mut self, member: Member) {
+        if let Self::Some(members) = self {
+            members.push(member);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A table on a real kernel.
+#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+
+use std::time::{Duration, Instant};
+
+use tortie_net::{Cidr, Family, IpSetId, IpSetName};
+use tortie_netfilter::{
+    Action, Chain, ChainName, HookPosition, Matches, Member, PortList, Protocol, RejectWith, Rule, SetType, Side,
+    Table as Layer, kernel_chain,
+};
+use tortie_nftables::{CommitError, Features, Plan, Table, TableConfig, TableId};
+use tortie_testkit::kernel_test;
+use tortie_testkit::netns::Namespace;
+use tortie_testkit::nft::Nft;
+
+const V4: TableId = TableId::calico(Family::V4);
+const SET: &str = "cali40s:clients";
+
+fn name(name: &str) -> ChainName {
+    ChainName::new(name).unwrap()
+}
+
+fn table(members: &[&str]) -> Table {
+    let mut table = Table::new(TableConfig::new(V4), Features::ALL);
+    let members = members.iter().map(|net| Member::from(net.parse::<Cidr>().unwrap()));
+    let set = IpSetName::new(SET).unwrap();
+    table.replace_set(&IpSetId::from("s:clients"), set, SetType::HashNet, members).unwrap();
+    let jump = vec![Rule::new(Action::Jump(name("cali-FORWARD")))];
+    table.set_hook(Layer::Filter, kernel_chain::FORWARD, HookPosition::Insert, jump);
+    let clients = Matches::new().protocol(Protocol::TCP).ip_set(Side::Source, set);
+    let ports = PortList::split(&["80", "443"].map(|port| tortie_netfilter::PortRange::single(port.parse().unwrap())));
+    table.update_chain(
+        Layer::Filter,
+        Chain::new(
+            name("cali-FORWARD"),
+            vec![
+                Rule::when(clients.ports(Side::Destination, ports[0].clone()), Action::Accept).comment("clients"),
+                Rule::new(Action::Dispatch { side: Side::Source, map: name("cali-from-wl-dispatch") }),
+                Rule::new(Action::Drop),
+            ],
+        ),
+    );
+    let to = name("cali-fw-cali1");
+    table.update_chain(Layer::Filter, Chain::new(to, vec![Rule::new(Action::Return)]));
+    table.lead(Layer::Filter, name("cali-from-wl-dispatch"), "cali1".parse().unwrap(), Some(to));
+    table
+}
+
+/// Does what the table asks for; returns how many transactions were made.
+fn apply(namespace: &Namespace, table: &mut Table) -> usize {
+    namespace
+        .run(|| {
+            let (mut kernel, mut now, mut made) = (Nft::open().unwrap(), Duration::ZERO, 0);
+            loop {
+                match table.plan(now) {
+                    Plan::Read => table.on_read(now, Ok(kernel.read(V4))),
+                    Plan::Commit(transaction) => {
+                        let result = kernel.commit(&transaction).map_err(|refused| {
+                            let told = refused.into_iter().map(|(at, errno)| (at, errno.to_string()));
+                            CommitError::Refused(told.collect())
+                        });
+                        made += usize::from(result.is_ok());
+                        table.on_committed(now, result);
+                    }
+                    Plan::Sleep { until } => now = until,
+                    Plan::Done { .. } => return made,
+                    Plan::Failed(error) => panic!("{error}"),
+                }
+            }
+        })
+        .unwrap()
+}
+
+fn listed(namespace: &Namespace) -> String {
+    namespace.shell("nft list table ip calico").unwrap()
+}
+
+kernel_test! {
+    fn a_start_is_one_transaction_and_a_restart_is_none() {
+        let namespace = Namespace::new().unwrap();
+        assert_eq!(apply(&namespace, &mut table(&["10.0.0.0/8", "10.1.0.0/16", "0.0.0.0/1"])), 1);
+        let shown = listed(&namespace);
+        for text in [
+            "type filter hook forward priority filter; policy accept;",
+            "elements = { 0.0.0.0/1 }",
+            "elements = { \"cali1\" : goto filter-cali-fw-cali1 }",
+            "tcp dport { 80, 443 } counter packets 0 bytes 0 accept comment \"cali:",
+        ] {
+            assert!(shown.contains(text), "{text}: {shown}");
+        }
+        let mut restarted = table(&["10.0.0.0/8", "10.1.0.0/16", "0.0.0.0/1"]);
+        assert_eq!(apply(&namespace, &mut restarted), 0);
+        // The network that covered the others goes: what was inside comes.
+        restarted = table(&["10.0.0.0/8", "10.1.0.0/16"]);
+        assert_eq!(apply(&namespace, &mut restarted), 1);
+        assert!(listed(&namespace).contains("elements = { 10.0.0.0/8 }"));
+    }
+
+    fn what_others_change_is_seen_and_put_right() {
+        let namespace = Namespace::new().unwrap();
+        let mut table = table(&["10.0.0.0/8"]);
+        apply(&namespace, &mut table);
+        let good = listed(&namespace);
+        let handle = namespace.shell("nft -a list chain ip calico filter-cali-FORWARD").unwrap();
+        let line = handle.lines().find(|line| line.contains("tcp dport")).unwrap().trim();
+        let (rule, handle) = line.split_once(" # handle ").unwrap();
+        let comment = rule.split_once("comment ").unwrap().1;
+        for change in [
+            // The text under a kept comment.
+            format!("nft 'replace rule ip calico filter-cali-FORWARD handle {handle} counter accept comment {comment}'"),
+            "nft flush set ip calico cali40s-clients".to_owned(),
+            "nft flush chain ip calico filter-cali-FORWARD".to_owned(),
+            "nft 'insert rule ip calico filter-FORWARD accept'".to_owned(),
+            "nft 'delete element ip calico filter-cali-from-wl-dispatch { cali1 }'".to_owned(),
+            "nft 'add chain ip calico mine; add rule ip calico mine drop'".to_owned(),
+            "nft 'add set ip calico mine { type inet_service; }'".to_owned(),
+            // Another priority.
+            "nft 'delete chain ip calico raw-PREROUTING; \
+             add chain ip calico raw-PREROUTING { type filter hook prerouting priority -10; }'".to_owned(),
+            // Another policy.
+            "nft 'add chain ip calico filter-INPUT { policy drop; }'".to_owned(),
+            // A set of another type.
+            "nft 'flush chain ip calico filter-cali-FORWARD; delete set ip calico cali40s-clients; \
+             add set ip calico cali40s-clients { type inet_service; }'".to_owned(),
+            "nft delete table ip calico".to_owned(),
+        ] {
+            namespace.shell(&change).unwrap();
+            table.invalidate();
+            assert_eq!(apply(&namespace, &mut table), 1, "{change}");
+            let sorted = |text: &str| {
+                let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                lines.sort_unstable();
+                lines
+            };
+            assert_eq!(sorted(&listed(&namespace)), sorted(&good), "{change}");
+            table.invalidate();
+            assert_eq!(apply(&namespace, &mut table), 0, "{change}");
+        }
+    }
+
+    fn counters_before_a_change_are_kept() {
+        let namespace = Namespace::new().unwrap();
+        let mut table = table(&["10.0.0.0/8"]);
+        namespace.shell("ip link set lo up").unwrap();
+        let output = |rules: Vec<Rule>| Chain::new(name("cali-OUTPUT"), rules);
+        let jump = vec![Rule::new(Action::Jump(name("cali-OUTPUT")))];
+        table.set_hook(Layer::Filter, kernel_chain::OUTPUT, HookPosition::Insert, jump);
+        let discard = || Rule::when(Matches::new().protocol(Protocol::UDP).destination_port(9), Action::Accept);
+        table.update_chain(Layer::Filter, output(vec![discard(), Rule::new(Action::Return)]));
+        apply(&namespace, &mut table);
+        let sent = namespace.run(|| {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            // The answers that nobody listens there come to the same socket.
+            (0..3).filter(|_| socket.send_to(b"x", "127.0.0.1:9").is_ok()).count()
+        });
+        assert_eq!(sent.unwrap(), 3);
+        table.invalidate();
+        apply(&namespace, &mut table);
+        let reject = Rule::new(Action::Reject(RejectWith::PortUnreachable));
+        table.update_chain(Layer::Filter, output(vec![discard(), reject]));
+        apply(&namespace, &mut table);
+        let shown = namespace.shell("nft list chain ip calico filter-cali-OUTPUT").unwrap();
+        assert!(shown.contains("counter packets 3 "), "{shown}");
+        assert!(shown.contains("reject"), "{shown}");
+    }
+
+    fn the_kernel_names_the_chain_that_it_refuses() {
+        let namespace = Namespace::new().unwrap();
+        let mut table = table(&["10.0.0.0/8"]);
+        // No route is looked up before there is one to take.
+        let spoofed = Rule::when(Matches::new().reverse_path_fails(), Action::Drop);
+        table.update_chain(Layer::Filter, Chain::new(name("cali-x"), vec![spoofed]));
+        let jump = vec![Rule::new(Action::Jump(name("cali-x")))];
+        table.set_hook(Layer::Filter, kernel_chain::OUTPUT, HookPosition::Insert, jump);
+        assert_eq!(apply(&namespace, &mut table), 1);
+        let problems = format!("{:?}", table.problems());
+        assert!(problems.contains("cali-x") && table.problems().len() == 1, "{problems}");
+        let shown = listed(&namespace);
+        assert!(shown.contains("tcp dport { 80, 443 }") && shown.contains("jump filter-cali-x"), "{shown}");
+        assert!(namespace.shell("nft list chain ip calico filter-cali-x").unwrap().contains("drop"));
+    }
+
+    fn a_set_of_many_members_is_loaded_as_fast_as_by_nft() {
+        let members: Vec<String> = (0..250_000_u32).map(|i| format!("10.{}.{}.{}", i >> 16, i >> 8 & 255, i & 255)).collect();
+        let text = format!(
+            "add table ip calico\nadd set ip calico s {{ type ipv4_addr ; flags interval ; }}\nadd element ip calico s {{ {} }}\n",
+            members.join(", ")
+        );
+        let by_nft = Namespace::new().unwrap();
+        let begun = Instant::now();
+        let output = by_nft.output(std::process::Command::new("nft").args(["-f", "-"]), &text).unwrap();
+        assert!(output.status.success());
+        let theirs = begun.elapsed();
+        let namespace = Namespace::new().unwrap();
+        let mut table = table(&["192.0.2.0/24"]);
+        apply(&namespace, &mut table);
+        let members = members.iter().map(|address| Member::from(Cidr::host(address.parse().unwrap())));
+        let set = IpSetName::new(SET).unwrap();
+        table.replace_set(&IpSetId::from("s:clients"), set, SetType::HashNet, members).unwrap();
+        let begun = Instant::now();
+        assert_eq!(apply(&namespace, &mut table), 1);
+        let ours = begun.elapsed();
+        println!("250,000 members: nft {theirs:?}, here {ours:?}");
+        let one = [Member::from("192.0.2.9/32".parse::<Cidr>().unwrap())];
+        table.edit_set(&IpSetId::from("s:clients"), set, one, []).unwrap();
+        let begun = Instant::now();
+        assert_eq!(apply(&namespace, &mut table), 1);
+        println!("one more: {:?}", begun.elapsed());
+    }
+}
