@@ -28,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("plan", &["model", "calc", "classes"]),
     ("flows", &["model", "rules", "evaluate", "trace"]),
     ("map", &["selector", "model", "calc", "classes", "plan"]),
-    ("dataplane", &["model", "rules", "iptables", "ipsets", "delta"]),
+    ("dataplane", &["model", "rules", "iptables", "nftables", "ipsets", "delta"]),
     ("store", &["model", "resources"]),
     ("datastore", &["model", "resources", "store"]),
     ("protocol", &["model", "selector"]),

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use tortie_calc::{Demand, GraphConfig, Overlap, SourceSpoofing};
 use tortie_dataplane::{
-    DataplaneConfig, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, RouteProtocol, RouteTableIndex,
-    RoutesConfig, TunnelsConfig, WireguardConfig,
+    DataplaneConfig, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, NftablesConfig, RouteProtocol,
+    RouteTableIndex, RoutesConfig, TunnelsConfig, WireguardConfig,
 };
 use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
-use tortie_rules::{IpvsConfig, LogConfig, Marks, NatConfig, PolicyBy, RulesConfig, WireguardTunnel, WorkloadsBy};
+use tortie_rules::{
+    IpvsConfig, LogConfig, Marks, NatConfig, PacketFilter, PolicyBy, RulesConfig, WireguardTunnel, WorkloadsBy,
+};
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, LocalReachability,
@@ -304,10 +306,7 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
     Ok(RulesConfig {
         workload_prefixes: prefixes.collect::<Result<_, _>>()?,
         policy_by: if config.bpf_enabled { PolicyBy::Programs } else { PolicyBy::Chains },
-        deny: match config.iptables_filter_deny_action {
-            DenyAction::Drop => tortie_rules::DenyAction::Drop,
-            DenyAction::Reject => tortie_rules::DenyAction::Reject,
-        },
+        deny: deny(config.iptables_filter_deny_action),
         filter_allow: allow(config.iptables_filter_allow_action),
         mangle_allow: allow(config.iptables_mangle_allow_action),
         endpoint_to_host: match config.default_endpoint_to_host_action {
@@ -387,6 +386,36 @@ pub fn by_address(settings: &mut DataplaneConfig) {
     rules.workloads = WorkloadsBy::Address;
 }
 
+/// Whether nftables is programmed in place of iptables and IP sets, on a machine where kube-proxy does so or not.
+#[must_use]
+pub fn uses_nftables(config: &Config, kube_proxy_does: bool) -> bool {
+    match config.nftables_mode {
+        NftablesMode::Enabled => true,
+        NftablesMode::Disabled => false,
+        NftablesMode::Auto => kube_proxy_does,
+    }
+}
+
+/// What is otherwise with nftables in place of iptables and IP sets.
+///
+/// # Errors
+/// If parameters do not fit each other.
+pub fn for_nftables(config: &Config, settings: &mut DataplaneConfig) -> Result<(), SettingsError> {
+    let rules = &mut settings.rules;
+    let (has_wireguard, has_ipvs) = (rules.marks.wireguard.is_some(), rules.ipvs.is_some());
+    rules.marks =
+        Marks::allocate(config.nftables_mark_mask, has_wireguard, has_ipvs).map_err(unfit("NftablesMarkMask"))?;
+    rules.deny = deny(config.nftables_filter_deny_action);
+    rules.filter_allow = allow(config.nftables_filter_allow_action);
+    rules.mangle_allow = allow(config.nftables_mangle_allow_action);
+    rules.packet_filter = PacketFilter::Nftables(tortie_rules::NftablesConfig::default());
+    settings.nftables = Some(NftablesConfig {
+        refresh_interval: unless_zero(config.nftables_refresh_interval),
+        ..NftablesConfig::default()
+    });
+    Ok(())
+}
+
 /// What kube-proxy's IPVS mode asks for besides.
 ///
 /// # Errors
@@ -398,6 +427,13 @@ pub fn for_ipvs(config: &Config, rules: &mut RulesConfig) -> Result<(), Settings
     let node_ports = ranges.filter_map(|(first, last)| PortRange::new(*first, *last)).collect();
     rules.ipvs = Some(IpvsConfig { node_ports });
     Ok(())
+}
+
+fn deny(action: DenyAction) -> tortie_rules::DenyAction {
+    match action {
+        DenyAction::Drop => tortie_rules::DenyAction::Drop,
+        DenyAction::Reject => tortie_rules::DenyAction::Reject,
+    }
 }
 
 fn allow(action: AllowAction) -> tortie_rules::AllowAction {

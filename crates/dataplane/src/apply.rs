@@ -10,7 +10,7 @@ use tortie_rules::PolicyBy;
 use tortie_rules::names::{policy_chain, profile_chain};
 
 use crate::dataplane::Dataplane;
-use crate::drive::{self, TableOutcome};
+use crate::drive::{self, NftablesOutcome, TableOutcome};
 use crate::gate::{PolicyGate, denies};
 use crate::kernel::Kernel;
 use crate::managers::hosts::all_tiers;
@@ -52,11 +52,15 @@ impl Dataplane {
         let mut unenforced = self.note_sets(reports, &mut wakeups, &mut problems);
         problems.extend(self.managers.policies.reduced());
 
-        let outcomes = self.drive_tables(kernel);
+        let in_nftables =
+            drive::nftables(kernel, self.output.families.iter_mut().filter_map(|it| it.nftables.as_mut()));
+        let may_sweep = in_nftables.iter().all(Result::is_ok);
+        let outcomes = self.drive_tables(kernel, may_sweep);
         if kernel.is_stopping() {
             return ApplyReport::default();
         }
         unenforced.extend(self.note_tables(outcomes, &mut wakeups, &mut problems));
+        unenforced.extend(self.note_nftables(in_nftables, &mut wakeups, &mut problems));
         for gate in &mut self.policy_gates {
             let by_chains = !unenforced.contains(&gate.family());
             gate.on_applied(if self.config.rules.policy_by == PolicyBy::Chains {
@@ -88,10 +92,12 @@ impl Dataplane {
 
         let now = kernel.now();
         wakeups.extend(self.timed_wakeups(now));
-        if problems
-            .iter()
-            .any(|problem| matches!(problem, DataplaneProblem::Table(_) | DataplaneProblem::IpSetNames { .. }))
-        {
+        if problems.iter().any(|problem| {
+            matches!(
+                problem,
+                DataplaneProblem::Table(_) | DataplaneProblem::Nftables(_) | DataplaneProblem::IpSetNames { .. }
+            )
+        }) {
             wakeups.push(self.config.retry_interval);
         }
         let next = wakeups.into_iter().min();
@@ -146,10 +152,13 @@ impl Dataplane {
         self.is_by_chains() || self.programs_in_force || self.policy_gates.iter().all(PolicyGate::is_open)
     }
 
-    /// Whether to look after the sets of a family: where somebody else enforces policy and there is no program for it, only if
-    /// some set is needed.
+    /// Whether to look after the IP sets of a family: where somebody else enforces policy and there is no program for it, only
+    /// if some set is needed. Where tables of nftables have sets of their own, those that were left are removed.
     fn handles_sets(&self, family: &FamilyOutput) -> bool {
-        self.config.ip_sets.installed || family.needs_sets()
+        match family.nftables {
+            Some(_) => self.config.ip_sets.installed,
+            None => self.config.ip_sets.installed || family.needs_sets(),
+        }
     }
 
     pub(crate) fn drive_sets(&mut self, kernel: &mut dyn Kernel) -> Vec<Report> {
@@ -184,7 +193,7 @@ impl Dataplane {
 
     /// Writes all tables, and once all of them are in the kernel sweeps those of the other implementation, which may be
     /// all that denies until then. Those that were swept come last among the outcomes.
-    pub(crate) fn drive_tables(&mut self, kernel: &mut dyn Kernel) -> Vec<TableOutcome> {
+    pub(crate) fn drive_tables(&mut self, kernel: &mut dyn Kernel, may_sweep: bool) -> Vec<TableOutcome> {
         let may_replace = self.may_replace_chains();
         let handled: Vec<bool> = self.output.families.iter().flat_map(|family| self.handled_tables(family)).collect();
         let tables = self.output.families.iter_mut().flat_map(|family| &mut family.tables);
@@ -194,7 +203,7 @@ impl Dataplane {
         let outcome = |is_handled: &bool| if *is_handled { done.next() } else { None };
         let mut outcomes: Vec<TableOutcome> =
             handled.iter().map(outcome).map(|outcome| outcome.unwrap_or(left_alone.clone())).collect();
-        if may_replace && outcomes.iter().all(|outcome| matches!(outcome, TableOutcome::Done { .. })) {
+        if may_sweep && may_replace && outcomes.iter().all(|outcome| matches!(outcome, TableOutcome::Done { .. })) {
             let swept = self.output.sweeps.iter_mut().map(|(_, table)| table);
             outcomes.extend(drive::tables(kernel, &mut self.commits, swept.collect()));
         }
@@ -239,6 +248,39 @@ impl Dataplane {
                 let kind = table.config().table;
                 let found = table.problems().into_iter();
                 problems.extend(found.map(|problem| self.chain_problem(output.family, kind, problem)));
+            }
+        }
+        unenforced
+    }
+
+    /// The same for tables of nftables.
+    fn note_nftables(
+        &self,
+        outcomes: Vec<NftablesOutcome>,
+        wakeups: &mut Vec<Duration>,
+        problems: &mut Vec<DataplaneProblem>,
+    ) -> BTreeSet<Family> {
+        let mut unenforced = BTreeSet::new();
+        let tables = self.output.families.iter().filter_map(|it| it.nftables.as_ref().map(|table| (it.family, table)));
+        for ((family, table), outcome) in tables.zip(outcomes) {
+            match outcome {
+                Ok(recheck_after) => wakeups.extend(recheck_after),
+                Err(error) => {
+                    problems.push(DataplaneProblem::Nftables(error));
+                    unenforced.insert(family);
+                }
+            }
+            for (layer, problem) in table.problems() {
+                problems.push(self.chain_problem(family, layer, problem));
+            }
+            for problem in table.set_problems() {
+                let users = self.managers.policies.users_of_set(&problem.id);
+                let problem = DataplaneProblem::NftablesSet { family, problem, users };
+                if !self.problems.contains(&problem) {
+                    // Policies that rely on it are reduced in the next apply.
+                    wakeups.push(Duration::ZERO);
+                }
+                problems.push(problem);
             }
         }
         unenforced

@@ -22,6 +22,8 @@ pub struct DataplaneConfig {
     pub families: Vec<Family>,
     /// Tables.
     pub iptables: IptablesConfig,
+    /// Tables of nftables, which are then used in place of iptables' and of IP sets.
+    pub nftables: Option<NftablesConfig>,
     /// IP sets.
     pub ip_sets: IpSetsConfig,
     /// Routes.
@@ -51,6 +53,7 @@ impl DataplaneConfig {
             rules,
             families: Family::ALL.to_vec(),
             iptables: IptablesConfig::new(backend),
+            nftables: None,
             ip_sets: IpSetsConfig::default(),
             routes: RoutesConfig::default(),
             tunnels: TunnelsConfig::default(),
@@ -116,6 +119,21 @@ impl IptablesConfig {
             Family::V4 => &self.programs_v4,
             Family::V6 => &self.programs_v6,
         }
+    }
+}
+
+/// How tables of nftables are read and written, `NFTablesMode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NftablesConfig {
+    /// How often tables are read again, `NftablesRefreshInterval`; never if `None`.
+    pub refresh_interval: Option<Duration>,
+    /// What the kernel can do.
+    pub features: tortie_nftables::Features,
+}
+
+impl Default for NftablesConfig {
+    fn default() -> Self {
+        Self { refresh_interval: Some(Duration::from_secs(180)), features: tortie_nftables::Features::ALL }
     }
 }
 

@@ -405,7 +405,7 @@ impl Dataplane {
     /// The members that an IP set is to have in both families, in order; `None` if there is no such set.
     #[must_use]
     pub fn ip_set_members(&self, id: &IpSetId) -> Option<Vec<Member>> {
-        let mut families = self.output.families.iter().filter_map(|output| output.ip_sets.desired_members(id));
+        let mut families = self.output.families.iter().filter_map(|output| output.set_members(id));
         let first = families.next()?;
         Some(first.into_iter().chain(families.flatten()).collect())
     }
@@ -426,6 +426,10 @@ impl Dataplane {
             applies: self.applies,
             failed_applies: self.failed_applies,
             tables: families.iter().flat_map(|output| output.tables.iter().map(of_table(output.family))).collect(),
+            nftables: families
+                .iter()
+                .filter_map(|output| output.nftables.as_ref().map(|table| (output.family, table.stats())))
+                .collect(),
             ip_sets: families.iter().map(|output| (output.family, output.ip_sets.len())).collect(),
             ipset_calls: self.set_counters.calls,
             ipset_errors: self.set_counters.errors,

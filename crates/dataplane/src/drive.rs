@@ -6,6 +6,8 @@ use std::time::Duration;
 use tortie_ipsets::{CommandFailure, IpSets, Plan as SetPlan, Report};
 use tortie_iptables::{Backend, CommandError, CommitCounter, Plan as TablePlan, Reconciler, TableError};
 
+use tortie_nftables::{Plan as NftablesPlan, Table as NftablesTable, TableError as NftablesError};
+
 use crate::kernel::{CommandOutcome, CommandStatus, Kernel, KernelCommand};
 
 /// Calls of `ipset`, for metrics.
@@ -125,6 +127,38 @@ pub(crate) fn tables(
     }
     ends.into_iter().map(|end| end.unwrap_or(TableOutcome::Done { recheck_after: None })).collect()
 }
+
+/// Brings the tables of nftables to what is wanted of them, one after the other. Outcomes are in the order of the tables, and
+/// mean nothing if the kernel is stopping.
+pub(crate) fn nftables<'a>(
+    kernel: &mut dyn Kernel,
+    tables: impl Iterator<Item = &'a mut NftablesTable>,
+) -> Vec<NftablesOutcome> {
+    tables.map(|table| nftables_table(kernel, table)).collect()
+}
+
+fn nftables_table(kernel: &mut dyn Kernel, table: &mut NftablesTable) -> NftablesOutcome {
+    while !kernel.is_stopping() {
+        let now = kernel.now();
+        match table.plan(now) {
+            NftablesPlan::Read => {
+                let result = kernel.read_nftables(table.config().id).map_err(|error| error.to_string());
+                table.on_read(kernel.now(), result);
+            }
+            NftablesPlan::Commit(transaction) => {
+                let result = kernel.commit_nftables(&transaction);
+                table.on_committed(kernel.now(), result);
+            }
+            NftablesPlan::Sleep { until } => kernel.sleep(until.saturating_sub(now)),
+            NftablesPlan::Done { recheck_after } => return Ok(recheck_after),
+            NftablesPlan::Failed(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// How a table of nftables ended up: when it is to be looked at again, or why it is not in force.
+pub(crate) type NftablesOutcome = Result<Option<Duration>, NftablesError>;
 
 fn kernel_command(command: tortie_iptables::Command, input: String) -> KernelCommand {
     KernelCommand { program: command.program, args: command.args, input }

@@ -17,6 +17,9 @@ use tortie_ipsets::{IpSetName, Plan};
 use tortie_iptables::fake::FakeKernel as FakeTables;
 use tortie_iptables::{Backend, Command, CommandError, Table};
 use tortie_model::{Cidr, Family, IfaceName, Mac};
+use tortie_nftables::fake::FakeKernel as FakeNftables;
+use tortie_nftables::wire::Snapshot;
+use tortie_nftables::{CommitError, TableId, Transaction};
 
 use crate::device::{Device, DeviceChange, DeviceKind, FdbEntry};
 use crate::kernel::{
@@ -68,6 +71,8 @@ pub struct FakeKernel {
     pub other_v4: FakeTables,
     /// The IPv6 tables of the other implementation of iptables.
     pub other_v6: FakeTables,
+    /// The table of nftables of each family.
+    pub nftables: BTreeMap<Family, FakeNftables>,
     /// All IP sets.
     pub sets: FakeIpset,
     /// The routes of the main table.
@@ -144,6 +149,7 @@ impl FakeKernel {
             tables_v6: FakeTables::new(backend),
             other_v4: FakeTables::new(other(backend)),
             other_v6: FakeTables::new(other(backend)),
+            nftables: Family::ALL.map(|family| (family, FakeNftables::new(TableId::calico(family)))).into(),
             sets: FakeIpset::new(),
             routes: Vec::new(),
             other_routes: BTreeMap::new(),
@@ -398,6 +404,16 @@ fn table_failure(error: CommandError) -> CommandOutcome {
 impl Kernel for FakeKernel {
     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
         commands.iter().map(|command| self.run_one(command)).collect()
+    }
+
+    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        let nftables = self.nftables.get_mut(&table.family).ok_or(KernelError::Unsupported)?;
+        nftables.read().map_err(KernelError::Failed)
+    }
+
+    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        let nftables = self.nftables.get_mut(&transaction.table.family);
+        nftables.ok_or_else(|| CommitError::Failed(KernelError::Unsupported.to_string()))?.commit(transaction)
     }
 
     fn ruleset_generation(&mut self) -> Option<u32> {

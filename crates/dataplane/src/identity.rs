@@ -61,6 +61,17 @@ impl DataplaneProblem {
                 ("policy reduced for want of IP sets", format!("{family} {owner} {}", word(*direction)))
             }
             Self::Table(error) => return table_identity(error),
+            Self::Nftables(error) => {
+                let (kind, table) = match error {
+                    tortie_nftables::TableError::Read { table, .. } => ("table cannot be read", table),
+                    tortie_nftables::TableError::Write { table, .. } => ("table cannot be written", table),
+                    other => return ProblemIdentity::new("table", other),
+                };
+                (kind, format!("nftables table {table}"))
+            }
+            Self::NftablesSet { family, problem, .. } => {
+                ("IP set cannot be written", format!("{family} IP set {}", problem.id))
+            }
             Self::IpSet { family, failure, .. } => {
                 let kind = match failure.error {
                     SetError::TooManyMembers { .. } => "IP set overfull",

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_model::{Cidr, Family, IfaceName, Mac};
+use tortie_nftables::wire::Snapshot;
+use tortie_nftables::{CommitError, TableId, Transaction};
 
 use crate::device::{Device, DeviceChange, FdbEntry};
 use crate::proxy_neighbours::{ProxyNeighbour, ProxyNeighbourChange};
@@ -26,6 +28,24 @@ pub trait Kernel {
     /// 2^32. `None` if it cannot be told; then more is read than need be.
     fn ruleset_generation(&mut self) -> Option<u32> {
         None
+    }
+
+    /// What there is of a table of nftables; `None` if nothing is.
+    ///
+    /// # Errors
+    /// If it cannot be read. Only asked where [`DataplaneConfig::nftables`](crate::DataplaneConfig) says so.
+    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        let _ = table;
+        Err(KernelError::Unsupported)
+    }
+
+    /// Makes all changes of a table of nftables, or none.
+    ///
+    /// # Errors
+    /// What the kernel refuses, as far as it says so.
+    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        let _ = transaction;
+        Err(CommitError::Failed(KernelError::Unsupported.to_string()))
     }
 
     /// All routes of a table of a family, of every type and protocol.

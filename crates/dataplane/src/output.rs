@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tortie_ipsets::{IpSets, Member, Report, SetSpec, SetType, UpdateError};
+use tortie_ipsets::{IpSets, Member, MemberError, Report, SetSpec, SetType, UpdateError};
 use tortie_iptables::{
-    Backend, Chain, ChainName, HookPosition, Match, Programs, Purpose, Reconciler, ReconcilerConfig, StandIn, Table,
+    Backend, Chain, ChainName, HookPosition, InterfaceName, Match, Programs, Purpose, Reconciler, ReconcilerConfig,
+    Rule, StandIn, Table,
 };
 use tortie_model::desired::Members;
 use tortie_model::{Family, IpSetId};
-use tortie_rules::names::ip_set_name;
+use tortie_nftables::{Table as NftablesTable, TableConfig, TableId};
+use tortie_rules::names::{chain, ip_set_name};
 use tortie_rules::{Hook, PolicyBy, Renderer};
 
 use crate::config::{DataplaneConfig, IptablesConfig};
@@ -31,6 +33,8 @@ pub(crate) struct FamilyOutput {
     pub(crate) family: Family,
     pub(crate) tables: Vec<Reconciler>,
     pub(crate) ip_sets: IpSets,
+    /// In place of the tables and IP sets, of which there are none then.
+    pub(crate) nftables: Option<NftablesTable>,
     host_stand_ins: HostStandIns,
     needs: Option<Needs>,
 }
@@ -50,7 +54,15 @@ impl Output {
     pub(crate) fn new(config: &DataplaneConfig) -> Self {
         let family_output = |family: &Family| FamilyOutput {
             family: *family,
-            tables: Table::ALL.map(|table| reconciler(&config.iptables, table, *family)).into(),
+            tables: match config.nftables {
+                Some(_) => Vec::new(),
+                None => Table::ALL.map(|table| reconciler(&config.iptables, table, *family)).into(),
+            },
+            nftables: config.nftables.map(|nftables| {
+                let refresh_interval = nftables.refresh_interval;
+                let table = TableConfig { refresh_interval, ..TableConfig::new(TableId::calico(*family)) };
+                NftablesTable::new(table, nftables.features)
+            }),
             ip_sets: IpSets::new(*family, tortie_ipsets::Config::default()),
             host_stand_ins: HostStandIns::default(),
             needs: (config.rules.policy_by == PolicyBy::Programs).then(Needs::default),
@@ -84,12 +96,19 @@ impl Output {
         }
     }
 
+    /// Has the verdict maps of nftables lead from a workload's interface to its chains, or not any more.
+    pub(crate) fn lead_to_workload(&mut self, interface: InterfaceName, is_programmed: bool) {
+        for nftables in self.families.iter_mut().filter_map(|output| output.nftables.as_mut()) {
+            for (map, chain) in Renderer::workload_maps(interface) {
+                nftables.lead(Table::Filter, map, interface, is_programmed.then_some(chain));
+            }
+        }
+    }
+
     /// What takes the chain's place should the kernel refuse it.
     pub(crate) fn set_stand_in(&mut self, tables: &[Table], chain: ChainName, stand_in: &StandIn) {
         for output in &mut self.families {
-            for table in output.tables(tables) {
-                table.set_stand_in(chain, stand_in.clone());
-            }
+            output.set_stand_in(tables, chain, stand_in);
         }
     }
 
@@ -97,9 +116,7 @@ impl Output {
     pub(crate) fn set_host_stand_in(&mut self, table: Table, chain: ChainName, failsafe: ChainName) {
         for output in &mut self.families {
             let stand_in = output.host_stand_ins.get(table, failsafe);
-            for reconciler in output.tables(&[table]) {
-                reconciler.set_stand_in(chain, stand_in.clone());
-            }
+            output.set_stand_in(&[table], chain, &stand_in);
         }
     }
 
@@ -110,6 +127,11 @@ impl Output {
         for output in &self.families {
             let lacks = SetDefect { lacks: true, ..SetDefect::default() };
             defects.extend(output.ip_sets.overfull().map(|id| ((output.family, id.clone()), lacks)));
+        }
+        for output in &self.families {
+            let refused = output.nftables.iter().flat_map(NftablesTable::set_problems);
+            let defect = SetDefect { lacks: true, exceeds: true, ..SetDefect::default() };
+            defects.extend(refused.map(|problem| ((output.family, problem.id), defect)));
         }
         for (output, report) in self.families.iter().zip(reports) {
             let of_report = report.failures.iter();
@@ -139,13 +161,18 @@ impl Output {
     ) -> Result<(), UpdateError> {
         let spec = self.set_spec(set_type);
         // What one family does not take must not keep it from the other.
-        let results = self.families.iter_mut().map(|f| f.ip_sets.add_or_replace(id, spec, members.iter().copied()));
+        let results = self.families.iter_mut().map(|family| family.replace_set(id, spec, members));
         first_error(results)
     }
 
     /// Wants some members more and some less.
     pub(crate) fn edit_set(&mut self, id: &IpSetId, added: &[Member], removed: &[Member]) -> Result<(), UpdateError> {
         let results = self.families.iter_mut().map(|family| {
+            if let Some(table) = &mut family.nftables {
+                let name = ip_set_name(family.family, id)?;
+                let edited = table.edit_set(id, name, added.iter().copied(), removed.iter().copied());
+                return edited.map_err(|error| update_error(error, SetType::HashNet));
+            }
             let added = family.ip_sets.add_members(id, added.iter().copied());
             let removed = family.ip_sets.remove_members(id, removed.iter().copied());
             added.and(removed)
@@ -159,8 +186,51 @@ impl FamilyOutput {
         self.tables.iter_mut().filter(|reconciler| tables.contains(&reconciler.config().table))
     }
 
+    fn set_stand_in(&mut self, tables: &[Table], chain: ChainName, stand_in: &StandIn) {
+        if let Some(nftables) = &mut self.nftables {
+            tables.iter().for_each(|layer| nftables.set_stand_in(*layer, chain, stand_in.clone()));
+        }
+        for table in self.tables(tables) {
+            table.set_stand_in(chain, stand_in.clone());
+        }
+    }
+
+    /// Wants a set with these members; the other family's are passed over.
+    pub(crate) fn replace_set(&mut self, id: &IpSetId, spec: SetSpec, members: &[Member]) -> Result<(), UpdateError> {
+        match &mut self.nftables {
+            Some(table) => {
+                let name = ip_set_name(self.family, id)?;
+                let replaced = table.replace_set(id, name, spec.set_type(), members.iter().copied());
+                replaced.map_err(|error| update_error(error, spec.set_type()))
+            }
+            None => self.ip_sets.add_or_replace(id, spec, members.iter().copied()),
+        }
+    }
+
+    /// Does not want a set any more; one that was never accepted is not there.
+    pub(crate) fn remove_set(&mut self, id: &IpSetId) {
+        match (&mut self.nftables, ip_set_name(self.family, id)) {
+            (Some(table), Ok(name)) => table.remove_set(name),
+            (Some(_), Err(_)) => {}
+            (None, _) => {
+                let _ = self.ip_sets.remove(id);
+            }
+        }
+    }
+
+    /// The members that a set is to have.
+    pub(crate) fn set_members(&self, id: &IpSetId) -> Option<Vec<Member>> {
+        match &self.nftables {
+            Some(table) => table.set_members(ip_set_name(self.family, id).ok()?),
+            None => self.ip_sets.desired_members(id),
+        }
+    }
+
     pub(crate) fn update_chain(&mut self, tables: &[Table], chain: &Arc<Chain>) {
         self.note_need(tables, chain);
+        if let Some(nftables) = &mut self.nftables {
+            tables.iter().for_each(|layer| nftables.update_chain(*layer, Arc::clone(chain)));
+        }
         for table in self.tables(tables) {
             table.update_chain(Arc::clone(chain));
         }
@@ -219,12 +289,18 @@ impl FamilyOutput {
             needs.active.retain(is_other);
             needs.with_sets.retain(is_other);
         }
+        if let Some(nftables) = &mut self.nftables {
+            tables.iter().for_each(|layer| nftables.remove_chain(*layer, chain));
+        }
         for table in self.tables(tables) {
             table.remove_chain(chain);
         }
     }
 
     pub(crate) fn pin_chain(&mut self, table: Table, chain: ChainName, pinned: bool) {
+        if let Some(nftables) = &mut self.nftables {
+            nftables.pin_chain(table, chain, pinned);
+        }
         for table in self.tables(&[table]) {
             if pinned {
                 table.pin_chain(chain);
@@ -248,25 +324,27 @@ impl FamilyOutput {
             needs.hooks = hooks;
             return;
         }
+        if let Some(nftables) = &mut self.nftables {
+            for map in [chain::FROM_WORKLOAD, chain::TO_WORKLOAD] {
+                nftables.define_map(Table::Filter, map);
+            }
+            for ((table, kernel_chain, appended), rules) in by_place(&hooks) {
+                nftables.set_hook(table, kernel_chain, position(appended), rules);
+            }
+        }
         for reconciler in &mut self.tables {
             let table = reconciler.config().table;
-            let mut by_place: BTreeMap<(ChainName, bool), Vec<_>> = BTreeMap::new();
-            for hook in hooks.iter().filter(|hook| hook.table == table) {
-                let place = (hook.kernel_chain, hook.position == HookPosition::Append);
-                by_place.entry(place).or_default().extend(hook.rules.iter().cloned());
-            }
-            for ((chain, appended), rules) in by_place {
-                let position = if appended { HookPosition::Append } else { HookPosition::Insert };
-                reconciler.set_hook(chain, position, rules);
+            for ((_, kernel_chain, appended), rules) in
+                by_place(&hooks).into_iter().filter(|((of, ..), _)| *of == table)
+            {
+                reconciler.set_hook(kernel_chain, position(appended), rules);
             }
         }
     }
 
     fn define_fixed_chain(&mut self, table: Table, chain: Chain) {
         let stand_in = self.host_stand_ins.of_fixed(table, &chain);
-        for reconciler in self.tables(&[table]) {
-            reconciler.set_stand_in(chain.name, stand_in.clone());
-        }
+        self.set_stand_in(&[table], chain.name, &stand_in);
         self.update_chain(&[table], &Arc::new(chain));
     }
 
@@ -282,6 +360,31 @@ impl FamilyOutput {
                 self.define_fixed_chain(table, chain.clone());
             }
         }
+    }
+}
+
+/// The rules at each end of each of the kernel's chains; whether they are appended.
+fn by_place(hooks: &[Hook]) -> BTreeMap<(Table, ChainName, bool), Vec<Rule>> {
+    let mut by_place: BTreeMap<_, Vec<Rule>> = BTreeMap::new();
+    for hook in hooks {
+        let place = (hook.table, hook.kernel_chain, hook.position == HookPosition::Append);
+        by_place.entry(place).or_default().extend(hook.rules.iter().cloned());
+    }
+    by_place
+}
+
+const fn position(appended: bool) -> HookPosition {
+    if appended { HookPosition::Append } else { HookPosition::Insert }
+}
+
+fn update_error(error: tortie_nftables::UpdateError, set_type: SetType) -> UpdateError {
+    use tortie_nftables::UpdateError as E;
+    match error {
+        E::NameTaken { id, other } => UpdateError::NameTaken { id, other },
+        E::BadMembers { id, count, first } => {
+            UpdateError::BadMembers { id, count, first: MemberError::WrongKind { set_type, member: first } }
+        }
+        E::UnknownSet(id) => UpdateError::UnknownSet(id),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tortie_ipsets::{IpSets, Plan as SetPlan};
 use tortie_iptables::{Plan as TablePlan, Reconciler, Table};
 use tortie_model::Family;
+use tortie_nftables::{Plan as NftablesPlan, Table as NftablesTable};
 
 use crate::dataplane::Dataplane;
 
@@ -17,6 +18,8 @@ pub struct Rendered {
     pub ip_sets: Vec<(Family, String)>,
     /// What `iptables-restore` or `ip6tables-restore` would read, a text for each table.
     pub tables: Vec<(Family, Table, String)>,
+    /// What `nft -f` would read, where tables of nftables are in the place of the others.
+    pub nftables: Vec<(Family, String)>,
 }
 
 impl Rendered {
@@ -24,6 +27,12 @@ impl Rendered {
     #[must_use]
     pub fn ip_sets(&self, family: Family) -> Option<&str> {
         self.ip_sets.iter().find(|(of, _)| *of == family).map(|(_, text)| text.as_str())
+    }
+
+    /// What `nft -f` would read for a family; `None` if the node has no such family, or no tables of nftables.
+    #[must_use]
+    pub fn nftables(&self, family: Family) -> Option<&str> {
+        self.nftables.iter().find(|(of, _)| *of == family).map(|(_, text)| text.as_str())
     }
 
     /// What `iptables-restore` or `ip6tables-restore` would read for a table; `None` if the node has no such family.
@@ -43,6 +52,9 @@ impl fmt::Display for Rendered {
             let program = if *family == Family::V4 { "iptables-restore" } else { "ip6tables-restore" };
             write!(f, "# {program}, {}\n{text}", table.as_str())?;
         }
+        for (family, text) in &self.nftables {
+            write!(f, "# nft -f, IPv{}\n{text}", family.number())?;
+        }
         Ok(())
     }
 }
@@ -58,6 +70,10 @@ impl Dataplane {
         self.complete_sets(&[]);
         let mut rendered = Rendered::default();
         for output in &mut self.output.families {
+            if let Some(table) = &mut output.nftables {
+                rendered.nftables.push((output.family, render_nftables(table)));
+                continue;
+            }
             rendered.ip_sets.push((output.family, render_sets(&mut output.ip_sets)));
             for table in &mut output.tables {
                 let kind = table.config().table;
@@ -65,6 +81,21 @@ impl Dataplane {
             }
         }
         rendered
+    }
+}
+
+/// Answers like a kernel that has no such table and refuses nothing.
+fn render_nftables(table: &mut NftablesTable) -> String {
+    let mut text = String::new();
+    loop {
+        match table.plan(Duration::ZERO) {
+            NftablesPlan::Read => table.on_read(Duration::ZERO, Ok(None)),
+            NftablesPlan::Commit(transaction) => {
+                text.push_str(&transaction.to_string());
+                table.on_committed(Duration::ZERO, Ok(()));
+            }
+            NftablesPlan::Sleep { .. } | NftablesPlan::Done { .. } | NftablesPlan::Failed(_) => return text,
+        }
     }
 }
 

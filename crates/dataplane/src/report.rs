@@ -98,6 +98,19 @@ pub enum DataplaneProblem {
     /// A table cannot be brought to what it should be; the kernel keeps what it had.
     #[error(transparent)]
     Table(TableError),
+    /// A table of nftables cannot be brought to what it should be; the kernel keeps what it had.
+    #[error(transparent)]
+    Nftables(tortie_nftables::TableError),
+    /// The kernel refuses to give a set of nftables what it should hold; it is left as it is.
+    #[error("{}: {family}: {problem}", OwnerList(.users))]
+    NftablesSet {
+        /// Its family.
+        family: Family,
+        /// What is wrong.
+        problem: tortie_nftables::SetProblem,
+        /// The policies and profiles that use it.
+        users: Vec<Owner>,
+    },
     /// An IP set does not hold what it should.
     #[error("{}: {family}: {failure}", OwnerList(.users))]
     IpSet {
@@ -283,7 +296,11 @@ impl DataplaneProblem {
     pub fn is_degraded(&self) -> bool {
         use tortie_iptables::ChainProblem::{Refused, Undefined};
         match self {
-            Self::Reduced { .. } | Self::Table(_) | Self::IpSetNames { .. } | Self::BridgesNotFiltered(_) => true,
+            Self::Reduced { .. }
+            | Self::Table(_)
+            | Self::Nftables(_)
+            | Self::IpSetNames { .. }
+            | Self::BridgesNotFiltered(_) => true,
             Self::Chain { problem, .. } => matches!(problem, Refused { .. } | Undefined { .. }),
             Self::Programs(problem) => problem.is_degraded,
             _ => false,
@@ -521,6 +538,8 @@ pub struct DataplaneStats {
     pub failed_applies: u64,
     /// Each table.
     pub tables: Vec<(Family, Table, TableStats)>,
+    /// Each table of nftables.
+    pub nftables: Vec<(Family, tortie_nftables::TableStats)>,
     /// The number of IP sets wanted (`felix_ipsets_calico`).
     pub ip_sets: Vec<(Family, usize)>,
     /// `ipset` calls (`felix_ipset_calls`).

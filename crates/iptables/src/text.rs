@@ -185,7 +185,9 @@ fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::
             limit.burst(),
         ),
         // iptables has nothing of the kind: refused, so that something that drops takes the chain's place.
-        Action::DropAboveRate(_) | Action::Dispatch { .. } | Action::OffloadFlow => out.write_str("--jump cali-unknown"),
+        Action::DropAboveRate(_) | Action::Dispatch { .. } | Action::OffloadFlow => {
+            out.write_str("--jump cali-unknown")
+        }
         Action::RejectConnectionsAbove(count) => write!(
             out,
             "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN \

@@ -16,9 +16,10 @@ use crate::transaction::{BaseChain, Command, ProgramRule, TableId, Transaction};
 use crate::wire::{ObservedChain, ObservedRule, ObservedSet, SetShape, Snapshot};
 
 /// Why a change is refused, if it is.
-pub type Refusal = Box<dyn Fn(&Command) -> Option<String> + Send>;
+pub type Refusal = Arc<dyn Fn(&Command) -> Option<String> + Send + Sync>;
 
 /// A kernel with one table.
+#[derive(Clone)]
 pub struct FakeKernel {
     table: TableId,
     content: Option<Content>,

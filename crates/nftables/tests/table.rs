@@ -1,6 +1,7 @@
 //! What a table writes, and what it writes not.
 #![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_net::{Family, IpSetId, IpSetName};
@@ -165,7 +166,7 @@ fn a_deleted_table_is_made_again_with_its_sets_at_once() {
 #[test]
 fn a_refused_opening_is_left_out_until_the_kernel_takes_it() {
     let mut lab = Lab::new();
-    lab.kernel.refuse = Some(Box::new(|command| match command {
+    lab.kernel.refuse = Some(Arc::new(|command| match command {
         Command::AddRule { rule, .. } if rule.shown.text.ends_with("accept") => {
             Some("Operation not supported".to_owned())
         }
@@ -193,7 +194,7 @@ fn a_refused_opening_is_left_out_until_the_kernel_takes_it() {
 #[test]
 fn a_refused_chain_drops_alone() {
     let mut lab = Lab::new();
-    lab.kernel.refuse = Some(Box::new(|command| match command {
+    lab.kernel.refuse = Some(Arc::new(|command| match command {
         Command::AddRule { rule, .. } if rule.shown.text.contains("@cali40s-clients") => Some("no".to_owned()),
         _ => None,
     }));

@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         report.tables_changed, report.ip_sets_destroyed, report.routes_removed, report.devices_removed
     );
     let removed = match Netlink::open(config.netlink_timeout) {
-        Ok(mut netlink) if !stop.is_set() => leftovers.remove_all(&mut netlink, &Runner::new(stop.clone())),
+        Ok(mut netlink) if !stop.is_set() => leftovers.remove_all(&mut netlink, config.netlink_timeout),
         Ok(_) => Removed::default(),
         Err(error) => Removed { things: Vec::new(), problems: vec![error.to_string()] },
     };

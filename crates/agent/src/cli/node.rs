@@ -84,6 +84,7 @@ pub(super) fn parameters(resolved: &Resolved) -> String {
 /// Who enforces, in words.
 pub(super) fn enforcing(settings: &DataplaneConfig) -> String {
     match settings.rules.policy_by {
+        PolicyBy::Chains if settings.nftables.is_some() => "nftables".to_owned(),
         PolicyBy::Chains => format!("iptables {}", settings.iptables.backend),
         PolicyBy::Programs => "eBPF programs".to_owned(),
     }
@@ -163,7 +164,15 @@ pub(super) fn dataplane_settings(
         settings.ip_sets.installed = exec::is_installed("ipset");
         settings::not_done_by_programs(resolved).iter().for_each(|what| tracing::warn!("{what}"));
     }
+    let by_nftables = settings::uses_nftables(config, machine.facts().kube_proxy_uses_nftables) && !by_programs;
+    if by_nftables {
+        settings.ip_sets.installed = exec::is_installed("ipset");
+    }
     let detected = match kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous) {
+        Err(error) if by_nftables => {
+            tracing::info!("{error}; nftables is programmed, and nothing of iptables is looked for");
+            None
+        }
         Err(error) if by_programs => {
             // What needs it will say so.
             tracing::info!("{error}; eBPF programs enforce policy without it");
@@ -187,6 +196,11 @@ pub(super) fn dataplane_settings(
         iptables.apply_to(&mut settings.iptables);
         // Where there is no iptables, nothing can be dropped by it.
         settings.rules.accepts_beside_programs = by_programs;
+        if by_nftables {
+            // Both are what is not in use any more.
+            let families = settings.families.iter();
+            settings.iptables.sweep.extend(families.map(|family| (*family, iptables.backend)));
+        }
         settings.tunnels.checksum_offload_broken = iptables.checksum_offload_broken;
         iptables
     });
@@ -200,7 +214,13 @@ pub(super) fn dataplane_settings(
             tracing::warn!("eBPF programs take what kube-proxy in IPVS mode forwards for packets of the host");
         }
     }
+    if by_nftables {
+        settings::for_nftables(config, &mut settings).map_err(failed)?;
+    }
     if args.workloads == Workloads::ByAddress {
+        if by_nftables {
+            return Err(failed("NFTablesMode: nftables tells workloads apart by name, and not as --workloads says"));
+        }
         if by_programs {
             return Err(failed("BPFEnabled: eBPF programs tell workloads apart by name, and not as --workloads says"));
         }

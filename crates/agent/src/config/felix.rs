@@ -40,7 +40,7 @@ const FLAGS: &str = "`--datastore` and `--dataplane` say it";
 const TRACE: &str = "there is no log of each step of the collector";
 const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
-const NFT: &str = "native nftables is not programmed";
+const NFT: &str = "no connection is left to a flow table";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
 const SOCKMAP: &str = "there is no acceleration of sidecars";
 const USAGE: &str = "nothing that is known of a cluster is sent to anybody outside of it";
@@ -526,19 +526,44 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     ),
     felix("NATPortRange", "portrange", "", Used("The source ports of masqueraded traffic")),
     felix("NetlinkTimeoutSecs", "seconds", "10", Used("How long the kernel may take to answer")),
-    felix("NftablesFilterAllowAction", "oneof(ACCEPT,RETURN)", "ACCEPT", NotUsed(NFT)),
-    felix("NftablesFilterDenyAction", "oneof(DROP,REJECT)", "DROP", NotUsed(NFT)),
+    felix(
+        "NftablesFilterAllowAction",
+        "oneof(ACCEPT,RETURN)",
+        "ACCEPT",
+        Used("What becomes of traffic that policy allows, with nftables"),
+    ),
+    felix(
+        "NftablesFilterDenyAction",
+        "oneof(DROP,REJECT)",
+        "DROP",
+        Used("What becomes of traffic that policy denies, with nftables"),
+    ),
     felix("NFTablesFlowTableDataIfacePattern", "regexp(nil-on-empty)", "", NotUsed(NFT)),
     felix("NFTablesFlowTableOffload", "oneof(All,Disabled)", "Disabled", NotUsed(NFT)),
-    felix("NftablesMangleAllowAction", "oneof(ACCEPT,RETURN)", "ACCEPT", NotUsed(NFT)),
-    felix("NftablesMarkMask", "mark-bitmask", "0xffff0000", NotUsed(NFT)),
+    felix(
+        "NftablesMangleAllowAction",
+        "oneof(ACCEPT,RETURN)",
+        "ACCEPT",
+        Used("What becomes of traffic that policy allows before its destination is translated, with nftables"),
+    ),
+    felix(
+        "NftablesMarkMask",
+        "mark-bitmask",
+        "0xffff0000",
+        Used("The bits of packet marks that may be used, with nftables"),
+    ),
     felix(
         "NFTablesMode",
         "oneof(Enabled,Disabled,Auto)",
         "Auto",
-        Used("Whether IP sets may overlap; `Enabled` is named as not done, since iptables is programmed"),
+        Used("Whether nftables is programmed in place of iptables and IP sets; `Auto` does so where kube-proxy does"),
     ),
-    felix("NftablesRefreshInterval", "seconds", "180", NotUsed(NFT)),
+    felix(
+        "NftablesRefreshInterval",
+        "seconds",
+        "180",
+        Used("How often tables are compared with the kernel, with nftables"),
+    ),
     felix("OpenstackRegion", "region", "", Used("A part of the paths of status in etcd")),
     felix(
         "PolicySyncPathPrefix",

@@ -297,6 +297,14 @@ params! {
         "IptablesMangleAllowAction", parse::one_of, AllowAction::Accept, AllowAction::Accept, VITAL;
     iptables_filter_deny_action: DenyAction =
         "IptablesFilterDenyAction", parse::one_of, DenyAction::Drop, DenyAction::Drop, VITAL;
+    nftables_filter_allow_action: AllowAction =
+        "NftablesFilterAllowAction", parse::one_of, AllowAction::Accept, AllowAction::Accept, VITAL;
+    nftables_mangle_allow_action: AllowAction =
+        "NftablesMangleAllowAction", parse::one_of, AllowAction::Accept, AllowAction::Accept, VITAL;
+    nftables_filter_deny_action: DenyAction =
+        "NftablesFilterDenyAction", parse::one_of, DenyAction::Drop, DenyAction::Drop, VITAL;
+    nftables_mark_mask: u32 = "NftablesMarkMask", parse::mark_mask, 0xffff_0000, 0, VITAL;
+    nftables_refresh_interval: Duration = "NftablesRefreshInterval", parse::seconds, secs(180), secs(0), PLAIN;
     iptables_mark_mask: u32 = "IptablesMarkMask", parse::mark_mask, 0xffff_0000, 0, VITAL;
     iptables_backend: IptablesBackend =
         "IptablesBackend", parse::one_of, IptablesBackend::Auto, IptablesBackend::Auto, PLAIN;

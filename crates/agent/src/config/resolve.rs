@@ -277,9 +277,6 @@ fn assign(
 /// What is asked for by a value that can be read, and not done.
 fn not_done(name: &str, value: &str) -> Option<&'static str> {
     match name {
-        "NFTablesMode" if value.eq_ignore_ascii_case("Enabled") => {
-            Some("native nftables is not programmed; iptables is used")
-        }
         "PolicySyncPathPrefix" if !cfg!(feature = "policysync") && !matches!(value, "" | "none") => {
             Some("this build has no policy sync API; build with --features policysync")
         }

@@ -20,6 +20,8 @@ use tortie_dataplane::{
     RouteTableIndex, RoutingRule, RoutingRuleChange, SysctlPath, WireguardChange, WireguardDevice,
 };
 use tortie_model::{Cidr, Family, IfaceName, Mac};
+use tortie_nftables::wire::Snapshot;
+use tortie_nftables::{CommitError, TableId, Transaction};
 
 pub use detect::{DetectError, Detected, IptablesSetup, detect};
 pub use limits::TimeLimits;
@@ -203,6 +205,28 @@ impl Kernel for LinuxKernel {
                 None
             }
         }
+    }
+
+    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        let opened = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok);
+        let mut nftables = opened.map_err(kernel_error)?;
+        let snapshot = nftables.read(table).map_err(kernel_error)?;
+        self.nftables = Some(nftables);
+        self.runner.note_progress();
+        Ok(snapshot)
+    }
+
+    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        let failed = |error: NetlinkError| CommitError::Failed(error.to_string());
+        let opened = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok);
+        let mut nftables = opened.map_err(failed)?;
+        let result = nftables.commit(transaction);
+        // After anything but an answer there may be one on its way.
+        if !matches!(result, Err(CommitError::Failed(_))) {
+            self.nftables = Some(nftables);
+        }
+        self.runner.note_progress();
+        result
     }
 
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {

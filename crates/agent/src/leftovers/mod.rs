@@ -18,13 +18,11 @@ use tortie_model::{Family, IfaceName};
 pub use at_work::felix_at_work;
 
 use crate::config::Config;
-use crate::exec::{self, Job, Runner};
-use crate::netlink::{LinkState, Netlink, NetlinkError};
+use crate::netlink::{LinkState, Netlink, NetlinkError, Nftables};
 
-/// How long `nft` may take.
-const NFT_LIMIT: Duration = Duration::from_secs(15);
-/// The tables of Felix's nftables mode (`felix/dataplane/linux/int_dataplane.go`).
-const TABLES: [&str; 3] = ["ip calico", "ip6 calico", "arp calico-arp"];
+/// The tables of Felix's nftables mode, each with the number and the word of its family
+/// (`felix/dataplane/linux/int_dataplane.go`).
+const TABLES: [(u8, &str, &str); 3] = [(2, "ip", "calico"), (10, "ip6", "calico"), (3, "arp", "calico-arp")];
 /// Devices of its eBPF mode (`felix/dataplane/linux/dataplanedefs`).
 const BPF_DEVICES: [&str; 4] = ["bpfin.cali", "bpfout.cali", "bpfnatin", "bpfnatout"];
 const IPIP_DEVICE: &str = "tunl0";
@@ -71,21 +69,29 @@ impl Leftovers {
 #[derive(Debug)]
 pub struct TakeOver {
     leftovers: Leftovers,
-    runner: Runner,
     netlink_timeout: Duration,
+    /// Tables of nftables are ours.
+    keeps_nftables: bool,
 }
 
 impl TakeOver {
-    /// Removes nothing yet.
+    /// Removes nothing yet. Tables of nftables stay where they are in use.
     #[must_use]
-    pub fn new(config: &Config, runner: Runner) -> Self {
-        Self { leftovers: Leftovers::of(config), runner, netlink_timeout: config.netlink_timeout }
+    pub fn new(config: &Config, keeps_nftables: bool) -> Self {
+        Self { leftovers: Leftovers::of(config), netlink_timeout: config.netlink_timeout, keeps_nftables }
     }
 
     /// Removes what Felix enforced in its nftables or eBPF mode, and logs it.
     pub fn run(self) {
         let removed = match Netlink::open(self.netlink_timeout) {
-            Ok(mut netlink) => self.leftovers.remove_other_modes(&mut netlink, &self.runner),
+            Ok(mut netlink) => {
+                let mut removed = Removed::default();
+                if !self.keeps_nftables {
+                    remove_tables(self.netlink_timeout, &mut removed);
+                }
+                self.leftovers.remove_programs_of_felix(&mut netlink, &mut removed);
+                removed
+            }
             Err(error) => Removed { things: Vec::new(), problems: vec![error.to_string()] },
         };
         for thing in removed.things {
@@ -123,26 +129,25 @@ impl Removed {
 }
 
 impl Leftovers {
-    /// Removes what enforces, or hides packets from what does: tables of nftables, eBPF programs and what they need. To be
-    /// done once policy is in force by other means.
-    pub fn remove_other_modes(&self, netlink: &mut Netlink, runner: &Runner) -> Removed {
-        let mut removed = Removed::default();
-        remove_tables(runner, &mut removed);
+    /// Removes eBPF programs that enforce, or hide packets from what does, and what they need. To be done once policy is in
+    /// force by other means.
+    fn remove_programs_of_felix(&self, netlink: &mut Netlink, removed: &mut Removed) {
         let links = removed.unread("network interfaces", netlink.links());
-        self.remove_programs(netlink, &links, &mut removed);
+        self.remove_programs(netlink, &links, removed);
         if let Some(directory) = &self.bpf_directory {
-            pins::remove(directory, &mut removed);
+            pins::remove(directory, removed);
         }
         for name in BPF_DEVICES {
             let is_ours = |device: &Device| matches!(&device.kind, DeviceKind::Other(kind) if kind == "veth");
-            remove_device(netlink, name, is_ours, &mut removed);
+            remove_device(netlink, name, is_ours, removed);
         }
-        removed
     }
 
     /// Removes all of it.
-    pub fn remove_all(&self, netlink: &mut Netlink, runner: &Runner) -> Removed {
-        let mut removed = self.remove_other_modes(netlink, runner);
+    pub fn remove_all(&self, netlink: &mut Netlink, netlink_timeout: Duration) -> Removed {
+        let mut removed = Removed::default();
+        remove_tables(netlink_timeout, &mut removed);
+        self.remove_programs_of_felix(netlink, &mut removed);
         for name in self.wireguard_devices.iter().map(IfaceName::as_str) {
             let is_ours = |device: &Device| matches!(&device.kind, DeviceKind::Other(kind) if kind == "wireguard");
             remove_device(netlink, name, is_ours, &mut removed);
@@ -262,22 +267,17 @@ impl Leftovers {
     }
 }
 
-fn remove_tables(runner: &Runner, removed: &mut Removed) {
-    if !exec::is_installed("nft") {
-        return;
-    }
-    let run = |args: &str| {
-        let args = args.split(' ').map(str::to_owned).collect();
-        let job = Job { program: "nft".into(), args, input: Vec::new(), limit: NFT_LIMIT };
-        match runner.run(&job) {
-            Ok(done) if done.status.success() => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
-            Ok(done) => Err(String::from_utf8_lossy(&done.stderr).trim().to_owned()),
-            Err(error) => Err(error.to_string()),
-        }
+fn remove_tables(timeout: Duration, removed: &mut Removed) {
+    let mut nftables = match Nftables::open(timeout) {
+        Ok(nftables) => nftables,
+        // Without nftables there are no tables of it.
+        Err(_) => return,
     };
-    let tables = removed.unread("tables of nftables", run("list tables"));
-    for table in TABLES.into_iter().filter(|table| tables.lines().any(|line| line == format!("table {table}"))) {
-        removed.note(format!("nftables table {table}"), run(&format!("delete table {table}")).map(drop));
+    for (number, family, table) in TABLES {
+        match nftables.delete(number, table) {
+            Ok(false) => {}
+            result => removed.note(format!("nftables table {family} {table}"), result.map(drop)),
+        }
     }
 }
 

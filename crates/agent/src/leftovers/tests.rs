@@ -61,7 +61,7 @@ kernel_test! {
         let leftovers = Leftovers { bpf_directory: None, ..Leftovers::of(&Config::default()) };
         let remove = || {
             let mut netlink = Netlink::open(Duration::from_secs(20)).unwrap();
-            leftovers.remove_all(&mut netlink, &Runner::new(Stop::default()))
+            leftovers.remove_all(&mut netlink, Duration::from_secs(10))
         };
         let removed = namespace.run(remove).unwrap();
         assert_eq!(removed.problems, Vec::<String>::new(), "{removed:#?}");

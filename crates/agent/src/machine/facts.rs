@@ -13,6 +13,8 @@ pub const IPVS_INTERFACE: &str = "kube-ipvs0";
 pub struct MachineFacts {
     /// Whether kube-proxy is in IPVS mode.
     pub has_ipvs: bool,
+    /// Whether kube-proxy has tables of nftables.
+    pub kube_proxy_uses_nftables: bool,
     /// The least MTU of the interfaces that lead outside and are up; `None` if there are none.
     pub mtu: Option<u32>,
 }
@@ -24,6 +26,7 @@ impl MachineFacts {
         let leads_outside =
             |link: &&LinkState| link.is_running && pattern.is_some_and(|pattern| pattern.is_match(link.name.as_str()));
         Self {
+            kube_proxy_uses_nftables: false,
             has_ipvs: links.iter().any(|link| link.name.as_str() == IPVS_INTERFACE),
             mtu: links.iter().filter(leads_outside).map(|link| link.mtu).min(),
         }
@@ -35,6 +38,10 @@ impl MachineFacts {
         if self.has_ipvs != now.has_ipvs {
             let mode = if now.has_ipvs { "is now" } else { "is no longer" };
             return Some(format!("kube-proxy {mode} in IPVS mode"));
+        }
+        if self.kube_proxy_uses_nftables != now.kube_proxy_uses_nftables {
+            let has = if now.kube_proxy_uses_nftables { "has" } else { "has no longer" };
+            return Some(format!("kube-proxy {has} tables of nftables"));
         }
         let mtu = |facts: &Self| facts.mtu.unwrap_or(super::HOST_MTU_IF_UNKNOWN);
         let (old, new) = (mtu(self), mtu(now));

@@ -11,23 +11,29 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use regex::Regex;
+use tortie_model::Family;
 use tortie_model::desired::Encapsulation;
+use tortie_nftables::TableId;
 
 pub use facts::{IPVS_INTERFACE, MachineFacts};
 pub use mtu::{HOST_MTU_IF_UNKNOWN, Mtus, Tunnels};
 pub use mtu_file::MtuFile;
 
-use crate::config::Config;
-use crate::netlink::{Netlink, NetlinkError};
+use crate::config::{Config, NftablesMode};
+use crate::netlink::{Netlink, NetlinkError, Nftables};
 
 /// How often the interfaces are looked at (`monitorHostMTU` of `felix/dataplane/linux/int_dataplane.go`).
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// The table of kube-proxy in its nftables mode, of either family.
+const KUBE_PROXY_TABLE: &str = "kube-proxy";
 
 /// This machine, as it was when the dataplane was set up and as it is.
 #[derive(Debug)]
 pub struct Machine {
     pattern: Option<Regex>,
     netlink_timeout: Duration,
+    /// It makes a difference whether kube-proxy has tables of nftables.
+    asks_for_nftables: bool,
     facts: MachineFacts,
     mtus: Mtus,
     tunnels: Tunnels,
@@ -47,7 +53,8 @@ impl Machine {
     #[must_use]
     pub fn find(config: &Config, file: Option<MtuFile>) -> Self {
         let pattern = config.mtu_iface_pattern.as_ref().map(|pattern| pattern.0.clone());
-        let facts = look(config.netlink_timeout, pattern.as_ref()).unwrap_or_else(|error| {
+        let asks_for_nftables = config.nftables_mode == NftablesMode::Auto;
+        let facts = look(config.netlink_timeout, pattern.as_ref(), asks_for_nftables).unwrap_or_else(|error| {
             // The next look will tell.
             tracing::error!(%error, "the interfaces of this machine cannot be listed");
             MachineFacts::default()
@@ -71,6 +78,7 @@ impl Machine {
             mtus: Mtus::new(config, facts.mtu.unwrap_or(HOST_MTU_IF_UNKNOWN)),
             pattern,
             netlink_timeout: config.netlink_timeout,
+            asks_for_nftables,
             facts,
             tunnels,
             is_told: false,
@@ -115,7 +123,7 @@ impl Machine {
             return self.next_look - now;
         }
         self.next_look = now + LOOK_EVERY;
-        match look(self.netlink_timeout, self.pattern.as_ref()) {
+        match look(self.netlink_timeout, self.pattern.as_ref(), self.asks_for_nftables) {
             Ok(facts) => self.outdated = self.facts.change_to(&facts),
             Err(error) => tracing::error!(%error, "the interfaces of this machine cannot be listed"),
         }
@@ -148,9 +156,16 @@ impl Machine {
     }
 }
 
-fn look(timeout: Duration, pattern: Option<&Regex>) -> Result<MachineFacts, NetlinkError> {
+fn look(timeout: Duration, pattern: Option<&Regex>, asks_for_nftables: bool) -> Result<MachineFacts, NetlinkError> {
     let links = Netlink::open(timeout)?.links()?;
-    Ok(MachineFacts::of(&links, pattern))
+    let facts = MachineFacts::of(&links, pattern);
+    // A kernel without nftables has no such table, either.
+    let has_table = |family| {
+        let table = TableId { family, name: KUBE_PROXY_TABLE };
+        Nftables::open(timeout).and_then(|mut nftables| nftables.has_chains(table)).unwrap_or(false)
+    };
+    let kube_proxy_uses_nftables = asks_for_nftables && Family::ALL.into_iter().any(has_table);
+    Ok(MachineFacts { kube_proxy_uses_nftables, ..facts })
 }
 
 /// The file that a path names; none for the empty path.

@@ -1,11 +1,15 @@
-//! The generation of the nftables ruleset: how many transactions the kernel has committed in a network namespace
+//! Tables of nftables, and the generation of the ruleset: how many transactions the kernel has committed in a network namespace
 //! (`NFT_MSG_GETGEN` in `linux/netfilter/nf_tables.h`).
 
 use std::time::Duration;
 
 use netlink_packet_core::{NLA_TYPE_MASK, NlasIterator};
+use rustix::io::Errno;
+use tortie_nftables::wire::{Snapshot, SnapshotReader, encode};
+use tortie_nftables::{CommitError, TableId, Transaction};
 
 use super::error::NetlinkError;
+use super::nft_message;
 use super::socket::Socket;
 
 /// `NFNL_SUBSYS_NFTABLES`, in the upper byte of a message type.
@@ -29,6 +33,85 @@ impl Nftables {
     /// If the kernel refuses.
     pub fn open(timeout: Duration) -> Result<Self, NetlinkError> {
         Socket::open_netfilter(timeout).map(|socket| Self { socket })
+    }
+
+    /// What there is of a table; `None` if nothing is.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(&mut self, table: TableId) -> Result<Option<Snapshot>, NetlinkError> {
+        const WHAT: &str = "table of nftables";
+        const ATTEMPTS: usize = 4;
+        let mut attempt = 1;
+        loop {
+            match self.read_once(table, WHAT) {
+                Err(error) if error.is_worth_another_dump() && attempt < ATTEMPTS => attempt += 1,
+                result => return result,
+            }
+        }
+    }
+
+    /// Whether a table has chains.
+    ///
+    /// # Errors
+    /// If that cannot be read.
+    pub fn has_chains(&mut self, table: TableId) -> Result<bool, NetlinkError> {
+        let mut reader = SnapshotReader::new(table);
+        let Some(chains) = reader.next_request() else { return Ok(false) };
+        let listed = self.socket.visit_raw(chains.kind, &chains.payload, "chains of nftables", |kind, payload| {
+            reader.on_message(kind, payload);
+            Ok(())
+        });
+        listed.map(|()| reader.finish().is_some())
+    }
+
+    fn read_once(&mut self, table: TableId, what: &'static str) -> Result<Option<Snapshot>, NetlinkError> {
+        let mut reader = SnapshotReader::new(table);
+        while let Some(request) = reader.next_request() {
+            let listed = self.socket.visit_raw(request.kind, &request.payload, what, |kind, payload| {
+                reader.on_message(kind, payload);
+                Ok(())
+            });
+            match listed {
+                // Nothing of the kind is there.
+                Err(error) if error.errno() == Some(Errno::NOENT) => {}
+                listed => listed?,
+            }
+        }
+        Ok(reader.finish())
+    }
+
+    /// Makes all changes of a transaction, or none.
+    ///
+    /// # Errors
+    /// What the kernel refuses, or that it is not known what became of it.
+    pub fn commit(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        let messages = encode(transaction);
+        let told = self.socket.transaction_told(&messages, "change of nftables");
+        let refused = told.map_err(|error| CommitError::Failed(error.to_string()))?;
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let command = |(at, error): (usize, NetlinkError)| {
+            let command = messages.get(at).map_or(transaction.commands.len(), |message| message.command);
+            (command, error.to_string())
+        };
+        Err(CommitError::Refused(refused.into_iter().map(command).collect()))
+    }
+
+    /// Removes a table of the family with this number (`NFPROTO_*`); says whether it was there.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn delete(&mut self, family: u8, table: &str) -> Result<bool, NetlinkError> {
+        let payload = [vec![family, 0, 0, 0], nft_message::text(nft_message::NFTA_TABLE_NAME, table)].concat();
+        let deletion = [(nft_message::NFT_MSG_DELTABLE, 0, payload)];
+        match self.socket.transaction(&deletion, "removal of a table of nftables") {
+            Ok(()) => Ok(true),
+            // Without nftables there is no table, either.
+            Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The number of transactions committed so far, modulo 2^32.

@@ -19,6 +19,8 @@ use super::wire::{self, Frame, NLMSG_ERROR, Notice, Request};
 const DATAGRAM: usize = 256 * 1024;
 /// Room for what the kernel sends while nobody reads.
 const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
+/// Room for a transaction of nftables.
+const SEND_BUFFER: usize = 256 * 1024 * 1024;
 const DUMP_ATTEMPTS: usize = 4;
 
 const NFNL_MSG_BATCH_BEGIN: u16 = 16;
@@ -115,6 +117,10 @@ impl Socket {
     pub(super) fn open_netfilter(timeout: Duration) -> Result<Self, NetlinkError> {
         let raw = open(NETLINK_NETFILTER)?;
         set_timeout(&raw, timeout)?;
+        // A transaction is one message. Without the privilege, the limit of the system applies.
+        let _ = sockopt::set_socket_send_buffer_size_force(&raw, SEND_BUFFER);
+        let _ = raw.set_ext_ack(true);
+        let _ = raw.set_cap_ack(true);
         Ok(Self { raw, sequence: 0, datagram: Vec::new() })
     }
 
@@ -308,6 +314,56 @@ impl Socket {
             }
         }
         Ok(())
+    }
+
+    /// Sends messages of nftables, each with its type, flags and payload, that take effect together or not at all. Tells which
+    /// of them the kernel refuses, by their places, and why.
+    ///
+    /// # Errors
+    /// If it is not known what became of them.
+    pub(super) fn transaction_told(
+        &mut self,
+        messages: &[tortie_nftables::wire::Message],
+        what: &'static str,
+    ) -> Result<Vec<(usize, NetlinkError)>, NetlinkError> {
+        let begin = self.sequence.wrapping_add(1);
+        let mut next = || {
+            self.sequence = self.sequence.wrapping_add(1);
+            self.sequence
+        };
+        let mut bytes = wire::encode(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, next(), &NFTABLES_BATCH);
+        for message in messages {
+            bytes.extend(wire::encode(message.kind, message.flags | NLM_F_REQUEST, next(), &message.payload));
+        }
+        // The kernel answers to this when it has done all that went before.
+        let end = next();
+        bytes.extend(wire::encode(NFNL_MSG_BATCH_END, NLM_F_REQUEST | NLM_F_ACK, end, &NFTABLES_BATCH));
+        self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        let mut refused = Vec::new();
+        let mut is_answered = false;
+        // It has answered before the call returns: after a refusal nothing more comes.
+        while !is_answered {
+            if refused.is_empty() {
+                receive(&self.raw, &mut self.datagram, what)?;
+            } else if self.receive_now(what)?.is_none() {
+                break;
+            }
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                let at = frame.sequence.wrapping_sub(begin) as usize;
+                if frame.kind != NLMSG_ERROR || at > messages.len() + 1 {
+                    continue;
+                }
+                is_answered |= frame.sequence == end;
+                if let Err(error) = wire::parse_ack(what, &frame) {
+                    if at == 0 {
+                        return Err(error);
+                    }
+                    refused.push((at - 1, error));
+                }
+            }
+        }
+        Ok(refused)
     }
 
     /// Sends a request and returns what `parse` makes of the answer.

@@ -93,12 +93,11 @@ impl IpSetManager {
             for family in &mut output.families {
                 let (is_wanted, is_needed) = (on_demand.wanted_in.contains(&family.family), family.needs_sets());
                 if is_needed && (is_dirty || !is_wanted) {
-                    let result = family.ip_sets.add_or_replace(id, spec, members.iter().copied());
+                    let result = family.replace_set(id, spec, members);
                     let of_both: &mut Result<(), UpdateError> = results.entry(id.clone()).or_insert(Ok(()));
                     *of_both = of_both.clone().and(result);
                 } else if is_wanted && !is_needed {
-                    // What was never accepted is not there.
-                    let _ = family.ip_sets.remove(id);
+                    family.remove_set(id);
                 }
             }
         }
@@ -146,8 +145,7 @@ impl IpSetManager {
     fn remove(&mut self, id: &IpSetId, output: &mut Output) {
         self.problems.remove(id);
         for family in &mut output.families {
-            // What was never accepted is not there.
-            let _ = family.ip_sets.remove(id);
+            family.remove_set(id);
         }
     }
 

@@ -101,7 +101,10 @@ impl Workloads {
         for interface in &changed {
             let was_programmed = self.programmed.contains_key(interface);
             let is_programmed = self.write(*interface, with);
-            dispatch_changed |= was_programmed != is_programmed;
+            if was_programmed != is_programmed {
+                dispatch_changed = true;
+                with.output.lead_to_workload(*interface, is_programmed);
+            }
         }
         // By address they are told apart elsewhere.
         let config = with.renderer.config();

@@ -11,7 +11,7 @@ use crate::set::{Networks, SetKind};
 
 /// Why a change of a set was not taken, or not in whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
+#[allow(clippy::exhaustive_enums, reason = "whoever describes sets must know them all")]
 pub enum UpdateError {
     /// There is no set with this id.
     #[error("set {0}: unknown")]
