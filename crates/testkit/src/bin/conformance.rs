@@ -26,7 +26,8 @@ struct Args {
     /// and not with eBPF programs, which log nothing.
     #[arg(long, conflicts_with = "driven")]
     flows: bool,
-    /// The back ends to go through: nft and legacy of iptables, or ebpf, where no program of these and no ipset can be run.
+    /// The back ends to go through: nft and legacy of iptables; nftables without it, or ebpf, where none of the programs iptables,
+    /// ipset and nft can be run.
     #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy"])]
     backend: Vec<String>,
     /// The pods' addresses: 4 as the cases have them, 6 translated, or both.
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         let agent = CommandAgent::tortie(&args.agent).source(args.source);
         let mut agent = match backend.as_str() {
             "ebpf" => agent.by_programs(),
+            "nftables" => agent.by_nftables(),
             iptables => agent.environment("FELIX_IPTABLESBACKEND", iptables),
         };
         if args.driven {

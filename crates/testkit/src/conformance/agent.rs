@@ -138,7 +138,7 @@ pub struct CommandAgent {
     source: Source,
     driven: bool,
     flows: bool,
-    by_programs: bool,
+    is_alone: bool,
 }
 
 impl CommandAgent {
@@ -152,7 +152,7 @@ impl CommandAgent {
             source: Source::File,
             driven: false,
             flows: false,
-            by_programs: false,
+            is_alone: false,
         }
     }
 
@@ -201,8 +201,15 @@ impl CommandAgent {
     /// goes with the agent.
     #[must_use]
     pub fn by_programs(mut self) -> Self {
-        self.by_programs = true;
+        self.is_alone = true;
         self.environment("FELIX_BPFENABLED", "true")
+    }
+
+    /// Lets tables of nftables enforce policy on a node on which neither iptables, ip6tables, ipset nor nft can be run.
+    #[must_use]
+    pub fn by_nftables(mut self) -> Self {
+        self.is_alone = true;
+        self.environment("FELIX_NFTABLESMODE", "Enabled")
     }
 
     /// Lets it read from another kind of datastore. What must be served is served by the program itself.
@@ -235,7 +242,7 @@ impl Agent for CommandAgent {
             let text = text.replace("{datastore}", &supply.url).replace("{node}", node.name);
             text.replace("{driver}", &driver).replace("{state}", &state)
         };
-        let mut command = if self.by_programs { alone(node.folder, &program)? } else { Command::new(&program) };
+        let mut command = if self.is_alone { alone(node.folder, &program)? } else { Command::new(&program) };
         command
             .args(self.arguments.iter().map(words))
             // One lock for all nodes of this machine would make them wait for each other.
