@@ -34,19 +34,13 @@ pub trait Kernel {
     ///
     /// # Errors
     /// If it cannot be read. Only asked where [`DataplaneConfig::nftables`](crate::DataplaneConfig) says so.
-    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
-        let _ = table;
-        Err(KernelError::Unsupported)
-    }
+    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError>;
 
     /// Makes all changes of a table of nftables, or none.
     ///
     /// # Errors
     /// What the kernel refuses, as far as it says so.
-    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
-        let _ = transaction;
-        Err(CommitError::Failed(KernelError::Unsupported.to_string()))
-    }
+    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError>;
 
     /// All routes of a table of a family, of every type and protocol.
     ///

@@ -22,6 +22,8 @@ use tortie_model::desired::{
 use tortie_model::{
     Cidr, Family, IfaceName, IpPool, PolicyId, PolicyKind, Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId,
 };
+use tortie_nftables::wire::Snapshot;
+use tortie_nftables::{CommitError, TableId, Transaction};
 use tortie_rules::{Marks, RulesConfig};
 use tortie_testkit::kernel_test;
 use tortie_testkit::lab::{Lab, LabOptions, Pod, interface_name};
@@ -73,6 +75,14 @@ impl Kernel for RealKernel<'_> {
             let running: Vec<_> = commands.into_iter().map(|command| scope.spawn(move || run(command))).collect();
             running.into_iter().map(|running| running.join().expect("it does not panic")).collect()
         })
+    }
+
+    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        self.rest.read_nftables(table)
+    }
+
+    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        self.rest.commit_nftables(transaction)
     }
 
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {

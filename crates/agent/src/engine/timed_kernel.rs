@@ -9,6 +9,8 @@ use tortie_dataplane::{
     RoutingRule, RoutingRuleChange, SysctlPath, WireguardChange, WireguardDevice,
 };
 use tortie_model::{Cidr, Family, IfaceName};
+use tortie_nftables::wire::Snapshot;
+use tortie_nftables::{CommitError, TableId, Transaction};
 
 /// A kernel of which it is measured how long its calls take, by its own clock.
 #[derive(Debug)]
@@ -66,6 +68,14 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
 
     fn ruleset_generation(&mut self) -> Option<u32> {
         self.timed(K::ruleset_generation)
+    }
+
+    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        self.timed(|kernel| kernel.read_nftables(table))
+    }
+
+    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        self.timed(|kernel| kernel.commit_nftables(transaction))
     }
 
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {

@@ -14,6 +14,8 @@ use tortie_dataplane::{
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{AdminState, Cidr, EncapMode, Family, IpPool, WorkloadExtras};
+use tortie_nftables::wire::Snapshot;
+use tortie_nftables::{CommitError, TableId, Transaction};
 
 use crate::common::{
     addresses, apply_until_in_sync, cidr, config, host, host_endpoint, kernel, pod, policy, policy_id, profile, set,
@@ -268,6 +270,14 @@ impl Kernel for Recorder {
             outcome
         };
         commands.into_iter().map(run).collect()
+    }
+
+    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        self.kernel.read_nftables(table)
+    }
+
+    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        self.kernel.commit_nftables(transaction)
     }
 
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {

@@ -11,6 +11,8 @@ use tortie_dataplane::{
 use tortie_iptables::Backend;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Cidr, Family};
+use tortie_nftables::wire::Snapshot;
+use tortie_nftables::{CommitError, TableId, Transaction};
 
 use crate::common::{apply_until_in_sync, dataplane, kernel, pod, policy, profile, set, up, workload};
 use crate::walk::assert_unknown_workloads_are_denied;
@@ -41,6 +43,14 @@ impl Kernel for Ending {
 
     fn ruleset_generation(&mut self) -> Option<u32> {
         self.kernel.ruleset_generation()
+    }
+
+    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        self.kernel.read_nftables(table)
+    }
+
+    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        self.call().commit_nftables(transaction)
     }
 
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
