@@ -75,7 +75,7 @@ const EFFECTS: &[&str] = &["agent", "store", "datastore", "fanout", "testkit"];
 const UNSAFE: &str = "bpf";
 
 /// A default build of the agent has no more crates than this, build dependencies and our own included.
-const MAX_CRATES: usize = 123;
+const MAX_CRATES: usize = 124;
 
 /// No file of code is longer than this.
 const MAX_LINES: usize = 800;

@@ -29,7 +29,7 @@ fn the_least_mtu_of_interfaces_that_lead_outside_and_are_up_counts() {
         link("eth1", 1400, false),
         link("cali1", 1280, true),
     ];
-    assert_eq!(facts(&links), MachineFacts { has_ipvs: false, mtu: Some(1500) });
+    assert_eq!(facts(&links), MachineFacts { mtu: Some(1500), ..MachineFacts::default() });
     assert_eq!(facts(&links[..1]).mtu, None);
     assert_eq!(MachineFacts::of(&links, None).mtu, None);
     assert!(facts(&[link(IPVS_INTERFACE, 1500, false)]).has_ipvs);
@@ -45,6 +45,9 @@ fn only_what_makes_a_difference_is_a_change() {
     let ipvs = facts(&[link(IPVS_INTERFACE, 1500, false)]);
     assert_eq!(none.change_to(&ipvs).unwrap(), "kube-proxy is now in IPVS mode");
     assert_eq!(ipvs.change_to(&none).unwrap(), "kube-proxy is no longer in IPVS mode");
+    let nftables = MachineFacts { kube_proxy_uses_nftables: true, ..none };
+    assert_eq!(none.change_to(&nftables).unwrap(), "kube-proxy has tables of nftables");
+    assert_eq!(nftables.change_to(&none).unwrap(), "kube-proxy has no longer tables of nftables");
 }
 
 /// The numbers of `felix/dataplane/linux/int_dataplane_test.go`.

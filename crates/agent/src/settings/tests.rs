@@ -56,6 +56,15 @@ fn the_first_table_is_taken_that_may_be() {
 }
 
 #[test]
+fn nftables_is_programmed_where_it_is_asked_for_or_kube_proxy_does() {
+    for (mode, kube_proxy_does, expected) in
+        [("Enabled", false, true), ("Disabled", true, false), ("Auto", true, true), ("Auto", false, false)]
+    {
+        assert_eq!(uses_nftables(&config(&[("NFTablesMode", mode)]), kube_proxy_does), expected, "{mode}");
+    }
+}
+
+#[test]
 fn a_mask_with_too_few_bits_is_named() {
     let error = settings(&[("IptablesMarkMask", "0x30000")]).unwrap_err();
     assert!(error.to_string().starts_with("IptablesMarkMask: "), "{error}");
@@ -149,6 +158,22 @@ fn every_parameter_changes_something() {
     let never = [answering, ("LocalSubnetL2ReachabilityRefreshInterval", "0")];
     assert_ne!(engine(&never), engine(&[answering]));
 
+    let nftables = |pairs: &[(&str, &str)]| {
+        let mut settings = settings(pairs).unwrap();
+        for_nftables(&config(pairs), &mut settings).unwrap();
+        format!("{settings:?}")
+    };
+    let of_nftables = [
+        ("NftablesFilterAllowAction", "RETURN"),
+        ("NftablesFilterDenyAction", "REJECT"),
+        ("NftablesMangleAllowAction", "RETURN"),
+        ("NftablesMarkMask", "0xff000000"),
+        ("NftablesRefreshInterval", "7"),
+    ];
+    for (name, value) in of_nftables {
+        assert_ne!(nftables(&[(name, value)]), nftables(&[]), "{name} has no effect");
+    }
+
     let ipvs = |pairs: &[(&str, &str)]| {
         let mut rules = settings(pairs).unwrap().rules;
         for_ipvs(&config(pairs), &mut rules).unwrap();
@@ -224,6 +249,7 @@ fn every_parameter_changes_something() {
     let mut known: Vec<_> = of_the_engine.iter().map(|(name, _)| *name).chain(of_the_program).collect();
     known.extend(["LogActionRateLimitBurst", "IstioDSCPMark", "KubeNodePortRanges"]);
     known.push("LocalSubnetL2ReachabilityRefreshInterval");
+    known.extend(of_nftables.map(|(name, _)| name));
     known.sort_unstable();
     let mut all: Vec<_> = PARAMS.iter().map(|param| param.name).collect();
     all.sort_unstable();

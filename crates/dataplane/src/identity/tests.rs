@@ -53,7 +53,7 @@ fn problems_of_different_objects_differ() {
 
 #[test]
 fn problems_are_told_in_plain_words() {
-    let text = refused(Family::V4, "cali-pi-x", 2, "line 7 failed\n").to_string();
+    let text = refused(Family::V4, "cali-pi-x", 2, "exit code 4: line 7 failed").to_string();
     assert_eq!(
         text,
         "configuration: IPv4 table filter: the kernel refuses chain cali-pi-x, and a stand-in is in its place \

@@ -30,7 +30,7 @@ fn one_file_can_be_checked() {
 #[test]
 fn what_is_asked_for_and_not_done_is_a_warning_with_its_place() {
     let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec:\n  \
-                 iptablesBackend: best\n  nftablesMode: Enabled\n  bpfLogLevel: debug\n";
+                 iptablesBackend: best\n  bpfLogLevel: debug\n";
     let pool = "---\napiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.0.0.0/16, \
                 ipipMode: Always}\n";
     let dir = tempfile::TempDir::new().unwrap();
@@ -42,12 +42,10 @@ fn what_is_asked_for_and_not_done_is_a_warning_with_its_place() {
         [
             "5:20: FelixConfiguration/default: spec.iptablesBackend: `best` must be one of auto, legacy, nft; the default is \
              used: auto (warning)",
-            "6:17: FelixConfiguration/default: spec.nftablesMode: `Enabled`: native nftables is not programmed; iptables is \
-             used (warning)",
-            "7:16: FelixConfiguration/default: spec.bpfLogLevel: is a parameter of Felix that has no effect here: eBPF programs \
+            "6:16: FelixConfiguration/default: spec.bpfLogLevel: is a parameter of Felix that has no effect here: eBPF programs \
              decide by policy and do nothing else, at hooks of netfilter; services, connections, routes and checks of reverse \
              paths are the kernel's and kube-proxy's (warning)",
-            "12:37: IPPool/pods: spec.ipipMode: is done as Felix does it, but was never tested on a kernel that has IP-in-IP \
+            "11:37: IPPool/pods: spec.ipipMode: is done as Felix does it, but was never tested on a kernel that has IP-in-IP \
              (warning)",
         ]
     );

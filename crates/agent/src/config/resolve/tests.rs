@@ -132,16 +132,6 @@ fn a_misspelt_variable_is_named_as_it_would_be_set() {
 }
 
 #[test]
-fn native_nftables_is_asked_for_in_vain() {
-    let notices = resolve(&[(ConfigSource::Environment, &[("nftablesmode", "enabled")])]).unwrap().notices;
-    let said = "environment variable: NFTablesMode: `enabled`: native nftables is not programmed; iptables is used";
-    assert_eq!(notices.iter().map(ToString::to_string).collect::<Vec<_>>(), [said]);
-    for mode in ["Auto", "Disabled"] {
-        assert!(resolve(&[(ConfigSource::Environment, &[("nftablesmode", mode)])]).unwrap().notices.is_empty());
-    }
-}
-
-#[test]
 fn what_a_resource_says_is_judged_by_itself() {
     for (name, value, said) in [
         ("LogPrefix", "x", None),
@@ -161,7 +151,7 @@ fn what_a_resource_says_is_judged_by_itself() {
         ("IPv4VXLANTunnelAddr", "10.65.0.1", None),
         ("WireguardEnabled", "false", None),
         ("ProgramClusterRoutes", "enabledipiponly", None),
-        ("NFTablesMode", "Enabled", Some("`Enabled`: native nftables is not programmed; iptables is used")),
+        ("NFTablesMode", "Enabled", None),
         (
             "ChainInsertMode",
             "prepend",
