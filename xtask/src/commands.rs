@@ -42,6 +42,7 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     }
     run_conformance(&words("--shard 5/12 --driven --backend nft"))?;
     run_conformance(&words("--shard 5/48 --driven --backend ebpf"))?;
+    run_conformance(&words("--shard 4/24 --family dual --backend nftables"))?;
     run_conformance(&words("--shard 7/40 --family dual --backend nft --nodes 3 --deadline 30"))?;
     run_conformance(&words("--shard 3/40 --family dual --backend nft --flows"))?;
     for (index, source) in ["etcd", "kubernetes", "fanout", "typha"].into_iter().enumerate() {

@@ -4,6 +4,10 @@
 mod reading;
 mod writing;
 
+use tortie_net::Family;
+
+use crate::set::SetKind;
+
 pub use reading::{ObservedChain, ObservedRule, ObservedSet, Request, SetShape, Snapshot, SnapshotReader};
 pub use writing::{Message, encode};
 
@@ -89,22 +93,18 @@ mod value_type {
     pub(super) const VERDICT: u32 = 0xffff_ff00;
 
     /// Values one behind the other.
-    pub(super) const fn concatenated(types: &[u32]) -> u32 {
+    pub(super) const fn concatenated(mut types: &[u32]) -> u32 {
         const BITS: u32 = 6;
-        let (mut all, mut at) = (0, 0);
-        while at < types.len() {
-            all = all << BITS | types[at];
-            at += 1;
+        let mut all = 0;
+        while let [first, rest @ ..] = types {
+            all = all << BITS | *first;
+            types = rest;
         }
         all
     }
 }
 
 const INTERFACE_LEN: u32 = 16;
-
-use tortie_net::Family;
-
-use crate::set::SetKind;
 
 const fn family_number(family: Family) -> u8 {
     match family {

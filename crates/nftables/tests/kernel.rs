@@ -1,5 +1,6 @@
 //! A table on a real kernel.
 #![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+#![allow(clippy::disallowed_methods, reason = "runs nft, sends packets and measures, in private network namespaces")]
 
 use std::time::{Duration, Instant};
 

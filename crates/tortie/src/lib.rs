@@ -31,6 +31,7 @@ pub use tortie_map as map;
 pub use tortie_model as model;
 pub use tortie_net as net;
 pub use tortie_netfilter as netfilter;
+pub use tortie_nftables as nftables;
 pub use tortie_plan as plan;
 pub use tortie_protocol as protocol;
 pub use tortie_resources as resources;

@@ -268,11 +268,8 @@ impl Leftovers {
 }
 
 fn remove_tables(timeout: Duration, removed: &mut Removed) {
-    let mut nftables = match Nftables::open(timeout) {
-        Ok(nftables) => nftables,
-        // Without nftables there are no tables of it.
-        Err(_) => return,
-    };
+    // Without nftables there are no tables of it.
+    let Ok(mut nftables) = Nftables::open(timeout) else { return };
     for (number, family, table) in TABLES {
         match nftables.delete(number, table) {
             Ok(false) => {}

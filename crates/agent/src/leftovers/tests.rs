@@ -5,7 +5,6 @@ use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 
 use super::*;
-use crate::stop::Stop;
 
 fn write(root: &std::path::Path, names: &[&str]) {
     for name in names {

@@ -25,12 +25,7 @@ pub(super) fn names_json() -> Option<&'static Value> {
     JSON.as_ref()
 }
 
-pub(super) fn nftables_json() -> Option<&'static Value> {
-    static JSON: LazyLock<Option<Value>> = LazyLock::new(|| recorded("nftables.json.gz"));
-    JSON.as_ref()
-}
-
-fn recorded(name: &str) -> Option<Value> {
+pub(super) fn recorded(name: &str) -> Option<Value> {
     let text = golden::text(env!("CARGO_MANIFEST_DIR"), name)?;
     Some(serde_json::from_str(&text).unwrap())
 }

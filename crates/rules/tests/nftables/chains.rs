@@ -33,7 +33,7 @@ pub(super) fn nat_map(json: &Value) -> BTreeMap<IpAddr, IpAddr> {
 
 #[test]
 fn fixed_chains() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     let mut divergences = Divergences::new();
     for (config, renderer, recorded) in configs(json) {
         for (family, recorded) in by_family(recorded) {
@@ -65,7 +65,7 @@ fn fixed_chains() {
 /// The rules are those of IPv4 in both families, and so are the hashes.
 #[test]
 fn forward_append_rules() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     for (config, renderer, recorded) in configs(json) {
         let hooks = renderer.hooks();
         let append =
@@ -89,7 +89,7 @@ fn forward_append_rules() {
 
 #[test]
 fn nat_chains() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     let mut divergences = Divergences::new();
     for (config, renderer, recorded) in configs(json) {
         for (family, recorded) in by_family(recorded) {
@@ -126,7 +126,7 @@ fn nat_chains() {
 
 #[test]
 fn list_chains() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     let cidrs: Vec<Cidr> = load::strings(&json["blocked_cidrs_input"]).iter().map(|net| net.parse().unwrap()).collect();
     for (config, renderer, recorded) in configs(json) {
         for (family, recorded) in by_family(recorded) {
@@ -142,7 +142,7 @@ fn list_chains() {
 /// The original writes the addresses of an endpoint as a list without braces into one rule.
 #[test]
 fn dscp_has_one_rule_for_each_address() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     let mut compared = 0;
     for (_, renderer, recorded) in configs(json) {
         for (family, recorded) in by_family(recorded) {
@@ -174,7 +174,7 @@ fn dscp_has_one_rule_for_each_address() {
 
 #[test]
 fn dispatch_chains_and_maps() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     for (config, renderer, recorded) in configs(json) {
         let dispatch = recorded["dispatch"].as_object().unwrap();
         assert_count("inputs", dispatch.len(), 5);
@@ -230,7 +230,7 @@ fn set_endpoint_mark(renderer: &Renderer, interface: &IfaceName) -> Option<Chain
 
 #[test]
 fn workload_endpoints() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     let mut compared = 0;
     for (config, renderer, recorded) in configs(json) {
         for recorded in list(&recorded["workload_endpoints"]) {
@@ -266,7 +266,7 @@ fn workload_endpoints() {
 
 #[test]
 fn host_endpoints() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     let input = &json["hep_inputs"];
     let interface = IfaceName::from(text(&input["iface"]));
     let (tiers, forward) = (load::tiers(&input["tiers"]), load::tiers(&input["forward_tiers"]));

@@ -1,5 +1,7 @@
 //! What we hand to the kernel is what `nft` makes of our text, for everything that was recorded.
 
+#![allow(clippy::disallowed_methods, reason = "asks the real nft, in private network namespaces")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -13,6 +13,7 @@ mod policies;
 mod tables;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 use tortie_iptables::{Chain, Rule, Table};
@@ -20,6 +21,11 @@ use tortie_model::Family;
 use tortie_nftables::{Context, Features, FullNames, LayeredName, RenderedRule};
 use tortie_rules::names::any_interface;
 use tortie_rules::{Renderer, RulesConfig};
+
+fn nftables_json() -> Option<&'static Value> {
+    static JSON: LazyLock<Option<Value>> = LazyLock::new(|| load::recorded("nftables.json.gz"));
+    JSON.as_ref()
+}
 
 /// Why a text differs from the recorded one on purpose. `D` and a number is the original's defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

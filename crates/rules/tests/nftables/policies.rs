@@ -121,7 +121,7 @@ fn rendered_alone(case: &Value, rendered: &Value, mut config: RulesConfig, famil
 
 #[test]
 fn every_single_rule() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     let mut divergences = Divergences::new();
     let (mut compared, mut panics) = (0, 0);
     for case in list(&json["rules"]) {
@@ -158,7 +158,7 @@ fn every_single_rule() {
 
 #[test]
 fn every_policy() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     let mut divergences = Divergences::new();
     let (mut compared, mut staged, mut panics) = (0, 0, 0);
     for case in list(&json["policies"]) {
@@ -196,7 +196,7 @@ fn every_policy() {
 
 #[test]
 fn every_profile() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     let mut divergences = Divergences::new();
     let mut compared = 0;
     for case in list(&json["profiles"]) {
