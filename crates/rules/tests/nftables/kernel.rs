@@ -124,7 +124,7 @@ fn expressions(snapshot: &Snapshot) -> Vec<(String, String, String)> {
 
 kernel_test! {
     fn the_kernel_is_given_what_nft_makes_of_the_text() {
-        let Some(json) = load::nftables_json() else { return };
+        let Some(json) = crate::nftables_json() else { return };
         let mut rules = 0;
         for family in Family::ALL {
             let table = TableId::calico(family);

@@ -246,7 +246,7 @@ fn comparable(line: &str) -> String {
 
 #[test]
 fn tables_hold_what_is_recorded_and_change_in_no_more_lines() {
-    let Some(json) = load::nftables_json() else { return };
+    let Some(json) = crate::nftables_json() else { return };
     let (mut steps, mut smaller, mut half_made) = (0, 0, 0);
     for (config, tables) in json["tables"].as_object().unwrap() {
         for (family, field) in [(Family::V4, "v4"), (Family::V6, "v6")] {
