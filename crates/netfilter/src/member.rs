@@ -181,7 +181,7 @@ impl Member {
     /// Whether the kernel takes this member into a set of that type.
     ///
     /// `hash:net` refuses networks of length 0 as well, but those are accepted here, since
-    /// [`IpSets`](crate::IpSets) stores each as its two halves.
+    /// `IpSets` of `tortie-ipsets` stores each as its two halves.
     pub fn check(&self, set_type: SetType) -> Result<(), MemberError> {
         match (set_type, self) {
             (SetType::HashIp, Self::Net(net)) if net.0.is_host() => {
