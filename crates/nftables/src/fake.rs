@@ -322,8 +322,7 @@ impl Content {
         };
         let set = |(name, (kind, members)): (&String, &(SetKind, BTreeSet<Member>))| {
             let elements = members.iter().map(|member| {
-                let (begin, end) = element(member);
-                let end = end.filter(|_| *kind == SetKind::Networks);
+                let (begin, end) = element(*kind, member);
                 (begin.as_bytes().to_vec(), end.map(|end| end.as_bytes().to_vec()))
             });
             let shape = SetShape::Set(*kind);

@@ -133,12 +133,16 @@ fn octets(address: IpAddr, with: impl FnOnce(&[u8]) -> Key) -> Key {
     }
 }
 
-/// What the kernel stores for a member: its key, and for a network the first key behind it, unless there is none.
+/// What a set of this kind stores for a member: its key, and in a set of networks the first key behind it, unless there is none.
 #[must_use]
-pub fn element(member: &Member) -> (Key, Option<Key>) {
+pub fn element(kind: SetKind, member: &Member) -> (Key, Option<Key>) {
     let single = |address| octets(address, |bytes| Key::new(&[bytes]));
     match member {
-        Member::Net(net) => (single(net.cidr().masked().address()), behind(net.cidr()).map(single)),
+        Member::Net(net) => {
+            // Other sets refuse an element that ends.
+            let end = behind(net.cidr()).filter(|_| kind == SetKind::Networks);
+            (single(net.cidr().masked().address()), end.map(single))
+        }
         Member::IpPort(member) => {
             let (protocol, port) = ([protocol_number(member.protocol())], member.port().to_be_bytes());
             (octets(member.address(), |bytes| Key::new(&[bytes, &protocol, &port])), None)

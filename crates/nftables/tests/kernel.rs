@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use tortie_net::{Cidr, Family, IpSetId, IpSetName};
+use tortie_net::{Cidr, Family, IpPortMember, IpSetId, IpSetName, PortProtocol};
 use tortie_netfilter::{
-    Action, Chain, ChainName, HookPosition, Matches, Member, PortList, Protocol, RejectWith, Rule, SetType, Side,
-    Table as Layer, kernel_chain,
+    Action, Chain, ChainName, HookPosition, Matches, Member, NetMember, NetPair, PortList, Protocol, RejectWith, Rule,
+    SetType, Side, Table as Layer, kernel_chain,
 };
 use tortie_nftables::{CommitError, Features, Plan, Table, TableConfig, TableId};
 use tortie_testkit::kernel_test;
@@ -95,6 +95,51 @@ kernel_test! {
         restarted = table(&["10.0.0.0/8", "10.1.0.0/16"]);
         assert_eq!(apply(&namespace, &mut restarted), 1);
         assert!(listed(&namespace).contains("elements = { 10.0.0.0/8 }"));
+    }
+
+    fn sets_of_every_kind_hold_what_they_are_given() {
+        let namespace = Namespace::new().unwrap();
+        let member = |text: &str| -> Member {
+            if let Ok(net) = text.parse::<Cidr>() {
+                return net.into();
+            }
+            if let Ok(port) = text.parse() {
+                return Member::Port(port);
+            }
+            let (address, port) = text.split_once(':').unwrap();
+            match port.parse() {
+                Ok(port) => IpPortMember::new(address.parse().unwrap(), PortProtocol::Udp, port).into(),
+                Err(_) => {
+                    let host = |text: &str| NetMember::from(Cidr::host(text.parse().unwrap()));
+                    Member::NetPair(NetPair::new(host(address), host(port)))
+                }
+            }
+        };
+        let kinds = [
+            (SetType::HashIp, ["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"]),
+            (SetType::HashNet, ["10.0.0.0/8", "10.1.0.0/16", "0.0.0.0/0"]),
+            (SetType::HashIpPort, ["10.0.0.1:53", "10.0.0.1:54", "10.0.0.2:53"]),
+            (SetType::HashNetNet, ["10.0.0.1:10.0.0.2", "10.0.0.1:10.0.0.3", "10.0.0.2:10.0.0.1"]),
+            (SetType::BitmapPort, ["53", "54", "65535"]),
+        ];
+        let set = |at: usize| IpSetName::new(&format!("cali40s:{at}")).unwrap();
+        let new = |members: std::ops::Range<usize>| {
+            let mut table = Table::new(TableConfig::new(V4), Features::ALL);
+            for (at, (set_type, texts)) in kinds.iter().enumerate() {
+                let members: Vec<_> = texts[members.clone()].iter().map(|text| member(text)).collect();
+                table.replace_set(&IpSetId::from(at.to_string().as_str()), set(at), *set_type, members).unwrap();
+            }
+            table
+        };
+        let mut table = new(0..2);
+        assert_eq!(apply(&namespace, &mut table), 1);
+        assert_eq!(apply(&namespace, &mut new(0..2)), 0, "a restart changes nothing");
+        assert_eq!(apply(&namespace, &mut new(1..3)), 1);
+        assert_eq!(apply(&namespace, &mut new(1..3)), 0, "nor does one after a change");
+        let listed = listed(&namespace);
+        for element in ["10.0.0.3", "0.0.0.0/0", "10.0.0.2 . udp . 53", "10.0.0.2 . 10.0.0.1", "65535"] {
+            assert!(listed.contains(element), "{element} in\n{listed}");
+        }
     }
 
     fn what_others_change_is_seen_and_put_right() {

@@ -88,7 +88,7 @@ impl Table {
                 Touched::Some(touched) if known.is_some() => {
                     let touched: BTreeSet<&Member> = touched.iter().collect();
                     let differing =
-                        touched.into_iter().filter(|member| set.has(member) != had.contains(&key(kind, member)));
+                        touched.into_iter().filter(|member| set.has(member) != had.contains(&element(kind, member)));
                     differing.copied().partition(|member| !set.has(member))
                 }
                 _ => self.all_elements(set, had),
@@ -119,7 +119,7 @@ impl Table {
     fn all_elements(&self, set: &DesiredSet, had: &BTreeSet<(Key, Option<Key>)>) -> (Vec<Member>, Vec<Member>) {
         let (kind, family) = (set.kind, self.config.id.family);
         let wanted: BTreeMap<(Key, Option<Key>), Member> =
-            set.elements().map(|member| (key(kind, &member), member)).collect();
+            set.elements().map(|member| (element(kind, &member), member)).collect();
         let gone = had.iter().filter(|element| !wanted.contains_key(element));
         let new = wanted.iter().filter(|(element, _)| !had.contains(element));
         (
@@ -276,15 +276,9 @@ fn rule_changes(chain: &LayeredName, known: &[observed::Rule], wanted: &[Desired
     out.extend(wanted.iter().map(|rule| added(chain, rule)));
 }
 
-/// What a set of this kind stores for a member.
-fn key(kind: SetKind, member: &Member) -> (Key, Option<Key>) {
-    let (begin, end) = element(member);
-    (begin, end.filter(|_| kind == SetKind::Networks))
-}
-
 /// The member that the kernel stores so; `None` if no member is, such as an interval that is no network.
-fn member_of(kind: SetKind, family: Family, element: &(Key, Option<Key>)) -> Option<Member> {
-    let bytes = element.0.as_bytes();
+fn member_of(kind: SetKind, family: Family, stored: &(Key, Option<Key>)) -> Option<Member> {
+    let bytes = stored.0.as_bytes();
     let address = |bytes: &[u8]| match family {
         Family::V4 => <[u8; 4]>::try_from(bytes).ok().map(std::net::IpAddr::from),
         Family::V6 => <[u8; 16]>::try_from(bytes).ok().map(std::net::IpAddr::from),
@@ -298,7 +292,7 @@ fn member_of(kind: SetKind, family: Family, element: &(Key, Option<Key>)) -> Opt
                 .filter_map(|prefix| Cidr::new(begin, prefix))
                 .filter(|net| net.masked().address() == begin)
                 .map(Member::from)
-                .find(|member| key(kind, member) == *element)
+                .find(|member| element(kind, member) == *stored)
         }
         SetKind::AddressPorts => {
             let begin = address(bytes.get(..len)?)?;
@@ -380,12 +374,12 @@ impl Observed {
             }
             Command::AddElements { set, kind, elements } => {
                 let known = self.sets.get_mut(set.as_str()).map(|known| &mut known.elements);
-                known.into_iter().for_each(|known| known.extend(elements.iter().map(|member| key(*kind, member))));
+                known.into_iter().for_each(|known| known.extend(elements.iter().map(|member| element(*kind, member))));
             }
             Command::DeleteElements { set, kind, elements } => {
                 let Some(known) = self.sets.get_mut(set.as_str()) else { return };
                 for member in elements {
-                    known.elements.remove(&key(*kind, member));
+                    known.elements.remove(&element(*kind, member));
                 }
             }
         }

@@ -15,7 +15,7 @@ use crate::expression::{
     ANONYMOUS_SET, Expression, SetReference, Verdict, encode as encode_expressions, write_verdict,
 };
 use crate::names::LayeredName;
-use crate::set::element;
+use crate::set::{SetKind, element};
 use crate::transaction::{BaseChain, Command, Hook, ProgramRule, TableId, Transaction};
 
 const NLM_F_REPLACE: u16 = 0x100;
@@ -118,10 +118,12 @@ impl Encoder {
                 });
             }
             Command::DeleteSet { set } => self.delete_set(set),
-            Command::AddElements { set, elements, .. } => {
-                self.set_elements(NEWSETELEM, NLM_F_CREATE, set.as_str(), elements);
+            Command::AddElements { set, kind, elements } => {
+                self.set_elements((NEWSETELEM, NLM_F_CREATE), set.as_str(), *kind, elements);
             }
-            Command::DeleteElements { set, elements, .. } => self.set_elements(DELSETELEM, 0, set.as_str(), elements),
+            Command::DeleteElements { set, kind, elements } => {
+                self.set_elements((DELSETELEM, 0), set.as_str(), *kind, elements);
+            }
         }
     }
 
@@ -211,11 +213,11 @@ impl Encoder {
         self.elements(kind, flags, map.as_str(), elements, write);
     }
 
-    fn set_elements(&mut self, kind: u16, flags: u16, set: &str, elements: &[Member]) {
-        self.elements(kind, flags, set, elements, |member, out| {
-            let (key, end) = element(member);
+    fn set_elements(&mut self, message: (u16, u16), set: &str, kind: SetKind, elements: &[Member]) {
+        self.elements(message.0, message.1, set, elements, |member, out| {
+            let (key, end) = element(kind, member);
             write_key(key.as_bytes(), false, out);
-            if let Some(end) = end.filter(|_| is_interval(member)) {
+            if let Some(end) = end {
                 write_key(end.as_bytes(), true, out);
             }
         });
@@ -243,11 +245,6 @@ impl Encoder {
             rest = rest.get(written..).unwrap_or_default();
         }
     }
-}
-
-/// Whether a member is one of a set of networks, whose ends are told as well.
-fn is_interval(member: &Member) -> bool {
-    matches!(member, Member::Net(_))
 }
 
 fn write_key(key: &[u8], is_end: bool, out: &mut Writer) {
