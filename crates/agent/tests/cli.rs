@@ -76,6 +76,24 @@ fn render_prints_the_tables_of_programs() {
 }
 
 #[test]
+fn render_prints_tables_of_nftables() {
+    let demo = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
+    let rendered = |more: &[&str]| tortie(&[&["render", "--datastore", demo, "--node", "demo-node"], more].concat());
+    let output = rendered(&["--backend", "nftables"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", stderr(&output));
+    let text = stdout(&output);
+    let lines = |of: &str| text.lines().filter(|line| line.starts_with(of)).count();
+    assert_eq!((lines("# nft -f, IPv4"), lines("# nft -f, IPv6"), lines("add table ")), (1, 1, 2));
+    assert!(lines("add rule ip calico filter-cali-pi-") > 0, "{text}");
+    assert!(lines("add rule ip6 calico filter-cali-pi-") > 0, "{text}");
+    assert!(!text.contains("-restore"), "{text}");
+
+    let output = rendered(&["--backend", "nftables", "--table", "filter"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--table"), "{}", stderr(&output));
+}
+
+#[test]
 fn render_follows_the_configuration_to_what_enforces_policy() {
     let demo = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
     let config = directory(&[("felix.cfg", "[global]\nBPFEnabled = true\nFailsafeInboundHostPorts = none\n")]);

@@ -20,8 +20,9 @@ use crate::config::{Config, Resolved, Sources};
 use crate::engine::describe_ignored;
 use crate::settings;
 
-/// Print exactly what would be handed to `ipset restore` and `iptables-restore` on a clean node; where eBPF programs enforce
-/// policy, print the tables that they read as well.
+/// Print exactly what would be handed to `ipset restore` and `iptables-restore` on a clean node, or what `nft -f` takes for the
+/// tables of nftables that a node programs in their place; where eBPF programs enforce policy, print the tables that they read as
+/// well.
 ///
 /// Needs no privileges and touches nothing. Parameters come from FELIX_* variables, --config and the datastore.
 ///
@@ -50,7 +51,7 @@ pub(super) struct Args {
     /// Only the IP sets.
     #[arg(long)]
     ipsets: bool,
-    /// What enforces policy; by default what BPFEnabled says.
+    /// What enforces policy; by default what BPFEnabled says, and nftables if NFTablesMode is Enabled.
     #[arg(long, value_enum, value_name = "BACKEND")]
     backend: Option<RenderedBackend>,
     /// Also the instructions of the eBPF programs, for this machine's kernel if it describes its types.
@@ -63,6 +64,8 @@ pub(super) struct Args {
 enum RenderedBackend {
     /// Chains and IP sets.
     Iptables,
+    /// Tables of nftables.
+    Nftables,
     /// Programs at the hooks of netfilter, and tables that they read.
     Ebpf,
 }
@@ -94,7 +97,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut settings =
         settings::dataplane(config, hostname, Backend::Nft).map_err(|e| Failure::Failed(e.to_string()))?;
     match args.backend {
-        Some(RenderedBackend::Iptables) => settings.rules.policy_by = PolicyBy::Chains,
+        Some(RenderedBackend::Iptables | RenderedBackend::Nftables) => settings.rules.policy_by = PolicyBy::Chains,
         Some(RenderedBackend::Ebpf) => settings.rules.policy_by = PolicyBy::Programs,
         None => {}
     }
@@ -102,6 +105,18 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let is_by_programs = settings.rules.policy_by == PolicyBy::Programs;
     if args.programs && !is_by_programs {
         return Err(Failure::Usage("--programs: chains enforce policy, unless with --backend ebpf".to_owned()));
+    }
+    let is_by_nftables = match args.backend {
+        Some(backend) => backend == RenderedBackend::Nftables,
+        None => !is_by_programs && settings::uses_nftables(config, false),
+    };
+    if is_by_nftables {
+        if args.table.is_some() || args.ipsets {
+            return Err(Failure::Usage(
+                "--table, --ipsets: one table of nftables holds all chains and sets".to_owned(),
+            ));
+        }
+        settings::for_nftables(config, &mut settings).map_err(|error| Failure::Failed(error.to_string()))?;
     }
     if is_by_programs {
         // What is printed is for machines that have iptables.
@@ -183,6 +198,10 @@ fn print(rendered: &Rendered, args: &Args, mut out: impl Write) -> io::Result<()
     }
     if args.ipsets {
         return Ok(());
+    }
+    for (family, text) in rendered.nftables.iter().filter(|(family, _)| wanted(*family)) {
+        writeln!(out, "# nft -f, IPv{}", family.number())?;
+        out.write_all(text.as_bytes())?;
     }
     let tables = rendered.tables.iter().filter(|(family, table, _)| {
         wanted(*family) && args.table.as_ref().is_none_or(|name| name == Table::as_str(*table))

@@ -36,9 +36,9 @@ struct Args {
     /// Where the manifests are: pods with `nodeName: demo-node`, and policies in files of their own.
     #[arg(long, value_name = "DIR", default_value = "examples/demo")]
     manifests: PathBuf,
-    /// The iptables implementation that the agent uses; `auto` is the one that it finds best. With `ebpf` eBPF programs enforce
-    /// policy.
-    #[arg(long, default_value = "auto", value_parser = ["auto", "nft", "legacy", "ebpf"])]
+    /// The iptables implementation that the agent uses; `auto` is the one that it finds best. With `nftables` tables of nftables
+    /// take the place of iptables and IP sets, with `ebpf` eBPF programs enforce policy.
+    #[arg(long, default_value = "auto", value_parser = ["auto", "nft", "legacy", "nftables", "ebpf"])]
     backend: String,
     /// Leave the node up at the end, for a look around, until Ctrl-C.
     #[arg(long)]

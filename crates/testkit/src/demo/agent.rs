@@ -89,6 +89,7 @@ impl<'n> Agent<'n> {
             .env("XTABLES_LOCKFILE", folder.join("xtables.lock"));
         match options.backend.as_str() {
             "ebpf" => command.env("FELIX_BPFENABLED", "true"),
+            "nftables" => command.env("FELIX_NFTABLESMODE", "Enabled"),
             iptables => command.env("FELIX_IPTABLESBACKEND", iptables),
         };
         let started = Instant::now();
