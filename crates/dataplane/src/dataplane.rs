@@ -7,6 +7,7 @@ use tortie_ipsets::{Member, Report, SetType};
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
 use tortie_model::desired::{DesiredUpdate, Vtep, WireguardPeer};
 use tortie_model::{AdminState, Family, HostEndpointName, Hostname, IfaceName, IpSetId, WorkloadEndpointId};
+use tortie_nftables::Table as NftablesTable;
 use tortie_rules::names::static_set;
 use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
 
@@ -37,6 +38,7 @@ use crate::output::{FamilyOutput, Output};
 use crate::proxy_neighbours::ProxyNeighbours;
 use crate::report::{DataplaneProblem, DataplaneStats, EndpointStatus, ProgramProblem};
 use crate::routes::{Ownership, RouteTable};
+use crate::ruleset::{ForeignTransactions, RulesetNews};
 use crate::status::Statuses;
 use crate::sysctls::Sysctls;
 use crate::wireguard::Wireguard;
@@ -78,6 +80,7 @@ pub struct Dataplane {
     pub(crate) set_counters: SetCounters,
     /// What was committed to nftables.
     pub(crate) commits: CommitCounter,
+    foreign_transactions: ForeignTransactions,
     pub(crate) applies: u64,
     pub(crate) failed_applies: u64,
 }
@@ -179,6 +182,7 @@ impl Dataplane {
             problems: Vec::new(),
             set_counters: SetCounters::default(),
             commits: CommitCounter::default(),
+            foreign_transactions: ForeignTransactions::default(),
             applies: 0,
             failed_applies: 0,
             config,
@@ -359,6 +363,18 @@ impl Dataplane {
             names.iter().for_each(|name| self.on_link_state(name));
         }
         self.gates.links = true;
+    }
+
+    /// Takes what the kernel tells of transactions on our tables of nftables. If somebody else has made some, the tables are read
+    /// and put right. Cheap.
+    pub fn on_ruleset(&mut self, news: RulesetNews) {
+        let tables = self.output.families.iter_mut().filter_map(|family| family.nftables.as_mut());
+        let tables: Vec<_> = tables.collect();
+        let own = tables.iter().map(|table| table.transactions()).sum();
+        if self.foreign_transactions.is_new(news, own) {
+            self.timers.dirty = true;
+            tables.into_iter().for_each(NftablesTable::suspect);
+        }
     }
 
     /// Takes new abilities of iptables or the kernel into account.

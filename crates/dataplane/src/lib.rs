@@ -27,6 +27,7 @@ mod route;
 mod routes;
 mod routing_rule;
 mod routing_rules;
+mod ruleset;
 mod stand_ins;
 mod status;
 mod sysctls;
@@ -60,6 +61,7 @@ pub use report::{
 };
 pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};
 pub use routing_rule::{RoutingRule, RoutingRuleChange};
+pub use ruleset::RulesetNews;
 pub use wireguard_device::{
     DevicePeer, InvalidWireguardKey, PeerChange, WireguardChange, WireguardDevice, WireguardKey,
 };

@@ -43,6 +43,9 @@ pub use sets::{SetProblem, UpdateError};
 
 const RETRIES: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_millis(10);
+/// How long after a reading the next may follow for no other reason than that somebody else may have changed the table: two
+/// programs that insist on the same table do not fight without pause.
+const SUSPICION_PAUSE: Duration = Duration::from_millis(500);
 
 /// Which table to keep, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,8 +176,11 @@ pub struct Table {
     /// Chains that the kernel does not let go of.
     undeletable: BTreeMap<LayeredName, String>,
     read_at: Option<Duration>,
+    /// Somebody else may have changed it since it was read.
+    suspected: bool,
     phase: Phase,
     retries: u32,
+    transactions: u64,
     /// Where the next plan ends.
     failure: Option<TableError>,
     stats: TableStats,
@@ -212,8 +218,10 @@ impl Table {
             quarantine: BTreeMap::new(),
             undeletable: BTreeMap::new(),
             read_at: None,
+            suspected: false,
             phase: Phase::Idle,
             retries: 0,
+            transactions: 0,
             failure: None,
             stats: TableStats::default(),
         };
@@ -372,6 +380,17 @@ impl Table {
         self.read_at = None;
     }
 
+    /// Somebody else may have changed the table: it is read again, though not twice within half a second.
+    pub fn suspect(&mut self) {
+        self.suspected = true;
+    }
+
+    /// How many transactions the kernel has made for this table.
+    #[must_use]
+    pub fn transactions(&self) -> u64 {
+        self.transactions
+    }
+
     /// What is out of sync, in a fixed order: the layer, and what is wrong with which chain.
     #[must_use]
     pub fn problems(&self) -> Vec<(Layer, ChainProblem)> {
@@ -411,7 +430,8 @@ impl Table {
             return Plan::Failed(error);
         }
         let is_due = |read_at: Duration| self.config.refresh_interval.is_some_and(|interval| now >= read_at + interval);
-        if self.observed.is_none() || self.read_at.is_none_or(is_due) {
+        let is_suspected = |read_at: Duration| self.suspected && now >= read_at + SUSPICION_PAUSE;
+        if self.observed.is_none() || self.read_at.is_none_or(|at| is_due(at) || is_suspected(at)) {
             self.phase = Phase::Reading;
             self.stats.reads += 1;
             return Plan::Read;
@@ -434,7 +454,8 @@ impl Table {
         let refresh = self.config.refresh_interval.zip(self.read_at).map(|(interval, read_at)| read_at + interval);
         let retries = self.quarantine.values().map(|entry| entry.retry_at);
         let sets = self.sets.values().filter_map(DesiredSet::retry_at);
-        retries.chain(sets).chain(refresh).min().map(|at| at.saturating_sub(now))
+        let suspicion = self.read_at.filter(|_| self.suspected).map(|at| at + SUSPICION_PAUSE);
+        retries.chain(sets).chain(refresh).chain(suspicion).min().map(|at| at.saturating_sub(now))
     }
 
     /// Reports what reading led to: what [`SnapshotReader::finish`](crate::wire::SnapshotReader::finish) made of the listings,
@@ -442,6 +463,7 @@ impl Table {
     pub fn on_read(&mut self, now: Duration, result: Result<Option<Snapshot>, String>) {
         let Phase::Reading = self.phase else { return };
         self.phase = Phase::Idle;
+        self.suspected = false;
         match result {
             Ok(snapshot) => {
                 let observed = Observed::new(snapshot);
@@ -477,6 +499,7 @@ impl Table {
         let reason = match result {
             Ok(()) => {
                 self.retries = 0;
+                self.transactions += 1;
                 self.take_effect(&transaction);
                 self.end_trials();
                 return;

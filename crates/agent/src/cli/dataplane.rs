@@ -5,13 +5,14 @@ use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
+use tortie_nftables::TableId;
 use tortie_protocol::{Received, felix};
 
 use super::Failure;
 use super::capability;
 use super::node::{
     Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, announcements, connection_cutter, dataplane_settings,
-    enforcing, failed, families, hostname, parameters, program_policy, resolve, wake, watch_links,
+    enforcing, failed, families, hostname, parameters, program_policy, resolve, tables_of_nftables, wake, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::bpf::Superseded;
@@ -72,13 +73,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let stop = signals::follow(Handlers { patience: Some(STOP_PATIENCE), ..handlers })?;
     follow_peer(messages, sender.clone()).map_err(Failure::io("the thread that reads messages"))?;
     let Some(message) = first_configuration(&inputs, &stop)? else { return Ok(()) };
-    let setup = match setup(&message, environment, args, started, &stop) {
+    let (setup, tables) = match setup(&message, environment, args, started, &stop) {
         Err(_) if stop.is_set() => return Ok(()),
         setup => setup?,
     };
     let announced = announcements(sender.clone(), ServeInput::Links);
     let setup = ServeSetup { in_kernel: setup.in_kernel.with_announcements(announced), ..setup };
-    let links = watch_links(&setup.resolved, sender.clone(), ServeInput::Links)?;
+    let links = watch_links(&setup.resolved, tables, sender.clone(), ServeInput::Links)?;
     let served = Served::new(setup, reports, sender).map_err(Failure::io("the thread that writes reports"));
     let end = if stop.is_set() { Ok(ServedEnd::Stopped) } else { served?.run(&inputs) };
     drop(links);
@@ -100,13 +101,14 @@ fn setup(
     args: &Args,
     started: Instant,
     stop: &Stop,
-) -> Result<ServeSetup<LinuxKernel>, Failure> {
+) -> Result<(ServeSetup<LinuxKernel>, Vec<TableId>), Failure> {
     let (_, resolved) = configuration(message, &environment).map_err(failed)?;
     announce(&resolved, |notice| !notice.is_local());
     let hostname = hostname(None, &resolved);
     let runner = Runner::new(stop.clone());
     let Fitted { settings, drawback, machine, .. } =
         dataplane_settings(&resolved, &hostname, &runner, None, &args.machine)?;
+    let tables = tables_of_nftables(&settings);
     let (version, enforcing) = (env!("CARGO_PKG_VERSION"), enforcing(&settings));
     let (families, parameters) = (families(&settings), parameters(&resolved));
     tracing::info!(version, node = %hostname, enforcing, families, parameters, "starting as a driver");
@@ -122,7 +124,7 @@ fn setup(
     };
     let in_kernel = in_kernel.with_drawback(drawback).with_machine(machine).with_take_over(take_over);
     let in_kernel = in_kernel.with_cutter(cutter).with_faults(DataplaneFaults::new(&resolved.config));
-    Ok(ServeSetup { in_kernel, environment, resolved, started, stop: stop.clone() })
+    Ok((ServeSetup { in_kernel, environment, resolved, started, stop: stop.clone() }, tables))
 }
 
 /// Waits for the first message, which has to be the configuration; `None` if the program should end.

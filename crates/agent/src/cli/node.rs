@@ -10,6 +10,7 @@ use tortie_ebpf::NodeSettings;
 use tortie_ebpf::hooks::HookSettings;
 use tortie_iptables::Backend;
 use tortie_model::Hostname;
+use tortie_nftables::TableId;
 use tortie_rules::{PolicyBy, RulesConfig};
 
 use super::Failure;
@@ -300,12 +301,19 @@ pub(super) fn announcements<T: Send + 'static>(
     })
 }
 
-/// Watches the network interfaces for as long as the result lives.
+/// The tables of nftables that are programmed.
+pub(super) fn tables_of_nftables(settings: &DataplaneConfig) -> Vec<TableId> {
+    let families = settings.families.iter().filter(|_| settings.nftables.is_some());
+    families.map(|family| TableId::calico(*family)).collect()
+}
+
+/// Watches the network interfaces, and who changes these tables of nftables, for as long as the result lives.
 pub(super) fn watch_links<T: Send + 'static>(
     resolved: &Resolved,
+    tables: Vec<TableId>,
     sender: SyncSender<T>,
     wrap: impl Fn(MonitorEvent) -> T + Send + 'static,
-) -> Result<MonitorThread, Failure> {
+) -> Result<Vec<MonitorThread>, Failure> {
     let config = &resolved.config;
     let interval = config.interface_refresh_interval;
     let config = MonitorConfig {
@@ -322,5 +330,8 @@ pub(super) fn watch_links<T: Send + 'static>(
         }
     };
     thread::Builder::new().name("links".into()).spawn(forward).map_err(Failure::io("the thread for interfaces"))?;
-    monitor::spawn(config, reports).map_err(Failure::io("the interface monitor"))
+    let ruleset = (!tables.is_empty()).then(|| monitor::spawn_ruleset(tables, reports.clone()));
+    let links = monitor::spawn(config, reports).map_err(Failure::io("the interface monitor"))?;
+    let ruleset = ruleset.transpose().map_err(Failure::io("the monitor of nftables"))?;
+    Ok([Some(links), ruleset].into_iter().flatten().collect())
 }

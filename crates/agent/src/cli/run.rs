@@ -18,8 +18,8 @@ use super::directory::DirectoryArgs;
 use super::listeners::Listeners;
 use super::node::{
     Fitted, MachineArgs, QUEUE, STOP_PATIENCE, announce, announcements, connection_cutter, dataplane_settings,
-    enforcing, failed, families, flow_collector, hostname, insist, parameters, program_policy, resolve, wake,
-    watch_links,
+    enforcing, failed, families, flow_collector, hostname, insist, parameters, program_policy, resolve,
+    tables_of_nftables, wake, watch_links,
 };
 use super::signals::{self, Handlers};
 use crate::bpf::Superseded;
@@ -288,7 +288,8 @@ impl Run<'_> {
                     self.log_start(&enforcing);
                 }
                 let wrap = move |event| Input::Links { session: number, event };
-                let watch = || watch_links(&self.resolved, self.sender.clone(), wrap);
+                let tables = tables_of_nftables(&settings);
+                let watch = || watch_links(&self.resolved, tables.clone(), self.sender.clone(), wrap);
                 let Some(_monitor) = insist(&inputs.stop, "watching the interfaces", watch) else {
                     return Ok(SessionEnd::Stopped);
                 };

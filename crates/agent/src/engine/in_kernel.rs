@@ -320,6 +320,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
                 self.dataplane.on_links_in_sync();
             }
             MonitorEvent::Announcement(number) => self.dataplane.on_announcement(number),
+            MonitorEvent::Ruleset(news) => self.dataplane.on_ruleset(news),
             MonitorEvent::Failed(error) => {
                 tracing::error!(%error, "network interfaces cannot be watched; trying again");
             }

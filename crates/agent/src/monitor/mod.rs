@@ -12,7 +12,7 @@
 //!     match event {
 //!         MonitorEvent::Link(event) => println!("{event:?}"),
 //!         MonitorEvent::InSync => println!("these are all"),
-//!         MonitorEvent::Announcement(_) => {}
+//!         MonitorEvent::Announcement(_) | MonitorEvent::Ruleset(_) => {}
 //!         MonitorEvent::Failed(error) => eprintln!("{error}; trying again"),
 //!     }
 //! }
@@ -20,6 +20,7 @@
 //! ```
 
 mod damping;
+mod ruleset;
 mod state;
 
 use std::collections::BTreeSet;
@@ -32,9 +33,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use regex::Regex;
-use tortie_dataplane::LinkEvent;
+use tortie_dataplane::{LinkEvent, RulesetNews};
 
 pub use damping::FLAP_DAMPING;
+pub use ruleset::spawn_ruleset;
 pub use state::Monitor;
 
 use crate::netlink::{Netlink, NetlinkError, Subscription};
@@ -75,6 +77,8 @@ pub enum MonitorEvent {
     /// A virtual machine has announced itself, by the number of the watch for it; told by
     /// [`Announcements`](crate::announcements::Announcements).
     Announcement(u64),
+    /// Somebody changes our tables of nftables, maybe ourselves; told by [`spawn_ruleset`].
+    Ruleset(RulesetNews),
     /// The monitor could not listen to the kernel or list what exists; it restarts in a moment.
     Failed(NetlinkError),
 }

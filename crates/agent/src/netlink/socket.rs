@@ -137,6 +137,12 @@ impl Socket {
         self.raw.add_membership(group).map_err(socket_error("subscribe"))
     }
 
+    /// The next datagram, for which it waits.
+    pub(super) fn receive(&mut self, what: &'static str) -> Result<&[u8], NetlinkError> {
+        receive(&self.raw, &mut self.datagram, what)?;
+        Ok(&self.datagram)
+    }
+
     /// The datagram that waits; `None` if there is none.
     pub(super) fn receive_now(&mut self, what: &'static str) -> Result<Option<&[u8]>, NetlinkError> {
         match receive_with(RecvFlags::DONTWAIT, &self.raw, &mut self.datagram, what) {

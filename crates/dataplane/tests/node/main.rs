@@ -8,6 +8,7 @@ mod conntrack;
 mod endpoints;
 mod faults;
 mod migrations;
+mod nftables;
 mod opening;
 mod overlay;
 mod programs;

@@ -1,0 +1,86 @@
+//! Who changes tables of nftables (`NFNLGRP_NFTABLES` in `linux/netfilter/nfnetlink.h`).
+
+use std::time::Duration;
+
+use netlink_packet_core::{NLA_TYPE_MASK, NlasIterator};
+use tortie_nftables::TableId;
+
+use super::error::NetlinkError;
+use super::nft_message::SUBSYSTEM;
+use super::socket::Socket;
+use super::wire;
+
+/// `NFNLGRP_NFTABLES`.
+const GROUP: u32 = 7;
+/// What the kernel tells at the end of each transaction.
+const NFT_MSG_NEWGEN: u16 = SUBSYSTEM | 15;
+/// `struct nfgenmsg`.
+const HEADER_LEN: usize = 4;
+/// The table, in messages about tables, chains, rules, sets and elements alike.
+const TABLE: u16 = 1;
+
+/// A socket that hears of transactions of nftables, and counts those that change one of some tables.
+#[derive(Debug)]
+pub struct RulesetSubscription {
+    socket: Socket,
+    transactions: Transactions,
+}
+
+impl RulesetSubscription {
+    /// Subscribes; what happens before goes unheard.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn open(tables: &[TableId], timeout: Duration) -> Result<Self, NetlinkError> {
+        let mut socket = Socket::open_netfilter(timeout)?;
+        socket.subscribe(GROUP)?;
+        Ok(Self { socket, transactions: Transactions { tables: tables.to_vec(), is_touched: false, count: 0 } })
+    }
+
+    /// Waits for what the kernel tells, for as long as was said at first. Returns how many transactions have changed the tables since
+    /// this was opened; `None` if that is as it was.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Overflow`] if the kernel told more than was listened to. After any error the number means nothing.
+    pub fn receive(&mut self) -> Result<Option<u64>, NetlinkError> {
+        let before = self.transactions.count;
+        let datagram = match self.socket.receive("changes of nftables") {
+            Err(NetlinkError::Timeout { .. }) => return Ok(None),
+            datagram => datagram?,
+        };
+        for frame in wire::frames(datagram) {
+            let frame = frame?;
+            self.transactions.on_message(frame.kind, frame.payload);
+        }
+        Ok(Some(self.transactions.count).filter(|count| *count != before))
+    }
+}
+
+#[derive(Debug)]
+struct Transactions {
+    tables: Vec<TableId>,
+    /// The transaction that is being told of changes one of the tables.
+    is_touched: bool,
+    count: u64,
+}
+
+impl Transactions {
+    fn on_message(&mut self, kind: u16, payload: &[u8]) {
+        if kind == NFT_MSG_NEWGEN {
+            self.count += u64::from(std::mem::take(&mut self.is_touched));
+        } else if kind & 0xff00 == SUBSYSTEM && !self.is_touched {
+            self.is_touched = self.is_about_ours(payload);
+        }
+    }
+
+    fn is_about_ours(&self, payload: &[u8]) -> bool {
+        let (Some(&family), Some(attributes)) = (payload.first(), payload.get(HEADER_LEN..)) else { return false };
+        let table = NlasIterator::new(attributes).map_while(Result::ok).find(|it| it.kind() & NLA_TYPE_MASK == TABLE);
+        let Some(table) = table else { return false };
+        let name = table.value().strip_suffix(&[0]).unwrap_or(table.value());
+        self.tables.iter().any(|ours| ours.name.as_bytes() == name && wire::family_number(ours.family) == family)
+    }
+}
+
+#[cfg(test)]
+mod tests;
