@@ -95,6 +95,14 @@ kernel_test! {
         restarted = table(&["10.0.0.0/8", "10.1.0.0/16"]);
         assert_eq!(apply(&namespace, &mut restarted), 1);
         assert!(listed(&namespace).contains("elements = { 10.0.0.0/8 }"));
+        // What was written is what is read.
+        let mut table = table(&["10.0.0.0/8"]);
+        assert_eq!(apply(&namespace, &mut table), 0);
+        table.lead(Layer::Filter, name("cali-from-wl-dispatch"), "cali2".parse().unwrap(), Some(name("cali-fw-cali1")));
+        assert_eq!(apply(&namespace, &mut table), 1);
+        table.invalidate();
+        assert_eq!(apply(&namespace, &mut table), 0);
+        assert_eq!(table.stats().clobbered, 0);
     }
 
     fn sets_of_every_kind_hold_what_they_are_given() {
@@ -158,6 +166,8 @@ kernel_test! {
             "nft flush chain ip calico filter-cali-FORWARD".to_owned(),
             "nft 'insert rule ip calico filter-FORWARD accept'".to_owned(),
             "nft 'delete element ip calico filter-cali-from-wl-dispatch { cali1 }'".to_owned(),
+            "nft 'add element ip calico filter-cali-from-wl-dispatch { eth9 : accept }'".to_owned(),
+            "nft 'add element ip calico filter-cali-from-wl-dispatch { eth9 : jump filter-cali-fw-cali1 }'".to_owned(),
             "nft 'add chain ip calico mine; add rule ip calico mine drop'".to_owned(),
             "nft 'add set ip calico mine { type inet_service; }'".to_owned(),
             // Another priority.

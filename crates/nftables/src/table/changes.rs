@@ -138,6 +138,7 @@ impl Table {
             if known.is_none() {
                 parts.new_maps.push(Command::AddMap { map: name.clone() });
             }
+            // Where somebody else has put another verdict, no chain is led to.
             let mut had: BTreeMap<InterfaceName, Option<LayeredName>> = BTreeMap::new();
             for (key, verdict) in known.into_iter().flat_map(|known| &known.verdicts) {
                 let interface = key.split(|byte| *byte == 0).next().and_then(|name| std::str::from_utf8(name).ok());
@@ -151,7 +152,7 @@ impl Table {
             let wanted = |interface| members.get(interface).map(|chain| self.layered(layer, *chain));
             let lost: Vec<(InterfaceName, LayeredName)> = had
                 .iter()
-                .filter(|(interface, target)| **target != wanted(interface))
+                .filter(|(interface, target)| target.is_none() || **target != wanted(interface))
                 .map(|(interface, target)| (*interface, target.clone().unwrap_or_else(|| name.clone())))
                 .collect();
             let new: Vec<(InterfaceName, LayeredName)> = members

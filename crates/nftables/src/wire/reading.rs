@@ -194,7 +194,8 @@ impl SnapshotReader {
             let Some(key) = value.map(|value| value.value.to_vec()) else { continue };
             let data = find(element.value, ELEMENT_DATA).and_then(|data| find(data.value, DATA_VERDICT));
             if let Some(verdict) = data.and_then(|data| verdict(data.value)) {
-                set.verdicts.insert(key.clone(), verdict);
+                set.verdicts.insert(key, verdict);
+                continue;
             }
             let flags = find(element.value, ELEMENT_FLAGS).and_then(Attribute::u32).unwrap_or(0);
             match &mut intervals {
