@@ -338,6 +338,7 @@ impl Content {
             (name.clone(), ObservedSet { shape, elements, verdicts: verdicts.collect() })
         };
         Snapshot {
+            flags: 0,
             chains: self.chains.iter().map(chain).collect(),
             sets: self.sets.iter().map(set).chain(self.maps.iter().map(map)).collect(),
         }

@@ -15,6 +15,7 @@ pub use writing::{Message, encode};
 const SUBSYSTEM: u16 = 10 << 8;
 
 const NEWTABLE: u16 = SUBSYSTEM;
+const GETTABLE: u16 = SUBSYSTEM | 1;
 const DELTABLE: u16 = SUBSYSTEM | 2;
 const NEWCHAIN: u16 = SUBSYSTEM | 3;
 const GETCHAIN: u16 = SUBSYSTEM | 4;
@@ -32,6 +33,7 @@ const DELSETELEM: u16 = SUBSYSTEM | 14;
 const HEADER_LEN: usize = 4;
 
 const TABLE_NAME: u16 = 1;
+const TABLE_FLAGS: u16 = 2;
 
 const CHAIN_TABLE: u16 = 1;
 const CHAIN_NAME: u16 = 3;

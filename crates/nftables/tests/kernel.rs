@@ -179,6 +179,9 @@ kernel_test! {
             "nft 'flush chain ip calico filter-cali-FORWARD; delete set ip calico cali40s-clients; \
              add set ip calico cali40s-clients { type inet_service; }'".to_owned(),
             "nft delete table ip calico".to_owned(),
+            // No packet would be seen by any chain.
+            "nft 'add table ip calico { flags dormant; }'".to_owned(),
+            "nft 'delete table ip calico; add table ip calico { flags dormant; }'".to_owned(),
         ] {
             namespace.shell(&change).unwrap();
             table.invalidate();

@@ -40,13 +40,15 @@ pub enum Backend {
     Nft,
     /// Chains, by the old iptables.
     Legacy,
+    /// Tables of nftables, without iptables and IP sets.
+    Nftables,
     /// eBPF programs. What is left to iptables is nftables'.
     Ebpf,
 }
 
 impl Backend {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Nft, Self::Legacy, Self::Ebpf];
+    pub const ALL: [Self; 4] = [Self::Nft, Self::Legacy, Self::Nftables, Self::Ebpf];
     /// The implementations of iptables.
     const IPTABLES: [Self; 2] = [Self::Nft, Self::Legacy];
 
@@ -56,6 +58,7 @@ impl Backend {
         match self {
             Self::Nft => "nft",
             Self::Legacy => "legacy",
+            Self::Nftables => "nftables",
             Self::Ebpf => "ebpf",
         }
     }
@@ -86,10 +89,10 @@ enum Sample {
     Legacy,
 }
 
-/// Whether a fault is run where eBPF programs enforce policy.
+/// Whether a fault is run where something else than iptables enforces policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ebpf {
-    /// It is about chains, or sets.
+enum Beside {
+    /// It is about what that does without.
     Never,
     /// When all are.
     InFull,
@@ -108,7 +111,9 @@ struct Fault {
     /// The implementations of iptables with which it means anything.
     backends: &'static [Backend],
     /// Whether it means anything with eBPF programs.
-    ebpf: Ebpf,
+    ebpf: Beside,
+    /// Whether it means anything with tables of nftables.
+    nftables: Beside,
     /// Lets it happen. The agent has not been started when it begins.
     run: fn(&mut Stage) -> Done,
     /// Whether it makes a hole that the judge must find.
@@ -119,8 +124,8 @@ struct Fault {
 
 impl Fault {
     const fn new(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Self {
-        let (sample, backends, ebpf) = (Sample::None, &Backend::IPTABLES, Ebpf::Never);
-        Self { name, about, sample, backends, ebpf, run, is_self_check: false, nodes: 1 }
+        let (sample, backends, never) = (Sample::None, &Backend::IPTABLES, Beside::Never);
+        Self { name, about, sample, backends, ebpf: never, nftables: never, run, is_self_check: false, nodes: 1 }
     }
 
     /// With which back ends it is run; if asked for the sample alone, in that.
@@ -133,12 +138,12 @@ impl Fault {
             };
             !sample || sampled == Some(*backend)
         });
-        let with_ebpf = match self.ebpf {
-            Ebpf::Never => false,
-            Ebpf::InFull => !sample,
-            Ebpf::InSample => true,
+        let with = |beside: Beside, backend: Backend| match beside {
+            Beside::Never => None,
+            Beside::InFull => (!sample).then_some(backend),
+            Beside::InSample => Some(backend),
         };
-        with_iptables.chain(with_ebpf.then_some(Backend::Ebpf))
+        with_iptables.chain(with(self.nftables, Backend::Nftables)).chain(with(self.ebpf, Backend::Ebpf))
     }
 
     const fn sample(mut self, sample: Sample) -> Self {
@@ -151,8 +156,13 @@ impl Fault {
         self
     }
 
-    const fn ebpf(mut self, ebpf: Ebpf) -> Self {
+    const fn ebpf(mut self, ebpf: Beside) -> Self {
         self.ebpf = ebpf;
+        self
+    }
+
+    const fn nftables(mut self, nftables: Beside) -> Self {
+        self.nftables = nftables;
         self
     }
 

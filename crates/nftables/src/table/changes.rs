@@ -54,11 +54,12 @@ impl Table {
         transaction
     }
 
-    /// Sets and maps of another type cannot be changed, nor removed while rules ask them. Everything is written once more
-    /// then, in one transaction.
+    /// Sets and maps of another type cannot be changed, nor removed while rules ask them, and a table that was put to sleep sees no
+    /// packet. Everything is written once more then, in one transaction.
     fn must_begin_anew(&self, observed: &Observed) -> bool {
         let differs = |name: &str, shape: SetShape| observed.sets.get(name).is_some_and(|set| set.shape != shape);
-        self.sets.iter().any(|(name, set)| differs(name.as_str(), SetShape::Set(set.kind)))
+        observed.flags != 0
+            || self.sets.iter().any(|(name, set)| differs(name.as_str(), SetShape::Set(set.kind)))
             || self
                 .maps
                 .keys()

@@ -16,6 +16,8 @@ use crate::wire::{ObservedSet, SetShape, Snapshot};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Observed {
     pub(super) exists: bool,
+    /// No table that is made here has any.
+    pub(super) flags: u32,
     pub(super) chains: BTreeMap<LayeredName, Chain>,
     pub(super) sets: BTreeMap<String, Set>,
 }
@@ -73,7 +75,7 @@ impl Observed {
             (name, Chain { base: chain.base, rules })
         });
         let sets = snapshot.sets.into_iter().map(|(name, set)| (name, set.into()));
-        Self { exists: true, chains: chains.collect(), sets: sets.collect() }
+        Self { exists: true, flags: snapshot.flags, chains: chains.collect(), sets: sets.collect() }
     }
 
     /// How many objects another reading has otherwise.
@@ -86,6 +88,7 @@ impl Observed {
         let differs = |name: &&&LayeredName| self.chains.get(**name).map(plain) != other.chains.get(**name).map(plain);
         let sets: BTreeSet<_> = self.sets.keys().chain(other.sets.keys()).collect();
         chains.iter().filter(differs).count()
+            + usize::from(self.flags != other.flags)
             + sets.iter().filter(|name| self.sets.get(**name) != other.sets.get(**name)).count()
     }
 }

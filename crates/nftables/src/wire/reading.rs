@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     ANONYMOUS, CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TABLE, CHAIN_TYPE, DATA_VALUE, DATA_VERDICT, ELEMENT_DATA,
     ELEMENT_FLAGS, ELEMENT_KEY, ELEMENTS_LIST, ELEMENTS_SET, ELEMENTS_TABLE, GETCHAIN, GETRULE, GETSET, GETSETELEM,
-    HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, INTERFACE_LEN, INTERVAL, INTERVAL_END, MAP, NEWCHAIN, NEWRULE, NEWSET,
-    NEWSETELEM, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, SET_DATA_TYPE, SET_FLAGS,
-    SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE, USERDATA_COMMENT, family_number, shape, value_type,
+    GETTABLE, HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, INTERFACE_LEN, INTERVAL, INTERVAL_END, MAP, NEWCHAIN, NEWRULE,
+    NEWSET, NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, SET_DATA_TYPE,
+    SET_FLAGS, SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE, TABLE_FLAGS, TABLE_NAME, USERDATA_COMMENT,
+    family_number, shape, value_type,
 };
 use crate::attribute::{Attribute, Writer, find};
 use crate::expression::{Expression, SetReference, Verdict, decode, verdict};
@@ -22,6 +23,8 @@ const ACCEPT: u32 = 1;
 /// A table as the kernel has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
+    /// `NFT_TABLE_F_*`: none of a table that is made here. With `dormant` (1) no packet is seen by any of its chains.
+    pub flags: u32,
     /// Its chains.
     pub chains: BTreeMap<LayeredName, ObservedChain>,
     /// Its sets and maps, but those of single rules.
@@ -107,8 +110,9 @@ impl SnapshotReader {
                 out.finish()
             },
         };
-        let requests =
-            [request(GETCHAIN, CHAIN_TABLE), request(GETRULE, RULE_TABLE), request(GETSET, SET_TABLE)].into();
+        let requests = [(GETCHAIN, CHAIN_TABLE), (GETRULE, RULE_TABLE), (GETSET, SET_TABLE), (GETTABLE, TABLE_NAME)]
+            .map(|(kind, attribute)| request(kind, attribute))
+            .into();
         Self { table, snapshot: Snapshot::default(), requests, ports: BTreeMap::new(), elements: BTreeMap::new() }
     }
 
@@ -121,6 +125,9 @@ impl SnapshotReader {
     pub fn on_message(&mut self, kind: u16, payload: &[u8]) {
         let Some(attributes) = payload.get(HEADER_LEN..) else { return };
         match kind {
+            NEWTABLE if self.is_ours(attributes, TABLE_NAME) => {
+                self.snapshot.flags = find(attributes, TABLE_FLAGS).and_then(Attribute::u32).unwrap_or(0);
+            }
             NEWCHAIN if self.is_ours(attributes, CHAIN_TABLE) => self.chain(attributes),
             NEWRULE if self.is_ours(attributes, RULE_TABLE) => self.rule(attributes),
             NEWSET if self.is_ours(attributes, SET_TABLE) => self.set(attributes),
@@ -225,7 +232,8 @@ impl SnapshotReader {
                 *reference = SetReference::Ports(port_ranges(ports));
             }
         }
-        let is_there = !self.snapshot.chains.is_empty() || !self.snapshot.sets.is_empty();
+        let is_bare = self.snapshot.chains.is_empty() && self.snapshot.sets.is_empty();
+        let is_there = !is_bare || self.snapshot.flags != 0;
         is_there.then_some(self.snapshot)
     }
 }

@@ -4,6 +4,7 @@ mod ebpf;
 mod endpoints;
 mod hooks;
 mod input;
+mod nftables;
 mod overlay;
 mod owners;
 mod pipes;
@@ -27,6 +28,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
         pipes::FAULTS,
         sets::FAULTS,
         restarts::FAULTS,
+        nftables::FAULTS,
         ebpf::FAULTS,
         input::FAULTS,
         endpoints::FAULTS,

@@ -105,6 +105,7 @@ impl Stage {
             node.sysctl(&[("netfilter/nf_conntrack_udp_timeout".to_owned(), "5")])?;
         }
         let by_programs = backend == Backend::Ebpf;
+        let by_nftables = backend == Backend::Nftables;
         let backend = backend.iptables();
         let environment = [
             ("FELIX_IPTABLESBACKEND", backend.name()),
@@ -118,7 +119,8 @@ impl Stage {
         ];
         // Where it is not wanted, a fault may ask for it by other means than the environment, which would win.
         let with_programs = by_programs.then_some(("FELIX_BPFENABLED", "true"));
-        let environment = environment.into_iter().chain(with_programs);
+        let with_nftables = by_nftables.then_some(("FELIX_NFTABLESMODE", "Enabled"));
+        let environment = environment.into_iter().chain(with_programs).chain(with_nftables);
         let mut stage = Self {
             backend,
             by_programs,

@@ -11,7 +11,7 @@ use tortie_bpf::NetfilterLink;
 use super::programs::{admit, write_admit};
 use super::restarts::moments;
 use crate::faults::{
-    Ebpf, Fault, Sample,
+    Beside, Fault, Sample,
     stage::{Done, Stage},
     world::BASE,
 };
@@ -59,12 +59,12 @@ pub(super) const FAULTS: &[Fault] = &[
 
 /// A fault that only eBPF programs have.
 const fn of_programs(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
-    Fault::new(name, about, run).only(&[]).ebpf(Ebpf::InFull)
+    Fault::new(name, about, run).only(&[]).ebpf(Beside::InFull)
 }
 
 /// The same in the sample.
 const fn sampled(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
-    of_programs(name, about, run).ebpf(Ebpf::InSample)
+    of_programs(name, about, run).ebpf(Beside::InSample)
 }
 
 fn by_programs(stage: &mut Stage) -> Done {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::programs::{admit, both, fail_times, fault_both};
 use crate::{
     faults::{
-        Ebpf, Fault, Sample,
+        Beside, Fault, Sample,
         prober::Kind,
         stage::{Done, Stage, Trouble, ensure, place},
         world::{BASE, Pair},
@@ -20,13 +20,17 @@ pub(super) const FAULTS: &[Fault] = &[
         interface_first,
     )
     .sample(Sample::Nft)
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new("E1-endpoint-first", "a pod is known before its interface comes", endpoint_first),
-    Fault::new("E1-flaps", "an interface goes down and up many times", flaps).ebpf(Ebpf::InFull),
+    Fault::new("E1-flaps", "an interface goes down and up many times", flaps)
+        .ebpf(Beside::InFull)
+        .nftables(Beside::InFull),
     Fault::new("E1-recreated", "an interface is deleted and recreated by the same name", recreated)
         .sample(Sample::Legacy)
-        .ebpf(Ebpf::InFull),
-    Fault::new("E3-host-endpoint", "a host endpoint comes and goes", host_endpoint).ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
+    Fault::new("E3-host-endpoint", "a host endpoint comes and goes", host_endpoint)
+        .ebpf(Beside::InFull)
+        .nftables(Beside::InFull),
     Fault::new(
         "E4-read-only-sysctls",
         "settings cannot be written: nothing opens, and all works once they can",
@@ -36,23 +40,26 @@ pub(super) const FAULTS: &[Fault] = &[
         address_moves(stage, false)
     })
     .sample(Sample::Nft)
-    .ebpf(Ebpf::InSample),
+    .ebpf(Beside::InSample),
     Fault::new("conntrack-fails", "an address moves while conntrack fails: its connections do not go on", |stage| {
         address_moves(stage, true)
     })
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new(
         "helper-hangs-conntrack",
         "an address moves while conntrack hangs: SIGTERM ends the agent",
         conntrack_hangs,
     )
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new("E5-foreign-route", "a route of others to a pod's interface goes, others stay", foreign_route)
-        .ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
     Fault::new("E5-route-deleted", "somebody deletes the route to a pod: it comes back", route_deleted)
-        .ebpf(Ebpf::InFull),
-    Fault::new("E8-selector", "the selector of a policy leads to another pod, and back", selector).ebpf(Ebpf::InFull),
-    Fault::new("forwarding-off", "somebody switches forwarding off: it comes back", forwarding_off).ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
+    Fault::new("E8-selector", "the selector of a policy leads to another pod, and back", selector)
+        .ebpf(Beside::InFull)
+        .nftables(Beside::InFull),
+    Fault::new("forwarding-off", "somebody switches forwarding off: it comes back", forwarding_off)
+        .ebpf(Beside::InFull),
     Fault::new("routes-first-restore", "at the first start iptables-restore fails: nothing leads to a pod", |stage| {
         closed_first_start(stage, "restore")
     })
@@ -65,7 +72,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "at the first start there are 16 descriptors: nothing leads to a pod",
         few_descriptors,
     )
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new("stand-ins-chain", "one chain is refused for a while: other pods do not notice", refused_chain)
         .sample(Sample::Legacy),
     Fault::new("stand-ins-set", "a set cannot be made: only what its policy alone allows is cut", refused_set),

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::programs::{admit, write_admit};
 use crate::faults::{
-    Ebpf, Fault, Sample,
+    Beside, Fault, Sample,
     stage::{Done, Stage, ensure},
     world::BASE,
 };
@@ -14,58 +14,62 @@ use crate::faults::{
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("P4-gone", "the datastore's directory goes away, and comes back with another content", directory_gone)
         .sample(Sample::Nft)
-        .ebpf(Ebpf::InFull),
-    Fault::new("P4-emptied", "policies are deleted while nobody looks", returns_with_less).ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
+    Fault::new("P4-emptied", "policies are deleted while nobody looks", returns_with_less)
+        .ebpf(Beside::InFull)
+        .nftables(Beside::InFull),
     Fault::new(
         "ready-flag",
         "the datastore is not ready for a while; what was changed meanwhile is enforced",
         ready_flag,
     )
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new("ready-flag-start", "the datastore is not ready at the start: nothing is open", not_ready_at_start)
-        .ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
     Fault::new("torn-truncated", "a policy is written in place: emptied, and filled 300 ms later", |stage| {
         torn(stage, false, truncate)
     })
     .sample(Sample::Nft)
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new("torn-unlinked", "a policy is deleted and made again 20 ms later", |stage| torn(stage, false, unlink))
-        .ebpf(Ebpf::InFull),
-    Fault::new("torn-pieces", "a policy is written in pieces", |stage| torn(stage, false, pieces)).ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
+    Fault::new("torn-pieces", "a policy is written in pieces", |stage| torn(stage, false, pieces))
+        .ebpf(Beside::InFull)
+        .nftables(Beside::InFull),
     Fault::new("torn-all-truncated", "one file with everything is emptied, and filled 300 ms later", |stage| {
         torn(stage, true, truncate)
     })
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new("torn-all-unlinked", "one file with everything is deleted and made again 20 ms later", |stage| {
         torn(stage, true, unlink)
     })
     .sample(Sample::Legacy)
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new("torn-all-pieces", "one file with everything is written in pieces", |stage| torn(stage, true, pieces))
-        .ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
     Fault::new(
         "unreadable-start",
         "a restart with a file that cannot be read: what is in force stays",
         unreadable_start,
     )
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new(
         "unreadable-reboot",
         "a reboot with a file that cannot be read, and nothing kept: nothing is open",
         unreadable_reboot,
     )
     .sample(Sample::Legacy)
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new(
         "unreadable-reboot-state",
         "a reboot with a file that cannot be read, and what was kept: as before",
         unreadable_with_state,
     )
-    .ebpf(Ebpf::InFull),
+    .ebpf(Beside::InFull),
     Fault::new("full-disk", "the disk of the state directory is full: edits are enforced all the same", full_disk)
-        .ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
     Fault::new("unknown-node", "--node that nothing names, on a node with running pods: nothing is cut", unknown_node)
-        .ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
 ];
 
 fn directory_gone(stage: &mut Stage) -> Done {

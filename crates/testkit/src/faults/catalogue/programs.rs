@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::faults::{
-    Backend, Ebpf, Fault, Sample,
+    Backend, Beside, Fault, Sample,
     stage::{Done, PATIENCE, Stage, Trouble, ensure},
 };
 
@@ -13,7 +13,7 @@ pub(super) const FAULTS: &[Fault] = &[
         .sample(Sample::Nft),
     Fault::new("T4-restore-fails", "iptables-restore fails for seconds: the last state holds", restore_fails_long)
         .sample(Sample::Legacy)
-        .ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
     Fault::new("T4-save-fails-once", "iptables-save fails once", |stage| save_fails(stage, 1)),
     Fault::new("T4-save-fails-4", "iptables-save fails 4 times", |stage| save_fails(stage, 4)),
     Fault::new("T4-save-dies", "iptables-save dies in the middle of its output", save_dies),
@@ -28,7 +28,7 @@ pub(super) const FAULTS: &[Fault] = &[
         .only(&[Backend::Legacy])
         .sample(Sample::Legacy),
     Fault::new("T6-restore-missing", "iptables-restore is uninstalled while the agent runs", restore_missing)
-        .ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
     Fault::new("T6-nothing-installed", "at the start nothing is installed: nothing leads to a pod", nothing_installed),
     Fault::new("T6-version-odd", "iptables --version says nothing that is a version: as if it were old", version_odd),
     Fault::new(

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::programs::{admit, both, fault_both, parameter, write_admit};
 use crate::faults::{
-    Ebpf, Fault, Sample,
+    Beside, Fault, Sample,
     stage::{Done, Stage, Trouble, ensure},
     world::BASE,
 };
@@ -14,7 +14,7 @@ use crate::faults::{
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("T7-restart", "a restart with the same state writes nothing", restart)
         .sample(Sample::Legacy)
-        .ebpf(Ebpf::InFull),
+        .ebpf(Beside::InFull),
     Fault::new("T7-one-changed", "a restart with one policy changed writes that one", one_changed),
     Fault::new(
         "T7-upgrade",
@@ -34,11 +34,13 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     Fault::new("P1-killed", "killed at random moments under edits", killed).sample(Sample::Nft),
     Fault::new("P1-killed-at-start", "killed again and again before it has written everything", killed_at_start),
-    Fault::new("P2-burst", "a hundred edits at once, and one afterwards", burst).ebpf(Ebpf::InFull),
+    Fault::new("P2-burst", "a hundred edits at once, and one afterwards", burst)
+        .ebpf(Beside::InFull)
+        .nftables(Beside::InFull),
     Fault::new("P3-config", "a parameter changes: a new session, and nothing open or cut", config),
     Fault::new("P3-kube-ipvs0", "kube-ipvs0 comes and goes", kube_ipvs),
-    Fault::new("sighup", "SIGHUP ends nothing", sighup).ebpf(Ebpf::InFull),
-    Fault::new("suspended", "SIGSTOP, an edit, SIGCONT", suspended).ebpf(Ebpf::InFull),
+    Fault::new("sighup", "SIGHUP ends nothing", sighup).ebpf(Beside::InFull).nftables(Beside::InFull),
+    Fault::new("suspended", "SIGSTOP, an edit, SIGCONT", suspended).ebpf(Beside::InFull).nftables(Beside::InFull),
     Fault::new("no-threads", "no more processes and threads are to be had", no_threads),
 ];
 
@@ -143,7 +145,7 @@ pub(super) fn moments() -> impl Iterator<Item = Duration> {
     (1u64..).map(|number| Duration::from_millis(number.wrapping_mul(2_654_435_761) % 190))
 }
 
-fn killed(stage: &mut Stage) -> Done {
+pub(super) fn killed(stage: &mut Stage) -> Done {
     stage.begin()?;
     let mut admitted = false;
     for (round, moment) in (0..20).zip(moments()) {
@@ -165,7 +167,7 @@ fn killed(stage: &mut Stage) -> Done {
     stage.confirm(&[("stranger", "web", false)])
 }
 
-fn killed_at_start(stage: &mut Stage) -> Done {
+pub(super) fn killed_at_start(stage: &mut Stage) -> Done {
     for moment in moments().take(15) {
         stage.spawn()?;
         std::thread::sleep(moment * 3);

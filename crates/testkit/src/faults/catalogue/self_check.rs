@@ -5,12 +5,15 @@ use std::time::Duration;
 use tortie_bpf::NetfilterLink;
 
 use crate::faults::{
-    Ebpf, Fault, Sample,
+    Beside, Fault, Sample,
     stage::{Done, Stage},
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("quiet", "nothing happens: nothing is wrong", quiet).sample(Sample::Nft).ebpf(Ebpf::InFull),
+    Fault::new("quiet", "nothing happens: nothing is wrong", quiet)
+        .sample(Sample::Nft)
+        .ebpf(Beside::InFull)
+        .nftables(Beside::InFull),
     Fault::new("hole-30ms", "a hole made by the harness itself is found", hole_of_30_ms)
         .sample(Sample::Legacy)
         .self_check(),
@@ -19,7 +22,7 @@ pub(super) const FAULTS: &[Fault] = &[
         .self_check(),
     Fault::new("hole-detached", "a hole made by detaching eBPF programs, which is not announced, is found", detached)
         .only(&[])
-        .ebpf(Ebpf::InSample)
+        .ebpf(Beside::InSample)
         .self_check(),
 ];
 

@@ -4,7 +4,7 @@ use std::{io::Write, net::TcpStream, time::Duration};
 
 use super::programs::admit;
 use crate::faults::{
-    Ebpf, Fault, Sample,
+    Beside, Fault, Sample,
     stage::{Done, Stage, ensure},
 };
 
@@ -14,7 +14,7 @@ pub(super) const FAULTS: &[Fault] = &[Fault::new(
     slow_clients,
 )
 .sample(Sample::Nft)
-.ebpf(Ebpf::InFull)];
+.ebpf(Beside::InFull)];
 
 fn slow_clients(stage: &mut Stage) -> Done {
     stage.begin()?;

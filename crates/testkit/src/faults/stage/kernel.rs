@@ -9,6 +9,7 @@ impl Stage {
     /// All tables, sets, routes to pods and pinned links, without what changes by itself.
     pub(in crate::faults) fn kernel_state(&self) -> Result<Vec<String>, Trouble> {
         let mut state = self.tables(self.backend)?;
+        state.extend(self.nftables()?);
         // Sets are listed in the order of their creation, which does not matter.
         let sets = self.shell("ipset save")?;
         let mut sets: Vec<String> =
@@ -54,6 +55,38 @@ impl Stage {
         Ok(state)
     }
 
+    /// Our tables of nftables, without what changes by itself. In which order chains, sets and elements were made does not matter.
+    pub(in crate::faults) fn nftables(&self) -> Result<Vec<String>, Trouble> {
+        let mut state = Vec::new();
+        for family in ["ip", "ip6"] {
+            let listed = self.shell(&format!("nft -s list table {family} calico 2>/dev/null || true"))?;
+            let mut blocks: Vec<String> = Vec::new();
+            for line in listed.lines().map(str::trim_end) {
+                match blocks.last_mut() {
+                    Some(block) if !line.starts_with("\t") || line.starts_with("\t\t") || line == "\t}" => {
+                        let mut words: Vec<&str> =
+                            line.split([',', ' ', '\t']).filter(|word| !word.is_empty()).collect();
+                        if block.starts_with("\tset ") || block.starts_with("\tmap ") {
+                            words.sort_unstable();
+                        }
+                        block.push_str(&words.join(" "));
+                        block.push('\n');
+                    }
+                    _ => blocks.push(format!("{line}\n")),
+                }
+            }
+            // Elements go on over lines.
+            for block in blocks.iter_mut().filter(|it| it.starts_with("\tset ") || it.starts_with("\tmap ")) {
+                let mut words: Vec<&str> = block.split_whitespace().collect();
+                words.sort_unstable();
+                *block = words.join(" ");
+            }
+            blocks.sort_unstable();
+            state.extend(blocks.into_iter().map(|block| format!("{family} {block}")));
+        }
+        Ok(state)
+    }
+
     /// Routes to pods.
     pub(in crate::faults) fn routes(&self) -> Result<Vec<String>, Trouble> {
         let routes = self.shell("ip -4 route show; ip -6 route show")?;
@@ -92,7 +125,9 @@ impl Stage {
         let sets = self.shell("ipset list -n")?;
         left.extend(sets.lines().filter(|name| name.starts_with("cali")).map(str::to_owned));
         let tables = self.shell("nft list tables")?;
-        left.extend(tables.lines().filter(|line| line.contains("tortie")).map(str::to_owned));
+        left.extend(
+            tables.lines().filter(|line| line.contains("tortie") || line.contains("calico")).map(str::to_owned),
+        );
         left.extend(Some(self.pins()).filter(|pins| pins.exists()).map(|pins| pins.display().to_string()));
         Ok(left)
     }
