@@ -23,7 +23,7 @@ cargo xtask COMMAND
                       tells what can be chosen
   test [ARGS]         all tests, a third of the conformance cases on both iptables back ends, some more of them with
                       IPv4 and IPv6 at once, by eBPF programs, by a driver, on three nodes, and with flows, and a part of
-                      the faults, by chains and by eBPF programs; ARGS go to cargo test, and leave it at that
+                      the faults, by chains, nftables and eBPF programs; ARGS go to cargo test, and leave it at that
   conformance [ARGS]  all conformance cases; --help tells what can be chosen
   faults [ARGS]       faults that happen to the agent while packets are sent; --help tells what can be chosen
   prepare             install what is missing for building and testing

@@ -16,14 +16,13 @@ pub(super) const FAULTS: &[Fault] = &[
     of_nftables("N2-restart", "nftables: restarts with the same state write nothing", restart),
     Fault::new("N3-switch", "nftables: from iptables and back while packets are sent, by configuration", switch)
         .sample(Sample::Nft),
-    of_nftables("N4-meddled", "nftables: somebody deletes, flushes and opens what is ours", meddled)
-        .nftables(Beside::InSample),
+    of_nftables("N4-meddled", "nftables: somebody deletes, flushes and opens what is ours", meddled),
     of_nftables("N5-insists", "nftables: somebody accepts everything again and again: no fight without pause", insists),
     of_nftables("N6-others", "nftables: others commit to tables of their own all the time: nothing is read", others),
 ];
 
 /// What is changed by hand is put right as soon as the kernel tells; a busy machine takes its time.
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(6);
 
 /// A fault that only tables of nftables have.
 const fn of_nftables(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
@@ -91,7 +90,7 @@ fn meddled(stage: &mut Stage) -> Done {
         stage.may_be_cut(SOON);
         stage.shell(&format!("for family in ip ip6; do {change}; done"))?;
         stage.until_within(SOON, change, |stage| Ok(stage.nftables()? == good))?;
-        stage.watch(SOON)?;
+        stage.watch(Duration::from_secs(1))?;
         stage.confirm(&BASE)?;
     }
     Ok(())
@@ -106,7 +105,7 @@ fn insists(stage: &mut Stage) -> Done {
         )?;
         stage.watch(Duration::from_millis(100))?;
     }
-    stage.watch(SOON)?;
+    stage.watch(Duration::from_secs(2))?;
     stage.confirm(&BASE)?;
     admit(stage, true)
 }

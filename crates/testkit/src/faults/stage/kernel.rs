@@ -61,7 +61,7 @@ impl Stage {
         for family in ["ip", "ip6"] {
             let listed = self.shell(&format!("nft -s list table {family} calico 2>/dev/null || true"))?;
             let mut blocks: Vec<String> = Vec::new();
-            for line in listed.lines().map(str::trim_end) {
+            for line in listed.lines().map(str::trim_end).filter(|line| !line.is_empty() && *line != "}") {
                 match blocks.last_mut() {
                     Some(block) if !line.starts_with("\t") || line.starts_with("\t\t") || line == "\t}" => {
                         let mut words: Vec<&str> =
