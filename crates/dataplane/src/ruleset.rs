@@ -3,7 +3,7 @@
 /// What the kernel tells of transactions on our tables of nftables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesetNews {
-    /// Some may have been missed; counting begins anew.
+    /// Some may have been missed; counting restarts.
     Restarted,
     /// So many since then, ours included.
     Transactions(u64),

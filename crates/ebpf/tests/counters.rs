@@ -117,9 +117,9 @@ fn rules_that_an_edit_leaves_keep_their_counters() {
     let third = live.expect(INGRESS, 81, Verdict::Allow, &by_rule(2));
     let denies = live.expect(INGRESS, 85, Verdict::Deny, &by_rule(1));
     assert!(![first, second, out, out_deny].contains(&third) && third != denies);
-    assert_eq!(live.tables.take_reused_decisions(), [], "no counter begins anew");
+    assert_eq!(live.tables.take_reused_decisions(), [], "no counter restarts");
     live.tables.reclaim();
-    // What is new may have the number of the second rule now, whose counter begins anew; the others have theirs.
+    // What is new may have the number of the second rule now, whose counter restarts; the others have theirs.
     live.tell(&policy(&inbound, &[rule(RuleAction::Allow, 80), rule(RuleAction::Allow, 81)]));
     let allows = live.expect(EGRESS, 81, Verdict::Allow, &by_rule(1));
     assert_eq!(live.tables.take_reused_decisions(), [second]);

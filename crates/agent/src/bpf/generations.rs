@@ -60,7 +60,7 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> EdgeError {
 
 /// What a look at the kernel has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mended {
+pub struct Repairs {
     /// What somebody else had done, and was undone.
     pub things: Vec<String>,
 }
@@ -272,9 +272,9 @@ impl<E: Edge> Generations<E> {
     ///
     /// # Errors
     /// What could not be done.
-    pub fn check(&mut self, contents: &impl Contents) -> Result<Mended, EdgeError> {
-        let mut mended = Mended::default();
-        let Some(current) = &mut self.current else { return Ok(mended) };
+    pub fn check(&mut self, contents: &impl Contents) -> Result<Repairs, EdgeError> {
+        let mut repairs = Repairs::default();
+        let Some(current) = &mut self.current else { return Ok(repairs) };
         self.edge.track_connections().map_err(failed("having connections tracked"))?;
         let folder = current.number.to_string();
         let pinned = self.edge.names(&folder).map_err(failed("reading which programs are attached"))?;
@@ -282,14 +282,14 @@ impl<E: Edge> Generations<E> {
             let name = attached.place.to_string();
             let must_pin = match self.edge.attach(attached.place, turn(current.number), &attached.program) {
                 Ok(link) => {
-                    mended.things.push(format!("the program {name} was not attached"));
+                    repairs.things.push(format!("the program {name} was not attached"));
                     attached.link = link;
                     true
                 }
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     let is_pinned = pinned.contains(&name);
                     if !is_pinned {
-                        mended.things.push(format!("the program {name} was not pinned"));
+                        repairs.things.push(format!("the program {name} was not pinned"));
                     }
                     !is_pinned
                 }
@@ -300,19 +300,19 @@ impl<E: Edge> Generations<E> {
             }
         }
         let kept = current.keep_rest(&mut self.edge, &folder, &pinned)?;
-        mended.things.extend(kept.into_iter().map(|name| format!("{name} was not pinned")));
+        repairs.things.extend(kept.into_iter().map(|name| format!("{name} was not pinned")));
         for Write { map, index, value } in contents.all() {
             let of_kind = current.maps.iter().find(|(kind, _)| *kind == map && !kind.is_per_cpu());
             let Some((_, handle)) = of_kind else { continue };
             let found = self.edge.read(handle, index).map_err(failed(format!("reading the map {}", map.name())))?;
             if found != value {
-                mended.things.push(format!("the map {} was not as it should be", map.name()));
+                repairs.things.push(format!("the map {} was out of sync", map.name()));
                 self.is_spoilt = true;
                 break;
             }
         }
-        self.counts.repairs += mended.things.len() as u64;
-        Ok(mended)
+        self.counts.repairs += repairs.things.len() as u64;
+        Ok(repairs)
     }
 
     /// What was done in the kernel.

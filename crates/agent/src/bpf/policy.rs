@@ -163,9 +163,9 @@ impl<E: Edge> ProgramPolicy<E> {
         }
         if self.check_at().is_some_and(|at| at <= now) {
             self.checked = Some(now);
-            let mended =
+            let repairs =
                 self.generations.check(&NodeContents::new(&mut self.node)).map_err(|error| error.to_string())?;
-            for thing in mended.things {
+            for thing in repairs.things {
                 tracing::warn!("{thing}; somebody else has changed it, and it is put right");
             }
         }

@@ -235,13 +235,13 @@ fn what_others_undo_is_found_and_put_right() {
     let mut generations = generations(&kernel);
     let mut contents = Numbered::new(1);
     generations.bring(&mut contents).unwrap();
-    assert_eq!(generations.check(&contents).unwrap(), Mended::default());
+    assert_eq!(generations.check(&contents).unwrap(), Repairs::default());
 
     let place = Place { hook: Hook::Forward, family: Family::V4 };
     lock(&kernel).detach(place);
     assert_eq!(lock(&kernel).enforced(place), []);
-    let mended = generations.check(&contents).unwrap();
-    assert_eq!(mended.things, ["the program forward-4 was not attached"]);
+    let repairs = generations.check(&contents).unwrap();
+    assert_eq!(repairs.things, ["the program forward-4 was not attached"]);
     assert_enforced(&kernel, 1);
 
     lock(&kernel).unpin();
@@ -259,8 +259,8 @@ fn maps_that_others_wrote_are_replaced() {
         let mut contents = Numbered::new(1);
         generations.bring(&mut contents).unwrap();
         lock(&kernel).spoil(kind);
-        let mended = generations.check(&contents).unwrap();
-        assert_eq!(mended.things, [format!("the map {} was not as it should be", kind.name())]);
+        let repairs = generations.check(&contents).unwrap();
+        assert_eq!(repairs.things, [format!("the map {} was out of sync", kind.name())]);
         assert!(!generations.is_in_force());
         lock(&kernel).open.clear();
         generations.bring(&mut contents).unwrap();
@@ -287,7 +287,7 @@ fn a_restart_with_nothing_changed_writes_nothing() {
         process.bring(&mut contents).unwrap();
         assert!(process.is_in_force());
         assert_eq!(shown(&kernel), before);
-        assert_eq!(process.check(&contents).unwrap(), Mended::default());
+        assert_eq!(process.check(&contents).unwrap(), Repairs::default());
     }
     // What changed meanwhile is written, and nothing else.
     let mut process = generations(&kernel);

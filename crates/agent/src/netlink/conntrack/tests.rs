@@ -58,7 +58,7 @@ proptest! {
             prop_assert_eq!(event, Some(ConnectionEvent { ended, connection, traffic }));
         }
         prop_assert_eq!(ConnectionEvent::parse(IPCTNL_MSG_CT_GET, &bytes).unwrap(), None);
-        // Who asks for connections alone is not troubled by them.
+        // Who asks for connections alone does not hear of them.
         prop_assert_eq!(parse(IPCTNL_MSG_CT_NEW, &bytes).unwrap(), Some(connection));
     }
 
