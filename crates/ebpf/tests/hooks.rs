@@ -350,7 +350,7 @@ fn a_group_that_is_closed_or_not_there_denies() {
 }
 
 #[test]
-#[ignore = "measures; run it alone, with --run-ignored only --no-capture"]
+#[ignore = "measures; run it alone, with --release -- --ignored --nocapture"]
 fn nanoseconds_of_a_hook() {
     let expected = Expected { protocol: 17, detail: Some(80), source_port: Some(0x0611) };
     let best = |bench: &Bench, packet: &[u8]| {

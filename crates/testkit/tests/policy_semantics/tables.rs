@@ -421,7 +421,7 @@ fn programs_decide_by_tables_of_millions_of_cells() {
 }
 
 #[test]
-#[ignore = "measures; run it alone, with --run-ignored only --no-capture"]
+#[ignore = "measures; run it alone, with --release -- --ignored --nocapture"]
 fn nanoseconds_of_a_decision() {
     let kernel = Kernel::new();
     for count in [10, 100, 1_000, 10_000] {
