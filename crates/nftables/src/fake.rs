@@ -28,6 +28,8 @@ pub struct FakeKernel {
     pub refuse: Option<Refusal>,
     /// So many transactions fail, without a word about why.
     pub failures: u32,
+    /// So many transactions end in their midst for want of memory.
+    pub out_of_memory: u32,
     /// So many readings fail.
     pub read_failures: u32,
     /// Transactions that were made.
@@ -63,6 +65,7 @@ impl FakeKernel {
             next_handle: 1,
             refuse: None,
             failures: 0,
+            out_of_memory: 0,
             read_failures: 0,
             transactions: Vec::new(),
         }
@@ -98,6 +101,14 @@ impl FakeKernel {
         if self.failures > 0 {
             self.failures -= 1;
             return Err(CommitError::Failed("injected failure".to_owned()));
+        }
+        if self.out_of_memory > 0 {
+            self.out_of_memory -= 1;
+            return Err(CommitError::answered([(
+                transaction.commands.len() / 2,
+                12,
+                "Cannot allocate memory".to_owned(),
+            )]));
         }
         let (mut content, mut handle) = (self.content.clone(), self.next_handle);
         let mut refused = Vec::new();

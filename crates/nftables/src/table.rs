@@ -12,6 +12,8 @@
 //!   but not defined drops (`desired.rs`).
 //! - **One refused chain does not block the rest.** The kernel says which change it refuses. The chain is left without the
 //!   openings that are refused, or one that drops takes its place, it is named, and tried again (`isolation.rs`).
+//! - **Do not blame what is not to blame.** What is refused because somebody else has changed the table meanwhile is read again
+//!   before any chain is; want of memory is nobody's fault, and the kernel keeps what it has until there is some.
 //! - **Take over after a restart, or from Felix.** Names, texts and hashes are Felix's, and the state is read from the kernel:
 //!   what is right already is not written.
 
@@ -119,6 +121,22 @@ pub enum CommitError {
     Failed(String),
 }
 
+impl CommitError {
+    /// What the kernel's answers mean: places among the commands, the numbers of its errors, and its words. If one is for want of
+    /// memory or permission (another process may own the table), or because others write at the same time, none says anything about
+    /// its change.
+    #[must_use]
+    pub fn answered(refused: impl IntoIterator<Item = (usize, i32, String)>) -> Self {
+        /// `EPERM`, `EINTR`, `EAGAIN`, `ENOMEM`, `ERESTART` and `ENOBUFS`.
+        const OF_OTHERS: [i32; 6] = [1, 4, 11, 12, 85, 105];
+        let refused: Vec<_> = refused.into_iter().collect();
+        match refused.iter().find(|(_, errno, _)| OF_OTHERS.contains(errno)) {
+            Some((_, _, reason)) => Self::Failed(reason.clone()),
+            None => Self::Refused(refused.into_iter().map(|(at, _, reason)| (at, reason)).collect()),
+        }
+    }
+}
+
 /// What has happened to a table so far, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -143,6 +161,16 @@ pub struct TableStats {
     pub sets: usize,
     /// Maps (`felix_nft_maps`).
     pub maps: usize,
+}
+
+/// Changes that the kernel has refused.
+#[derive(Debug)]
+struct Refusals {
+    transaction: Transaction,
+    /// Places among the changes, and the kernel's words.
+    refused: Vec<(usize, String)>,
+    /// What the changes were meant for.
+    believed: Observed,
 }
 
 #[derive(Debug)]
@@ -176,6 +204,8 @@ pub struct Table {
     /// Chains that the kernel does not let go of.
     undeletable: BTreeMap<LayeredName, String>,
     read_at: Option<Duration>,
+    /// What the kernel has refused, until it is known whether the table is what it was believed to be.
+    refusals: Option<Refusals>,
     /// Somebody else may have changed it since it was read.
     suspected: bool,
     phase: Phase,
@@ -218,6 +248,7 @@ impl Table {
             quarantine: BTreeMap::new(),
             undeletable: BTreeMap::new(),
             read_at: None,
+            refusals: None,
             suspected: false,
             phase: Phase::Idle,
             retries: 0,
@@ -442,6 +473,9 @@ impl Table {
         if transaction.commands.is_empty() {
             self.settle();
             self.retries = 0;
+            if let Some(reason) = self.refused_base() {
+                return Plan::Failed(TableError::Write { table: self.config.id, reason: reason.to_owned() });
+            }
             return Plan::Done { recheck_after: self.next_check(now) };
         }
         self.stats.commits += 1;
@@ -480,6 +514,9 @@ impl Table {
                 self.pending.all = true;
                 self.sets.values_mut().for_each(DesiredSet::doubt);
                 self.read_at = Some(now);
+                if let Some(refusals) = self.refusals.take() {
+                    self.on_refusals(now, refusals);
+                }
             }
             Err(reason) => {
                 self.stats.read_errors += 1;
@@ -506,10 +543,9 @@ impl Table {
             }
             Err(CommitError::Refused(refused)) if !refused.is_empty() => {
                 self.stats.commit_errors += 1;
-                if self.isolate(now, &transaction, &refused) {
-                    return;
-                }
-                refused.into_iter().next().map(|(_, reason)| reason).unwrap_or_default()
+                // Perhaps somebody else was faster.
+                self.refusals = self.observed.take().map(|believed| Refusals { transaction, refused, believed });
+                return;
             }
             Err(error) => {
                 self.stats.commit_errors += 1;
@@ -519,6 +555,21 @@ impl Table {
         // What was believed of the table may be wrong.
         self.observed = None;
         self.fail_or_wait(now, TableError::Write { table: self.config.id, reason });
+    }
+
+    /// The table was read again after a refusal.
+    fn on_refusals(&mut self, now: Duration, refusals: Refusals) {
+        let Refusals { transaction, refused, believed } = refusals;
+        let is_as_believed = self.observed.as_ref().is_some_and(|observed| believed.is_same(observed));
+        if !is_as_believed && self.retries < RETRIES {
+            self.retries += 1;
+            return;
+        }
+        if !self.isolate(now, &transaction, &refused) {
+            self.observed = None;
+            let reason = refused.into_iter().next().map(|(_, reason)| reason).unwrap_or_default();
+            self.fail_or_wait(now, TableError::Write { table: self.config.id, reason });
+        }
     }
 
     fn fail_or_wait(&mut self, now: Duration, error: TableError) {

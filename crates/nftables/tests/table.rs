@@ -10,7 +10,7 @@ use tortie_netfilter::{
     Table as Layer, kernel_chain,
 };
 use tortie_nftables::fake::FakeKernel;
-use tortie_nftables::{Command, Features, Table, TableConfig, TableId};
+use tortie_nftables::{Command, CommitError, Features, Plan, Table, TableConfig, TableId};
 
 const V4: TableId = TableId::calico(Family::V4);
 
@@ -167,7 +167,7 @@ fn a_deleted_table_is_made_again_with_its_sets_at_once() {
 fn a_refused_opening_is_left_out_until_the_kernel_takes_it() {
     let mut lab = Lab::new();
     lab.kernel.refuse = Some(Arc::new(|command| match command {
-        Command::AddRule { rule, .. } if rule.shown.text.ends_with("accept") => {
+        Command::AddRule { rule, .. } | Command::ReplaceRule { rule, .. } if rule.shown.text.ends_with("accept") => {
             Some("Operation not supported".to_owned())
         }
         _ => None,
@@ -250,4 +250,147 @@ fn maps_lead_to_chains_and_keep_them_there() {
     let lines = lab.apply();
     assert_eq!(lines[0], "delete element ip calico filter-cali-from-wl-dispatch { cali1 : goto filter-cali-fw-cali1 }");
     assert_eq!(lines.last().unwrap(), "delete chain ip calico filter-cali-fw-cali1");
+}
+
+/// Somebody else writes to the table.
+fn meddle(lab: &mut Lab, command: Command) {
+    let mut transaction = tortie_nftables::Transaction::new(V4);
+    transaction.commands.push(command);
+    lab.kernel.commit(&transaction).unwrap();
+    lab.kernel.transactions.pop();
+}
+
+#[test]
+fn what_is_refused_since_another_was_faster_is_nobodys_fault() {
+    let chain = tortie_nftables::LayeredName::new(Layer::Filter, "cali-FORWARD");
+    let set = tortie_nftables::SetName::new(IpSetName::new(SET).unwrap());
+    type Meddle = fn(tortie_nftables::LayeredName, tortie_nftables::SetName) -> Command;
+    let changes: [(&str, Meddle); 4] = [
+        ("the table is deleted", |_, _| Command::DeleteTable),
+        ("a member is gone", |_, set| Command::DeleteElements {
+            set,
+            kind: tortie_nftables::SetKind::Networks,
+            elements: vec![member("10.0.0.0/8")],
+        }),
+        ("a member is there", |_, set| Command::AddElements {
+            set,
+            kind: tortie_nftables::SetKind::Networks,
+            elements: vec![member("172.16.0.0/12")],
+        }),
+        ("a rule is gone", |chain, _| Command::FlushChain { chain }),
+    ];
+    for (what, change) in changes {
+        let mut lab = Lab::new();
+        lab.policy(&[Action::Accept, Action::Accept, Action::Drop]);
+        lab.apply();
+        lab.table.invalidate();
+        lab.apply();
+        let reads = lab.table.stats().reads;
+        meddle(&mut lab, change(chain.clone(), set));
+        // Part of what the other has changed.
+        lab.set(&["172.16.5.0/24", "192.0.2.1/32"]);
+        lab.policy(&[Action::Accept, Action::Drop]);
+        lab.apply();
+        assert_eq!((lab.table.problems(), lab.table.set_problems().count()), (Vec::new(), 0), "{what}");
+        let stats = lab.table.stats();
+        assert_eq!((stats.commit_errors, stats.reads), (1, reads + 1), "{what}");
+        let mut fresh = Lab::new();
+        fresh.set(&["172.16.5.0/24", "192.0.2.1/32"]);
+        fresh.apply();
+        assert_eq!(lab.kernel.dump(), fresh.kernel.dump(), "{what}");
+    }
+}
+
+#[test]
+fn a_table_that_is_deleted_between_reading_and_writing_is_nobodys_fault() {
+    let mut lab = Lab::new();
+    lab.apply();
+    lab.policy(&[Action::Drop]);
+    lab.table.invalidate();
+    assert_eq!(lab.table.plan(lab.now), Plan::Read);
+    let read = lab.kernel.read();
+    lab.table.on_read(lab.now, read);
+    let Plan::Commit(transaction) = lab.table.plan(lab.now) else { panic!("nothing to write") };
+    lab.kernel.delete_table();
+    let result = lab.kernel.commit(&transaction);
+    assert!(matches!(result, Err(CommitError::Refused(_))));
+    lab.table.on_committed(lab.now, result);
+    lab.apply();
+    assert_eq!((lab.table.problems(), lab.table.set_problems().count()), (Vec::new(), 0));
+    let mut fresh = Lab::new();
+    fresh.policy(&[Action::Drop]);
+    fresh.apply();
+    assert_eq!(lab.kernel.dump(), fresh.kernel.dump());
+}
+
+#[test]
+fn for_want_of_memory_everything_stays_as_it_is() {
+    let mut lab = Lab::new();
+    lab.kernel.out_of_memory = 3;
+    assert!(!lab.apply().is_empty());
+    let in_force = lab.kernel.dump();
+    lab.policy(&[Action::Drop]);
+    lab.set(&["192.0.2.7/32"]);
+    lab.kernel.out_of_memory = 50;
+    for _ in 0..5 {
+        let error = lab.kernel.apply(&mut lab.table, &mut lab.now).unwrap_err();
+        assert_eq!(error.to_string(), "cannot write table ip calico: Cannot allocate memory");
+        assert_eq!((lab.table.problems(), lab.table.set_problems().count()), (Vec::new(), 0));
+        assert_eq!(lab.kernel.dump(), in_force);
+    }
+    lab.kernel.out_of_memory = 0;
+    lab.apply();
+    let after = lab.kernel.dump();
+    assert!(
+        after.iter().any(|line| line.contains("192.0.2.7/32")) && !after.iter().any(|line| line.contains("accept"))
+    );
+}
+
+#[test]
+fn a_base_chain_that_is_refused_is_there_as_soon_as_it_is_taken() {
+    let mut lab = Lab::new();
+    lab.kernel.refuse = Some(Arc::new(|command| match command {
+        Command::AddRule { chain, .. } if chain.as_str() == "filter-FORWARD" => Some("Too many links".to_owned()),
+        _ => None,
+    }));
+    for _ in 0..3 {
+        // Nothing leads to policy: that must not pass for policy in force.
+        let error = lab.kernel.apply(&mut lab.table, &mut lab.now).unwrap_err();
+        assert_eq!(error.to_string(), "cannot write table ip calico: Too many links");
+        assert!(lab.kernel.dump().iter().any(|line| line.contains("filter-cali-FORWARD") || line.contains(SET)));
+        lab.now += Duration::from_secs(3);
+    }
+    lab.kernel.refuse = None;
+    lab.now += Duration::from_secs(30);
+    lab.apply();
+    assert_eq!(lab.table.problems(), []);
+    let mut fresh = Lab::new();
+    fresh.apply();
+    assert_eq!(lab.kernel.dump(), fresh.kernel.dump());
+}
+
+#[test]
+fn a_chain_whose_stand_in_is_refused_is_there_as_soon_as_it_is_taken() {
+    let mut lab = Lab::new();
+    lab.apply();
+    lab.policy(&[Action::Drop]);
+    lab.kernel.refuse = Some(Arc::new(|command| match command {
+        Command::AddRule { chain, .. } | Command::ReplaceRule { chain, .. }
+            if chain.as_str() == "filter-cali-FORWARD" =>
+        {
+            Some("no".to_owned())
+        }
+        _ => None,
+    }));
+    let before = lab.kernel.dump();
+    lab.apply();
+    assert_eq!((lab.table.problems().len(), lab.kernel.dump()), (1, before));
+    lab.kernel.refuse = None;
+    lab.now += Duration::from_secs(30);
+    lab.apply();
+    assert_eq!(lab.table.problems(), []);
+    let mut fresh = Lab::new();
+    fresh.policy(&[Action::Drop]);
+    fresh.apply();
+    assert_eq!(lab.kernel.dump(), fresh.kernel.dump());
 }

@@ -92,11 +92,11 @@ impl Nftables {
         if refused.is_empty() {
             return Ok(());
         }
-        let command = |(at, error): (usize, NetlinkError)| {
+        let answer = |(at, error): (usize, NetlinkError)| {
             let command = messages.get(at).map_or(transaction.commands.len(), |message| message.command);
-            (command, error.to_string())
+            (command, error.errno().map_or(0, Errno::raw_os_error), error.to_string())
         };
-        Err(CommitError::Refused(refused.into_iter().map(command).collect()))
+        Err(CommitError::answered(refused.into_iter().map(answer)))
     }
 
     /// Removes a table of the family with this number (`NFPROTO_*`); says whether it was there.

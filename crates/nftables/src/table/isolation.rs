@@ -3,7 +3,7 @@
 //! The kernel tells which changes of a transaction it refuses; nothing of it is made. If a refused rule is part of an
 //! [opening](tortie_netfilter::Rule::opens), the chain is tried without that opening, which lets nothing through that the whole
 //! chain would not. Otherwise its stand-in, which drops, takes its place. If that is refused as well, the chain stays as
-//! the kernel has it.
+//! the kernel has it. Where that is a base chain, the whole table counts as not written.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -88,9 +88,20 @@ impl Table {
     }
 
     fn render_again(&mut self, name: &LayeredName) {
-        if let Some((layer, chain)) = self.chains.get(name).map(|chain| chain.source) {
-            self.update_desired_chain(layer, chain);
+        let Some(chain) = self.chains.get(name) else { return };
+        let (layer, source) = chain.source;
+        if chain.base.is_some() {
+            // Nothing takes its place.
+            self.pending.chains.insert(name.clone());
+        } else {
+            self.update_desired_chain(layer, source);
         }
+    }
+
+    /// Why a base chain is not as it should be, so that packets may not be led to what is in force.
+    pub(super) fn refused_base(&self) -> Option<&str> {
+        let is_base = |name: &LayeredName| self.chains.get(name).is_some_and(|chain| chain.base.is_some());
+        self.quarantine.iter().find(|(name, _)| is_base(name)).map(|(_, entry)| entry.reason.as_str())
     }
 
     /// The kernel refuses some changes. Returns whether anything is different for that, so that the rest can be tried.

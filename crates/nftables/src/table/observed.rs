@@ -78,6 +78,15 @@ impl Observed {
         Self { exists: true, flags: snapshot.flags, chains: chains.collect(), sets: sets.collect() }
     }
 
+    /// Whether another reading has nothing otherwise, numbers of rules included.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let same_number = |(one, other): (&Rule, &Rule)| one.handle.is_none() || one.handle == other.handle;
+        let same_numbers = |(name, chain): (&LayeredName, &Chain)| {
+            other.chains.get(name).is_some_and(|other| chain.rules.iter().zip(&other.rules).all(same_number))
+        };
+        self.exists == other.exists && self.differences(other) == 0 && self.chains.iter().all(same_numbers)
+    }
+
     /// How many objects another reading has otherwise.
     pub(super) fn differences(&self, other: &Self) -> usize {
         let plain = |chain: &Chain| {
