@@ -50,9 +50,58 @@ pub(crate) fn find(name: &str) -> io::Result<PathBuf> {
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed")))
 }
 
+/// Programs of iptables, IP sets and nftables. They are links to a few files.
+const PACKET_FILTERS: [&str; 13] = [
+    "iptables",
+    "ip6tables",
+    "iptables-nft",
+    "iptables-nft-save",
+    "iptables-nft-restore",
+    "ip6tables-nft-restore",
+    "iptables-legacy",
+    "iptables-legacy-save",
+    "iptables-legacy-restore",
+    "ip6tables-legacy-restore",
+    "iptables-restore",
+    "ipset",
+    "nft",
+];
+
+/// Shell text that hides the programs of iptables, IP sets and nftables from whoever comes after it: in its mount namespace, which must
+/// be its own, they cannot be run by any name. It ends, and says why, if one can.
+pub(crate) fn hiding_packet_filters() -> String {
+    let folders = "/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin";
+    let names = PACKET_FILTERS.join(" ");
+    format!(
+        "for folder in {folders}; do for name in {names}; do
+           if [ -L $folder ]; then continue; fi
+           file=$(readlink -f $folder/$name); if [ -f \"$file\" ]; then mount --bind /dev/null \"$file\" || exit 97; fi
+         done; done
+         for folder in {folders}; do for name in {names}; do
+           if [ -e $folder/$name ] && $folder/$name --version >/dev/null 2>&1; then echo \"$folder/$name can be run\" >&2; exit 97; fi
+         done; done"
+    )
+}
+
 /// A program with a BPF file system of its own, so that what it pins there ends with it.
 pub(crate) fn with_own_pins(program: &Path) -> io::Result<Command> {
-    let become_it = format!("'{}' -t bpf bpf /sys/fs/bpf && exec \"$0\" \"$@\"", find("mount")?.display());
+    in_own_mounts(program, &format!("'{}' -t bpf bpf /sys/fs/bpf || exit", find("mount")?.display()))
+}
+
+/// A program that cannot run any of iptables, IP sets and nftables, with a BPF file system of its own.
+pub(crate) fn without_packet_filters(program: &Path) -> io::Result<Command> {
+    let pins = format!("'{}' -t bpf bpf /sys/fs/bpf || exit", find("mount")?.display());
+    // What it finds programs by is not what finds these.
+    let hiding = hiding_packet_filters();
+    in_own_mounts(
+        program,
+        &format!("{pins}\nafterwards=$PATH; PATH=/usr/sbin:/usr/bin:/sbin:/bin\n{hiding}\nPATH=$afterwards"),
+    )
+}
+
+/// A program with mounts of its own, before which this shell text is run.
+fn in_own_mounts(program: &Path, text: &str) -> io::Result<Command> {
+    let become_it = format!("{text}\nexec \"$0\" \"$@\"");
     let mut command = Command::new(find("unshare")?);
     command.args(["--mount", "--propagation", "private", "--"]).arg(find("sh")?).args(["-c", &become_it]).arg(program);
     Ok(command)
@@ -193,4 +242,31 @@ fn ask(port: u16, path: &str, patience: Duration) -> io::Result<Answer> {
     let (head, body) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
     let status = head.split_ascii_whitespace().nth(1).and_then(|status| status.parse().ok());
     Ok(Answer { status: status.ok_or(io::ErrorKind::InvalidData)?, body: body.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel_test;
+
+    /// The status with which a shell ends that tries all programs by their full names, and by those alone.
+    fn tried(mut command: Command) -> bool {
+        let names = PACKET_FILTERS.join(" ");
+        let text = format!(
+            "for name in {names}; do for file in $name /usr/sbin/$name /sbin/$name; do
+               if $file --version >/dev/null 2>&1; then exit 1; fi
+             done; done"
+        );
+        command.args(["-c", &text]).status().unwrap().success()
+    }
+
+    kernel_test! {
+        fn hidden_programs_cannot_be_run_by_any_name() {
+            let shell = find("sh").unwrap();
+            assert!(!tried(Command::new(&shell)), "nothing is installed that could be hidden");
+            assert!(tried(without_packet_filters(&shell).unwrap()));
+            // They are hidden from that one alone.
+            assert!(!tried(Command::new(&shell)));
+        }
+    }
 }

@@ -256,7 +256,7 @@ impl Agent for CommandAgent {
     }
 }
 
-/// A command that keeps what it pins to itself, and finds no program but `conntrack`.
+/// A command that keeps what it pins to itself, finds no program but `conntrack`, and cannot run those of packet filters.
 fn alone(folder: &Path, program: &Path) -> Result<Command, AgentError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -269,7 +269,7 @@ fn alone(folder: &Path, program: &Path) -> Result<Command, AgentError> {
         let conntrack = program::find("conntrack").map_err(failed(Path::new("conntrack")))?;
         std::os::unix::fs::symlink(conntrack, &link).map_err(failed(&link))?;
     }
-    let mut command = program::with_own_pins(program).map_err(failed(program))?;
+    let mut command = program::without_packet_filters(program).map_err(failed(program))?;
     command.env("PATH", programs);
     Ok(command)
 }

@@ -11,7 +11,7 @@ use super::{DemoError, Options, manifests::NODE, manifests_in};
 use crate::{
     lab::Lab,
     netns::Namespace,
-    program::{Answer, Program, with_own_pins},
+    program::{Answer, Program, with_own_pins, without_packet_filters},
 };
 
 /// Where the agent listens in the node's namespace, in which nothing else does.
@@ -63,6 +63,7 @@ impl<'n> Agent<'n> {
         let path = std::fs::canonicalize(&options.agent);
         let path = path.map_err(DemoError::io(options.agent.display().to_string()))?;
         let mut command = match options.backend.as_str() {
+            "nftables" => without_packet_filters(&path).map_err(DemoError::io("a node without iptables"))?,
             "ebpf" => with_own_pins(&path).map_err(DemoError::io("a BPF file system"))?,
             _ => Command::new(path),
         };

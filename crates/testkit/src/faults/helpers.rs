@@ -28,6 +28,9 @@ const NAMES: [&str; 18] = [
     "conntrack",
 ];
 
+/// What it may run on a node that has neither iptables nor IP sets.
+const NAMES_WITHOUT_PACKET_FILTERS: [&str; 1] = ["conntrack"];
+
 /// Where the real programs are.
 pub(super) const REAL_PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
@@ -37,12 +40,16 @@ pub(super) const REAL_PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/b
 #[derive(Debug)]
 pub(super) struct Helpers {
     programs: PathBuf,
+    /// Of [`NAMES`], those that there are.
+    names: &'static [&'static str],
     faults: PathBuf,
 }
 
 impl Helpers {
-    pub(super) fn create(folder: &Path) -> io::Result<Self> {
-        let helpers = Self { programs: folder.join("programs"), faults: folder.join("faults") };
+    /// Those of iptables and IP sets are not among them if there are no packet filters.
+    pub(super) fn create(folder: &Path, has_packet_filters: bool) -> io::Result<Self> {
+        let names: &[_] = if has_packet_filters { &NAMES } else { &NAMES_WITHOUT_PACKET_FILTERS };
+        let helpers = Self { programs: folder.join("programs"), names, faults: folder.join("faults") };
         fs::create_dir_all(&helpers.programs)?;
         fs::create_dir_all(&helpers.faults)?;
         let wrapper = folder.join("wrapper");
@@ -54,7 +61,7 @@ impl Helpers {
         fs::create_dir_all(helpers.faults.join("notes"))?;
         fs::write(&wrapper, script)?;
         fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
-        for name in NAMES {
+        for name in names {
             helpers.install(name)?;
         }
         Ok(helpers)
@@ -83,7 +90,7 @@ impl Helpers {
 
     /// All programs work again, and are there.
     pub(super) fn mend_all(&self) -> io::Result<()> {
-        NAMES.iter().try_for_each(|name| {
+        self.names.iter().try_for_each(|name| {
             self.mend(name)?;
             self.install(name)
         })

@@ -72,6 +72,8 @@ pub(super) struct Stage {
     pub(super) arguments: Vec<String>,
     /// What a shell does before it becomes the agent, from the next start on.
     pub(super) prelude: String,
+    /// Whether the agent can run programs of iptables, IP sets and nftables.
+    pub(super) has_packet_filters: bool,
     /// The node's name as the agent is told it.
     pub(super) node_name: String,
     pub(super) prober: Prober,
@@ -126,7 +128,8 @@ impl Stage {
             by_programs,
             families,
             world,
-            helpers: Helpers::create(&folder)?,
+            helpers: Helpers::create(&folder, !by_nftables)?,
+            has_packet_filters: !by_nftables,
             environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             arguments: Vec::new(),
             prelude: String::new(),

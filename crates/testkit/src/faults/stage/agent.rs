@@ -9,7 +9,10 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Done, PATIENCE, Stage, Trouble, ensure};
-use crate::{faults::helpers::REAL_PATH, program::Answer};
+use crate::{
+    faults::helpers::REAL_PATH,
+    program::{Answer, hiding_packet_filters},
+};
 
 /// Marks all processes of a stage.
 const MARK: &str = "TORTIE_FAULTS_STAGE";
@@ -24,15 +27,18 @@ impl Stage {
     /// Starts the agent. It does not outlive this thread.
     pub(in crate::faults) fn spawn(&mut self) -> Done {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path())?;
+        // Whatever names the agent tries.
+        let hiding = if self.has_packet_filters { String::new() } else { hiding_packet_filters() };
         // The agent dies with the thread that starts it, which therefore is this one and not one inside of the node.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "nsenter"])
             .arg(format!("--net={}", self.lab.node().path().display()))
+            .args(if self.has_packet_filters { &[][..] } else { &["unshare", "--mount", "--propagation", "private"] })
             .args([
                 "/bin/sh",
                 "-c",
-                &format!("{}\nPATH={} exec \"$0\" \"$@\"", self.prelude, self.helpers.path().display()),
+                &format!("{hiding}\n{}\nPATH={} exec \"$0\" \"$@\"", self.prelude, self.helpers.path().display()),
             ])
             .arg(&self.program)
             .args(["run", "--node", &self.node_name, "--datastore"])
