@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::feed::FlowFeed;
 use super::flows::ToldFlow;
+use super::problems::Complaints;
 use super::supply::{SETTLED, Source, Supply, absolute};
 use crate::{
     cases::{Cluster, Verdict},
@@ -45,6 +46,14 @@ pub enum AgentError {
     #[error("{}: {source}", path.display())]
     Flows {
         /// Path of the file that has it.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// It could not be asked how it is.
+    #[error("status at {}: {source}", path.display())]
+    Status {
+        /// Path of its socket.
         path: PathBuf,
         /// The reason.
         source: std::io::Error,
@@ -119,6 +128,14 @@ pub trait RunningAgent {
     /// Why it is not.
     fn check(&mut self) -> Result<(), AgentError>;
 
+    /// What it says is out of sync in the kernel; `None` while it is busy. Nothing of one that cannot be asked.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    fn problems(&mut self) -> Result<Option<Vec<String>>, AgentError> {
+        Ok(Some(Vec::new()))
+    }
+
     /// What it has told of flows since it was asked before; nothing before the first time.
     ///
     /// # Errors
@@ -138,6 +155,7 @@ pub struct CommandAgent {
     source: Source,
     driven: bool,
     flows: bool,
+    has_socket: bool,
     is_alone: bool,
 }
 
@@ -152,6 +170,7 @@ impl CommandAgent {
             source: Source::File,
             driven: false,
             flows: false,
+            has_socket: false,
             is_alone: false,
         }
     }
@@ -172,7 +191,7 @@ impl CommandAgent {
             "--socket",
             "{state}/agent.sock",
         ];
-        Self::new(program, flags.into_iter().chain(SETTLED))
+        Self { has_socket: true, ..Self::new(program, flags.into_iter().chain(SETTLED)) }
     }
 
     /// Adds a variable to its environment.
@@ -250,9 +269,10 @@ impl Agent for CommandAgent {
             // Nodes of one machine share its files.
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", node.folder)
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let complaints = self.has_socket.then(|| Complaints::new(Path::new(&state).join("agent.sock")));
         let feed = self.flows.then(|| FlowFeed::new(&program, node.folder));
         let program = Program::start("agent", node.namespace, node.folder, &mut command)?;
-        Ok(Box::new(RunningCommand { feed, program, supply }))
+        Ok(Box::new(RunningCommand { complaints, feed, program, supply }))
     }
 }
 
@@ -287,6 +307,7 @@ fn write_driver(path: &Path, program: &Path) -> Result<(), AgentError> {
 /// The agent stops before what serves it.
 #[derive(Debug)]
 struct RunningCommand {
+    complaints: Option<Complaints>,
     feed: Option<FlowFeed>,
     program: Program,
     supply: Supply,
@@ -315,6 +336,10 @@ impl RunningAgent for RunningCommand {
     fn check(&mut self) -> Result<(), AgentError> {
         self.supply.check()?;
         Ok(self.program.check()?)
+    }
+
+    fn problems(&mut self) -> Result<Option<Vec<String>>, AgentError> {
+        self.complaints.as_ref().map_or_else(|| Ok(Some(Vec::new())), Complaints::ask)
     }
 
     fn flows(&mut self, node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {

@@ -48,6 +48,8 @@ pub struct StepReport {
     pub flow_mismatches: Vec<FlowMismatch>,
     /// Those for which rows were tried again.
     pub flow_retries: Vec<FlowMismatch>,
+    /// What agents said was out of sync in the kernel until the deadline.
+    pub problems: Vec<String>,
     /// What kept the step from being measured, if anything did.
     pub error: Option<String>,
     /// From telling the agent to the canary's answer. The resolution is a few milliseconds.
@@ -59,10 +61,11 @@ pub struct StepReport {
 }
 
 impl StepReport {
-    /// Was every row as expected, and every flow?
+    /// Was every row as expected, and every flow, and no agent with a problem?
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.error.is_none() && self.mismatches.is_empty() && self.flow_mismatches.is_empty()
+        let differs = !self.mismatches.is_empty() || !self.flow_mismatches.is_empty();
+        self.error.is_none() && !differs && self.problems.is_empty()
     }
 }
 
@@ -121,6 +124,9 @@ impl fmt::Display for Report {
             writeln!(f, "FAIL {} step {}: {} of {} rows", step.case, step.step, step.mismatches.len(), step.rows)?;
             if let Some(error) = &step.error {
                 writeln!(f, "     {error}")?;
+            }
+            for problem in step.problems.iter().take(SHOWN) {
+                writeln!(f, "     out of sync: {problem}")?;
             }
             for mismatch in step.mismatches.iter().take(SHOWN) {
                 writeln!(f, "     {mismatch}")?;

@@ -20,6 +20,8 @@ enum Fault {
     Cut,
     /// Every state takes effect late.
     Slow,
+    /// It says that something is out of sync, from its third state on.
+    Complains,
     /// It ends while it works on its third state.
     Dies,
 }
@@ -50,7 +52,7 @@ impl RunningAgent for RunningDouble {
         let spoilt = match self.fault {
             Fault::Leak => with(false),
             Fault::Cut => with(true),
-            Fault::None | Fault::Slow | Fault::Dies => None,
+            Fault::None | Fault::Slow | Fault::Complains | Fault::Dies => None,
         };
         for (tool, v4) in [("iptables-nft-restore", true), ("ip6tables-nft-restore", false)] {
             let mut rules =
@@ -81,6 +83,11 @@ impl RunningAgent for RunningDouble {
             }
         }
         Ok(())
+    }
+
+    fn problems(&mut self) -> Result<Option<Vec<String>>, AgentError> {
+        let complains = self.fault == Fault::Complains && self.steps > 2;
+        Ok(Some(complains.then(|| "a set is refused".to_owned()).into_iter().collect()))
     }
 
     fn check(&mut self) -> Result<(), AgentError> {
@@ -146,6 +153,18 @@ kernel_test! {
         let report = report(Fault::Slow, "9/20", |options| options.filter = Some("e2e".to_owned()));
         assert!(report.passed(), "{report}");
         assert!(report.latency(0.0) >= Duration::from_millis(250), "{report}");
+    }
+
+    fn a_problem_of_the_agent_fails_its_step() {
+        let report = report(Fault::Complains, "11/17", |options| {
+            options.filter = Some("e2e".to_owned());
+            options.deadline = Duration::from_millis(300);
+        });
+        let complained: Vec<bool> = report.steps.iter().map(|step| step.problems == ["a set is refused"]).collect();
+        // The first state is that of the canary alone.
+        assert!(!complained[0] && complained[1..].iter().all(|it| *it) && complained.len() > 2, "{report}");
+        assert_eq!(report.failures().count(), complained.len() - 1);
+        assert!(report.to_string().contains("out of sync: a set is refused"), "{report}");
     }
 
     fn a_dead_agent_fails_its_case_and_is_replaced_for_the_next() {

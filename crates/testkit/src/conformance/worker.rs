@@ -12,6 +12,7 @@ use super::{
     agent::AgentError,
     canary::Canary,
     flows::{FlowFault, FlowMismatch, Row, Told, Tracer},
+    problems,
 };
 use crate::{
     cases::{Case, Cluster, Step, Verdict},
@@ -94,6 +95,7 @@ impl<'a> Worker<'a> {
                 flows: 0,
                 flow_mismatches: Vec::new(),
                 flow_retries: Vec::new(),
+                problems: Vec::new(),
                 error: None,
                 latency: Duration::ZERO,
                 probing: Duration::ZERO,
@@ -150,6 +152,7 @@ impl<'a> Worker<'a> {
         if report.mismatches.is_empty() {
             site.compare_flows(&expected, &measured, self.options.deadline, report)?;
         }
+        report.problems = problems::unexpected(&report.case, site.await_no_problems(self.options.deadline)?);
         if !arrived? && report.mismatches.is_empty() {
             return Err(StepError::Canary(self.options.deadline));
         }
@@ -210,6 +213,22 @@ impl Site {
     /// Are all agents alive?
     fn check(&mut self) -> Result<(), AgentError> {
         self.agents.iter_mut().try_for_each(|agent| agent.check())
+    }
+
+    /// Waits until no agent has a problem; what they have still at the deadline. An agent that is busy until then has one, too.
+    fn await_no_problems(&mut self, patience: Duration) -> Result<Vec<String>, AgentError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let mut problems = Vec::new();
+            for agent in &mut self.agents {
+                problems.extend(agent.problems()?.unwrap_or_else(|| vec!["the agent is busy".to_owned()]));
+            }
+            if problems.is_empty() || Instant::now() > deadline {
+                return Ok(problems);
+            }
+            self.check()?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Enforces the canary's policy alone, so that from now on an open port of the canary always means a new state.
