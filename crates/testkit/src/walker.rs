@@ -1,9 +1,11 @@
 //! Takes a packet through chains of typed rules, as the kernel would.
 //!
 //! [`Tables`] holds chains and IP sets; [`Tables::walk`] follows a [`Skb`] through them. Rules that `iptables-restore`
-//! or the kernel would refuse are errors, because such a rule takes the whole table with it.
+//! or the kernel would refuse are errors, because such a rule takes the whole table with it. [`nft`] does the same by the text of
+//! a table of nftables.
 
 mod matching;
+pub mod nft;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

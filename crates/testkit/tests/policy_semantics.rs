@@ -34,6 +34,8 @@ mod recorded_format;
 mod scenario;
 #[path = "policy_semantics/tables.rs"]
 mod tables;
+#[path = "policy_semantics/texts.rs"]
+mod texts;
 #[path = "policy_semantics/unused.rs"]
 mod unused;
 
@@ -45,6 +47,7 @@ use proptest::{
 };
 use tortie_iptables::{Action, Chain, ConntrackState};
 use tortie_model::Direction;
+use tortie_rules::RulesConfig;
 use tortie_testkit::{
     evaluator::{Layer, Verdict},
     walker::{Fate, Skb, Walk},
@@ -70,61 +73,89 @@ const QUESTIONS: [Question; 11] = [
     Question::InactiveWorkload,
 ];
 
-/// What the walk means for the packet. The accept mark is what counts where a chain returns.
-fn verdict(walk: &Walk, accept: u32) -> Verdict {
-    match walk.fate {
+/// What the end of a walk means for the packet. The accept mark is what counts where a chain returns.
+fn verdict(fate: Fate, mark: u32, accept: u32) -> Verdict {
+    match fate {
         Fate::Accepted => Verdict::Allow,
         Fate::Dropped | Fate::Rejected(_) => Verdict::Deny,
-        Fate::Returned if walk.mark & accept != 0 => Verdict::Allow,
+        Fate::Returned if mark & accept != 0 => Verdict::Allow,
         Fate::Returned => Verdict::Undecided,
     }
 }
 
-/// Holds the chains of a scenario, changed by `spoil`, against its meaning.
-fn check(scenario: &Scenario, spoil: impl Fn(Chain) -> Chain) -> Result<(), TestCaseError> {
-    let config = config();
+/// What a walker says of a packet.
+#[derive(Debug)]
+struct Walked {
+    fate: Fate,
+    mark: u32,
+    untracked: bool,
+    /// The rules on the way.
+    how: String,
+}
+
+/// Holds what a walker says against the meaning of a scenario.
+fn check_walks(
+    scenario: &Scenario,
+    config: &RulesConfig,
+    walk: &dyn Fn(Question, &Skb) -> Result<Walked, TestCaseError>,
+) -> Result<(), TestCaseError> {
     let fail = |reason: String| TestCaseError::fail(reason);
     scenario.state.check_references().map_err(|error| fail(error.to_string()))?;
-    let problems = problems(&config, &scenario.state);
+    let problems = problems(config, &scenario.state);
     if !problems.is_empty() {
         return Err(fail(format!("{problems:?}")));
     }
-    let chains = Chains::render(&config, &scenario.state, spoil);
+    let accept = config.marks.accept.get();
     for packet in &scenario.packets {
         for question in QUESTIONS {
             let meant = question.evaluate(&scenario.state, packet).map_err(|error| fail(error.to_string()))?;
             let mut skb = Skb::new(*packet, "eth9", "eth9");
             // Whatever earlier chains left in our bits must not matter.
-            skb.mark = config.marks.accept.get() | config.marks.pass.get() | 0xf;
-            let (tables, start) = chains.enter(question, packet.is_ipv4());
-            let walk = |skb: &Skb| tables.walk(start, skb).map_err(|error| fail(format!("{question:?}: {error}")));
-            let walked = walk(&skb)?;
-            let rendered = verdict(&walked, config.marks.accept.get());
+            skb.mark = accept | config.marks.pass.get() | 0xf;
+            let walked = walk(question, &skb)?;
+            let rendered = verdict(walked.fate, walked.mark, accept);
             if rendered != meant {
                 return Err(fail(format!(
-                    "{question:?}, {packet}: means {meant:?}, rendered {rendered:?} by {walked:?}"
+                    "{question:?}, {packet}: means {meant:?}, rendered {rendered:?} by {}",
+                    walked.how
                 )));
             }
             if walked.mark & 0xf != 0xf {
                 return Err(fail(format!("{question:?}, {packet}: a mark bit that is not ours was changed")));
             }
+            let mut in_state = |state| -> Result<Verdict, TestCaseError> {
+                skb.conntrack = BTreeSet::from([state]);
+                let walked = walk(question, &skb)?;
+                Ok(verdict(walked.fate, walked.mark, accept))
+            };
             if question.is_untracked() {
                 if walked.untracked != (meant == Verdict::Allow) {
                     return Err(fail(format!("{packet}: {meant:?}, but untracked: {}", walked.untracked)));
                 }
             } else if question != Question::InactiveWorkload {
-                skb.conntrack = BTreeSet::from([ConntrackState::Established]);
-                if verdict(&walk(&skb)?, config.marks.accept.get()) != Verdict::Allow {
+                if in_state(ConntrackState::Established)? != Verdict::Allow {
                     return Err(fail(format!("{question:?}, {packet}: known connections must go on")));
                 }
-                skb.conntrack = BTreeSet::from([ConntrackState::Invalid]);
-                if verdict(&walk(&skb)?, config.marks.accept.get()) != Verdict::Deny {
+                if in_state(ConntrackState::Invalid)? != Verdict::Deny {
                     return Err(fail(format!("{question:?}, {packet}: invalid packets must be denied")));
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Holds the chains of a scenario, changed by `spoil`, against its meaning.
+fn check(scenario: &Scenario, spoil: impl Fn(Chain) -> Chain) -> Result<(), TestCaseError> {
+    let config = config();
+    let chains = Chains::render(&config, &scenario.state, spoil);
+    check_walks(scenario, &config, &|question, skb| {
+        let (tables, start) = chains.enter(question, skb.packet.is_ipv4());
+        let walk = tables.walk(start, skb);
+        let Walk { fate, mark, untracked, path, .. } =
+            walk.map_err(|error| TestCaseError::fail(format!("{question:?}: {error}")))?;
+        Ok(Walked { fate, mark, untracked, how: format!("{path:?}") })
+    })
 }
 
 fn runner(cases: u32, max_shrink_iters: u32) -> TestRunner {

@@ -99,65 +99,87 @@ impl Chains {
 
     /// The table and the chain that answer a question.
     pub(crate) fn enter(&self, question: Question, ipv4: bool) -> (&Tables, ChainName) {
-        use Direction::{Egress, Ingress};
         let family = &self.families[usize::from(!ipv4)];
+        let (layer, chain) = question.place();
+        let tables = match layer {
+            Table::Raw => &family.raw,
+            Table::Mangle => &family.mangle,
+            _ if question == Question::InactiveWorkload => &family.inactive,
+            _ => &family.filter,
+        };
+        (tables, chain)
+    }
+}
+
+impl Question {
+    /// The layer and the chain that answer it.
+    pub(crate) fn place(self) -> (Table, ChainName) {
+        use Direction::{Egress, Ingress};
         let workload = |chain| endpoint_chain(chain, WORKLOAD_INTERFACE);
         let host = |chain| endpoint_chain(chain, HOST_INTERFACE);
-        match question {
-            Question::Workload(Ingress) => (&family.filter, workload(EndpointChain::ToWorkload)),
-            Question::Workload(Egress) => (&family.filter, workload(EndpointChain::FromWorkload)),
-            Question::InactiveWorkload => (&family.inactive, workload(EndpointChain::ToWorkload)),
-            Question::Host(Layer::Normal, Ingress) => (&family.filter, host(EndpointChain::FromHost)),
-            Question::Host(Layer::Normal, Egress) => (&family.filter, host(EndpointChain::ToHost)),
-            Question::Host(Layer::Forward, Ingress) => (&family.filter, host(EndpointChain::FromHostForward)),
-            Question::Host(Layer::Forward, Egress) => (&family.filter, host(EndpointChain::ToHostForward)),
-            Question::Host(Layer::Untracked, Ingress) => (&family.raw, host(EndpointChain::FromHost)),
-            Question::Host(Layer::Untracked, Egress) => (&family.raw, host(EndpointChain::ToHost)),
-            Question::Host(Layer::PreDnat, _) => (&family.mangle, host(EndpointChain::FromHost)),
-            Question::WorkloadToHost => (&family.filter, chain::WORKLOAD_TO_HOST),
-            Question::TranslatedFromHost => (&family.mangle, host(EndpointChain::ToHost)),
+        match self {
+            Self::Workload(Ingress) | Self::InactiveWorkload => (Table::Filter, workload(EndpointChain::ToWorkload)),
+            Self::Workload(Egress) => (Table::Filter, workload(EndpointChain::FromWorkload)),
+            Self::Host(Layer::Normal, Ingress) => (Table::Filter, host(EndpointChain::FromHost)),
+            Self::Host(Layer::Normal, Egress) => (Table::Filter, host(EndpointChain::ToHost)),
+            Self::Host(Layer::Forward, Ingress) => (Table::Filter, host(EndpointChain::FromHostForward)),
+            Self::Host(Layer::Forward, Egress) => (Table::Filter, host(EndpointChain::ToHostForward)),
+            Self::Host(Layer::Untracked, Ingress) => (Table::Raw, host(EndpointChain::FromHost)),
+            Self::Host(Layer::Untracked, Egress) => (Table::Raw, host(EndpointChain::ToHost)),
+            Self::Host(Layer::PreDnat, _) => (Table::Mangle, host(EndpointChain::FromHost)),
+            Self::WorkloadToHost => (Table::Filter, chain::WORKLOAD_TO_HOST),
+            Self::TranslatedFromHost => (Table::Mangle, host(EndpointChain::ToHost)),
         }
     }
 }
 
 impl FamilyTables {
     fn render(renderer: &Renderer, state: &DesiredState, family: Family, spoil: &impl Fn(Chain) -> Chain) -> Self {
-        let workload = &state.workloads[&workload_id(AdminState::Active)];
-        let host = &state.hosts[&host_name()];
-        let groups = |tiers: &[TierPolicies]| group(state, tiers);
-        let workload_chains = |admin_state| {
-            let interface = IfaceName::from(WORKLOAD_INTERFACE);
-            let tiers = groups(&workload.tiers);
-            renderer.workload_endpoint(&interface, admin_state, &tiers, &workload.endpoint.profiles, None)
-        };
-        let interface = IfaceName::from(HOST_INTERFACE);
-        let tiers = groups(&host.tiers);
-        let profiles = &host.endpoint.profiles;
-        let host_filter = renderer.host_endpoint_filter(&interface, &tiers, &groups(&host.forward_tiers), profiles);
-        let build = |table, endpoint_chains: Vec<Chain>| {
-            let mut all = shared_chains(renderer, state, family);
-            all.extend(renderer.fixed_chains(table, family));
-            all.extend(endpoint_chains);
-            tables(all.into_iter().map(spoil), state, family)
-        };
-        let filter = |admin_state| {
-            let dispatch = renderer.workload_dispatch([WORKLOAD_INTERFACE.parse().unwrap()]);
-            let of_endpoints = workload_chains(admin_state).into_iter().chain(host_filter.iter().cloned());
-            build(Table::Filter, of_endpoints.chain(dispatch).collect())
+        let build = |table, admin_state| {
+            let chains = layer(renderer, state, family, table, admin_state);
+            tables(chains.into_iter().map(spoil), state, family)
         };
         Self {
-            filter: filter(AdminState::Active),
-            inactive: filter(AdminState::Inactive),
-            mangle: build(
-                Table::Mangle,
-                vec![
-                    renderer.host_endpoint_mangle_egress(&interface, &tiers, profiles),
-                    renderer.host_endpoint_mangle_ingress(&interface, &groups(&host.pre_dnat_tiers)),
-                ],
-            ),
-            raw: build(Table::Raw, renderer.host_endpoint_raw(&interface, &groups(&host.untracked_tiers)).to_vec()),
+            filter: build(Table::Filter, AdminState::Active),
+            inactive: build(Table::Filter, AdminState::Inactive),
+            mangle: build(Table::Mangle, AdminState::Active),
+            raw: build(Table::Raw, AdminState::Active),
         }
     }
+}
+
+/// All chains of a layer, while the workload is in this state of administration.
+pub(crate) fn layer(
+    renderer: &Renderer,
+    state: &DesiredState,
+    family: Family,
+    table: Table,
+    admin_state: AdminState,
+) -> Vec<Chain> {
+    let workload = &state.workloads[&workload_id(AdminState::Active)];
+    let host = &state.hosts[&host_name()];
+    let groups = |tiers: &[TierPolicies]| group(state, tiers);
+    let interface = IfaceName::from(HOST_INTERFACE);
+    let tiers = groups(&host.tiers);
+    let profiles = &host.endpoint.profiles;
+    let mut all = shared_chains(renderer, state, family);
+    all.extend(renderer.fixed_chains(table, family));
+    match table {
+        Table::Filter => {
+            let cali = IfaceName::from(WORKLOAD_INTERFACE);
+            let (tiers_of_pod, profiles_of_pod) = (groups(&workload.tiers), &workload.endpoint.profiles);
+            all.extend(renderer.workload_endpoint(&cali, admin_state, &tiers_of_pod, profiles_of_pod, None));
+            all.extend(renderer.host_endpoint_filter(&interface, &tiers, &groups(&host.forward_tiers), profiles));
+            all.extend(renderer.workload_dispatch([WORKLOAD_INTERFACE.parse().unwrap()]));
+        }
+        Table::Mangle => all.extend([
+            renderer.host_endpoint_mangle_egress(&interface, &tiers, profiles),
+            renderer.host_endpoint_mangle_ingress(&interface, &groups(&host.pre_dnat_tiers)),
+        ]),
+        Table::Raw => all.extend(renderer.host_endpoint_raw(&interface, &groups(&host.untracked_tiers))),
+        Table::Nat => {}
+    }
+    all
 }
 
 /// Policies, profiles and groups.

@@ -221,7 +221,7 @@ fn check(scenario: &Scenario, config: &RulesConfig) -> Result<(), TestCaseError>
             let walked = match walk.fate {
                 // Other programs' rules decide, accepted by its policy or not.
                 Fate::Returned if to_host => Verdict::Undecided,
-                _ => verdict(&walk, config.marks.accept.get()),
+                _ => verdict(walk.fate, walk.mark, config.marks.accept.get()),
             };
             let answer = ask(&evaluator, question, packet);
             let evaluated = match answer.verdict {
