@@ -1,15 +1,15 @@
 //! A change in the datastore that is taken back unless it is confirmed in time; see `tortie_store::pending`.
 
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod clock;
 mod summary;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod watch;
 
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 pub use clock::now;
 pub use summary::PendingSummary;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 pub use watch::{Until, watch};
 
 /// Where programs keep what must outlive them, if nothing else is said.

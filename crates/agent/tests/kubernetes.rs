@@ -1,5 +1,13 @@
 //! The API server of Kubernetes as the datastore of the program.
-#![allow(clippy::disallowed_methods, reason = "the test runs the program")]
+#![cfg(feature = "kubernetes")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "the test runs the program")]
+
+#[path = "kubernetes/changes.rs"]
+mod changes;
+#[path = "kubernetes/history.rs"]
+mod history;
+#[path = "kubernetes/world.rs"]
+mod world;
 
 use std::process::{Command, Output};
 use std::thread;
@@ -158,19 +166,23 @@ fn staged_policies_are_put_in_force() {
     let spec = json!({"order": 7, "selector": "app == 'db'", "types": ["Ingress"], "stagedAction": "Set"});
     server.apply(staged("StagedNetworkPolicy", "default.db", &kept, &spec));
     assert_eq!(committed(&url, "shop/db"), ["NetworkPolicy/shop/db created", "StagedNetworkPolicy/shop/db deleted"]);
-    let policy = server.get(CRD, "NetworkPolicy", "shop", "default.db").expect("the policy");
-    assert_eq!(policy["spec"], json!({"order": 7, "selector": "app == 'db'", "types": ["Ingress"]}));
-    assert_eq!(
-        (&policy["metadata"]["labels"]["own"], &policy["metadata"]["annotations"]["note"]),
-        (&json!("x"), &json!("n"))
-    );
+    let policy = server.get(CRD, "NetworkPolicy", "shop", "db").expect("the policy");
+    assert_eq!(policy["spec"], json!({"order": 7, "selector": "app == 'db'", "types": ["Ingress"], "tier": "default"}));
     let stored = policy["metadata"]["annotations"]["projectcalico.org/metadata"].as_str().expect("text");
     let stored: Value = serde_json::from_str(stored).expect("JSON");
-    assert_eq!(stored, json!({"name": "db", "labels": {"team": "a"}}), "what is of the staged one alone is left out");
+    let labels = json!({"own": "x", "team": "a", "projectcalico.org/tier": "default"});
+    assert_eq!(
+        (&stored["name"], &stored["labels"], &stored["annotations"]),
+        (&json!("db"), &labels, &json!({"note": "n"}))
+    );
+    assert_ne!(stored["creationTimestamp"], "2020-01-01T00:00:00Z", "what is of the staged one alone is left out");
     assert!(server.get(CRD, "StagedNetworkPolicy", "shop", "default.db").is_none());
 
     // The one that is there is replaced under the name that it has, and is the same object.
-    let uid = policy["metadata"]["uid"].clone();
+    server.delete(CRD, "NetworkPolicy", "shop", "db");
+    let older = json!({"projectcalico.org/metadata": "{}"});
+    server.apply(staged("NetworkPolicy", "default.db", &older, &json!({"order": 1, "selector": "all()"})));
+    let uid = server.get(CRD, "NetworkPolicy", "shop", "default.db").expect("the policy")["metadata"]["uid"].clone();
     server.apply(staged("StagedNetworkPolicy", "db", &json!({}), &json!({"order": 8, "selector": "all()"})));
     assert_eq!(committed(&url, "shop/db"), ["NetworkPolicy/shop/db updated", "StagedNetworkPolicy/shop/db deleted"]);
     let policy = server.get(CRD, "NetworkPolicy", "shop", "default.db").expect("the policy");
@@ -185,9 +197,11 @@ fn staged_policies_are_put_in_force() {
         json!({"stagedAction": "Set", "podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"]});
     server.apply(staged("StagedKubernetesNetworkPolicy", "db", &json!({}), &spec));
     let name = "StagedKubernetesNetworkPolicy/shop/db";
-    assert_eq!(committed(&url, name), ["NetworkPolicy/shop/db updated".to_owned(), format!("{name} deleted")]);
+    let done = ["KubernetesNetworkPolicy/shop/db updated".to_owned(), format!("{name} deleted")];
+    assert_eq!(committed(&url, name), done);
     let policy = server.get("networking.k8s.io/v1", "NetworkPolicy", "shop", "db").expect("the policy");
     assert_eq!(policy["spec"], json!({"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"]}));
+    assert_eq!(policy["metadata"]["labels"]["own"], "x");
 }
 
 #[test]
@@ -207,10 +221,12 @@ fn what_cannot_be_put_in_force_changes_nothing() {
     assert!(server.get(CRD, "NetworkPolicy", "shop", "db").is_none());
     // A staged policy that stays is told of, since what it says is in force by then.
     server.apply(staged("StagedNetworkPolicy", "db", &json!({}), &json!({"selector": "all()"})));
-    server.fail(On::Object, "stagednetworkpolicies", Fault::Forbidden, 1);
-    let output = commit(&url, &["shop/db"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(1) && said.contains("could not be deleted"), "{output:?}");
+    server.fail(On::Write, "stagednetworkpolicies", Fault::Forbidden, 1);
+    let output = commit(&url, &["shop/db", "-o", "json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let (done, error) = (&answer["resources"], &answer["errors"][0]["resource"]);
+    assert_eq!((output.status.code(), error), (Some(1), &json!("StagedNetworkPolicy/shop/db")), "{output:?}");
+    assert_eq!(*done, json!([{ "resource": "NetworkPolicy/shop/db", "outcome": "created" }]));
     assert!(server.get(CRD, "StagedNetworkPolicy", "shop", "db").is_some());
 }
 

@@ -1,4 +1,4 @@
-//! States that the manifests of a directory, or the resources in etcd, have been in, for people who want one of them back.
+//! States that the manifests of a directory, or the resources in etcd or Kubernetes, have been in, for people who want one of them back.
 //!
 //! A [`HistoryEntry`] is made of each change that a source has taken: which files have other texts since, by digests. Texts that
 //! are replaced are kept under their digests; those that are there now are in the directory itself, and in what is
@@ -11,24 +11,26 @@
 //! again, which counts once. Files are synchronised after what is last good, which is more urgent: a loss of power in between
 //! may take an entry or a text, which digests tell.
 //!
-//! Of etcd, which keeps no times and forgets what was before, there is a copy beside the history: a file for each resource that
-//! people write ([`resource_text`], [`recorded_kinds`]). An index says by digests what the copy held when the newest
+//! Of etcd and Kubernetes, which keep no times and forget what was before, there is a copy beside the history: a file for each
+//! resource that people write ([`resource_text`], [`recorded_kinds`]). An index says by digests what the copy held when the newest
 //! entry was made. Replaced texts come first, then the copy, the entry and the index, so that whoever is killed in between
 //! makes the same entry again, or finds it made.
 
 mod entry;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod index;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod mirror;
 mod resource;
 mod rollback;
 mod store;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod writer;
 
 pub use entry::{FileChange, HistoryEntry, TextId};
-#[cfg(feature = "etcd")]
-pub(crate) use mirror::Mirror;
 pub use resource::{recorded_kinds, resource_path, resource_text};
 pub use rollback::{Back, Conflict, RollbackError, WayBack};
 pub use store::{History, HistoryError, Origin};
 pub(crate) use store::{Recorder, TextChange};
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+pub(crate) use writer::{HistorySettings, HistoryWriter};

@@ -171,8 +171,9 @@ fn replace(
     let mut before = there.object.clone();
     stored::to_stored(key, &mut before).map_err(wrong)?;
     check_same_pool(key, &before, &next)?;
-    store.update(key, next, there.revision)?;
-    Ok(Applied::Updated)
+    let written = store.update(key, next, there.revision)?;
+    // A datastore with defaults of its own may find that nothing is different.
+    Ok(if written.revision == there.revision { Applied::Unchanged } else { Applied::Updated })
 }
 
 /// Lets an object have the metadata of what is there, but its own labels and annotations.

@@ -126,6 +126,40 @@ fn told(key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
         .map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })
 }
 
+impl StagedWrite {
+    /// Lets a datastore say what it would make of the write, and whether it would refuse it. Returns whether the write still
+    /// changes anything then.
+    ///
+    /// # Errors
+    /// [`StoreError`], as of the write itself.
+    pub fn dry_run(&mut self, store: &dyn ResourceStore) -> Result<bool, StoreError> {
+        let based_on = self.before.as_ref().map(|before| before.revision);
+        self.after = store.dry_run(&self.key, self.after.as_ref(), based_on)?.map(unversioned);
+        Ok(match (&self.before, &self.after) {
+            (Some(before), Some(after)) => !is_same(&before.object, after),
+            (before, after) => before.is_some() || after.is_some(),
+        })
+    }
+}
+
+/// Whether two objects say the same, but for what the datastore and programs say of them: nobody else has changed one that is
+/// the same as it was written.
+pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
+    let parts = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(whole) = object.as_object_mut() {
+            whole.shift_remove("status");
+        }
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            for given in ["resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink"] {
+                metadata.shift_remove(given);
+            }
+        }
+        object
+    };
+    one == other || parts(one) == parts(other)
+}
+
 /// An object without the version that it was read at.
 pub(crate) fn unversioned(mut object: Value) -> Value {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {

@@ -62,6 +62,22 @@ pub trait ResourceStore: Send + Sync {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Conflict`], or what any method may run into.
     fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError>;
+
+    /// What would be there after a write of `object`, or a deletion if there is none, of what is at this version, or of what is
+    /// not there yet. A datastore that can be asked is asked, which also tells whether it would refuse; of others it is the
+    /// object. Nothing is written.
+    ///
+    /// # Errors
+    /// As the write itself.
+    fn dry_run(
+        &self,
+        key: &ResourceKey,
+        object: Option<&Value>,
+        based_on: Option<Revision>,
+    ) -> Result<Option<Value>, StoreError> {
+        let _ = (key, based_on);
+        Ok(object.cloned())
+    }
 }
 
 /// A resource as it is kept.
@@ -113,6 +129,14 @@ pub enum StoreError {
         key: ResourceKey,
         /// What is wrong.
         error: ObjectError,
+    },
+    /// The datastore will never take the object as it is, or not where it is to be.
+    #[error("{key}: the datastore does not accept it: {why}")]
+    NotAccepted {
+        /// The resource.
+        key: ResourceKey,
+        /// What the datastore says.
+        why: String,
     },
     /// What is kept is no resource.
     #[error("{key}: what is kept cannot be read: {why}")]

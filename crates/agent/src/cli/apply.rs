@@ -6,10 +6,10 @@ use tortie_store::apply::{Applied, apply};
 
 use super::Failure;
 use super::confirming::{ConfirmingArgs, Wish};
-use super::etcd::StoreArgs;
+use super::store::StoreArgs;
 use super::written::{self, Wanted};
 
-/// Write resources into etcd, as calicoctl does.
+/// Write resources into etcd or Kubernetes, as calicoctl does.
 ///
 /// Validates everything first, and writes nothing if there is an error; each problem is printed on standard error as
 /// `file:line:column: kind/name: field.path: what`. Then creates each resource, or replaces the one that is there. A
@@ -17,7 +17,11 @@ use super::written::{self, Wanted};
 /// Tiers go first. Ends with exit code 1 if anything was not written. With --confirm the change is taken back unless
 /// `tortie confirm` comes in time.
 ///
-/// Example: tortie apply --datastore etcd://127.0.0.1:2379 -f policies/
+/// In Kubernetes, Calico's resources are custom resources by the API that the server has; NetworkPolicy and the policies of
+/// administrators of Kubernetes are written as well. Everything else, such as namespaces, is for kubectl.
+///
+/// Examples: tortie apply --datastore etcd://127.0.0.1:2379 -f policies/
+///           tortie apply --datastore kubernetes: --confirm 60s -f policies/
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -34,7 +38,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut resources = written::read(&args.filename, &args.namespace, Wanted::Valid)?;
+    let mut resources = written::read(&args.filename, &args.namespace, Wanted::Valid, args.store.keeps())?;
     written::tiers_first(&mut resources);
     let wishes: Vec<Wish<'_>> = resources
         .iter()
@@ -44,7 +48,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             write: Box::new(|store| apply(store, &resource.key, &resource.object).map(|applied| Some(word(applied)))),
         })
         .collect();
-    args.confirming.write(&args.store, &wishes, true)
+    args.confirming.write(&args.store, &wishes, args.store.needs_initialising())
 }
 
 fn word(applied: Applied) -> &'static str {

@@ -1,7 +1,7 @@
 //! `tortie confirm`.
 
 mod held;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod pending;
 
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use super::Failure;
 use super::agent_socket::AskArgs;
 use crate::pending_change::STATE_DIR;
 use held::{confirm_held, held_back};
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 pub(super) use pending::READY;
 
-/// Let changes stand that wait for it: in etcd, and those that the agent of this node holds back.
+/// Let changes stand that wait for it: in etcd or Kubernetes, and those that the agent of this node holds back.
 ///
 /// The change that `tortie apply --confirm` or `tortie delete --confirm` has made is taken back when its time has passed, unless
 /// this comes. What an agent holds back that runs with --confirm-host-changes, as it would cut the connection of whoever manages
@@ -30,13 +30,13 @@ pub(super) struct Args {
     /// Say what waits to be confirmed, or what became of it, and change nothing.
     #[arg(long, visible_alias = "list")]
     status: bool,
-    /// The directory that the change in etcd was made with.
+    /// The directory that the change in the datastore was made with.
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
     #[command(flatten)]
     ask: AskArgs,
     /// Take the change back when its time has passed.
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     #[arg(long, hide = true, conflicts_with = "status")]
     guard: bool,
 }
@@ -51,7 +51,7 @@ struct Said {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     if args.guard {
         return pending::guard(&args.state_dir);
     }
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The change in a datastore.
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 fn in_datastore(args: &Args, is_other: bool) -> Result<Option<Said>, Failure> {
     let said = |change: &tortie_store::pending::PendingChange, is_good| Said {
         name: None,
@@ -108,8 +108,8 @@ fn in_datastore(args: &Args, is_other: bool) -> Result<Option<Said>, Failure> {
 }
 
 /// No change can be made there that waits.
-#[cfg(not(feature = "etcd"))]
-#[allow(clippy::unnecessary_wraps, reason = "with etcd it may fail")]
+#[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
+#[allow(clippy::unnecessary_wraps, reason = "with a datastore that can be written it may fail")]
 fn in_datastore(_: &Args, _: bool) -> Result<Option<Said>, Failure> {
     Ok(None)
 }

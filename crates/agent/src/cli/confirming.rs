@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use tortie_resources::stored::ResourceKey;
 use tortie_store::apply::{ApplyError, initialise};
 use tortie_store::pending::{Attended, FileJournal, Locked, PendingChange, attend, begin, carry_out, confirm};
-use tortie_store::{ResourceStore, StagedStore, StoreError};
+use tortie_store::{ResourceStore, StagedStore, StagedWrite, StoreError};
 
 use super::Failure;
-use super::etcd::{StoreArgs, open_reference};
 use super::output::Output;
+use super::store::{StoreArgs, open_reference};
 use crate::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
 /// The longest time to wait for a confirmation.
@@ -87,10 +87,10 @@ impl ConfirmingArgs {
     pub(super) fn write(&self, store: &StoreArgs, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
         let opened = store.open()?;
         if self.confirm.is_none() {
-            return write_now(&opened, wishes, is_initial, self.output);
+            return write_now(&*opened, wishes, is_initial, self.output);
         }
         let datastore = store.reference()?;
-        self.write_whole(&opened, datastore, wishes, is_initial).map(drop)
+        self.write_whole(&*opened, datastore, wishes, is_initial).map(drop)
     }
 
     /// Writes everything that is asked for, or nothing, also without `--confirm`. Returns whether there was anything to say.
@@ -107,14 +107,17 @@ impl ConfirmingArgs {
             initialise(opened).map_err(failed)?;
         }
         let staged = StagedStore::new(opened);
-        let written = write_each(&staged, wishes, |_, _| {})?;
+        let mut written = write_each(&staged, wishes, |_, _| {})?;
+        let mut writes = Vec::new();
+        if written.errors.is_empty() {
+            writes = written.try_out(opened, staged.into_writes(), wishes)?;
+        }
         if !written.errors.is_empty() {
             eprintln!("tortie: nothing has been changed");
             let none = Written { words: Vec::new(), ..written };
             self.output.print(|| none.whole(None), String::new)?;
             return Err(Failure::Reported(1));
         }
-        let writes = staged.into_writes();
         if !writes.is_empty() {
             let window = self.confirm.unwrap_or(UNCONFIRMED);
             let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
@@ -214,6 +217,34 @@ struct Written {
 }
 
 impl Written {
+    /// Asks the datastore what it would make of all this, or whether it would refuse any of it. Returns what changes anything.
+    fn try_out(
+        &mut self,
+        store: &dyn ResourceStore,
+        writes: Vec<StagedWrite>,
+        wishes: &[Wish<'_>],
+    ) -> Result<Vec<StagedWrite>, Failure> {
+        let mut changing = Vec::new();
+        for mut write in writes {
+            match write.dry_run(store) {
+                Ok(true) => changing.push(write),
+                Ok(false) => {
+                    // The datastore has defaults of its own, which were not written.
+                    let words = self.words.iter_mut().filter(|(key, _)| *key == write.key);
+                    words.for_each(|(_, word)| *word = "unchanged");
+                }
+                Err(error @ StoreError::Unavailable(_)) => return Err(failed(error)),
+                Err(error) => {
+                    let wish = wishes.iter().find(|wish| wish.key == write.key);
+                    let place = wish.map_or("tortie", |wish| &wish.place).to_owned();
+                    eprintln!("{place}: {error}");
+                    self.errors.push((write.key, place, error.to_string()));
+                }
+            }
+        }
+        Ok(changing)
+    }
+
     /// All that is known. `confirm` is for how long a confirmation is waited for.
     fn whole(&self, confirm: Option<Duration>) -> Value {
         let resources = self.words.iter().map(|(key, word)| json!({ "resource": key.to_string(), "outcome": word }));
@@ -266,8 +297,7 @@ pub(super) fn watch_in_background(state_dir: Option<&Path>) -> Result<(), Failur
 
 /// Opens the datastore of a change again.
 pub(super) fn open_again(change: &PendingChange) -> Result<Arc<dyn ResourceStore>, String> {
-    let store = open_reference(&change.datastore).map_err(|failure| failure.to_string())?;
-    Ok(Arc::new(store))
+    open_reference(&change.datastore).map_err(|failure| failure.to_string())
 }
 
 /// Who runs this program.

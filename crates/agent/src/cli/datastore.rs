@@ -265,6 +265,7 @@ impl DatastoreArgs {
             DatastoreUrl::Kubernetes(file) => {
                 let source = KubernetesSource::new(kubeconfig(file.as_deref())?, options);
                 let source = if policy_versions { source.with_policy_versions() } else { source };
+                let source = how.kubernetes_source(source, node.as_ref());
                 Ok(match node {
                     Some(node) => Box::new(source.for_node(node)),
                     None => Box::new(source),

@@ -8,10 +8,10 @@ use tortie_store::apply::{ApplyError, delete};
 
 use super::Failure;
 use super::confirming::{ConfirmingArgs, Wish};
-use super::etcd::StoreArgs;
+use super::store::StoreArgs;
 use super::written::{self, Wanted};
 
-/// Delete resources from etcd, as calicoctl does.
+/// Delete resources from etcd or Kubernetes, as calicoctl does.
 ///
 /// By kind and name, or those that are written in files. A resource with a resourceVersion is deleted at that version
 /// only. Tiers go last; one that policies are in is not deleted, and neither is what every cluster has. With --confirm what is
@@ -68,7 +68,7 @@ fn targets(args: &Args) -> Result<Vec<(String, ResourceKey, Option<Revision>)>, 
         };
         return args.names.iter().map(key).collect();
     }
-    let mut resources = written::read(&args.filename, &args.namespace, Wanted::Identified)?;
+    let mut resources = written::read(&args.filename, &args.namespace, Wanted::Identified, args.store.keeps())?;
     written::tiers_first(&mut resources);
     resources.reverse();
     let target = |resource: &written::Written| {

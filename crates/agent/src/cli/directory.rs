@@ -5,6 +5,8 @@ use std::time::Duration;
 
 #[cfg(feature = "etcd")]
 use tortie_datastore::etcd::EtcdSource;
+#[cfg(feature = "kubernetes")]
+use tortie_datastore::kubernetes::KubernetesSource;
 use tortie_datastore::{DirSource, Settle};
 use tortie_model::Hostname;
 
@@ -29,7 +31,7 @@ pub(super) struct DirectoryArgs {
     /// people write, and a change that waits for `tortie confirm`
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
-    /// How many states of the manifests, or of the resources in etcd, are kept there, for `tortie history` and `tortie rollback`; 0 for none
+    /// How many states of the manifests, or of the resources in etcd or Kubernetes, are kept there, for `tortie history` and `tortie rollback`; 0 for none
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     history: usize,
     /// Seconds between scans of the directory that do not wait for file events
@@ -93,6 +95,15 @@ impl DirectoryArgs {
     /// A source of etcd that keeps the history on this node, if that is wanted.
     #[cfg(feature = "etcd")]
     pub(super) fn etcd_source(&self, source: EtcdSource, node: Option<&Hostname>) -> EtcdSource {
+        match (node, self.state_dir()) {
+            (Some(node), Some(state_dir)) => source.keep_history(state_dir, node.as_str(), self.history),
+            _ => source,
+        }
+    }
+
+    /// A source of Kubernetes that keeps the history on this node, if that is wanted.
+    #[cfg(feature = "kubernetes")]
+    pub(super) fn kubernetes_source(&self, source: KubernetesSource, node: Option<&Hostname>) -> KubernetesSource {
         match (node, self.state_dir()) {
             (Some(node), Some(state_dir)) => source.keep_history(state_dir, node.as_str(), self.history),
             _ => source,

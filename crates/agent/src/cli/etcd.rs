@@ -109,38 +109,13 @@ fn password_in(file: &Path) -> Result<String, Failure> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// Where resources are written to and read from.
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct StoreArgs {
-    /// Where the resources are kept: etcd://HOST:PORT,HOST:PORT.
-    #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
-    datastore: EtcdConfig,
-    #[command(flatten)]
-    etcd: EtcdArgs,
-}
-
-impl StoreArgs {
-    /// This etcd.
-    pub(super) fn at(datastore: EtcdConfig, etcd: EtcdArgs) -> Self {
-        Self { datastore, etcd }
-    }
-
-    pub(super) fn config(&self) -> Result<EtcdConfig, Failure> {
-        self.etcd.program_config(&self.datastore)
-    }
-
-    pub(super) fn open(&self) -> Result<EtcdStore, Failure> {
-        EtcdStore::new(self.config()?).map_err(Failure::io("etcd"))
-    }
-}
-
-impl StoreArgs {
-    /// How to reach the datastore, without anything secret: what [`open_reference`] takes, in another program at another time.
-    pub(super) fn reference(&self) -> Result<Value, Failure> {
-        let config = self.config()?;
+impl EtcdArgs {
+    /// How to reach etcd, without anything secret: what [`open_reference`] takes, in another program at another time.
+    pub(super) fn reference(&self, url: &EtcdConfig) -> Result<Value, Failure> {
+        let config = self.program_config(url)?;
         let password_file = match &config.user {
             None => None,
-            Some(_) => Some(self.etcd.password_file(&Environment).ok_or_else(|| {
+            Some(_) => Some(self.password_file(&Environment).ok_or_else(|| {
                 let why = "a change that may be taken back needs the password in a file (--etcd-password-file): a program that \
                            does so later, after a restart, has to read it again";
                 Failure::Usage(why.into())
@@ -161,7 +136,7 @@ impl StoreArgs {
     }
 }
 
-/// Opens a datastore by what [`StoreArgs::reference`] says of it.
+/// Opens an etcd by what [`EtcdArgs::reference`] says of it.
 pub(super) fn open_reference(reference: &Value) -> Result<EtcdStore, Failure> {
     let text = |name: &str| reference.get(name).and_then(Value::as_str);
     let file = |name: &str| text(name).map(PathBuf::from);

@@ -7,10 +7,10 @@ use tortie_resources::stored::{API_VERSION, DEFAULT_ALLOW_PROFILE, ResourceKey, 
 use tortie_store::{ResourceStore, StoreError};
 
 use super::Failure;
-use super::etcd::StoreArgs;
 use super::output::Output;
+use super::store::StoreArgs;
 
-/// Show resources in etcd, as calicoctl does.
+/// Show resources in etcd or Kubernetes, as calicoctl does.
 ///
 /// One by its name, or all of a kind. What -o yaml and -o json print can be applied again: each resource whole as it is
 /// kept, with the version that it is at.
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Some(name) => {
             let key =
                 ResourceKey::new(args.kind, namespace, name).map_err(|error| Failure::Usage(error.to_string()))?;
-            let object = find(&store, &key).map_err(failed)?;
+            let object = find(&*store, &key).map_err(failed)?;
             (object.clone(), vec![object])
         }
         None => {
@@ -55,8 +55,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             let mut items: Vec<Value> = listing.resources.into_iter().map(|resource| resource.object).collect();
             items.iter_mut().for_each(|item| labelled(args.kind, item));
             let list = json!({
-                "apiVersion": API_VERSION,
-                "kind": format!("{}List", args.kind),
+                "apiVersion": args.kind.api_version(),
+                "kind": format!("{}List", args.kind.written()),
                 "metadata": {"resourceVersion": listing.revision.to_string()},
                 "items": items.clone(),
             });

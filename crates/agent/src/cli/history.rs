@@ -1,7 +1,7 @@
 //! `tortie history` and `tortie rollback`.
 
-#[cfg(feature = "etcd")]
-mod etcd;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod resources;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+#[cfg(feature = "kubernetes")]
+use tortie_datastore::history::HistoryError;
 use tortie_datastore::history::{Back, Conflict, FileChange, History, HistoryEntry, Origin, WayBack};
+#[cfg(feature = "kubernetes")]
+use tortie_datastore::kubernetes::KubeConfig;
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_store::timestamp;
@@ -20,13 +24,15 @@ use super::datastore::{AccessArgs, DatastoreArgs};
 use super::datastore_url::DatastoreUrl;
 use super::line_diff::unified;
 use super::output::Output;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+use super::store::{StoreArgs, StoreUrl};
 use crate::pending_change::STATE_DIR;
 
 /// Whose history.
 #[derive(Debug, clap::Args)]
 struct WhereArgs {
-    /// The directory of manifests, as file:DIR, or etcd://HOST:PORT,... as the agent has it; not needed if agents of this
-    /// machine read one only.
+    /// The directory of manifests, as file:DIR, or etcd://HOST:PORT,... as the agent has it, or kubernetes:[KUBECONFIG]; not needed
+    /// if agents of this machine read one only. `rollback` writes to Kubernetes by that kubeconfig.
     #[arg(long, value_name = "URL")]
     datastore: Option<DatastoreUrl>,
     /// The agent's --state-dir.
@@ -45,19 +51,58 @@ impl WhereArgs {
                     DatastoreArgs::at(url.clone(), AccessArgs::default()).etcd(&super::local_sources(None)?)?;
                 config.as_ref().map(Origin::etcd)
             }
+            #[cfg(feature = "kubernetes")]
+            Some(DatastoreUrl::Kubernetes(file)) => return self.of_kubernetes(file.as_deref()),
             Some(other) => {
-                let why = format!("{other}: a history is kept of directories of manifests and of etcd only");
+                let why = format!("{other}: a history is kept of directories of manifests, etcd and Kubernetes only");
                 return Err(Failure::Usage(why));
             }
         };
         History::find(&self.state_dir, origin.as_ref()).map_err(failed)
     }
+
+    /// The history of this server, or the only one of Kubernetes: the agent may know the server by another address.
+    #[cfg(feature = "kubernetes")]
+    fn of_kubernetes(&self, file: Option<&Path>) -> Result<History, Failure> {
+        let server = super::datastore::kubeconfig(file)?.fixed().map_err(failed)?.server;
+        match History::find(&self.state_dir, Some(&Origin::Kubernetes(server))) {
+            Err(HistoryError::Unknown { .. }) => {
+                History::only(&self.state_dir, |origin| matches!(origin, Origin::Kubernetes(_))).map_err(failed)
+            }
+            found => found.map_err(failed),
+        }
+    }
+
+    /// How to reach the API server that a history is of.
+    #[cfg(feature = "kubernetes")]
+    fn kubernetes_store(&self, args: &RollbackArgs, server: &str) -> Result<StoreArgs, Failure> {
+        let config = match &self.datastore {
+            Some(DatastoreUrl::Kubernetes(file)) => super::datastore::kubeconfig(file.as_deref())?,
+            _ => {
+                let usual = KubeConfig::usual();
+                let found = usual.fixed().map_err(|error| error.to_string()).and_then(|fixed| {
+                    let other = format!("the usual kubeconfig leads to {}", fixed.server);
+                    if fixed.server == server { Ok(()) } else { Err(other) }
+                });
+                found.map_err(|why| {
+                    let how = "give --datastore kubernetes:KUBECONFIG, with rights to write";
+                    Failure::Usage(format!("the history is of Kubernetes at {server}, and {why}: {how}"))
+                })?;
+                usual
+            }
+        };
+        Ok(StoreArgs::at(
+            StoreUrl::Kubernetes(config),
+            #[cfg(feature = "etcd")]
+            args.etcd.clone(),
+        ))
+    }
 }
 
-/// What states have the manifests, or the resources in etcd, been in?
+/// What states have the manifests, or the resources in etcd or Kubernetes, been in?
 ///
 /// The agent of this machine keeps the last ones (`tortie run --history`): of a directory of manifests, or of what people write
-/// into etcd. Without a number, lists them with the time, how many
+/// into etcd or Kubernetes. Without a number, lists them with the time, how many
 /// files and objects changed, the newest first; with one, says what changed to reach that state, as `diff -u` does.
 ///
 /// Examples: tortie history
@@ -74,11 +119,11 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// Make the directory of manifests, or the resources in etcd, what they were in an earlier state.
+/// Make the directory of manifests, or the resources in etcd or Kubernetes, what they were in an earlier state.
 ///
 /// Only files or resources that differ are written, and those that were not there are removed; the running agent takes that as any
 /// change, and it is a new state of the history, from which there is a way back, too. Where one holds what no state of the
-/// history has, nothing is changed without --force. Files are written each in one step; of etcd all that differs is changed, or
+/// history has, nothing is changed without --force. Files are written each in one step; of the others all that differs is changed, or
 /// nothing, and with --confirm it is taken back unless `tortie confirm` comes in time.
 ///
 /// Examples: tortie rollback 12
@@ -96,8 +141,8 @@ pub(super) struct RollbackArgs {
     /// Say what would change, as `diff -u` does, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Of etcd: take it back unless `tortie confirm` comes in this time, such as 60s, 5m or 1h.
-    #[cfg(feature = "etcd")]
+    /// Of etcd and Kubernetes: take it back unless `tortie confirm` comes in this time, such as 60s, 5m or 1h.
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     #[arg(long, value_name = "TIME", value_parser = super::confirming::window, conflicts_with = "dry_run")]
     confirm: Option<Duration>,
     #[cfg(feature = "etcd")]
@@ -127,16 +172,23 @@ pub(super) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
     match history.origin() {
         Origin::Directory(_) => roll_back_files(args, &history),
         #[cfg(feature = "etcd")]
-        Origin::Etcd(url) => etcd::roll_back(args, &history, url),
+        Origin::Etcd(url) => {
+            let config = url.parse().map_err(|error| Failure::Failed(format!("{url}: {error}")))?;
+            resources::roll_back(args, &history, &StoreArgs::at(StoreUrl::Etcd(config), args.etcd.clone()))
+        }
+        #[cfg(feature = "kubernetes")]
+        Origin::Kubernetes(server) => resources::roll_back(args, &history, &args.place.kubernetes_store(args, server)?),
+        #[cfg(not(feature = "kubernetes"))]
+        Origin::Kubernetes(server) => Err(Failure::Failed(format!("{server}: this build has no Kubernetes support"))),
         #[cfg(not(feature = "etcd"))]
         Origin::Etcd(url) => Err(Failure::Failed(format!("{url}: this build has no etcd support"))),
     }
 }
 
 fn roll_back_files(args: &RollbackArgs, history: &History) -> Result<(), Failure> {
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     if args.confirm.is_some() {
-        return Err(Failure::Usage("--confirm is for resources in etcd".into()));
+        return Err(Failure::Usage("--confirm is for resources in etcd or Kubernetes".into()));
     }
     let way = history.way_back(args.state).map_err(failed)?;
     if !is_to_be_made(args, history, &way)? {
@@ -186,7 +238,7 @@ fn name(history: &History, path: &str) -> String {
     match history.origin() {
         Origin::Directory(directory) if path.is_empty() => directory.display().to_string(),
         Origin::Directory(directory) => directory.join(path).display().to_string(),
-        Origin::Etcd(_) => path.strip_suffix(".yaml").unwrap_or(path).to_owned(),
+        Origin::Etcd(_) | Origin::Kubernetes(_) => path.strip_suffix(".yaml").unwrap_or(path).to_owned(),
     }
 }
 

@@ -7,7 +7,7 @@
 )]
 
 mod agent_socket;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod apply;
 #[cfg(feature = "fanout")]
 mod bootstrap;
@@ -18,7 +18,7 @@ mod cluster;
 mod columns;
 mod configuration;
 mod confirm;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod confirming;
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 mod controller;
@@ -27,7 +27,7 @@ mod dataplane_url;
 mod datastore;
 mod datastore_url;
 mod decision;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod delete;
 mod directory;
 #[cfg(feature = "etcd")]
@@ -36,7 +36,7 @@ mod exit;
 #[cfg(feature = "fanout")]
 mod fanout;
 mod flows;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod get;
 mod history;
 mod line_diff;
@@ -55,10 +55,12 @@ mod show;
 mod signals;
 mod staged;
 mod status;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod store;
 mod trace;
 #[cfg(all(feature = "fanout", feature = "kubernetes"))]
 mod typha_service;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod written;
 
 use std::path::Path;
@@ -110,11 +112,11 @@ enum Command {
     Replay(replay::Args),
     Cleanup(cleanup::Args),
     Parameters(parameters::Args),
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     Apply(apply::Args),
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     Get(get::Args),
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     Delete(delete::Args),
     Staged(staged::Args),
     Confirm(confirm::Args),
@@ -163,11 +165,11 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::Parameters(args) => parameters::run(&args),
-        #[cfg(feature = "etcd")]
+        #[cfg(any(feature = "etcd", feature = "kubernetes"))]
         Command::Apply(args) => apply::run(&args),
-        #[cfg(feature = "etcd")]
+        #[cfg(any(feature = "etcd", feature = "kubernetes"))]
         Command::Get(args) => get::run(&args),
-        #[cfg(feature = "etcd")]
+        #[cfg(any(feature = "etcd", feature = "kubernetes"))]
         Command::Delete(args) => delete::run(&args),
         Command::Staged(args) => staged::run(&args),
         Command::Confirm(args) => confirm::run(&args),

@@ -141,7 +141,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let said = Said { health: health.clone(), metrics: metrics.clone(), flows: flows.clone() };
     let state_dir = args.directory.state_dir();
     let _local_api = answer_locally(&args.socket, facts, said, sender.clone(), stop.clone(), state_dir, resend.clone());
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     super::confirming::watch_in_background(state_dir)?;
     let inputs = Inputs { others, datastore: events, stop, reload };
     let files = FileWriter::start().map_err(Failure::io("the thread of endpoint status files"))?;

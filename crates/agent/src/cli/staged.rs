@@ -1,28 +1,27 @@
 //! `tortie staged`.
 
 mod directory;
-#[cfg(feature = "kubernetes")]
-mod kubernetes;
 
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use std::cell::Cell;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use tortie_store::apply::{Applied, ApplyError, apply, delete};
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use tortie_store::{ResourceStore, StoreError};
 
 use super::Failure;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::confirming::{ConfirmingArgs, Wish};
 use super::datastore_url::DatastoreUrl;
-#[cfg(feature = "etcd")]
-use super::etcd::{EtcdArgs, StoreArgs};
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::output::Output;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+use super::store::{Keeps, StoreArgs, StoreUrl};
 
 /// Staged policies: what they would do is shown by `tortie flows --staged`.
 ///
@@ -39,12 +38,12 @@ enum What {
     /// Put a staged policy in force
     ///
     /// In etcd and Kubernetes, the policy of the same name that is enforced becomes as the staged one is, or is deleted if the
-    /// staged one says so (stagedAction: Delete); then the staged one is deleted. In etcd, with --confirm both come back as they
-    /// were unless `tortie confirm` comes in time. Of a directory, the manifest is printed that is to be written in place of the
+    /// staged one says so (stagedAction: Delete); then the staged one is deleted. With --confirm both come back as they were unless
+    /// `tortie confirm` comes in time. Of a directory, the manifest is printed that is to be written in place of the
     /// staged one; with --write it is, if its file holds nothing else.
     ///
     /// Examples: tortie staged commit shop/db --datastore etcd://127.0.0.1:2379 --confirm 60s
-    ///           tortie staged commit shop/db --datastore kubernetes:
+    ///           tortie staged commit shop/db --datastore kubernetes: --confirm 60s
     #[command(verbatim_doc_comment)]
     Commit(CommitArgs),
 }
@@ -63,11 +62,11 @@ struct CommitArgs {
     write: bool,
     #[cfg(feature = "etcd")]
     #[command(flatten)]
-    etcd: EtcdArgs,
-    #[cfg(feature = "etcd")]
+    etcd: super::etcd::EtcdArgs,
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     #[command(flatten)]
     confirming: ConfirmingArgs,
-    #[cfg(not(feature = "etcd"))]
+    #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
     /// How to answer.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -75,16 +74,16 @@ struct CommitArgs {
 
 impl CommitArgs {
     fn output(&self) -> Output {
-        #[cfg(feature = "etcd")]
+        #[cfg(any(feature = "etcd", feature = "kubernetes"))]
         return self.confirming.output();
-        #[cfg(not(feature = "etcd"))]
+        #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
         self.output
     }
 
     fn is_to_be_confirmed(&self) -> bool {
-        #[cfg(feature = "etcd")]
+        #[cfg(any(feature = "etcd", feature = "kubernetes"))]
         return self.confirming.is_asked_for();
-        #[cfg(not(feature = "etcd"))]
+        #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
         false
     }
 }
@@ -104,11 +103,11 @@ impl Done {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let What::Commit(args) = &args.what;
-    let is_etcd = matches!(args.datastore, DatastoreUrl::Etcd(_));
-    if args.is_to_be_confirmed() && !is_etcd {
-        return Err(Failure::Usage("--confirm is for policies in etcd".to_owned()));
+    let is_directory = matches!(args.datastore, DatastoreUrl::Directory(_));
+    if args.is_to_be_confirmed() && is_directory {
+        return Err(Failure::Usage("--confirm is for policies in etcd or Kubernetes".to_owned()));
     }
-    if args.write && !matches!(args.datastore, DatastoreUrl::Directory(_)) {
+    if args.write && !is_directory {
         return Err(Failure::Usage("--write is for a directory of manifests".to_owned()));
     }
     match &args.datastore {
@@ -127,16 +126,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
         #[cfg(feature = "kubernetes")]
         DatastoreUrl::Kubernetes(file) => {
-            let config = super::datastore::kubeconfig(file.as_deref())?;
-            config.check().map_err(|error| Failure::Failed(format!("Kubernetes: {error}")))?;
-            let client = tortie_datastore::kubernetes::Client::new(config);
-            let client = client.map_err(Failure::io("the API server's thread"))?;
-            print(args.output(), &kubernetes::commit(&client, &args.name)?, None)
+            commit_in_store(args, StoreUrl::Kubernetes(super::datastore::kubeconfig(file.as_deref())?))
         }
         #[cfg(feature = "etcd")]
         DatastoreUrl::Etcd(Some(url)) => {
             let config = url.parse().map_err(|error| Failure::Usage(format!("--datastore: {error}")))?;
-            commit_in_etcd(&args.name, &StoreArgs::at(config, args.etcd.clone()), &args.confirming)
+            commit_in_store(args, StoreUrl::Etcd(config))
         }
         other => {
             let forms = "--datastore must be etcd://HOST:PORT,..., kubernetes:[KUBECONFIG] or file:DIR";
@@ -244,9 +239,15 @@ impl StagedName {
     }
 }
 
-#[cfg(feature = "etcd")]
-fn commit_in_etcd(name: &StagedName, store: &StoreArgs, confirming: &ConfirmingArgs) -> Result<(), Failure> {
-    let (staged, enforced) = keys(name).map_err(Failure::Usage)?;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure> {
+    let (name, confirming) = (&args.name, &args.confirming);
+    let store = StoreArgs::at(
+        datastore,
+        #[cfg(feature = "etcd")]
+        args.etcd.clone(),
+    );
+    let (staged, enforced) = keys(name, store.keeps()).map_err(Failure::Usage)?;
     // The version that is in force then; the staged policy goes only after that, and only if it is still that one.
     let committed = Cell::new(None);
     let place = || "tortie".to_owned();
@@ -267,15 +268,19 @@ fn commit_in_etcd(name: &StagedName, store: &StoreArgs, confirming: &ConfirmingA
             None => Ok(None),
         }),
     };
-    confirming.write(store, &[put, take], false)
+    confirming.write(&store, &[put, take], false)
 }
 
 /// The staged policy of this name, and the one that it becomes.
-#[cfg(feature = "etcd")]
-fn keys(name: &StagedName) -> Result<(ResourceKey, ResourceKey), String> {
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), String> {
     let (staged, enforced) = match name.kind {
         StagedKind::Calico => (ResourceKind::StagedNetworkPolicy, ResourceKind::NetworkPolicy),
         StagedKind::Global => (ResourceKind::StagedGlobalNetworkPolicy, ResourceKind::GlobalNetworkPolicy),
+        #[cfg(feature = "kubernetes")]
+        StagedKind::Kubernetes if keeps == Keeps::Kubernetes => {
+            (ResourceKind::StagedKubernetesNetworkPolicy, ResourceKind::KubernetesNetworkPolicy)
+        }
         StagedKind::Kubernetes => {
             return Err("a staged Kubernetes policy is put in force where Kubernetes keeps its policies: give \
                         --datastore kubernetes:, or apply the policy there"
@@ -287,7 +292,7 @@ fn keys(name: &StagedName) -> Result<(ResourceKey, ResourceKey), String> {
 }
 
 /// Does what the staged policy asks for; says which version of it that was, and in a word what was done.
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 fn put_in_force(
     store: &dyn ResourceStore,
     name: &StagedName,

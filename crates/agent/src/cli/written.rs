@@ -9,10 +9,11 @@ use serde_json::Value;
 use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, Outcome, Resource, read_written};
-use tortie_resources::stored::{ResourceKey, ResourceKind, key_of};
+use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::Failure;
+use super::store::Keeps;
 
 /// What is written of a resource, and where.
 pub(super) struct Written {
@@ -39,7 +40,7 @@ pub(super) enum Wanted {
 }
 
 /// Reads files, directories and, as `-`, standard input. Problems are printed; if there is an error, nothing is read.
-pub(super) fn read(paths: &[PathBuf], namespace: &str, wanted: Wanted) -> Result<Vec<Written>, Failure> {
+pub(super) fn read(paths: &[PathBuf], namespace: &str, wanted: Wanted, keeps: Keeps) -> Result<Vec<Written>, Failure> {
     let mut files = Vec::new();
     for path in paths {
         if path.as_os_str() == "-" {
@@ -53,7 +54,7 @@ pub(super) fn read(paths: &[PathBuf], namespace: &str, wanted: Wanted) -> Result
     let mut all = Vec::new();
     let mut errors = 0;
     for (file, text) in files {
-        let (written, problems) = read_file(&file, &text, namespace, wanted);
+        let (written, problems) = read_file(&file, &text, namespace, wanted, keeps);
         for problem in &problems {
             let warning = problem.problem.severity == Severity::Warning;
             errors += usize::from(!warning);
@@ -89,7 +90,13 @@ fn find(path: &Path, files: &mut Vec<(PathBuf, String)>, named: bool) -> Result<
     inside.iter().try_for_each(|path| find(path, files, false))
 }
 
-fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<Written>, Vec<InputProblem>) {
+fn read_file(
+    file: &Path,
+    text: &str,
+    namespace: &str,
+    wanted: Wanted,
+    keeps: Keeps,
+) -> (Vec<Written>, Vec<InputProblem>) {
     let (manifest, objects) = read_written(text, Format::of(file), &Options::default(), &mut Interner::new());
     let input = |subject: String, problem| InputProblem::new(subject, problem, Fallback::Nothing).in_file(file);
     let error = |position, what: String| FieldProblem::new(Severity::Error, position, "", what);
@@ -99,11 +106,12 @@ fn read_file(file: &Path, text: &str, namespace: &str, wanted: Wanted) -> (Vec<W
     for (Resource { id, subject, position, outcome, problems: found }, object) in
         manifest.resources.into_iter().zip(objects)
     {
-        match key_of(&object, namespace) {
+        match keeps.key_of(&object, namespace) {
             Ok(key) => {
                 // What is kept for others to read is not for us to judge.
-                let ours =
-                    key.kind().understood().is_some_and(|kind| !kind.is_passthrough()) || outcome != Outcome::Unknown;
+                let ours = key.kind().is_of_kubernetes()
+                    || key.kind().understood().is_some_and(|kind| !kind.is_passthrough())
+                    || outcome != Outcome::Unknown;
                 if ours && wanted == Wanted::Valid {
                     problems.extend(found.into_iter().map(|problem| input(subject.clone(), problem)));
                 }

@@ -19,7 +19,7 @@ pub struct PendingSummary {
 
 impl PendingSummary {
     /// The change that waits below this state directory, if one does and can be read.
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     #[must_use]
     pub fn of(state: &Path) -> Option<Self> {
         use tortie_store::pending::{FileJournal, Journal as _};
@@ -28,14 +28,14 @@ impl PendingSummary {
     }
 
     /// No change can be made that waits.
-    #[cfg(not(feature = "etcd"))]
+    #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
     #[must_use]
     pub fn of(_: &Path) -> Option<Self> {
         None
     }
 
     /// What is said of a change; `None` once it is settled.
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(crate) fn of_change(
         change: &tortie_store::pending::PendingChange,
         now: &tortie_store::pending::Moment,

@@ -3,7 +3,6 @@
 //! [`EtcdSource`] lists them at one revision and watches from the next. One endpoint is used at a time; when it fails, the
 //! next one is. `tortie_store::etcd` reads and writes single ones.
 
-mod history;
 mod position;
 mod source;
 

@@ -18,9 +18,8 @@ use tortie_resources::{Position as TextPosition, SyntaxError, passthrough, synce
 use tortie_store::etcd::EtcdConfig;
 use tortie_store::etcd::client::{Failure, Head, Pages, connect, end_of, within};
 
-use super::history::{HistorySettings, HistoryWriter};
 use super::position::Position;
-use crate::history::{Origin, recorded_kinds};
+use crate::history::{HistorySettings, HistoryWriter, Origin, recorded_kinds};
 use crate::{Backoff, Closed, Feed, Objects, Source, chance};
 
 /// How large an answer of a watch may be. etcd splits larger ones.
@@ -160,7 +159,8 @@ impl<'f> Reader<'f> {
             None => Objects::of_syncer(options.syncer),
         };
         let objects = if policy_versions { objects.with_policy_versions() } else { objects };
-        let history = history.and_then(|settings| HistoryWriter::start(Origin::etcd(&config), settings));
+        let history =
+            history.and_then(|settings| HistoryWriter::start(Origin::etcd(&config), settings, |_, object| Ok(object)));
         Self {
             config,
             options,

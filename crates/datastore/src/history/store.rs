@@ -30,7 +30,7 @@ pub enum HistoryError {
         state: PathBuf,
     },
     /// There is none at all.
-    #[error("no history is kept below {}: an agent keeps one if it reads a directory of manifests or etcd", .0.display())]
+    #[error("no history is kept below {}: an agent keeps one if it reads a directory of manifests, etcd or Kubernetes", .0.display())]
     Nothing(PathBuf),
     /// There are several.
     #[error("there are several histories, so --datastore must say which: {}", .0.join(", "))]
@@ -52,6 +52,8 @@ pub enum Origin {
     Directory(PathBuf),
     /// The resources in etcd that people write, by a URL such as `etcd://10.0.0.1:2379`.
     Etcd(String),
+    /// The resources in Kubernetes that people write and an agent reads, by the URL of the API server.
+    Kubernetes(String),
 }
 
 impl Origin {
@@ -70,7 +72,7 @@ impl Origin {
             Self::Directory(directory) => {
                 fs::canonicalize(&directory).or_else(|_| std::path::absolute(&directory)).map(Self::Directory)
             }
-            etcd @ Self::Etcd(_) => Ok(etcd),
+            resources @ (Self::Etcd(_) | Self::Kubernetes(_)) => Ok(resources),
         }
     }
 }
@@ -80,11 +82,12 @@ impl fmt::Display for Origin {
         match self {
             Self::Directory(directory) => directory.display().fmt(f),
             Self::Etcd(url) => f.write_str(url),
+            Self::Kubernetes(server) => write!(f, "kubernetes: at {server}"),
         }
     }
 }
 
-/// The states that a directory of manifests, or the resources in etcd, have been in, as an agent keeps them.
+/// The states that a directory of manifests, or the resources in etcd or Kubernetes, have been in, as an agent keeps them.
 ///
 /// ```no_run
 /// use tortie_datastore::history::History;
@@ -110,6 +113,21 @@ impl History {
     /// # Errors
     /// [`HistoryError`].
     pub fn find(state: &Path, origin: Option<&Origin>) -> Result<Self, HistoryError> {
+        let Some(origin) = origin else { return Self::only(state, |_| true) };
+        let wanted = origin.clone().resolved().map_err(at(state))?;
+        Self::only(state, |found| *found == wanted).map_err(|error| match error {
+            HistoryError::Nothing(state) if state.join("history").exists() => {
+                HistoryError::Unknown { origin: wanted, state }
+            }
+            error => error,
+        })
+    }
+
+    /// The only one that is kept below a state directory of what is wanted.
+    ///
+    /// # Errors
+    /// [`HistoryError`].
+    pub fn only(state: &Path, is_wanted: impl Fn(&Origin) -> bool) -> Result<Self, HistoryError> {
         let all = state.join("history");
         let entries = match fs::read_dir(&all) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -123,13 +141,7 @@ impl History {
             // Another one is being made, or is none.
             found.extend(Self::of(&folder));
         }
-        if let Some(origin) = origin {
-            let wanted = origin.clone().resolved().map_err(at(state))?;
-            found.retain(|history| history.origin == wanted);
-            if found.is_empty() {
-                return Err(HistoryError::Unknown { origin: wanted, state: state.to_owned() });
-            }
-        }
+        found.retain(|history| is_wanted(&history.origin));
         match (found.pop(), &found[..]) {
             (None, _) => Err(HistoryError::Nothing(state.to_owned())),
             (Some(history), []) => Ok(history),
@@ -145,7 +157,8 @@ impl History {
         let about: Value = serde_json::from_slice(&fs::read(folder.join("about")).ok()?).ok()?;
         let text = |name: &str| about.get(name).and_then(Value::as_str).map(str::to_owned);
         let directory = text("directory").map(|directory| Origin::Directory(directory.into()));
-        let (origin, node) = (directory.or_else(|| text("etcd").map(Origin::Etcd))?, text("node")?);
+        let resources = || text("etcd").map(Origin::Etcd).or_else(|| text("kubernetes").map(Origin::Kubernetes));
+        let (origin, node) = (directory.or_else(resources)?, text("node")?);
         metadata.is_dir().then(|| Self { folder: folder.to_owned(), origin, node })
     }
 
@@ -160,7 +173,7 @@ impl History {
     pub fn directory(&self) -> PathBuf {
         match &self.origin {
             Origin::Directory(directory) => directory.clone(),
-            Origin::Etcd(_) => self.folder.join("resources"),
+            Origin::Etcd(_) | Origin::Kubernetes(_) => self.folder.join("resources"),
         }
     }
 
@@ -187,7 +200,7 @@ impl History {
     }
 
     /// Where something that belongs to the history is kept.
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(super) fn beside(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -252,6 +265,7 @@ impl Recorder {
         let (kind, place) = match &origin {
             Origin::Directory(directory) => ("directory", directory.clone()),
             Origin::Etcd(url) => ("etcd", url.into()),
+            Origin::Kubernetes(server) => ("kubernetes", server.into()),
         };
         let folder = all.join(folder_name(&place, node));
         let history = History { folder: folder.clone(), origin, node: node.to_owned() };
@@ -265,7 +279,7 @@ impl Recorder {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
             }
         }
-        let about = json!({ kind: history.origin.to_string(), "node": node });
+        let about = json!({ kind: place.display().to_string(), "node": node });
         put(&folder.join("about"), about.to_string().as_bytes())?;
         File::open(folder.join("about"))?.sync_all()?;
         let entries = history.entries().map_err(io::Error::other)?;
@@ -284,13 +298,13 @@ impl Recorder {
     }
 
     /// What is kept.
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(super) fn history(&self) -> &History {
         &self.history
     }
 
     /// The number of the newest state; 0 if there is none yet.
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(super) fn newest(&self) -> u64 {
         self.newest.borrow().as_ref().map_or(0, |entry| entry.number)
     }

@@ -38,7 +38,14 @@ use super::resource::{ApiResource, escaped};
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    /// What follows the path of a request that changes something.
+    change_options: &'static str,
 }
+
+/// How many objects are asked for at a time.
+const PAGE: usize = 500;
+/// How often a list is begun again whose pages have expired.
+const TRIES: usize = 3;
 
 struct Shared {
     connection: Arc<Connection>,
@@ -69,7 +76,13 @@ impl Client {
     pub fn new(config: KubeConfig) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("kubernetes").enable_all().build()?;
         let connection = Arc::new(Connection::new(config));
-        Ok(Self { shared: Arc::new(Shared { connection, runtime: Some(runtime) }) })
+        Ok(Self { shared: Arc::new(Shared { connection, runtime: Some(runtime) }), change_options: "" })
+    }
+
+    /// The same client, which changes nothing: the server says what would come of each change, or that it would refuse it.
+    #[must_use]
+    pub fn dry_run(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), change_options: "?dryRun=All" }
     }
 
     /// Reads an object.
@@ -85,7 +98,7 @@ impl Client {
     /// # Errors
     /// [`ApiError::is_already_exists`] if the name is taken, and whatever else [`ApiError`] tells.
     pub fn create(&self, resource: ApiResource, namespace: &str, object: &Value) -> Result<Value, ApiError> {
-        self.ask(Self::change(Method::POST, resource.path(namespace, ""), "application/json", object))
+        self.ask(self.change(Method::POST, resource.path(namespace, ""), "application/json", object))
     }
 
     /// Replaces an object; gives back what the server has made of it. If `object` has a `resourceVersion`, only that
@@ -100,7 +113,7 @@ impl Client {
         name: &str,
         object: &Value,
     ) -> Result<Value, ApiError> {
-        self.ask(Self::change(Method::PUT, resource.path(namespace, name), "application/json", object))
+        self.ask(self.change(Method::PUT, resource.path(namespace, name), "application/json", object))
     }
 
     /// As [`Client::replace`], of the status alone; for kinds that keep it apart.
@@ -115,7 +128,7 @@ impl Client {
         object: &Value,
     ) -> Result<Value, ApiError> {
         let target = format!("{}/status", resource.path(namespace, name));
-        self.ask(Self::change(Method::PUT, target, "application/json", object))
+        self.ask(self.change(Method::PUT, target, "application/json", object))
     }
 
     /// Changes the fields that `patch` has, and removes those that are null there (RFC 7396); gives back what came of
@@ -124,7 +137,7 @@ impl Client {
     /// # Errors
     /// As [`Client::replace`].
     pub fn patch(&self, resource: ApiResource, namespace: &str, name: &str, patch: &Value) -> Result<Value, ApiError> {
-        self.ask(Self::change(Method::PATCH, resource.path(namespace, name), "application/merge-patch+json", patch))
+        self.ask(self.change(Method::PATCH, resource.path(namespace, name), "application/merge-patch+json", patch))
     }
 
     /// As [`Client::patch`], with the right to change `status` alone: of a node, its status, labels and annotations.
@@ -139,7 +152,7 @@ impl Client {
         patch: &Value,
     ) -> Result<Value, ApiError> {
         let target = format!("{}/status", resource.path(namespace, name));
-        self.ask(Self::change(Method::PATCH, target, "application/merge-patch+json", patch))
+        self.ask(self.change(Method::PATCH, target, "application/merge-patch+json", patch))
     }
 
     /// Deletes an object; only this version of it, if one is given.
@@ -184,27 +197,47 @@ impl Client {
         let expected: serde_json::Map<String, Value> =
             expected.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?.into()))).collect();
         let options = serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": expected});
-        self.ask(Self::change(Method::DELETE, resource.path(namespace, name), "application/json", &options)).map(drop)
+        self.ask(self.change(Method::DELETE, resource.path(namespace, name), "application/json", &options)).map(drop)
     }
 
-    /// All objects of a kind, in one answer of at most 8 MiB; with a label selector unless it is empty. For few and
-    /// small objects: [`super::Reflector`] is for the others.
+    /// All objects of a kind, as they were at one time; with a label selector unless it is empty. For few objects:
+    /// [`super::Reflector`] is for kinds with many.
     ///
     /// # Errors
     /// See [`ApiError`].
     pub fn list(&self, resource: ApiResource, namespace: &str, labels: &str) -> Result<Vec<Value>, ApiError> {
-        let mut target = resource.path(namespace, "");
+        let mut target = format!("{}?limit={PAGE}", resource.path(namespace, ""));
         if !labels.is_empty() {
-            target.push_str("?labelSelector=");
+            target.push_str("&labelSelector=");
             target.push_str(&escaped(labels));
         }
-        let Value::Object(mut list) = self.ask(Call::get(target))? else {
-            return Err(ApiError::Malformed("a list is no object".into()));
-        };
-        match list.remove("items") {
-            Some(Value::Array(items)) => Ok(items),
-            Some(Value::Null) | None => Ok(Vec::new()),
-            Some(_) => Err(ApiError::Malformed("the items of a list are no list".into())),
+        let mut tries = 1;
+        loop {
+            match self.list_pages(&target) {
+                // The version that the first page was of is not kept any more.
+                Err(error) if error.is_expired() && tries < TRIES => tries += 1,
+                result => return result,
+            }
+        }
+    }
+
+    fn list_pages(&self, target: &str) -> Result<Vec<Value>, ApiError> {
+        let (mut all, mut more) = (Vec::new(), String::new());
+        loop {
+            let next = if more.is_empty() { String::new() } else { format!("&continue={}", escaped(&more)) };
+            let Value::Object(mut list) = self.ask(Call::get(format!("{target}{next}")))? else {
+                return Err(ApiError::Malformed("a list is no object".into()));
+            };
+            match list.remove("items") {
+                Some(Value::Array(items)) => all.extend(items),
+                Some(Value::Null) | None => {}
+                Some(_) => return Err(ApiError::Malformed("the items of a list are no list".into())),
+            }
+            let token = list.get("metadata").and_then(|metadata| metadata.get("continue")).and_then(Value::as_str);
+            more = token.unwrap_or_default().to_owned();
+            if more.is_empty() {
+                return Ok(all);
+            }
         }
     }
 
@@ -220,7 +253,8 @@ impl Client {
         Ok(groups.iter().filter_map(|group| group.get("name")?.as_str().map(str::to_owned)).collect())
     }
 
-    fn change(method: Method, target: String, content_type: &'static str, body: &Value) -> Call {
+    fn change(&self, method: Method, target: String, content_type: &'static str, body: &Value) -> Call {
+        let target = target + self.change_options;
         Call { method, target, content_type, body: body.to_string().into_bytes() }
     }
 

@@ -24,7 +24,31 @@ enum Origin {
     #[default]
     Usual,
     InCluster,
-    File(PathBuf),
+    /// One kubeconfig, or several that are taken together.
+    Files(Vec<PathBuf>),
+}
+
+/// A configuration that does not depend on the environment any more, and where it leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedConfig {
+    /// The files with whole paths; none in a pod.
+    pub files: Vec<PathBuf>,
+    /// The context, if there is one.
+    pub context: Option<String>,
+    /// The URL of the API server.
+    pub server: String,
+}
+
+impl FixedConfig {
+    /// The configuration, to be read again.
+    #[must_use]
+    pub fn config(&self) -> KubeConfig {
+        let origin = match &self.files[..] {
+            [] => Origin::InCluster,
+            files => Origin::Files(files.to_vec()),
+        };
+        KubeConfig { origin, context: self.context.clone() }
+    }
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,7 +70,7 @@ impl KubeConfig {
     /// A kubeconfig.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self { origin: Origin::File(path.into()), context: None }
+        Self { origin: Origin::Files(vec![path.into()]), context: None }
     }
 
     /// A context other than the current one. Without meaning in a pod.
@@ -66,19 +90,49 @@ impl KubeConfig {
         runtime.block_on(async { client(self.load().await?).map(drop) })
     }
 
-    /// Reads files: may block.
-    pub(super) async fn load(&self) -> Result<kube::Config, KubeConfigError> {
-        let mut config = match &self.origin {
-            Origin::InCluster => in_cluster()?,
-            Origin::File(path) => self.load_files(std::slice::from_ref(path)).await?,
+    /// The files that are meant now; `None` in a pod.
+    fn files(&self) -> Result<Option<Vec<PathBuf>>, KubeConfigError> {
+        match &self.origin {
+            Origin::InCluster => Ok(None),
+            Origin::Files(files) => Ok(Some(files.clone())),
             Origin::Usual => match env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
-                Some(files) => self.load_files(&env::split_paths(&files).collect::<Vec<_>>()).await?,
-                None if env::var_os("KUBERNETES_SERVICE_HOST").is_some() => in_cluster()?,
+                Some(files) => Ok(Some(env::split_paths(&files).collect())),
+                None if env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Ok(None),
                 None => match env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.exists()) {
-                    Some(path) => self.load_files(&[path]).await?,
-                    None => return Err(KubeConfigError::None),
+                    Some(path) => Ok(Some(vec![path])),
+                    None => Err(KubeConfigError::None),
                 },
             },
+        }
+    }
+
+    /// What this stands for now, for who is to use the same at another time, in another place, when another context may be the
+    /// current one. Reads files.
+    ///
+    /// # Errors
+    /// [`KubeConfigError`]: there is no configuration, or it cannot be used.
+    pub fn fixed(&self) -> Result<FixedConfig, KubeConfigError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| KubeConfigError::Credentials(error.to_string()))?;
+        let server = runtime.block_on(self.load())?.cluster_url.to_string();
+        let server = server.trim_end_matches('/').to_owned();
+        let Some(files) = self.files()? else { return Ok(FixedConfig { files: Vec::new(), context: None, server }) };
+        let whole = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        let mut context = self.context.clone();
+        for file in &files {
+            if context.is_none() && file.exists() {
+                // The first that says so counts.
+                context = Kubeconfig::read_from(file).map_err(|error| refused(file, &error))?.current_context;
+            }
+        }
+        Ok(FixedConfig { files: files.iter().map(whole).collect(), context, server })
+    }
+
+    /// Reads files: may block.
+    pub(super) async fn load(&self) -> Result<kube::Config, KubeConfigError> {
+        let mut config = match self.files()? {
+            None => in_cluster()?,
+            Some(files) => self.load_files(&files).await?,
         };
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         // Silence is noticed, and requests are repeated, where it is known what was asked.

@@ -1,6 +1,7 @@
 //! What an agent needs of an API server.
 
 use tortie_resources::manifest::{Kind, Options};
+use tortie_resources::stored::ResourceKind;
 
 use super::resource::ApiResource;
 
@@ -60,6 +61,24 @@ pub(super) fn kinds(options: &Options) -> impl Iterator<Item = (ApiResource, Kin
     KUBERNETES.into_iter().chain(PASSTHROUGH).filter(move |(_, kind)| syncer.takes(*kind, block_source))
 }
 
+/// Where objects of this kind are; `None` if Kubernetes has something else in place of them, such as pods for workload endpoints.
+pub(super) fn api_resource(kind: ResourceKind, calico: CalicoApi) -> Option<ApiResource> {
+    match kind {
+        ResourceKind::Node | ResourceKind::Profile | ResourceKind::WorkloadEndpoint => None,
+        kind if kind.is_of_kubernetes() => {
+            let is_it = |(_, read): &&(ApiResource, Kind)| ResourceKind::in_kubernetes(*read) == Some(kind);
+            KUBERNETES.iter().find(is_it).map(|(resource, _)| *resource)
+        }
+        kind => Some(calico.resource(kind.plural())),
+    }
+}
+
+/// The kinds of what people write that are read from the beginning, or once Calico's are installed.
+pub(super) fn written_kinds() -> impl Iterator<Item = ResourceKind> {
+    let kinds = KUBERNETES.iter().map(|(_, kind)| *kind).chain(CALICO.iter().map(|(_, kind)| *kind));
+    kinds.filter_map(ResourceKind::in_kubernetes).filter(|kind| !matches!(kind, ResourceKind::ClusterInformation))
+}
+
 /// The API by which Calico's own kinds are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CalicoApi {
@@ -85,6 +104,11 @@ impl CalicoApi {
         [Self::CrdV1, Self::V3].into_iter().find(|api| has(*api))
     }
 
+    /// A kind of Calico.
+    pub(super) fn resource(self, plural: &'static str) -> ApiResource {
+        ApiResource::new(self.group(), self.version(), plural)
+    }
+
     fn group(self) -> &'static str {
         match self {
             Self::CrdV1 => "crd.projectcalico.org",
@@ -104,6 +128,6 @@ impl CalicoApi {
         let (syncer, block_source) = (options.syncer, options.block_source);
         let takes = move |kind: Kind| syncer.takes(kind, block_source);
         let kinds = CALICO.into_iter().chain(CALICO_PASSTHROUGH).filter(move |(_, kind)| takes(*kind));
-        kinds.map(move |(plural, kind)| (ApiResource::new(self.group(), self.version(), plural), kind))
+        kinds.map(move |(plural, kind)| (self.resource(plural), kind))
     }
 }

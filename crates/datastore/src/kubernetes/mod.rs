@@ -6,7 +6,7 @@
 //! * [`Reflector`]: all objects of some kinds, and what changes.
 //! * [`ServiceEndpoints`]: where the pods behind a Service are.
 //! * [`KubernetesSource`]: what an agent needs of them, as updates.
-//! * [`KubernetesStore`]: single resources of Calico, read and written.
+//! * [`KubernetesStore`]: single resources of Calico, and policies of Kubernetes, read and written.
 //!
 //! Nothing in a signature here is a type of the client that is used underneath. All methods are synchronous; I/O happens
 //! on a thread that a [`Client`] owns.
@@ -17,6 +17,7 @@ mod connection;
 mod cycle;
 mod discovery;
 mod error;
+mod history;
 mod json;
 mod kinds;
 mod reflector;
@@ -26,7 +27,7 @@ mod source;
 mod store;
 
 pub use client::Client;
-pub use config::KubeConfig;
+pub use config::{FixedConfig, KubeConfig};
 pub use error::{ApiError, KubeConfigError};
 pub use reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing, Waker};
 pub use resource::ApiResource;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,9 +16,11 @@ use super::client::Client;
 use super::config::KubeConfig;
 use super::discovery::{Answer, Discovery};
 use super::error::ApiError;
+use super::history::Recording;
 use super::kinds::{CalicoApi, kinds};
 use super::reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing};
 use super::resource::ApiResource;
+use crate::history::HistorySettings;
 use crate::{Closed, Fallback, Feed, InputProblem, Objects, Source};
 
 /// How many events are looked at before what follows from them is told.
@@ -51,6 +54,7 @@ pub struct KubernetesSource {
     options: Options,
     timing: Timing,
     policy_versions: bool,
+    history: Option<HistorySettings>,
 }
 
 impl KubernetesSource {
@@ -64,7 +68,7 @@ impl KubernetesSource {
     #[must_use]
     pub fn new(config: KubeConfig, options: Options) -> Self {
         let options = Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Plain, ..options };
-        Self { config, node: None, options, timing: Timing::default(), policy_versions: false }
+        Self { config, node: None, options, timing: Timing::default(), policy_versions: false, history: None }
     }
 
     /// Tells of pods of other nodes only what policies of this node can depend on.
@@ -79,6 +83,14 @@ impl KubernetesSource {
     pub fn with_policy_versions(mut self) -> Self {
         self.policy_versions = true;
         self
+    }
+
+    /// The same, which keeps a [history](crate::history) of so many states of what people write below a state directory of the
+    /// node.
+    #[must_use]
+    pub fn keep_history(self, state_dir: impl Into<PathBuf>, node: &str, states: usize) -> Self {
+        let settings = HistorySettings { state_dir: state_dir.into(), node: node.to_owned(), states };
+        Self { history: (states > 0).then_some(settings), ..self }
     }
 
     /// At another pace.
@@ -121,8 +133,16 @@ impl Source for KubernetesSource {
         };
         let objects = if self.policy_versions { objects.with_policy_versions() } else { objects };
         let state = Mirror::new(self.options, objects);
-        let running =
-            Running { feed, reflector, discovery, calico: Calico::Unknown, state, told: ConsumerState::default() };
+        let recording = self.history.map(|settings| Recording::new(self.config.clone(), settings));
+        let running = Running {
+            recording,
+            feed,
+            reflector,
+            discovery,
+            calico: Calico::Unknown,
+            state,
+            told: ConsumerState::default(),
+        };
         match running.run() {
             Ok(never) => match never {},
             Err(closed) => closed,
@@ -242,6 +262,7 @@ struct ConsumerState {
 }
 
 struct Running<'f> {
+    recording: Option<Recording>,
     feed: &'f Feed,
     reflector: Reflector,
     discovery: Discovery,
@@ -281,6 +302,9 @@ impl Running<'_> {
         if matches!(event, Event::Begin | Event::NotInstalled) && !std::mem::replace(&mut self.told.begun, true) {
             // The server has answered for the first time.
             self.feed.begin_resync()?;
+        }
+        if let (Some(recording), Some(List { kind, .. })) = (&mut self.recording, self.state.lists.get(list)) {
+            recording.hear(*kind, &event);
         }
         self.state.hear(list, event);
         Ok(())
@@ -346,6 +370,9 @@ impl Running<'_> {
         // Kinds that are installed later are filled in later.
         if !self.told.in_sync && matches!(self.calico, Calico::Absent | Calico::Followed) && self.state.is_complete() {
             self.told.in_sync = true;
+            if let Some(recording) = &mut self.recording {
+                recording.complete();
+            }
             self.end_resync()?;
         }
         Ok(())

@@ -1,43 +1,35 @@
 //! What Calico keeps, read and written one by one where Kubernetes is the datastore.
 
 use serde_json::{Value, json};
-use tortie_resources::custom::{self, AddressKind};
+use tortie_resources::custom::{self, AddressKind, policy_name};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 use tortie_resources::syncer::calico_node;
 use tortie_store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore};
 
 use super::client::Client;
 use super::error::ApiError;
+use super::kinds::{CalicoApi, api_resource, written_kinds};
 use super::resource::ApiResource;
 
-const GROUP: &str = "crd.projectcalico.org";
-const VERSION: &str = "v1";
 /// How often a resource is written that others keep changing.
 const TRIES: usize = 8;
 
-/// Calico's resources as custom resources, `crd.projectcalico.org/v1`, and blocks of addresses, affinities and handles under
-/// the paths that they have in etcd.
+/// Calico's resources as custom resources, by `crd.projectcalico.org/v1` or `projectcalico.org/v3`, and policies of Kubernetes; blocks
+/// of addresses, affinities and handles under the paths that they have in etcd.
 ///
 /// * Whatever is replaced or deleted is still at the version that was read, and the same object.
-/// * Nodes are those of Kubernetes, and only read. Policies, profiles and workload endpoints are not to be had here.
+/// * Nodes are those of Kubernetes, and only read. Profiles and workload endpoints are not to be had here.
+/// * A policy is known by the name that people gave it; older releases call its object otherwise.
 /// * Texts are changed one at a time, and not made. They are marked as deleted before they are, so that nobody takes for
 ///   valid what somebody is about to delete (`DeleteKVP` of `libcalico-go/lib/backend/k8s/resources`).
 #[derive(Clone, Debug)]
 pub struct KubernetesStore {
     client: Client,
+    calico: CalicoApi,
 }
 
 fn api_of(plural: &'static str) -> ApiResource {
-    ApiResource::new(GROUP, VERSION, plural)
-}
-
-/// The kind of custom resource that resources of this kind are.
-fn api_resource(kind: ResourceKind) -> Result<ApiResource, StoreError> {
-    let is_other = matches!(kind, ResourceKind::Node | ResourceKind::Profile | ResourceKind::WorkloadEndpoint);
-    if is_other || kind.has_tier() {
-        return Err(StoreError::Refused(format!("{kind} is none that is written here")));
-    }
-    Ok(api_of(kind.plural()))
+    CalicoApi::CrdV1.resource(plural)
 }
 
 fn failed(error: &ApiError) -> StoreError {
@@ -47,7 +39,20 @@ fn failed(error: &ApiError) -> StoreError {
 
 /// What is wrong with a resource; a conflict is for who knows the versions.
 fn of_resource(key: &ResourceKey, error: &ApiError) -> StoreError {
-    if error.is_not_found() { StoreError::NotFound(key.clone()) } else { failed(error) }
+    if error.is_not_found() { StoreError::NotFound(key.clone()) } else { of_write(key, error) }
+}
+
+/// What is wrong with a write. Trying again does not help if the object is against the rules, or its namespace is gone.
+fn of_write(key: &ResourceKey, error: &ApiError) -> StoreError {
+    match error {
+        ApiError::Status { code: 400 | 413 | 422, .. } => {
+            StoreError::NotAccepted { key: key.clone(), why: error.to_string() }
+        }
+        ApiError::Status { code: 404, message, .. } if message.starts_with("namespaces ") => {
+            StoreError::NotAccepted { key: key.clone(), why: error.to_string() }
+        }
+        error => failed(error),
+    }
 }
 
 fn text_of<'o>(object: &'o Value, name: &str) -> &'o str {
@@ -59,23 +64,64 @@ fn version_of(object: &Value) -> Result<Revision, StoreError> {
     version.parse().map_err(|_| StoreError::Refused(format!("the resourceVersion `{version}` is no number")))
 }
 
-fn read(key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
-    let revision = version_of(&object)?;
-    let object = custom::from_custom(key, object)
-        .map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })?;
-    Ok(StoredResource { key: key.clone(), revision, object })
-}
-
 impl KubernetesStore {
-    /// Reads and writes by this client.
+    /// Reads and writes by this client. Calico's resources are custom resources of `crd.projectcalico.org/v1`.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, calico: CalicoApi::CrdV1 }
+    }
+
+    /// The same, with Calico's resources by the API that the server has.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
+    pub fn discover(client: Client) -> Result<Self, StoreError> {
+        let groups = client.groups().map_err(|error| failed(&error))?;
+        Ok(Self { client, calico: CalicoApi::of(&groups).unwrap_or(CalicoApi::CrdV1) })
+    }
+
+    /// The kinds of what people write that an agent reads.
+    pub fn written_kinds() -> impl Iterator<Item = ResourceKind> {
+        written_kinds()
+    }
+
+    fn api(&self, kind: ResourceKind) -> Result<ApiResource, StoreError> {
+        let none = || StoreError::Refused(format!("{kind} is none that is written here: Kubernetes has its own"));
+        api_resource(kind, self.calico).ok_or_else(none)
+    }
+
+    /// Whether objects of this kind keep Calico's metadata in an annotation.
+    fn is_annotated(&self, kind: ResourceKind) -> bool {
+        self.calico == CalicoApi::CrdV1 && !kind.is_of_kubernetes()
+    }
+
+    fn read(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        let revision = version_of(&object)?;
+        let read = if self.is_annotated(key.kind()) { custom::from_custom } else { custom::from_plain };
+        let object =
+            read(key, object).map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })?;
+        Ok(StoredResource { key: key.clone(), revision, object })
+    }
+
+    fn written(&self, key: &ResourceKey, object: Value, before: Option<&Value>) -> Result<Value, StoreError> {
+        let write = if self.is_annotated(key.kind()) { custom::to_custom } else { custom::to_plain };
+        write(key, object, before).map_err(|error| StoreError::Invalid { key: key.clone(), error })
     }
 
     fn object(&self, key: &ResourceKey) -> Result<Value, StoreError> {
-        let found = self.client.get(api_resource(key.kind())?, key.namespace(), key.name());
-        found.map_err(|error| of_resource(key, &error))
+        let api = self.api(key.kind())?;
+        let get = |name: &str| self.client.get(api, key.namespace(), name).map_err(|error| of_resource(key, &error));
+        if !(key.kind().has_tier() && self.is_annotated(key.kind())) {
+            return get(key.name());
+        }
+        for name in [key.name(), &format!("default.{}", key.name())] {
+            match get(name) {
+                Ok(object) if policy_name(&object) == key.name() => return Ok(object),
+                Ok(_) | Err(StoreError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::NotFound(key.clone()))
     }
 
     /// The object as it is if it is at this version.
@@ -98,13 +144,12 @@ impl KubernetesStore {
         key: &ResourceKey,
         object: Value,
         based_on: Revision,
-        replace: impl FnOnce(ApiResource, &Value) -> Result<Value, ApiError>,
+        replace: impl FnOnce(ApiResource, &str, &Value) -> Result<Value, ApiError>,
     ) -> Result<StoredResource, StoreError> {
         let before = self.object_at(key, based_on)?;
-        let object = custom::to_custom(key, object, Some(&before))
-            .map_err(|error| StoreError::Invalid { key: key.clone(), error })?;
-        match replace(api_resource(key.kind())?, &object) {
-            Ok(object) => read(key, object),
+        let object = self.written(key, object, Some(&before))?;
+        match replace(self.api(key.kind())?, text_of(&before, "name"), &object) {
+            Ok(object) => self.read(key, object),
             Err(error) if error.is_conflict() => Err(self.overtaken(key, based_on)),
             Err(error) => Err(of_resource(key, &error)),
         }
@@ -114,7 +159,7 @@ impl KubernetesStore {
 impl ResourceStore for KubernetesStore {
     fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
         if key.kind() != ResourceKind::Node {
-            return read(key, self.object(key)?);
+            return self.read(key, self.object(key)?);
         }
         let node = self.client.get(ApiResource::NODES, "", key.name()).map_err(|error| of_resource(key, &error))?;
         let revision = version_of(&node)?;
@@ -125,13 +170,15 @@ impl ResourceStore for KubernetesStore {
 
     /// The version is that of the newest resource.
     fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
-        let objects = self.client.list(api_resource(kind)?, namespace.unwrap_or_default(), "");
+        let objects = match self.client.list(self.api(kind)?, namespace.unwrap_or_default(), "") {
+            // Kinds of Kubernetes are there, or nobody wants them.
+            Err(error) if error.is_not_found() && kind.is_of_kubernetes() => Vec::new(),
+            objects => objects.map_err(|error| failed(&error))?,
+        };
         let mut listing = Listing::default();
-        for object in objects.map_err(|error| failed(&error))? {
-            let (namespace, name) = (text_of(&object, "namespace"), text_of(&object, "name"));
-            let namespace = if kind.is_namespaced() { namespace } else { "" };
-            let Ok(key) = ResourceKey::new(kind, namespace, name) else { continue };
-            match read(&key, object) {
+        for object in objects {
+            let Some(key) = key_of_object(kind, &object) else { continue };
+            match self.read(&key, object) {
                 Ok(resource) => {
                     listing.revision = listing.revision.max(resource.revision);
                     listing.resources.push(resource);
@@ -145,18 +192,17 @@ impl ResourceStore for KubernetesStore {
 
     /// Name, uid and time of creation are the API server's.
     fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
-        let object =
-            custom::to_custom(key, object, None).map_err(|error| StoreError::Invalid { key: key.clone(), error })?;
-        match self.client.create(api_resource(key.kind())?, key.namespace(), &object) {
-            Ok(object) => read(key, object),
+        let object = self.written(key, object, None)?;
+        match self.client.create(self.api(key.kind())?, key.namespace(), &object) {
+            Ok(object) => self.read(key, object),
             Err(error) if error.is_already_exists() => Err(StoreError::AlreadyExists(key.clone())),
             // That there is no such kind is no reason to say that there is no such resource.
-            Err(error) => Err(failed(&error)),
+            Err(error) => Err(of_write(key, &error)),
         }
     }
 
     fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
-        self.replace(key, object, based_on, |api, object| self.client.replace(api, key.namespace(), key.name(), object))
+        self.replace(key, object, based_on, |api, name, object| self.client.replace(api, key.namespace(), name, object))
     }
 
     fn update_status(
@@ -165,8 +211,8 @@ impl ResourceStore for KubernetesStore {
         object: Value,
         based_on: Revision,
     ) -> Result<StoredResource, StoreError> {
-        self.replace(key, object, based_on, |api, object| {
-            self.client.replace_status(api, key.namespace(), key.name(), object)
+        self.replace(key, object, based_on, |api, name, object| {
+            self.client.replace_status(api, key.namespace(), name, object)
         })
     }
 
@@ -192,13 +238,35 @@ impl ResourceStore for KubernetesStore {
         };
         let read_at = version_of(&object)?;
         let version = version.map(|_| text_of(&object, "resourceVersion"));
-        let (api, uid) = (api_resource(key.kind())?, text_of(&object, "uid"));
-        match self.client.delete_object(api, key.namespace(), key.name(), uid, version) {
+        let (api, uid) = (self.api(key.kind())?, text_of(&object, "uid"));
+        match self.client.delete_object(api, key.namespace(), text_of(&object, "name"), uid, version) {
             Ok(()) => Ok(()),
             Err(error) if error.is_conflict() => Err(self.overtaken(key, read_at)),
             Err(error) => Err(of_resource(key, &error)),
         }
     }
+
+    /// Asks the server, which looks at schemas, admission and rights.
+    fn dry_run(
+        &self,
+        key: &ResourceKey,
+        object: Option<&Value>,
+        based_on: Option<Revision>,
+    ) -> Result<Option<Value>, StoreError> {
+        let dry = Self { client: self.client.dry_run(), calico: self.calico };
+        match (object, based_on) {
+            (None, based_on) => dry.delete(key, based_on).map(|()| None),
+            (Some(object), None) => dry.create(key, object.clone()).map(|made| Some(made.object)),
+            (Some(object), Some(based_on)) => dry.update(key, object.clone(), based_on).map(|made| Some(made.object)),
+        }
+    }
+}
+
+/// The resource that an object stands for; `None` if its names are none.
+pub(super) fn key_of_object(kind: ResourceKind, object: &Value) -> Option<ResourceKey> {
+    let namespace = if kind.is_namespaced() { text_of(object, "namespace") } else { "" };
+    let name = if kind.has_tier() { policy_name(object) } else { text_of(object, "name").to_owned() };
+    ResourceKey::new(kind, namespace, name).ok()
 }
 
 /// What a write was overtaken by is for who reads again: nothing was changed.

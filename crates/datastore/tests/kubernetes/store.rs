@@ -95,7 +95,7 @@ fn nodes_are_those_of_kubernetes() {
     assert_eq!(node.object["spec"]["orchRefs"], json!([{"nodeName": "n1", "orchestrator": "k8s"}]));
     assert_eq!(node.object["spec"]["bgp"], json!({"ipv4Address": "192.0.2.1/24"}));
     assert_eq!(node.object["metadata"]["labels"], json!({"rack": "a"}));
-    for kind in [ResourceKind::Node, ResourceKind::Profile, ResourceKind::GlobalNetworkPolicy] {
+    for kind in [ResourceKind::Node, ResourceKind::Profile] {
         assert!(matches!(store.delete(&key(kind, "n1"), None), Err(StoreError::Refused(_))));
     }
 }

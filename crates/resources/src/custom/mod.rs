@@ -31,6 +31,9 @@ pub use addresses::{AddressError, AddressKind};
 /// The `apiVersion` of these objects.
 pub const API_VERSION: &str = "crd.projectcalico.org/v1";
 
+/// What is an object's own and is given by the API server: nobody compares or keeps it.
+const OF_SERVER: [&str; 3] = ["generation", "managedFields", "selfLink"];
+
 /// What of the metadata in the annotation counts less than that of the object.
 const OF_OBJECT: [&str; 4] = ["name", "namespace", "resourceVersion", "uid"];
 
@@ -54,7 +57,7 @@ fn take(of: &mut Map<String, Value>, name: &str, field: &'static str) -> Result<
 pub fn from_custom(key: &ResourceKey, mut object: Value) -> Result<Value, ObjectError> {
     let whole = object.as_object_mut().ok_or_else(|| mapping("object"))?;
     let mut own = take(whole, "metadata", "metadata")?;
-    own.shift_remove("managedFields");
+    own.retain(|name, _| !OF_SERVER.contains(&&**name));
     let is_annotated = own.get("annotations").is_some_and(|annotations| annotations.get(STORED_METADATA).is_some());
     let mut labels = take(&mut own, "labels", "metadata.labels")?;
     let mut annotations = take(&mut own, "annotations", "metadata.annotations")?;
@@ -68,7 +71,7 @@ pub fn from_custom(key: &ResourceKey, mut object: Value) -> Result<Value, Object
     };
     labels.extend(take(&mut metadata, "labels", "metadata.labels")?);
     annotations.extend(take(&mut metadata, "annotations", "metadata.annotations")?);
-    metadata.retain(|name, value| !value.is_null() && !OF_OBJECT.contains(&&**name));
+    metadata.retain(|name, value| !value.is_null() && !OF_OBJECT.contains(&&**name) && !OF_SERVER.contains(&&**name));
     for (name, value) in own {
         let is_told = OF_OBJECT.contains(&&*name) || matches!(&*name, "creationTimestamp" | "deletionTimestamp");
         if is_told || !is_annotated {
@@ -77,6 +80,10 @@ pub fn from_custom(key: &ResourceKey, mut object: Value) -> Result<Value, Object
     }
     if let Some(uid) = metadata.get("uid").and_then(Value::as_str).and_then(convert_uid) {
         metadata.insert("uid".into(), uid.into());
+    }
+    if key.kind().has_tier() {
+        // The object may be called otherwise; see `policy_name`.
+        metadata.insert("name".into(), key.name().into());
     }
     for (name, texts) in [("labels", labels), ("annotations", annotations)] {
         if !texts.is_empty() {
@@ -92,7 +99,8 @@ pub fn from_custom(key: &ResourceKey, mut object: Value) -> Result<Value, Object
     Ok(resource.into())
 }
 
-/// The custom resource that stands for a resource, instead of one that is there already.
+/// The custom resource that stands for a resource, instead of one that is there already, whose name and own labels and annotations
+/// it keeps as far as they are those of the resource.
 ///
 /// # Errors
 /// [`ObjectError::Shape`] if a part is not what it must be.
@@ -100,23 +108,33 @@ pub fn to_custom(key: &ResourceKey, mut object: Value, instead_of: Option<&Value
     stored::to_stored(key, &mut object)?;
     let whole = object.as_object_mut().ok_or_else(|| mapping("object"))?;
     let mut metadata = take(whole, "metadata", "metadata")?;
-    metadata
-        .retain(|name, _| !OF_OBJECT.contains(&&**name) && !matches!(name.as_str(), "generation" | "managedFields"));
+    metadata.retain(|name, _| !OF_OBJECT.contains(&&**name) && !OF_SERVER.contains(&&**name));
+    if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+        annotations.shift_remove(STORED_METADATA);
+        if annotations.is_empty() {
+            metadata.shift_remove("annotations");
+        }
+    }
+    if key.kind().has_tier() {
+        metadata.insert("name".into(), key.name().into());
+    }
+    let before = |name: &str| instead_of.and_then(|before| before.get("metadata")?.get(name));
     let is_ours = |name: &str| name.contains("projectcalico.org/") || name.contains("operator.tigera.io/");
-    let ours = |name: &str| -> Map<String, Value> {
-        let texts = metadata.get(name).and_then(Value::as_object).into_iter().flatten();
-        texts.filter(|(name, _)| is_ours(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    let ours = |part: &str| -> Map<String, Value> {
+        let is_there = |name: &str, value: &Value| before(part).and_then(|texts| texts.get(name)) == Some(value);
+        let texts = metadata.get(part).and_then(Value::as_object).into_iter().flatten();
+        let texts = texts.filter(|(name, value)| is_ours(name) || is_there(name, value));
+        texts.map(|(name, value)| (name.clone(), value.clone())).collect()
     };
     let (labels, mut annotations) = (ours("labels"), ours("annotations"));
     annotations.insert(STORED_METADATA.into(), Value::from(metadata).to_string().into());
     let mut own = Map::new();
-    own.insert("name".into(), key.name().into());
+    own.insert("name".into(), before("name").cloned().unwrap_or_else(|| key.name().into()));
     if !key.namespace().is_empty() {
         own.insert("namespace".into(), key.namespace().into());
     }
     for name in ["uid", "resourceVersion", "ownerReferences", "finalizers"] {
-        let value = instead_of.and_then(|before| before.get("metadata")?.get(name));
-        if let Some(value) = value {
+        if let Some(value) = before(name) {
             own.insert(name.into(), value.clone());
         }
     }
@@ -131,6 +149,80 @@ pub fn to_custom(key: &ResourceKey, mut object: Value, instead_of: Option<&Value
     whole.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
     custom.append(whole);
     Ok(custom.into())
+}
+
+/// The resource that an object stands for which is kept as people write it: of `projectcalico.org/v3`, or Kubernetes' own.
+///
+/// # Errors
+/// [`ObjectError::Shape`] if a part is not what it must be.
+pub fn from_plain(key: &ResourceKey, mut object: Value) -> Result<Value, ObjectError> {
+    let whole = object.as_object_mut().ok_or_else(|| mapping("object"))?;
+    let mut metadata = take(whole, "metadata", "metadata")?;
+    metadata.retain(|name, value| !value.is_null() && !OF_SERVER.contains(&&**name));
+    let mut resource = Map::new();
+    // Items of lists do not say what they are.
+    resource.insert("apiVersion".into(), key.kind().api_version().into());
+    resource.insert("kind".into(), key.kind().written().into());
+    resource.insert("metadata".into(), metadata.into());
+    whole.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+    resource.append(whole);
+    Ok(resource.into())
+}
+
+/// The object that stands for a resource and is kept as people write it, instead of one that is there already.
+///
+/// # Errors
+/// [`ObjectError::Shape`] if a part is not what it must be.
+pub fn to_plain(key: &ResourceKey, mut object: Value, instead_of: Option<&Value>) -> Result<Value, ObjectError> {
+    stored::to_stored(key, &mut object)?;
+    let whole = object.as_object_mut().ok_or_else(|| mapping("object"))?;
+    let mut metadata = take(whole, "metadata", "metadata")?;
+    metadata.retain(|name, _| !OF_SERVER.contains(&&**name) && !matches!(name.as_str(), "uid" | "creationTimestamp"));
+    if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+        annotations.shift_remove(STORED_METADATA);
+        if annotations.is_empty() {
+            metadata.shift_remove("annotations");
+        }
+    }
+    for name in ["uid", "resourceVersion", "ownerReferences", "finalizers"] {
+        if let Some(value) = instead_of.and_then(|before| before.get("metadata")?.get(name)) {
+            metadata.insert(name.into(), value.clone());
+        }
+    }
+    let mut plain = Map::new();
+    for name in ["apiVersion", "kind"] {
+        plain.extend(whole.shift_remove_entry(name));
+    }
+    plain.insert("metadata".into(), metadata.into());
+    plain.append(whole);
+    Ok(plain.into())
+}
+
+/// The name of a policy that people know, by the custom resource of `crd.projectcalico.org/v1`. Older releases put the
+/// default tier before it, and kept metadata without a name then (`determinePolicyName` of
+/// `libcalico-go/lib/backend/k8s/resources/resources.go`).
+///
+/// ```
+/// use serde_json::json;
+/// use tortie_resources::custom::policy_name;
+///
+/// let policy = json!({"metadata": {"name": "default.web", "annotations": {"projectcalico.org/metadata": "{}"}}, "spec": {}});
+/// assert_eq!(policy_name(&policy), "web");
+/// ```
+#[must_use]
+pub fn policy_name(object: &Value) -> String {
+    let metadata = object.get("metadata");
+    let name = metadata.and_then(|metadata| metadata.get("name")).and_then(Value::as_str).unwrap_or_default();
+    let kept = metadata.and_then(|metadata| metadata.get("annotations")?.get(STORED_METADATA)?.as_str());
+    let Some(kept) = kept.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok()) else {
+        return name.to_owned();
+    };
+    if let Some(kept) = kept.get("name").and_then(Value::as_str).filter(|kept| !kept.is_empty()) {
+        return kept.to_owned();
+    }
+    let tier = object.pointer("/spec/tier").and_then(Value::as_str).unwrap_or_default();
+    let rest = name.strip_prefix("default.").filter(|rest| !rest.is_empty() && matches!(tier, "" | "default"));
+    rest.unwrap_or(name).to_owned()
 }
 
 #[cfg(test)]

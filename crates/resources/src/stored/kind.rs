@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use crate::manifest::Kind;
 
-/// A kind of `projectcalico.org/v3` that is kept in etcd (`libcalico-go/lib/backend/model/resource.go`): those that the
-/// model is made from, and those that only other components read.
+/// A kind of resource that is kept in a datastore: those of `projectcalico.org/v3` that etcd has
+/// (`libcalico-go/lib/backend/model/resource.go`), which the model is made from or only other components read; and policies of
+/// Kubernetes, which are kept where Kubernetes is the datastore and are called as the original calls them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are those of the resources")]
 pub enum ResourceKind {
@@ -35,6 +36,10 @@ pub enum ResourceKind {
     StagedNetworkPolicy,
     Tier,
     WorkloadEndpoint,
+    KubernetesAdminNetworkPolicy,
+    KubernetesBaselineAdminNetworkPolicy,
+    KubernetesClusterNetworkPolicy,
+    KubernetesNetworkPolicy,
 }
 
 /// What is known of a kind.
@@ -62,7 +67,7 @@ macro_rules! rows {
     };
 }
 
-static ROWS: [Row; 25] = rows![
+static ROWS: [Row; 29] = rows![
     BgpConfiguration, "BGPConfiguration", "bgpconfigurations", false, ["bgpconfig", "bgpconfigs"], Some(Kind::BgpConfiguration);
     BgpFilter, "BGPFilter", "bgpfilters", false, ["bgpf", "bgpfs", "bf", "bfs"], None;
     BgpPeer, "BGPPeer", "bgppeers", false, ["bgpp", "bgpps", "bp", "bps"], Some(Kind::BgpPeer);
@@ -88,18 +93,68 @@ static ROWS: [Row; 25] = rows![
     StagedNetworkPolicy, "StagedNetworkPolicy", "stagednetworkpolicies", true, ["stagedpolicy", "snp", "stagedpolicies", "spol", "spols"], Some(Kind::StagedNetworkPolicy);
     Tier, "Tier", "tiers", false, [], Some(Kind::Tier);
     WorkloadEndpoint, "WorkloadEndpoint", "workloadendpoints", true, ["wep", "weps"], Some(Kind::WorkloadEndpoint);
+    KubernetesAdminNetworkPolicy, "KubernetesAdminNetworkPolicy", "kubernetesadminnetworkpolicies", false, ["adminnetworkpolicy", "adminnetworkpolicies", "anp"], None;
+    KubernetesBaselineAdminNetworkPolicy, "KubernetesBaselineAdminNetworkPolicy", "kubernetesbaselineadminnetworkpolicies", false, ["baselineadminnetworkpolicy", "baselineadminnetworkpolicies", "banp"], None;
+    KubernetesClusterNetworkPolicy, "KubernetesClusterNetworkPolicy", "kubernetesclusternetworkpolicies", false, ["clusternetworkpolicy", "clusternetworkpolicies", "cnp"], None;
+    KubernetesNetworkPolicy, "KubernetesNetworkPolicy", "kubernetesnetworkpolicies", true, ["knp", "knps"], None;
 ];
 
 impl ResourceKind {
-    /// Every kind, in the order of names.
+    /// Every kind that etcd keeps, in the order of names.
     pub fn all() -> impl Iterator<Item = Self> {
-        ROWS.iter().map(|row| row.kind)
+        ROWS.iter().map(|row| row.kind).filter(|kind| !kind.is_of_kubernetes())
     }
 
-    /// The kind with this name, as written in `kind`.
+    /// The kind of Calico with this name, as written in `kind`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        ROWS.iter().find(|row| row.name == name).map(|row| row.kind)
+        Self::all().find(|kind| kind.as_str() == name)
+    }
+
+    /// Every kind of Kubernetes' own.
+    pub fn of_kubernetes() -> impl Iterator<Item = Self> {
+        ROWS.iter().map(|row| row.kind).filter(|kind| kind.is_of_kubernetes())
+    }
+
+    /// Whether it is a kind of Kubernetes, whose objects are kept by Kubernetes alone.
+    #[must_use]
+    pub fn is_of_kubernetes(self) -> bool {
+        self.of_api().is_some()
+    }
+
+    /// The kind of a manifest, and its API, of a kind of Kubernetes.
+    fn of_api(self) -> Option<(Kind, &'static str)> {
+        match self {
+            Self::KubernetesAdminNetworkPolicy => Some((Kind::AdminNetworkPolicy, "policy.networking.k8s.io/v1alpha1")),
+            Self::KubernetesBaselineAdminNetworkPolicy => {
+                Some((Kind::BaselineAdminNetworkPolicy, "policy.networking.k8s.io/v1alpha1"))
+            }
+            Self::KubernetesClusterNetworkPolicy => {
+                Some((Kind::ClusterNetworkPolicy, "policy.networking.k8s.io/v1alpha2"))
+            }
+            Self::KubernetesNetworkPolicy => Some((Kind::KubernetesNetworkPolicy, "networking.k8s.io/v1")),
+            _ => None,
+        }
+    }
+
+    /// What objects of this kind have as their `apiVersion`, as people write them.
+    #[must_use]
+    pub fn api_version(self) -> &'static str {
+        self.of_api().map_or(super::API_VERSION, |(_, api_version)| api_version)
+    }
+
+    /// What objects of this kind have as their `kind`.
+    #[must_use]
+    pub fn written(self) -> &'static str {
+        self.of_api().map_or(self.as_str(), |(kind, _)| kind.as_str())
+    }
+
+    /// The kind that Kubernetes keeps objects of a manifest's kind as, if it is the datastore; `None` for kinds that are not
+    /// written by way of here.
+    #[must_use]
+    pub fn in_kubernetes(kind: Kind) -> Option<Self> {
+        let own = || Self::of_kubernetes().find(|own| own.of_api().is_some_and(|(its, _)| its == kind));
+        Self::of(kind).or_else(own)
     }
 
     /// The kind with this plural, as it stands in paths.
@@ -114,7 +169,7 @@ impl ResourceKind {
         &ROWS[self as usize]
     }
 
-    /// The name as written in `kind`.
+    /// The name; of Calico's kinds as written in `kind`, see [`ResourceKind::written`].
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.row().name

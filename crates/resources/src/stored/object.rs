@@ -54,13 +54,35 @@ fn text<'v>(of: &'v Value, name: &str, field: &'static str) -> Result<&'v str, O
 /// # Errors
 /// [`ObjectError`] if kind, namespace and name cannot be made out, or the kind is of another API than Calico's.
 pub fn key_of(object: &Value, namespace: &str) -> Result<ResourceKey, ObjectError> {
+    key_among(object, namespace, |api_version, kind| {
+        let calico = matches!(api_version, API_VERSION | "crd.projectcalico.org/v1");
+        ResourceKind::from_name(kind).filter(|_| calico)
+    })
+}
+
+/// The same where Kubernetes is the datastore, which keeps policies of its own, too.
+///
+/// # Errors
+/// As [`key_of`].
+pub fn key_in_kubernetes(object: &Value, namespace: &str) -> Result<ResourceKey, ObjectError> {
+    key_of(object, namespace).or_else(|error| match error {
+        ObjectError::Kind { .. } => key_among(object, namespace, |api_version, kind| {
+            ResourceKind::of_kubernetes().find(|own| own.api_version() == api_version && own.written() == kind)
+        }),
+        other => Err(other),
+    })
+}
+
+fn key_among(
+    object: &Value,
+    namespace: &str,
+    find: impl FnOnce(&str, &str) -> Option<ResourceKind>,
+) -> Result<ResourceKey, ObjectError> {
     if !object.is_object() {
         return Err(shape("object", A_MAPPING));
     }
     let (api_version, kind) = (text(object, "apiVersion", "apiVersion")?, text(object, "kind", "kind")?);
-    let calico = matches!(api_version, API_VERSION | "crd.projectcalico.org/v1");
-    let kind = ResourceKind::from_name(kind)
-        .filter(|_| calico)
+    let kind = find(api_version, kind)
         .ok_or_else(|| ObjectError::Kind { api_version: api_version.to_owned(), kind: kind.to_owned() })?;
     let metadata = object.get("metadata").unwrap_or(&Value::Null);
     let own = text(metadata, "namespace", "metadata.namespace")?;
@@ -121,8 +143,8 @@ pub fn to_stored(key: &ResourceKey, object: &mut Value) -> Result<(), ObjectErro
     let object = object.as_object_mut().ok_or_else(|| shape("object", A_MAPPING))?;
     // The order in which people and API servers write them.
     let mut whole = Map::new();
-    whole.insert("apiVersion".into(), API_VERSION.into());
-    whole.insert("kind".into(), key.kind().as_str().into());
+    whole.insert("apiVersion".into(), key.kind().api_version().into());
+    whole.insert("kind".into(), key.kind().written().into());
     object.shift_remove("apiVersion");
     object.shift_remove("kind");
     whole.append(object);
@@ -146,8 +168,8 @@ pub fn to_stored(key: &ResourceKey, object: &mut Value) -> Result<(), ObjectErro
         let stored_name = json!({"name": key.name()}).to_string();
         part(metadata, "annotations", "metadata.annotations")?.insert(METADATA_ANNOTATION.into(), stored_name.into());
     }
-    // Those that only other components write are theirs in every detail.
-    if key.kind().is_for_people() {
+    // Those that only other components write are theirs in every detail, and the API server knows its own.
+    if key.kind().is_for_people() && !key.kind().is_of_kubernetes() {
         object.retain(|_, value| !value.is_null());
         form::normalize(key.kind(), "spec", part(object, "spec", "spec")?);
         if let Some(Value::Object(status)) = object.get_mut("status") {

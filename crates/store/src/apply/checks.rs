@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value};
 use tortie_model::Cidr;
-use tortie_resources::stored::{DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, check_endpoint, check_tier, tier_of};
+use tortie_resources::stored::{
+    DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, built_in_tier, check_endpoint, check_tier, tier_of,
+};
 
 use super::{ApplyError, refused};
 use crate::{ResourceStore, StoreError};
@@ -46,7 +48,8 @@ pub(super) fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value
         let name = tier_of(spec);
         let tier = ResourceKey::new(ResourceKind::Tier, "", name)
             .map_err(|_| refused(key, format!("spec.tier: `{name}` is not the name of a tier")))?;
-        if !is_there(store, &tier)? {
+        // Every cluster has those that are built in, also before somebody has written them down.
+        if built_in_tier(name).is_none() && !is_there(store, &tier)? {
             return Err(refused(key, format!("spec.tier: there is no tier `{name}`")));
         }
     }

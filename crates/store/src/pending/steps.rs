@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use super::change::{Deadline, KeptWrite, Moment, PendingChange, Phase, Write};
 use super::{Journal, JournalError};
 use crate::apply::{ApplyError, delete};
-use crate::staged::unversioned;
+use crate::staged::{is_same, unversioned};
 use crate::{ResourceStore, StoreError, StoredResource};
 
 /// How often a resource is looked at again that others write at the same time.
@@ -56,8 +57,7 @@ pub fn carry_out(
     mut change: PendingChange,
     now: &dyn Fn() -> Moment,
 ) -> Result<PendingChange, CarryOutError> {
-    let written = change.writes.iter().try_for_each(|write| carry_out_one(store, write)).map_err(|e| e.to_string());
-    let written = written.and_then(|()| {
+    let written = carry_out_all(journal, store, &mut change).and_then(|()| {
         change.phase = Phase::Waiting;
         change.deadline = Deadline::after(change.window_ms, &now());
         journal.save(&change).map_err(|error| error.to_string())
@@ -67,11 +67,25 @@ pub fn carry_out(
     Err(CarryOutError::Write { why, is_rolled_back })
 }
 
-fn carry_out_one(store: &dyn ResourceStore, write: &Write) -> Result<(), StoreError> {
+fn carry_out_all(journal: &dyn Journal, store: &dyn ResourceStore, change: &mut PendingChange) -> Result<(), String> {
+    for place in 0..change.writes.len() {
+        let Some(write) = change.writes.get_mut(place) else { break };
+        let Some(made) = carry_out_one(store, write).map_err(|error| error.to_string())? else { continue };
+        let made = unversioned(made.object);
+        if write.after.as_ref().is_none_or(|after| !is_same(after, &made)) {
+            // What the datastore has made of it is what is to be found when it is taken back.
+            write.after = Some(made);
+            journal.save(change).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn carry_out_one(store: &dyn ResourceStore, write: &Write) -> Result<Option<StoredResource>, StoreError> {
     match (&write.before, &write.after) {
-        (_, None) => store.delete(&write.key, Some(write.based_on())),
-        (None, Some(after)) => store.create(&write.key, after.clone()).map(drop),
-        (Some(_), Some(after)) => store.update(&write.key, after.clone(), write.based_on()).map(drop),
+        (_, None) => store.delete(&write.key, Some(write.based_on())).map(|()| None),
+        (None, Some(after)) => store.create(&write.key, after.clone()).map(Some),
+        (Some(_), Some(after)) => store.update(&write.key, after.clone(), write.based_on()).map(Some),
     }
 }
 
@@ -122,11 +136,21 @@ pub fn attend(journal: &dyn Journal, open: &Opener<'_>, now: &Moment) -> Result<
             "it was not confirmed in time".to_owned()
         }
     };
+    begin_roll_back(journal, &mut change, &why);
     let rolled_back = open(&change).and_then(|store| roll_back(journal, &*store, change, &why, now));
     Ok(match rolled_back {
         Ok(change) => Attended::RolledBack(Box::new(change)),
         Err(why) => Attended::Retry { why },
     })
+}
+
+/// From now on the change is not to be confirmed, also while its datastore cannot be reached.
+fn begin_roll_back(journal: &dyn Journal, change: &mut PendingChange, why: &str) {
+    if !matches!(change.phase, Phase::RollingBack { .. }) {
+        change.phase = Phase::RollingBack { why: why.to_owned() };
+        // A full disk must not keep the change in force: its time has passed, whatever is kept of it.
+        let _ = journal.save(change);
+    }
 }
 
 /// Takes a change back. On an error it is to be tried again.
@@ -137,11 +161,7 @@ fn roll_back(
     why: &str,
     now: &Moment,
 ) -> Result<PendingChange, String> {
-    if !matches!(change.phase, Phase::RollingBack { .. }) {
-        change.phase = Phase::RollingBack { why: why.to_owned() };
-        // A full disk must not keep the change in force: its time has passed, whatever is kept of it.
-        let _ = journal.save(&change);
-    }
+    begin_roll_back(journal, &mut change, why);
     let mut kept = Vec::new();
     let mut failed = None;
     for write in in_order(&change.writes) {
@@ -185,15 +205,17 @@ fn put_back(store: &dyn ResourceStore, write: &Write) -> Result<Option<String>, 
             Err(error) => return Err(error),
         };
         let object = there.as_ref().map(|(object, _)| object);
-        if object == write.before.as_ref() {
+        if is_as(object, write.before.as_ref()) {
             return Ok(None);
         }
-        if object != write.after.as_ref() {
+        if !is_as(object, write.after.as_ref()) {
             return Ok(Some("somebody else has changed it since".to_owned()));
         }
         let result = match (&write.before, &there) {
             (Some(before), None) => store.create(key, before.clone()).map(drop),
-            (Some(before), Some((_, revision))) => store.update(key, before.clone(), *revision).map(drop),
+            (Some(before), Some((there, revision))) => {
+                store.update(key, with_status_of(before, there), *revision).map(drop)
+            }
             (None, Some((_, revision))) => match take_away(store, key, *revision) {
                 Ok(kept @ Some(_)) => return Ok(kept),
                 Ok(None) => Ok(()),
@@ -206,11 +228,32 @@ fn put_back(store: &dyn ResourceStore, write: &Write) -> Result<Option<String>, 
             Err(error @ (StoreError::Conflict { .. } | StoreError::NotFound(_) | StoreError::AlreadyExists(_))) => {
                 last = error;
             }
-            Err(error @ StoreError::Invalid { .. }) => return Ok(Some(error.to_string())),
+            Err(error @ (StoreError::Invalid { .. } | StoreError::NotAccepted { .. })) => {
+                return Ok(Some(error.to_string()));
+            }
             Err(error) => return Err(error),
         }
     }
     Err(last)
+}
+
+fn is_as(there: Option<&Value>, known: Option<&Value>) -> bool {
+    match (there, known) {
+        (Some(there), Some(known)) => is_same(there, known),
+        (there, known) => there.is_none() && known.is_none(),
+    }
+}
+
+/// The object with the status of another one: what programs say of it is not taken back.
+fn with_status_of(object: &Value, there: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(whole) = object.as_object_mut() {
+        match there.get("status") {
+            Some(status) => drop(whole.insert("status".into(), status.clone())),
+            None => drop(whole.shift_remove("status")),
+        }
+    }
+    object
 }
 
 /// Deletes what was not there before, unless others have come to need it.

@@ -13,6 +13,8 @@ pub enum On {
     Watch,
     /// All reads and writes of single objects.
     Object,
+    /// Writes of single objects that are meant, as opposed to dry runs.
+    Write,
     /// All of these.
     Any,
 }
@@ -30,6 +32,10 @@ pub enum Fault {
     Forbidden,
     /// 404, as of a kind that there is not.
     NotFound,
+    /// 404, as of a namespace that there is not any more.
+    NoNamespace,
+    /// 422, as of an object that a schema or a webhook is against.
+    Invalid,
     /// 500.
     Internal,
     /// The connection ends before the answer.
@@ -58,9 +64,10 @@ pub(super) struct Planned {
 }
 
 /// Takes the fault that a request meets, if any.
-pub(super) fn take(planned: &mut Vec<Planned>, on: On, plural: &str) -> Option<Fault> {
+pub(super) fn take(planned: &mut Vec<Planned>, on: On, is_write: bool, plural: &str) -> Option<Fault> {
     let at = planned.iter().position(|fault| {
-        (fault.on == on || fault.on == On::Any) && (fault.plural.is_empty() || fault.plural == plural)
+        (fault.on == on || fault.on == On::Any || is_write && fault.on == On::Write)
+            && (fault.plural.is_empty() || fault.plural == plural)
     })?;
     let fault = planned[at].fault;
     planned[at].left = planned[at].left.saturating_sub(1);

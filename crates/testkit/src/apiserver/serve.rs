@@ -64,7 +64,8 @@ fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dy
         (true, "GET") => On::List,
         _ => On::Object,
     };
-    let fault = take(&mut shared.lock().faults, on, &route.kind.plural);
+    let is_write = on == On::Object && request.method != "GET" && request.query("dryRun").is_empty();
+    let fault = take(&mut shared.lock().faults, on, is_write, &route.kind.plural);
     if let Some(refusal) = fault.and_then(|fault| refused(fault, on)) {
         let retry_after = match fault {
             Some(Fault::TooManyRequests(seconds)) => Some(seconds),
@@ -81,7 +82,7 @@ fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dy
     match on {
         On::Watch => watch(shared, request, &route, fault, stream),
         On::List | On::Continue => list(shared, request, &route, fault, stream),
-        On::Object | On::Any => object(shared, request, &route, fault, stream),
+        On::Object | On::Write | On::Any => object(shared, request, &route, fault, stream),
     }
 }
 
@@ -93,6 +94,8 @@ fn refused(fault: Fault, on: On) -> Option<Refusal> {
         Fault::Unauthorized => refuse(401, "Unauthorized", "Unauthorized"),
         Fault::Forbidden => refuse(403, "Forbidden", "is forbidden: User \"test\" cannot do this"),
         Fault::NotFound => refuse(404, "NotFound", "the server could not find the requested resource"),
+        Fault::NoNamespace => refuse(404, "NotFound", "namespaces \"shop\" not found"),
+        Fault::Invalid => refuse(422, "Invalid", "is invalid: spec.selector: Invalid value"),
         Fault::Internal => refuse(500, "InternalError", "Internal error occurred: etcdserver: leader changed"),
         _ => return None,
     })
@@ -138,7 +141,8 @@ fn object(
     };
     let outcome = {
         let mut state = shared.lock();
-        let store = &mut state.store;
+        let mut trial = (request.query("dryRun") == "All").then(|| state.store.clone());
+        let store = trial.as_mut().unwrap_or(&mut state.store);
         body().and_then(|mut body| match request.method.as_str() {
             "PATCH" if *status => {
                 // What a status is written with changes nothing else (`nodeStatusStrategy` of Kubernetes).

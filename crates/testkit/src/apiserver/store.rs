@@ -24,6 +24,11 @@ impl ServedKind {
         self.plural == "kubecontrollersconfigurations"
     }
 
+    /// Whether changes of what is specified are counted.
+    fn has_generation(&self) -> bool {
+        !self.built_in || self.plural == "networkpolicies"
+    }
+
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
@@ -66,7 +71,7 @@ pub(super) struct Page {
     pub(super) remaining: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Store {
     pub(super) version: u64,
     /// Changes up to this one are forgotten.
@@ -108,6 +113,7 @@ impl Store {
         }
         self.uids += 1;
         let uid = format!("00000000-0000-4000-8000-{:012x}", self.uids);
+        fill_in(kind, &mut object);
         Ok(self.write(kind, namespace, &name, object, &uid))
     }
 
@@ -147,8 +153,9 @@ impl Store {
         kind: &ServedKind,
         namespace: &str,
         name: &str,
-        object: Value,
+        mut object: Value,
     ) -> Result<Value, Refusal> {
+        fill_in(kind, &mut object);
         if name_of(&object)? != name {
             return Err(refuse(400, "BadRequest", "the name of the object does not match the name on the URL"));
         }
@@ -234,6 +241,11 @@ impl Store {
         metadata["creationTimestamp"] = before
             .as_ref()
             .map_or_else(|| json!("2026-01-02T03:04:05Z"), |b| b["metadata"]["creationTimestamp"].clone());
+        if kind.has_generation() {
+            let was = before.as_ref().map_or(0, |before| before["metadata"]["generation"].as_u64().unwrap_or_default());
+            let is_same = before.as_ref().is_some_and(|before| before["spec"] == object["spec"]);
+            object["metadata"]["generation"] = json!(was + u64::from(!is_same));
+        }
         objects.insert(place, object.clone());
         let change = Change { version: self.version, before, after: Some(object.clone()) };
         self.history.entry(collection(&kind.group, &kind.plural)).or_default().push(change);
@@ -324,11 +336,33 @@ fn name_of(object: &Value) -> Result<String, Refusal> {
     }
 }
 
+/// Fills in what the real server does: of policies of Kubernetes, protocols and types (`pkg/apis/networking/v1/defaults.go` of
+/// Kubernetes).
+fn fill_in(kind: &ServedKind, object: &mut Value) {
+    if !kind.built_in || kind.plural != "networkpolicies" {
+        return;
+    }
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    for rules in ["ingress", "egress"] {
+        let rules = spec.get_mut(rules).and_then(Value::as_array_mut).into_iter().flatten();
+        for port in rules.filter_map(|rule| rule.get_mut("ports")?.as_array_mut()).flatten() {
+            if let Some(port) = port.as_object_mut() {
+                port.entry("protocol").or_insert_with(|| json!("TCP"));
+            }
+        }
+    }
+    if !spec.contains_key("policyTypes") {
+        let has_egress = spec.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
+        let types = if has_egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        spec.insert("policyTypes".into(), types);
+    }
+}
+
 /// Whether nothing that a user can write differs.
 fn same(now: &Value, object: &Value) -> bool {
     let stripped = |object: &Value| {
         let mut object = object.clone();
-        for field in ["uid", "resourceVersion", "creationTimestamp", "namespace"] {
+        for field in ["uid", "resourceVersion", "creationTimestamp", "namespace", "generation"] {
             if let Some(metadata) = object["metadata"].as_object_mut() {
                 metadata.remove(field);
             }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tortie_resources::stored::ResourceKey;
 
-use crate::history::{Mirror, Origin, resource_path, resource_text};
+use super::mirror::Mirror;
+use super::resource::{resource_path, resource_text};
+use super::store::Origin;
 
 /// For how long nothing must change before what has changed is a state.
 const QUIET: Duration = Duration::from_secs(1);
@@ -20,11 +22,14 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Where a history is kept, and of how many states.
 #[derive(Clone, Debug)]
-pub(super) struct HistorySettings {
-    pub(super) state_dir: PathBuf,
-    pub(super) node: String,
-    pub(super) states: usize,
+pub(crate) struct HistorySettings {
+    pub(crate) state_dir: PathBuf,
+    pub(crate) node: String,
+    pub(crate) states: usize,
 }
+
+/// What people would write of what is kept under a key, or why that cannot be said.
+pub(crate) type Meaning = fn(&ResourceKey, Value) -> Result<Value, String>;
 
 /// What is under some keys now; `None` if nothing is.
 type Values = BTreeMap<ResourceKey, Option<Vec<u8>>>;
@@ -53,7 +58,7 @@ impl News {
 
 /// Takes what a source hears.
 #[derive(Debug)]
-pub(super) struct HistoryWriter {
+pub(crate) struct HistoryWriter {
     shared: Arc<Shared>,
     /// What is there, while it is being listed.
     listing: Option<Values>,
@@ -88,13 +93,13 @@ impl Shared {
 
 impl HistoryWriter {
     /// Starts the thread; `None`, with a warning, if that cannot be done.
-    pub(super) fn start(origin: Origin, settings: HistorySettings) -> Option<Self> {
+    pub(crate) fn start(origin: Origin, settings: HistorySettings, meaning: Meaning) -> Option<Self> {
         let shared = Arc::new(Shared::default());
         let queue = Arc::clone(&shared);
         let work = move || {
             let HistorySettings { state_dir, node, states } = settings;
             match Mirror::open(&state_dir, origin, &node, states) {
-                Ok(mirror) => keep(mirror, &queue),
+                Ok(mirror) => keep(mirror, &queue, meaning),
                 Err(error) => tracing::warn!(%error, "no history of the resources is kept; enforcement goes on"),
             }
             *queue.lock() = Queue { news: News::default(), closed: true };
@@ -105,12 +110,12 @@ impl HistoryWriter {
     }
 
     /// Everything will be told.
-    pub(super) fn begin_list(&mut self) {
+    pub(crate) fn begin_list(&mut self) {
         self.listing = Some(Values::new());
     }
 
     /// This is under a key now.
-    pub(super) fn see(&mut self, key: &ResourceKey, value: Option<&[u8]>) {
+    pub(crate) fn see(&mut self, key: &ResourceKey, value: Option<&[u8]>) {
         if resource_path(key).is_none() {
             return;
         }
@@ -122,7 +127,7 @@ impl HistoryWriter {
     }
 
     /// That was everything.
-    pub(super) fn end_list(&mut self) {
+    pub(crate) fn end_list(&mut self) {
         if let Some(values) = self.listing.take() {
             self.shared.tell(News { is_whole: true, values });
         }
@@ -137,11 +142,11 @@ impl Drop for HistoryWriter {
 }
 
 /// Writes what is heard until nothing will be heard any more.
-fn keep(mut mirror: Mirror, shared: &Shared) {
+fn keep(mut mirror: Mirror, shared: &Shared, meaning: Meaning) {
     let mut news = News::default();
     let mut is_failing = false;
     while gather(shared, &mut news) {
-        match mirror.take(&texts(&mirror, &news)) {
+        match mirror.take(&texts(&mirror, &news, meaning)) {
             Ok(()) => {
                 if is_failing {
                     tracing::info!("the history of the resources is written again");
@@ -186,7 +191,7 @@ fn gather(shared: &Shared, news: &mut News) -> bool {
 }
 
 /// The files that are to be as they are told, by what is under keys. What cannot be read is left as it was.
-fn texts(mirror: &Mirror, news: &News) -> BTreeMap<String, Option<String>> {
+fn texts(mirror: &Mirror, news: &News, meaning: Meaning) -> BTreeMap<String, Option<String>> {
     let mut texts = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for (key, value) in &news.values {
@@ -195,6 +200,7 @@ fn texts(mirror: &Mirror, news: &News) -> BTreeMap<String, Option<String>> {
             None => Ok(None),
             Some(value) => serde_json::from_slice::<Value>(value)
                 .map_err(|error| error.to_string())
+                .and_then(|object| meaning(key, object))
                 .and_then(|object| resource_text(key, object).map_err(|error| error.to_string())),
         };
         seen.insert(path.clone());
@@ -227,14 +233,14 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let mut mirror = Mirror::open(folder.path(), Origin::Etcd("etcd://a:1".into()), "n1", 4).unwrap();
         let mut news = News { is_whole: true, values: [tier("a", 1), tier("b", 1), tier("c", 1)].into() };
-        mirror.take(&texts(&mirror, &news)).unwrap();
+        mirror.take(&texts(&mirror, &news, |_, object| Ok(object))).unwrap();
         assert_eq!(mirror.paths().collect::<Vec<_>>(), ["Tier/a.yaml", "Tier/b.yaml", "Tier/c.yaml"]);
 
         news.then(News { is_whole: false, values: [(tier("a", 0).0, Some(b"torn".to_vec())), tier("b", 2)].into() });
-        let told = texts(&mirror, &news);
+        let told = texts(&mirror, &news, |_, object| Ok(object));
         assert_eq!(told.keys().collect::<Vec<_>>(), ["Tier/b.yaml", "Tier/c.yaml"]);
         news.then(News { is_whole: true, values: [(tier("a", 0).0, Some(b"torn".to_vec())), tier("b", 3)].into() });
-        let told = texts(&mirror, &news);
+        let told = texts(&mirror, &news, |_, object| Ok(object));
         assert_eq!(told.keys().collect::<Vec<_>>(), ["Tier/b.yaml", "Tier/c.yaml"]);
         assert_eq!(told["Tier/c.yaml"], None);
     }

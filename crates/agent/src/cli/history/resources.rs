@@ -1,29 +1,28 @@
-//! The way back to a state of the resources in etcd.
+//! The way back to a state of the resources in etcd or Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use tortie_datastore::history::{Back, History, recorded_kinds, resource_path, resource_text};
+use tortie_datastore::history::{Back, History, resource_path, resource_text};
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
-use tortie_resources::stored::{ResourceKey, ResourceKind, built_in_tier, key_of};
+use tortie_resources::stored::{ResourceKey, ResourceKind, built_in_tier};
 use tortie_store::apply::{Applied, ApplyError, apply, delete};
 use tortie_store::{ResourceStore, StoreError, StoredResource};
 
 use super::{RollbackArgs, failed, is_to_be_made};
 use crate::cli::Failure;
 use crate::cli::confirming::{ConfirmingArgs, Wish};
-use crate::cli::etcd::StoreArgs;
 use crate::cli::output::Output;
+use crate::cli::store::{Keeps, StoreArgs};
 
 /// What is there now, by its file.
 type Present = BTreeMap<String, (StoredResource, String)>;
 
-pub(super) fn roll_back(args: &RollbackArgs, history: &History, url: &str) -> Result<(), Failure> {
-    let config = url.parse().map_err(|error| Failure::Failed(format!("{url}: {error}")))?;
-    let access = StoreArgs::at(config, args.etcd.clone());
+/// Makes of this datastore what it was in a state.
+pub(super) fn roll_back(args: &RollbackArgs, history: &History, access: &StoreArgs) -> Result<(), Failure> {
     let store = access.open()?;
-    let present = present(&store).map_err(failed)?;
+    let present = present(&*store, kinds(access.keeps())).map_err(failed)?;
     let text = |path: &str| Ok(present.get(path).map(|(_, text)| text.clone()));
     let mut way = history.way_back_from(args.state, text).map_err(failed)?;
     let is_gone = |file: &&Back| file.text.is_none();
@@ -35,7 +34,8 @@ pub(super) fn roll_back(args: &RollbackArgs, history: &History, url: &str) -> Re
     if !is_to_be_made(args, history, &way)? {
         return Ok(());
     }
-    let mut steps = way.files.iter().map(|file| step(file, &present)).collect::<Result<Vec<_>, _>>()?;
+    let keeps = access.keeps();
+    let mut steps = way.files.iter().map(|file| step(file, &present, keeps)).collect::<Result<Vec<_>, _>>()?;
     steps.sort_by_key(Step::turn);
     let wishes: Vec<Wish<'_>> = steps
         .iter()
@@ -46,7 +46,7 @@ pub(super) fn roll_back(args: &RollbackArgs, history: &History, url: &str) -> Re
         })
         .collect();
     let confirming = ConfirmingArgs::new(args.confirm, args.place.state_dir.clone(), args.output);
-    let has_changed = confirming.write_whole(&store, access.reference()?, &wishes, false)?;
+    let has_changed = confirming.write_whole(&*store, access.reference()?, &wishes, false)?;
     if !has_changed && args.output == Output::Table {
         println!("everything is as in state {}", args.state);
     }
@@ -58,10 +58,20 @@ fn is_built_in(key: &ResourceKey) -> bool {
     key.kind() == ResourceKind::Tier && built_in_tier(key.name()).is_some()
 }
 
-/// Reads what there is of the kinds of which a history is kept.
-fn present(store: &dyn ResourceStore) -> Result<Present, StoreError> {
+/// The kinds of which a history is kept.
+fn kinds(keeps: Keeps) -> Vec<ResourceKind> {
+    match keeps {
+        #[cfg(feature = "etcd")]
+        Keeps::Calico => tortie_datastore::history::recorded_kinds().collect(),
+        #[cfg(feature = "kubernetes")]
+        Keeps::Kubernetes => tortie_datastore::kubernetes::KubernetesStore::written_kinds().collect(),
+    }
+}
+
+/// Reads what there is of them.
+fn present(store: &dyn ResourceStore, kinds: Vec<ResourceKind>) -> Result<Present, StoreError> {
     let mut present = Present::new();
-    for kind in recorded_kinds() {
+    for kind in kinds {
         let listing = store.list(kind, None)?;
         for (key, why) in listing.unreadable {
             eprintln!("{key}: {why}");
@@ -85,7 +95,7 @@ struct Step<'p> {
     wanted: Option<Value>,
 }
 
-fn step<'p>(file: &Back, present: &'p Present) -> Result<Step<'p>, Failure> {
+fn step<'p>(file: &Back, present: &'p Present, keeps: Keeps) -> Result<Step<'p>, Failure> {
     let present = present.get(&file.path).map(|(resource, _)| resource);
     let wanted = file.text.as_deref().and_then(|text| {
         let (_, objects) = read_written(text, Format::Yaml, &Options::default(), &mut Interner::new());
@@ -93,7 +103,9 @@ fn step<'p>(file: &Back, present: &'p Present) -> Result<Step<'p>, Failure> {
     });
     let key = match (present, &wanted) {
         (Some(present), _) => present.key.clone(),
-        (None, Some(wanted)) => key_of(wanted, "").map_err(|why| Failure::Failed(format!("{}: {why}", file.path)))?,
+        (None, Some(wanted)) => {
+            keeps.key_of(wanted, "").map_err(|why| Failure::Failed(format!("{}: {why}", file.path)))?
+        }
         (None, None) => return Err(Failure::Failed(format!("{}: what is kept of it cannot be read", file.path))),
     };
     if wanted.is_none() && file.text.is_some() {

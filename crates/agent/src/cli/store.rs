@@ -1,0 +1,172 @@
+//! Where resources are written to, on the command line.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde_json::Value;
+#[cfg(feature = "kubernetes")]
+use serde_json::json;
+#[cfg(feature = "kubernetes")]
+use tortie_datastore::kubernetes::{Client, FixedConfig, KubeConfig, KubernetesStore};
+#[cfg(feature = "kubernetes")]
+use tortie_resources::stored::key_in_kubernetes;
+use tortie_resources::stored::{ObjectError, ResourceKey, key_of};
+use tortie_store::ResourceStore;
+#[cfg(feature = "etcd")]
+use tortie_store::etcd::{EtcdConfig, EtcdStore};
+
+use super::Failure;
+#[cfg(feature = "etcd")]
+use super::etcd::EtcdArgs;
+
+/// Where resources are written to and read from.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct StoreArgs {
+    /// Where the resources are kept: etcd://HOST:PORT,HOST:PORT or kubernetes:[KUBECONFIG].
+    #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
+    datastore: StoreUrl,
+    #[cfg(feature = "etcd")]
+    #[command(flatten)]
+    etcd: EtcdArgs,
+}
+
+/// A datastore that can be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum StoreUrl {
+    #[cfg(feature = "etcd")]
+    Etcd(EtcdConfig),
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(KubeConfig),
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        #[cfg(feature = "kubernetes")]
+        if let Some(place) = text.strip_prefix("kubernetes:") {
+            if place.starts_with("//") {
+                return Err("`kubernetes:` takes the path of a kubeconfig, or nothing".into());
+            }
+            return place.parse().map(Self::Kubernetes).map_err(|error| format!("kubernetes: {error}"));
+        }
+        #[cfg(feature = "etcd")]
+        return text.parse().map(Self::Etcd).map_err(|error: tortie_store::etcd::EtcdConfigError| error.to_string());
+        #[cfg(not(feature = "etcd"))]
+        Err(format!("`{text}` cannot be written by this build; kubernetes:[KUBECONFIG] can"))
+    }
+}
+
+/// Which kinds a datastore keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    /// Calico's.
+    #[cfg(feature = "etcd")]
+    Calico,
+    /// Calico's, and policies of Kubernetes.
+    #[cfg(feature = "kubernetes")]
+    Kubernetes,
+}
+
+impl Keeps {
+    /// Which resource an object is; one that belongs to a namespace and does not say is in this one.
+    pub(super) fn key_of(self, object: &Value, namespace: &str) -> Result<ResourceKey, ObjectError> {
+        match self {
+            #[cfg(feature = "etcd")]
+            Self::Calico => key_of(object, namespace),
+            #[cfg(feature = "kubernetes")]
+            Self::Kubernetes => key_in_kubernetes(object, namespace),
+        }
+    }
+}
+
+impl StoreArgs {
+    /// This datastore.
+    pub(super) fn at(datastore: StoreUrl, #[cfg(feature = "etcd")] etcd: EtcdArgs) -> Self {
+        Self {
+            datastore,
+            #[cfg(feature = "etcd")]
+            etcd,
+        }
+    }
+
+    /// Which kinds it keeps.
+    pub(super) fn keeps(&self) -> Keeps {
+        match self.datastore {
+            #[cfg(feature = "etcd")]
+            StoreUrl::Etcd(_) => Keeps::Calico,
+            #[cfg(feature = "kubernetes")]
+            StoreUrl::Kubernetes(_) => Keeps::Kubernetes,
+        }
+    }
+
+    /// Whether what every cluster has must be written before anything else is. In Kubernetes it is for who installs Calico's kinds.
+    pub(super) fn needs_initialising(&self) -> bool {
+        match self.datastore {
+            #[cfg(feature = "etcd")]
+            StoreUrl::Etcd(_) => true,
+            #[cfg(feature = "kubernetes")]
+            StoreUrl::Kubernetes(_) => false,
+        }
+    }
+
+    pub(super) fn open(&self) -> Result<Arc<dyn ResourceStore>, Failure> {
+        match &self.datastore {
+            #[cfg(feature = "etcd")]
+            StoreUrl::Etcd(url) => {
+                let store = EtcdStore::new(self.etcd.program_config(url)?).map_err(Failure::io("etcd"))?;
+                Ok(Arc::new(store))
+            }
+            #[cfg(feature = "kubernetes")]
+            StoreUrl::Kubernetes(config) => open_kubernetes(config),
+        }
+    }
+
+    /// How to reach the datastore, without anything secret: what [`open_reference`] takes, in another program at another time.
+    pub(super) fn reference(&self) -> Result<Value, Failure> {
+        match &self.datastore {
+            #[cfg(feature = "etcd")]
+            StoreUrl::Etcd(url) => self.etcd.reference(url),
+            #[cfg(feature = "kubernetes")]
+            StoreUrl::Kubernetes(config) => {
+                let FixedConfig { files, context, server } = config.fixed().map_err(unusable)?;
+                Ok(json!({ "kubeconfig": files, "context": context, "server": server }))
+            }
+        }
+    }
+}
+
+#[cfg(feature = "kubernetes")]
+fn open_kubernetes(config: &KubeConfig) -> Result<Arc<dyn ResourceStore>, Failure> {
+    config.check().map_err(unusable)?;
+    let client = Client::new(config.clone()).map_err(Failure::io("the API server's thread"))?;
+    let store = KubernetesStore::discover(client).map_err(unusable)?;
+    Ok(Arc::new(store))
+}
+
+#[cfg(feature = "kubernetes")]
+fn unusable(error: impl fmt::Display) -> Failure {
+    Failure::Failed(format!("Kubernetes: {error}"))
+}
+
+/// Opens a datastore by what [`StoreArgs::reference`] says of it.
+pub(super) fn open_reference(reference: &Value) -> Result<Arc<dyn ResourceStore>, Failure> {
+    #[cfg(feature = "kubernetes")]
+    if let Some(server) = reference.get("server").and_then(Value::as_str) {
+        let files = reference.get("kubeconfig").and_then(Value::as_array).into_iter().flatten();
+        let files = files.filter_map(|file| file.as_str().map(Into::into)).collect();
+        let context = reference.get("context").and_then(Value::as_str).map(str::to_owned);
+        let config = FixedConfig { files, context, server: server.to_owned() }.config();
+        let found = config.fixed().map_err(unusable)?.server;
+        if found != server {
+            let why = format!("the change was made at {server}, and the kubeconfig leads to {found} now");
+            return Err(Failure::Failed(format!("Kubernetes: {why}")));
+        }
+        return open_kubernetes(&config);
+    }
+    #[cfg(feature = "etcd")]
+    return super::etcd::open_reference(reference).map(|store| Arc::new(store) as Arc<dyn ResourceStore>);
+    #[cfg(not(feature = "etcd"))]
+    Err(Failure::Failed("the change is in a datastore that this build cannot write".into()))
+}

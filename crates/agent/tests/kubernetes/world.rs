@@ -1,0 +1,178 @@
+//! An API server, and programs that write to it.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tortie_testkit::apiserver::ApiServer;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The two forms in which Calico's resources are custom resources.
+pub const FORMS: [&str; 2] = ["crd.projectcalico.org/v1", "projectcalico.org/v3"];
+
+/// An API server, a state directory, and an agent that enforces nothing.
+pub struct World {
+    pub server: ApiServer,
+    pub form: &'static str,
+    folder: TempDir,
+    agent: Option<Child>,
+}
+
+impl World {
+    pub fn new(form: &'static str, resources: &str) -> Self {
+        let server = ApiServer::start().unwrap();
+        let (group, version) = form.split_once('/').unwrap();
+        server.install_calico(group, version);
+        server.install_admin();
+        let world = Self { server, form, folder: TempDir::new().unwrap(), agent: None };
+        if !resources.is_empty() {
+            good(&world.write(&["apply"], resources));
+        }
+        world
+    }
+
+    pub fn url(&self) -> String {
+        format!("kubernetes:{}", self.server.kubeconfig().display())
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// Begins `tortie apply` or `delete` with what is to be written.
+    pub fn begin(&self, args: &[&str], resources: &str) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        command.args(args).args(["--datastore", &self.url(), "-f", "-"]);
+        if args.contains(&"--confirm") {
+            command.arg("--state-dir").arg(self.state_dir()).env("SUDO_USER", "ada");
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(resources.as_bytes()).unwrap();
+        child
+    }
+
+    pub fn write(&self, args: &[&str], resources: &str) -> Output {
+        self.begin(args, resources).wait_with_output().unwrap()
+    }
+
+    /// Runs `tortie` with the state directory.
+    pub fn tortie(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        command.args(args).arg("--state-dir").arg(self.state_dir()).output().unwrap()
+    }
+
+    pub fn get(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        command.arg("get").args(args).args(["--datastore", &self.url()]).output().unwrap()
+    }
+
+    pub fn status(&self) -> Value {
+        serde_json::from_slice(&self.tortie(&["confirm", "--status", "-o", "json"]).stdout).unwrap_or_default()
+    }
+
+    /// The order of a policy of Calico; `None` if there is none.
+    pub fn order(&self, name: &str) -> Option<u64> {
+        self.server.get(self.form, "NetworkPolicy", "shop", name)?["spec"]["order"].as_u64()
+    }
+
+    /// What a policy of Kubernetes says.
+    pub fn kubernetes(&self, name: &str) -> Option<Value> {
+        self.server.get("networking.k8s.io/v1", "NetworkPolicy", "shop", name).map(|policy| policy["spec"].clone())
+    }
+
+    pub fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !done(self) {
+            let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            assert!(Instant::now() < until, "waiting until {what}: {}\n{}", self.status(), log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn start(&mut self) {
+        let driver = self.folder.path().join("driver");
+        if !driver.exists() {
+            fs::write(&driver, "#!/bin/sh\nexec cat <&3 >/dev/null\n").unwrap();
+            fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).unwrap();
+        let driver = format!("exec:{}", driver.display());
+        let agent = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            .env("TORTIE_SOCKET", "")
+            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", self.folder.path())
+            .args(["run", "--node", "n1", "--dataplane", &driver, "--datastore", &self.url(), "--state-dir"])
+            .arg(self.state_dir())
+            .stderr(log)
+            .spawn();
+        self.agent = Some(agent.unwrap());
+    }
+
+    pub fn kill_agent(&mut self) {
+        let mut agent = self.agent.take().unwrap();
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    }
+
+    /// The programs that see to it that a change is taken back.
+    pub fn guards(&self) -> Vec<Pid> {
+        let state = self.state_dir().display().to_string();
+        let is_guard = |pid: &Pid| {
+            let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.contains("--guard") && line.contains(&state)
+        };
+        let names = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+        names.filter_map(|name| Pid::from_raw(name.parse().ok()?)).filter(is_guard).collect()
+    }
+
+    pub fn kill_guards(&self) {
+        let guards = self.guards();
+        assert!(!guards.is_empty(), "nobody would take the change back");
+        guards.into_iter().for_each(|guard| kill_process(guard, Signal::KILL).unwrap());
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for guard in self.guards() {
+            let _ = kill_process(guard, Signal::KILL);
+        }
+        if let Some(mut agent) = self.agent.take() {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+    }
+}
+
+pub fn good(output: &Output) -> &str {
+    assert!(output.status.success(), "{output:?}");
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+pub fn bad(output: &Output) -> &str {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+pub fn policy(name: &str, order: u32) -> String {
+    format!(
+        "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{order: \
+         {order}, selector: all(), types: [Ingress]}}\n---\n"
+    )
+}
+
+/// A policy of Kubernetes, of which the server fills in what is left out here.
+pub fn kubernetes_policy(name: &str, port: u16) -> String {
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: \
+         {{podSelector: {{}}, ingress: [{{ports: [{{port: {port}}}]}}]}}\n---\n"
+    )
+}

@@ -1,0 +1,137 @@
+//! The history of what people write, as it is heard of an API server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use tortie_resources::custom;
+use tortie_resources::manifest::Kind;
+use tortie_resources::stored::{ObjectError, ResourceKey, ResourceKind};
+
+use super::config::KubeConfig;
+use super::reflector::{Event, ObjectMeta};
+use super::store::key_of_object;
+use crate::history::{HistorySettings, HistoryWriter, Origin, resource_path};
+
+/// Namespace and name of an object.
+type Place = (String, String);
+
+/// Tells the history what is heard.
+#[derive(Debug)]
+pub(super) struct Recording {
+    config: KubeConfig,
+    settings: HistorySettings,
+    writer: Writer,
+    /// What is there, by the kind of its list.
+    known: BTreeMap<ResourceKind, BTreeMap<Place, ResourceKey>>,
+    /// What was there before a list, and is not in it so far.
+    missing: BTreeMap<ResourceKind, BTreeSet<Place>>,
+    is_whole: bool,
+}
+
+#[derive(Debug)]
+enum Writer {
+    /// Not needed yet.
+    Waiting,
+    Started(HistoryWriter),
+    /// There is none; that has been logged.
+    Failed,
+}
+
+impl Recording {
+    pub(super) fn new(config: KubeConfig, settings: HistorySettings) -> Self {
+        let (known, missing) = (BTreeMap::new(), BTreeMap::new());
+        Self { config, settings, writer: Writer::Waiting, known, missing, is_whole: false }
+    }
+
+    /// Takes what a list of this kind has told.
+    pub(super) fn hear(&mut self, kind: Kind, event: &Event) {
+        let Some(kind) = ResourceKind::in_kubernetes(kind).filter(is_recorded) else { return };
+        match event {
+            Event::Begin => {
+                self.start();
+                let places = self.known.get(&kind).map(|known| known.keys().cloned().collect());
+                self.missing.insert(kind, places.unwrap_or_default());
+            }
+            Event::Item(object) | Event::Changed(object) => self.set(kind, object),
+            Event::End => {
+                for place in self.missing.remove(&kind).unwrap_or_default() {
+                    self.remove(kind, &place);
+                }
+            }
+            Event::Deleted(ObjectMeta { namespace, name, .. }) => {
+                self.remove(kind, &(namespace.clone(), name.clone()));
+            }
+            Event::NotInstalled | Event::Unavailable(_) | Event::Available => {}
+        }
+    }
+
+    /// Everything has been told.
+    pub(super) fn complete(&mut self) {
+        self.start();
+        if let (Writer::Started(writer), false) = (&mut self.writer, self.is_whole) {
+            writer.end_list();
+        }
+        self.is_whole = true;
+    }
+
+    /// Begins where the server has answered: by then it is known which one it is.
+    fn start(&mut self) {
+        if !matches!(self.writer, Writer::Waiting) {
+            return;
+        }
+        let writer = match self.config.fixed() {
+            Ok(fixed) => {
+                HistoryWriter::start(Origin::Kubernetes(fixed.server), self.settings.clone(), |key, object| {
+                    as_written(key, object).map_err(|error| error.to_string())
+                })
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no history of the resources is kept");
+                None
+            }
+        };
+        self.writer = writer.map_or(Writer::Failed, |mut writer| {
+            writer.begin_list();
+            Writer::Started(writer)
+        });
+    }
+
+    fn see(&mut self, key: &ResourceKey, value: Option<&[u8]>) {
+        if let Writer::Started(writer) = &mut self.writer {
+            writer.see(key, value);
+        }
+    }
+
+    fn set(&mut self, kind: ResourceKind, text: &str) {
+        let Some(meta) = ObjectMeta::read(text) else { return };
+        let object = serde_json::from_str::<Value>(text).ok();
+        let Some(key) = object.and_then(|object| key_of_object(kind, &object)) else { return };
+        let place = (meta.namespace, meta.name);
+        if let Some(missing) = self.missing.get_mut(&kind) {
+            missing.remove(&place);
+        }
+        let before = self.known.entry(kind).or_default().insert(place, key.clone());
+        if let Some(other) = before.filter(|before| *before != key) {
+            self.see(&other, None);
+        }
+        self.see(&key, Some(text.as_bytes()));
+    }
+
+    fn remove(&mut self, kind: ResourceKind, place: &Place) {
+        let removed = self.known.get_mut(&kind).and_then(|known| known.remove(place));
+        if let Some(key) = removed {
+            self.see(&key, None);
+        }
+    }
+}
+
+fn is_recorded(kind: &ResourceKind) -> bool {
+    let namespace = if kind.is_namespaced() { "n" } else { "" };
+    ResourceKey::new(*kind, namespace, "n").is_ok_and(|key| resource_path(&key).is_some())
+}
+
+/// What people would write of an object of the API server, in either form of Calico's kinds.
+fn as_written(key: &ResourceKey, object: Value) -> Result<Value, ObjectError> {
+    let is_annotated = object.get("apiVersion").is_some_and(|version| version == custom::API_VERSION);
+    if is_annotated { custom::from_custom(key, object) } else { custom::from_plain(key, object) }
+}
