@@ -2,8 +2,8 @@
 //!
 //! Its goals, and how each is met:
 //!
-//! - **One transaction for everything.** Sets and their members, maps, chains and rules of all layers change together, so
-//!   that no packet meets a rule whose set is not filled yet (`changes.rs`).
+//! - **One transaction for everything.** Members of sets, maps, chains and rules of all layers change together. New sets are filled
+//!   in a transaction before that, so that no packet meets a rule whose set is not filled yet (`changes.rs`).
 //! - **Write the least.** Rules are compared with what the kernel has, by hash and by what they do; the rules of a chain that
 //!   stay keep their counters. Nothing differs, nothing is written.
 //! - **Notice what others do to ours.** The table is read again at the refresh interval and when it is told that somebody has
@@ -176,9 +176,15 @@ struct Refusals {
 #[derive(Debug)]
 enum Phase {
     Idle,
-    Waiting { until: Duration },
+    Waiting {
+        until: Duration,
+    },
     Reading,
-    Committing(Transaction),
+    Committing {
+        transaction: Transaction,
+        /// Nothing else is to be changed.
+        is_all: bool,
+    },
 }
 
 /// Keeps one table of one family as described.
@@ -454,7 +460,7 @@ impl Table {
                 self.phase = Phase::Waiting { until };
                 return Plan::Sleep { until };
             }
-            Phase::Reading | Phase::Committing(_) => self.observed = None,
+            Phase::Reading | Phase::Committing { .. } => self.observed = None,
             Phase::Idle | Phase::Waiting { .. } => {}
         }
         if let Some(error) = self.failure.take() {
@@ -469,7 +475,7 @@ impl Table {
         }
         self.retry_quarantined(now);
         self.update_desired();
-        let transaction = self.changes();
+        let (transaction, is_all) = self.changes();
         if transaction.commands.is_empty() {
             self.settle();
             self.retries = 0;
@@ -480,7 +486,7 @@ impl Table {
         }
         self.stats.commits += 1;
         self.stats.lines += transaction.line_count() as u64;
-        self.phase = Phase::Committing(transaction.clone());
+        self.phase = Phase::Committing { transaction: transaction.clone(), is_all };
         Plan::Commit(transaction)
     }
 
@@ -529,7 +535,7 @@ impl Table {
     /// Reports what a transaction led to. A report that was not asked for is ignored.
     pub fn on_committed(&mut self, now: Duration, result: Result<(), CommitError>) {
         let phase = std::mem::replace(&mut self.phase, Phase::Idle);
-        let Phase::Committing(transaction) = phase else {
+        let Phase::Committing { transaction, is_all } = phase else {
             self.phase = phase;
             return;
         };
@@ -537,8 +543,10 @@ impl Table {
             Ok(()) => {
                 self.retries = 0;
                 self.transactions += 1;
-                self.take_effect(&transaction);
-                self.end_trials();
+                self.take_effect(&transaction, is_all);
+                if is_all {
+                    self.end_trials();
+                }
                 return;
             }
             Err(CommitError::Refused(refused)) if !refused.is_empty() => {

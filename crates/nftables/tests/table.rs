@@ -73,10 +73,12 @@ impl Lab {
 }
 
 #[test]
-fn everything_is_one_transaction_and_nothing_is_none() {
+fn everything_is_one_transaction_behind_that_of_new_sets_and_nothing_is_none() {
     let mut lab = Lab::new();
     let lines = lab.apply();
-    assert_eq!(lab.kernel.transactions.len(), 1);
+    let of_sets = lab.kernel.transactions[0].to_string();
+    assert!(of_sets.contains("add element") && !of_sets.contains("chain"), "{of_sets}");
+    assert_eq!(lab.kernel.transactions.len(), 2);
     let at =
         |text: &str| lines.iter().position(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {lines:?}"));
     assert!(at("add table") < at("add set ip calico cali40s-clients"));

@@ -99,13 +99,18 @@ impl Nftables {
         Err(CommitError::answered(refused.into_iter().map(answer)))
     }
 
-    /// Removes a table of the family with this number (`NFPROTO_*`); says whether it was there.
+    /// Removes a table of the family with this number (`NFPROTO_*`); says whether it was there. First its rules go: by rules that a packet
+    /// has met already, it would look into maps whose elements have gone with the table, and be taken for one of an unknown
+    /// interface.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn delete(&mut self, family: u8, table: &str) -> Result<bool, NetlinkError> {
         let payload = [vec![family, 0, 0, 0], nft_message::text(nft_message::NFTA_TABLE_NAME, table)].concat();
+        let flush = [(nft_message::NFT_MSG_DELRULE, 0, payload.clone())];
         let deletion = [(nft_message::NFT_MSG_DELTABLE, 0, payload)];
+        // What cannot be flushed is deleted as it is.
+        let _ = self.socket.transaction(&flush, "removal of rules of nftables");
         match self.socket.transaction(&deletion, "removal of a table of nftables") {
             Ok(()) => Ok(true),
             // Without nftables there is no table, either.

@@ -9,6 +9,7 @@ pub(super) const NFT_MSG_DELTABLE: u16 = SUBSYSTEM | 2;
 pub(super) const NFT_MSG_NEWCHAIN: u16 = SUBSYSTEM | 3;
 pub(super) const NFT_MSG_NEWRULE: u16 = SUBSYSTEM | 6;
 pub(super) const NFT_MSG_GETRULE: u16 = SUBSYSTEM | 7;
+pub(super) const NFT_MSG_DELRULE: u16 = SUBSYSTEM | 8;
 
 const NLA_F_NESTED: u16 = 0x8000;
 const NFTA_LIST_ELEM: u16 = 1;

@@ -1,4 +1,4 @@
-//! What differs, as one transaction.
+//! What differs, as one transaction, or as two where there are new sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +18,13 @@ use crate::wire::SetShape;
 
 impl Table {
     /// The changes that bring the kernel to what is wanted, in an order in which it takes each of them.
-    pub(super) fn changes(&self) -> Transaction {
+    ///
+    /// New sets are filled before anything else is changed, if there is a rule to be changed: in a transaction the kernel switches to the
+    /// new rules first, and shows the elements of a set of networks a moment later. Until then every packet would find the set empty.
+    /// Tells whether these are all changes.
+    pub(super) fn changes(&self) -> (Transaction, bool) {
         let mut transaction = Transaction::new(self.config.id);
-        let Some(observed) = &self.observed else { return transaction };
+        let Some(observed) = &self.observed else { return (transaction, true) };
         let anew = self.must_begin_anew(observed);
         let nothing = Observed::default();
         if anew {
@@ -35,8 +39,14 @@ impl Table {
         self.set_changes(observed, all, &mut parts);
         self.map_changes(observed, all, &mut parts);
         self.chain_changes(observed, all, &mut parts);
+        let has_rules = !parts.rules.is_empty();
+        if has_rules && !anew && !parts.new_elements.is_empty() {
+            transaction.commands.extend(parts.new_sets.into_iter().chain(parts.new_elements));
+            return (transaction, false);
+        }
         let order = [
             parts.new_sets,
+            parts.new_elements,
             parts.new_maps,
             parts.elements,
             parts.new_chains,
@@ -51,7 +61,7 @@ impl Table {
         if transaction.commands == [Command::AddTable] {
             transaction.commands.clear();
         }
-        transaction
+        (transaction, true)
     }
 
     /// Sets and maps of another type cannot be changed, nor removed while rules ask them, and a table that was put to sleep sees no
@@ -100,7 +110,8 @@ impl Table {
                 kind,
                 elements: gone,
             }));
-            parts.elements.extend((!new.is_empty()).then_some(Command::AddElements { set: name, kind, elements: new }));
+            let place = if known.is_none() { &mut parts.new_elements } else { &mut parts.elements };
+            place.extend((!new.is_empty()).then_some(Command::AddElements { set: name, kind, elements: new }));
         }
         if all {
             let is_wanted = |name: &str| {
@@ -219,12 +230,14 @@ impl Table {
     }
 
     /// The kernel has done what it was asked.
-    pub(super) fn take_effect(&mut self, transaction: &Transaction) {
+    pub(super) fn take_effect(&mut self, transaction: &Transaction, is_all: bool) {
         let Some(observed) = &mut self.observed else { return };
         for command in &transaction.commands {
             observed.take(command);
         }
-        self.settle();
+        if is_all {
+            self.settle();
+        }
     }
 }
 
@@ -232,6 +245,8 @@ impl Table {
 #[derive(Default)]
 struct Parts {
     new_sets: Vec<Command>,
+    /// Of new sets.
+    new_elements: Vec<Command>,
     new_maps: Vec<Command>,
     elements: Vec<Command>,
     new_chains: Vec<Command>,
