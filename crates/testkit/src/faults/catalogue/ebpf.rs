@@ -1,6 +1,6 @@
 //! eBPF programs enforce policy, and whoever keeps them ends, is set back, or is meddled with.
 
-mod calls;
+pub(in crate::faults::catalogue) mod calls;
 mod maps;
 mod refused;
 

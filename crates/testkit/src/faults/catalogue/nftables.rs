@@ -1,11 +1,14 @@
 //! Tables of nftables enforce policy, and somebody else writes to them, or whoever keeps them ends.
 
+mod kernel;
+mod others;
+
 use std::time::Duration;
 
 use super::programs::admit;
 use super::restarts::{killed, killed_at_start};
 use crate::faults::{
-    Backend, Beside, Fault, Sample,
+    Beside, Fault, Sample,
     stage::{Done, Stage, ensure},
     world::BASE,
 };
@@ -19,7 +22,68 @@ pub(super) const FAULTS: &[Fault] = &[
     of_nftables("N4-meddled", "nftables: somebody deletes, flushes and opens what is ours", meddled),
     of_nftables("N5-insists", "nftables: somebody accepts everything again and again: no fight without pause", insists),
     of_nftables("N6-others", "nftables: others commit to tables of their own all the time: nothing is read", others),
+    of_nftables(
+        "N7-foreign",
+        "nftables: tables of others before and behind ours, which accept everything",
+        others::foreign,
+    )
+    .nftables(Beside::InSample),
+    of_nftables("N7-occupied", "nftables: a table of our name is there, with what others have made", others::occupied)
+        .nftables(Beside::InSample),
+    of_nftables(
+        "N7-owned",
+        "nftables: another process owns the table of our name: closed until it ends",
+        others::owned,
+    )
+    .nftables(Beside::InSample),
+    of_nftables(
+        "N7-taken",
+        "nftables: another process deletes our table and owns one of its name for a while",
+        others::taken,
+    ),
+    of_nftables("N7-races", "nftables: another deletes from our table while every edit is written", others::races),
+    of_nftables(
+        "N8-programs",
+        "nftables: nft hangs for ever, iptables and ipset are not there: nobody runs them",
+        kernel::programs,
+    )
+    .nftables(Beside::InSample),
+    of_nftables("N9-killed-at-sends", "nftables: killed at each message that a change needs", |stage| {
+        kernel::killed_in_change(stage, "sendto,sendmsg")
+    })
+    .nftables(Beside::InSample),
+    of_nftables("N9-killed-at-answers", "nftables: killed before each answer that a change needs", |stage| {
+        kernel::killed_in_change(stage, "recvfrom,recvmsg")
+    }),
+    of_nftables("N9-killed-in-start", "nftables: killed at messages that a start needs", kernel::killed_in_start),
+    of_nftables(
+        "N9-refused",
+        "nftables: the kernel has no memory or room for a message: the last state holds",
+        kernel::refused,
+    ),
 ];
+
+/// Rules that accept what they dropped, with the comments that they had. At once, since it does not stay for long.
+const OPENED: &str = r#"nft -a list table $family calico |
+    awk -v t="$family calico" '/^\tchain /{chain=$2} / drop comment "/{split($0, part, "\"");
+        print "replace rule", t, chain, "handle", $NF, "counter accept comment \"" part[2] "\""}' | nft -f -"#;
+
+/// Addresses of all kinds are members of the sets of networks.
+const EVERYTHING_IN_SETS: &str = r#"case $family in ip) nets='0.0.0.0/1, 128.0.0.0/1';; *) nets='::/1, 8000::/1';; esac
+    nft list sets $family | awk -v t="$family calico" -v n="$nets" '/^table/{ours=($3 == "calico")} /^\tset /{set=$2}
+        /flags interval/ && ours && set ~ /^cali[46]0s/ {print "flush set", t, set; print "add element", t, set, "{", n, "}"}' | nft -f -"#;
+
+/// The interfaces of all workloads lead to a chain that accepts.
+const EVERYTHING_LED_ASTRAY: &str = r#"{ echo "add chain $family calico his"; echo "add rule $family calico his accept"
+    map="$family calico filter-cali-to-wl-dispatch"
+    for pod in $(nft list map $map | grep -o '"cali[^"]*" :' | tr -d '" :'); do
+        echo "delete element $map { $pod }"; echo "add element $map { $pod : goto his }"
+    done; } | nft -f -"#;
+
+/// A base chain that comes later than it should.
+const AT_ANOTHER_PRIORITY: &str = r#"{ echo "flush chain $family calico filter-FORWARD"
+    echo "delete chain $family calico filter-FORWARD"
+    echo "add chain $family calico filter-FORWARD { type filter hook forward priority 50; }"; } | nft -f -"#;
 
 /// What is changed by hand is put right as soon as the kernel tells; a busy machine takes its time.
 const SOON: Duration = Duration::from_secs(6);
@@ -50,10 +114,6 @@ fn restart(stage: &mut Stage) -> Done {
 fn switch(stage: &mut Stage) -> Done {
     stage.begin()?;
     for _ in 0..3 {
-        if stage.backend == Backend::Legacy {
-            // A packet is lost there now and then, for a reason that is not known yet.
-            stage.may_be_cut(Duration::from_secs(3));
-        }
         stage.write(|world| world.felix = Some("nftablesMode: Enabled".to_owned()), &[])?;
         stage.until("tables of nftables alone enforce policy", |stage| {
             let has_chains = stage.tables(stage.backend)?.iter().any(|line| line.contains("cali-"));
@@ -80,8 +140,13 @@ fn meddled(stage: &mut Stage) -> Done {
         "nft flush chain $family calico filter-cali-FORWARD",
         "nft insert rule $family calico filter-FORWARD accept",
         "nft insert rule $family calico filter-cali-FORWARD accept",
+        OPENED,
         "nft flush map $family calico filter-cali-to-wl-dispatch",
         "for set in $(nft list sets $family | grep -o 'cali[46]0s[^ ]*'); do nft flush set $family calico $set; done",
+        EVERYTHING_IN_SETS,
+        EVERYTHING_LED_ASTRAY,
+        "nft add chain $family calico filter-FORWARD '{ policy drop; }'",
+        AT_ANOTHER_PRIORITY,
         "nft flush table $family calico",
         "nft add table $family calico '{ flags dormant; }'",
     ] {

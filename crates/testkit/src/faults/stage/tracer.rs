@@ -1,4 +1,4 @@
-//! Lets what the agent asks of bpf(2) fail, or the agent end at it.
+//! Lets what the agent asks of the kernel fail, or the agent end at it.
 
 use std::{
     fs,
@@ -36,14 +36,14 @@ impl Drop for Tracer {
 }
 
 impl Stage {
-    /// From now on calls of bpf(2) of the agent's are treated so: `error=ENOMEM:when=3` fails the third of them,
-    /// `signal=KILL:when=3+` ends the agent before it.
-    pub(in crate::faults) fn inject(&mut self, how: &str) -> Result<Tracer, Trouble> {
+    /// From now on calls of these kinds (`bpf`, or `sendto,recvfrom`) of the agent's are treated so: `error=ENOMEM:when=3` fails the
+    /// third of them that a thread makes, `signal=KILL:when=3+` ends the agent before it.
+    pub(in crate::faults) fn inject(&mut self, calls: &str, how: &str) -> Result<Tracer, Trouble> {
         let agent = self.agent_pid()?;
         let log = self.folder().join("calls");
         let said = self.folder().join("strace");
         let process = Command::new("strace")
-            .args(["-f", "-qq", "-e", "trace=bpf", "-e", &format!("inject=bpf:{how}"), "-o"])
+            .args(["-f", "-qq", "-e", &format!("trace={calls}"), "-e", &format!("inject={calls}:{how}"), "-o"])
             .arg(&log)
             .args(["-p", &agent.to_string()])
             .stdin(Stdio::null())

@@ -22,10 +22,15 @@ fn quietly(stage: &mut Stage) -> Done {
 
 pub(super) fn killed_in_change(stage: &mut Stage) -> Done {
     quietly(stage)?;
+    killed_at_each("bpf", 3, stage)
+}
+
+/// Kills the agent at each of these calls that a change needs, of which there are so many at least.
+pub(in crate::faults::catalogue) fn killed_at_each(calls: &str, least: usize, stage: &mut Stage) -> Done {
     let mut admitted = false;
     for call in 1..MOST {
         admitted = !admitted;
-        let tracer = stage.inject(&format!("signal=KILL:when={call}"))?;
+        let tracer = stage.inject(calls, &format!("signal=KILL:when={call}"))?;
         write_admit(stage, admitted)?;
         let edited = [("stranger", "web", admitted)];
         match stage.confirm(&edited) {
@@ -39,7 +44,7 @@ pub(super) fn killed_in_change(stage: &mut Stage) -> Done {
         let is_over = stage.ended()?.is_none();
         drop(tracer);
         if is_over {
-            return ensure(call > 3, || format!("a change takes only {} calls", call - 1));
+            return ensure(call > least, || format!("a change takes only {} calls", call - 1));
         }
         stage.watch(Duration::from_millis(100))?;
         stage.start()?;
@@ -51,11 +56,16 @@ pub(super) fn killed_in_change(stage: &mut Stage) -> Done {
 pub(super) fn killed_in_start(stage: &mut Stage) -> Done {
     quietly(stage)?;
     stage.stop()?;
+    killed_at_each_of_start("bpf", 30, stage)
+}
+
+/// Kills the agent at many of these calls that a start needs, of which there are so many at least.
+pub(in crate::faults::catalogue) fn killed_at_each_of_start(what: &str, least: usize, stage: &mut Stage) -> Done {
     // Of the many that only read not each is tried.
     let calls = std::iter::successors(Some(1_usize), |call| Some(call + 1 + call / 50));
     for call in calls.take_while(|call| *call < MOST_OF_START) {
         stage.spawn_stopped()?;
-        let tracer = stage.inject(&format!("signal=KILL:when={call}"))?;
+        let tracer = stage.inject(what, &format!("signal=KILL:when={call}"))?;
         stage.go_on()?;
         let mut is_over = false;
         stage.until("the agent ends, or is ready", |stage| {
@@ -65,7 +75,7 @@ pub(super) fn killed_in_start(stage: &mut Stage) -> Done {
         drop(tracer);
         if is_over {
             stage.confirm(&BASE)?;
-            return ensure(call > 30, || format!("a start takes only {} calls", call - 1));
+            return ensure(call > least, || format!("a start takes only {} calls", call - 1));
         }
         stage.ended()?;
     }

@@ -21,7 +21,7 @@ fn until_said(stage: &mut Stage, words: &str) -> Done {
 pub(super) fn for_seconds(stage: &mut Stage) -> Done {
     by_programs(stage)?;
     for admitted in [true, false] {
-        let tracer = stage.inject("error=ENOMEM")?;
+        let tracer = stage.inject("bpf", "error=ENOMEM")?;
         write_admit(stage, admitted)?;
         until_said(stage, "policy is not enforced as it should be by eBPF programs")?;
         stage.watch(Duration::from_secs(3))?;
@@ -41,7 +41,7 @@ pub(super) fn each_call(stage: &mut Stage) -> Done {
     let mut admitted = false;
     for call in 1..1000 {
         admitted = !admitted;
-        let tracer = stage.inject(&format!("error=ENOMEM:when={call}"))?;
+        let tracer = stage.inject("bpf", &format!("error=ENOMEM:when={call}"))?;
         write_admit(stage, admitted)?;
         stage.confirm(&[("stranger", "web", admitted)])?;
         stage.until_ready()?;
