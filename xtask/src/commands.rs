@@ -42,7 +42,10 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     }
     run_conformance(&words("--shard 5/12 --driven --backend nft"))?;
     run_conformance(&words("--shard 5/48 --driven --backend ebpf"))?;
-    run_conformance(&words("--shard 4/24 --family dual --backend nftables"))?;
+    // A third, other cases for each family.
+    for (index, family) in [(1, "4"), (4, "6"), (7, "dual")] {
+        run_conformance(&words(&format!("--shard {index}/9 --family {family} --backend nftables")))?;
+    }
     run_conformance(&words("--shard 7/40 --family dual --backend nft --nodes 3 --deadline 30"))?;
     run_conformance(&words("--shard 3/40 --family dual --backend nft --flows"))?;
     for (index, source) in ["etcd", "kubernetes", "fanout", "typha"].into_iter().enumerate() {

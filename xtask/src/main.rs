@@ -21,8 +21,8 @@ cargo xtask COMMAND
 
   demo [ARGS]         build a node of network namespaces on this machine, enforce examples/demo, show the effect; --help
                       tells what can be chosen
-  test [ARGS]         all tests, a third of the conformance cases on both iptables back ends, some more of them with
-                      IPv4 and IPv6 at once, by eBPF programs, by a driver, on three nodes, and with flows, and a part of
+  test [ARGS]         all tests, a third of the conformance cases on both iptables back ends and by tables of nftables, some
+                      more of them with IPv4 and IPv6 at once, by eBPF programs, by a driver, on three nodes, and with flows, and a part of
                       the faults, by chains, nftables and eBPF programs; ARGS go to cargo test, and leave it at that
   conformance [ARGS]  all conformance cases; --help tells what can be chosen
   faults [ARGS]       faults that happen to the agent while packets are sent; --help tells what can be chosen
