@@ -16,18 +16,18 @@ use tortie_testkit::apiserver::ApiServer;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The two forms in which Calico's resources are custom resources.
-pub const FORMS: [&str; 2] = ["crd.projectcalico.org/v1", "projectcalico.org/v3"];
+pub(crate) const FORMS: [&str; 2] = ["crd.projectcalico.org/v1", "projectcalico.org/v3"];
 
 /// An API server, a state directory, and an agent that enforces nothing.
-pub struct World {
-    pub server: ApiServer,
-    pub form: &'static str,
+pub(crate) struct World {
+    pub(crate) server: ApiServer,
+    pub(crate) form: &'static str,
     folder: TempDir,
     agent: Option<Child>,
 }
 
 impl World {
-    pub fn new(form: &'static str, resources: &str) -> Self {
+    pub(crate) fn new(form: &'static str, resources: &str) -> Self {
         let server = ApiServer::start().unwrap();
         let (group, version) = form.split_once('/').unwrap();
         server.install_calico(group, version);
@@ -39,16 +39,16 @@ impl World {
         world
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("kubernetes:{}", self.server.kubeconfig().display())
     }
 
-    pub fn state_dir(&self) -> PathBuf {
+    pub(crate) fn state_dir(&self) -> PathBuf {
         self.folder.path().join("state")
     }
 
     /// Begins `tortie apply` or `delete` with what is to be written.
-    pub fn begin(&self, args: &[&str], resources: &str) -> Child {
+    pub(crate) fn begin(&self, args: &[&str], resources: &str) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
         command.args(args).args(["--datastore", &self.url(), "-f", "-"]);
         if args.contains(&"--confirm") {
@@ -59,36 +59,36 @@ impl World {
         child
     }
 
-    pub fn write(&self, args: &[&str], resources: &str) -> Output {
+    pub(crate) fn write(&self, args: &[&str], resources: &str) -> Output {
         self.begin(args, resources).wait_with_output().unwrap()
     }
 
     /// Runs `tortie` with the state directory.
-    pub fn tortie(&self, args: &[&str]) -> Output {
+    pub(crate) fn tortie(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
         command.args(args).arg("--state-dir").arg(self.state_dir()).output().unwrap()
     }
 
-    pub fn get(&self, args: &[&str]) -> Output {
+    pub(crate) fn get(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
         command.arg("get").args(args).args(["--datastore", &self.url()]).output().unwrap()
     }
 
-    pub fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         serde_json::from_slice(&self.tortie(&["confirm", "--status", "-o", "json"]).stdout).unwrap_or_default()
     }
 
     /// The order of a policy of Calico; `None` if there is none.
-    pub fn order(&self, name: &str) -> Option<u64> {
+    pub(crate) fn order(&self, name: &str) -> Option<u64> {
         self.server.get(self.form, "NetworkPolicy", "shop", name)?["spec"]["order"].as_u64()
     }
 
     /// What a policy of Kubernetes says.
-    pub fn kubernetes(&self, name: &str) -> Option<Value> {
+    pub(crate) fn kubernetes(&self, name: &str) -> Option<Value> {
         self.server.get("networking.k8s.io/v1", "NetworkPolicy", "shop", name).map(|policy| policy["spec"].clone())
     }
 
-    pub fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !done(self) {
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    pub fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         let driver = self.folder.path().join("driver");
         if !driver.exists() {
             fs::write(&driver, "#!/bin/sh\nexec cat <&3 >/dev/null\n").unwrap();
@@ -115,14 +115,14 @@ impl World {
         self.agent = Some(agent.unwrap());
     }
 
-    pub fn kill_agent(&mut self) {
+    pub(crate) fn kill_agent(&mut self) {
         let mut agent = self.agent.take().unwrap();
         agent.kill().unwrap();
         agent.wait().unwrap();
     }
 
     /// The programs that see to it that a change is taken back.
-    pub fn guards(&self) -> Vec<Pid> {
+    pub(crate) fn guards(&self) -> Vec<Pid> {
         let state = self.state_dir().display().to_string();
         let is_guard = |pid: &Pid| {
             let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
@@ -133,7 +133,7 @@ impl World {
         names.filter_map(|name| Pid::from_raw(name.parse().ok()?)).filter(is_guard).collect()
     }
 
-    pub fn kill_guards(&self) {
+    pub(crate) fn kill_guards(&self) {
         let guards = self.guards();
         assert!(!guards.is_empty(), "nobody would take the change back");
         guards.into_iter().for_each(|guard| kill_process(guard, Signal::KILL).unwrap());
@@ -152,17 +152,17 @@ impl Drop for World {
     }
 }
 
-pub fn good(output: &Output) -> &str {
+pub(crate) fn good(output: &Output) -> &str {
     assert!(output.status.success(), "{output:?}");
     std::str::from_utf8(&output.stdout).unwrap()
 }
 
-pub fn bad(output: &Output) -> &str {
+pub(crate) fn bad(output: &Output) -> &str {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     std::str::from_utf8(&output.stderr).unwrap()
 }
 
-pub fn policy(name: &str, order: u32) -> String {
+pub(crate) fn policy(name: &str, order: u32) -> String {
     format!(
         "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{order: \
          {order}, selector: all(), types: [Ingress]}}\n---\n"
@@ -170,7 +170,7 @@ pub fn policy(name: &str, order: u32) -> String {
 }
 
 /// A policy of Kubernetes, of which the server fills in what is left out here.
-pub fn kubernetes_policy(name: &str, port: u16) -> String {
+pub(crate) fn kubernetes_policy(name: &str, port: u16) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: \
          {{podSelector: {{}}, ingress: [{{ports: [{{port: {port}}}]}}]}}\n---\n"

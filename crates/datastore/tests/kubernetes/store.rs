@@ -64,6 +64,54 @@ fn the_life_of_a_resource() {
 }
 
 #[test]
+fn policies_are_written_by_either_api_and_tried_out_first() {
+    for form in [CRD, "projectcalico.org/v3"] {
+        let server = ApiServer::start().unwrap();
+        let (group, version) = form.split_once('/').unwrap();
+        server.install_calico(group, version);
+        let store = KubernetesStore::discover(client(&server)).unwrap();
+        let calico = ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web").unwrap();
+        let own = ResourceKey::new(ResourceKind::KubernetesNetworkPolicy, "shop", "web").unwrap();
+        let rules = json!({"spec": {"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]}});
+        for (key, object) in [(&calico, json!({"spec": {"selector": "all()", "order": 1}})), (&own, rules)] {
+            let planned = store.dry_run(key, Some(&object), None).unwrap().unwrap();
+            assert!(matches!(store.get(key), Err(StoreError::NotFound(_))), "nothing is written");
+            let made = store.create(key, object.clone()).unwrap();
+            assert_eq!((&made.object["spec"], made.object["metadata"].get("generation")), (&planned["spec"], None));
+            assert!(matches!(store.dry_run(key, Some(&object), None), Err(StoreError::AlreadyExists(_))));
+            let stale = Some(Revision(made.revision.0 + 7));
+            for wanted in [Some(&object), None] {
+                assert!(matches!(store.dry_run(key, wanted, stale), Err(StoreError::Conflict { .. })));
+            }
+            assert_eq!(store.dry_run(key, None, Some(made.revision)), Ok(None));
+            assert_eq!(store.get(key).unwrap(), made);
+            // Writing what is there is no change.
+            assert_eq!(store.update(key, object.clone(), made.revision).unwrap().revision, made.revision);
+            for (fault, is_final) in [(Fault::Invalid, true), (Fault::NoNamespace, true), (Fault::Internal, false)] {
+                server.fail(On::Write, "networkpolicies", fault, 1);
+                let other = ResourceKey::new(key.kind(), "shop", "other").unwrap();
+                let refused = store.create(&other, object.clone());
+                assert_eq!(matches!(refused, Err(StoreError::NotAccepted { .. })), is_final, "{refused:?}");
+            }
+        }
+        let own = server.get("networking.k8s.io/v1", "NetworkPolicy", "shop", "web").unwrap();
+        assert_eq!(own["spec"]["ingress"][0]["ports"][0], json!({"port": 80, "protocol": "TCP"}));
+        // In pages.
+        for number in 0..1_203 {
+            let metadata = json!({"name": format!("p{number}"), "namespace": "many"});
+            server.apply(json!({"apiVersion": form, "kind": "NetworkPolicy", "metadata": metadata, "spec": {}}));
+        }
+        let before = server.requests(&format!("GET /apis/{form}/namespaces/many/networkpolicies"));
+        assert_eq!(store.list(ResourceKind::NetworkPolicy, Some("many")).unwrap().resources.len(), 1_203);
+        server.fail(On::Continue, "networkpolicies", Fault::Gone, 1);
+        assert_eq!(store.list(ResourceKind::NetworkPolicy, None).unwrap().resources.len(), 1_204, "it is begun again");
+        assert_eq!(server.requests(&format!("GET /apis/{form}/namespaces/many/networkpolicies")) - before, 3);
+        // Kinds of Kubernetes that nobody has installed have no objects.
+        assert_eq!(store.list(ResourceKind::KubernetesAdminNetworkPolicy, None).unwrap().resources, []);
+    }
+}
+
+#[test]
 fn a_status_is_written_alone() {
     let (server, store) = world();
     let key = key(ResourceKind::KubeControllersConfiguration, "default");

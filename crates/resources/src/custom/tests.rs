@@ -57,6 +57,65 @@ fn what_has_been_written_past_calico_is_read() {
     }
 }
 
+#[test]
+fn policies_keep_the_names_that_people_know() {
+    let key = ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web").expect("a key");
+    let policy = json!({"metadata": {"name": "web", "annotations": {"note": "n"}, "labels": {"a": "1"}},
+        "spec": {"selector": "all()"}});
+    let made = to_custom(&key, policy.clone(), None).expect("a resource");
+    assert_eq!((&made["metadata"]["name"], policy_name(&made).as_str()), (&json!("web"), "web"));
+    let kept = made["metadata"]["annotations"][STORED_METADATA].as_str().expect("text");
+    let kept: Value = serde_json::from_str(kept).expect("JSON");
+    let annotations = json!({"note": "n"});
+    assert_eq!((&kept["name"], &kept["annotations"]), (&json!("web"), &annotations), "nothing is kept twice");
+    let read = from_custom(&key, made).expect("a resource");
+    assert_eq!((&read["metadata"]["name"], &read["metadata"]["annotations"]), (&json!("web"), &annotations));
+
+    // An older object keeps its name, and what has been written past Calico as far as it still holds.
+    let before = json!({"metadata": {"name": "default.web", "uid": "1", "resourceVersion": "3",
+        "labels": {"a": "1", "b": "2"}, "annotations": {STORED_METADATA: "{}", "note": "other"}}, "spec": {}});
+    assert_eq!(policy_name(&before), "web");
+    let changed = to_custom(&key, policy, Some(&before)).expect("a resource");
+    assert_eq!(changed["metadata"]["name"], "default.web");
+    let labels = json!({"a": "1", "projectcalico.org/tier": "default"});
+    assert_eq!((&changed["metadata"]["labels"], &changed["metadata"]["annotations"].get("note")), (&labels, &None));
+    assert_eq!(from_custom(&key, changed).expect("a resource")["metadata"]["name"], "web");
+    let object = |name: &str, tier: &str, kept: Option<&str>| {
+        let annotations = kept.map_or_else(|| json!({}), |kept| json!({ STORED_METADATA: kept }));
+        json!({"metadata": {"name": name, "annotations": annotations}, "spec": {"tier": tier}})
+    };
+    for (object, expected) in [
+        (object("db", "", None), "db"),
+        (object("default.db", "", None), "default.db"),
+        (object("default.db", "default", Some("{}")), "db"),
+        (object("ops.db", "ops", Some("{}")), "ops.db"),
+        (object("ops.db", "ops", Some(r#"{"name": "db"}"#)), "db"),
+        (object("db", "", Some("no JSON")), "db"),
+    ] {
+        assert_eq!(policy_name(&object), expected, "{object}");
+    }
+}
+
+#[test]
+fn objects_that_are_kept_as_people_write_them_have_their_own_metadata() {
+    for kind in [ResourceKind::KubernetesNetworkPolicy, ResourceKind::NetworkPolicy] {
+        let key = ResourceKey::new(kind, "shop", "web").expect("a key");
+        let policy =
+            json!({"metadata": {"labels": {"a": "1"}, "annotations": {"n": "1"}, "uid": "theirs"}, "spec": {}});
+        let before = json!({"metadata": {"uid": "7", "resourceVersion": "3", "finalizers": ["f"]}});
+        let made = to_plain(&key, policy, Some(&before)).expect("a resource");
+        assert_eq!(made["apiVersion"], kind.api_version());
+        let metadata = &made["metadata"];
+        assert_eq!((&metadata["uid"], &metadata["resourceVersion"]), (&json!("7"), &json!("3")));
+        assert_eq!((&metadata["annotations"], &metadata["labels"]["a"]), (&json!({"n": "1"}), &json!("1")));
+        let mut told = made.clone();
+        told["metadata"]["generation"] = json!(4);
+        told["metadata"]["managedFields"] = json!([{}]);
+        assert_eq!(from_plain(&key, told), Ok(made));
+        assert!(from_plain(&key, json!({"metadata": 7})).is_err() && to_plain(&key, json!([]), None).is_err());
+    }
+}
+
 fn named(name: &str, spec: &Value) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }

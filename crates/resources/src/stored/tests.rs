@@ -26,6 +26,36 @@ fn rows_are_in_the_order_of_the_enum() {
     assert_eq!(ResourceKind::of(Kind::KubernetesNetworkPolicy), None);
 }
 
+/// As the original calls them (`libcalico-go/lib/backend/model/resource.go`).
+#[test]
+fn kinds_of_kubernetes_are_kept_by_kubernetes_alone() {
+    let kinds: Vec<ResourceKind> = ResourceKind::of_kubernetes().collect();
+    assert_eq!(kinds.len(), 4);
+    for kind in kinds {
+        assert!(kind.is_of_kubernetes() && ResourceKind::all().all(|other| other != kind));
+        assert_eq!((ResourceKind::from_name(kind.as_str()), kind.understood(), kind.read_as()), (None, None, None));
+        let namespace = if kind.is_namespaced() { "shop" } else { "" };
+        let key = key(kind, namespace, "web");
+        assert_eq!(ResourceKey::from_path(&key.path()), Some(key.clone()));
+        assert_eq!(kind.as_str().parse(), Ok(kind));
+        let mut object = json!({"spec": {"x": null}, "metadata": {"resourceVersion": "7"}});
+        to_stored(&key, &mut object).expect("an object");
+        assert_eq!((&object["apiVersion"], &object["kind"]), (&json!(kind.api_version()), &json!(kind.written())));
+        assert_eq!(object["spec"], json!({"x": null}), "it is the server's in every detail");
+        assert_eq!(key_in_kubernetes(&object, ""), Ok(key));
+        assert!(matches!(key_of(&object, ""), Err(ObjectError::Kind { .. })));
+    }
+    let policy = json!({"apiVersion": API_VERSION, "kind": "NetworkPolicy", "metadata": {"name": "web"}});
+    let calico = key(ResourceKind::NetworkPolicy, "shop", "web");
+    assert_eq!(key_in_kubernetes(&policy, "shop"), Ok(calico));
+    assert_eq!(ResourceKind::in_kubernetes(Kind::KubernetesNetworkPolicy), Some(ResourceKind::KubernetesNetworkPolicy));
+    assert_eq!(ResourceKind::in_kubernetes(Kind::Tier), Some(ResourceKind::Tier));
+    assert_eq!(ResourceKind::in_kubernetes(Kind::Pod), None);
+    for wrong in [json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}), json!(7)] {
+        assert!(key_in_kubernetes(&wrong, "shop").is_err());
+    }
+}
+
 #[test]
 fn kinds_have_the_short_names_of_calicoctl() {
     for (word, kind) in [

@@ -445,3 +445,78 @@ fn a_journal_on_disk() {
     let attended = attend(&journal, &|_| panic!("nothing is known"), &at(100));
     assert!(attended.is_err() && begin(&journal, change).is_err());
 }
+
+/// A datastore that makes something else of what is written than it says before, as a webhook of Kubernetes may.
+struct Opinionated(Arc<MemoryStore>);
+
+impl Opinionated {
+    fn filled(mut object: Value) -> Value {
+        object["spec"]["filled"] = json!(true);
+        object
+    }
+}
+
+impl ResourceStore for Opinionated {
+    fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
+        self.0.get(key)
+    }
+
+    fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
+        self.0.list(kind, namespace)
+    }
+
+    fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.0.create(key, Self::filled(object))
+    }
+
+    fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
+        self.0.update(key, Self::filled(object), based_on)
+    }
+
+    fn put(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.0.put(key, Self::filled(object))
+    }
+
+    fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
+        self.0.delete(key, version)
+    }
+}
+
+#[test]
+fn what_the_datastore_has_made_of_a_write_is_taken_back() {
+    let store = ready();
+    let before = kept(&store, &touched());
+    let (journal, opinionated) = (MemoryJournal::default(), Opinionated(Arc::clone(&store)));
+    let change = begin(&journal, change(&opinionated, &at(0))).expect("begun");
+    carry_out(&journal, &opinionated, change, &|| at(1)).expect("carried out");
+    let made = store.get(&policy("changed")).expect("it is there").object;
+    assert_eq!((&made["spec"]["filled"], &made["spec"]["order"]), (&json!(true), &json!(2)));
+    // Programs say something of a resource meanwhile, and it is made again as it is: nobody has changed it.
+    let created = store.get(&policy("created")).expect("it is there").object;
+    store.delete(&policy("created"), None).expect("deleted");
+    let mut again = unversioned(created);
+    again["status"] = json!({"said": true});
+    again["metadata"]["uid"] = json!("another");
+    store.create(&policy("created"), again).expect("created");
+    let open = at_work(&store);
+    let Ok(Attended::RolledBack(done)) = attend(&journal, &open, &at(100)) else { panic!() };
+    let Phase::RolledBack { kept: left, .. } = &done.phase else { panic!("{done:?}") };
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(kept(&store, &touched()), before);
+}
+
+/// While the datastore cannot be reached, nobody confirms any more.
+#[test]
+fn a_change_whose_time_has_passed_is_being_taken_back_though_nobody_can() {
+    let store = ready();
+    let journal = MemoryJournal::default();
+    let change = begin(&journal, change(&*store, &at(0))).expect("begun");
+    carry_out(&journal, &*store, change, &|| at(1)).expect("carried out");
+    let away = |_: &PendingChange| Err("it is away".to_owned());
+    let retry = Attended::Retry { why: "it is away".into() };
+    assert_eq!(attend(&journal, &away, &at(100)).expect("attended"), retry);
+    let why = "it was not confirmed in time".to_owned();
+    assert_eq!(journal.load().expect("loaded").map(|change| change.phase), Some(Phase::RollingBack { why }));
+    // Also if the clock goes back.
+    assert!(matches!(confirm(&journal, &at(2)), Err(ConfirmError::RollingBack(_))));
+}
