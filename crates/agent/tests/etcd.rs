@@ -201,6 +201,66 @@ spec: {selector: app == 'web', ingress: [{action: Deny}]}
 }
 
 #[test]
+fn staged_policies_of_kubernetes_are_kept_shown_and_put_in_force() {
+    let world = World::new(EtcdOptions::default());
+    let pod = |name: &str, address: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata: {{name: n-k8s-{name}-eth0, namespace: shop, \
+             labels: {{app: {name}}}}}\nspec: {{orchestrator: k8s, node: n, pod: {name}, endpoint: eth0, interfaceName: \
+             cali0{name}, ipNetworks: [{address}/32], profiles: [open]}}\n---\n"
+        )
+    };
+    let profile = "apiVersion: projectcalico.org/v3\nkind: Profile\nmetadata: {name: open}\nspec: {ingress: [{action: Allow}], \
+                   egress: [{action: Allow}]}\n---\n";
+    let staged = |rule: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: StagedKubernetesNetworkPolicy\nmetadata: {{name: db, namespace: \
+             shop}}\nspec: {{stagedAction: Set, podSelector: {{matchLabels: {{app: db}}}}, ingress: [{rule}]}}\n---\n"
+        )
+    };
+    let from_web = staged("{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 80}]}");
+    let all = pod("web", "10.65.0.2") + &pod("db", "10.65.0.3") + &pod("other", "10.65.0.4") + profile + &from_web;
+    good(&world.tortie_reading(&["apply", "-f", "-"], &all));
+    let shown = world.tortie(&["get", "sknp", "db", "-n", "shop", "-o", "yaml"]);
+    assert!(good(&world.tortie_reading(&["apply", "-f", "-"], good(&shown))).ends_with(" unchanged\n"));
+
+    let ask = |from: &str| world.tortie(&["trace", "--from", from, "--to", "shop/db", "--port", "80"]);
+    assert_eq!(ask("shop/other").status.code(), Some(0), "it is only staged");
+    let said = good(&ask("shop/other")).to_owned();
+    let pending = "with all staged policies in force: denied at shop/db on n, ingress, by the end of tier default";
+    assert!(said.contains(pending), "{said}");
+    assert!(!good(&ask("shop/web")).contains("with all staged policies"));
+
+    let commit = ["staged", "commit", "StagedKubernetesNetworkPolicy/shop/db"];
+    let committed = world.tortie(&commit);
+    let done = "NetworkPolicy/shop/knp.default.db created\nStagedKubernetesNetworkPolicy/shop/db deleted\n";
+    assert_eq!(good(&committed), done);
+    assert!(text(&committed.stderr).contains("apply it there, too"), "{committed:?}");
+    assert_eq!((ask("shop/other").status.code(), ask("shop/web").status.code()), (Some(3), Some(0)));
+    // It is the one that the controller would have made of the same policy.
+    let spec = serde_json::json!({"podSelector": {"matchLabels": {"app": "db"}},
+        "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}], "ports": [{"port": 80}]}]});
+    let policy = serde_json::json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "db", "namespace": "shop"}, "spec": spec});
+    let Conversion::Resource(expected) = to_v3::network_policy(&policy).outcome else { panic!() };
+    let kept = world.kept("networkpolicies/shop/knp.default.db");
+    assert_eq!(kept["spec"], expected["spec"]);
+
+    // One that is not understood as a whole is not put in force in part; one that says so takes it away.
+    good(&world.tortie_reading(&["apply", "-f", "-"], &staged("{ports: [{port: 80}]}").replace("Set", "Delete")));
+    good(&world.tortie(&commit));
+    assert_eq!(world.kept("networkpolicies/shop/knp.default.db"), Value::Null);
+    world.etcd.put(
+        "/calico/resources/v3/projectcalico.org/stagedkubernetesnetworkpolicies/shop/db",
+        r#"{"kind":"StagedKubernetesNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"db","namespace":"shop"},
+            "spec":{"stagedAction":"Set","podSelector":{},"ingress":[{"ports":[{"port":"no port!"}]}]}}"#,
+    ).unwrap();
+    let refused = world.tortie(&commit);
+    assert!(bad(&refused).contains("StagedKubernetesNetworkPolicy/shop/db: "), "{refused:?}");
+    assert_eq!(world.kept("networkpolicies/shop/knp.default.db"), Value::Null);
+}
+
+#[test]
 fn policies_that_the_controller_has_written_are_those_of_manifests() {
     let world = World::new(EtcdOptions { tls: true, ..EtcdOptions::default() });
     let policy = serde_json::json!({

@@ -8,7 +8,11 @@ use std::cell::Cell;
 use clap::Subcommand;
 use serde_json::{Value, json};
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+use tortie_resources::Severity;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+use tortie_resources::to_v3::{self, Conversion};
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use tortie_store::apply::{Applied, ApplyError, apply, delete};
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
@@ -39,7 +43,8 @@ enum What {
     ///
     /// In etcd and Kubernetes, the policy of the same name that is enforced becomes as the staged one is, or is deleted if the
     /// staged one says so (stagedAction: Delete); then the staged one is deleted. With --confirm both come back as they were unless
-    /// `tortie confirm` comes in time. Of a directory, the manifest is printed that is to be written in place of the
+    /// `tortie confirm` comes in time. A StagedKubernetesNetworkPolicy in etcd becomes the policy knp.default.NAME that stands for one of
+    /// Kubernetes there. Of a directory, the manifest is printed that is to be written in place of the
     /// staged one; with --write it is, if its file holds nothing else.
     ///
     /// Examples: tortie staged commit shop/db --datastore etcd://127.0.0.1:2379 --confirm 60s
@@ -268,7 +273,13 @@ fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure
             None => Ok(None),
         }),
     };
-    confirming.write(&store, &[put, take], false)
+    confirming.write(&store, &[put, take], false)?;
+    if (name.kind, enforced.kind()) == (StagedKind::Kubernetes, ResourceKind::NetworkPolicy) {
+        let what =
+            "a policy controller that keeps this etcd equal to a Kubernetes goes by what is there: apply it there, too";
+        eprintln!("tortie: {what}");
+    }
+    Ok(())
 }
 
 /// The staged policy of this name, and the one that it becomes.
@@ -281,14 +292,13 @@ fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), S
         StagedKind::Kubernetes if keeps == Keeps::Kubernetes => {
             (ResourceKind::StagedKubernetesNetworkPolicy, ResourceKind::KubernetesNetworkPolicy)
         }
-        StagedKind::Kubernetes => {
-            return Err("a staged Kubernetes policy is put in force where Kubernetes keeps its policies: give \
-                        --datastore kubernetes:, or apply the policy there"
-                .to_owned());
-        }
+        // The policy that stands in etcd for the one of Kubernetes.
+        StagedKind::Kubernetes => (ResourceKind::StagedKubernetesNetworkPolicy, ResourceKind::NetworkPolicy),
     };
-    let key = |kind| ResourceKey::new(kind, &name.namespace, &name.name).map_err(|error| error.to_string());
-    Ok((key(staged)?, key(enforced)?))
+    let key = |kind, called: &str| ResourceKey::new(kind, &name.namespace, called).map_err(|error| error.to_string());
+    let is_stand_in = (name.kind, enforced) == (StagedKind::Kubernetes, ResourceKind::NetworkPolicy);
+    let called = if is_stand_in { to_v3::policy_name(&name.name) } else { name.name.clone() };
+    Ok((key(staged, &name.name)?, key(enforced, &called)?))
 }
 
 /// Does what the staged policy asks for; says which version of it that was, and in a word what was done.
@@ -302,7 +312,7 @@ fn put_in_force(
     let found = store.get(staged)?;
     let action = found.object.pointer("/spec/stagedAction").and_then(Value::as_str).unwrap_or("Set").to_owned();
     let word = match action.as_str() {
-        "Set" => Some(match apply(store, enforced, &as_enforced(found.object, name))? {
+        "Set" => Some(match apply(store, enforced, &policy_of(staged, enforced, found.object, name)?)? {
             Applied::Created => "created",
             Applied::Updated => "updated",
             Applied::Unchanged => "unchanged",
@@ -317,6 +327,30 @@ fn put_in_force(
         }
     };
     Ok((found.revision, word))
+}
+
+/// The policy that a staged one becomes, as it is kept.
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+fn policy_of(
+    staged: &ResourceKey,
+    enforced: &ResourceKey,
+    object: Value,
+    name: &StagedName,
+) -> Result<Value, ApplyError> {
+    let policy = as_enforced(object, name);
+    if (name.kind, enforced.kind()) != (StagedKind::Kubernetes, ResourceKind::NetworkPolicy) {
+        return Ok(policy);
+    }
+    let converted = to_v3::network_policy(&policy);
+    // What is left out of such a policy would close more than what is shown of the staged one.
+    let wrong = converted.problems.iter().find(|problem| problem.severity == Severity::Error);
+    match (converted.outcome, wrong) {
+        (Conversion::Resource(policy), None) => Ok(policy),
+        (_, wrong) => {
+            let why = wrong.map_or_else(|| "is no policy".to_owned(), ToString::to_string);
+            Err(ApplyError::Refused { key: staged.clone(), why })
+        }
+    }
 }
 
 /// The same policy as one that is enforced.
