@@ -76,6 +76,48 @@ fn what_is_rendered_is_what_a_directory_of_the_same_objects_gives() {
 }
 
 #[test]
+fn answers_name_the_versions_of_all_objects_that_decide() {
+    let (server, url) = cluster();
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "db"},
+        "spec": {"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"], "ports": [{"port": 80, "protocol": "TCP"}]}});
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"namespace": "shop", "name": "db-1", "labels": {"kubernetes.io/service-name": "db"}},
+        "endpoints": [{"addresses": ["10.0.0.2"], "conditions": {"ready": true}}],
+        "ports": [{"port": 5432, "protocol": "TCP"}]});
+    server.apply(service);
+    server.apply(slice);
+    server.apply(json!({"apiVersion": CRD, "kind": "NetworkSet", "metadata": {"namespace": "shop", "name": "office"},
+        "spec": {"nets": ["192.0.2.0/24"]}}));
+    server.apply(json!({"apiVersion": CRD, "kind": "Tier", "metadata": {"name": "default"},
+        "spec": {"order": 1_000_000, "defaultAction": "Deny"}}));
+    let version = |api_version: &str, kind: &str, namespace: &str, name: &str| {
+        let object = server.get(api_version, kind, namespace, name).unwrap();
+        json!(format!("resourceVersion {}", object["metadata"]["resourceVersion"].as_str().unwrap()))
+    };
+    let trace = |args: &[&str]| {
+        let mut tortie = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        let output = tortie.args(["trace", "--datastore", &url]).args(args).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (pod, tier) = (version("v1", "Pod", "shop", "web"), version(CRD, "Tier", "", "default"));
+    let namespace = version("v1", "Namespace", "", "shop");
+    let whole: Value =
+        serde_json::from_str(&trace(&["--from", "shop/web", "--to", "shop/db", "--port", "80", "-o", "json"])).unwrap();
+    // The source is governed by the guard alone, and lets the packet out by its namespace's profile.
+    let first = &whole["legs"][0];
+    assert_eq!((&first["endpointPosition"], &first["position"]), (&pod, &namespace), "{whole:#}");
+    assert_eq!(whole["legs"][1]["endpointPosition"], version("v1", "Pod", "shop", "db"));
+    assert_eq!((&whole["verdict"], &whole["position"]), (&json!("deny"), &tier), "it ends with the tier");
+    let said = trace(&["--from", "shop/web", "--to", "service:shop/db", "--port", "80", "-v"]);
+    let service = version("v1", "Service", "shop", "db");
+    assert!(said.contains(&format!("  service: {}\n", service.as_str().unwrap())), "{said}");
+    let text = trace(&["--from", "networkset:shop/office", "--to", "service:shop/db", "--port", "80", "-o", "json"]);
+    let whole: Value = serde_json::from_str(&text).unwrap();
+    let set = version(CRD, "NetworkSet", "shop", "office");
+    assert_eq!((&whole["servicePosition"], &whole["networkSetPosition"]), (&service, &set), "{whole:#}");
+}
+
+#[test]
 fn a_server_that_is_starting_is_waited_for() {
     let (server, url) = cluster();
     let expected = render(&url);

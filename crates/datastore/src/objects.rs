@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_model::{Hostname, PolicyId, Update};
+use tortie_model::{Hostname, Key, Update};
 use tortie_resources::manifest::{Kind, ObjectId, Resource, SyncerType};
 use tortie_resources::{FieldProblem, Position, Severity};
 
@@ -99,9 +99,9 @@ impl Objects {
         }
     }
 
-    /// The same, with the versions of policies for [`Objects::policy_versions`].
+    /// The same, with the versions of objects for [`Objects::versions`], for who has room for them.
     #[must_use]
-    pub fn with_policy_versions(self) -> Self {
+    pub fn with_versions(self) -> Self {
         Self { versions: Some(HashMap::default()), ..self }
     }
 
@@ -135,17 +135,15 @@ impl Objects {
     /// Tells at which version an object is that has been told by [`Objects::set`].
     pub fn set_version(&mut self, id: &ObjectId, version: impl fmt::Display) {
         let Some(versions) = &mut self.versions else { return };
-        if self.register.policies_of(id).next().is_some() {
-            versions.insert(id.clone(), version.to_string().into());
-        }
+        versions.insert(id.clone(), version.to_string().into());
     }
 
-    /// The versions of policies, if [`Objects::with_policy_versions`] asked for them: of one that cannot be used as it is
-    /// now, that of the object as it is, not of what stands for it.
+    /// The versions of objects by what follows from each, if [`Objects::with_versions`] asked for them: of one that cannot be used as
+    /// it is now, that of the object as it is, not of what stands for it.
     #[must_use]
-    pub fn policy_versions(&self) -> Option<BTreeMap<PolicyId, Arc<str>>> {
+    pub fn versions(&self) -> Option<BTreeMap<Key, Arc<str>>> {
         let of_object = |(id, version): (&ObjectId, &Arc<str>)| {
-            self.register.policies_of(id).map(|policy| (policy.clone(), version.clone())).collect::<Vec<_>>()
+            self.register.keys_of(id).map(|key| (key, version.clone())).collect::<Vec<_>>()
         };
         Some(self.versions.as_ref()?.iter().flat_map(of_object).collect())
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tortie_model::{PolicyId, SyncStatus, Update};
+use tortie_model::{Key, SyncStatus, Update};
 
 use crate::{Event, InputProblem, Source, Watching, watch};
 
@@ -17,8 +17,8 @@ pub struct Everything {
     pub updates: Vec<Update>,
     /// What is wrong with them.
     pub problems: Vec<InputProblem>,
-    /// At which version each policy is, from a source that was asked for it.
-    pub policy_versions: BTreeMap<PolicyId, Arc<str>>,
+    /// At which version the object is that each of these follows from, from a source that was asked for it and knows.
+    pub versions: BTreeMap<Key, Arc<str>>,
 }
 
 /// A source that cannot be read.
@@ -46,7 +46,7 @@ pub enum ReadError {
 /// If it refuses, ends, or cannot be read for so long.
 pub fn read(source: impl Source, patience: Duration, mut on_wait: impl FnMut(&str)) -> Result<Everything, ReadError> {
     let Watching { events, resend: _ } = watch(source).map_err(ReadError::Thread)?;
-    let (mut objects, mut problems, mut policy_versions) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+    let (mut objects, mut problems, mut versions) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
     // Since when it cannot be read, and why.
     let mut away = None::<(Instant, String)>;
     loop {
@@ -64,7 +64,7 @@ pub fn read(source: impl Source, patience: Duration, mut on_wait: impl FnMut(&st
                 }
             }
             Event::Problems(all) => problems = all,
-            Event::PolicyVersions(all) => policy_versions = all,
+            Event::Versions(all) => versions = all,
             Event::Unavailable { why, refused: true } => return Err(ReadError::Refused(why)),
             Event::Unavailable { why, refused: false } => {
                 if away.is_none() && !patience.is_zero() {
@@ -75,7 +75,7 @@ pub fn read(source: impl Source, patience: Duration, mut on_wait: impl FnMut(&st
             }
             Event::Available => away = None,
             Event::Status(SyncStatus::InSync) => {
-                return Ok(Everything { updates: objects.into_values().collect(), problems, policy_versions });
+                return Ok(Everything { updates: objects.into_values().collect(), problems, versions });
             }
             Event::Status(_) => {}
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_model::{Hostname, Interner, Key, PolicyId, Update};
+use tortie_model::{Hostname, Interner, Key, Update};
 use tortie_resources::manifest::{Contributions, ObjectId, Outcome, SyncerType};
 
 use crate::{Fallback, built_in};
@@ -133,12 +133,12 @@ impl Register {
         self.claims.is_in_conflict()
     }
 
-    /// The policies that an object puts in force.
-    pub(crate) fn policies_of(&self, id: &ObjectId) -> impl Iterator<Item = &PolicyId> {
-        let in_force = self.store.find(id).map(|slot| &self.store.object(slot).in_force);
-        in_force.into_iter().flat_map(|updates| updates.iter()).filter_map(|update| match update {
-            Update::Policy(id, _) => Some(id),
-            _ => None,
+    /// What an object puts in force, and no other.
+    pub(crate) fn keys_of(&self, id: &ObjectId) -> impl Iterator<Item = Key> {
+        let claims = self.store.find(id).into_iter().flat_map(|slot| self.store.claims(slot));
+        claims.filter_map(|claim| {
+            let key = self.store.claimed(claim).key();
+            (self.claims.winner(&key, &self.store) == Some(claim)).then_some(key)
         })
     }
 

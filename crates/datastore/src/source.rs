@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tortie_model::{PolicyId, SyncStatus, Update};
+use tortie_model::{Key, SyncStatus, Update};
 
 use crate::InputProblem;
 use crate::buffer::{DedupeBuffer, Next};
@@ -75,9 +75,9 @@ pub enum Event {
     },
     /// It can be read again, even if it has nothing new to say.
     Available,
-    /// At which version each policy is, before it is said that everything has been told; only from sources that were asked
-    /// for it.
-    PolicyVersions(BTreeMap<PolicyId, Arc<str>>),
+    /// At which version the object is that each of these follows from, before it is said that everything has been told; only from
+    /// sources that were asked for it, and that know.
+    Versions(BTreeMap<Key, Arc<str>>),
 }
 
 /// Starts a source on a thread of its own.
@@ -117,7 +117,7 @@ type Wake = Box<dyn Fn() + Send>;
 struct State {
     buffer: DedupeBuffer,
     problems: Option<Vec<InputProblem>>,
-    policy_versions: Option<BTreeMap<PolicyId, Arc<str>>>,
+    versions: Option<BTreeMap<Key, Arc<str>>>,
     /// Why the datastore cannot be read now, and whether it refuses.
     away: Option<(String, bool)>,
     /// Whether it can be read, and why not, waits to be taken.
@@ -248,8 +248,8 @@ impl Feed {
     ///
     /// # Errors
     /// [`Closed`].
-    pub fn policy_versions(&self, versions: BTreeMap<PolicyId, Arc<str>>) -> Result<(), Closed> {
-        self.put(|state| state.policy_versions = Some(versions))
+    pub fn versions(&self, versions: BTreeMap<Key, Arc<str>>) -> Result<(), Closed> {
+        self.put(|state| state.versions = Some(versions))
     }
 
     /// The datastore cannot be read now, and why.
@@ -392,11 +392,7 @@ impl Events {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let state = self.shared.lock();
-        state.ended
-            && state.problems.is_none()
-            && state.policy_versions.is_none()
-            && !state.turned
-            && state.buffer.is_empty()
+        state.ended && state.problems.is_none() && state.versions.is_none() && !state.turned && state.buffer.is_empty()
     }
 
     /// The next event if there is one now.
@@ -422,8 +418,8 @@ impl Events {
         if let Some(problems) = state.problems.take() {
             return Some(Event::Problems(problems));
         }
-        if let Some(versions) = state.policy_versions.take() {
-            return Some(Event::PolicyVersions(versions));
+        if let Some(versions) = state.versions.take() {
+            return Some(Event::Versions(versions));
         }
         if !state.buffer.begins_with_status() && std::mem::take(&mut state.turned) {
             return Some(match state.away.clone() {

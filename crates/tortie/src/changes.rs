@@ -69,7 +69,7 @@ impl Changes {
             Event::Problems(problems) => self.input = problems,
             Event::Unavailable { why, refused } => self.waiting.push_back(Change::Unavailable { why, refused }),
             Event::Available => self.waiting.push_back(Change::Available),
-            Event::PolicyVersions(_) => {}
+            Event::Versions(_) => {}
         }
     }
 

@@ -9,7 +9,7 @@ use tortie_calc::Graph;
 use tortie_datastore::{Everything, manifest_texts};
 use tortie_evaluate::Settings;
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Hostname, PolicyId, SyncStatus, Update};
+use tortie_model::{Hostname, Key, SyncStatus, Update};
 use tortie_resources::manifest::Options;
 
 use super::Failure;
@@ -43,8 +43,8 @@ pub(super) struct WholeCluster {
     pub(super) options: Options,
     /// All objects.
     pub(super) updates: Vec<Update>,
-    /// At which version each policy is, if it is not written in a file.
-    policy_versions: BTreeMap<PolicyId, Arc<str>>,
+    /// At which version objects are, by what follows from them, if they are not written in files.
+    versions: BTreeMap<Key, Arc<str>>,
 }
 
 impl ClusterArgs {
@@ -67,15 +67,15 @@ impl ClusterArgs {
             node: None,
             directory: DirectoryArgs::only_read(SettleArgs::default()),
             engine: None,
-            policy_versions: true,
+            versions: true,
         };
         let source = self.datastore.source(&sources, wanted)?;
-        let Everything { updates, problems, policy_versions, .. } =
+        let Everything { updates, problems, versions, .. } =
             super::render::read(source, Duration::from_secs(self.timeout))?;
         for problem in problems {
             eprintln!("{problem}");
         }
-        Ok(WholeCluster { sources, local, options, updates, policy_versions })
+        Ok(WholeCluster { sources, local, options, updates, versions })
     }
 
     /// Where the policies of this cluster are written, which was read by [`ClusterArgs::read`].
@@ -88,7 +88,7 @@ impl ClusterArgs {
                 let texts = manifest_texts(root).map_err(Failure::io(root.display().to_string()))?;
                 Ok(Origins::of_texts(texts, &cluster.options))
             }
-            None => Ok(Origins::of_versions(std::mem::take(&mut cluster.policy_versions))),
+            None => Ok(Origins::of_versions(std::mem::take(&mut cluster.versions))),
         }
     }
 }

@@ -96,7 +96,7 @@ pub(super) struct Wanted {
     /// Who programs this node by what is read, if anybody does.
     pub(super) engine: Option<EngineHandle>,
     /// Whether it is to be told at which version each policy is, where that is known.
-    pub(super) policy_versions: bool,
+    pub(super) versions: bool,
 }
 
 /// Reaches the engine from other threads.
@@ -197,11 +197,11 @@ impl DatastoreArgs {
         expect(unused_variables, reason = "a directory needs no settings")
     )]
     pub(super) fn source(&self, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
-        let Wanted { options, blocks, node, directory: how, engine, policy_versions } = wanted;
+        let Wanted { options, blocks, node, directory: how, engine, versions } = wanted;
         #[cfg(not(feature = "fanout"))]
         drop(engine);
         #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
-        let _ = policy_versions;
+        let _ = versions;
         let block_source = match blocks {
             true if self.use_pod_cidr => BlockSource::PodCidrs,
             true => BlockSource::IpamBlocks,
@@ -218,7 +218,7 @@ impl DatastoreArgs {
             DatastoreUrl::Etcd(url) => {
                 let config = settings.etcd(url.as_deref(), &self.access.etcd)?;
                 let source = EtcdSource::new(config, options);
-                let source = if policy_versions { source.with_policy_versions() } else { source };
+                let source = if versions { source.with_versions() } else { source };
                 let source = how.etcd_source(source, node.as_ref());
                 Ok(match node {
                     Some(node) => Box::new(source.of_node(node)),
@@ -256,6 +256,7 @@ impl DatastoreArgs {
                     ..defaults
                 };
                 let source = TyphaSource::new(typha).map_err(|error| Failure::Failed(error.to_string()))?;
+                let source = if versions { source.with_versions() } else { source };
                 Ok(Box::new(match discovery {
                     Some(discovery) => source.with_discovery(discovery),
                     None => source,
@@ -264,7 +265,7 @@ impl DatastoreArgs {
             #[cfg(feature = "kubernetes")]
             DatastoreUrl::Kubernetes(file) => {
                 let source = KubernetesSource::new(kubeconfig(file.as_deref())?, options);
-                let source = if policy_versions { source.with_policy_versions() } else { source };
+                let source = if versions { source.with_versions() } else { source };
                 let source = how.kubernetes_source(source, node.as_ref());
                 Ok(match node {
                     Some(node) => Box::new(source.for_node(node)),

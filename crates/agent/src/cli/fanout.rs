@@ -120,14 +120,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     let local = super::local_sources(args.config.as_deref())?;
     let directory = DirectoryArgs::only_read(args.settle);
-    let wanted = Wanted {
-        options: Options::default(),
-        blocks: true,
-        node: None,
-        directory,
-        engine: None,
-        policy_versions: false,
-    };
+    let wanted =
+        Wanted { options: Options::default(), blocks: true, node: None, directory, engine: None, versions: false };
     let source = args.datastore.source(&local, wanted)?;
     let upstream = watch(source).map_err(Failure::io("the datastore's thread"))?;
     let syncers = if args.datastore.is_read_here() {
@@ -135,7 +129,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         SyncerSources::all(move |syncer: SyncerType| {
             let options = Options { syncer, ..Options::default() };
             let directory = DirectoryArgs::only_read(settle);
-            let wanted = Wanted { options, blocks: true, node: None, directory, engine: None, policy_versions: false };
+            let wanted = Wanted { options, blocks: true, node: None, directory, engine: None, versions: false };
             let source = datastore.source(&local, wanted).map_err(|failure| failure.to_string())?;
             watch(source).map_err(|error| error.to_string())
         })

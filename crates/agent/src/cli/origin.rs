@@ -11,12 +11,18 @@ use tortie_resources::Position;
 use tortie_resources::manifest::{Format, Options, PolicyPosition, object_positions};
 use tortie_trace::{At, Leg};
 
-/// Where policies are written: in files, or in a datastore at a version; and where other objects are, if that is in files.
+/// Where objects are written: in files, or in a datastore at a version.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     policies: BTreeMap<PolicyId, Written>,
-    /// Looked up only, so that their order is not to be seen.
-    objects: HashMap<Key, (Arc<Path>, Position)>,
+    /// Others. Looked up only, so that their order is not to be seen.
+    objects: HashMap<Key, Place>,
+}
+
+#[derive(Debug)]
+enum Place {
+    InFile(Arc<Path>, Position),
+    AtVersion(Arc<str>),
 }
 
 #[derive(Debug)]
@@ -64,16 +70,22 @@ impl Origins {
             }
             let shared: Arc<Path> = file.into();
             for (key, position) in found.objects {
-                origins.objects.entry(key).or_insert_with(|| (Arc::clone(&shared), position));
+                origins.objects.entry(key).or_insert_with(|| Place::InFile(Arc::clone(&shared), position));
             }
         }
         origins
     }
 
     /// Of objects in a datastore, by their versions.
-    pub(super) fn of_versions(versions: BTreeMap<PolicyId, Arc<str>>) -> Self {
-        let policies = versions.into_iter().map(|(policy, version)| (policy, Written::AtVersion(version))).collect();
-        Self { policies, objects: HashMap::new() }
+    pub(super) fn of_versions(versions: BTreeMap<Key, Arc<str>>) -> Self {
+        let mut origins = Self::default();
+        for (key, version) in versions {
+            match key {
+                Key::Policy(policy) => drop(origins.policies.insert(policy, Written::AtVersion(version))),
+                key => drop(origins.objects.insert(key, Place::AtVersion(version))),
+            }
+        }
+        origins
     }
 
     /// The same, where policies are called otherwise.
@@ -91,16 +103,18 @@ impl Origins {
         for (policy, written) in others.policies {
             self.policies.entry(policy).or_insert(written);
         }
-        for (key, written) in others.objects {
-            self.objects.entry(key).or_insert(written);
+        for (key, place) in others.objects {
+            self.objects.entry(key).or_insert(place);
         }
         self
     }
 
     /// Where an object is written.
     pub(super) fn object(&self, key: &Key) -> Option<Origin<'_>> {
-        let (file, position) = self.objects.get(key)?;
-        Some(Origin::InFile { file, position: *position })
+        Some(match self.objects.get(key)? {
+            Place::InFile(file, position) => Origin::InFile { file, position: *position },
+            Place::AtVersion(version) => Origin::AtVersion(version),
+        })
     }
 
     /// Where that is written which decides: a rule, the profile that has it, or the tier that ends.

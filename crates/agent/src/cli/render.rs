@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         node: Some(hostname.clone()),
         directory: DirectoryArgs::only_read(SettleArgs::default()),
         engine: None,
-        policy_versions: false,
+        versions: false,
     };
     let Everything { updates, problems, .. } =
         read(args.datastore.source(&sources, wanted)?, Duration::from_secs(args.timeout))?;

@@ -126,7 +126,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         node: Some(hostname.clone()),
         directory: args.directory.clone(),
         engine: Some(EngineHandle { inputs: sender.clone(), stop: stop.clone() }),
-        policy_versions: false,
+        versions: false,
     };
     let source = args.datastore.source(&sources, wanted)?;
     let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;

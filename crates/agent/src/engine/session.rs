@@ -438,7 +438,7 @@ impl<E: Enforcement> Session<E> {
             DatastoreEvent::Problems(problems) => self.take_problems(&problems)?,
             DatastoreEvent::Status(status) => self.take_status(status),
             DatastoreEvent::Available => self.is_available(),
-            DatastoreEvent::PolicyVersions(_) => {}
+            DatastoreEvent::Versions(_) => {}
             DatastoreEvent::Unavailable { why, .. } => {
                 if self.unavailable.as_ref() != Some(&why) {
                     tracing::error!(%why, "the datastore cannot be read; what is in force stays in force");

@@ -54,7 +54,7 @@ pub struct EtcdSource {
     config: EtcdConfig,
     options: Options,
     node: Option<Hostname>,
-    policy_versions: bool,
+    versions: bool,
     history: Option<HistorySettings>,
 }
 
@@ -64,7 +64,7 @@ impl EtcdSource {
     #[must_use]
     pub fn new(config: EtcdConfig, options: Options) -> Self {
         let options = Options { unknown_fields: UnknownFields::Ignore, ..options };
-        Self { config, options, node: None, policy_versions: false, history: None }
+        Self { config, options, node: None, versions: false, history: None }
     }
 
     /// A source of what this node needs.
@@ -73,10 +73,10 @@ impl EtcdSource {
         Self { node: Some(node), ..self }
     }
 
-    /// The same, which also tells at which version each policy is when everything has been told.
+    /// The same, which also tells at which version each object is when everything has been told.
     #[must_use]
-    pub fn with_policy_versions(self) -> Self {
-        Self { policy_versions: true, ..self }
+    pub fn with_versions(self) -> Self {
+        Self { versions: true, ..self }
     }
 
     /// The same, which keeps a [history](crate::history) of so many states of what people write below a state directory of the
@@ -152,13 +152,13 @@ struct Reader<'f> {
 
 impl<'f> Reader<'f> {
     fn new(source: EtcdSource, feed: &'f Feed, asked: Arc<Notify>) -> Self {
-        let EtcdSource { config, options, node, policy_versions, history } = source;
+        let EtcdSource { config, options, node, versions, history } = source;
         let pace = config.pace;
         let objects = match node.filter(|_| options.syncer == SyncerType::Felix) {
             Some(node) => Objects::of_node(node),
             None => Objects::of_syncer(options.syncer),
         };
-        let objects = if policy_versions { objects.with_policy_versions() } else { objects };
+        let objects = if versions { objects.with_versions() } else { objects };
         let history =
             history.and_then(|settings| HistoryWriter::start(Origin::etcd(&config), settings, |_, object| Ok(object)));
         Self {
@@ -330,8 +330,8 @@ impl<'f> Reader<'f> {
     }
 
     fn end_resync(&self) -> Result<(), Closed> {
-        if let Some(versions) = self.objects.policy_versions() {
-            self.feed.policy_versions(versions)?;
+        if let Some(versions) = self.objects.versions() {
+            self.feed.versions(versions)?;
         }
         self.feed.end_resync()
     }

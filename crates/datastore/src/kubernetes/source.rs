@@ -53,7 +53,7 @@ pub struct KubernetesSource {
     node: Option<Hostname>,
     options: Options,
     timing: Timing,
-    policy_versions: bool,
+    versions: bool,
     history: Option<HistorySettings>,
 }
 
@@ -68,7 +68,7 @@ impl KubernetesSource {
     #[must_use]
     pub fn new(config: KubeConfig, options: Options) -> Self {
         let options = Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Plain, ..options };
-        Self { config, node: None, options, timing: Timing::default(), policy_versions: false, history: None }
+        Self { config, node: None, options, timing: Timing::default(), versions: false, history: None }
     }
 
     /// Tells of pods of other nodes only what policies of this node can depend on.
@@ -78,10 +78,10 @@ impl KubernetesSource {
         self
     }
 
-    /// The same, which also tells at which version each policy is when everything has been told.
+    /// The same, which also tells at which version each object is when everything has been told.
     #[must_use]
-    pub fn with_policy_versions(mut self) -> Self {
-        self.policy_versions = true;
+    pub fn with_versions(mut self) -> Self {
+        self.versions = true;
         self
     }
 
@@ -131,7 +131,7 @@ impl Source for KubernetesSource {
             Some(node) => Objects::of_node(node),
             None => Objects::of_syncer(self.options.syncer),
         };
-        let objects = if self.policy_versions { objects.with_policy_versions() } else { objects };
+        let objects = if self.versions { objects.with_versions() } else { objects };
         let state = Mirror::new(self.options, objects);
         let recording = self.history.map(|settings| Recording::new(self.config.clone(), settings));
         let running = Running {
@@ -404,8 +404,8 @@ impl Running<'_> {
     }
 
     fn end_resync(&self) -> Result<(), Closed> {
-        if let Some(versions) = self.state.objects.policy_versions() {
-            self.feed.policy_versions(versions)?;
+        if let Some(versions) = self.state.objects.versions() {
+            self.feed.versions(versions)?;
         }
         self.feed.end_resync()
     }

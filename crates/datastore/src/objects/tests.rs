@@ -321,30 +321,39 @@ proptest! {
 }
 
 #[test]
-fn versions_of_policies_are_kept_where_they_are_wanted() {
+fn versions_are_kept_where_they_are_wanted() {
     let policy = id(Kind::NetworkPolicy, "p");
     let spec = |order: &str| format!(r#", "spec": {{"order": {order}, "ingress": []}}"#);
     let mut without = Objects::new();
     without.set(&policy, resource(&policy, &spec("1")));
     without.set_version(&policy, 1);
-    assert_eq!(without.policy_versions(), None);
+    assert_eq!(without.versions(), None);
 
-    let (mut objects, mut interner) = (Objects::new().with_policy_versions(), Interner::new());
+    let (mut objects, mut interner) = (Objects::new().with_versions(), Interner::new());
     let told = |objects: &Objects| -> Vec<(String, String)> {
-        let versions = objects.policy_versions().expect("they are wanted");
-        versions.iter().map(|(policy, version)| (policy.to_string(), version.to_string())).collect()
+        let versions = objects.versions().expect("they are wanted");
+        versions.iter().map(|(key, version)| (key.to_string(), version.to_string())).collect()
     };
     let (pod_id, pod) = pod("a", "n1", "10.0.0.1", &mut interner);
     objects.set(&pod_id, pod);
     objects.set_version(&pod_id, 3);
     objects.set(&policy, resource(&policy, &spec("1")));
     objects.set_version(&policy, 4);
-    let name = told(&objects)[0].0.clone();
-    assert_eq!(told(&objects), [(name.clone(), "4".to_owned())], "of nothing but policies");
+    let [(pod, at), (name, _)] = &told(&objects)[..] else { panic!("{:?}", told(&objects)) };
+    let (pod, name) = ((pod.clone(), at.clone()), name.clone());
+    assert_eq!((pod.1.as_str(), told(&objects)), ("3", vec![pod.clone(), (name.clone(), "4".to_owned())]));
+    // Another object that claims the same, and does not count.
+    let other = id(Kind::Pod, "b");
+    let (_, claims) = self::pod("a", "n1", "10.0.0.1", &mut interner);
+    objects.set(&other, claims);
+    objects.set_version(&other, 9);
+    assert_eq!(told(&objects)[0], pod, "the first one counts");
+    objects.remove(&other);
     // One that cannot be used is as it is at this version; the last good one stands for it.
     objects.set(&policy, resource(&policy, &spec("\"high\"")));
     objects.set_version(&policy, 5);
-    assert_eq!((told(&objects), objects.problems().len()), (vec![(name, "5".to_owned())], 1));
+    assert_eq!((told(&objects), objects.problems().len()), (vec![pod, (name, "5".to_owned())], 1));
+    objects.remove(&pod_id);
     objects.remove(&policy);
     assert_eq!(told(&objects), []);
     objects.set(&policy, resource(&policy, &spec("1")));

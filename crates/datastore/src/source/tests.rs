@@ -117,7 +117,7 @@ fn why_a_datastore_is_away_comes_after_the_status_and_problems_come_first() {
     feed.tell(updates(0..1), Instant::now()).unwrap();
     feed.unavailable("away").unwrap();
     feed.problems(Vec::new()).unwrap();
-    feed.policy_versions(BTreeMap::new()).unwrap();
+    feed.versions(BTreeMap::new()).unwrap();
     let kinds: Vec<&str> = std::iter::from_fn(|| events.try_recv().ok())
         .map(|event| match event {
             Event::Status(_) => "status",
@@ -125,7 +125,7 @@ fn why_a_datastore_is_away_comes_after_the_status_and_problems_come_first() {
             Event::Problems(_) => "problems",
             Event::Unavailable { .. } => "unavailable",
             Event::Available => "available",
-            Event::PolicyVersions(_) => "versions",
+            Event::Versions(_) => "versions",
         })
         .collect();
     assert_eq!(kinds, ["problems", "versions", "status", "unavailable", "updates"]);

@@ -40,7 +40,7 @@ impl Consumer {
             Event::Status(status) => self.in_sync = status == SyncStatus::InSync,
             Event::Problems(problems) => self.problems = problems,
             Event::Unavailable { .. } => self.unavailable += 1,
-            Event::Available | Event::PolicyVersions(_) => {}
+            Event::Available | Event::Versions(_) => {}
             Event::Updates { updates, .. } => {
                 for update in updates {
                     self.deletions += usize::from(!update.exists());
@@ -119,7 +119,7 @@ fn tells_what_is_there_and_what_changes() {
 }
 
 #[test]
-fn versions_of_policies_are_told_with_everything() {
+fn versions_are_told_with_everything() {
     let etcd = one();
     let id = ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web").expect("a key");
     let object = json!({
@@ -134,13 +134,16 @@ fn versions_of_policies_are_told_with_everything() {
     let stored = EtcdStore::new(config(&etcd.url())).expect("a thread").get(&id).expect("it is there");
     let read = |source| {
         let everything = tortie_datastore::read(source, Duration::from_secs(60), |_| {}).expect("everything");
-        everything.policy_versions.into_iter().map(|(policy, version)| (policy.to_string(), version.to_string()))
+        everything.versions.into_iter().map(|(policy, version)| (policy.to_string(), version.to_string()))
     };
     let source = || EtcdSource::new(config(&etcd.url()), Options::default());
     assert_eq!(read(source()).count(), 0);
-    let versions: Vec<(String, String)> = read(source().with_policy_versions()).collect();
-    let [(policy, version)] = &versions[..] else { panic!("{versions:?}") };
-    assert!(policy.contains("shop/web"), "{policy}");
+    let versions: Vec<(String, String)> = read(source().with_versions()).collect();
+    let of_tiers = versions.iter().filter(|(key, _)| ["tier a", "tier b"].contains(&key.as_str()));
+    assert!(of_tiers.count() == 2, "{versions:?}");
+    let mut policies = versions.iter().filter(|(key, _)| key.starts_with("policy "));
+    let (policy, version) = policies.next().expect("a policy");
+    assert!(policy.contains("shop/web") && policies.next().is_none(), "{versions:?}");
     assert_eq!(*version, stored.revision.to_string());
 }
 

@@ -105,7 +105,7 @@ impl Scene {
                 }
                 Some(Event::Problems(problems)) => self.problems = problems,
                 Some(Event::Unavailable { why, .. }) => self.unavailable.push(why),
-                Some(Event::Available | Event::PolicyVersions(_)) | None => {}
+                Some(Event::Available | Event::Versions(_)) | None => {}
             }
         }
     }
@@ -249,23 +249,28 @@ fn what_a_cluster_has() {
 }
 
 #[test]
-fn versions_of_policies_are_told_with_everything() {
+fn versions_are_told_with_everything() {
     let server = Scene::shop();
     server.apply(policy("web", &json!({"matchLabels": {"app": "db"}})));
     let config = || KubeConfig::file(server.kubeconfig());
     let read = |source: KubernetesSource| {
         let source = source.with_timing(timing());
         let everything = tortie_datastore::read(source, Duration::from_secs(60), |_| {}).expect("everything");
-        everything.policy_versions.into_iter().map(|(policy, version)| (policy.to_string(), version.to_string()))
+        everything.versions.into_iter().map(|(policy, version)| (policy.to_string(), version.to_string()))
     };
     assert_eq!(read(KubernetesSource::new(config(), Options::default())).count(), 0);
-    let source = KubernetesSource::new(config(), Options::default()).with_policy_versions();
+    let source = KubernetesSource::new(config(), Options::default()).with_versions();
     let versions: Vec<(String, String)> = read(source).collect();
-    let [(policy, version)] = &versions[..] else { panic!("{versions:?}") };
-    assert!(policy.contains("shop/web"), "{policy}");
     let client = Client::new(config()).expect("a client");
-    let object = client.get(ApiResource::NETWORK_POLICIES, "shop", "web").expect("it is there");
-    assert_eq!(object["metadata"]["resourceVersion"].as_str(), Some(version.as_str()));
+    for (kind, namespace, name, key) in [
+        (ApiResource::NETWORK_POLICIES, "shop", "web", "policy KubernetesNetworkPolicy/shop/web"),
+        (ApiResource::NAMESPACES, "", "shop", "rules of profile kns.shop"),
+    ] {
+        let object = client.get(kind, namespace, name).expect("it is there");
+        let version = object["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+        assert!(versions.contains(&(key.to_owned(), version.clone())), "{key} {version}: {versions:?}");
+    }
+    assert!(versions.iter().any(|(key, _)| key.starts_with("workload endpoint ")), "{versions:?}");
 }
 
 #[test]

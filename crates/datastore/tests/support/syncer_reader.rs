@@ -29,7 +29,7 @@ impl Reader {
                 Some(Event::Status(status)) => self.in_sync = status == SyncStatus::InSync,
                 Some(Event::Problems(problems)) => self.problems = problems,
                 Some(Event::Updates { updates, .. }) => updates.into_iter().for_each(|update| self.take(update)),
-                Some(Event::Unavailable { .. } | Event::Available | Event::PolicyVersions(_)) | None => {}
+                Some(Event::Unavailable { .. } | Event::Available | Event::Versions(_)) | None => {}
             }
         }
     }

@@ -155,7 +155,7 @@ impl Cache {
                     self.noticed = Some(self.noticed.map_or(noticed, |oldest| oldest.min(noticed)));
                 }
             }
-            Event::Problems(_) | Event::Unavailable { .. } | Event::Available | Event::PolicyVersions(_) => {}
+            Event::Problems(_) | Event::Unavailable { .. } | Event::Available | Event::Versions(_) => {}
         }
     }
 

@@ -82,6 +82,7 @@ pub struct TyphaSource {
     options: TyphaOptions,
     discovery: Option<Arc<dyn ServerDiscovery>>,
     tls: Option<Arc<Connector>>,
+    versions: bool,
 }
 
 impl TyphaSource {
@@ -91,13 +92,20 @@ impl TyphaSource {
     /// If the files of TLS cannot be used.
     pub fn new(options: TyphaOptions) -> Result<Self, TlsError> {
         let tls = options.tls.clone().map(Connector::new).transpose()?.map(Arc::new);
-        Ok(Self { options, discovery: None, tls })
+        Ok(Self { options, discovery: None, tls, versions: false })
     }
 
     /// Finds the servers again before each connection, in place of [`TyphaOptions::servers`].
     #[must_use]
     pub fn with_discovery(mut self, discovery: Arc<dyn ServerDiscovery>) -> Self {
         self.discovery = Some(discovery);
+        self
+    }
+
+    /// The same, which also tells at which version each object is when everything has been told, as far as the server says.
+    #[must_use]
+    pub fn with_versions(mut self) -> Self {
+        self.versions = true;
         self
     }
 
@@ -115,6 +123,9 @@ impl TyphaSource {
         let wake = Arc::clone(&woken);
         feed.wake_with(move || wake.notify_one());
         let mut objects = UpdateReader::new(self.options.blocks);
+        if self.versions {
+            objects.keep_versions();
+        }
         let mut failures = 0u32;
         let mut attempts = Attempts::default();
         for attempt in 0.. {
@@ -201,6 +212,9 @@ impl TyphaSource {
                     objects.end();
                     if let Some(problems) = objects.changed_problems() {
                         feed.problems(problems)?;
+                    }
+                    if let Some(versions) = objects.versions() {
+                        feed.versions(versions)?;
                     }
                     feed.end_resync()?;
                     feed.available()?;

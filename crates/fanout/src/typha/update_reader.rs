@@ -1,7 +1,10 @@
 //! What a server's updates come to, also where they cannot be used.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use tortie_datastore::InputProblem;
-use tortie_model::{Interner, Update};
+use tortie_model::{Interner, Key, Update};
 use tortie_resources::path;
 
 use super::messages::SerializedUpdate;
@@ -15,6 +18,8 @@ pub(super) struct UpdateReader {
     /// Whether objects are wanted that are only passed on.
     blocks: bool,
     last_good: LastGood,
+    /// At which version each object is, if anybody wants that.
+    versions: Option<BTreeMap<Key, Arc<str>>>,
 }
 
 impl UpdateReader {
@@ -22,8 +27,21 @@ impl UpdateReader {
         Self { blocks, ..Self::default() }
     }
 
+    /// From now on versions are kept.
+    pub(super) fn keep_versions(&mut self) {
+        self.versions = Some(BTreeMap::new());
+    }
+
+    /// At which version each object is, if that is wanted and the server says.
+    pub(super) fn versions(&self) -> Option<BTreeMap<Key, Arc<str>>> {
+        self.versions.clone()
+    }
+
     /// A server begins to tell everything.
     pub(super) fn begin(&mut self) {
+        if let Some(versions) = &mut self.versions {
+            versions.clear();
+        }
         self.last_good.begin();
     }
 
@@ -41,17 +59,25 @@ impl UpdateReader {
         if !self.blocks && path::is_block(&update.key) {
             return None;
         }
-        match read_update(update, &mut self.labels) {
+        let told = match read_update(update, &mut self.labels) {
             Reading::Ignored => {
                 tracing::debug!(path = update.key, "an object of no known kind");
-                None
+                return None;
             }
             Reading::Update(update) => {
                 self.last_good.read(&update);
-                Some(update)
+                update
             }
-            Reading::Bad(error) => Some(self.last_good.unreadable(error)),
+            Reading::Bad(error) => self.last_good.unreadable(error),
+        };
+        if let Some(versions) = &mut self.versions {
+            if update.value.is_empty() || update.revision.is_empty() {
+                versions.remove(&told.key());
+            } else {
+                versions.insert(told.key(), update.revision.as_str().into());
+            }
         }
+        Some(told)
     }
 
     /// All problems, if they are not what they were when this was last asked.
@@ -143,6 +169,29 @@ mod tests {
         // These only ever allow.
         let of_kubernetes = "/calico/v1/policy/KubernetesNetworkPolicy/shop/p";
         assert_eq!(read(of_kubernetes, bad), "projectcalico.org/namespace == 'shop' sec 7 (true, false) ");
+    }
+
+    #[test]
+    fn versions_are_kept_where_they_are_wanted() {
+        let at = |revision: &str, value: &str| SerializedUpdate { revision: revision.into(), ..update(POLICY, value) };
+        let mut objects = UpdateReader::default();
+        objects.read(&[at("7", GOOD)]);
+        assert_eq!(objects.versions(), None);
+        objects.keep_versions();
+        let told = |objects: &UpdateReader| {
+            let versions = objects.versions().unwrap();
+            versions.into_iter().map(|(key, version)| format!("{key} {version}")).collect::<Vec<_>>()
+        };
+        objects.read(&[at("7", GOOD), update(ENDPOINT, r#"{"name":"cali1"}"#)]);
+        assert_eq!(told(&objects), ["policy GlobalNetworkPolicy/p 7"], "of what the server says");
+        // One that cannot be used is as it is at this version; the last good one stands for it.
+        objects.read(&[at("8", BAD)]);
+        assert_eq!(told(&objects), ["policy GlobalNetworkPolicy/p 8"]);
+        objects.read(&[at("9", "")]);
+        assert!(told(&objects).is_empty());
+        objects.read(&[at("10", GOOD)]);
+        objects.begin();
+        assert!(told(&objects).is_empty());
     }
 
     #[test]

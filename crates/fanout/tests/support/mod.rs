@@ -162,7 +162,7 @@ impl Client {
     /// Takes what comes within this time, but no more than one event.
     pub(crate) fn listen(&mut self, patience: Duration) {
         match self.watching.events.recv_timeout(patience) {
-            Some(Event::Available | Event::PolicyVersions(_)) | None => {}
+            Some(Event::Available | Event::Versions(_)) | None => {}
             Some(Event::Status(status)) => self.statuses.push(status),
             Some(Event::Unavailable { why, .. }) => self.unavailable.push(why),
             Some(Event::Problems(problems)) => self.problems = problems,

@@ -66,7 +66,7 @@ impl Consumer {
                 self.unavailable = Some(why);
             }
             Event::Available => self.unavailable = None,
-            Event::PolicyVersions(_) => {}
+            Event::Versions(_) => {}
         }
         true
     }

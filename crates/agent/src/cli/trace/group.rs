@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Map, Value};
 use tortie_evaluate::Verdict;
-use tortie_model::{Cidr, Hostname, NamespacedName, NetworkSetName};
+use tortie_model::{Cidr, Hostname, Key, NamespacedName, NetworkSetName};
 use tortie_trace::{Backend, Connection, SetNetwork};
 
 use super::super::origin::Origins;
@@ -195,11 +195,14 @@ impl<'a> GroupAnswer<'a> {
         let members: Value = self.members.iter().map(member).collect::<Vec<Value>>().into();
         let mut whole = Map::new();
         whole.insert("verdict".into(), answer::verdict(self.verdict()).into());
+        let position = |key: Key| self.origins.object(&key).map(|origin| origin.to_string());
         if let Group::NetworkSet(set) | Group::Pairs { set, .. } = &self.group {
             whole.insert("networkSet".into(), set.to_string().into());
+            whole.insert("networkSetPosition".into(), position(Key::NetworkSet(set.clone())).into());
         }
         if let Group::Service { service, port } | Group::Pairs { service, port, .. } = &self.group {
             whole.insert("service".into(), service.to_string().into());
+            whole.insert("servicePosition".into(), position(Key::Service(service.clone())).into());
             whole.insert("port".into(), (*port).into());
         }
         whole.insert(self.members_name().into(), members);
@@ -222,6 +225,21 @@ impl<'a> GroupAnswer<'a> {
             (Group::NetworkSet(_) | Group::Pairs { .. }, 0) => format!("allowed for all {all} {of}\n"),
             (Group::NetworkSet(_) | Group::Pairs { .. }, _) => format!("denied for {denied} of {all} {of}\n"),
         };
+        let mut said = said;
+        if verbose {
+            let mut written = |what: &str, key: Key| {
+                if let Some(origin) = self.origins.object(&key) {
+                    // Writing to a string cannot fail.
+                    let _ = writeln!(said, "  {what}: {origin}");
+                }
+            };
+            if let Group::NetworkSet(set) | Group::Pairs { set, .. } = &self.group {
+                written("network set", Key::NetworkSet(set.clone()));
+            }
+            if let Group::Service { service, .. } | Group::Pairs { service, .. } = &self.group {
+                written("service", Key::Service(service.clone()));
+            }
+        }
         self.members.iter().fold(said, |mut out, (member, asked)| {
             // Writing to a string cannot fail.
             let _ = match member {

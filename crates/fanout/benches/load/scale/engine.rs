@@ -87,7 +87,7 @@ impl Engine {
                 }
                 Some(Event::Unavailable { why, .. }) => eprintln!("an engine: {why}"),
                 Some(Event::Problems(problems)) => assert!(problems.is_empty(), "{problems:?}"),
-                Some(Event::Available | Event::PolicyVersions(_)) => {}
+                Some(Event::Available | Event::Versions(_)) => {}
                 None => break,
             }
             event = self.events.try_recv().ok();
