@@ -288,8 +288,7 @@ fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), S
     let (staged, enforced) = match name.kind {
         StagedKind::Calico => (ResourceKind::StagedNetworkPolicy, ResourceKind::NetworkPolicy),
         StagedKind::Global => (ResourceKind::StagedGlobalNetworkPolicy, ResourceKind::GlobalNetworkPolicy),
-        #[cfg(feature = "kubernetes")]
-        StagedKind::Kubernetes if keeps == Keeps::Kubernetes => {
+        StagedKind::Kubernetes if keeps.has_policies_of_kubernetes() => {
             (ResourceKind::StagedKubernetesNetworkPolicy, ResourceKind::KubernetesNetworkPolicy)
         }
         // The policy that stands in etcd for the one of Kubernetes.

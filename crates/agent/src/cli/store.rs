@@ -1,5 +1,6 @@
 //! Where resources are written to, on the command line.
 
+#[cfg(feature = "kubernetes")]
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use serde_json::json;
 use tortie_datastore::kubernetes::{Client, FixedConfig, KubeConfig, KubernetesStore};
 #[cfg(feature = "kubernetes")]
 use tortie_resources::stored::key_in_kubernetes;
-use tortie_resources::stored::{ObjectError, ResourceKey, key_of};
+#[cfg(feature = "etcd")]
+use tortie_resources::stored::key_of;
+use tortie_resources::stored::{ObjectError, ResourceKey};
 use tortie_store::ResourceStore;
 #[cfg(feature = "etcd")]
 use tortie_store::etcd::{EtcdConfig, EtcdStore};
@@ -70,6 +73,16 @@ pub(super) enum Keeps {
 }
 
 impl Keeps {
+    /// Whether policies of Kubernetes are kept as they are.
+    pub(super) fn has_policies_of_kubernetes(self) -> bool {
+        match self {
+            #[cfg(feature = "etcd")]
+            Self::Calico => false,
+            #[cfg(feature = "kubernetes")]
+            Self::Kubernetes => true,
+        }
+    }
+
     /// Which resource an object is; one that belongs to a namespace and does not say is in this one.
     pub(super) fn key_of(self, object: &Value, namespace: &str) -> Result<ResourceKey, ObjectError> {
         match self {

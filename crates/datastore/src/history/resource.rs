@@ -22,9 +22,7 @@ const MAX_NAME: usize = 180;
 /// The kinds of which a history is kept: those that people write. Workload endpoints, nodes, their status and
 /// `ClusterInformation` are what programs say of the cluster, and would be wrong if they came back.
 ///
-/// Of Kubernetes it is those of them that an agent reads ([`KubernetesStore::written_kinds`]).
-///
-/// [`KubernetesStore::written_kinds`]: crate::kubernetes::KubernetesStore::written_kinds
+/// Of Kubernetes it is those of them that an agent reads (`KubernetesStore::written_kinds`).
 pub fn recorded_kinds() -> impl Iterator<Item = ResourceKind> {
     ResourceKind::all().filter(|kind| is_recorded(*kind))
 }
