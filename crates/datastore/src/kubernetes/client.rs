@@ -38,8 +38,8 @@ use super::resource::{ApiResource, escaped};
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
-    /// What follows the path of a request that changes something.
-    change_options: &'static str,
+    /// Whether the server is to change nothing.
+    is_dry: bool,
 }
 
 /// How many objects are asked for at a time.
@@ -76,13 +76,13 @@ impl Client {
     pub fn new(config: KubeConfig) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("kubernetes").enable_all().build()?;
         let connection = Arc::new(Connection::new(config));
-        Ok(Self { shared: Arc::new(Shared { connection, runtime: Some(runtime) }), change_options: "" })
+        Ok(Self { shared: Arc::new(Shared { connection, runtime: Some(runtime) }), is_dry: false })
     }
 
     /// The same client, which changes nothing: the server says what would come of each change, or that it would refuse it.
     #[must_use]
     pub fn dry_run(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), change_options: "?dryRun=All" }
+        Self { shared: Arc::clone(&self.shared), is_dry: true }
     }
 
     /// Reads an object.
@@ -196,7 +196,11 @@ impl Client {
         let expected = [("uid", uid), ("resourceVersion", version)];
         let expected: serde_json::Map<String, Value> =
             expected.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?.into()))).collect();
-        let options = serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": expected});
+        let mut options = serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": expected});
+        if let (true, Some(options)) = (self.is_dry, options.as_object_mut()) {
+            // Where there are options in the body, the server does not look at those of the URL.
+            options.insert("dryRun".into(), serde_json::json!(["All"]));
+        }
         self.ask(self.change(Method::DELETE, resource.path(namespace, name), "application/json", &options)).map(drop)
     }
 
@@ -254,7 +258,7 @@ impl Client {
     }
 
     fn change(&self, method: Method, target: String, content_type: &'static str, body: &Value) -> Call {
-        let target = target + self.change_options;
+        let target = if self.is_dry { target + "?dryRun=All" } else { target };
         Call { method, target, content_type, body: body.to_string().into_bytes() }
     }
 

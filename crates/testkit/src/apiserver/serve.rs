@@ -64,7 +64,7 @@ fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dy
         (true, "GET") => On::List,
         _ => On::Object,
     };
-    let is_write = on == On::Object && request.method != "GET" && request.query("dryRun").is_empty();
+    let is_write = on == On::Object && request.method != "GET" && !is_dry(request);
     let fault = take(&mut shared.lock().faults, on, is_write, &route.kind.plural);
     if let Some(refusal) = fault.and_then(|fault| refused(fault, on)) {
         let retry_after = match fault {
@@ -84,6 +84,16 @@ fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dy
         On::List | On::Continue => list(shared, request, &route, fault, stream),
         On::Object | On::Write | On::Any => object(shared, request, &route, fault, stream),
     }
+}
+
+/// Whether nothing is to be changed. Options of a deletion are in the body, or in the URL if there is no body, as the real server has it
+/// (`DeleteResource` of `apiserver/pkg/endpoints/handlers/delete.go`).
+fn is_dry(request: &Request) -> bool {
+    if request.method == "DELETE" && !request.body.is_empty() {
+        let options: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        return options["dryRun"] == json!(["All"]);
+    }
+    request.query("dryRun") == "All"
 }
 
 fn refused(fault: Fault, on: On) -> Option<Refusal> {
@@ -141,7 +151,7 @@ fn object(
     };
     let outcome = {
         let mut state = shared.lock();
-        let mut trial = (request.query("dryRun") == "All").then(|| state.store.clone());
+        let mut trial = is_dry(request).then(|| state.store.clone());
         let store = trial.as_mut().unwrap_or(&mut state.store);
         body().and_then(|mut body| match request.method.as_str() {
             "PATCH" if *status => {
