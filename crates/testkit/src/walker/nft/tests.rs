@@ -170,7 +170,7 @@ fn what_the_kernel_refuses_or_is_not_understood_is_named() {
         (format!("{set}add element T s {{ 10.0.0.0/8 }}\nadd element T s {{ 10.1.0.0/16 }}"), "overlaps"),
         ("add set T s { type ipv4_addr ; }\nadd element T s { 10.0.0.0/8 }".to_owned(), "an interval"),
         ("add map T m { type ifname : verdict ; }\nadd element T m { a : goto b }".to_owned(), "there is no chain b"),
-        ("delete table ip calico".to_owned(), "not a command"),
+        ("add chain T a\ndelete chain T a".to_owned(), "not a command"),
         ("add table ip other".to_owned(), "a second table"),
     ] {
         let error = read(&lines).unwrap_err();
