@@ -65,6 +65,8 @@ fn write_match(question: &Match, out: &mut String) -> fmt::Result {
         Match::OutInterface(pattern) => write!(out, "--out-interface {pattern}"),
         Match::InBridgePort(port) => write!(out, "-m physdev --physdev-in {port}"),
         Match::Bridged => out.write_str("-m physdev --physdev-is-bridged"),
+        // There is no such match; the chain is refused, and something that drops is in its place.
+        Match::ArpReply(of) => write!(out, "--arp-reply {of}"),
         Match::ReversePathFails => out.write_str("-m rpfilter --invert --validmark"),
         Match::LocalAddress { side, limit_to_out_interface, negated } => {
             let side = match side {

@@ -1,5 +1,7 @@
 //! What a rule asks of a packet (`felix/generictables/match_builder.go`).
 
+use std::net::Ipv4Addr;
+
 use smallvec::SmallVec;
 use tortie_net::{Family, InterfaceName, IpSetName, Protocol};
 
@@ -26,6 +28,8 @@ pub enum Match {
     InBridgePort(InterfaceName),
     /// The packet passes from one port of a bridge to another; the kernel tells where `br_netfilter` hands it packets.
     Bridged,
+    /// The packet is an ARP reply that tells where this address is; in tables of ARP packets only, which iptables does not have.
+    ArpReply(Ipv4Addr),
     /// The reverse path filter (RFC 3704) rejects the source address.
     ReversePathFails,
     /// Whether an address is one of this host's own.
@@ -212,6 +216,12 @@ impl Matches {
     #[must_use]
     pub fn bridged(self) -> Self {
         self.and(Match::Bridged)
+    }
+
+    /// The packet is an ARP reply that tells where this address is.
+    #[must_use]
+    pub fn arp_reply(self, of: Ipv4Addr) -> Self {
+        self.and(Match::ArpReply(of))
     }
 
     /// The reverse path filter rejects the source address.

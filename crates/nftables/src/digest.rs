@@ -1,17 +1,18 @@
-//! A short form of what a rule does, to compare it by.
+//! A short form of what a rule does and says, to compare it by.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::expression::Expression;
 
-/// Equal for rules that do the same; the same in every run of a build.
+/// Equal for rules that do the same, and have the same comment; the same in every run of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(u64);
 
 impl Digest {
-    pub(crate) fn of(expressions: &[Expression]) -> Self {
+    pub(crate) fn of(expressions: &[Expression], comment: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         expressions.hash(&mut hasher);
+        comment.hash(&mut hasher);
         Self(hasher.finish())
     }
 }

@@ -12,7 +12,7 @@ use crate::expression::{Expression, SetReference, Verdict};
 use crate::names::{LayeredName, MAX_NAME_LEN};
 use crate::set::{ElementText, SetKind, element};
 use crate::table::{CommitError, Plan, Table, TableError};
-use crate::transaction::{BaseChain, Command, ProgramRule, TableId, Transaction};
+use crate::transaction::{BaseChain, Command, FLOW_TABLE, ProgramRule, TableId, Transaction};
 use crate::wire::{ObservedChain, ObservedRule, ObservedSet, SetShape, Snapshot};
 
 /// Why a change is refused, if it is.
@@ -30,6 +30,8 @@ pub struct FakeKernel {
     pub failures: u32,
     /// So many transactions end in their midst for want of memory.
     pub out_of_memory: u32,
+    /// Interfaces that are not there.
+    pub missing_devices: BTreeSet<InterfaceName>,
     /// So many readings fail.
     pub read_failures: u32,
     /// Transactions that were made.
@@ -47,6 +49,7 @@ struct Content {
     chains: BTreeMap<LayeredName, Chain>,
     sets: BTreeMap<String, (SetKind, BTreeSet<Member>)>,
     maps: BTreeMap<String, BTreeMap<InterfaceName, LayeredName>>,
+    flow_tables: BTreeMap<String, BTreeSet<InterfaceName>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -66,6 +69,7 @@ impl FakeKernel {
             refuse: None,
             failures: 0,
             out_of_memory: 0,
+            missing_devices: BTreeSet::new(),
             read_failures: 0,
             transactions: Vec::new(),
         }
@@ -116,7 +120,7 @@ impl FakeKernel {
             let injected = self.refuse.as_ref().and_then(|refuse| refuse(command));
             let result = match injected {
                 Some(reason) => Err(reason),
-                None => make(&mut content, &mut handle, command),
+                None => make(&mut content, &mut handle, &self.missing_devices, command),
             };
             refused.extend(result.err().map(|reason| (at, reason)));
         }
@@ -161,6 +165,9 @@ impl FakeKernel {
             let elements = elements.iter().map(|(interface, chain)| (*interface, chain.clone())).collect();
             commands.push(Command::AddMapElements { map, elements });
         }
+        for devices in content.flow_tables.values() {
+            commands.push(Command::AddFlowTable { devices: devices.iter().copied().collect() });
+        }
         for (chain, content) in &content.chains {
             let rules = content.rules.iter();
             commands.extend(rules.map(|(_, rule)| Command::AddRule { chain: chain.clone(), rule: Arc::clone(rule) }));
@@ -175,7 +182,12 @@ impl FakeKernel {
     }
 }
 
-fn make(content: &mut Option<Content>, handle: &mut u64, command: &Command) -> Result<(), String> {
+fn make(
+    content: &mut Option<Content>,
+    handle: &mut u64,
+    missing: &BTreeSet<InterfaceName>,
+    command: &Command,
+) -> Result<(), String> {
     match (content, command) {
         (content @ None, Command::AddTable) => {
             *content = Some(Content::default());
@@ -187,7 +199,7 @@ fn make(content: &mut Option<Content>, handle: &mut u64, command: &Command) -> R
             *content = None;
             Ok(())
         }
-        (Some(content), command) => content.make(handle, command),
+        (Some(content), command) => content.make(handle, missing, command),
     }
 }
 
@@ -199,7 +211,7 @@ fn there<T>(found: Option<T>) -> Result<T, String> {
 }
 
 impl Content {
-    fn make(&mut self, handle: &mut u64, command: &Command) -> Result<(), String> {
+    fn make(&mut self, handle: &mut u64, missing: &BTreeSet<InterfaceName>, command: &Command) -> Result<(), String> {
         match command {
             Command::AddTable | Command::DeleteTable => {}
             Command::AddChain { chain, base } => {
@@ -256,6 +268,25 @@ impl Content {
                 for (interface, _) in elements {
                     there(there(self.maps.get_mut(map.as_str()))?.remove(interface))?;
                 }
+            }
+            Command::AddFlowTable { devices } => {
+                there(devices.iter().all(|device| !missing.contains(device)).then_some(()))?;
+                self.flow_tables.entry(FLOW_TABLE.to_owned()).or_default().extend(devices.iter().copied());
+            }
+            Command::DeleteFlowDevices { devices } => {
+                let known = there(self.flow_tables.get_mut(FLOW_TABLE))?;
+                for device in devices {
+                    there(known.remove(device).then_some(()))?;
+                }
+            }
+            Command::DeleteFlowTable { name } => {
+                let is_used = self.chains.values().flat_map(|chain| &chain.rules).any(|(_, rule)| {
+                    rule.expressions.iter().any(|it| matches!(it, Expression::FlowOffload { table } if table == name))
+                });
+                if is_used {
+                    return Err(BUSY.to_owned());
+                }
+                there(self.flow_tables.remove(&**name))?;
             }
             Command::AddSet { set, kind } => {
                 let known = self.sets.entry(set.to_string()).or_insert_with(|| (*kind, BTreeSet::new()));
@@ -316,6 +347,9 @@ impl Content {
                 Expression::VerdictMap { map, .. } => {
                     there(self.maps.get(&**map))?;
                 }
+                Expression::FlowOffload { table } => {
+                    there(self.flow_tables.get(&**table))?;
+                }
                 _ => {}
             }
         }
@@ -350,6 +384,7 @@ impl Content {
         };
         Snapshot {
             flags: 0,
+            flow_tables: self.flow_tables.clone(),
             chains: self.chains.iter().map(chain).collect(),
             sets: self.sets.iter().map(set).chain(self.maps.iter().map(map)).collect(),
         }

@@ -24,7 +24,7 @@ pub fn rules<'a>(seed: &str, rules: &'a [Rule], context: Context<'a>) -> impl It
     rules.iter().map(move |rule| {
         let mut text = String::new();
         write_rule(rule, &context, &mut text);
-        // Comments are no part of it: a rule of which only they change is the same rule.
+        // Comments are no part of it: where only one changes, the rules behind it are the same.
         let hash = hasher.next([text.as_str()]);
         let comment = comment(hash, &rule.comments);
         RenderedRule { text, hash, comment }

@@ -33,11 +33,13 @@ use crate::wire::Snapshot;
 
 mod changes;
 mod desired;
+mod flows;
 mod isolation;
 mod observed;
 mod sets;
 
 use desired::{DesiredChain, LayerState};
+use flows::FlowTable;
 use isolation::Quarantined;
 use observed::Observed;
 use sets::DesiredSet;
@@ -110,6 +112,16 @@ pub enum TableError {
     },
 }
 
+impl TableError {
+    /// The table.
+    #[must_use]
+    pub const fn table(&self) -> TableId {
+        match self {
+            Self::Read { table, .. } | Self::Write { table, .. } => *table,
+        }
+    }
+}
+
 /// Why a transaction was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
@@ -145,6 +157,10 @@ pub struct TableStats {
     pub commits: u64,
     /// Those that failed (`felix_nft_errors`).
     pub commit_errors: u64,
+    /// Transactions that change sets or what they hold, which may change chains as well (`felix_nft_set_calls`).
+    pub set_commits: u64,
+    /// Those that failed (`felix_nft_set_errors`).
+    pub set_commit_errors: u64,
     /// Readings (`felix_nft_list_calls`).
     pub reads: u64,
     /// Those that failed (`felix_nft_list_errors`).
@@ -161,6 +177,10 @@ pub struct TableStats {
     pub sets: usize,
     /// Maps (`felix_nft_maps`).
     pub maps: usize,
+    /// Interfaces between which connections are offloaded (`felix_nft_flowtable_devices`).
+    pub flow_devices: usize,
+    /// Those that are to be, but that the kernel does not know (`felix_nft_flowtable_missing_devices`).
+    pub missing_flow_devices: usize,
 }
 
 /// Changes that the kernel has refused.
@@ -202,6 +222,8 @@ pub struct Table {
     maps: BTreeMap<(Layer, ChainName), BTreeMap<InterfaceName, ChainName>>,
     sets: BTreeMap<SetName, DesiredSet>,
     chains: BTreeMap<LayeredName, DesiredChain>,
+    /// `None` if no connection is left to it.
+    flows: Option<FlowTable>,
     /// What may differ from what the kernel has.
     pending: Pending,
     /// `None` if it is not known.
@@ -230,11 +252,12 @@ struct Pending {
     chains: BTreeSet<LayeredName>,
     maps: BTreeSet<(Layer, ChainName)>,
     sets: BTreeSet<SetName>,
+    flows: bool,
 }
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        !self.all && self.chains.is_empty() && self.maps.is_empty() && self.sets.is_empty()
+        !self.all && !self.flows && self.chains.is_empty() && self.maps.is_empty() && self.sets.is_empty()
     }
 }
 
@@ -249,6 +272,7 @@ impl Table {
             maps: BTreeMap::new(),
             sets: BTreeMap::new(),
             chains: BTreeMap::new(),
+            flows: None,
             pending: Pending::default(),
             observed: None,
             quarantine: BTreeMap::new(),
@@ -447,6 +471,8 @@ impl Table {
             rules: self.chains.values().map(DesiredChain::len).sum(),
             sets: self.sets.len(),
             maps: self.maps.len(),
+            flow_devices: self.flows.as_ref().map_or(0, FlowTable::present),
+            missing_flow_devices: self.flows.as_ref().map_or(0, FlowTable::missing),
             ..self.stats
         }
     }
@@ -485,6 +511,7 @@ impl Table {
             return Plan::Done { recheck_after: self.next_check(now) };
         }
         self.stats.commits += 1;
+        self.stats.set_commits += u64::from(transaction.changes_sets());
         self.stats.lines += transaction.line_count() as u64;
         self.phase = Phase::Committing { transaction: transaction.clone(), is_all };
         Plan::Commit(transaction)
@@ -495,7 +522,8 @@ impl Table {
         let retries = self.quarantine.values().map(|entry| entry.retry_at);
         let sets = self.sets.values().filter_map(DesiredSet::retry_at);
         let suspicion = self.read_at.filter(|_| self.suspected).map(|at| at + SUSPICION_PAUSE);
-        retries.chain(sets).chain(refresh).chain(suspicion).min().map(|at| at.saturating_sub(now))
+        let flows = self.flows.as_ref().and_then(FlowTable::retry_at);
+        retries.chain(sets).chain(flows).chain(refresh).chain(suspicion).min().map(|at| at.saturating_sub(now))
     }
 
     /// Reports what reading led to: what [`SnapshotReader::finish`](crate::wire::SnapshotReader::finish) made of the listings,
@@ -545,18 +573,19 @@ impl Table {
                 self.transactions += 1;
                 self.take_effect(&transaction, is_all);
                 if is_all {
+                    self.flows.iter_mut().for_each(FlowTable::on_accepted);
                     self.end_trials();
                 }
                 return;
             }
             Err(CommitError::Refused(refused)) if !refused.is_empty() => {
-                self.stats.commit_errors += 1;
+                self.count_failure(&transaction);
                 // Perhaps somebody else was faster.
                 self.refusals = self.observed.take().map(|believed| Refusals { transaction, refused, believed });
                 return;
             }
             Err(error) => {
-                self.stats.commit_errors += 1;
+                self.count_failure(&transaction);
                 error.to_string()
             }
         };
@@ -578,6 +607,11 @@ impl Table {
             let reason = refused.into_iter().next().map(|(_, reason)| reason).unwrap_or_default();
             self.fail_or_wait(now, TableError::Write { table: self.config.id, reason });
         }
+    }
+
+    fn count_failure(&mut self, transaction: &Transaction) {
+        self.stats.commit_errors += 1;
+        self.stats.set_commit_errors += u64::from(transaction.changes_sets());
     }
 
     fn fail_or_wait(&mut self, now: Duration, error: TableError) {

@@ -7,7 +7,7 @@
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-use tortie_net::{Family, Protocol};
+use tortie_net::{Family, InterfaceName, Protocol};
 use tortie_netfilter::{
     Action, ConntrackState, ConntrackStates, InterfacePattern, Match, PortList, RejectWith, Rule, Side, Table,
 };
@@ -28,7 +28,8 @@ pub struct Context<'a> {
     pub features: Features,
 }
 
-/// Where a rule's words differ on purpose from what the original writes.
+/// Where a rule's words differ on purpose from what the original writes. Each is for a defect of the original's, which has a
+/// number, and a test on a kernel with packets (`crates/rules/tests/nftables/defects`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Deviation {
@@ -40,13 +41,25 @@ pub enum Deviation {
     QuotedInterface,
 }
 
+impl Deviation {
+    /// The number of the defect: `dN_…` is its test.
+    #[must_use]
+    pub const fn defect(self) -> u8 {
+        match self {
+            Self::NotDnat => 1,
+            Self::IcmpCode => 2,
+            Self::QuotedInterface => 10,
+        }
+    }
+}
+
 /// The deviations in the text of a rule.
 pub fn deviations(rule: &Rule) -> impl Iterator<Item = Deviation> + '_ {
     rule.matches.iter().filter_map(|question| match question {
         Match::Conntrack { states: ConntrackStates::DNAT, negated: true } => Some(Deviation::NotDnat),
         Match::Icmp { icmp, .. } => icmp.code.map(|_| Deviation::IcmpCode),
         Match::InInterface(pattern) | Match::OutInterface(pattern) => {
-            needs_quotes(pattern).then_some(Deviation::QuotedInterface)
+            needs_quotes(pattern.name).then_some(Deviation::QuotedInterface)
         }
         _ => None,
     })
@@ -123,6 +136,7 @@ fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out
         // There is no such match; the chain is refused, and something that drops is in its place.
         Match::InBridgePort(port) => write!(out, "physdev in {port}"),
         Match::Bridged => out.write_str("physdev bridged"),
+        Match::ArpReply(of) => write!(out, "arp operation reply arp saddr ip {of}"),
         Match::ReversePathFails => out.write_str("fib saddr . mark . iif oif 0"),
         Match::LocalAddress { side, limit_to_out_interface, negated } => {
             let limit = if *limit_to_out_interface { " . oif" } else { "" };
@@ -175,15 +189,15 @@ fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out
 
 fn write_interface(key: &str, pattern: &InterfacePattern, out: &mut String) -> fmt::Result {
     let (name, wildcard) = (pattern.name, if pattern.is_prefix { "*" } else { "" });
-    if needs_quotes(pattern) {
+    if needs_quotes(name) {
         return write!(out, "{key} \"{name}{wildcard}\"");
     }
     write!(out, "{key} {name}{wildcard}")
 }
 
 /// Whether `nft` would take the name for something else without quotes: a number, or several words.
-fn needs_quotes(pattern: &InterfacePattern) -> bool {
-    let name = pattern.name.as_str();
+pub(crate) fn needs_quotes(name: InterfaceName) -> bool {
+    let name = name.as_str();
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/' | b'\\');
     !name.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '.')) || !name.bytes().all(is_plain)
 }

@@ -10,7 +10,7 @@ use crate::expression::Expression;
 use crate::names::{LayeredName, SetName};
 use crate::render::RenderedRule;
 use crate::set::{ElementText, SetKind};
-use crate::text::ip;
+use crate::text::{ip, needs_quotes};
 
 /// A table of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,19 +19,41 @@ pub struct TableId {
     pub family: Family,
     /// Its name.
     pub name: &'static str,
+    /// It sees ARP packets in place of the family's own; the family, IPv4, is that of the addresses in them.
+    pub is_arp: bool,
 }
 
 impl TableId {
     /// Felix's, which is ours as well, so that either takes over what the other left.
     #[must_use]
     pub const fn calico(family: Family) -> Self {
-        Self { family, name: "calico" }
+        Self::of(family, "calico")
+    }
+
+    /// Felix's table of ARP packets, which is ours as well.
+    pub const CALICO_ARP: Self = Self { family: Family::V4, name: "calico-arp", is_arp: true };
+
+    /// A table that sees packets of a family.
+    #[must_use]
+    pub const fn of(family: Family, name: &'static str) -> Self {
+        Self { family, name, is_arp: false }
+    }
+
+    /// The word of metrics: `4`, `6` or `arp`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self { is_arp: true, .. } => "arp",
+            Self { family: Family::V4, .. } => "4",
+            Self { family: Family::V6, .. } => "6",
+        }
     }
 }
 
 impl fmt::Display for TableId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", ip(self.family), self.name)
+        let family = if self.is_arp { "arp" } else { ip(self.family) };
+        write!(f, "{family} {}", self.name)
     }
 }
 
@@ -136,6 +158,12 @@ pub enum Command {
     AddMapElements { map: LayeredName, elements: Vec<(InterfaceName, LayeredName)> },
     /// Has a map not lead from interfaces any more.
     DeleteMapElements { map: LayeredName, elements: Vec<(InterfaceName, LayeredName)> },
+    /// Makes the flow table, unless it is there, and adds interfaces to it.
+    AddFlowTable { devices: Vec<InterfaceName> },
+    /// Takes interfaces out of the flow table.
+    DeleteFlowDevices { devices: Vec<InterfaceName> },
+    /// Removes a flow table that no rule leads to, whoever made it.
+    DeleteFlowTable { name: Arc<str> },
     /// Makes a set, unless it is there.
     AddSet { set: SetName, kind: SetKind },
     /// Removes a set that no rule asks, whoever made it.
@@ -162,6 +190,20 @@ impl Transaction {
     #[must_use]
     pub const fn new(table: TableId) -> Self {
         Self { table, commands: Vec::new() }
+    }
+
+    /// Whether sets, or what they hold, are changed.
+    #[must_use]
+    pub fn changes_sets(&self) -> bool {
+        self.commands.iter().any(|command| {
+            matches!(
+                command,
+                Command::AddSet { .. }
+                    | Command::DeleteSet { .. }
+                    | Command::AddElements { .. }
+                    | Command::DeleteElements { .. }
+            )
+        })
     }
 
     /// How many lines of `nft` the changes are.
@@ -197,12 +239,17 @@ fn write_command(table: &TableId, command: &Command, f: &mut fmt::Formatter<'_>)
         Command::DeleteRule { chain, handle } => writeln!(f, "delete rule {table} {chain} handle {handle}"),
         Command::AddMap { map } => writeln!(f, "add map {table} {map} {{ type ifname : verdict ; }}"),
         Command::DeleteMap { map } => writeln!(f, "delete map {table} {map}"),
-        Command::AddMapElements { map, elements } => elements
-            .iter()
-            .try_for_each(|(name, chain)| writeln!(f, "add element {table} {map} {{ {name} : goto {chain} }}")),
-        Command::DeleteMapElements { map, elements } => elements
-            .iter()
-            .try_for_each(|(name, chain)| writeln!(f, "delete element {table} {map} {{ {name} : goto {chain} }}")),
+        Command::AddMapElements { map, elements } => elements.iter().try_for_each(|(name, chain)| {
+            writeln!(f, "add element {table} {map} {{ {} : goto {chain} }}", Interface(*name))
+        }),
+        Command::DeleteMapElements { map, elements } => elements.iter().try_for_each(|(name, chain)| {
+            writeln!(f, "delete element {table} {map} {{ {} : goto {chain} }}", Interface(*name))
+        }),
+        Command::AddFlowTable { devices } => writeln!(f, "add flowtable {table} {FLOW_TABLE} {}", FlowDevices(devices)),
+        Command::DeleteFlowDevices { devices } => {
+            writeln!(f, "delete flowtable {table} {FLOW_TABLE} {}", FlowDevices(devices))
+        }
+        Command::DeleteFlowTable { name } => writeln!(f, "delete flowtable {table} {name}"),
         Command::AddSet { set, kind } => writeln!(f, "add set {table} {set} {}", kind.declaration(table.family)),
         Command::DeleteSet { set } => writeln!(f, "delete set {table} {set}"),
         Command::AddElements { set, kind, elements } => elements
@@ -211,6 +258,30 @@ fn write_command(table: &TableId, command: &Command, f: &mut fmt::Formatter<'_>)
         Command::DeleteElements { set, kind, elements } => elements
             .iter()
             .try_for_each(|member| writeln!(f, "delete element {table} {set} {{ {} }}", ElementText(*kind, member))),
+    }
+}
+
+/// The name of the flow table.
+pub(crate) const FLOW_TABLE: &str = "calico";
+
+struct FlowDevices<'a>(&'a [InterfaceName]);
+
+impl fmt::Display for FlowDevices<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{ hook ingress priority filter ; ")?;
+        for (at, device) in self.0.iter().enumerate() {
+            write!(f, "{}{}", if at == 0 { "devices = { " } else { ", " }, Interface(*device))?;
+        }
+        f.write_str(if self.0.is_empty() { "}" } else { " } ; }" })
+    }
+}
+
+/// In quotes where `nft` takes it for something else without.
+struct Interface(InterfaceName);
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if needs_quotes(self.0) { write!(f, "\"{}\"", self.0) } else { self.0.fmt(f) }
     }
 }
 

@@ -7,6 +7,7 @@ mod writing;
 use tortie_net::Family;
 
 use crate::set::SetKind;
+use crate::transaction::TableId;
 
 pub use reading::{ObservedChain, ObservedRule, ObservedSet, Request, SetShape, Snapshot, SnapshotReader};
 pub use writing::{Message, encode};
@@ -29,6 +30,9 @@ const DELSET: u16 = SUBSYSTEM | 11;
 const NEWSETELEM: u16 = SUBSYSTEM | 12;
 const GETSETELEM: u16 = SUBSYSTEM | 13;
 const DELSETELEM: u16 = SUBSYSTEM | 14;
+const NEWFLOWTABLE: u16 = SUBSYSTEM | 22;
+const GETFLOWTABLE: u16 = SUBSYSTEM | 23;
+const DELFLOWTABLE: u16 = SUBSYSTEM | 24;
 
 const HEADER_LEN: usize = 4;
 
@@ -42,6 +46,9 @@ const CHAIN_POLICY: u16 = 5;
 const CHAIN_TYPE: u16 = 7;
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
+
+/// `NF_ARP_OUT`.
+const ARP_OUTPUT: u32 = 1;
 
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
@@ -72,6 +79,16 @@ const ANONYMOUS: u32 = 1;
 const CONSTANT: u32 = 1 << 1;
 const INTERVAL: u32 = 1 << 2;
 const MAP: u32 = 1 << 3;
+
+const FLOW_TABLE_TABLE: u16 = 1;
+const FLOW_TABLE_NAME: u16 = 2;
+const FLOW_TABLE_HOOK: u16 = 3;
+const FLOW_HOOK_NUMBER: u16 = 1;
+const FLOW_HOOK_PRIORITY: u16 = 2;
+const FLOW_HOOK_DEVICES: u16 = 3;
+const DEVICE_NAME: u16 = 1;
+/// `NF_NETDEV_INGRESS`.
+const INGRESS: u32 = 0;
 
 const ELEMENTS_TABLE: u16 = 1;
 const ELEMENTS_SET: u16 = 2;
@@ -108,10 +125,12 @@ mod value_type {
 
 const INTERFACE_LEN: u32 = 16;
 
-const fn family_number(family: Family) -> u8 {
-    match family {
-        Family::V4 => 2,
-        Family::V6 => 10,
+/// `NFPROTO_*`.
+const fn family_number(table: TableId) -> u8 {
+    match table {
+        TableId { is_arp: true, .. } => 3,
+        TableId { family: Family::V4, .. } => 2,
+        TableId { family: Family::V6, .. } => 10,
     }
 }
 

@@ -180,7 +180,9 @@ impl PacketFilter {
         matches!(self, Self::Nftables(_))
     }
 
-    pub(crate) const fn offloads_flows(self) -> bool {
+    /// Whether established connections are left to a flow table.
+    #[must_use]
+    pub const fn offloads_flows(self) -> bool {
         matches!(self, Self::Nftables(NftablesConfig { offload_flows: true }))
     }
 }

@@ -77,6 +77,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
+mod arp;
 mod config;
 mod dispatch;
 mod dispatch_by_address;
@@ -91,6 +92,7 @@ mod nflog;
 mod policy;
 mod renderer;
 
+pub use arp::{arp_dispatch, arp_hook, arp_workload};
 pub use config::{
     AllowAction, DenyAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, NatConfig, NftablesConfig,
     OpenStackConfig, PacketFilter, PolicyBy, RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel, WorkloadsBy,

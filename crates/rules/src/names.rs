@@ -68,6 +68,8 @@ pub mod chain {
         FORWARD_ENDPOINT_MARK = "cali-forward-endpoint-mark";
         /// IPVS: from interface to endpoint number.
         SET_ENDPOINT_MARK = "cali-set-endpoint-mark";
+        /// ARP replies, by the interface that they leave by.
+        ARP_DISPATCH = "cali-arp-dispatch";
         /// IPVS: from endpoint number to endpoint chain.
         FROM_ENDPOINT_MARK = "cali-from-endpoint-mark";
     }
@@ -118,6 +120,8 @@ pub enum EndpointChain {
     ToHostForward,
     /// `cali-fhfw-`: forwarded, entering by a host endpoint.
     FromHostForward,
+    /// `cali-arp-`: ARP replies to a workload.
+    Arp,
     /// `cali-sm-`: marks a packet with the endpoint's number (IPVS).
     SetMark,
 }
@@ -130,6 +134,7 @@ impl EndpointChain {
         const FROM_HOST: ChainPrefix = ChainPrefix::new("cali-fh-");
         const TO_HOST_FORWARD: ChainPrefix = ChainPrefix::new("cali-thfw-");
         const FROM_HOST_FORWARD: ChainPrefix = ChainPrefix::new("cali-fhfw-");
+        const ARP: ChainPrefix = ChainPrefix::new("cali-arp-");
         const SET_MARK: ChainPrefix = ChainPrefix::new("cali-sm-");
         match self {
             Self::ToWorkload => TO_WORKLOAD,
@@ -138,6 +143,7 @@ impl EndpointChain {
             Self::FromHost => FROM_HOST,
             Self::ToHostForward => TO_HOST_FORWARD,
             Self::FromHostForward => FROM_HOST_FORWARD,
+            Self::Arp => ARP,
             Self::SetMark => SET_MARK,
         }
     }

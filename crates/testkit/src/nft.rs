@@ -8,7 +8,7 @@ use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with};
 use tortie_nftables::wire::{Snapshot, SnapshotReader, encode};
-use tortie_nftables::{TableId, Transaction};
+use tortie_nftables::{CommitError, Plan, Table, TableError, TableId, Transaction};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -113,6 +113,34 @@ impl Nft {
             }
         }
         reader.finish()
+    }
+
+    /// Brings the kernel to what is wanted of a table; returns the transactions that it took. The time that the table waits for
+    /// passes at once.
+    ///
+    /// # Errors
+    /// If it cannot be brought there.
+    ///
+    /// # Panics
+    /// If the kernel does not answer.
+    pub fn apply(&mut self, table: &mut Table) -> Result<Vec<Transaction>, TableError> {
+        let (id, mut now, mut made) = (table.config().id, Duration::ZERO, Vec::new());
+        loop {
+            match table.plan(now) {
+                Plan::Read => table.on_read(now, Ok(self.read(id))),
+                Plan::Commit(transaction) => {
+                    let result = self.commit(&transaction).map_err(|refused| {
+                        let answer = |(at, errno): (usize, Errno)| (at, errno.raw_os_error(), errno.to_string());
+                        CommitError::answered(refused.into_iter().map(answer))
+                    });
+                    made.extend(result.is_ok().then_some(transaction));
+                    table.on_committed(now, result);
+                }
+                Plan::Sleep { until } => now = until,
+                Plan::Done { .. } => return Ok(made),
+                Plan::Failed(error) => return Err(error),
+            }
+        }
     }
 
     fn message(&mut self, kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {

@@ -26,6 +26,10 @@ const LOCAL: u32 = 2;
 /// `IPS_DST_NAT`.
 const STATUS_DNAT: u32 = 1 << 5;
 const INTERFACE_LEN: usize = 16;
+/// Places in an ARP packet about IPv4 over Ethernet.
+const ARP_OPERATION: u32 = 6;
+const ARP_SENDER: u32 = 14;
+const ARP_REPLY: u16 = 2;
 /// `LOG_INFO`.
 const INFO: u32 = 6;
 /// What a register holds.
@@ -140,6 +144,10 @@ impl Compiler {
             Match::InInterface(pattern) => self.interface(Meta::InInterfaceName, pattern),
             Match::OutInterface(pattern) => self.interface(Meta::OutInterfaceName, pattern),
             Match::InBridgePort(_) | Match::Bridged => return Err(Unsupported::BridgePort),
+            Match::ArpReply(of) => {
+                self.field(Header::Network, ARP_OPERATION, &ARP_REPLY.to_be_bytes(), false);
+                self.field(Header::Network, ARP_SENDER, &of.octets(), false);
+            }
             Match::ReversePathFails => {
                 let flags = FIB_SOURCE | FIB_MARK | FIB_IN;
                 self.out.push(Expression::Fib { result: FibResult::OutInterface, flags, to: Register::FIRST });

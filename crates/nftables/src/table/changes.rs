@@ -13,7 +13,7 @@ use crate::digest::Digest;
 use crate::expression::Verdict;
 use crate::names::{LayeredName, SetName};
 use crate::set::{Key, SetKind, element};
-use crate::transaction::{Command, Transaction};
+use crate::transaction::{Command, FLOW_TABLE, Transaction};
 use crate::wire::SetShape;
 
 impl Table {
@@ -44,11 +44,13 @@ impl Table {
             transaction.commands.extend(parts.new_sets.into_iter().chain(parts.new_elements));
             return (transaction, false);
         }
+        let (flow_tables, deleted_flow_tables) = self.flow_changes(observed, all);
         let order = [
             parts.new_sets,
             parts.new_elements,
             parts.new_maps,
             parts.elements,
+            flow_tables,
             parts.new_chains,
             parts.lost_leads,
             parts.rules,
@@ -56,6 +58,7 @@ impl Table {
             parts.emptied,
             parts.deleted_chains,
             parts.deleted_sets,
+            deleted_flow_tables,
         ];
         transaction.commands.extend(order.into_iter().flatten());
         if transaction.commands == [Command::AddTable] {
@@ -267,7 +270,7 @@ fn rule_changes(chain: &LayeredName, known: &[observed::Rule], wanted: &[Desired
     let is_same = |(known, wanted): &(&observed::Rule, &DesiredRule)| {
         known.hash == Some(wanted.rule.shown.hash) && known.digest == wanted.digest
     };
-    // A rule that was changed under a kept comment does not change the hashes behind it.
+    // A rule of which only the comment changes, or what it does under a kept one, does not change the hashes behind it.
     let has_same_hashes = known.len() == wanted.len()
         && known.iter().zip(wanted).all(|(known, wanted)| known.hash == Some(wanted.rule.shown.hash));
     let same = known.iter().zip(wanted).take_while(is_same).count();
@@ -333,10 +336,20 @@ impl Observed {
         let written = |rule: &crate::transaction::ProgramRule| observed::Rule {
             handle: None,
             hash: Some(rule.shown.hash),
-            digest: Digest::of(&rule.expressions),
+            digest: Digest::of(&rule.expressions, &rule.shown.comment),
         };
         match command {
             Command::AddTable => self.exists = true,
+            Command::AddFlowTable { devices } => {
+                self.flow_tables.entry(FLOW_TABLE.to_owned()).or_default().extend(devices.iter().copied());
+            }
+            Command::DeleteFlowDevices { devices } => {
+                let known = self.flow_tables.get_mut(FLOW_TABLE);
+                known.into_iter().for_each(|known| known.retain(|device| !devices.contains(device)));
+            }
+            Command::DeleteFlowTable { name } => {
+                self.flow_tables.remove(&**name);
+            }
             Command::DeleteTable => *self = Self::default(),
             Command::AddChain { chain, base } => {
                 let known = self.chains.entry(chain.clone()).or_default();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tortie_net::Family;
-use tortie_netfilter::{Action, Chain, ChainGraph, ChainName, Rule, StandIn, Table as Layer};
+use tortie_netfilter::{Action, Chain, ChainGraph, ChainName, Rule, StandIn, Table as Layer, kernel_chain};
 
 use super::Table;
 use super::isolation::Quarantined;
@@ -98,10 +98,12 @@ fn base_chain(layer: Layer, chain: &str) -> Option<BaseChain> {
 }
 
 impl Table {
-    /// All base chains are there, used or not.
+    /// All base chains are there, used or not. ARP packets are seen when they leave.
     pub(super) fn define_base_chains(&mut self) {
+        let is_arp = self.config.id.is_arp;
         for (layer, state) in &mut self.layers {
-            state.changed_hooks.extend(layer.kernel_chains());
+            let is_there = |chain: &ChainName| !is_arp || (*layer == Layer::Filter && *chain == kernel_chain::OUTPUT);
+            state.changed_hooks.extend(layer.kernel_chains().iter().copied().filter(is_there));
         }
     }
 
@@ -193,7 +195,7 @@ impl Table {
             .zip(shown)
             .map(|(rule, shown)| {
                 let expressions = compile(rule, &context)?;
-                let digest = Digest::of(&expressions);
+                let digest = Digest::of(&expressions, &shown.comment);
                 let rule_of_program = Arc::new(ProgramRule { shown, expressions });
                 Ok(DesiredRule { rule: rule_of_program, digest, opens: rule.opens })
             })

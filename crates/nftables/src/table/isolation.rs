@@ -12,6 +12,7 @@ use std::time::Duration;
 use tortie_netfilter::{Chain, ChainName, ChainProblem, InPlace, Refusal, StandIn, Table as Layer};
 
 use super::Table;
+use super::flows::{lacks_flow_table, offloads};
 use crate::expression::Unsupported;
 use crate::names::LayeredName;
 use crate::transaction::{Command, Transaction};
@@ -76,6 +77,7 @@ impl Table {
                 self.pending.sets.insert(*name);
             }
         }
+        self.pending.flows |= self.flows.as_mut().is_some_and(|flows| flows.retry(now));
         let due: Vec<LayeredName> =
             self.quarantine.iter().filter(|(_, entry)| entry.retry_at <= now).map(|(name, _)| name.clone()).collect();
         for name in due {
@@ -108,8 +110,15 @@ impl Table {
     pub(super) fn isolate(&mut self, now: Duration, transaction: &Transaction, refused: &[(usize, String)]) -> bool {
         let mut chains: Vec<(LayeredName, BTreeSet<u32>, bool, String)> = Vec::new();
         let mut has_changed = false;
+        let lacks_flow_table = lacks_flow_table(transaction, refused);
         for (at, reason) in refused {
             match transaction.commands.get(*at) {
+                Some(Command::AddRule { rule, .. } | Command::ReplaceRule { rule, .. })
+                    if lacks_flow_table && offloads(rule) => {}
+                Some(command @ (Command::AddFlowTable { .. } | Command::DeleteFlowDevices { .. })) => {
+                    tracing::info!(table = %self.config.id, %reason, "The kernel refuses a change of the flow table");
+                    has_changed |= self.refuse_flows(command, now);
+                }
                 Some(Command::AddRule { chain, rule } | Command::ReplaceRule { chain, rule, .. }) => {
                     let opens = self.opening_of(chain, rule.shown.hash);
                     match chains.iter_mut().find(|(name, ..)| name == chain) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tortie_net::InterfaceName;
 use tortie_netfilter::RuleHash;
 
 use crate::digest::Digest;
@@ -20,6 +21,8 @@ pub(super) struct Observed {
     pub(super) flags: u32,
     pub(super) chains: BTreeMap<LayeredName, Chain>,
     pub(super) sets: BTreeMap<String, Set>,
+    /// Flow tables, with their interfaces.
+    pub(super) flow_tables: BTreeMap<String, BTreeSet<InterfaceName>>,
 }
 
 /// A chain.
@@ -68,14 +71,15 @@ impl Observed {
         let rule = |rule: &crate::wire::ObservedRule| Rule {
             handle: Some(rule.handle),
             hash: hash_in(&rule.comment),
-            digest: Digest::of(&rule.expressions),
+            digest: Digest::of(&rule.expressions, &rule.comment),
         };
         let chains = snapshot.chains.into_iter().map(|(name, chain)| {
             let rules = chain.rules.iter().map(rule).collect();
             (name, Chain { base: chain.base, rules })
         });
         let sets = snapshot.sets.into_iter().map(|(name, set)| (name, set.into()));
-        Self { exists: true, flags: snapshot.flags, chains: chains.collect(), sets: sets.collect() }
+        let (flags, flow_tables) = (snapshot.flags, snapshot.flow_tables);
+        Self { exists: true, flags, chains: chains.collect(), sets: sets.collect(), flow_tables }
     }
 
     /// Whether another reading has nothing otherwise, numbers of rules included.
@@ -98,6 +102,8 @@ impl Observed {
         let sets: BTreeSet<_> = self.sets.keys().chain(other.sets.keys()).collect();
         chains.iter().filter(differs).count()
             + usize::from(self.flags != other.flags)
+            // Interfaces leave them by themselves.
+            + usize::from(!self.flow_tables.keys().eq(other.flow_tables.keys()))
             + sets.iter().filter(|name| self.sets.get(**name) != other.sets.get(**name)).count()
     }
 }

@@ -4,13 +4,16 @@ use std::collections::VecDeque;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ANONYMOUS, CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TABLE, CHAIN_TYPE, DATA_VALUE, DATA_VERDICT, ELEMENT_DATA,
-    ELEMENT_FLAGS, ELEMENT_KEY, ELEMENTS_LIST, ELEMENTS_SET, ELEMENTS_TABLE, GETCHAIN, GETRULE, GETSET, GETSETELEM,
-    GETTABLE, HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, INTERFACE_LEN, INTERVAL, INTERVAL_END, MAP, NEWCHAIN, NEWRULE,
-    NEWSET, NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, SET_DATA_TYPE,
-    SET_FLAGS, SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE, TABLE_FLAGS, TABLE_NAME, USERDATA_COMMENT,
-    family_number, shape, value_type,
+    ANONYMOUS, ARP_OUTPUT, CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TABLE, CHAIN_TYPE, DATA_VALUE, DATA_VERDICT,
+    ELEMENT_DATA, ELEMENT_FLAGS, ELEMENT_KEY, ELEMENTS_LIST, ELEMENTS_SET, ELEMENTS_TABLE, FLOW_HOOK_DEVICES,
+    FLOW_TABLE_HOOK, FLOW_TABLE_NAME, FLOW_TABLE_TABLE, GETCHAIN, GETFLOWTABLE, GETRULE, GETSET, GETSETELEM, GETTABLE,
+    HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, INTERFACE_LEN, INTERVAL, INTERVAL_END, MAP, NEWCHAIN, NEWFLOWTABLE,
+    NEWRULE, NEWSET, NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA,
+    SET_DATA_TYPE, SET_FLAGS, SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE, TABLE_FLAGS, TABLE_NAME,
+    USERDATA_COMMENT, family_number, shape, value_type,
 };
+use tortie_net::InterfaceName;
+
 use crate::attribute::{Attribute, Writer, find};
 use crate::expression::{Expression, SetReference, Verdict, decode, verdict};
 use crate::names::LayeredName;
@@ -29,6 +32,8 @@ pub struct Snapshot {
     pub chains: BTreeMap<LayeredName, ObservedChain>,
     /// Its sets and maps, but those of single rules.
     pub sets: BTreeMap<String, ObservedSet>,
+    /// Its flow tables, with the interfaces that they have.
+    pub flow_tables: BTreeMap<String, BTreeSet<InterfaceName>>,
 }
 
 /// A chain as the kernel has it.
@@ -105,14 +110,19 @@ impl SnapshotReader {
         let request = |kind, attribute| Request {
             kind,
             payload: {
-                let mut out = Writer::with_header(&[family_number(table.family), 0, 0, 0]);
+                let mut out = Writer::with_header(&[family_number(table), 0, 0, 0]);
                 out.text(attribute, table.name);
                 out.finish()
             },
         };
-        let requests = [(GETCHAIN, CHAIN_TABLE), (GETRULE, RULE_TABLE), (GETSET, SET_TABLE), (GETTABLE, TABLE_NAME)]
-            .map(|(kind, attribute)| request(kind, attribute))
-            .into();
+        let listings = [
+            (GETCHAIN, CHAIN_TABLE),
+            (GETRULE, RULE_TABLE),
+            (GETSET, SET_TABLE),
+            (GETFLOWTABLE, FLOW_TABLE_TABLE),
+            (GETTABLE, TABLE_NAME),
+        ];
+        let requests = listings.map(|(kind, attribute)| request(kind, attribute)).into();
         Self { table, snapshot: Snapshot::default(), requests, ports: BTreeMap::new(), elements: BTreeMap::new() }
     }
 
@@ -131,6 +141,7 @@ impl SnapshotReader {
             NEWCHAIN if self.is_ours(attributes, CHAIN_TABLE) => self.chain(attributes),
             NEWRULE if self.is_ours(attributes, RULE_TABLE) => self.rule(attributes),
             NEWSET if self.is_ours(attributes, SET_TABLE) => self.set(attributes),
+            NEWFLOWTABLE if self.is_ours(attributes, FLOW_TABLE_TABLE) => self.flow_table(attributes),
             NEWSETELEM if self.is_ours(attributes, ELEMENTS_TABLE) => self.elements(attributes),
             _ => {}
         }
@@ -142,7 +153,8 @@ impl SnapshotReader {
 
     fn chain(&mut self, attributes: &[u8]) {
         let Some(name) = find(attributes, CHAIN_NAME) else { return };
-        let base = find(attributes, CHAIN_HOOK).map(|hook| base_chain(attributes, hook));
+        let is_arp = self.table.is_arp;
+        let base = find(attributes, CHAIN_HOOK).map(|hook| base_chain(attributes, hook, is_arp));
         self.snapshot.chains.entry(LayeredName::from_kernel(name.text())).or_default().base = base;
     }
 
@@ -156,6 +168,15 @@ impl SnapshotReader {
         let expressions = find(attributes, RULE_EXPRESSIONS).map_or_else(Vec::new, |list| decode(list.value));
         let chain = self.snapshot.chains.entry(LayeredName::from_kernel(chain.text())).or_default();
         chain.rules.push(ObservedRule { handle, comment, expressions });
+    }
+
+    fn flow_table(&mut self, attributes: &[u8]) {
+        let Some(name) = find(attributes, FLOW_TABLE_NAME) else { return };
+        let hook = find(attributes, FLOW_TABLE_HOOK);
+        let devices = hook.and_then(|hook| find(hook.value, FLOW_HOOK_DEVICES));
+        let devices = devices.iter().flat_map(|devices| devices.nested());
+        let names = devices.filter_map(|device| InterfaceName::new(device.text()).ok());
+        self.snapshot.flow_tables.entry(name.text().to_owned()).or_default().extend(names);
     }
 
     fn set(&mut self, attributes: &[u8]) {
@@ -174,7 +195,7 @@ impl SnapshotReader {
             kinds.into_iter().find(is_kind).map_or(SetShape::Other, SetShape::Set)
         };
         let set = ObservedSet { shape, elements: BTreeSet::new(), verdicts: BTreeMap::new() };
-        let mut out = Writer::with_header(&[family_number(self.table.family), 0, 0, 0]);
+        let mut out = Writer::with_header(&[family_number(self.table), 0, 0, 0]);
         out.text(ELEMENTS_TABLE, self.table.name);
         out.text(ELEMENTS_SET, &name);
         self.requests.push_back(Request { kind: GETSETELEM, payload: out.finish() });
@@ -232,7 +253,8 @@ impl SnapshotReader {
                 *reference = SetReference::Ports(port_ranges(ports));
             }
         }
-        let is_bare = self.snapshot.chains.is_empty() && self.snapshot.sets.is_empty();
+        let Snapshot { chains, sets, flow_tables, .. } = &self.snapshot;
+        let is_bare = chains.is_empty() && sets.is_empty() && flow_tables.is_empty();
         let is_there = !is_bare || self.snapshot.flags != 0;
         is_there.then_some(self.snapshot)
     }
@@ -271,7 +293,7 @@ fn port_ranges(set: &ObservedSet) -> Vec<(u16, u16)> {
     set.elements.iter().map(range).collect()
 }
 
-fn base_chain(attributes: &[u8], hook: Attribute<'_>) -> Option<BaseChain> {
+fn base_chain(attributes: &[u8], hook: Attribute<'_>, is_arp: bool) -> Option<BaseChain> {
     let policy = find(attributes, CHAIN_POLICY).and_then(Attribute::u32);
     if policy.is_some_and(|policy| policy != ACCEPT) {
         return None;
@@ -286,7 +308,11 @@ fn base_chain(attributes: &[u8], hook: Attribute<'_>) -> Option<BaseChain> {
     let hooks = [Hook::Prerouting, Hook::Input, Hook::Forward, Hook::Output, Hook::Postrouting];
     let place = usize::try_from(number).ok()?;
     let priority = find(hook.value, HOOK_PRIORITY)?.value.try_into().ok().map(i32::from_be_bytes)?;
-    Some(BaseChain { kind, hook: *hooks.get(place)?, priority })
+    let hook = match is_arp {
+        true => (number == ARP_OUTPUT).then_some(Hook::Output)?,
+        false => *hooks.get(place)?,
+    };
+    Some(BaseChain { kind, hook, priority })
 }
 
 /// The comment among what is kept beside a rule: types, lengths and values, one behind the other.

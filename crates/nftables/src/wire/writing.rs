@@ -1,14 +1,17 @@
 //! Transactions as messages.
 
+use tortie_net::InterfaceName;
 use tortie_netfilter::Member;
 
 use super::{
-    ANONYMOUS, CHAIN_HOOK, CHAIN_NAME, CHAIN_TABLE, CHAIN_TYPE, CONSTANT, DATA_VALUE, DELCHAIN, DELRULE, DELSET,
-    DELSETELEM, DELTABLE, ELEMENT_DATA, ELEMENT_FLAGS, ELEMENT_KEY, ELEMENTS_LIST, ELEMENTS_SET, ELEMENTS_SET_ID,
-    ELEMENTS_TABLE, HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, HOST_ORDER, INTERFACE_LEN, INTERVAL, INTERVAL_END,
-    LIST_ELEM, MAP, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE,
-    RULE_TABLE, RULE_USERDATA, SET_DATA_LEN, SET_DATA_TYPE, SET_DESC, SET_DESC_SIZE, SET_FLAGS, SET_ID, SET_KEY_LEN,
-    SET_KEY_TYPE, SET_NAME, SET_TABLE, SET_USERDATA, TABLE_NAME, USERDATA_COMMENT, family_number, shape, value_type,
+    ANONYMOUS, ARP_OUTPUT, CHAIN_HOOK, CHAIN_NAME, CHAIN_TABLE, CHAIN_TYPE, CONSTANT, DATA_VALUE, DELCHAIN,
+    DELFLOWTABLE, DELRULE, DELSET, DELSETELEM, DELTABLE, DEVICE_NAME, ELEMENT_DATA, ELEMENT_FLAGS, ELEMENT_KEY,
+    ELEMENTS_LIST, ELEMENTS_SET, ELEMENTS_SET_ID, ELEMENTS_TABLE, FLOW_HOOK_DEVICES, FLOW_HOOK_NUMBER,
+    FLOW_HOOK_PRIORITY, FLOW_TABLE_HOOK, FLOW_TABLE_NAME, FLOW_TABLE_TABLE, HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY,
+    HOST_ORDER, INGRESS, INTERFACE_LEN, INTERVAL, INTERVAL_END, LIST_ELEM, MAP, NEWCHAIN, NEWFLOWTABLE, NEWRULE,
+    NEWSET, NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, SET_DATA_LEN,
+    SET_DATA_TYPE, SET_DESC, SET_DESC_SIZE, SET_FLAGS, SET_ID, SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE,
+    SET_USERDATA, TABLE_NAME, USERDATA_COMMENT, family_number, shape, value_type,
 };
 use crate::attribute::Writer;
 use crate::expression::{
@@ -16,7 +19,7 @@ use crate::expression::{
 };
 use crate::names::LayeredName;
 use crate::set::{SetKind, element};
-use crate::transaction::{BaseChain, Command, Hook, ProgramRule, TableId, Transaction};
+use crate::transaction::{BaseChain, Command, FLOW_TABLE, Hook, ProgramRule, TableId, Transaction};
 
 const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_CREATE: u16 = 0x400;
@@ -59,14 +62,14 @@ struct Encoder {
 
 impl Encoder {
     fn message(&mut self, kind: u16, flags: u16, write: impl FnOnce(&mut Writer)) {
-        let header: [u8; HEADER_LEN] = [family_number(self.table.family), 0, 0, 0];
+        let header: [u8; HEADER_LEN] = [family_number(self.table), 0, 0, 0];
         let mut writer = Writer::with_header(&header);
         write(&mut writer);
         self.out.push(Message { kind, flags, payload: writer.finish(), command: self.command });
     }
 
     fn command(&mut self, command: &Command) {
-        let table = self.table.name;
+        let TableId { name: table, is_arp, .. } = self.table;
         match command {
             Command::AddTable => self.message(NEWTABLE, NLM_F_CREATE, |out| out.text(TABLE_NAME, table)),
             Command::DeleteTable => self.message(DELTABLE, 0, |out| out.text(TABLE_NAME, table)),
@@ -74,7 +77,7 @@ impl Encoder {
                 out.text(CHAIN_TABLE, table);
                 out.text(CHAIN_NAME, chain.as_str());
                 if let Some(base) = base {
-                    write_base(base, out);
+                    write_base(base, is_arp, out);
                 }
             }),
             Command::FlushChain { chain } => self.message(DELRULE, 0, |out| {
@@ -117,6 +120,12 @@ impl Encoder {
                     out.u32(SET_ID, 0);
                 });
             }
+            Command::AddFlowTable { devices } => self.flow_table(NEWFLOWTABLE, NLM_F_CREATE, devices),
+            Command::DeleteFlowDevices { devices } => self.flow_table(DELFLOWTABLE, 0, devices),
+            Command::DeleteFlowTable { name } => self.message(DELFLOWTABLE, 0, |out| {
+                out.text(FLOW_TABLE_TABLE, table);
+                out.text(FLOW_TABLE_NAME, name);
+            }),
             Command::DeleteSet { set } => self.delete_set(set),
             Command::AddElements { set, kind, elements } => {
                 self.set_elements((NEWSETELEM, NLM_F_CREATE), set.as_str(), *kind, elements);
@@ -125,6 +134,24 @@ impl Encoder {
                 self.set_elements((DELSETELEM, 0), set.as_str(), *kind, elements);
             }
         }
+    }
+
+    fn flow_table(&mut self, kind: u16, flags: u16, devices: &[InterfaceName]) {
+        let table = self.table.name;
+        self.message(kind, flags, |out| {
+            out.text(FLOW_TABLE_TABLE, table);
+            out.text(FLOW_TABLE_NAME, FLOW_TABLE);
+            out.nested(FLOW_TABLE_HOOK, |out| {
+                out.u32(FLOW_HOOK_NUMBER, INGRESS);
+                // As `priority filter`.
+                out.u32(FLOW_HOOK_PRIORITY, 0);
+                if !devices.is_empty() {
+                    out.nested(FLOW_HOOK_DEVICES, |out| {
+                        devices.iter().for_each(|device| out.text(DEVICE_NAME, device.as_str()));
+                    });
+                }
+            });
+        });
     }
 
     fn delete_set(&mut self, name: &str) {
@@ -192,14 +219,8 @@ impl Encoder {
         });
     }
 
-    fn map_elements(
-        &mut self,
-        kind: u16,
-        flags: u16,
-        map: &LayeredName,
-        elements: &[(tortie_net::InterfaceName, LayeredName)],
-    ) {
-        let write = |(name, chain): &(tortie_net::InterfaceName, LayeredName), out: &mut Writer| {
+    fn map_elements(&mut self, kind: u16, flags: u16, map: &LayeredName, elements: &[(InterfaceName, LayeredName)]) {
+        let write = |(name, chain): &(InterfaceName, LayeredName), out: &mut Writer| {
             out.nested(LIST_ELEM, |out| {
                 let mut key = [0; 16];
                 for (place, byte) in key.iter_mut().zip(name.as_str().bytes()) {
@@ -268,8 +289,9 @@ fn port_elements(ranges: &[(u16, u16)], has_ranges: bool) -> Vec<(u16, bool)> {
     ranges.iter().flat_map(ends).collect()
 }
 
-fn write_base(base: &BaseChain, out: &mut Writer) {
+fn write_base(base: &BaseChain, is_arp: bool, out: &mut Writer) {
     let hook = match base.hook {
+        Hook::Output if is_arp => ARP_OUTPUT,
         Hook::Prerouting => 0,
         Hook::Input => 1,
         Hook::Forward => 2,

@@ -214,6 +214,7 @@ const fn ip_name(family: Family) -> &'static str {
 fn offload(family: Family) -> Rule {
     let kept = static_set(family, set::NO_FLOW_OFFLOAD);
     let established = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);
-    Rule::when(established.not_ip_set(Side::Source, kept).not_ip_set(Side::Destination, kept), Action::OffloadFlow)
-        .comment("Offload established Calico flows.")
+    let matches = established.not_ip_set(Side::Source, kept).not_ip_set(Side::Destination, kept);
+    // A kernel that refuses it has all other rules.
+    Rule { opens: Some(0), ..Rule::when(matches, Action::OffloadFlow) }.comment("Offload established Calico flows.")
 }

@@ -80,8 +80,8 @@ fn forward_append_rules() {
                 features: tortie_nftables::Features::ALL,
             };
             let ours: Vec<_> = tortie_nftables::rules(text(&recorded["hash_seed"]), &append.rules, context).collect();
-            let ours =
-                super::Rendered { name: tortie_nftables::LayeredName::from_kernel("filter-FORWARD"), rules: ours };
+            let name = tortie_nftables::LayeredName::from_kernel("filter-FORWARD");
+            let ours = super::Rendered { name, rules: ours, deviations: Vec::new() };
             assert!(ours.equals(recorded), "{config}: {:?}", ours.texts());
         }
     }

@@ -4,7 +4,9 @@
 //! no longer happens, fails.
 #![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
 
+mod arp;
 mod chains;
+mod defects;
 mod kernel;
 #[path = "../golden/load.rs"]
 #[allow(dead_code, reason = "shared with what compares with recordings of iptables")]
@@ -18,7 +20,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 use tortie_iptables::{Chain, Rule, Table};
 use tortie_model::Family;
-use tortie_nftables::{Context, Features, FullNames, LayeredName, RenderedRule};
+use tortie_nftables::{Context, Features, FullNames, LayeredName, RenderedRule, deviations};
 use tortie_rules::names::any_interface;
 use tortie_rules::{Renderer, RulesConfig};
 
@@ -27,7 +29,8 @@ fn nftables_json() -> Option<&'static Value> {
     JSON.as_ref()
 }
 
-/// Why a text differs from the recorded one on purpose. `D` and a number is the original's defect.
+/// Why a text differs from the recorded one on purpose. `D` and a number is the original's defect; its test on a kernel is `dN_…`
+/// in `defects`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Divergence {
     /// An ICMP type in the table of the other family: the original writes a rule for which nft refuses the whole
@@ -57,6 +60,8 @@ const OLD_FEATURES: Features = Features { masquerade_fully_random: false, snat_f
 struct Rendered {
     name: LayeredName,
     rules: Vec<RenderedRule>,
+    /// How many deviations each of them lists.
+    deviations: Vec<usize>,
 }
 
 fn render_for(chain: &Chain, layer: Table, family: Family, features: Features) -> Rendered {
@@ -67,7 +72,8 @@ fn render_for(chain: &Chain, layer: Table, family: Family, features: Features) -
     let name = LayeredName::new(layer, names.get(&chain.name));
     let context = Context { family, layer, names: &names, features };
     let rules = tortie_nftables::rules(name.as_str(), &chain.rules, context).collect();
-    Rendered { name, rules }
+    let deviations = chain.rules.iter().map(|rule| deviations(rule).count()).collect();
+    Rendered { name, rules, deviations }
 }
 
 fn render(chain: &Chain, layer: Table, family: Family) -> Rendered {
@@ -122,9 +128,10 @@ fn assert_chain_for(what: &str, rendered: &Rendered, recorded: &Value, divergenc
     assert_eq!(rendered.name.as_str(), recorded["name"], "{what}");
     let theirs = load::strings(&recorded["rules"]);
     let mut differ = 0;
-    for (ours, their) in rendered.texts().iter().zip(&theirs) {
+    for ((ours, their), deviations) in rendered.texts().iter().zip(&theirs).zip(&rendered.deviations) {
         let (corrected, why) = corrected(their);
         assert_eq!(*ours, corrected, "{what}");
+        assert_eq!(why.is_some(), *deviations > 0, "{what}: {ours}");
         if let Some(why) = why {
             *divergences.entry(why).or_default() += 1;
             differ += 1;

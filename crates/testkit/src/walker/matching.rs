@@ -69,8 +69,8 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
         Match::Mark { want, negated } => (skb.mark & want.mask().get() == want.value()) != *negated,
         Match::InInterface(pattern) => interface_matches(&pattern.to_string(), &skb.in_interface),
         Match::OutInterface(pattern) => interface_matches(&pattern.to_string(), &skb.out_interface),
-        // The nodes that are walked have no bridges.
-        Match::InBridgePort(_) | Match::Bridged => false,
+        // The nodes that are walked have no bridges, and ARP is no IP packet.
+        Match::InBridgePort(_) | Match::Bridged | Match::ArpReply(_) => false,
         Match::ReversePathFails => skb.reverse_path_fails,
         Match::LocalAddress { side, negated, .. } => skb.local_addresses.contains(&address(side)) != *negated,
         Match::Conntrack { states, negated } => {

@@ -1,0 +1,38 @@
+//! ARP replies that the node must not give (`felix/dataplane/linux/endpoint_mgr.go`).
+//!
+//! The node answers on a workload's interface for every address that it has a route to (proxy ARP), the workload's own included,
+//! since that is behind the same interface. A workload that asks whether somebody else has its address would give it up. Chains of
+//! a table of ARP packets drop these answers.
+
+use std::net::Ipv4Addr;
+
+use tortie_iptables::{Action, Chain, HookPosition, InterfaceName, Matches, Rule, Side, Table, kernel_chain};
+
+use crate::fixed::Hook;
+use crate::names::{EndpointChain, chain, endpoint_chain};
+
+/// The rule by which replies come to the interfaces' chains.
+#[must_use]
+pub fn arp_hook() -> Hook {
+    Hook {
+        table: Table::Filter,
+        kernel_chain: kernel_chain::OUTPUT,
+        position: HookPosition::Insert,
+        rules: vec![Rule::new(Action::Jump(chain::ARP_DISPATCH))],
+    }
+}
+
+/// From interfaces to their chains, by a map of the same name.
+#[must_use]
+pub fn arp_dispatch() -> Chain {
+    let dispatch = Action::Dispatch { side: Side::Destination, map: chain::ARP_DISPATCH };
+    Chain::new(chain::ARP_DISPATCH, vec![Rule::new(dispatch)])
+}
+
+/// Drops replies to a workload about its own addresses.
+#[must_use]
+pub fn arp_workload(interface: InterfaceName, addresses: impl IntoIterator<Item = Ipv4Addr>) -> Chain {
+    let about = |address| Rule::when(Matches::new().out_interface(interface).arp_reply(address), Action::Drop);
+    let name = endpoint_chain(EndpointChain::Arp, interface.as_str());
+    Chain::new(name, addresses.into_iter().map(about).collect())
+}
