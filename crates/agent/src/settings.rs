@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tortie_calc::{Demand, GraphConfig, Overlap, SourceSpoofing};
 use tortie_dataplane::{
-    DataplaneConfig, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, NftablesConfig, RouteProtocol,
-    RouteTableIndex, RoutesConfig, TunnelsConfig, WireguardConfig,
+    DataplaneConfig, InterfaceFilter, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, NftablesConfig,
+    RouteProtocol, RouteTableIndex, RoutesConfig, TunnelsConfig, WireguardConfig,
 };
 use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
@@ -17,9 +17,9 @@ use tortie_rules::{
 };
 
 use crate::config::{
-    AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, LocalReachability,
-    NatOutgoingExclusions, NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes, Resolved, RouteSource,
-    ServiceLoopPrevention, Switch, TableRange, WorkloadSourceSpoofing,
+    AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, FlowTableOffload,
+    IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes,
+    Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange, WorkloadSourceSpoofing,
 };
 use crate::flows::{FlowFile, FlowSettings};
 #[cfg(feature = "goldmane")]
@@ -412,12 +412,41 @@ pub fn for_nftables(config: &Config, settings: &mut DataplaneConfig) -> Result<(
     rules.deny = deny(config.nftables_filter_deny_action);
     rules.filter_allow = allow(config.nftables_filter_allow_action);
     rules.mangle_allow = allow(config.nftables_mangle_allow_action);
-    rules.packet_filter = PacketFilter::Nftables(tortie_rules::NftablesConfig::default());
+    let offload_flows = config.flow_table_offload == FlowTableOffload::All;
+    rules.packet_filter = PacketFilter::Nftables(tortie_rules::NftablesConfig { offload_flows });
+    let flow_interfaces = config.flow_table_interfaces.clone().filter(|_| offload_flows);
     settings.nftables = Some(NftablesConfig {
         refresh_interval: unless_zero(config.nftables_refresh_interval),
+        flow_interfaces: flow_interfaces.map(matching).unwrap_or_default(),
         ..NftablesConfig::default()
     });
     Ok(())
+}
+
+fn matching(pattern: IfacePattern) -> InterfaceFilter {
+    InterfaceFilter::new(move |name| pattern.0.is_match(name))
+}
+
+/// For a kernel that has no flow tables, or is not asked for one.
+pub fn without_flow_table(settings: &mut DataplaneConfig) {
+    if let PacketFilter::Nftables(nftables) = &mut settings.rules.packet_filter {
+        nftables.offload_flows = false;
+    }
+}
+
+/// Whether established connections are to be left to a flow table.
+#[must_use]
+pub fn wants_flow_table(settings: &DataplaneConfig) -> bool {
+    settings.rules.packet_filter.offloads_flows()
+}
+
+/// For a kernel that takes tables of ARP packets: they are read again as often as other tables are.
+pub fn for_arp(config: &Config, settings: &mut DataplaneConfig) {
+    let interval = match settings.nftables {
+        Some(_) => config.nftables_refresh_interval,
+        None => config.iptables_refresh_interval,
+    };
+    settings.arp = Some(unless_zero(interval));
 }
 
 /// What kube-proxy's IPVS mode asks for besides.

@@ -54,6 +54,8 @@ impl Dataplane {
 
         let in_nftables =
             drive::nftables(kernel, self.output.families.iter_mut().filter_map(|it| it.nftables.as_mut()));
+        // Policy does not depend on it.
+        let arp = drive::nftables(kernel, self.output.arp.iter_mut());
         let may_sweep = in_nftables.iter().all(Result::is_ok);
         let outcomes = self.drive_tables(kernel, may_sweep);
         if kernel.is_stopping() {
@@ -61,6 +63,7 @@ impl Dataplane {
         }
         unenforced.extend(self.note_tables(outcomes, &mut wakeups, &mut problems));
         unenforced.extend(self.note_nftables(in_nftables, &mut wakeups, &mut problems));
+        self.note_arp(arp, &mut wakeups, &mut problems);
         for gate in &mut self.policy_gates {
             let by_chains = !unenforced.contains(&gate.family());
             gate.on_applied(if self.config.rules.policy_by == PolicyBy::Chains {
@@ -284,6 +287,23 @@ impl Dataplane {
             }
         }
         unenforced
+    }
+
+    /// The same for the table of ARP packets.
+    fn note_arp(
+        &self,
+        outcomes: Vec<NftablesOutcome>,
+        wakeups: &mut Vec<Duration>,
+        problems: &mut Vec<DataplaneProblem>,
+    ) {
+        for outcome in outcomes {
+            match outcome {
+                Ok(recheck_after) => wakeups.extend(recheck_after),
+                Err(error) => problems.push(DataplaneProblem::Nftables(error)),
+            }
+        }
+        let found = self.output.arp.iter().flat_map(tortie_nftables::Table::problems);
+        problems.extend(found.map(|(_, problem)| DataplaneProblem::Arp(problem)));
     }
 
     fn chain_problem(&self, family: Family, table: Table, problem: ChainProblem) -> DataplaneProblem {

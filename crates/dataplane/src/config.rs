@@ -1,6 +1,8 @@
 //! What a dataplane is told once, at its start.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_ipsets::SetSpec;
@@ -24,6 +26,9 @@ pub struct DataplaneConfig {
     pub iptables: IptablesConfig,
     /// Tables of nftables, which are then used in place of iptables' and of IP sets.
     pub nftables: Option<NftablesConfig>,
+    /// How often the table of nftables that keeps the node from answering ARP requests for workloads' own addresses is read again,
+    /// never if `Some(None)`; without such a table if `None`, as where the kernel does not take one.
+    pub arp: Option<Option<Duration>>,
     /// IP sets.
     pub ip_sets: IpSetsConfig,
     /// Routes.
@@ -54,6 +59,7 @@ impl DataplaneConfig {
             families: Family::ALL.to_vec(),
             iptables: IptablesConfig::new(backend),
             nftables: None,
+            arp: None,
             ip_sets: IpSetsConfig::default(),
             routes: RoutesConfig::default(),
             tunnels: TunnelsConfig::default(),
@@ -123,17 +129,58 @@ impl IptablesConfig {
 }
 
 /// How tables of nftables are read and written, `NFTablesMode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NftablesConfig {
     /// How often tables are read again, `NftablesRefreshInterval`; never if `None`.
     pub refresh_interval: Option<Duration>,
     /// What the kernel can do.
     pub features: tortie_nftables::Features,
+    /// Which interfaces of the host are in the flow table besides those of workloads and tunnels,
+    /// `NFTablesFlowTableDataIfacePattern`. There is a flow table where [`tortie_rules::NftablesConfig::offload_flows`] says so.
+    pub flow_interfaces: InterfaceFilter,
 }
+
+/// Which interfaces are meant, by their names; none by default.
+#[derive(Clone, Default)]
+pub struct InterfaceFilter(Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>);
+
+impl InterfaceFilter {
+    /// Those for which this is true.
+    #[must_use]
+    pub fn new(matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(matches)))
+    }
+
+    pub(crate) fn matches(&self, name: &str) -> bool {
+        self.0.as_ref().is_some_and(|matches| matches(name))
+    }
+}
+
+impl fmt::Debug for InterfaceFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InterfaceFilter").field(&self.0.is_some()).finish()
+    }
+}
+
+impl PartialEq for InterfaceFilter {
+    /// Whether they are one and the same.
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            (ours, theirs) => ours.is_none() && theirs.is_none(),
+        }
+    }
+}
+
+impl Eq for InterfaceFilter {}
 
 impl Default for NftablesConfig {
     fn default() -> Self {
-        Self { refresh_interval: Some(Duration::from_secs(180)), features: tortie_nftables::Features::ALL }
+        Self {
+            refresh_interval: Some(Duration::from_secs(180)),
+            features: tortie_nftables::Features::ALL,
+            flow_interfaces: InterfaceFilter::default(),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The dataplane as a whole: which manager hears of what, and in which order things are done.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use tortie_ipsets::{Member, Report, SetType};
@@ -21,6 +22,7 @@ use crate::managers::Completion;
 use crate::managers::dscp::Dscp;
 use crate::managers::endpoint_marks::EndpointMarkManager;
 use crate::managers::floating::FloatingAddresses;
+use crate::managers::flow_offload::FlowOffload;
 use crate::managers::groups::Groups;
 use crate::managers::hosts::Hosts;
 use crate::managers::ip_sets::IpSetManager;
@@ -99,6 +101,8 @@ pub(crate) struct Managers {
     pub(crate) spoofing: Spoofing,
     pub(crate) floating: FloatingAddresses,
     pub(crate) dscp: Dscp,
+    /// `None` if no connection is left to a flow table.
+    pub(crate) flow_offload: Option<FlowOffload>,
     pub(crate) pools: Pools,
     pub(crate) nodes: Nodes,
     pub(crate) service_loop: ServiceLoop,
@@ -153,6 +157,11 @@ impl Dataplane {
             spoofing: Spoofing::default(),
             floating: FloatingAddresses::new(config.floating_ips || is_openstack),
             dscp: Dscp::default(),
+            flow_offload: config
+                .nftables
+                .as_ref()
+                .filter(|_| rules.packet_filter.offloads_flows())
+                .map(|nftables| FlowOffload::new(nftables.flow_interfaces.clone())),
             pools: Pools::default(),
             nodes: Nodes::new(config.external_nodes.clone()),
             service_loop: ServiceLoop::default(),
@@ -224,10 +233,12 @@ impl Dataplane {
             }
             DesiredUpdate::HostEndpoint(name, state) => {
                 managers.dscp.on_host(name.clone(), Some(&state));
+                managers.flow_offload.iter_mut().for_each(|flows| flows.on_host(name.clone(), Some(&state)));
                 managers.hosts.on_update(name, state);
             }
             DesiredUpdate::HostEndpointRemove(name) => {
                 managers.dscp.on_host(name.clone(), None);
+                managers.flow_offload.iter_mut().for_each(|flows| flows.on_host(name.clone(), None));
                 managers.hosts.on_remove(&name);
             }
             DesiredUpdate::Host(name, node) => {
@@ -337,6 +348,7 @@ impl Dataplane {
 
     fn on_link_state(&mut self, name: &IfaceName) {
         self.managers.places.on_link(name);
+        self.managers.flow_offload.iter_mut().for_each(FlowOffload::on_link);
         for table in &mut self.routes {
             table.on_link(name);
         }
@@ -369,7 +381,7 @@ impl Dataplane {
     /// and put right. Cheap.
     pub fn on_ruleset(&mut self, news: RulesetNews) {
         let tables = self.output.families.iter_mut().filter_map(|family| family.nftables.as_mut());
-        let tables: Vec<_> = tables.collect();
+        let tables: Vec<_> = tables.chain(&mut self.output.arp).collect();
         let own = tables.iter().map(|table| table.transactions()).sum();
         if self.foreign_transactions.is_new(news, own) {
             self.timers.dirty = true;
@@ -444,7 +456,9 @@ impl Dataplane {
             tables: families.iter().flat_map(|output| output.tables.iter().map(of_table(output.family))).collect(),
             nftables: families
                 .iter()
-                .filter_map(|output| output.nftables.as_ref().map(|table| (output.family, table.stats())))
+                .filter_map(|output| output.nftables.as_ref())
+                .chain(&self.output.arp)
+                .map(|table| (table.config().id, table.stats()))
                 .collect(),
             ip_sets: families.iter().map(|output| (output.family, output.ip_sets.len())).collect(),
             ipset_calls: self.set_counters.calls,
@@ -529,6 +543,10 @@ impl Dataplane {
         }
         managers.floating.complete(renderer, output);
         managers.dscp.complete(renderer, &mut managers.ip_sets, output);
+        if let Some(flows) = &mut managers.flow_offload {
+            let workloads = managers.workloads.interfaces();
+            flows.complete(workloads, &self.links, &self.overlays, renderer.config(), &mut managers.ip_sets, output);
+        }
         managers.pools.complete(renderer, &mut managers.ip_sets, output);
         managers.nodes.complete(renderer.config(), &self.links, &mut managers.ip_sets, output);
         managers.service_loop.complete(renderer, output);
@@ -568,6 +586,7 @@ impl Dataplane {
             managers.spoofing.on_owner(interface, owner.filter(|_| !managers.places.is_used()));
             managers.floating.on_owner(interface, owner);
             managers.dscp.on_workload(interface, owner);
+            managers.flow_offload.iter_mut().for_each(|flows| flows.on_workload(interface, owner));
             if managers.places.is_used() {
                 managers.places.on_owner(interface, managers.workloads.owner(interface));
                 continue;
@@ -575,6 +594,9 @@ impl Dataplane {
             if !is_workload(&self.config.rules.workload_prefixes, interface.as_str()) {
                 continue;
             }
+            let addresses = owner.into_iter().flat_map(|state| state.endpoint.nets());
+            let addresses: Vec<Ipv4Addr> = addresses.filter_map(|net| as_ipv4(net.address())).collect();
+            self.output.set_own_addresses(interface, &addresses);
             let name = IfaceName::from(interface);
             self.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
             self.bandwidth.on_owner(&name, owner);
@@ -635,5 +657,12 @@ impl Dataplane {
         resolved.extend(managers.hosts.any().map(|name| (name, host(name, true, None))));
         hosts.extend(resolved.into_iter().map(|(name, status)| (name.clone(), status)));
         (workloads.collect(), hosts)
+    }
+}
+
+const fn as_ipv4(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
     }
 }

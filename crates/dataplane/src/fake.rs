@@ -73,6 +73,8 @@ pub struct FakeKernel {
     pub other_v6: FakeTables,
     /// The table of nftables of each family.
     pub nftables: BTreeMap<Family, FakeNftables>,
+    /// The table of ARP packets.
+    pub arp: FakeNftables,
     /// All IP sets.
     pub sets: FakeIpset,
     /// The routes of the main table.
@@ -149,6 +151,7 @@ impl FakeKernel {
             tables_v6: FakeTables::new(backend),
             other_v4: FakeTables::new(other(backend)),
             other_v6: FakeTables::new(other(backend)),
+            arp: FakeNftables::new(TableId::CALICO_ARP),
             nftables: Family::ALL.map(|family| (family, FakeNftables::new(TableId::calico(family)))).into(),
             sets: FakeIpset::new(),
             routes: Vec::new(),
@@ -407,11 +410,17 @@ impl Kernel for FakeKernel {
     }
 
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        if table.is_arp {
+            return self.arp.read().map_err(KernelError::Failed);
+        }
         let nftables = self.nftables.get_mut(&table.family).ok_or(KernelError::Unsupported)?;
         nftables.read().map_err(KernelError::Failed)
     }
 
     fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        if transaction.table.is_arp {
+            return self.arp.commit(transaction);
+        }
         let nftables = self.nftables.get_mut(&transaction.table.family);
         nftables.ok_or_else(|| CommitError::Failed(KernelError::Unsupported.to_string()))?.commit(transaction)
     }

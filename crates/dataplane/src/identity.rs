@@ -69,6 +69,10 @@ impl DataplaneProblem {
                 };
                 (kind, format!("nftables table {table}"))
             }
+            Self::Arp(ChainProblem::Refused { chain, .. }) => {
+                ("chain refused", format!("table {} chain {chain}", tortie_nftables::TableId::CALICO_ARP))
+            }
+            Self::Arp(other) => return ProblemIdentity::new("chain", other),
             Self::NftablesSet { family, problem, .. } => {
                 ("IP set cannot be written", format!("{family} IP set {}", problem.id))
             }

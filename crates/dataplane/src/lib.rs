@@ -39,8 +39,8 @@ mod wireguard_device;
 pub use bandwidth::BandwidthProblem;
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
 pub use config::{
-    DataplaneConfig, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, NftablesConfig, RoutePriority,
-    RoutesConfig, TunnelsConfig, WireguardConfig,
+    DataplaneConfig, InterfaceFilter, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, NftablesConfig,
+    RoutePriority, RoutesConfig, TunnelsConfig, WireguardConfig,
 };
 pub use dataplane::Dataplane;
 pub use device::{Device, DeviceChange, DeviceKind, FdbEntry, Vxlan};

@@ -1,6 +1,7 @@
 //! The tables and IP sets of all families, as managers edit them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use tortie_ipsets::{IpSets, Member, MemberError, Report, SetSpec, SetType, UpdateError};
@@ -11,8 +12,8 @@ use tortie_iptables::{
 use tortie_model::desired::Members;
 use tortie_model::{Family, IpSetId};
 use tortie_nftables::{Table as NftablesTable, TableConfig, TableId};
-use tortie_rules::names::{chain, ip_set_name};
-use tortie_rules::{Hook, PolicyBy, Renderer};
+use tortie_rules::names::{EndpointChain, chain, endpoint_chain, ip_set_name};
+use tortie_rules::{Hook, PolicyBy, Renderer, arp_dispatch, arp_hook, arp_workload};
 
 use crate::config::{DataplaneConfig, IptablesConfig};
 use crate::managers::set_defects::{SetDefect, SetDefects};
@@ -24,6 +25,8 @@ pub(crate) struct Output {
     pub(crate) families: Vec<FamilyOutput>,
     /// Tables of implementations that are not in use any more.
     pub(crate) sweeps: Vec<(Family, Reconciler)>,
+    /// Which answers to ARP requests the node does not give.
+    pub(crate) arp: Option<NftablesTable>,
     max_set_size: u32,
 }
 
@@ -58,7 +61,7 @@ impl Output {
                 Some(_) => Vec::new(),
                 None => Table::ALL.map(|table| reconciler(&config.iptables, table, *family)).into(),
             },
-            nftables: config.nftables.map(|nftables| {
+            nftables: config.nftables.as_ref().map(|nftables| {
                 let refresh_interval = nftables.refresh_interval;
                 let table = TableConfig { refresh_interval, ..TableConfig::new(TableId::calico(*family)) };
                 NftablesTable::new(table, nftables.features)
@@ -79,6 +82,7 @@ impl Output {
         Self {
             families: families.iter().map(family_output).collect(),
             sweeps: sweeps.collect(),
+            arp: config.arp.map(arp_table),
             max_set_size: config.ip_sets.max_size,
         }
     }
@@ -102,6 +106,20 @@ impl Output {
             for (map, chain) in Renderer::workload_maps(interface) {
                 nftables.lead(Table::Filter, map, interface, is_programmed.then_some(chain));
             }
+        }
+    }
+
+    /// Has the node not tell a workload where its own addresses are, or not any more.
+    pub(crate) fn set_own_addresses(&mut self, interface: InterfaceName, addresses: &[Ipv4Addr]) {
+        let Some(table) = &mut self.arp else { return };
+        let chain = endpoint_chain(EndpointChain::Arp, interface.as_str());
+        let target = (!addresses.is_empty()).then_some(chain);
+        table.lead(Table::Filter, chain::ARP_DISPATCH, interface, target);
+        if target.is_some() {
+            table.set_stand_in(Table::Filter, chain, StandIn::Rules(Vec::new()));
+            table.update_chain(Table::Filter, arp_workload(interface, addresses.iter().copied()));
+        } else {
+            table.remove_chain(Table::Filter, chain);
         }
     }
 
@@ -392,6 +410,17 @@ fn update_error(error: tortie_nftables::UpdateError, set_type: SetType) -> Updat
 fn first_error<E>(results: impl Iterator<Item = Result<(), E>>) -> Result<(), E> {
     let results: Vec<Result<(), E>> = results.collect();
     results.into_iter().collect()
+}
+
+fn arp_table(refresh_interval: Option<std::time::Duration>) -> NftablesTable {
+    let config = TableConfig { refresh_interval, ..TableConfig::new(TableId::CALICO_ARP) };
+    let mut table = NftablesTable::new(config, tortie_nftables::Features::ALL);
+    let hook = arp_hook();
+    table.set_hook(hook.table, hook.kernel_chain, hook.position, hook.rules);
+    table.define_map(Table::Filter, chain::ARP_DISPATCH);
+    table.set_stand_in(Table::Filter, chain::ARP_DISPATCH, StandIn::Rules(Vec::new()));
+    table.update_chain(Table::Filter, arp_dispatch());
+    table
 }
 
 fn reconciler(config: &IptablesConfig, table: Table, family: Family) -> Reconciler {

@@ -101,6 +101,10 @@ pub enum DataplaneProblem {
     /// A table of nftables cannot be brought to what it should be; the kernel keeps what it had.
     #[error(transparent)]
     Nftables(tortie_nftables::TableError),
+    /// A chain of the table of ARP packets is not in the kernel as wanted: the node may answer requests of a workload for the
+    /// workload's own address.
+    #[error("table arp calico-arp: {0}")]
+    Arp(tortie_iptables::ChainProblem),
     /// The kernel refuses to give a set of nftables what it should hold; it is left as it is.
     #[error("{}: {family}: {problem}", OwnerList(.users))]
     NftablesSet {
@@ -296,12 +300,9 @@ impl DataplaneProblem {
     pub fn is_degraded(&self) -> bool {
         use tortie_iptables::ChainProblem::{Refused, Undefined};
         match self {
-            Self::Reduced { .. }
-            | Self::Table(_)
-            | Self::Nftables(_)
-            | Self::IpSetNames { .. }
-            | Self::BridgesNotFiltered(_) => true,
+            Self::Reduced { .. } | Self::Table(_) | Self::IpSetNames { .. } | Self::BridgesNotFiltered(_) => true,
             Self::Chain { problem, .. } => matches!(problem, Refused { .. } | Undefined { .. }),
+            Self::Nftables(error) => !error.table().is_arp,
             Self::Programs(problem) => problem.is_degraded,
             _ => false,
         }
@@ -539,7 +540,7 @@ pub struct DataplaneStats {
     /// Each table.
     pub tables: Vec<(Family, Table, TableStats)>,
     /// Each table of nftables.
-    pub nftables: Vec<(Family, tortie_nftables::TableStats)>,
+    pub nftables: Vec<(tortie_nftables::TableId, tortie_nftables::TableStats)>,
     /// The number of IP sets wanted (`felix_ipsets_calico`).
     pub ip_sets: Vec<(Family, usize)>,
     /// `ipset` calls (`felix_ipset_calls`).

@@ -112,7 +112,7 @@ fn setup(
     let (version, enforcing) = (env!("CARGO_PKG_VERSION"), enforcing(&settings));
     let (families, parameters) = (families(&settings), parameters(&resolved));
     tracing::info!(version, node = %hostname, enforcing, families, parameters, "starting as a driver");
-    let take_over = TakeOver::new(&resolved.config, settings.nftables.is_some());
+    let take_over = TakeOver::new(&resolved.config, tables.clone());
     let kernel = LinuxKernel::new(resolved.config.netlink_timeout).with_runner(runner);
     let metrics = SharedMetrics::default();
     let cutter = connection_cutter(&resolved.config, &settings.rules, &metrics)?;

@@ -9,7 +9,7 @@ use tortie_dataplane::DataplaneConfig;
 use tortie_ebpf::NodeSettings;
 use tortie_ebpf::hooks::HookSettings;
 use tortie_iptables::Backend;
-use tortie_model::Hostname;
+use tortie_model::{Family, Hostname};
 use tortie_nftables::TableId;
 use tortie_rules::{PolicyBy, RulesConfig};
 
@@ -26,6 +26,7 @@ use crate::logging;
 use crate::machine::{self, Machine};
 use crate::metrics::SharedMetrics;
 use crate::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
+use crate::netlink::Nftables;
 use crate::settings;
 use crate::stop::Stop;
 
@@ -218,6 +219,7 @@ pub(super) fn dataplane_settings(
     if by_nftables {
         settings::for_nftables(config, &mut settings).map_err(failed)?;
     }
+    ask_for_tables(config, &mut settings);
     if args.workloads == Workloads::ByAddress {
         if by_nftables {
             return Err(failed("NFTablesMode: nftables tells workloads apart by name, and not as --workloads says"));
@@ -301,10 +303,23 @@ pub(super) fn announcements<T: Send + 'static>(
     })
 }
 
+/// Makes use of those tables that not every kernel has, if this one has them.
+fn ask_for_tables(config: &Config, settings: &mut DataplaneConfig) {
+    let mut nftables = Nftables::open(config.netlink_timeout).ok();
+    if settings.families.contains(&Family::V4) && nftables.as_mut().is_some_and(Nftables::has_arp_tables) {
+        settings::for_arp(config, settings);
+    }
+    if settings::wants_flow_table(settings) && !nftables.as_mut().is_some_and(Nftables::has_flow_tables) {
+        tracing::warn!("NFTablesFlowTableOffload: this kernel has no flow tables; all packets meet the rules");
+        settings::without_flow_table(settings);
+    }
+}
+
 /// The tables of nftables that are programmed.
 pub(super) fn tables_of_nftables(settings: &DataplaneConfig) -> Vec<TableId> {
     let families = settings.families.iter().filter(|_| settings.nftables.is_some());
-    families.map(|family| TableId::calico(*family)).collect()
+    let arp = settings.arp.map(|_| TableId::CALICO_ARP);
+    families.map(|family| TableId::calico(*family)).chain(arp).collect()
 }
 
 /// Watches the network interfaces, and who changes these tables of nftables, for as long as the result lives.

@@ -293,7 +293,7 @@ impl Run<'_> {
                 let Some(_monitor) = insist(&inputs.stop, "watching the interfaces", watch) else {
                     return Ok(SessionEnd::Stopped);
                 };
-                let take_over = TakeOver::new(&self.resolved.config, settings.nftables.is_some());
+                let take_over = TakeOver::new(&self.resolved.config, tables);
                 let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout).with_runner(runner);
                 let start_cutter = || connection_cutter(&self.resolved.config, &settings.rules, &self.metrics);
                 let Some(cutter) = insist(&inputs.stop, "starting to cut connections", start_cutter) else {

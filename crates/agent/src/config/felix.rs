@@ -40,7 +40,6 @@ const FLAGS: &str = "`--datastore` and `--dataplane` say it";
 const TRACE: &str = "there is no log of each step of the collector";
 const GATES: &str = "none of the features behind gates is there";
 const GO: &str = "there is no Go runtime";
-const NFT: &str = "no connection is left to a flow table";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
 const SOCKMAP: &str = "there is no acceleration of sidecars";
 const USAGE: &str = "nothing that is known of a cluster is sent to anybody outside of it";
@@ -538,8 +537,22 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "DROP",
         Used("What becomes of traffic that policy denies, with nftables"),
     ),
-    felix("NFTablesFlowTableDataIfacePattern", "regexp(nil-on-empty)", "", NotUsed(NFT)),
-    felix("NFTablesFlowTableOffload", "oneof(All,Disabled)", "Disabled", NotUsed(NFT)),
+    felix(
+        "NFTablesFlowTableDataIfacePattern",
+        "regexp(nil-on-empty)",
+        "",
+        Used(
+            "Interfaces of the host that established connections come and go by which a flow table forwards, with nftables",
+        ),
+    ),
+    felix(
+        "NFTablesFlowTableOffload",
+        "oneof(All,Disabled)",
+        "Disabled",
+        Used(
+            "Whether established connections are left to a flow table, past all rules, where the kernel has one, with nftables",
+        ),
+    ),
     felix(
         "NftablesMangleAllowAction",
         "oneof(ACCEPT,RETURN)",

@@ -94,6 +94,15 @@ choices!(
     }
 );
 choices!(
+    /// Which established connections are left to a flow table.
+    FlowTableOffload {
+        /// All.
+        All = "All",
+        /// None.
+        Disabled = "Disabled",
+    }
+);
+choices!(
     /// What is left out of masquerading besides the pools themselves.
     NatOutgoingExclusions {
         /// Nothing.
@@ -416,6 +425,10 @@ params! {
     floating_ips: Switch = "FloatingIPs", parse::one_of, Switch::Disabled, Switch::Disabled, PLAIN;
     external_nodes: Vec<Cidr> = "ExternalNodesCIDRList", parse::cidrs, vec![], vec![], FATAL;
     nftables_mode: NftablesMode = "NFTablesMode", parse::one_of, NftablesMode::Auto, NftablesMode::Disabled, PLAIN;
+    flow_table_offload: FlowTableOffload =
+        "NFTablesFlowTableOffload", parse::one_of, FlowTableOffload::Disabled, FlowTableOffload::Disabled, PLAIN;
+    flow_table_interfaces: Option<IfacePattern> =
+        "NFTablesFlowTableDataIfacePattern", parse::iface_pattern_unless_empty, None, None, PLAIN;
     mtu_iface_pattern: Option<IfacePattern> = "MTUIfacePattern", parse::iface_pattern, default_mtu_pattern(), None, PLAIN;
     require_mtu_file: bool = "RequireMTUFile", parse::boolean, false, false, PLAIN;
     ipip_mtu: u32 = "IpInIpMtu", parse::mtu, 0, 0, PLAIN;

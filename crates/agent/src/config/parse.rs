@@ -314,6 +314,11 @@ pub(crate) fn iface_pattern(raw: &str) -> Parsed<Option<IfacePattern>> {
     Regex::new(raw).map(|pattern| Some(IfacePattern(pattern))).map_err(|error| error.to_string())
 }
 
+/// The same, or none at all.
+pub(crate) fn iface_pattern_unless_empty(raw: &str) -> Parsed<Option<IfacePattern>> {
+    if raw.is_empty() { Ok(None) } else { iface_pattern(raw) }
+}
+
 /// A host port that policy must never cut off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailsafePort {

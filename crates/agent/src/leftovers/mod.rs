@@ -14,15 +14,15 @@ use tortie_dataplane::{
     RouteTableIndex,
 };
 use tortie_model::{Family, IfaceName};
+use tortie_nftables::TableId;
 
 pub use at_work::felix_at_work;
 
 use crate::config::Config;
 use crate::netlink::{LinkState, Netlink, NetlinkError, Nftables};
 
-/// The tables of Felix's nftables mode, each with the number and the word of its family
-/// (`felix/dataplane/linux/int_dataplane.go`).
-const TABLES: [(u8, &str, &str); 3] = [(2, "ip", "calico"), (10, "ip6", "calico"), (3, "arp", "calico-arp")];
+/// The tables of Felix's nftables mode, and that which every mode has (`felix/dataplane/linux/int_dataplane.go`).
+const TABLES: [TableId; 3] = [TableId::calico(Family::V4), TableId::calico(Family::V6), TableId::CALICO_ARP];
 /// Devices of its eBPF mode (`felix/dataplane/linux/dataplanedefs`).
 const BPF_DEVICES: [&str; 4] = ["bpfin.cali", "bpfout.cali", "bpfnatin", "bpfnatout"];
 const IPIP_DEVICE: &str = "tunl0";
@@ -70,15 +70,15 @@ impl Leftovers {
 pub struct TakeOver {
     leftovers: Leftovers,
     netlink_timeout: Duration,
-    /// Tables of nftables are ours.
-    keeps_nftables: bool,
+    /// Tables of nftables that are ours.
+    kept: Vec<TableId>,
 }
 
 impl TakeOver {
-    /// Removes nothing yet. Tables of nftables stay where they are in use.
+    /// Removes nothing yet. These tables of nftables are in use, and stay.
     #[must_use]
-    pub fn new(config: &Config, keeps_nftables: bool) -> Self {
-        Self { leftovers: Leftovers::of(config), netlink_timeout: config.netlink_timeout, keeps_nftables }
+    pub fn new(config: &Config, kept: Vec<TableId>) -> Self {
+        Self { leftovers: Leftovers::of(config), netlink_timeout: config.netlink_timeout, kept }
     }
 
     /// Removes what Felix enforced in its nftables or eBPF mode, and logs it.
@@ -86,9 +86,7 @@ impl TakeOver {
         let removed = match Netlink::open(self.netlink_timeout) {
             Ok(mut netlink) => {
                 let mut removed = Removed::default();
-                if !self.keeps_nftables {
-                    remove_tables(self.netlink_timeout, &mut removed);
-                }
+                remove_tables(&self.kept, self.netlink_timeout, &mut removed);
                 self.leftovers.remove_programs_of_felix(&mut netlink, &mut removed);
                 removed
             }
@@ -146,7 +144,7 @@ impl Leftovers {
     /// Removes all of it.
     pub fn remove_all(&self, netlink: &mut Netlink, netlink_timeout: Duration) -> Removed {
         let mut removed = Removed::default();
-        remove_tables(netlink_timeout, &mut removed);
+        remove_tables(&[], netlink_timeout, &mut removed);
         self.remove_programs_of_felix(netlink, &mut removed);
         for name in self.wireguard_devices.iter().map(IfaceName::as_str) {
             let is_ours = |device: &Device| matches!(&device.kind, DeviceKind::Other(kind) if kind == "wireguard");
@@ -267,13 +265,13 @@ impl Leftovers {
     }
 }
 
-fn remove_tables(timeout: Duration, removed: &mut Removed) {
+fn remove_tables(kept: &[TableId], timeout: Duration, removed: &mut Removed) {
     // Without nftables there are no tables of it.
     let Ok(mut nftables) = Nftables::open(timeout) else { return };
-    for (number, family, table) in TABLES {
-        match nftables.delete(number, table) {
+    for table in TABLES.into_iter().filter(|table| !kept.contains(table)) {
+        match nftables.delete(table) {
             Ok(false) => {}
-            result => removed.note(format!("nftables table {family} {table}"), result.map(drop)),
+            result => removed.note(format!("nftables table {table}"), result.map(drop)),
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::fs;
 
 use tempfile::TempDir;
+use tortie_nftables::{Command, Transaction};
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 
@@ -76,5 +77,36 @@ kernel_test! {
         let buckets: Vec<&str> = shown.lines().filter(|line| line.starts_with("qdisc tbf")).collect();
         assert!(buckets.len() == 1 && buckets[0].contains("eth0"), "{shown}");
         assert_eq!(namespace.run(remove).unwrap(), Removed::default());
+    }
+
+    /// The original empties and deletes chain by chain before it deletes a table that is not wanted any more. Here it is one
+    /// message in a transaction of its own, however much there is.
+    fn d16_a_table_goes_by_one_message() {
+        let namespace = Namespace::new().unwrap();
+        let mut lines = String::from("add table ip calico\n");
+        for chain in 0..300 {
+            lines += &format!("add chain ip calico filter-cali-{chain}\nadd rule ip calico filter-cali-{chain} counter drop\n");
+        }
+        namespace.output(std::process::Command::new("nft").args(["-f", "-"]), &lines).unwrap();
+        let mut nftables = namespace.run(|| Nftables::open(Duration::from_secs(10)).unwrap()).unwrap();
+        let before = nftables.generation().unwrap();
+        let table = TableId::calico(Family::V4);
+        let transaction = Transaction { table, commands: vec![Command::DeleteTable] };
+        assert_eq!(tortie_nftables::wire::encode(&transaction).len(), 1);
+        assert!(nftables.delete(table).unwrap());
+        assert_eq!(nftables.generation().unwrap(), before + 1);
+        assert!(!nftables.delete(table).unwrap());
+        assert_eq!(namespace.shell("nft list tables").unwrap(), "");
+    }
+
+    fn what_a_kernel_has_is_found_out_without_a_trace() {
+        let namespace = Namespace::new().unwrap();
+        let mut nftables = namespace.run(|| Nftables::open(Duration::from_secs(10)).unwrap()).unwrap();
+        let by_nft = |lines: &str| namespace.output(std::process::Command::new("nft").args(["-f", "-"]), lines).is_ok();
+        let has_arp = by_nft("add table arp t\nadd chain arp t c { type filter hook output priority 0 ; }\ndelete table arp t\n");
+        let flow_table = "add flowtable ip t f { hook ingress priority 0 ; }";
+        let has_flow_tables = by_nft(&format!("add table ip t\n{flow_table}\ndelete table ip t\n"));
+        assert_eq!((nftables.has_arp_tables(), nftables.has_flow_tables()), (has_arp, has_flow_tables));
+        assert_eq!(namespace.shell("nft list ruleset").unwrap(), "");
     }
 }

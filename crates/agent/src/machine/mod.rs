@@ -161,7 +161,7 @@ fn look(timeout: Duration, pattern: Option<&Regex>, asks_for_nftables: bool) -> 
     let facts = MachineFacts::of(&links, pattern);
     // A kernel without nftables has no such table, either.
     let has_table = |family| {
-        let table = TableId { family, name: KUBE_PROXY_TABLE };
+        let table = TableId::of(family, KUBE_PROXY_TABLE);
         Nftables::open(timeout).and_then(|mut nftables| nftables.has_chains(table)).unwrap_or(false)
     };
     let kube_proxy_uses_nftables = asks_for_nftables && Family::ALL.into_iter().any(has_table);

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use netlink_packet_core::{NLA_TYPE_MASK, NlasIterator};
 use rustix::io::Errno;
+use tortie_model::Family;
 use tortie_nftables::wire::{Snapshot, SnapshotReader, encode};
-use tortie_nftables::{CommitError, TableId, Transaction};
+use tortie_nftables::{BaseChain, ChainKind, Command, CommitError, Hook, LayeredName, TableId, Transaction};
 
 use super::error::NetlinkError;
 use super::nft_message;
@@ -99,24 +100,52 @@ impl Nftables {
         Err(CommitError::answered(refused.into_iter().map(answer)))
     }
 
-    /// Removes a table of the family with this number (`NFPROTO_*`); says whether it was there. First its rules go: by rules that a packet
-    /// has met already, it would look into maps whose elements have gone with the table, and be taken for one of an unknown
-    /// interface.
+    /// Removes a table with all that is in it; says whether it was there. First its rules go: by rules that a packet has met already, it
+    /// would look into maps whose elements have gone with the table, and be taken for one of an unknown interface.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn delete(&mut self, family: u8, table: &str) -> Result<bool, NetlinkError> {
-        let payload = [vec![family, 0, 0, 0], nft_message::text(nft_message::NFTA_TABLE_NAME, table)].concat();
-        let flush = [(nft_message::NFT_MSG_DELRULE, 0, payload.clone())];
-        let deletion = [(nft_message::NFT_MSG_DELTABLE, 0, payload)];
+    pub fn delete(&mut self, table: TableId) -> Result<bool, NetlinkError> {
+        // One message each, however much there is.
+        let deletion = encode(&Transaction { table, commands: vec![Command::DeleteTable] });
+        // The rules of a table are told in the same way as the table itself.
+        let flush = deletion.iter().map(|message| (nft_message::NFT_MSG_DELRULE, 0, message.payload.clone()));
         // What cannot be flushed is deleted as it is.
-        let _ = self.socket.transaction(&flush, "removal of rules of nftables");
-        match self.socket.transaction(&deletion, "removal of a table of nftables") {
-            Ok(()) => Ok(true),
+        let _ = self.socket.transaction(&flush.collect::<Vec<_>>(), "removal of rules of nftables");
+        let told = self.socket.transaction_told(&deletion, "removal of a table of nftables");
+        match told.map(|refused| refused.into_iter().next()) {
+            Ok(None) => Ok(true),
             // Without nftables there is no table, either.
-            Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL)) => Ok(false),
-            Err(error) => Err(error),
+            Ok(Some((_, error))) | Err(error)
+                if matches!(error.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL)) =>
+            {
+                Ok(false)
+            }
+            Ok(Some((_, error))) | Err(error) => Err(error),
         }
+    }
+
+    /// Whether the kernel has flow tables. Leaves nothing behind, whatever the answer.
+    pub fn has_flow_tables(&mut self) -> bool {
+        let probe = TableId::of(Family::V4, "calico-flowtable-probe");
+        self.takes(probe, Command::AddFlowTable { devices: Vec::new() })
+    }
+
+    /// Whether the kernel has tables of ARP packets. Leaves nothing behind, whatever the answer.
+    pub fn has_arp_tables(&mut self) -> bool {
+        let probe = TableId { name: "calico-arp-probe", ..TableId::CALICO_ARP };
+        let base = BaseChain { kind: ChainKind::Filter, hook: Hook::Output, priority: 0 };
+        self.takes(probe, Command::AddChain { chain: LayeredName::from_kernel("filter-OUTPUT"), base: Some(base) })
+    }
+
+    /// Whether the kernel takes a change, in a table that is gone by the end of the transaction.
+    fn takes(&mut self, table: TableId, command: Command) -> bool {
+        let commands = vec![Command::AddTable, command, Command::DeleteTable];
+        let refusal = self.commit(&Transaction { table, commands }).err();
+        if let Some(refusal) = &refusal {
+            tracing::debug!(%table, %refusal, "The kernel does not take this");
+        }
+        refusal.is_none()
     }
 
     /// The number of transactions committed so far, modulo 2^32.

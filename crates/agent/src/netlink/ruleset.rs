@@ -14,6 +14,8 @@ use super::wire;
 const GROUP: u32 = 7;
 /// What the kernel tells at the end of each transaction.
 const NFT_MSG_NEWGEN: u16 = SUBSYSTEM | 15;
+/// `NFPROTO_ARP`.
+const ARP: u8 = 3;
 /// `struct nfgenmsg`.
 const HEADER_LEN: usize = 4;
 /// The table, in messages about tables, chains, rules, sets and elements alike.
@@ -78,7 +80,8 @@ impl Transactions {
         let table = NlasIterator::new(attributes).map_while(Result::ok).find(|it| it.kind() & NLA_TYPE_MASK == TABLE);
         let Some(table) = table else { return false };
         let name = table.value().strip_suffix(&[0]).unwrap_or(table.value());
-        self.tables.iter().any(|ours| ours.name.as_bytes() == name && wire::family_number(ours.family) == family)
+        let number = |ours: &TableId| if ours.is_arp { ARP } else { wire::family_number(ours.family) };
+        self.tables.iter().any(|ours| ours.name.as_bytes() == name && number(ours) == family)
     }
 }
 

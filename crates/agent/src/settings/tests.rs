@@ -169,10 +169,15 @@ fn every_parameter_changes_something() {
         ("NftablesMangleAllowAction", "RETURN"),
         ("NftablesMarkMask", "0xff000000"),
         ("NftablesRefreshInterval", "7"),
+        ("NFTablesFlowTableOffload", "All"),
     ];
     for (name, value) in of_nftables {
         assert_ne!(nftables(&[(name, value)]), nftables(&[]), "{name} has no effect");
     }
+    let offload = ("NFTablesFlowTableOffload", "All");
+    let pattern = ("NFTablesFlowTableDataIfacePattern", "^eth");
+    assert_ne!(nftables(&[offload, pattern]), nftables(&[offload]));
+    assert_eq!(nftables(&[pattern]), nftables(&[]), "without a flow table");
 
     let ipvs = |pairs: &[(&str, &str)]| {
         let mut rules = settings(pairs).unwrap().rules;
@@ -250,6 +255,7 @@ fn every_parameter_changes_something() {
     known.extend(["LogActionRateLimitBurst", "IstioDSCPMark", "KubeNodePortRanges"]);
     known.push("LocalSubnetL2ReachabilityRefreshInterval");
     known.extend(of_nftables.map(|(name, _)| name));
+    known.push("NFTablesFlowTableDataIfacePattern");
     known.sort_unstable();
     let mut all: Vec<_> = PARAMS.iter().map(|param| param.name).collect();
     all.sort_unstable();

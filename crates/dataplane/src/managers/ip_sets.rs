@@ -39,6 +39,9 @@ impl IpSetManager {
             (static_set::NETWORK_POOLS, SetType::HashNet),
             (static_set::MASQUERADE_POOLS, SetType::HashNet),
         ];
+        if config.packet_filter.offloads_flows() {
+            ids.push((static_set::NO_FLOW_OFFLOAD, SetType::HashIp));
+        }
         if config.istio_dscp.is_some() {
             ids.push((static_set::ISTIO_WORKLOADS, SetType::HashIp));
         }

@@ -7,6 +7,7 @@ mod chain_set;
 pub(crate) mod dscp;
 pub(crate) mod endpoint_marks;
 pub(crate) mod floating;
+pub(crate) mod flow_offload;
 pub(crate) mod groups;
 pub(crate) mod hosts;
 pub(crate) mod ip_sets;

@@ -1,0 +1,122 @@
+//! Established connections that go on by a flow table of nftables, past all chains: between which interfaces, and whose do not
+//! (`felix/dataplane/linux/flowtable_mgr.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tortie_ipsets::{Member, SetType};
+use tortie_iptables::InterfaceName;
+use tortie_model::desired::{HostEndpointState, WorkloadEndpointState};
+use tortie_model::{Cidr, Family, HostEndpointName, QosControls};
+use tortie_rules::RulesConfig;
+use tortie_rules::names::static_set;
+
+use crate::config::InterfaceFilter;
+use crate::links::Links;
+use crate::managers::ip_sets::IpSetManager;
+use crate::managers::overlay::Overlay;
+use crate::output::Output;
+
+/// Whose packets must meet chains.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Workload(InterfaceName),
+    Host(HostEndpointName),
+}
+
+/// Of interfaces, those that are up: one that is not there makes the kernel refuse the whole transaction.
+#[derive(Debug)]
+pub(crate) struct FlowOffload {
+    hosts: InterfaceFilter,
+    kept: BTreeMap<Source, Vec<Cidr>>,
+    kept_changed: bool,
+    links_changed: bool,
+}
+
+impl FlowOffload {
+    /// `hosts` are interfaces of the host that packets come and go by.
+    pub(crate) fn new(hosts: InterfaceFilter) -> Self {
+        Self { hosts, kept: BTreeMap::new(), kept_changed: true, links_changed: true }
+    }
+
+    /// Takes note of the endpoint that an interface has now.
+    pub(crate) fn on_workload(&mut self, interface: InterfaceName, owner: Option<&WorkloadEndpointState>) {
+        let is_kept = |state: &&WorkloadEndpointState| {
+            state.endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref()).is_some_and(needs_chains)
+        };
+        let nets = owner.filter(is_kept).map(|state| state.endpoint.nets().collect());
+        self.set(Source::Workload(interface), nets);
+        self.links_changed = true;
+    }
+
+    pub(crate) fn on_host(&mut self, name: HostEndpointName, state: Option<&HostEndpointState>) {
+        let nets = state.filter(|state| state.endpoint.dscp.is_some()).map(|state| {
+            let endpoint = &state.endpoint;
+            endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).copied().map(Cidr::host).collect()
+        });
+        self.set(Source::Host(name), nets);
+    }
+
+    pub(crate) const fn on_link(&mut self) {
+        self.links_changed = true;
+    }
+
+    fn set(&mut self, source: Source, nets: Option<Vec<Cidr>>) {
+        if self.kept.get(&source) == nets.as_ref() {
+            return;
+        }
+        self.kept_changed = true;
+        match nets {
+            Some(nets) => self.kept.insert(source, nets),
+            None => self.kept.remove(&source),
+        };
+    }
+
+    pub(crate) fn complete(
+        &mut self,
+        workloads: impl Iterator<Item = InterfaceName>,
+        links: &Links,
+        overlays: &[Overlay],
+        rules: &RulesConfig,
+        sets: &mut IpSetManager,
+        output: &mut Output,
+    ) {
+        if std::mem::take(&mut self.kept_changed) {
+            let hosts = self.kept.values().flatten().filter(|net| net.is_host());
+            let members: Vec<Member> = hosts.map(|net| Member::from(net.masked())).collect();
+            sets.set_static(static_set::NO_FLOW_OFFLOAD, SetType::HashIp, &members, output);
+        }
+        if !std::mem::take(&mut self.links_changed) {
+            return;
+        }
+        let is_meant = |name: &&str| links.is_up(name) && self.hosts.matches(name);
+        let hosts = links.iter().map(|(name, _)| name.as_str()).filter(is_meant);
+        let workloads = workloads.filter(|name| links.is_up(name.as_str()));
+        let shared: BTreeSet<InterfaceName> =
+            hosts.filter_map(|name| InterfaceName::new(name).ok()).chain(workloads).collect();
+        for family_output in &mut output.families {
+            let family = family_output.family;
+            let overlay = overlays.iter().find(|overlay| overlay.family() == family);
+            let tunnels = overlay.into_iter().flat_map(|overlay| tunnels(overlay, family, rules));
+            let tunnels = tunnels.filter(|name| links.is_up(name.as_str()));
+            let devices = shared.iter().copied().chain(tunnels).collect::<BTreeSet<_>>();
+            family_output.nftables.iter_mut().for_each(|table| table.offload_between(devices.iter().copied()));
+        }
+    }
+}
+
+/// Limits of bandwidth are not among them: they are enforced where packets enter and leave interfaces, on the short way as well.
+fn needs_chains(qos: &QosControls) -> bool {
+    let counts =
+        [qos.ingress_packet_rate, qos.egress_packet_rate, qos.ingress_max_connections, qos.egress_max_connections];
+    qos.dscp.is_some() || counts.into_iter().any(|count| count != 0)
+}
+
+/// The tunnel devices that packets of a family may take.
+fn tunnels(overlay: &Overlay, family: Family, rules: &RulesConfig) -> impl Iterator<Item = InterfaceName> {
+    let name = |device: &crate::tunnel_device::TunnelDevice| InterfaceName::try_from(device.name()).ok();
+    let vxlan = name(&overlay.vxlan).filter(|_| rules.vxlan(family).enabled);
+    let ipip = overlay.ipip.as_ref().and_then(name).filter(|_| rules.ipip.enabled);
+    let wireguard = rules.wireguard.tunnel(family);
+    let wireguard = wireguard.enabled.then_some(wireguard.interface);
+    [vxlan, ipip, wireguard].into_iter().flatten()
+}
