@@ -14,6 +14,7 @@ mod node {
     mod input;
     mod live;
     mod migration;
+    mod nftables;
     mod opening;
     mod programs;
     mod reachability;

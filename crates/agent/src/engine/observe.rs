@@ -145,6 +145,7 @@ pub(super) fn dataplane(stats: &DataplaneStats, metrics: &mut Metrics) {
             lines_executed: stats.lines_executed,
         });
     }
+    metrics.nftables = stats.nftables.iter().map(|(table, stats)| (table.word(), *stats)).collect();
     metrics.ipset.calls = stats.ipset_calls;
     metrics.ipset.errors = stats.ipset_errors;
     metrics.ipset.lines_executed = stats.ipset_lines;

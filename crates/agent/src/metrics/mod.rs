@@ -6,6 +6,7 @@ mod exposition;
 #[cfg(feature = "fanout")]
 pub mod fanout;
 mod flows;
+mod nftables;
 pub mod process;
 pub mod wireguard;
 
@@ -21,6 +22,7 @@ use tortie_model::IfaceName;
 use crate::bpf::PolicyStats;
 use crate::flows::FlowMetrics;
 use crate::http::Response;
+pub use nftables::NftablesCounts;
 
 /// Everything that is measured. Plain data: the main loop writes, the listener reads.
 #[derive(Clone, Debug, Default)]
@@ -73,6 +75,8 @@ pub struct Metrics {
     pub iptables: IptablesCounts,
     /// Rules, chains and lines of each table.
     pub tables: Vec<TableCounts>,
+    /// Tables of nftables, by the word for their family: `4`, `6` or `arp`.
+    pub nftables: BTreeMap<&'static str, NftablesCounts>,
     /// ipset.
     pub ipset: IpsetCounts,
     /// IP sets per family word (`inet`, `inet6`).
@@ -325,6 +329,7 @@ impl Metrics {
             "counter",
             &per_table(|t| t.lines_executed),
         );
+        nftables::expose(&self.nftables, e);
         let name = "felix_exec_time_micros";
         e.quantiles(name, "Microseconds that it took to start child processes.", &self.process_starts);
         e.count("felix_ipset_calls", "Number of ipset calls.", self.ipset.calls);

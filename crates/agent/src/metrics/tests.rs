@@ -108,11 +108,38 @@ fn searches_of_the_label_index_have_the_originals_names() {
 }
 
 #[test]
+fn tables_of_nftables_are_told_apart_and_their_calls_are_counted_together() {
+    let mut v4 = NftablesCounts::default();
+    (v4.commits, v4.set_commits, v4.reads, v4.lines, v4.chains, v4.rules) = (5, 2, 3, 40, 84, 281);
+    (v4.sets, v4.maps, v4.flow_devices, v4.missing_flow_devices, v4.clobbered) = (28, 2, 4, 1, 7);
+    let mut arp = NftablesCounts::default();
+    (arp.commits, arp.commit_errors, arp.chains) = (2, 1, 3);
+    let text = Metrics { nftables: [("4", v4), ("arp", arp)].into(), ..Metrics::default() }.expose();
+    for line in [
+        "felix_nft_calls 7",
+        "felix_nft_errors 1",
+        "felix_nft_set_calls 2",
+        "felix_nft_list_calls 3",
+        "felix_nft_chains{ip_version=\"4\"} 84",
+        "felix_nft_chains{ip_version=\"arp\"} 3",
+        "felix_nft_rules{ip_version=\"4\"} 281",
+        "felix_nft_sets{ip_version=\"inet\"} 28",
+        "felix_nft_maps{ip_version=\"inet\"} 2",
+        "felix_nft_flowtable_devices{ip_version=\"4\"} 4",
+        "felix_nft_flowtable_missing_devices{ip_version=\"4\"} 1",
+        "tortie_nft_lines_executed{ip_version=\"4\"} 40",
+        "tortie_nft_clobbered{ip_version=\"4\"} 7",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+    }
+}
+
+#[test]
 fn names_and_types_are_the_originals() {
     let text = Metrics { initial_resync: Some(Duration::ZERO), ..Metrics::default() }.expose();
     let there: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let original: Vec<&str> = include_str!("../../testdata/metrics/felix.txt").lines().collect();
-    assert_eq!(original.len(), 46);
+    assert_eq!(original.len(), 58);
     let missing: Vec<&&str> = original.iter().filter(|line| !there.contains(line)).collect();
     assert!(missing.is_empty(), "{missing:?}");
     for line in there.iter().filter(|line| line.starts_with("felix_")) {

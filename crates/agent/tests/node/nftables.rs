@@ -1,0 +1,28 @@
+//! Tables of nftables, whatever the programs are like.
+
+use crate::CLUSTER;
+
+use super::agent::Node;
+
+tortie_testkit::kernel_test! {
+    /// Felix takes it for granted that nftables can be used once an `nft` is installed, and ends in any mode when its table of ARP
+    /// packets cannot be written: a program that crashes takes all policy with it. Here no `nft` is asked, and the table is there
+    /// where the kernel takes it.
+    fn d12_a_broken_nft_keeps_nothing_from_being_enforced() {
+        for mode in ["Disabled", "Enabled"] {
+            let mut node = Node::new("nft", CLUSTER);
+            node.wrap("nft", "kill -SEGV $$");
+            node.set("FELIX_NFTABLESMODE", mode);
+            node.start();
+            let listed = |what: &str| node.shell(&format!("PATH=/usr/sbin:/sbin:/usr/bin:/bin nft list {what}"));
+            match mode {
+                "Enabled" => assert!(listed("table ip calico").contains("filter-cali-tw-")),
+                _ => assert!(node.kernel_state().contains("cali-tw-")),
+            }
+            let arp = listed("table arp calico-arp");
+            assert!(arp.contains("arp saddr ip 10.65.0.2 counter packets 0 bytes 0 drop"), "{arp}");
+            assert_eq!(node.metric("tortie_dataplane_problems"), 0.0, "{}", node.log());
+            assert!(node.metric("felix_nft_calls") >= 1.0);
+        }
+    }
+}
