@@ -3,6 +3,5 @@
 //! (`crates/agent/tests/node/nftables.rs`, `crates/agent/src/leftovers/tests.rs`).
 #![allow(clippy::disallowed_methods, reason = "asks the real nft and sends packets, in private network namespaces")]
 
-mod pair;
 mod state;
 mod words;

@@ -11,6 +11,8 @@ mod kernel;
 #[path = "../golden/load.rs"]
 #[allow(dead_code, reason = "shared with what compares with recordings of iptables")]
 mod load;
+mod packets;
+mod pair;
 mod policies;
 mod tables;
 

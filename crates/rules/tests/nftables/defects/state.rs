@@ -15,7 +15,7 @@ use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 use tortie_testkit::nft::Nft;
 
-use super::pair::{HOST, PEER, Pair, V4, apply, nft, renderer, set, set_name, table};
+use super::super::pair::{HOST, PEER, Pair, V4, apply, nft, renderer, set, set_name, table};
 
 const SET: &str = "s:strangers";
 

@@ -15,7 +15,7 @@ use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 
 use super::super::load;
-use super::pair::{self, HOST, PEER, Pair, SERVICE, V4, V6, nft, renderer, set, table, update};
+use super::super::pair::{self, HOST, PEER, Pair, SERVICE, V4, V6, nft, renderer, set, table, update};
 
 fn name(name: &str) -> ChainName {
     ChainName::new(name).unwrap()

@@ -16,31 +16,31 @@ use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, PolicyGroup, Rend
 use tortie_testkit::netns::Namespace;
 use tortie_testkit::nft::Nft;
 
-use super::super::load;
+use super::load;
 
-pub(super) const V4: TableId = TableId::calico(Family::V4);
-pub(super) const V6: TableId = TableId::calico(Family::V6);
+pub(crate) const V4: TableId = TableId::calico(Family::V4);
+pub(crate) const V6: TableId = TableId::calico(Family::V6);
 /// The host's addresses; the link's, then one more of each family.
-pub(super) const HOST: [&str; 4] = ["192.0.2.1", "fd00::1", "10.65.0.1", "10.65.0.2"];
+pub(crate) const HOST: [&str; 4] = ["192.0.2.1", "fd00::1", "10.65.0.1", "10.65.0.2"];
 /// The peer's.
-pub(super) const PEER: [&str; 2] = ["192.0.2.2", "fd00::2"];
+pub(crate) const PEER: [&str; 2] = ["192.0.2.2", "fd00::2"];
 /// An address that only translation makes use of.
-pub(super) const SERVICE: &str = "198.51.100.1";
+pub(crate) const SERVICE: &str = "198.51.100.1";
 const MACS: [&str; 2] = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
 const PATIENCE: Duration = Duration::from_millis(400);
 
-pub(super) struct Pair {
-    pub(super) host: Namespace,
-    pub(super) peer: Namespace,
+pub(crate) struct Pair {
+    pub(crate) host: Namespace,
+    pub(crate) peer: Namespace,
 }
 
 impl Pair {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_interface("eth0")
     }
 
     /// The host's interface is called so.
-    pub(super) fn with_interface(interface: &str) -> Self {
+    pub(crate) fn with_interface(interface: &str) -> Self {
         let (host, peer) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         for namespace in [&host, &peer] {
             // Nobody waits until addresses of the link are known to be nobody else's.
@@ -79,14 +79,14 @@ impl Pair {
     }
 
     /// Brings the kernel to what is wanted of a table, without a problem.
-    pub(super) fn apply(&self, table: &mut Table) -> Vec<Transaction> {
+    pub(crate) fn apply(&self, table: &mut Table) -> Vec<Transaction> {
         let made = apply(&self.host, table);
         assert_eq!((table.problems(), table.set_problems().count()), (Vec::new(), 0));
         made
     }
 
     /// What the peer receives of a datagram that the host sends to `to`, by the sender's address; `None` if nothing comes.
-    pub(super) fn send(&self, from: &str, to: &str) -> Option<SocketAddr> {
+    pub(crate) fn send(&self, from: &str, to: &str) -> Option<SocketAddr> {
         let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
         let any = if to.is_ipv4() { "0.0.0.0:7000" } else { "[::]:7000" };
         let receiver = self.peer.run(|| bound(any)).unwrap();
@@ -98,7 +98,7 @@ impl Pair {
     }
 
     /// The host sends an ICMP message.
-    pub(super) fn send_icmp(&self, to: &str, kind: u8, code: u8) {
+    pub(crate) fn send_icmp(&self, to: &str, kind: u8, code: u8) {
         let to: IpAddr = to.parse().unwrap();
         let (family, protocol) =
             if to.is_ipv4() { (AddressFamily::INET, ipproto::ICMP) } else { (AddressFamily::INET6, ipproto::ICMPV6) };
@@ -117,7 +117,7 @@ impl Pair {
     }
 
     /// How many packets the rules of a chain that have this in their text have counted.
-    pub(super) fn packets(&self, table: &str, chain: &str, text: &str) -> u64 {
+    pub(crate) fn packets(&self, table: &str, chain: &str, text: &str) -> u64 {
         packets(&self.host, table, chain, text)
     }
 }
@@ -135,11 +135,11 @@ fn bound(address: &str) -> UdpSocket {
     }
 }
 
-pub(super) fn apply(namespace: &Namespace, table: &mut Table) -> Vec<Transaction> {
+pub(crate) fn apply(namespace: &Namespace, table: &mut Table) -> Vec<Transaction> {
     namespace.run(|| Nft::open().unwrap().apply(table)).unwrap().unwrap()
 }
 
-pub(super) fn packets(namespace: &Namespace, table: &str, chain: &str, text: &str) -> u64 {
+pub(crate) fn packets(namespace: &Namespace, table: &str, chain: &str, text: &str) -> u64 {
     let listed = namespace.shell(&format!("nft -n list chain {table} {chain}")).unwrap();
     let counted: Vec<u64> = listed
         .lines()
@@ -151,33 +151,33 @@ pub(super) fn packets(namespace: &Namespace, table: &str, chain: &str, text: &st
 }
 
 /// What `nft` says to these lines: `Err` with its words if it refuses them.
-pub(super) fn nft(namespace: &Namespace, lines: &str) -> Result<(), String> {
+pub(crate) fn nft(namespace: &Namespace, lines: &str) -> Result<(), String> {
     namespace.output(Command::new("nft").args(["-f", "-"]), lines).map(drop).map_err(|error| error.to_string())
 }
 
-pub(super) fn renderer(change: impl FnOnce(&mut RulesConfig)) -> Renderer {
+pub(crate) fn renderer(change: impl FnOnce(&mut RulesConfig)) -> Renderer {
     let mut config =
         RulesConfig { packet_filter: PacketFilter::Nftables(NftablesConfig::default()), ..RulesConfig::default() };
     change(&mut config);
     Renderer::new(config)
 }
 
-pub(super) fn set_name(family: Family, id: &str) -> IpSetName {
+pub(crate) fn set_name(family: Family, id: &str) -> IpSetName {
     ip_set_name(family, &IpSetId::from(id)).unwrap()
 }
 
-pub(super) fn set(table: &mut Table, id: &str, members: &[&str]) {
+pub(crate) fn set(table: &mut Table, id: &str, members: &[&str]) {
     let family = table.config().id.family;
     let members = members.iter().map(|text| Member::parse(SetType::HashNet, family, text).unwrap().unwrap());
     table.replace_set(&IpSetId::from(id), set_name(family, id), SetType::HashNet, members).unwrap();
 }
 
-pub(super) fn update(table: &mut Table, layer: Layer, chains: impl IntoIterator<Item = Chain>) {
+pub(crate) fn update(table: &mut Table, layer: Layer, chains: impl IntoIterator<Item = Chain>) {
     chains.into_iter().for_each(|chain| table.update_chain(layer, chain));
 }
 
 /// All that does not depend on policies and endpoints, and empty chains where other managers would have theirs.
-pub(super) fn table(renderer: &Renderer, id: TableId) -> Table {
+pub(crate) fn table(renderer: &Renderer, id: TableId) -> Table {
     let mut table = Table::new(TableConfig::new(id), Features::ALL);
     for hook in renderer.hooks() {
         table.set_hook(hook.table, hook.kernel_chain, hook.position, hook.rules);
@@ -212,7 +212,7 @@ pub(super) fn table(renderer: &Renderer, id: TableId) -> Table {
 
 /// A host endpoint that governs what the host sends by this interface: a policy with these rules, behind it nothing but denial;
 /// or no host endpoint at all.
-pub(super) fn host(table: &mut Table, renderer: &Renderer, endpoint: Option<(&str, Value)>) {
+pub(crate) fn host(table: &mut Table, renderer: &Renderer, endpoint: Option<(&str, Value)>) {
     let family = table.config().id.family;
     let interface = endpoint.as_ref().map(|(name, _)| (*name).parse().unwrap());
     for layer in [Layer::Raw, Layer::Filter] {
@@ -249,7 +249,7 @@ pub(super) fn host(table: &mut Table, renderer: &Renderer, endpoint: Option<(&st
 }
 
 /// Sends what goes to the service's address to the peer, as kube-proxy does, before our chains are asked.
-pub(super) fn translate(pair: &Pair) {
+pub(crate) fn translate(pair: &Pair) {
     let lines = format!(
         "add table ip kube-proxy
          add chain ip kube-proxy output {{ type nat hook output priority -100 ; }}
