@@ -108,6 +108,7 @@ pub(crate) fn bench_smoke() -> Result<(), String> {
         ["--package", "tortie-benches", "--package", "tortie-classes", "--package", "tortie-evaluate", "--benches"];
     run(cargo(&["bench", "--locked"]).args(all).args(["--", "--test"]))?;
     needs::to_run()?;
+    run(cargo(&["bench", "--profile", "dev"]).args(OF_NFTABLES).args(["--", "--test"]))?;
     let small = "--pods 3 --policies 6 --edits 2 --sets 6 --idle 1";
     let agent = build_agent()?;
     for backend in ["nft", "legacy"] {
@@ -127,6 +128,15 @@ pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
     let agent = build_agent_with(&["--release"])?;
     run_apply_bench(&agent, args.iter().cloned())
 }
+
+/// How long tables of nftables take, beside iptables-nft and bare `nft`.
+pub(crate) fn nftables_bench(args: &[String]) -> Result<(), String> {
+    needs::to_run()?;
+    run(cargo(&["bench"]).args(OF_NFTABLES).arg("--").args(args))
+}
+
+/// The benchmark of tables of nftables.
+const OF_NFTABLES: [&str; 6] = ["--quiet", "--locked", "--package", "tortie-rules", "--bench", "nftables"];
 
 /// What a packet costs.
 pub(crate) fn packet_bench(args: &[String]) -> Result<(), String> {

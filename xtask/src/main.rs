@@ -48,6 +48,8 @@ cargo xtask COMMAND
   apply-bench [ARGS]  the agent on a node with 200 pods and 2,000 policies: start, restart, edits, deletions, and what it
                       takes while nothing changes; or as ARGS say: --pods N, --policies N, --backend nft|legacy, …
 
+  nftables-bench      tables of nftables with 500 pods and 2,000 policies, beside iptables-nft and bare nft -f, into the terminal as
+                      the table that benches/README.md has
   packet-bench [ARGS] what a packet costs by the rules that it meets, under each back end, into the terminal as the table that
                       benches/README.md has; --help tells what can be chosen
 
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         "bench-smoke" => commands::bench_smoke(),
         "bench-report" => report::bench_report(&rest),
         "apply-bench" => commands::apply_bench(&rest),
+        "nftables-bench" => commands::nftables_bench(&rest),
         "packet-bench" => commands::packet_bench(&rest),
         "fanout-bench" => commands::fanout_bench(&rest),
         "scale" => commands::scale(&rest),
