@@ -174,7 +174,7 @@ pub(super) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
         #[cfg(feature = "etcd")]
         Origin::Etcd(url) => {
             let config = url.parse().map_err(|error| Failure::Failed(format!("{url}: {error}")))?;
-            resources::roll_back(args, &history, &StoreArgs::at(StoreUrl::Etcd(config), args.etcd.clone()))
+            resources::roll_back(args, &history, &StoreArgs::at(StoreUrl::Etcd(Box::new(config)), args.etcd.clone()))
         }
         #[cfg(feature = "kubernetes")]
         Origin::Kubernetes(server) => resources::roll_back(args, &history, &args.place.kubernetes_store(args, server)?),

@@ -136,7 +136,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         #[cfg(feature = "etcd")]
         DatastoreUrl::Etcd(Some(url)) => {
             let config = url.parse().map_err(|error| Failure::Usage(format!("--datastore: {error}")))?;
-            commit_in_store(args, StoreUrl::Etcd(config))
+            commit_in_store(args, StoreUrl::Etcd(Box::new(config)))
         }
         other => {
             let forms = "--datastore must be etcd://HOST:PORT,..., kubernetes:[KUBECONFIG] or file:DIR";

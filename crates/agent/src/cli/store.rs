@@ -38,7 +38,7 @@ pub(super) struct StoreArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StoreUrl {
     #[cfg(feature = "etcd")]
-    Etcd(EtcdConfig),
+    Etcd(Box<EtcdConfig>),
     #[cfg(feature = "kubernetes")]
     Kubernetes(KubeConfig),
 }
@@ -55,7 +55,10 @@ impl FromStr for StoreUrl {
             return place.parse().map(Self::Kubernetes).map_err(|error| format!("kubernetes: {error}"));
         }
         #[cfg(feature = "etcd")]
-        return text.parse().map(Self::Etcd).map_err(|error: tortie_store::etcd::EtcdConfigError| error.to_string());
+        return match text.parse::<EtcdConfig>() {
+            Ok(config) => Ok(Self::Etcd(Box::new(config))),
+            Err(error) => Err(error.to_string()),
+        };
         #[cfg(not(feature = "etcd"))]
         Err(format!("`{text}` cannot be written by this build; kubernetes:[KUBECONFIG] can"))
     }
