@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tortie_model::WorkloadEndpointId;
+use tortie_resources::stored::{ResourceKey, ResourceKind, to_stored};
 use tortie_resources::to_v3::{self, Conversion};
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
@@ -242,7 +243,9 @@ fn staged_policies_of_kubernetes_are_kept_shown_and_put_in_force() {
         "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}], "ports": [{"port": 80}]}]});
     let policy = serde_json::json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": "db", "namespace": "shop"}, "spec": spec});
-    let Conversion::Resource(expected) = to_v3::network_policy(&policy).outcome else { panic!() };
+    let Conversion::Resource(mut expected) = to_v3::network_policy(&policy).outcome else { panic!() };
+    let key = ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "knp.default.db").unwrap();
+    to_stored(&key, &mut expected).unwrap();
     let kept = world.kept("networkpolicies/shop/knp.default.db");
     assert_eq!(kept["spec"], expected["spec"]);
 
