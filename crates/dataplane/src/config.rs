@@ -142,7 +142,9 @@ pub struct NftablesConfig {
 
 /// Which interfaces are meant, by their names; none by default.
 #[derive(Clone, Default)]
-pub struct InterfaceFilter(Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>);
+pub struct InterfaceFilter(Option<Arc<NameTest>>);
+
+type NameTest = dyn Fn(&str) -> bool + Send + Sync;
 
 impl InterfaceFilter {
     /// Those for which this is true.

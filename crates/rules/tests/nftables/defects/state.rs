@@ -97,7 +97,9 @@ kernel_test! {
         // The same after somebody deleted it.
         nft(&pair.host, "delete table ip calico").unwrap();
         table.invalidate();
-        assert_eq!(pair.apply(&mut table).len(), 1);
+        let made = pair.apply(&mut table);
+        assert_eq!(made.len(), 2);
+        assert!(made[0].to_string().contains("add element") && !made[0].to_string().contains("rule"), "{}", made[0]);
         assert_eq!(listed(&pair.host), before);
     }
 
