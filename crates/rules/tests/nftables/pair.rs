@@ -1,4 +1,5 @@
 //! A host with a table of ours, and a peer at the other end of its only link.
+#![allow(clippy::disallowed_methods, reason = "asks the real nft and sends packets, in private network namespaces")]
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
