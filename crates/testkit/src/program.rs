@@ -88,9 +88,11 @@ pub(crate) fn with_own_pins(program: &Path) -> io::Result<Command> {
     in_own_mounts(program, &format!("'{}' -t bpf bpf /sys/fs/bpf || exit", find("mount")?.display()))
 }
 
-/// A program that cannot run any of iptables, IP sets and nftables, with a BPF file system of its own.
-pub(crate) fn without_packet_filters(program: &Path) -> io::Result<Command> {
-    let pins = format!("'{}' -t bpf bpf /sys/fs/bpf || exit", find("mount")?.display());
+/// A program that cannot run any of iptables, IP sets and nftables; with a BPF file system of its own if it pins anything, which takes
+/// root.
+pub(crate) fn without_packet_filters(program: &Path, pins: bool) -> io::Result<Command> {
+    let mount = format!("'{}' -t bpf bpf /sys/fs/bpf || exit", find("mount")?.display());
+    let pins = if pins { mount } else { String::new() };
     // What it finds programs by is not what finds these.
     let hiding = hiding_packet_filters();
     in_own_mounts(
@@ -264,7 +266,7 @@ mod tests {
         fn hidden_programs_cannot_be_run_by_any_name() {
             let shell = find("sh").unwrap();
             assert!(!tried(Command::new(&shell)), "nothing is installed that could be hidden");
-            assert!(tried(without_packet_filters(&shell).unwrap()));
+            assert!(tried(without_packet_filters(&shell, false).unwrap()));
             // They are hidden from that one alone.
             assert!(!tried(Command::new(&shell)));
         }

@@ -157,6 +157,7 @@ pub struct CommandAgent {
     flows: bool,
     has_socket: bool,
     is_alone: bool,
+    has_pins: bool,
 }
 
 impl CommandAgent {
@@ -172,6 +173,7 @@ impl CommandAgent {
             flows: false,
             has_socket: false,
             is_alone: false,
+            has_pins: false,
         }
     }
 
@@ -220,7 +222,7 @@ impl CommandAgent {
     /// goes with the agent.
     #[must_use]
     pub fn by_programs(mut self) -> Self {
-        self.is_alone = true;
+        (self.is_alone, self.has_pins) = (true, true);
         self.environment("FELIX_BPFENABLED", "true")
     }
 
@@ -261,7 +263,8 @@ impl Agent for CommandAgent {
             let text = text.replace("{datastore}", &supply.url).replace("{node}", node.name);
             text.replace("{driver}", &driver).replace("{state}", &state)
         };
-        let mut command = if self.is_alone { alone(node.folder, &program)? } else { Command::new(&program) };
+        let mut command =
+            if self.is_alone { alone(node.folder, &program, self.has_pins)? } else { Command::new(&program) };
         command
             .args(self.arguments.iter().map(words))
             // One lock for all nodes of this machine would make them wait for each other.
@@ -276,8 +279,8 @@ impl Agent for CommandAgent {
     }
 }
 
-/// A command that keeps what it pins to itself, finds no program but `conntrack`, and cannot run those of packet filters.
-fn alone(folder: &Path, program: &Path) -> Result<Command, AgentError> {
+/// A command that keeps what it pins to itself, if anything, finds no program but `conntrack`, and cannot run those of packet filters.
+fn alone(folder: &Path, program: &Path, has_pins: bool) -> Result<Command, AgentError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| AgentError::Driver { path, source }
@@ -289,7 +292,7 @@ fn alone(folder: &Path, program: &Path) -> Result<Command, AgentError> {
         let conntrack = program::find("conntrack").map_err(failed(Path::new("conntrack")))?;
         std::os::unix::fs::symlink(conntrack, &link).map_err(failed(&link))?;
     }
-    let mut command = program::without_packet_filters(program).map_err(failed(program))?;
+    let mut command = program::without_packet_filters(program, has_pins).map_err(failed(program))?;
     command.env("PATH", programs);
     Ok(command)
 }

@@ -63,7 +63,7 @@ impl<'n> Agent<'n> {
         let path = std::fs::canonicalize(&options.agent);
         let path = path.map_err(DemoError::io(options.agent.display().to_string()))?;
         let mut command = match options.backend.as_str() {
-            "nftables" => without_packet_filters(&path).map_err(DemoError::io("a node without iptables"))?,
+            "nftables" => without_packet_filters(&path, false).map_err(DemoError::io("a node without iptables"))?,
             "ebpf" => with_own_pins(&path).map_err(DemoError::io("a BPF file system"))?,
             _ => Command::new(path),
         };
