@@ -171,18 +171,19 @@ impl Table {
     ) -> bool {
         let Some((layer, chain)) = self.chains.get(name).map(|chain| chain.source) else { return false };
         let stand_in = self.layers.get(&layer).and_then(|state| state.stand_ins.get(&chain));
-        let may_stand_in =
-            !matches!(stand_in, Some(StandIn::Never)) && self.chains.get(name).is_some_and(|it| it.base.is_none());
+        let is_base = self.chains.get(name).is_some_and(|chain| chain.base.is_some());
+        let may_stand_in = !matches!(stand_in, Some(StandIn::Never)) && !is_base;
         let entry = self.quarantine.remove(name);
         let attempts = entry.as_ref().map_or(0, |entry| entry.attempts);
         let (content, attempts) = match entry.map(|entry| entry.content) {
             Some(Content::Unchanged) => return false,
             Some(Content::StandIn) => (Content::Unchanged, attempts),
+            Some(Content::Reduced(left_out)) if !closes => (Content::Reduced(&left_out | openings), attempts),
+            // What may be left out may be so whatever takes the place of the chain.
+            None | Some(Content::Trial) if !closes && !is_base => (Content::Reduced(openings.clone()), attempts + 1),
             _ if !may_stand_in => (Content::Unchanged, attempts + 1),
-            Some(Content::Reduced(_)) if closes => (Content::StandIn, attempts),
-            Some(Content::Reduced(left_out)) => (Content::Reduced(&left_out | openings), attempts),
-            None | Some(Content::Trial) if closes => (Content::StandIn, attempts + 1),
-            None | Some(Content::Trial) => (Content::Reduced(openings.clone()), attempts + 1),
+            Some(Content::Reduced(_)) => (Content::StandIn, attempts),
+            None | Some(Content::Trial) => (Content::StandIn, attempts + 1),
         };
         let pause = (FIRST_RETRY * 2_u32.saturating_pow(attempts.saturating_sub(1))).min(LAST_RETRY);
         self.quarantine.insert(name.clone(), Quarantined { reason, attempts, retry_at: now + pause, content });
