@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tortie_ipsets::{IpSets, Member, MemberError, Report, SetSpec, SetType, UpdateError};
 use tortie_iptables::{
-    Backend, Chain, ChainName, HookPosition, InterfaceName, Match, Programs, Purpose, Reconciler, ReconcilerConfig,
-    Rule, StandIn, Table,
+    Backend, Chain, ChainName, HookPosition, InterfaceName, MapKey, MapKind, MapVerdict, Match, Programs, Purpose,
+    Reconciler, ReconcilerConfig, Rule, StandIn, Table,
 };
 use tortie_model::desired::Members;
 use tortie_model::{Family, IpSetId};
@@ -63,7 +63,8 @@ impl Output {
             },
             nftables: config.nftables.as_ref().map(|nftables| {
                 let refresh_interval = nftables.refresh_interval;
-                let table = TableConfig { refresh_interval, ..TableConfig::new(TableId::calico(*family)) };
+                let layout = config.rules.packet_filter.layout();
+                let table = TableConfig { refresh_interval, layout, ..TableConfig::new(TableId::calico(*family)) };
                 NftablesTable::new(table, nftables.features)
             }),
             ip_sets: IpSets::new(*family, tortie_ipsets::Config::default()),
@@ -100,12 +101,17 @@ impl Output {
         }
     }
 
-    /// Has the verdict maps of nftables lead from a workload's interface to its chains, or not any more.
-    pub(crate) fn lead_to_workload(&mut self, interface: InterfaceName, is_programmed: bool) {
+    /// Has the verdict maps of nftables say this of a workload's interface.
+    pub(crate) fn lead_to_workload(&mut self, interface: InterfaceName, maps: &[(ChainName, Option<MapVerdict>)]) {
+        for (map, verdict) in maps {
+            self.lead(Table::Filter, *map, MapKey::Interface(interface), *verdict);
+        }
+    }
+
+    /// Has a verdict map of nftables give a verdict, or none any more.
+    pub(crate) fn lead(&mut self, table: Table, map: ChainName, key: MapKey, verdict: Option<MapVerdict>) {
         for nftables in self.families.iter_mut().filter_map(|output| output.nftables.as_mut()) {
-            for (map, chain) in Renderer::workload_maps(interface) {
-                nftables.lead(Table::Filter, map, interface, is_programmed.then_some(chain));
-            }
+            nftables.lead(table, map, key, verdict);
         }
     }
 
@@ -114,7 +120,7 @@ impl Output {
         let Some(table) = &mut self.arp else { return };
         let chain = endpoint_chain(EndpointChain::Arp, interface.as_str());
         let target = (!addresses.is_empty()).then_some(chain);
-        table.lead(Table::Filter, chain::ARP_DISPATCH, interface, target);
+        table.lead(Table::Filter, chain::ARP_DISPATCH, MapKey::Interface(interface), target.map(MapVerdict::Goto));
         if target.is_some() {
             table.set_stand_in(Table::Filter, chain, StandIn::Rules(Vec::new()));
             table.update_chain(Table::Filter, arp_workload(interface, addresses.iter().copied()));
@@ -343,8 +349,8 @@ impl FamilyOutput {
             return;
         }
         if let Some(nftables) = &mut self.nftables {
-            for map in [chain::FROM_WORKLOAD, chain::TO_WORKLOAD] {
-                nftables.define_map(Table::Filter, map);
+            for (table, map, kind) in renderer.verdict_maps() {
+                nftables.define_map(table, map, kind);
             }
             for ((table, kernel_chain, appended), rules) in by_place(&hooks) {
                 nftables.set_hook(table, kernel_chain, position(appended), rules);
@@ -417,7 +423,7 @@ fn arp_table(refresh_interval: Option<std::time::Duration>) -> NftablesTable {
     let mut table = NftablesTable::new(config, tortie_nftables::Features::ALL);
     let hook = arp_hook();
     table.set_hook(hook.table, hook.kernel_chain, hook.position, hook.rules);
-    table.define_map(Table::Filter, chain::ARP_DISPATCH);
+    table.define_map(Table::Filter, chain::ARP_DISPATCH, MapKind::Interface);
     table.set_stand_in(Table::Filter, chain::ARP_DISPATCH, StandIn::Rules(Vec::new()));
     table.update_chain(Table::Filter, arp_dispatch());
     table

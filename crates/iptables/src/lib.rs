@@ -114,11 +114,12 @@ pub use save::{HookedChain, HookedRule, RuleTag, SaveError, SaveReader, TableSna
 pub use text::{matches_text, write_rest};
 
 pub use tortie_netfilter::{
-    Action, Chain, ChainName, ChainPrefix, ChainProblem, Cidr, CidrParseError, Comment, Comments, ConntrackState,
-    ConntrackStates, Family, HASH_COMMENT_PREFIX, HookPosition, IcmpType, InPlace, InterfaceName, InterfacePattern,
-    InvalidName, InvalidRate, IpSetName, LogPrefix, MarkBits, MaskedMark, Match, Matches, NamedProtocol, Net,
-    NflogPrefix, Origin, PacketRate, PortList, PortRange, Protocol, Rate, RateUnit, Refusal, RejectWith, Rule,
-    RuleHash, Side, StandIn, Table, kernel_chain, limited_id,
+    Action, AddressUnion, Chain, ChainName, ChainPrefix, ChainProblem, Cidr, CidrParseError, Comment, Comments,
+    ConntrackState, ConntrackStates, DispatchBy, Family, HASH_COMMENT_PREFIX, HookPosition, IcmpType, InPlace,
+    InterfaceName, InterfacePattern, InvalidName, InvalidRate, IpSetName, Layout, LogPrefix, MapKey, MapKind,
+    MapVerdict, MarkBits, MaskedMark, Match, Matches, NamedProtocol, Net, NflogPrefix, Origin, PacketRate, PortList,
+    PortRange, Protocol, Rate, RateUnit, Refusal, RejectWith, Rule, RuleHash, Side, StandIn, Table, kernel_chain,
+    limited_id,
 };
 
 #[cfg(doctest)]

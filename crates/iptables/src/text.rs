@@ -62,6 +62,7 @@ fn write_match(question: &Match, out: &mut String) -> fmt::Result {
             write!(out, "/{}", want.mask())
         }
         Match::InInterface(pattern) => write!(out, "--in-interface {pattern}"),
+        Match::NotInInterface(pattern) => write!(out, "! --in-interface {pattern}"),
         Match::OutInterface(pattern) => write!(out, "--out-interface {pattern}"),
         Match::InBridgePort(port) => write!(out, "-m physdev --physdev-in {port}"),
         Match::Bridged => out.write_str("-m physdev --physdev-is-bridged"),
@@ -101,6 +102,8 @@ fn write_match(question: &Match, out: &mut String) -> fmt::Result {
             };
             write!(out, "-m set {}--match-set {set} {flags}", not(*negated))
         }
+        // There is no such match: refused, so that something that drops takes the chain's place.
+        Match::AnyOf { .. } => out.write_str("-m set --match-set cali-unknown src"),
         Match::Ports { side, ports, negated } => {
             let side = match side {
                 Side::Source => "source",
@@ -187,9 +190,11 @@ fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::
             limit.burst(),
         ),
         // iptables has nothing of the kind: refused, so that something that drops takes the chain's place.
-        Action::DropAboveRate(_) | Action::Dispatch { .. } | Action::OffloadFlow => {
-            out.write_str("--jump cali-unknown")
-        }
+        Action::DropAboveRate(_)
+        | Action::Dispatch { .. }
+        | Action::OffloadFlow
+        | Action::Several(_)
+        | Action::Include(_) => out.write_str("--jump cali-unknown"),
         Action::RejectConnectionsAbove(count) => write!(
             out,
             "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN \

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::map::DispatchBy;
 use crate::mark::{MarkBits, MaskedMark};
-use crate::matches::Side;
 use crate::name::ChainName;
 use crate::values::PortRange;
 
@@ -76,14 +76,18 @@ pub enum Action {
     DropAboveRate(PacketRate),
     /// Refuse (TCP reset) new TCP connections while more than this many are open.
     RejectConnectionsAbove(u32),
-    /// Do what a verdict map says for the interface that the packet came in by, or leaves by; go on with the next rule if
-    /// it says nothing. nftables only.
+    /// Do what a verdict map says; go on with the next rule if it says nothing. nftables only.
     Dispatch {
-        /// Source: the interface that the packet came in by.
-        side: Side,
+        /// What is looked up.
+        by: DispatchBy,
         /// The map.
         map: ChainName,
     },
+    /// Do these one after another; only the last may lead elsewhere or decide. nftables only.
+    Several(Arc<[Action]>),
+    /// The rules of another chain are in the place of this one, which has no matches; what returns from them returns from this
+    /// chain. nftables only.
+    Include(ChainName),
     /// Let the flow table take the connection from now on. nftables only.
     OffloadFlow,
 }
@@ -165,10 +169,19 @@ prefix_text!(NflogPrefix, |c| !c.is_control() && !c.is_whitespace() && !matches!
 impl Action {
     /// The chain that the action jumps or goes to.
     #[must_use]
-    pub const fn target(&self) -> Option<ChainName> {
-        match self {
+    pub fn target(&self) -> Option<ChainName> {
+        match self.last() {
             Self::Jump(chain) | Self::Goto(chain) => Some(*chain),
             _ => None,
+        }
+    }
+
+    /// What happens last.
+    #[must_use]
+    pub fn last(&self) -> &Self {
+        match self {
+            Self::Several(actions) => actions.last().map_or(self, Self::last),
+            _ => self,
         }
     }
 }

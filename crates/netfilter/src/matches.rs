@@ -1,9 +1,11 @@
 //! What a rule asks of a packet (`felix/generictables/match_builder.go`).
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tortie_net::{Family, InterfaceName, IpSetName, Protocol};
+use tortie_net::{Cidr, Family, InterfaceName, IpSetName, Protocol};
 
 use crate::mark::{MarkBits, MaskedMark};
 use crate::values::{ConntrackStates, IcmpType, InterfacePattern, Net, PortList, Rate};
@@ -22,6 +24,8 @@ pub enum Match {
     },
     /// The interface that the packet came in by.
     InInterface(InterfacePattern),
+    /// The packet came in by another interface than these.
+    NotInInterface(InterfacePattern),
     /// The interface that the packet leaves by.
     OutInterface(InterfacePattern),
     /// The port of a bridge that the packet came in by; the kernel tells where `br_netfilter` hands it packets.
@@ -75,6 +79,15 @@ pub enum Match {
         /// Asks for the opposite.
         negated: bool,
     },
+    /// An address is in one of several networks or IP sets. nftables only.
+    AnyOf {
+        /// Which address.
+        side: Side,
+        /// What it may be in.
+        these: Arc<AddressUnion>,
+        /// Asks for the opposite.
+        negated: bool,
+    },
     /// A port is in a list; only valid after a match on a protocol that has ports.
     Ports {
         /// Which port.
@@ -102,6 +115,16 @@ pub enum Match {
         /// How many tokens fit; `None` is the kernel's default of 5.
         burst: Option<u16>,
     },
+}
+
+/// Networks and IP sets of addresses together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(clippy::exhaustive_structs, reason = "whoever evaluates rules must know all of it")]
+pub struct AddressUnion {
+    /// Networks.
+    pub nets: BTreeSet<Cidr>,
+    /// IP sets.
+    pub sets: BTreeSet<IpSetName>,
 }
 
 /// Which end of the packet.
@@ -198,6 +221,12 @@ impl Matches {
     #[must_use]
     pub fn in_interface(self, pattern: impl Into<InterfacePattern>) -> Self {
         self.and(Match::InInterface(pattern.into()))
+    }
+
+    /// The packet came in by another interface.
+    #[must_use]
+    pub fn not_in_interface(self, pattern: impl Into<InterfacePattern>) -> Self {
+        self.and(Match::NotInInterface(pattern.into()))
     }
 
     /// The packet leaves by an interface.
@@ -324,6 +353,18 @@ impl Matches {
         self.and(Match::IpSet { side, set, with_port: true, negated: true })
     }
 
+    /// The address of that side is in one of the networks or sets.
+    #[must_use]
+    pub fn any_of(self, side: Side, these: impl Into<Arc<AddressUnion>>) -> Self {
+        self.and(Match::AnyOf { side, these: these.into(), negated: false })
+    }
+
+    /// The address of that side is in none of the networks and sets.
+    #[must_use]
+    pub fn none_of(self, side: Side, these: impl Into<Arc<AddressUnion>>) -> Self {
+        self.and(Match::AnyOf { side, these: these.into(), negated: true })
+    }
+
     /// The port of that side is in the list.
     #[must_use]
     pub fn ports(self, side: Side, ports: PortList) -> Self {
@@ -370,6 +411,12 @@ impl Matches {
     #[must_use]
     pub fn limit(self, rate: Rate, burst: Option<u16>) -> Self {
         self.and(Match::Limit { rate, burst })
+    }
+}
+
+impl FromIterator<Match> for Matches {
+    fn from_iter<I: IntoIterator<Item = Match>>(questions: I) -> Self {
+        Self(questions.into_iter().collect())
     }
 }
 

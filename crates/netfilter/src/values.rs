@@ -245,6 +245,13 @@ impl PortList {
         lists
     }
 
+    /// All of these in one match, which only nftables can hold if there are more than `multiport` takes; `None` if there are
+    /// none.
+    #[must_use]
+    pub fn unsplit(ports: &[PortRange]) -> Option<Self> {
+        (!ports.is_empty()).then(|| Self(SmallVec::from_slice(ports)))
+    }
+
     /// The ranges, in order.
     #[must_use]
     pub fn ranges(&self) -> &[PortRange] {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_net::{Cidr, InterfaceName};
-use tortie_netfilter::Member;
+use tortie_netfilter::{MapKey, MapKind, Member};
 
 use crate::expression::{Expression, SetReference, Verdict};
 use crate::names::{LayeredName, MAX_NAME_LEN};
-use crate::set::{ElementText, SetKind, element};
+use crate::set::{ElementText, SetKind, element, map_key_bytes};
 use crate::table::{CommitError, Plan, Table, TableError};
 use crate::transaction::{BaseChain, Command, FLOW_TABLE, ProgramRule, TableId, Transaction};
 use crate::wire::{ObservedChain, ObservedRule, ObservedSet, SetShape, Snapshot};
@@ -48,7 +48,7 @@ impl fmt::Debug for FakeKernel {
 struct Content {
     chains: BTreeMap<LayeredName, Chain>,
     sets: BTreeMap<String, (SetKind, BTreeSet<Member>)>,
-    maps: BTreeMap<String, BTreeMap<InterfaceName, LayeredName>>,
+    maps: BTreeMap<String, (MapKind, BTreeMap<MapKey, Verdict>)>,
     flow_tables: BTreeMap<String, BTreeSet<InterfaceName>>,
 }
 
@@ -159,10 +159,10 @@ impl FakeKernel {
         for (chain, content) in &content.chains {
             commands.push(Command::AddChain { chain: chain.clone(), base: content.base });
         }
-        for (map, elements) in &content.maps {
+        for (map, (kind, elements)) in &content.maps {
             let map = LayeredName::from_kernel(map);
-            commands.push(Command::AddMap { map: map.clone() });
-            let elements = elements.iter().map(|(interface, chain)| (*interface, chain.clone())).collect();
+            commands.push(Command::AddMap { map: map.clone(), kind: *kind });
+            let elements = elements.iter().map(|(key, verdict)| (*key, verdict.clone())).collect();
             commands.push(Command::AddMapElements { map, elements });
         }
         for devices in content.flow_tables.values() {
@@ -248,25 +248,34 @@ impl Content {
                 let at = there(rules.iter().position(|(known, _)| known == handle))?;
                 rules.remove(at);
             }
-            Command::AddMap { map } => {
+            Command::AddMap { map, kind } => {
                 if self.sets.contains_key(map.as_str()) {
                     return Err("File exists".to_owned());
                 }
-                self.maps.entry(map.to_string()).or_default();
+                let known = self.maps.entry(map.to_string()).or_insert_with(|| (*kind, BTreeMap::new()));
+                if known.0 != *kind {
+                    return Err("File exists".to_owned());
+                }
             }
+            Command::FlushMap { map } => there(self.maps.get_mut(map.as_str()))?.1.clear(),
             Command::DeleteMap { map } => self.delete_set(map.as_str())?,
             Command::AddMapElements { map, elements } => {
-                for (interface, chain) in elements {
-                    there(self.chains.get(chain))?;
-                    let known = there(self.maps.get_mut(map.as_str()))?;
-                    if known.insert(*interface, chain.clone()).is_some_and(|old| old != *chain) {
+                for (key, verdict) in elements {
+                    if let Verdict::Jump(chain) | Verdict::Goto(chain) = verdict {
+                        there(self.chains.get(&LayeredName::from_kernel(chain)))?;
+                    }
+                    let (kind, known) = there(self.maps.get_mut(map.as_str()))?;
+                    if key.kind() != *kind {
+                        return Err("Invalid argument".to_owned());
+                    }
+                    if known.insert(*key, verdict.clone()).is_some_and(|old| old != *verdict) {
                         return Err("File exists".to_owned());
                     }
                 }
             }
             Command::DeleteMapElements { map, elements } => {
-                for (interface, _) in elements {
-                    there(there(self.maps.get_mut(map.as_str()))?.remove(interface))?;
+                for (key, _) in elements {
+                    there(there(self.maps.get_mut(map.as_str()))?.1.remove(key))?;
                 }
             }
             Command::AddFlowTable { devices } => {
@@ -331,7 +340,7 @@ impl Content {
     fn leads_to(&self, chain: &LayeredName) -> bool {
         let by_rule = |rule: &Arc<ProgramRule>| rule.expressions.iter().any(|it| target(it) == Some(chain.as_str()));
         self.chains.values().flat_map(|chain| &chain.rules).any(|(_, rule)| by_rule(rule))
-            || self.maps.values().flat_map(BTreeMap::values).any(|to| to == chain)
+            || self.maps.values().flat_map(|(_, members)| members.values()).any(|to| leads_to(to, chain.as_str()))
     }
 
     /// Whether all that a rule refers to is there.
@@ -373,13 +382,9 @@ impl Content {
             let shape = SetShape::Set(*kind);
             (name.clone(), ObservedSet { shape, elements: elements.collect(), verdicts: BTreeMap::new() })
         };
-        let map = |(name, members): (&String, &BTreeMap<InterfaceName, LayeredName>)| {
-            let verdicts = members.iter().map(|(interface, chain)| {
-                let mut key = interface.as_str().as_bytes().to_vec();
-                key.resize(16, 0);
-                (key, Verdict::Goto(chain.as_str().into()))
-            });
-            let (shape, elements) = (SetShape::InterfaceMap, BTreeSet::new());
+        let map = |(name, (kind, members)): (&String, &(MapKind, BTreeMap<MapKey, Verdict>))| {
+            let verdicts = members.iter().map(|(key, verdict)| (map_key_bytes(*key), verdict.clone()));
+            let (shape, elements) = (SetShape::Map(*kind), BTreeSet::new());
             (name.clone(), ObservedSet { shape, elements, verdicts: verdicts.collect() })
         };
         Snapshot {
@@ -389,6 +394,10 @@ impl Content {
             sets: self.sets.iter().map(set).chain(self.maps.iter().map(map)).collect(),
         }
     }
+}
+
+fn leads_to(verdict: &Verdict, chain: &str) -> bool {
+    matches!(verdict, Verdict::Jump(to) | Verdict::Goto(to) if &**to == chain)
 }
 
 fn target(expression: &Expression) -> Option<&str> {

@@ -9,6 +9,7 @@ mod expression;
 #[allow(clippy::indexing_slicing, reason = "a mistake in the fake should fail the test that uses it")]
 pub mod fake;
 mod features;
+mod layout;
 mod names;
 mod render;
 mod set;
@@ -22,6 +23,7 @@ pub use expression::{
     Verdict, compile,
 };
 pub use features::Features;
+pub use layout::{LaidOut, expand, lay_out};
 pub use names::{FullNames, LayeredName, MAX_NAME_LEN, SetName};
 pub use render::{RenderedRule, hash_in, rules};
 pub use set::{ElementText, Key, NetworkChange, Networks, SetKind, element};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use tortie_net::{Cidr, Family, PortProtocol, Protocol};
-use tortie_netfilter::{Member, SetType};
+use tortie_net::{Cidr, Family, InterfaceName, PortProtocol, Protocol};
+use tortie_netfilter::{MapKey, MapKind, Member, SetType};
 
 /// What elements of a set are, in the words of `nft` (`felix/nftables/ipsets.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,6 +123,38 @@ impl Key {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+/// A key of a map, as the kernel holds it.
+pub(crate) fn map_key_bytes(key: MapKey) -> Vec<u8> {
+    match key {
+        MapKey::Interface(name) => {
+            let mut bytes = name.as_str().as_bytes().to_vec();
+            bytes.resize(16, 0);
+            bytes
+        }
+        MapKey::Mark(mark) => mark.to_ne_bytes().to_vec(),
+        MapKey::Port(protocol, port) => {
+            let [high, low] = port.to_be_bytes();
+            vec![protocol_number(protocol), 0, 0, 0, high, low, 0, 0]
+        }
+    }
+}
+
+/// The key that the kernel holds so; `None` if there is no such key of this kind.
+pub(crate) fn map_key(kind: MapKind, bytes: &[u8]) -> Option<MapKey> {
+    match kind {
+        MapKind::Interface => {
+            let name = bytes.split(|byte| *byte == 0).next().and_then(|name| std::str::from_utf8(name).ok())?;
+            InterfaceName::new(name).ok().map(MapKey::Interface)
+        }
+        MapKind::Mark => bytes.try_into().ok().map(u32::from_ne_bytes).map(MapKey::Mark),
+        MapKind::Port => {
+            let [number, 0, 0, 0, high, low, 0, 0] = *bytes else { return None };
+            let protocol = PortProtocol::ALL.into_iter().find(|protocol| protocol_number(*protocol) == number)?;
+            Some(MapKey::Port(protocol, u16::from_be_bytes([high, low])))
+        }
     }
 }
 
@@ -245,6 +277,12 @@ impl Networks {
             return NetworkChange::default();
         }
         NetworkChange { removed: vec![net], added: self.tops_inside(net) }
+    }
+
+    /// Whether this network is one of them.
+    #[must_use]
+    pub fn has(&self, net: Cidr) -> bool {
+        self.all.contains(&Ordered::new(net.masked()))
     }
 
     /// All of them.

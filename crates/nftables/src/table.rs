@@ -21,9 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tortie_net::{InterfaceName, IpSetId, IpSetName};
+use tortie_net::{IpSetId, IpSetName};
 use tortie_netfilter::{
-    Action, Chain, ChainName, ChainProblem, HookPosition, Member, Rule, SetType, StandIn, Table as Layer,
+    Action, Chain, ChainName, ChainProblem, HookPosition, Layout, MapKey, MapKind, MapVerdict, Member, Rule, SetType,
+    StandIn, Table as Layer,
 };
 
 use crate::features::Features;
@@ -35,12 +36,14 @@ mod changes;
 mod desired;
 mod flows;
 mod isolation;
+mod layouts;
 mod observed;
 mod sets;
 
 use desired::{DesiredChain, LayerState};
 use flows::FlowTable;
 use isolation::Quarantined;
+use layouts::Layouts;
 use observed::Observed;
 use sets::DesiredSet;
 pub use sets::{SetProblem, UpdateError};
@@ -58,13 +61,15 @@ pub struct TableConfig {
     pub id: TableId,
     /// How often it is read again (`NftablesRefreshInterval`); never if `None`.
     pub refresh_interval: Option<Duration>,
+    /// How chains are laid out.
+    pub layout: Layout,
 }
 
 impl TableConfig {
     /// Felix's defaults.
     #[must_use]
     pub const fn new(id: TableId) -> Self {
-        Self { id, refresh_interval: Some(Duration::from_secs(180)) }
+        Self { id, refresh_interval: Some(Duration::from_secs(180)), layout: Layout::Felix }
     }
 }
 
@@ -193,6 +198,19 @@ struct Refusals {
     believed: Observed,
 }
 
+/// A verdict map as it is wanted.
+#[derive(Debug)]
+struct VerdictMap {
+    kind: MapKind,
+    members: BTreeMap<MapKey, MapVerdict>,
+}
+
+impl VerdictMap {
+    const fn new(kind: MapKind) -> Self {
+        Self { kind, members: BTreeMap::new() }
+    }
+}
+
 #[derive(Debug)]
 enum Phase {
     Idle,
@@ -219,7 +237,8 @@ pub struct Table {
     config: TableConfig,
     features: Features,
     layers: BTreeMap<Layer, LayerState>,
-    maps: BTreeMap<(Layer, ChainName), BTreeMap<InterfaceName, ChainName>>,
+    maps: BTreeMap<(Layer, ChainName), VerdictMap>,
+    layouts: Layouts,
     sets: BTreeMap<SetName, DesiredSet>,
     chains: BTreeMap<LayeredName, DesiredChain>,
     /// `None` if no connection is left to it.
@@ -270,6 +289,7 @@ impl Table {
             features,
             layers: Layer::ALL.into_iter().map(|layer| (layer, LayerState::new())).collect(),
             maps: BTreeMap::new(),
+            layouts: Layouts::default(),
             sets: BTreeMap::new(),
             chains: BTreeMap::new(),
             flows: None,
@@ -308,6 +328,7 @@ impl Table {
             state.names.define(&chain);
             state.graph.define(chain);
         }
+        self.touch_includers(layer, name);
         if let Some(entry) = self.quarantined(layer, name) {
             entry.retry_at = Duration::ZERO;
         }
@@ -319,6 +340,7 @@ impl Table {
             // Whoever still leads to it knows it by its full name until it is gone from the kernel.
             state.graph.undefine(name);
         }
+        self.touch_includers(layer, name);
     }
 
     /// Replaces the rules of a base chain at one of its two ends.
@@ -346,24 +368,26 @@ impl Table {
         }
     }
 
-    /// Defines a verdict map of interfaces that has no members yet, if it is not there.
-    pub fn define_map(&mut self, layer: Layer, map: ChainName) {
-        self.maps.entry((layer, map)).or_default();
+    /// Defines a verdict map that has no members yet, if it is not there.
+    pub fn define_map(&mut self, layer: Layer, map: ChainName, kind: MapKind) {
+        self.maps.entry((layer, map)).or_insert_with(|| VerdictMap::new(kind));
         self.pending.maps.insert((layer, map));
     }
 
-    /// Has a map lead from an interface to a chain, or not any more.
-    pub fn lead(&mut self, layer: Layer, map: ChainName, interface: InterfaceName, to: Option<ChainName>) {
-        let members = self.maps.entry((layer, map)).or_default();
+    /// Has a map give a verdict, or none any more.
+    pub fn lead(&mut self, layer: Layer, map: ChainName, key: MapKey, to: Option<MapVerdict>) {
+        let map_of_kind = self.maps.entry((layer, map)).or_insert_with(|| VerdictMap::new(key.kind()));
+        let members = &mut map_of_kind.members;
         let old = match to {
-            Some(to) => members.insert(interface, to),
-            None => members.remove(&interface),
+            Some(to) => members.insert(key, to),
+            None => members.remove(&key),
         };
         if old != to
             && let Some(state) = self.layers.get_mut(&layer)
         {
-            state.graph.reference(to.into_iter().collect());
-            state.graph.release(old.into_iter().collect());
+            let chains = |verdict: Option<MapVerdict>| verdict.and_then(MapVerdict::target).into_iter().collect();
+            state.graph.reference(chains(to));
+            state.graph.release(chains(old));
             self.pending.maps.insert((layer, map));
         }
     }
@@ -384,8 +408,14 @@ impl Table {
             return Err(UpdateError::NameTaken { id: id.clone(), other: other.id().clone() });
         }
         self.pending.sets.insert(name);
+        let before = self.members_in_unions(name);
         let set = self.sets.entry(name).or_insert_with(|| DesiredSet::new(id.clone(), set_type));
-        set.replace(self.config.id.family, set_type, members)
+        let result = set.replace(self.config.id.family, set_type, members);
+        if let Some(before) = before {
+            let after = self.members_in_unions(name).unwrap_or_default();
+            self.edit_unions(name, &after, &before);
+        }
+        result
     }
 
     /// Wants some members more, and some less.
@@ -404,7 +434,17 @@ impl Table {
         let set = self.sets.get_mut(&name).filter(|set| set.id() == id);
         let set = set.ok_or_else(|| UpdateError::UnknownSet(id.clone()))?;
         self.pending.sets.insert(name);
-        set.edit(family, added, removed)
+        if !self.layouts.is_in_unions(name) {
+            return set.edit(family, added, removed);
+        }
+        let removed: Vec<Member> = removed.into_iter().collect();
+        let gone = set.that_change(family, &removed, false);
+        let without = set.edit(family, [], removed);
+        let added: Vec<Member> = added.into_iter().collect();
+        let new = set.that_change(family, &added, true);
+        let result = without.and(set.edit(family, added, []));
+        self.edit_unions(name, &new, &gone);
+        result
     }
 
     /// The members that a set is to have, in order; `None` if there is no such set.
@@ -432,6 +472,8 @@ impl Table {
     /// Does not want a set any more. It goes when no rule asks for it.
     pub fn remove_set(&mut self, name: IpSetName) {
         let name = SetName::new(name);
+        let before = self.members_in_unions(name).unwrap_or_default();
+        self.edit_unions(name, &[], &before);
         self.sets.remove(&name);
         self.pending.sets.insert(name);
     }
@@ -627,11 +669,18 @@ impl Table {
 }
 
 fn rejects(rule: &Rule) -> bool {
-    matches!(rule.action, Some(Action::Reject(_)))
+    matches!(rule.action.as_ref().map(Action::last), Some(Action::Reject(_)))
 }
 
 fn drop_instead(rules: &mut [Rule]) {
     for rule in rules.iter_mut().filter(|rule| rejects(rule)) {
-        rule.action = Some(Action::Drop);
+        rule.action = match rule.action.take() {
+            Some(Action::Several(actions)) => {
+                let (_, before) = actions.split_last().unzip();
+                let before = before.into_iter().flatten().cloned();
+                Some(Action::Several(before.chain([Action::Drop]).collect()))
+            }
+            _ => Some(Action::Drop),
+        };
     }
 }

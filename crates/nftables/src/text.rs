@@ -9,7 +9,8 @@ use std::net::IpAddr;
 
 use tortie_net::{Family, InterfaceName, Protocol};
 use tortie_netfilter::{
-    Action, ConntrackState, ConntrackStates, InterfacePattern, Match, PortList, RejectWith, Rule, Side, Table,
+    Action, ConntrackState, ConntrackStates, DispatchBy, InterfacePattern, Match, PortList, RejectWith, Rule, Side,
+    Table,
 };
 
 use crate::features::Features;
@@ -58,7 +59,7 @@ pub fn deviations(rule: &Rule) -> impl Iterator<Item = Deviation> + '_ {
     rule.matches.iter().filter_map(|question| match question {
         Match::Conntrack { states: ConntrackStates::DNAT, negated: true } => Some(Deviation::NotDnat),
         Match::Icmp { icmp, .. } => icmp.code.map(|_| Deviation::IcmpCode),
-        Match::InInterface(pattern) | Match::OutInterface(pattern) => {
+        Match::InInterface(pattern) | Match::NotInInterface(pattern) | Match::OutInterface(pattern) => {
             needs_quotes(pattern.name).then_some(Deviation::QuotedInterface)
         }
         _ => None,
@@ -132,6 +133,7 @@ fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out
             }
         }
         Match::InInterface(pattern) => write_interface("iifname", pattern, out),
+        Match::NotInInterface(pattern) => write_interface("iifname !=", pattern, out),
         Match::OutInterface(pattern) => write_interface("oifname", pattern, out),
         // There is no such match; the chain is refused, and something that drops is in its place.
         Match::InBridgePort(port) => write!(out, "physdev in {port}"),
@@ -161,6 +163,8 @@ fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out
             let (address, port) = (address(*side), port(*side));
             write!(out, "{ip} {address} . meta l4proto . th {port} {}@{}", not(*negated), SetName::new(*set))
         }
+        // A set takes its place before; otherwise it is refused as well.
+        Match::AnyOf { side, .. } => write!(out, "{ip} {} @cali-unknown", address(*side)),
         Match::Ports { side, ports, negated } => {
             write!(out, "{} {} {}", transport(protocol), port(*side), not(*negated))?;
             write_ports(ports, out)
@@ -240,14 +244,13 @@ fn write_ports(ports: &PortList, out: &mut String) -> fmt::Result {
 
 fn write_action(action: &Action, context: &Context<'_>, out: &mut String) -> fmt::Result {
     // The verdict comes out of the map; the original counts no packets here.
-    if let Action::Dispatch { side, map } = action {
-        let key = match side {
-            Side::Source => "iifname",
-            Side::Destination => "oifname",
-        };
-        return write!(out, "{key} vmap @{}", LayeredName::new(context.layer, map.as_str()));
+    if !matches!(action, Action::Dispatch { .. }) {
+        out.write_str("counter ")?;
     }
-    out.write_str("counter ")?;
+    write_statement(action, context, out)
+}
+
+fn write_statement(action: &Action, context: &Context<'_>, out: &mut String) -> fmt::Result {
     let chain = |chain| LayeredName::new(context.layer, context.names.get(chain));
     let randomly = |able: bool| if able { " fully-random" } else { "" };
     match action {
@@ -255,7 +258,25 @@ fn write_action(action: &Action, context: &Context<'_>, out: &mut String) -> fmt
         Action::Goto(to) => write!(out, "goto {}", chain(to)),
         Action::Return => out.write_str("return"),
         Action::Accept => out.write_str("accept"),
-        Action::Drop | Action::Dispatch { .. } => out.write_str("drop"),
+        Action::Drop => out.write_str("drop"),
+        Action::Dispatch { by, map } => {
+            match by {
+                DispatchBy::InInterface => out.write_str("iifname")?,
+                DispatchBy::OutInterface => out.write_str("oifname")?,
+                DispatchBy::Mark(mask) => write!(out, "meta mark & {mask}")?,
+                DispatchBy::DestinationPort => out.write_str("meta l4proto . th dport")?,
+            }
+            write!(out, " vmap @{}", LayeredName::new(context.layer, map.as_str()))
+        }
+        Action::Several(actions) => {
+            for (number, action) in actions.iter().enumerate() {
+                out.write_str(if number == 0 { "" } else { " " })?;
+                write_statement(action, context, out)?;
+            }
+            Ok(())
+        }
+        // The rules take its place before; otherwise it is refused as well.
+        Action::Include(_) => out.write_str("jump cali-unknown"),
         Action::Reject(RejectWith::PortUnreachable) => out.write_str("reject"),
         Action::Reject(RejectWith::TcpReset) => out.write_str("reject with tcp reset"),
         Action::ClearMark(bits) => write!(out, "meta mark set mark & {:#x}", !bits.get()),

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use tortie_net::{Family, InterfaceName};
-use tortie_netfilter::Member;
+use tortie_netfilter::{MapKey, MapKind, Member};
 
-use crate::expression::Expression;
+use crate::expression::{Expression, Verdict};
 use crate::names::{LayeredName, SetName};
 use crate::render::RenderedRule;
 use crate::set::{ElementText, SetKind};
@@ -150,14 +150,16 @@ pub enum Command {
     ReplaceRule { chain: LayeredName, handle: u64, rule: Arc<ProgramRule> },
     /// Removes a rule.
     DeleteRule { chain: LayeredName, handle: u64 },
-    /// Makes a verdict map of interfaces, unless it is there.
-    AddMap { map: LayeredName },
+    /// Makes a verdict map, unless it is there.
+    AddMap { map: LayeredName, kind: MapKind },
+    /// Removes all elements of a map.
+    FlushMap { map: LayeredName },
     /// Removes a map that no rule asks.
     DeleteMap { map: LayeredName },
-    /// Has a map lead from interfaces to chains, by goto.
-    AddMapElements { map: LayeredName, elements: Vec<(InterfaceName, LayeredName)> },
-    /// Has a map not lead from interfaces any more.
-    DeleteMapElements { map: LayeredName, elements: Vec<(InterfaceName, LayeredName)> },
+    /// Has a map give verdicts.
+    AddMapElements { map: LayeredName, elements: Vec<(MapKey, Verdict)> },
+    /// Has a map give no verdicts any more.
+    DeleteMapElements { map: LayeredName, elements: Vec<(MapKey, Verdict)> },
     /// Makes the flow table, unless it is there, and adds interfaces to it.
     AddFlowTable { devices: Vec<InterfaceName> },
     /// Takes interfaces out of the flow table.
@@ -237,14 +239,22 @@ fn write_command(table: &TableId, command: &Command, f: &mut fmt::Formatter<'_>)
             writeln!(f, "replace rule {table} {chain} handle {handle} {}", RuleWords(&rule.shown))
         }
         Command::DeleteRule { chain, handle } => writeln!(f, "delete rule {table} {chain} handle {handle}"),
-        Command::AddMap { map } => writeln!(f, "add map {table} {map} {{ type ifname : verdict ; }}"),
+        Command::AddMap { map, kind } => {
+            let key = match kind {
+                MapKind::Interface => "ifname",
+                MapKind::Mark => "mark",
+                MapKind::Port => "inet_proto . inet_service",
+            };
+            writeln!(f, "add map {table} {map} {{ type {key} : verdict ; }}")
+        }
+        Command::FlushMap { map } => writeln!(f, "flush map {table} {map}"),
         Command::DeleteMap { map } => writeln!(f, "delete map {table} {map}"),
-        Command::AddMapElements { map, elements } => elements.iter().try_for_each(|(name, chain)| {
-            writeln!(f, "add element {table} {map} {{ {} : goto {chain} }}", Interface(*name))
-        }),
-        Command::DeleteMapElements { map, elements } => elements.iter().try_for_each(|(name, chain)| {
-            writeln!(f, "delete element {table} {map} {{ {} : goto {chain} }}", Interface(*name))
-        }),
+        Command::AddMapElements { map, elements } => elements
+            .iter()
+            .try_for_each(|element| writeln!(f, "add element {table} {map} {{ {} }}", MapElementText(element))),
+        Command::DeleteMapElements { map, elements } => elements
+            .iter()
+            .try_for_each(|element| writeln!(f, "delete element {table} {map} {{ {} }}", MapElementText(element))),
         Command::AddFlowTable { devices } => writeln!(f, "add flowtable {table} {FLOW_TABLE} {}", FlowDevices(devices)),
         Command::DeleteFlowDevices { devices } => {
             writeln!(f, "delete flowtable {table} {FLOW_TABLE} {}", FlowDevices(devices))
@@ -282,6 +292,27 @@ struct Interface(InterfaceName);
 impl fmt::Display for Interface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if needs_quotes(self.0) { write!(f, "\"{}\"", self.0) } else { self.0.fmt(f) }
+    }
+}
+
+struct MapElementText<'a>(&'a (MapKey, Verdict));
+
+impl fmt::Display for MapElementText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, verdict) = self.0;
+        match key {
+            MapKey::Interface(name) => write!(f, "{}", Interface(*name))?,
+            MapKey::Mark(mark) => write!(f, "{mark:#x}")?,
+            MapKey::Port(protocol, port) => write!(f, "{protocol} . {port}")?,
+        }
+        match verdict {
+            Verdict::Accept => f.write_str(" : accept"),
+            Verdict::Drop => f.write_str(" : drop"),
+            Verdict::Continue => f.write_str(" : continue"),
+            Verdict::Return => f.write_str(" : return"),
+            Verdict::Jump(chain) => write!(f, " : jump {chain}"),
+            Verdict::Goto(chain) => write!(f, " : goto {chain}"),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod reading;
 mod writing;
 
 use tortie_net::Family;
+use tortie_netfilter::MapKind;
 
 use crate::set::SetKind;
 use crate::transaction::TableId;
@@ -108,6 +109,7 @@ mod value_type {
     pub(super) const IPV6_ADDR: u32 = 8;
     pub(super) const INET_PROTO: u32 = 12;
     pub(super) const INET_SERVICE: u32 = 13;
+    pub(super) const MARK: u32 = 19;
     pub(super) const IFNAME: u32 = 41;
     pub(super) const VERDICT: u32 = 0xffff_ff00;
 
@@ -124,6 +126,17 @@ mod value_type {
 }
 
 const INTERFACE_LEN: u32 = 16;
+const VERDICT_LEN: u32 = 16;
+
+/// Type and length of a map's keys.
+const fn map_shape(kind: MapKind) -> (u32, u32) {
+    use value_type::{IFNAME, INET_PROTO, INET_SERVICE, MARK, concatenated};
+    match kind {
+        MapKind::Interface => (IFNAME, INTERFACE_LEN),
+        MapKind::Mark => (MARK, 4),
+        MapKind::Port => (concatenated(&[INET_PROTO, INET_SERVICE]), 8),
+    }
+}
 
 /// `NFPROTO_*`.
 const fn family_number(table: TableId) -> u8 {

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use tortie_net::{Cidr, Family, IpPortMember, IpSetId, IpSetName, PortProtocol};
 use tortie_netfilter::{
-    Action, Chain, ChainName, HookPosition, Matches, Member, NetMember, NetPair, PortList, Protocol, RejectWith, Rule,
-    SetType, Side, Table as Layer, kernel_chain,
+    Action, Chain, ChainName, DispatchBy, HookPosition, MapKey, MapVerdict, Matches, Member, NetMember, NetPair,
+    PortList, Protocol, RejectWith, Rule, SetType, Side, Table as Layer, kernel_chain,
 };
 use tortie_nftables::{Features, Table, TableConfig, TableId};
 use tortie_testkit::kernel_test;
@@ -16,6 +16,10 @@ use tortie_testkit::nft::Nft;
 
 const V4: TableId = TableId::calico(Family::V4);
 const SET: &str = "cali40s:clients";
+
+fn interface(name: &str) -> MapKey {
+    MapKey::Interface(name.parse().unwrap())
+}
 
 fn name(name: &str) -> ChainName {
     ChainName::new(name).unwrap()
@@ -36,14 +40,14 @@ fn table(members: &[&str]) -> Table {
             name("cali-FORWARD"),
             vec![
                 Rule::when(clients.ports(Side::Destination, ports[0].clone()), Action::Accept).comment("clients"),
-                Rule::new(Action::Dispatch { side: Side::Source, map: name("cali-from-wl-dispatch") }),
+                Rule::new(Action::Dispatch { by: DispatchBy::InInterface, map: name("cali-from-wl-dispatch") }),
                 Rule::new(Action::Drop),
             ],
         ),
     );
     let to = name("cali-fw-cali1");
     table.update_chain(Layer::Filter, Chain::new(to, vec![Rule::new(Action::Return)]));
-    table.lead(Layer::Filter, name("cali-from-wl-dispatch"), "cali1".parse().unwrap(), Some(to));
+    table.lead(Layer::Filter, name("cali-from-wl-dispatch"), interface("cali1"), Some(MapVerdict::Goto(to)));
     table
 }
 
@@ -78,7 +82,8 @@ kernel_test! {
         // What was written is what is read.
         let mut table = table(&["10.0.0.0/8"]);
         assert_eq!(apply(&namespace, &mut table), 0);
-        table.lead(Layer::Filter, name("cali-from-wl-dispatch"), "cali2".parse().unwrap(), Some(name("cali-fw-cali1")));
+        let to = MapVerdict::Goto(name("cali-fw-cali1"));
+        table.lead(Layer::Filter, name("cali-from-wl-dispatch"), interface("cali2"), Some(to));
         assert_eq!(apply(&namespace, &mut table), 1);
         table.invalidate();
         assert_eq!(apply(&namespace, &mut table), 0);

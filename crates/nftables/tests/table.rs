@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tortie_net::{Family, IpSetId, IpSetName};
 use tortie_netfilter::{
-    Action, Chain, ChainName, ChainProblem, HookPosition, InPlace, Matches, Member, Rule, SetType, Side,
-    Table as Layer, kernel_chain,
+    Action, Chain, ChainName, ChainProblem, HookPosition, InPlace, MapKey, MapKind, MapVerdict, Matches, Member, Rule,
+    SetType, Side, Table as Layer, kernel_chain,
 };
 use tortie_nftables::fake::FakeKernel;
 use tortie_nftables::{Command, CommitError, Features, Plan, Table, TableConfig, TableId};
@@ -238,13 +238,13 @@ fn maps_lead_to_chains_and_keep_them_there() {
     let mut lab = Lab::new();
     lab.apply();
     let (map, to) = (name("cali-from-wl-dispatch"), name("cali-fw-cali1"));
-    let interface = "cali1".parse().unwrap();
-    lab.table.define_map(Layer::Filter, map);
+    let interface = MapKey::Interface("cali1".parse().unwrap());
+    lab.table.define_map(Layer::Filter, map, MapKind::Interface);
     assert_eq!(lab.apply(), ["add map ip calico filter-cali-from-wl-dispatch { type ifname : verdict ; }"]);
     // A map without members is remembered.
     assert_eq!(lab.apply(), [""; 0]);
     lab.table.update_chain(Layer::Filter, Chain::new(to, vec![Rule::new(Action::Return)]));
-    lab.table.lead(Layer::Filter, map, interface, Some(to));
+    lab.table.lead(Layer::Filter, map, interface, Some(MapVerdict::Goto(to)));
     let lines = lab.apply();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert_eq!(lines[2], "add element ip calico filter-cali-from-wl-dispatch { cali1 : goto filter-cali-fw-cali1 }");

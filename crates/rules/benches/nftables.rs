@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use tortie_ipsets::{CommandFailure, IpSets, Member, Plan as SetPlan, SetSpec, SetType};
 use tortie_iptables::{
-    Backend, Chain, CommandError, InterfaceName, Matches, Plan, PortList, Protocol, Reconciler, ReconcilerConfig, Rule,
-    Side, Table as Layer,
+    Backend, Chain, CommandError, InterfaceName, MapKey, Matches, Plan, PortList, Protocol, Reconciler,
+    ReconcilerConfig, Rule, Side, Table as Layer,
 };
 use tortie_model::{AdminState, Cidr, Direction, Family, IfaceName, IpSetId, PolicyId, PolicyKind, TierDefaultAction};
 use tortie_nftables::{Features, Table, TableConfig, TableId, Transaction};
@@ -255,8 +255,8 @@ impl Nftables {
     fn pod(&mut self, number: usize) {
         let interface = Node::interface(number);
         self.node.pod(number).into_iter().for_each(|chain| self.table.update_chain(Layer::Filter, chain));
-        for (map, target) in Renderer::workload_maps(interface) {
-            self.table.lead(Layer::Filter, map, interface, Some(target));
+        for (map, verdict) in self.node.renderer.workload_maps(interface, Some((AdminState::Active, None))) {
+            self.table.lead(Layer::Filter, map, MapKey::Interface(interface), verdict);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::net::Ipv4Addr;
 
-use tortie_iptables::{Action, Chain, HookPosition, InterfaceName, Matches, Rule, Side, Table, kernel_chain};
+use tortie_iptables::{Action, Chain, DispatchBy, HookPosition, InterfaceName, Matches, Rule, Table, kernel_chain};
 
 use crate::fixed::Hook;
 use crate::names::{EndpointChain, chain, endpoint_chain};
@@ -25,7 +25,7 @@ pub fn arp_hook() -> Hook {
 /// From interfaces to their chains, by a map of the same name.
 #[must_use]
 pub fn arp_dispatch() -> Chain {
-    let dispatch = Action::Dispatch { side: Side::Destination, map: chain::ARP_DISPATCH };
+    let dispatch = Action::Dispatch { by: DispatchBy::OutInterface, map: chain::ARP_DISPATCH };
     Chain::new(chain::ARP_DISPATCH, vec![Rule::new(dispatch)])
 }
 

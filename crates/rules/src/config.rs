@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use tortie_iptables::{Action, InterfaceName, InterfacePattern, PortRange, Protocol, Rate, RejectWith};
+use tortie_iptables::{Action, InterfaceName, InterfacePattern, Layout, PortRange, Protocol, Rate, RejectWith};
 use tortie_model::{Cidr, Family};
 
 use crate::marks::{MarkMaskTooSmall, Marks};
@@ -172,6 +172,8 @@ pub enum PacketFilter {
 pub struct NftablesConfig {
     /// Established connections are left to a flow table, `NFTablesFlowTableOffload`.
     pub offload_flows: bool,
+    /// How chains are laid out, `NFTablesLayout`.
+    pub layout: Layout,
 }
 
 impl PacketFilter {
@@ -180,10 +182,24 @@ impl PacketFilter {
         matches!(self, Self::Nftables(_))
     }
 
+    /// Whether chains are written so that a packet meets few rules.
+    pub(crate) const fn is_fast(self) -> bool {
+        matches!(self, Self::Nftables(NftablesConfig { layout: Layout::Fast, .. }))
+    }
+
+    /// How chains are laid out.
+    #[must_use]
+    pub const fn layout(self) -> Layout {
+        match self {
+            Self::Nftables(NftablesConfig { layout, .. }) => layout,
+            Self::Iptables => Layout::Felix,
+        }
+    }
+
     /// Whether established connections are left to a flow table.
     #[must_use]
     pub const fn offloads_flows(self) -> bool {
-        matches!(self, Self::Nftables(NftablesConfig { offload_flows: true }))
+        matches!(self, Self::Nftables(NftablesConfig { offload_flows: true, .. }))
     }
 }
 

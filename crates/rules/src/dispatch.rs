@@ -4,8 +4,14 @@
 //! the first character after their common prefix: one rule for each bin in the root chain, one for each name in the
 //! bin's own chain.
 
-use tortie_iptables::{Action, Chain, ChainName, InterfaceName, InterfacePattern, Matches, Rule, Side};
+use tortie_iptables::{
+    Action, Chain, ChainName, DispatchBy, InterfaceName, InterfacePattern, MapKey, MapKind, MapVerdict, Matches, Rule,
+    Side, Table,
+};
+use tortie_model::{AdminState, Direction, QosControls};
 
+use crate::config::{AllowAction, WorkloadsBy};
+use crate::endpoint::has_packet_rate;
 use crate::names::{EndpointChain, any_interface, chain, endpoint_chain};
 use crate::renderer::Renderer;
 
@@ -22,6 +28,27 @@ pub enum HostDispatch {
     Raw,
 }
 
+impl HostDispatch {
+    /// The chains where it begins, the end of a packet that each looks at, and the chains to which it leads.
+    const fn roots(self) -> &'static [(ChainName, Side, EndpointChain)] {
+        use EndpointChain::{FromHost, FromHostForward, ToHost, ToHostForward};
+        use Side::{Destination, Source};
+        match self {
+            Self::Filter => &[
+                (chain::FROM_HOST_ENDPOINT, Source, FromHost),
+                (chain::TO_HOST_ENDPOINT, Destination, ToHost),
+                (chain::FROM_HOST_ENDPOINT_FORWARD, Source, FromHostForward),
+                (chain::TO_HOST_ENDPOINT_FORWARD, Destination, ToHostForward),
+            ],
+            Self::MangleIngress => &[(chain::FROM_HOST_ENDPOINT, Source, FromHost)],
+            Self::MangleEgress => &[(chain::TO_HOST_ENDPOINT, Destination, ToHost)],
+            Self::Raw => {
+                &[(chain::FROM_HOST_ENDPOINT, Source, FromHost), (chain::TO_HOST_ENDPOINT, Destination, ToHost)]
+            }
+        }
+    }
+}
+
 impl Renderer {
     /// The dispatch chains of workloads. A packet of an interface that looks like a workload's but is not listed is
     /// denied: that is what protects workloads that are not programmed yet.
@@ -33,7 +60,7 @@ impl Renderer {
             return [(chain::FROM_WORKLOAD, Side::Source), (chain::TO_WORKLOAD, Side::Destination)]
                 .map(|(name, side)| {
                     let unknown = Rule::new(self.deny()).comment("Unknown interface");
-                    Chain::new(name, vec![Rule::new(Action::Dispatch { side, map: name }), unknown])
+                    Chain::new(name, vec![by_map(name, side), unknown])
                 })
                 .into();
         }
@@ -44,14 +71,89 @@ impl Renderer {
         chains
     }
 
-    /// The verdict maps of a workload's interface, with the chain that each leads to.
+    /// What the verdict maps of `filter` say of a workload's interface, and which of them nothing; all of them nothing if there is
+    /// no such workload.
     #[must_use]
-    pub fn workload_maps(interface: InterfaceName) -> [(ChainName, ChainName); 2] {
-        let target = |chain| endpoint_chain(chain, interface.as_str());
-        [
-            (chain::FROM_WORKLOAD, target(EndpointChain::FromWorkload)),
-            (chain::TO_WORKLOAD, target(EndpointChain::ToWorkload)),
-        ]
+    pub fn workload_maps(
+        &self,
+        interface: InterfaceName,
+        endpoint: Option<(AdminState, Option<&QosControls>)>,
+    ) -> Vec<(ChainName, Option<MapVerdict>)> {
+        let goto = |kind| endpoint.map(|_| MapVerdict::Goto(endpoint_chain(kind, interface.as_str())));
+        let mut maps = vec![
+            (chain::FROM_WORKLOAD, goto(EndpointChain::FromWorkload)),
+            (chain::TO_WORKLOAD, goto(EndpointChain::ToWorkload)),
+        ];
+        if self.passes_known_connections() {
+            // Every packet counts towards a limit, and none passes an endpoint that is down.
+            let known = |direction| {
+                let (state, qos) = endpoint?;
+                let passes = state == AdminState::Active && !has_packet_rate(qos, direction);
+                passes.then_some(MapVerdict::Accept)
+            };
+            maps.push((chain::KNOWN_FROM, known(Direction::Egress)));
+            maps.push((chain::KNOWN_TO, known(Direction::Ingress)));
+        }
+        maps
+    }
+
+    /// Whether packets of known connections are let through before endpoints are looked for.
+    pub(crate) fn passes_known_connections(&self) -> bool {
+        let config = self.config();
+        config.packet_filter.is_fast()
+            && config.workloads == WorkloadsBy::Name
+            && config.filter_allow == AllowAction::Accept
+    }
+
+    /// The verdict maps that chains ask, whatever endpoints there are.
+    #[must_use]
+    pub fn verdict_maps(&self) -> Vec<(Table, ChainName, MapKind)> {
+        let filter = |map| (Table::Filter, map, MapKind::Interface);
+        let mut maps = vec![filter(chain::FROM_WORKLOAD), filter(chain::TO_WORKLOAD)];
+        if self.passes_known_connections() {
+            maps.extend([filter(chain::KNOWN_FROM), filter(chain::KNOWN_TO)]);
+        }
+        if self.config().packet_filter.is_fast() {
+            let purposes = [
+                (Table::Filter, HostDispatch::Filter),
+                (Table::Mangle, HostDispatch::MangleIngress),
+                (Table::Mangle, HostDispatch::MangleEgress),
+                (Table::Raw, HostDispatch::Raw),
+            ];
+            for (table, purpose) in purposes {
+                maps.extend(purpose.roots().iter().map(|(root, ..)| (table, *root, MapKind::Interface)));
+            }
+            if self.config().ipvs.is_some() {
+                maps.push(filter(chain::SET_ENDPOINT_MARK));
+                maps.push((Table::Filter, chain::FROM_ENDPOINT_MARK, MapKind::Mark));
+            }
+        }
+        maps
+    }
+
+    /// What the verdict maps of a table say of interfaces with host endpoints; nothing where there are no such maps.
+    #[must_use]
+    pub fn host_maps(
+        &self,
+        purpose: HostDispatch,
+        interfaces: impl IntoIterator<Item = InterfaceName>,
+    ) -> Vec<(ChainName, MapKey, MapVerdict)> {
+        if !self.config().packet_filter.is_fast() {
+            return Vec::new();
+        }
+        let mut members = Vec::new();
+        for interface in interfaces {
+            let key = MapKey::Interface(interface);
+            members.extend(
+                purpose.roots().iter().map(|(root, _, target)| {
+                    (*root, key, MapVerdict::Goto(endpoint_chain(*target, interface.as_str())))
+                }),
+            );
+            if purpose == HostDispatch::Filter && self.passes_known_connections() {
+                members.extend([chain::KNOWN_FROM, chain::KNOWN_TO].map(|map| (map, key, MapVerdict::Accept)));
+            }
+        }
+        members
     }
 
     /// The dispatch chains of host endpoints for one purpose. `any` tells whether there is an endpoint for all
@@ -63,10 +165,12 @@ impl Renderer {
         interfaces: impl IntoIterator<Item = InterfaceName>,
         any: bool,
     ) -> Vec<Chain> {
-        use EndpointChain::{FromHost, FromHostForward, ToHost, ToHostForward};
+        use EndpointChain::{FromHost, ToHost};
         use Side::{Destination, Source};
 
-        let bins = Bins::new(interfaces);
+        let is_fast = self.config().packet_filter.is_fast();
+        // Maps say it of all of them.
+        let bins = Bins::new(interfaces.into_iter().filter(|_| !is_fast));
         let otherwise = |target| {
             let any = any.then(|| Action::Goto(endpoint_chain(target, any_interface().as_str())));
             any.map(Rule::new).into_iter().collect::<Vec<Rule>>()
@@ -74,13 +178,8 @@ impl Renderer {
         let mut chains = Vec::new();
         match purpose {
             HostDispatch::Filter => {
-                for (root, side, target) in [
-                    (chain::FROM_HOST_ENDPOINT, Source, FromHost),
-                    (chain::TO_HOST_ENDPOINT, Destination, ToHost),
-                    (chain::FROM_HOST_ENDPOINT_FORWARD, Source, FromHostForward),
-                    (chain::TO_HOST_ENDPOINT_FORWARD, Destination, ToHostForward),
-                ] {
-                    chains.extend(bins.tree(root, side, target, &otherwise(target)));
+                for (root, side, target) in purpose.roots() {
+                    chains.extend(bins.tree(*root, *side, *target, &otherwise(*target)));
                 }
             }
             HostDispatch::MangleIngress => {
@@ -101,6 +200,12 @@ impl Renderer {
             HostDispatch::Raw => {
                 chains.extend(bins.tree(chain::FROM_HOST_ENDPOINT, Source, FromHost, &[]));
                 chains.extend(bins.tree(chain::TO_HOST_ENDPOINT, Destination, ToHost, &[]));
+            }
+        }
+        if is_fast {
+            for (root, side, _) in purpose.roots() {
+                let asking = chains.iter_mut().filter(|chain| chain.name == *root);
+                asking.for_each(|chain| chain.rules.insert(0, by_map(*root, *side)));
             }
         }
         chains
@@ -184,6 +289,15 @@ impl Bins {
         let child = ChainName::new(&format!("{root}{infix}-{next}")).ok()?;
         Some((child, InterfacePattern::prefix(InterfaceName::new(prefix).ok()?)))
     }
+}
+
+/// Leads to where the map of a chain's name says.
+pub(crate) fn by_map(map: ChainName, side: Side) -> Rule {
+    let by = match side {
+        Side::Source => DispatchBy::InInterface,
+        Side::Destination => DispatchBy::OutInterface,
+    };
+    Rule::new(Action::Dispatch { by, map })
 }
 
 fn by_interface(side: Side, pattern: InterfacePattern) -> Matches {

@@ -328,6 +328,11 @@ impl QosLimits {
     }
 }
 
+/// Whether every packet in a direction counts towards a limit.
+pub(crate) fn has_packet_rate(qos: Option<&QosControls>, direction: Direction) -> bool {
+    qos.is_some_and(|qos| QosLimits::new(qos, direction).packet_rate.is_some())
+}
+
 fn chain_of(kind: EndpointChain, interface: &IfaceName, rules: Vec<Rule>) -> Chain {
     let (name, full_name) = (endpoint_chain(kind, interface.as_str()), full_endpoint_chain(kind, interface.as_str()));
     Chain { name, full_name, rules }

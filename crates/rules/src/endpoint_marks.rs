@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tortie_iptables::{Action, Chain, InterfaceName, MarkBits, MaskedMark, Matches, Rule, Side};
+use tortie_iptables::{
+    Action, Chain, ChainName, DispatchBy, InterfaceName, MapKey, MapVerdict, MarkBits, MaskedMark, Matches, Rule, Side,
+};
 
-use crate::dispatch::Bins;
+use crate::dispatch::{Bins, by_map};
 use crate::marks::Marks;
 use crate::names::{EndpointChain, chain, endpoint_chain};
 use crate::renderer::Renderer;
@@ -90,7 +92,11 @@ impl Renderer {
         let (workloads, hosts) = (Bins::new(workloads), Bins::new(hosts));
         let mut chains = Vec::new();
         let mut set_mark = Vec::new();
-        for (bins, infix) in [(&workloads, "-wep"), (&hosts, "-hep")] {
+        let is_fast = self.config().packet_filter.is_fast();
+        if is_fast {
+            set_mark.push(by_map(chain::SET_ENDPOINT_MARK, Side::Source));
+        }
+        for (bins, infix) in [(&workloads, "-wep"), (&hosts, "-hep")].into_iter().filter(|_| !is_fast) {
             let (children, rules) =
                 bins.branches(chain::SET_ENDPOINT_MARK, infix, Side::Source, EndpointChain::SetMark, &[]);
             chains.extend(children);
@@ -106,7 +112,12 @@ impl Renderer {
         chains.push(Chain::new(chain::SET_ENDPOINT_MARK, set_mark));
 
         let mut from_mark = Vec::new();
-        for (bins, target) in [(&workloads, EndpointChain::FromWorkload), (&hosts, EndpointChain::FromHostForward)] {
+        if is_fast {
+            let by = DispatchBy::Mark(self.marks().endpoint);
+            from_mark.push(Rule::new(Action::Dispatch { by, map: chain::FROM_ENDPOINT_MARK }));
+        }
+        let ends = [(&workloads, EndpointChain::FromWorkload), (&hosts, EndpointChain::FromHostForward)];
+        for (bins, target) in ends.into_iter().filter(|_| !is_fast) {
             from_mark.extend(bins.names().iter().filter_map(|name| {
                 let goto = Action::Goto(endpoint_chain(target, name.as_str()));
                 marks.get(*name).map(|mark| Rule::when(Matches::new().mark_is(mark), goto))
@@ -115,6 +126,29 @@ impl Renderer {
         from_mark.push(Rule::new(self.deny()).comment("Unknown interface"));
         chains.push(Chain::new(chain::FROM_ENDPOINT_MARK, from_mark));
         chains
+    }
+
+    /// What the verdict maps of `filter` say of interfaces and their numbers; nothing where there are no such maps.
+    #[must_use]
+    pub fn endpoint_mark_maps(
+        &self,
+        marks: &EndpointMarks,
+        workloads: impl IntoIterator<Item = InterfaceName>,
+        hosts: impl IntoIterator<Item = InterfaceName>,
+    ) -> Vec<(ChainName, MapKey, MapVerdict)> {
+        if !self.config().packet_filter.is_fast() {
+            return Vec::new();
+        }
+        let workloads = workloads.into_iter().map(|name| (name, EndpointChain::FromWorkload));
+        let hosts = hosts.into_iter().map(|name| (name, EndpointChain::FromHostForward));
+        let mut members = Vec::new();
+        for (name, target) in workloads.chain(hosts) {
+            let goto = |kind| MapVerdict::Goto(endpoint_chain(kind, name.as_str()));
+            members.push((chain::SET_ENDPOINT_MARK, MapKey::Interface(name), goto(EndpointChain::SetMark)));
+            let mark = marks.get(name).map(|mark| MapKey::Mark(mark.value()));
+            members.extend(mark.map(|mark| (chain::FROM_ENDPOINT_MARK, mark, goto(target))));
+        }
+        members
     }
 }
 

@@ -118,6 +118,11 @@ impl Renderer {
         /// After how many policies the chain looks for a verdict; in between, each jump does.
         const STRIDE: usize = 5;
 
+        if self.config().packet_filter.is_fast() {
+            // What returns from a policy has a verdict, and no other policy of the group is asked.
+            let include = |id| Rule::new(Action::Include(policy_chain(group.direction, id)));
+            return Chain::new(group.chain, group.enforced().map(include).collect());
+        }
         let verdict = self.marks().verdict();
         let mut rules = Vec::new();
         for (i, id) in group.enforced().enumerate() {

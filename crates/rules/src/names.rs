@@ -40,6 +40,10 @@ pub mod chain {
         FROM_WORKLOAD = "cali-from-wl-dispatch";
         /// Workloads, by the interface that a packet goes to.
         TO_WORKLOAD = "cali-to-wl-dispatch";
+        /// Interfaces that packets of known connections may come from without more ado: a map.
+        KNOWN_FROM = "cali-known-from";
+        /// Interfaces that packets of known connections may go to without more ado: a map.
+        KNOWN_TO = "cali-known-to";
         /// Host endpoints, by the interface that a packet to the host comes from.
         FROM_HOST_ENDPOINT = "cali-from-host-endpoint";
         /// Host endpoints, by the interface that a packet from the host goes to.

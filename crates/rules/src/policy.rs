@@ -168,7 +168,13 @@ impl Renderer {
     /// behind it. What passes here only goes on to the next profile, so nobody misses the mark.
     fn forget_earlier_pass(&self, context: &Context<'_>, rendered: &mut Vec<Rule>) {
         let passed = Matches::new().mark_set(self.marks().pass);
-        if rendered.iter().any(|rule| rule.matches == passed) {
+        // One rule for all; a table that takes the chain apart looks at the mark.
+        let marks_and_returns = |rule: &Rule| match &rule.action {
+            Some(Action::Several(actions)) => actions.contains(&Action::SetMark(self.marks().pass)),
+            _ => false,
+        };
+        let passes = |rule: &Rule| rule.matches == passed || marks_and_returns(rule);
+        if rendered.iter().any(passes) {
             let mut clear = Rule::new(Action::ClearMark(self.marks().pass));
             clear.origin = Some(Origin { owner: Arc::clone(&context.origin), part: None });
             rendered.insert(0, clear);
@@ -204,7 +210,8 @@ impl Renderer {
         }
 
         let start = rendered.len();
-        let matches = blocks::render(conditions, self.marks(), context.family, rendered);
+        let is_fast = self.config().packet_filter.is_fast();
+        let matches = blocks::render(conditions, self.marks(), context.family, is_fast, rendered);
         self.verdict(action, matches, index, context, rendered);
 
         let mut annotations: Vec<_> = rule.rule.extras.annotations.iter().collect();
@@ -244,17 +251,25 @@ impl Renderer {
                 return;
             }
         };
-        // One match, then several actions: the mark carries the result from the one to the others.
-        rules.push(Rule::when(matches, Action::SetMark(mark)));
-        let matched = || Matches::new().mark_set(mark);
-        if self.config().flow_logs && !context.untracked {
+        let told = (self.config().flow_logs && !context.untracked).then(|| {
             let (kind, owner) = match context.owner {
                 Owner::Policy(id, _) => (OwnerKind::Policy, policy_id_text(id)),
                 Owner::Profile(name) => (OwnerKind::Profile, name.to_string()),
             };
-            let prefix = rule_prefix(verdict, kind, context.direction, index, &owner);
-            rules.push(Rule::when(matched(), nflog(context.direction, &prefix)));
+            nflog(context.direction, &rule_prefix(verdict, kind, context.direction, index, &owner))
+        });
+        let set = Action::SetMark(mark);
+        if self.config().packet_filter.is_fast() {
+            rules.push(Rule::when(
+                matches,
+                Action::Several([Some(set), told, Some(last)].into_iter().flatten().collect()),
+            ));
+            return;
         }
+        // One match, then several actions: the mark carries the result from the one to the others.
+        rules.push(Rule::when(matches, set));
+        let matched = || Matches::new().mark_set(mark);
+        rules.extend(told.map(|told| Rule::when(matched(), told)));
         rules.push(Rule::when(matched(), last));
     }
 

@@ -11,8 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use tortie_iptables::{
-    Action, Chain, ChainName, ConntrackState, InterfaceName, IpSetName, LogPrefix, NflogPrefix, RejectWith, Rule, Side,
+    Action, Chain, ChainName, ConntrackState, DispatchBy, IpSetName, LogPrefix, MapKey, MapVerdict, NflogPrefix,
+    RejectWith, Rule,
 };
+use tortie_model::NamedProtocol;
 use tortie_model::desired::Members;
 
 use crate::packet::Packet;
@@ -125,7 +127,7 @@ pub enum WalkError {
 pub struct Tables {
     chains: BTreeMap<ChainName, Chain>,
     sets: BTreeMap<IpSetName, Members>,
-    maps: BTreeMap<ChainName, BTreeMap<InterfaceName, ChainName>>,
+    maps: BTreeMap<ChainName, BTreeMap<MapKey, MapVerdict>>,
 }
 
 /// What a chain leaves to its caller.
@@ -151,14 +153,23 @@ impl Tables {
         self.sets.insert(name, members);
     }
 
-    /// Adds an interface to a verdict map, by which its packets go to a chain.
-    pub fn add_to_map(&mut self, map: ChainName, interface: InterfaceName, chain: ChainName) {
-        self.maps.entry(map).or_default().insert(interface, chain);
+    /// Has a verdict map say what happens to packets with a key.
+    pub fn add_to_map(&mut self, map: ChainName, key: MapKey, verdict: MapVerdict) {
+        self.maps.entry(map).or_default().insert(key, verdict);
     }
 
     /// The chains, by name.
     pub fn chains(&self) -> impl Iterator<Item = &Chain> {
         self.chains.values()
+    }
+
+    /// What verdict maps say, by name and key.
+    pub fn maps(&self) -> impl Iterator<Item = (ChainName, MapKey, MapVerdict)> {
+        let of_map = |(name, members): (&ChainName, &BTreeMap<MapKey, MapVerdict>)| {
+            let name = *name;
+            members.iter().map(move |(key, verdict)| (name, *key, *verdict)).collect::<Vec<_>>()
+        };
+        self.maps.iter().flat_map(of_map)
     }
 
     /// Follows a packet from the beginning of a chain.
@@ -220,37 +231,73 @@ impl Walker<'_> {
             }
             self.walk.path.push((chain.name, position));
             let Some(action) = &rule.action else { continue };
-            match action {
-                Action::Jump(target) => {
-                    if let Flow::End(fate) = self.chain(*target)? {
-                        return Ok(Flow::End(fate));
-                    }
-                }
-                Action::Goto(target) => return self.chain(*target),
-                Action::Dispatch { side, map } => {
-                    if let Some(target) = self.dispatched(*side, *map) {
-                        return self.chain(target);
-                    }
-                }
-                Action::Return => return Ok(Flow::Return),
-                other => {
-                    if let Some(fate) = self.act(other) {
-                        return Ok(Flow::End(fate));
-                    }
-                }
+            let refused = |reason| WalkError::Refused { chain: chain.name, rule: position, reason };
+            if let Some(flow) = self.action(action, &refused)? {
+                return Ok(flow);
             }
         }
         Ok(Flow::Return)
     }
 
-    /// The chain to which a verdict map leads the packet.
-    fn dispatched(&self, side: Side, map: ChainName) -> Option<ChainName> {
-        let interface = match side {
-            Side::Source => &self.skb.in_interface,
-            Side::Destination => &self.skb.out_interface,
-        };
+    /// What an action leads to; `None` if the next rule follows.
+    fn action(
+        &mut self,
+        action: &Action,
+        refused: &impl Fn(&'static str) -> WalkError,
+    ) -> Result<Option<Flow>, WalkError> {
+        match action {
+            Action::Jump(target) => self.jump(*target),
+            Action::Goto(target) => self.chain(*target).map(Some),
+            Action::Dispatch { by, map } => match self.dispatched(*by, *map) {
+                Some(MapVerdict::Jump(target)) => self.jump(target),
+                Some(MapVerdict::Goto(target)) => self.chain(target).map(Some),
+                Some(MapVerdict::Accept) => Ok(Some(Flow::End(Fate::Accepted))),
+                None => Ok(None),
+            },
+            Action::Several(actions) => {
+                for action in actions.iter() {
+                    if let Some(flow) = self.action(action, refused)? {
+                        return Ok(Some(flow));
+                    }
+                }
+                Ok(None)
+            }
+            Action::Include(_) => Err(refused("rules of another chain that are not in their place yet")),
+            Action::Return => Ok(Some(Flow::Return)),
+            other => Ok(self.act(other).map(Flow::End)),
+        }
+    }
+
+    fn jump(&mut self, target: ChainName) -> Result<Option<Flow>, WalkError> {
+        Ok(match self.chain(target)? {
+            Flow::Return => None,
+            end @ Flow::End(_) => Some(end),
+        })
+    }
+
+    /// What a verdict map says of the packet.
+    fn dispatched(&self, by: DispatchBy, map: ChainName) -> Option<MapVerdict> {
         let members = self.tables.maps.get(&map)?;
-        members.iter().find(|(member, _)| member.as_str() == interface).map(|(_, chain)| *chain)
+        let of_interface = |name: &str| {
+            let is_it = |key: &MapKey| matches!(key, MapKey::Interface(member) if member.as_str() == name);
+            members.iter().find(|(key, _)| is_it(key)).map(|(_, verdict)| *verdict)
+        };
+        let packet = &self.skb.packet;
+        match by {
+            DispatchBy::InInterface => of_interface(&self.skb.in_interface),
+            DispatchBy::OutInterface => of_interface(&self.skb.out_interface),
+            DispatchBy::Mark(bits) => members.get(&MapKey::Mark(self.skb.mark & bits.get())).copied(),
+            DispatchBy::DestinationPort => {
+                let is_it = |key: &MapKey| match key {
+                    MapKey::Port(protocol, port) => {
+                        NamedProtocol::from(*protocol).number() == packet.protocol
+                            && Some(*port) == packet.destination_port()
+                    }
+                    _ => false,
+                };
+                members.iter().find(|(key, _)| is_it(key)).map(|(_, verdict)| *verdict)
+            }
+        }
     }
 
     fn passes(&self, chain: ChainName, position: usize, rule: &Rule) -> Result<bool, WalkError> {
@@ -303,6 +350,8 @@ impl Walker<'_> {
             | Action::Jump(_)
             | Action::Goto(_)
             | Action::Dispatch { .. }
+            | Action::Several(_)
+            | Action::Include(_)
             | Action::Return => {}
         }
         None

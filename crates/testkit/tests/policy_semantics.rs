@@ -18,6 +18,8 @@ mod evaluate;
 mod histories;
 #[path = "policy_semantics/kernel.rs"]
 mod kernel;
+#[path = "policy_semantics/layouts.rs"]
+mod layouts;
 #[path = "policy_semantics/maps.rs"]
 mod maps;
 #[path = "policy_semantics/nodes.rs"]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tortie_iptables::{Chain, ChainName, Table};
+use tortie_iptables::{Chain, ChainName, MapKey, MapVerdict, Table};
 
 use crate::output::{FamilyOutput, Output};
 
@@ -36,7 +36,31 @@ impl ChainSet {
     }
 }
 
-/// The same for one family.
+/// What verdict maps say, rendered as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct MapSet {
+    members: BTreeMap<(Table, ChainName, MapKey), MapVerdict>,
+}
+
+impl MapSet {
+    /// Makes these all that the maps say.
+    pub(crate) fn replace(
+        &mut self,
+        members: impl IntoIterator<Item = (Table, ChainName, MapKey, MapVerdict)>,
+        output: &mut Output,
+    ) {
+        let members = members.into_iter().map(|(table, map, key, verdict)| ((table, map, key), verdict)).collect();
+        let old = std::mem::replace(&mut self.members, members);
+        for place in old.keys().filter(|place| !self.members.contains_key(place)) {
+            output.lead(place.0, place.1, place.2, None);
+        }
+        for (place, verdict) in self.members.iter().filter(|(place, verdict)| old.get(place) != Some(verdict)) {
+            output.lead(place.0, place.1, place.2, Some(*verdict));
+        }
+    }
+}
+
+/// Chains of one family.
 #[derive(Debug, Default)]
 pub(crate) struct FamilyChainSet {
     chains: BTreeMap<ChainName, Arc<Chain>>,

@@ -6,7 +6,7 @@ use tortie_iptables::{InterfaceName, Table};
 use tortie_model::IfaceName;
 use tortie_rules::{EndpointMarks, Marks, Renderer};
 
-use crate::managers::chain_set::ChainSet;
+use crate::managers::chain_set::{ChainSet, MapSet};
 use crate::output::Output;
 
 /// The numbers given to interfaces; nothing at all without IPVS.
@@ -15,12 +15,13 @@ pub(crate) struct EndpointMarkManager {
     marks: Option<EndpointMarks>,
     numbered: BTreeSet<InterfaceName>,
     chains: ChainSet,
+    maps: MapSet,
 }
 
 impl EndpointMarkManager {
     pub(crate) fn new(is_ipvs: bool, marks: &Marks) -> Self {
         let marks = is_ipvs.then(|| EndpointMarks::new(marks));
-        Self { marks, numbered: BTreeSet::new(), chains: ChainSet::default() }
+        Self { marks, numbered: BTreeSet::new(), chains: ChainSet::default(), maps: MapSet::default() }
     }
 
     /// Brings the chains up to date with the interfaces that have endpoints.
@@ -48,6 +49,8 @@ impl EndpointMarkManager {
         let dispatch = renderer.endpoint_mark_dispatch(marks, workloads.iter().copied(), hosts.iter().copied());
         chains.extend(dispatch.into_iter().map(|chain| (Table::Filter, chain)));
         self.chains.replace(chains, output);
+        let maps = renderer.endpoint_mark_maps(marks, workloads.iter().copied(), hosts.iter().copied());
+        self.maps.replace(maps.into_iter().map(|(map, key, verdict)| (Table::Filter, map, key, verdict)), output);
         self.numbered = wanted;
     }
 }

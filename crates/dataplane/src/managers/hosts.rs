@@ -11,7 +11,7 @@ use tortie_rules::{HostDispatch, PolicyBy};
 
 use crate::links::Links;
 use crate::managers::Completion;
-use crate::managers::chain_set::ChainSet;
+use crate::managers::chain_set::{ChainSet, MapSet};
 use crate::managers::groups::{GroupUse, group_tiers, uses_any};
 use crate::managers::workloads::is_workload;
 use crate::report::{DataplaneProblem, EndpointProblem, Owner};
@@ -27,6 +27,7 @@ pub(crate) struct Hosts {
     resolved: Resolved,
     groups: GroupUse,
     chains: ChainSet,
+    maps: MapSet,
     dirty: bool,
     /// Whether interfaces that endpoints name count as existing although nobody reported them.
     assume_interfaces: bool,
@@ -47,6 +48,7 @@ impl Default for Hosts {
             resolved: Resolved::default(),
             groups: GroupUse::default(),
             chains: ChainSet::default(),
+            maps: MapSet::default(),
             // The dispatch chains exist even if there are no endpoints.
             dirty: true,
             assume_interfaces: false,
@@ -188,10 +190,17 @@ impl Hosts {
         let mut dispatch = Vec::new();
         let mut add = |table, rendered: Vec<Chain>| dispatch.extend(rendered.into_iter().map(|chain| (table, chain)));
         let renderer = with.renderer;
-        add(Table::Filter, renderer.host_dispatch(HostDispatch::Filter, interfaces(), any));
-        add(Table::Mangle, renderer.host_dispatch(HostDispatch::MangleIngress, pre_dnat, any_pre_dnat));
-        add(Table::Mangle, renderer.host_dispatch(HostDispatch::MangleEgress, interfaces(), any));
-        add(Table::Raw, renderer.host_dispatch(HostDispatch::Raw, untracked, false));
+        let mut maps = Vec::new();
+        for (table, purpose, interfaces, any) in [
+            (Table::Filter, HostDispatch::Filter, interfaces().collect(), any),
+            (Table::Mangle, HostDispatch::MangleIngress, pre_dnat, any_pre_dnat),
+            (Table::Mangle, HostDispatch::MangleEgress, interfaces().collect(), any),
+            (Table::Raw, HostDispatch::Raw, untracked, false),
+        ] {
+            let members = renderer.host_maps(purpose, interfaces.iter().copied()).into_iter();
+            maps.extend(members.map(|(map, key, verdict)| (table, map, key, verdict)));
+            add(table, renderer.host_dispatch(purpose, interfaces, any));
+        }
         for (table, rendered) in &dispatch {
             if let Some(failsafe) = dispatch_failsafe(rendered.name) {
                 with.output.set_host_stand_in(*table, rendered.name, failsafe);
@@ -199,6 +208,7 @@ impl Hosts {
         }
         chains.extend(dispatch);
         self.chains.replace(chains, with.output);
+        self.maps.replace(maps, with.output);
     }
 
     pub(crate) fn problems(&self) -> impl Iterator<Item = DataplaneProblem> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tortie_iptables::{ChainName, InterfaceName, Table};
 use tortie_model::desired::{TierList, WorkloadEndpointState};
-use tortie_model::{AdminState, IfaceName, PolicyId, WorkloadEndpointId};
+use tortie_model::{AdminState, IfaceName, PolicyId, QosControls, WorkloadEndpointId};
 use tortie_rules::names::{EndpointChain, endpoint_chain};
 use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
 
@@ -103,7 +103,6 @@ impl Workloads {
             let is_programmed = self.write(*interface, with);
             if was_programmed != is_programmed {
                 dispatch_changed = true;
-                with.output.lead_to_workload(*interface, is_programmed);
             }
         }
         // By address they are told apart elsewhere.
@@ -126,8 +125,11 @@ impl Workloads {
                 with.output.remove_chain(&[Table::Filter], endpoint_chain(kind, interface.as_str()));
             }
             let _ = with.groups.exchange(old_groups, [], with.renderer, with.output);
+            with.output.lead_to_workload(interface, &with.renderer.workload_maps(interface, None));
             return false;
         };
+        let maps = with.renderer.workload_maps(interface, Some((state.endpoint.state, qos_of(state))));
+        with.output.lead_to_workload(interface, &maps);
         if !is_by_chains {
             let programmed = Programmed { id: id.clone(), tiers: Arc::clone(&state.tiers), groups: old_groups };
             self.programmed.insert(interface, programmed);
@@ -160,9 +162,7 @@ impl Workloads {
     /// What endpoints ask for that takes chains, where programs enforce policy.
     pub(crate) fn without_effect(&self) -> impl Iterator<Item = DataplaneProblem> {
         let limits = |state: &WorkloadEndpointState| {
-            let Some(qos) = state.endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref()) else {
-                return Vec::new();
-            };
+            let Some(qos) = qos_of(state) else { return Vec::new() };
             let has_rate = qos.ingress_packet_rate > 0 || qos.egress_packet_rate > 0;
             let has_count = qos.ingress_max_connections > 0 || qos.egress_max_connections > 0;
             let asked = [(has_rate, "qosControls packet rate"), (has_count, "qosControls maximum connections")];
@@ -223,8 +223,11 @@ fn render(
     tiers: &[tortie_rules::TierGroups],
 ) -> [tortie_iptables::Chain; 2] {
     let endpoint = &state.endpoint;
-    let qos = endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref());
-    renderer.workload_endpoint(&IfaceName::from(interface), endpoint.state, tiers, &endpoint.profiles, qos)
+    renderer.workload_endpoint(&IfaceName::from(interface), endpoint.state, tiers, &endpoint.profiles, qos_of(state))
+}
+
+fn qos_of(state: &WorkloadEndpointState) -> Option<&QosControls> {
+    state.endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref())
 }
 
 fn interface_of(name: Option<&IfaceName>) -> Result<InterfaceName, EndpointProblem> {

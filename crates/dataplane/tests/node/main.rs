@@ -7,6 +7,7 @@ mod common;
 mod conntrack;
 mod endpoints;
 mod faults;
+mod layouts;
 mod migrations;
 mod nftables;
 mod opening;

@@ -106,7 +106,8 @@ fn whoever_insists_is_answered_twice_a_second() {
 
 fn offloading(hosts: InterfaceFilter) -> DataplaneConfig {
     let mut config = by_nftables();
-    config.rules.packet_filter = PacketFilter::Nftables(tortie_rules::NftablesConfig { offload_flows: true });
+    config.rules.packet_filter =
+        PacketFilter::Nftables(tortie_rules::NftablesConfig { offload_flows: true, ..Default::default() });
     config.nftables = Some(NftablesConfig { flow_interfaces: hosts, ..NftablesConfig::default() });
     config
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tortie_net::{Cidr, Family, IpSetName, Protocol};
 use tortie_netfilter::{
-    Action, ConntrackState, ConntrackStates, InterfacePattern, MaskedMark, Match, PortList, RateUnit, RejectWith, Rule,
-    Side,
+    Action, ChainName, ConntrackState, ConntrackStates, DispatchBy, InterfacePattern, MaskedMark, Match, PortList,
+    RateUnit, RejectWith, Rule, Side,
 };
 
 use super::{
@@ -44,6 +44,9 @@ pub enum Unsupported {
     /// It asks for the port of a bridge.
     #[error("nftables does not know the port of a bridge by which a packet came")]
     BridgePort,
+    /// It asks for, or does, what only a table can take apart.
+    #[error("several networks, sets or chains in one rule take a table that is laid out")]
+    NotLaidOut,
 }
 
 /// What the kernel runs for a rule.
@@ -56,7 +59,7 @@ pub fn compile(rule: &Rule, context: &Context<'_>) -> Result<Vec<Expression>, Un
         compiler.question(question)?;
     }
     match &rule.action {
-        Some(action) => compiler.action(action, context),
+        Some(action) => compiler.action(action, context)?,
         None if rule.matches.is_empty() => compiler.out.push(Expression::Verdict(Verdict::Continue)),
         None => {}
     }
@@ -141,8 +144,10 @@ impl Compiler {
                 self.mask(native(want.mask().get()));
                 self.compare(equal(*negated), native(want.value()));
             }
-            Match::InInterface(pattern) => self.interface(Meta::InInterfaceName, pattern),
-            Match::OutInterface(pattern) => self.interface(Meta::OutInterfaceName, pattern),
+            Match::InInterface(pattern) => self.interface(Meta::InInterfaceName, pattern, false),
+            Match::NotInInterface(pattern) => self.interface(Meta::InInterfaceName, pattern, true),
+            Match::OutInterface(pattern) => self.interface(Meta::OutInterfaceName, pattern, false),
+            Match::AnyOf { .. } => return Err(Unsupported::NotLaidOut),
             Match::InBridgePort(_) | Match::Bridged => return Err(Unsupported::BridgePort),
             Match::ArpReply(of) => {
                 self.field(Header::Network, ARP_OPERATION, &ARP_REPLY.to_be_bytes(), false);
@@ -211,14 +216,14 @@ impl Compiler {
         Ok(())
     }
 
-    fn interface(&mut self, key: Meta, pattern: &InterfacePattern) {
+    fn interface(&mut self, key: Meta, pattern: &InterfacePattern, negated: bool) {
         self.meta(key);
         let name = pattern.name.as_str().as_bytes();
         let mut value = bytes(name);
         if !pattern.is_prefix {
             value.resize(INTERFACE_LEN, 0);
         }
-        self.compare(Comparison::Equal, value);
+        self.compare(equal(negated), value);
     }
 
     fn conntrack(&mut self, states: ConntrackStates, negated: bool) {
@@ -307,28 +312,46 @@ impl Compiler {
         }
     }
 
-    fn action(&mut self, action: &Action, context: &Context<'_>) {
-        if let Action::Dispatch { side, map } = action {
-            self.meta(match side {
-                Side::Source => Meta::InInterfaceName,
-                Side::Destination => Meta::OutInterfaceName,
-            });
-            let map = LayeredName::new(context.layer, map.as_str()).as_str().into();
-            self.out.push(Expression::VerdictMap { map, register: Register::FIRST });
-            return;
-        }
+    fn action(&mut self, action: &Action, context: &Context<'_>) -> Result<(), Unsupported> {
         // What the action itself asks of the protocol comes before the counter.
-        if matches!(action, Action::Reject(RejectWith::TcpReset) | Action::RejectConnectionsAbove(_)) {
+        if matches!(action.last(), Action::Reject(RejectWith::TcpReset) | Action::RejectConnectionsAbove(_)) {
             self.is_protocol(Protocol::TCP);
         }
-        self.out.push(Expression::Counter);
+        if !matches!(action, Action::Dispatch { .. }) {
+            self.out.push(Expression::Counter);
+        }
+        self.statement(action, context)
+    }
+
+    fn dispatch(&mut self, by: DispatchBy, map: ChainName, context: &Context<'_>) {
+        match by {
+            DispatchBy::InInterface => self.meta(Meta::InInterfaceName),
+            DispatchBy::OutInterface => self.meta(Meta::OutInterfaceName),
+            DispatchBy::Mark(bits) => {
+                self.meta(Meta::Mark);
+                self.mask(native(bits.get()));
+            }
+            DispatchBy::DestinationPort => {
+                self.meta(Meta::L4Protocol);
+                let (header, offset) = (Header::Transport, port_offset(Side::Destination));
+                self.out.push(Expression::Payload { header, offset, len: 2, to: Register::at(4) });
+            }
+        }
+        let map = LayeredName::new(context.layer, map.as_str()).as_str().into();
+        self.out.push(Expression::VerdictMap { map, register: Register::FIRST });
+    }
+
+    fn statement(&mut self, action: &Action, context: &Context<'_>) -> Result<(), Unsupported> {
         let chain = |name| LayeredName::new(context.layer, context.names.get(name)).as_str().into();
         match action {
             Action::Jump(to) => self.verdict(Verdict::Jump(chain(to))),
             Action::Goto(to) => self.verdict(Verdict::Goto(chain(to))),
             Action::Return => self.verdict(Verdict::Return),
             Action::Accept => self.verdict(Verdict::Accept),
-            Action::Drop | Action::Dispatch { .. } => self.verdict(Verdict::Drop),
+            Action::Drop => self.verdict(Verdict::Drop),
+            Action::Dispatch { by, map } => self.dispatch(*by, *map, context),
+            Action::Several(actions) => return actions.iter().try_for_each(|action| self.statement(action, context)),
+            Action::Include(_) => return Err(Unsupported::NotLaidOut),
             Action::Reject(RejectWith::PortUnreachable) => {
                 let code = match self.family {
                     Family::V4 => 3,
@@ -378,6 +401,7 @@ impl Compiler {
             }
             Action::OffloadFlow => self.out.push(Expression::FlowOffload { table: Arc::from("calico") }),
         }
+        Ok(())
     }
 
     fn verdict(&mut self, verdict: Verdict) {

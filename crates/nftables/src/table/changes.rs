@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tortie_net::{Cidr, Family, InterfaceName, IpPortMember, PortProtocol};
-use tortie_netfilter::{ChainName, Member, NetMember, NetPair, Table as Layer};
+use tortie_net::{Cidr, Family, IpPortMember, PortProtocol};
+use tortie_netfilter::{ChainName, MapKey, MapVerdict, Member, NetMember, NetPair, Table as Layer};
 
-use super::Table;
 use super::desired::DesiredRule;
 use super::observed::{self, Observed};
 use super::sets::{DesiredSet, Touched};
+use super::{Table, VerdictMap};
 use crate::digest::Digest;
 use crate::expression::Verdict;
 use crate::names::{LayeredName, SetName};
-use crate::set::{Key, SetKind, element};
+use crate::set::{Key, SetKind, element, map_key, map_key_bytes};
 use crate::transaction::{Command, FLOW_TABLE, Transaction};
 use crate::wire::SetShape;
 
@@ -73,10 +73,9 @@ impl Table {
         let differs = |name: &str, shape: SetShape| observed.sets.get(name).is_some_and(|set| set.shape != shape);
         observed.flags != 0
             || self.sets.iter().any(|(name, set)| differs(name.as_str(), SetShape::Set(set.kind)))
-            || self
-                .maps
-                .keys()
-                .any(|(layer, map)| differs(LayeredName::new(*layer, map.as_str()).as_str(), SetShape::InterfaceMap))
+            || self.maps.iter().any(|((layer, name), map)| {
+                differs(LayeredName::new(*layer, name.as_str()).as_str(), SetShape::Map(map.kind))
+            })
     }
 
     fn set_changes(&self, observed: &Observed, all: bool, parts: &mut Parts) {
@@ -122,10 +121,12 @@ impl Table {
                     || self.maps.keys().any(|(layer, map)| LayeredName::new(*layer, map.as_str()).as_str() == name)
             };
             for (name, set) in observed.sets.iter().filter(|(name, _)| !is_wanted(name)) {
-                parts.deleted_sets.push(match set.shape {
-                    SetShape::InterfaceMap => Command::DeleteMap { map: LayeredName::from_kernel(name) },
-                    SetShape::Set(_) | SetShape::Other => Command::DeleteSet { set: name.as_str().into() },
-                });
+                match set.shape {
+                    SetShape::Map(_) | SetShape::OtherMap => parts.delete_map(LayeredName::from_kernel(name)),
+                    SetShape::Set(_) | SetShape::Other => {
+                        parts.deleted_sets.push(Command::DeleteSet { set: name.as_str().into() });
+                    }
+                }
             }
         }
     }
@@ -147,38 +148,50 @@ impl Table {
         let names: BTreeSet<(Layer, ChainName)> =
             if all { self.maps.keys().copied().collect() } else { self.pending.maps.clone() };
         for (layer, map) in names {
-            let Some(members) = self.maps.get(&(layer, map)) else { continue };
             let name = LayeredName::new(layer, map.as_str());
             let known = observed.sets.get(name.as_str());
+            let Some(VerdictMap { kind, members }) = self.maps.get(&(layer, map)) else {
+                if known.is_some() {
+                    parts.delete_map(name);
+                }
+                continue;
+            };
             if known.is_none() {
-                parts.new_maps.push(Command::AddMap { map: name.clone() });
+                parts.new_maps.push(Command::AddMap { map: name.clone(), kind: *kind });
             }
-            // Where somebody else has put another verdict, no chain is led to.
-            let mut had: BTreeMap<InterfaceName, Option<LayeredName>> = BTreeMap::new();
-            for (key, verdict) in known.into_iter().flat_map(|known| &known.verdicts) {
-                let interface = key.split(|byte| *byte == 0).next().and_then(|name| std::str::from_utf8(name).ok());
-                let Some(interface) = interface.and_then(|name| InterfaceName::new(name).ok()) else { continue };
-                let target = match verdict {
-                    Verdict::Goto(chain) => Some(LayeredName::from_kernel(chain)),
-                    _ => None,
-                };
-                had.insert(interface, target);
-            }
-            let wanted = |interface| members.get(interface).map(|chain| self.layered(layer, *chain));
-            let lost: Vec<(InterfaceName, LayeredName)> = had
-                .iter()
-                .filter(|(interface, target)| target.is_none() || **target != wanted(interface))
-                .map(|(interface, target)| (*interface, target.clone().unwrap_or_else(|| name.clone())))
+            let had: BTreeMap<MapKey, &Verdict> = known
+                .into_iter()
+                .flat_map(|known| &known.verdicts)
+                .filter_map(|(key, verdict)| Some((map_key(*kind, key)?, verdict)))
                 .collect();
-            let new: Vec<(InterfaceName, LayeredName)> = members
+            let wanted: BTreeMap<MapKey, Verdict> =
+                members.iter().map(|(key, verdict)| (*key, self.verdict(layer, *verdict))).collect();
+            let differs = |(key, verdict): &(&MapKey, &Verdict), other: Option<&Verdict>| {
+                other != Some(*verdict) && (**key).kind() == *kind
+            };
+            let lost: Vec<(MapKey, Verdict)> = had
                 .iter()
-                .map(|(interface, chain)| (*interface, self.layered(layer, *chain)))
-                .filter(|(interface, target)| had.get(interface).is_none_or(|had| had.as_ref() != Some(target)))
+                .filter(|(key, verdict)| differs(&(key, verdict), wanted.get(key)))
+                .map(|(key, verdict)| (*key, (*verdict).clone()))
+                .collect();
+            let new: Vec<(MapKey, Verdict)> = wanted
+                .iter()
+                .filter(|(key, verdict)| differs(&(key, verdict), had.get(key).copied()))
+                .map(|(key, verdict)| (*key, verdict.clone()))
                 .collect();
             parts
                 .lost_leads
                 .extend((!lost.is_empty()).then(|| Command::DeleteMapElements { map: name.clone(), elements: lost }));
             parts.leads.extend((!new.is_empty()).then(|| Command::AddMapElements { map: name.clone(), elements: new }));
+        }
+    }
+
+    fn verdict(&self, layer: Layer, verdict: MapVerdict) -> Verdict {
+        let name = |chain| self.layered(layer, chain).as_str().into();
+        match verdict {
+            MapVerdict::Accept => Verdict::Accept,
+            MapVerdict::Jump(chain) => Verdict::Jump(name(chain)),
+            MapVerdict::Goto(chain) => Verdict::Goto(name(chain)),
         }
     }
 
@@ -259,6 +272,14 @@ struct Parts {
     emptied: Vec<Command>,
     deleted_chains: Vec<Command>,
     deleted_sets: Vec<Command>,
+}
+
+impl Parts {
+    /// Chains that it leads to can go only once it does not.
+    fn delete_map(&mut self, map: LayeredName) {
+        self.lost_leads.push(Command::FlushMap { map: map.clone() });
+        self.deleted_sets.push(Command::DeleteMap { map });
+    }
 }
 
 fn added(chain: &LayeredName, rule: &DesiredRule) -> Command {
@@ -376,8 +397,11 @@ impl Observed {
                     known.rules.retain(|rule| rule.handle != Some(*handle));
                 }
             }
-            Command::AddMap { map } => {
-                self.sets.entry(map.to_string()).or_insert_with(|| observed::Set::new(SetShape::InterfaceMap));
+            Command::AddMap { map, kind } => {
+                self.sets.entry(map.to_string()).or_insert_with(|| observed::Set::new(SetShape::Map(*kind)));
+            }
+            Command::FlushMap { map } => {
+                self.sets.get_mut(map.as_str()).into_iter().for_each(|known| known.verdicts.clear());
             }
             Command::DeleteMap { map } => {
                 self.sets.remove(map.as_str());
@@ -385,11 +409,10 @@ impl Observed {
             Command::AddMapElements { map, elements } | Command::DeleteMapElements { map, elements } => {
                 let is_new = matches!(command, Command::AddMapElements { .. });
                 let Some(known) = self.sets.get_mut(map.as_str()) else { return };
-                for (interface, chain) in elements {
-                    let mut key = interface.as_str().as_bytes().to_vec();
-                    key.resize(16, 0);
+                for (key, verdict) in elements {
+                    let key = map_key_bytes(*key);
                     if is_new {
-                        known.verdicts.insert(key, Verdict::Goto(chain.as_str().into()));
+                        known.verdicts.insert(key, verdict.clone());
                     } else {
                         known.verdicts.remove(&key);
                     }

@@ -25,6 +25,8 @@ pub(super) struct LayerState {
     pub(super) names: FullNames,
     pub(super) hooks: BTreeMap<ChainName, HookRules>,
     pub(super) changed_hooks: BTreeSet<ChainName>,
+    /// Chains with rules of others that changed.
+    pub(super) changed_includers: BTreeSet<ChainName>,
     pub(super) stand_ins: BTreeMap<ChainName, StandIn>,
     pub(super) pinned: BTreeSet<ChainName>,
     /// Led to, but nobody defined them.
@@ -38,6 +40,7 @@ impl LayerState {
             names: FullNames::default(),
             hooks: BTreeMap::new(),
             changed_hooks: BTreeSet::new(),
+            changed_includers: BTreeSet::new(),
             stand_ins: BTreeMap::new(),
             pinned: BTreeSet::new(),
             undefined: BTreeSet::new(),
@@ -111,7 +114,8 @@ impl Table {
     pub(super) fn update_desired(&mut self) {
         for layer in Layer::ALL {
             let Some(state) = self.layers.get_mut(&layer) else { continue };
-            let (changed, hooks) = (state.graph.take_changed(), std::mem::take(&mut state.changed_hooks));
+            let (mut changed, hooks) = (state.graph.take_changed(), std::mem::take(&mut state.changed_hooks));
+            changed.append(&mut state.changed_includers);
             for chain in changed {
                 self.update_desired_chain(layer, chain);
             }
@@ -136,6 +140,7 @@ impl Table {
                 state.names.undefine(chain);
             }
             self.quarantine.remove(&name);
+            self.forget_layout(layer, chain);
             if self.chains.remove(&name).is_some() {
                 self.pending.chains.insert(name);
             }
@@ -144,6 +149,7 @@ impl Table {
         let content = match definition {
             Some(definition) => {
                 state.undefined.remove(&chain);
+                let definition = self.with_included(layer, definition);
                 self.content_of(layer, &name, definition)
             }
             None => {
@@ -151,9 +157,10 @@ impl Table {
                 Arc::new(self.stand_in(layer, chain))
             }
         };
-        let rules = match self.compiled(layer, &content.rules, name.as_str(), self.config.id.family) {
+        let rules = match self.compiled_layout(layer, &content, &name) {
             Ok(rules) => rules,
             Err(error) => {
+                self.forget_layout(layer, chain);
                 self.quarantine.insert(name.clone(), Quarantined::unsupported(error));
                 let stand_in = self.stand_in(layer, chain).rules;
                 self.compiled(layer, &stand_in, name.as_str(), self.config.id.family).unwrap_or_default()
@@ -179,7 +186,7 @@ impl Table {
         self.pending.chains.insert(name);
     }
 
-    fn compiled(
+    pub(super) fn compiled(
         &self,
         layer: Layer,
         rules: &[Rule],

@@ -66,7 +66,16 @@ impl Table {
     }
 
     pub(super) fn is_left_alone(&self, name: &LayeredName) -> bool {
-        matches!(self.quarantine.get(name), Some(Quarantined { content: Content::Unchanged, .. }))
+        let of = self.source_of(name);
+        matches!(self.quarantine.get(&of), Some(Quarantined { content: Content::Unchanged, .. }))
+    }
+
+    /// The chain that a chain is a part of, which is mostly itself.
+    fn source_of(&self, name: &LayeredName) -> LayeredName {
+        match self.chains.get(name) {
+            Some(chain) if chain.base.is_none() => self.layered(chain.source.0, chain.source.1),
+            _ => name.clone(),
+        }
     }
 
     /// Has chains and sets tried again whose time has come.
@@ -121,6 +130,7 @@ impl Table {
                 }
                 Some(Command::AddRule { chain, rule } | Command::ReplaceRule { chain, rule, .. }) => {
                     let opens = self.opening_of(chain, rule.shown.hash);
+                    let chain = &self.source_of(chain);
                     match chains.iter_mut().find(|(name, ..)| name == chain) {
                         Some((_, openings, closes, _)) => {
                             openings.extend(opens);
@@ -133,7 +143,7 @@ impl Table {
                     }
                 }
                 Some(Command::AddChain { chain, .. }) => {
-                    chains.push((chain.clone(), BTreeSet::new(), true, reason.clone()));
+                    chains.push((self.source_of(chain), BTreeSet::new(), true, reason.clone()));
                 }
                 Some(Command::DeleteChain { chain }) => {
                     has_changed |= self.undeletable.insert(chain.clone(), reason.clone()).is_none();

@@ -105,6 +105,15 @@ impl Members {
         }
     }
 
+    /// Whether it is one of them, inside of another or not.
+    fn wants(&self, member: &Member) -> bool {
+        match (self, member) {
+            (Self::Networks(nets), Member::Net(net)) => nets.has(net.cidr()),
+            (Self::Plain(members), member) => members.contains(member),
+            (Self::Networks(_), _) => false,
+        }
+    }
+
     /// All, those inside of others included.
     fn all(&self) -> Box<dyn Iterator<Item = Member> + '_> {
         match self {
@@ -201,6 +210,17 @@ impl DesiredSet {
     /// Nothing is known of what the kernel has.
     pub(super) fn doubt(&mut self) {
         self.touched = Touched::All;
+    }
+
+    /// Of these members, those that are taken and not wanted yet, or, to be removed, those that are wanted.
+    pub(super) fn that_change(&self, family: Family, members: &[Member], is_wanted: bool) -> Vec<Member> {
+        let mut known = BTreeSet::new();
+        let takes = |member: &&Member| {
+            member.family().is_none_or(|of| of == family)
+                && self.kind.takes(member)
+                && self.members.wants(member) != is_wanted
+        };
+        members.iter().filter(takes).copied().filter(|member| known.insert(*member)).collect()
     }
 
     /// Whether the kernel is to have a member.

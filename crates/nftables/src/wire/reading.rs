@@ -7,12 +7,13 @@ use super::{
     ANONYMOUS, ARP_OUTPUT, CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TABLE, CHAIN_TYPE, DATA_VALUE, DATA_VERDICT,
     ELEMENT_DATA, ELEMENT_FLAGS, ELEMENT_KEY, ELEMENTS_LIST, ELEMENTS_SET, ELEMENTS_TABLE, FLOW_HOOK_DEVICES,
     FLOW_TABLE_HOOK, FLOW_TABLE_NAME, FLOW_TABLE_TABLE, GETCHAIN, GETFLOWTABLE, GETRULE, GETSET, GETSETELEM, GETTABLE,
-    HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, INTERFACE_LEN, INTERVAL, INTERVAL_END, MAP, NEWCHAIN, NEWFLOWTABLE,
-    NEWRULE, NEWSET, NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA,
-    SET_DATA_TYPE, SET_FLAGS, SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE, TABLE_FLAGS, TABLE_NAME,
-    USERDATA_COMMENT, family_number, shape, value_type,
+    HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY, INTERVAL, INTERVAL_END, MAP, NEWCHAIN, NEWFLOWTABLE, NEWRULE, NEWSET,
+    NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, SET_DATA_TYPE,
+    SET_FLAGS, SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE, TABLE_FLAGS, TABLE_NAME, USERDATA_COMMENT,
+    family_number, map_shape, shape, value_type,
 };
 use tortie_net::InterfaceName;
+use tortie_netfilter::MapKind;
 
 use crate::attribute::{Attribute, Writer, find};
 use crate::expression::{Expression, SetReference, Verdict, decode, verdict};
@@ -74,8 +75,10 @@ pub struct ObservedSet {
 pub enum SetShape {
     /// One of those that are made here.
     Set(SetKind),
-    /// From interfaces to verdicts.
-    InterfaceMap,
+    /// A map of verdicts.
+    Map(MapKind),
+    /// A map of verdicts of which none is made here.
+    OtherMap,
     /// Anything else.
     Other,
 }
@@ -186,11 +189,10 @@ impl SnapshotReader {
         let kinds =
             [SetKind::Addresses, SetKind::Networks, SetKind::AddressPorts, SetKind::AddressPairs, SetKind::Ports];
         let is_kind = |kind: &SetKind| (key.0, key.1, flags) == shape(*kind, self.table.family);
-        let shape = if flags == MAP && key == (value_type::IFNAME, INTERFACE_LEN) {
-            match number(SET_DATA_TYPE) {
-                value_type::VERDICT => SetShape::InterfaceMap,
-                _ => SetShape::Other,
-            }
+        let maps = [MapKind::Interface, MapKind::Mark, MapKind::Port];
+        let map = maps.into_iter().find(|kind| key == map_shape(*kind));
+        let shape = if flags & MAP != 0 && number(SET_DATA_TYPE) == value_type::VERDICT {
+            map.filter(|_| flags == MAP).map_or(SetShape::OtherMap, SetShape::Map)
         } else {
             kinds.into_iter().find(is_kind).map_or(SetShape::Other, SetShape::Set)
         };

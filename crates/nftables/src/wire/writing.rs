@@ -1,24 +1,24 @@
 //! Transactions as messages.
 
 use tortie_net::InterfaceName;
-use tortie_netfilter::Member;
+use tortie_netfilter::{MapKey, MapKind, Member};
 
 use super::{
     ANONYMOUS, ARP_OUTPUT, CHAIN_HOOK, CHAIN_NAME, CHAIN_TABLE, CHAIN_TYPE, CONSTANT, DATA_VALUE, DELCHAIN,
     DELFLOWTABLE, DELRULE, DELSET, DELSETELEM, DELTABLE, DEVICE_NAME, ELEMENT_DATA, ELEMENT_FLAGS, ELEMENT_KEY,
     ELEMENTS_LIST, ELEMENTS_SET, ELEMENTS_SET_ID, ELEMENTS_TABLE, FLOW_HOOK_DEVICES, FLOW_HOOK_NUMBER,
     FLOW_HOOK_PRIORITY, FLOW_TABLE_HOOK, FLOW_TABLE_NAME, FLOW_TABLE_TABLE, HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY,
-    HOST_ORDER, INGRESS, INTERFACE_LEN, INTERVAL, INTERVAL_END, LIST_ELEM, MAP, NEWCHAIN, NEWFLOWTABLE, NEWRULE,
-    NEWSET, NEWSETELEM, NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, SET_DATA_LEN,
-    SET_DATA_TYPE, SET_DESC, SET_DESC_SIZE, SET_FLAGS, SET_ID, SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE,
-    SET_USERDATA, TABLE_NAME, USERDATA_COMMENT, family_number, shape, value_type,
+    HOST_ORDER, INGRESS, INTERVAL, INTERVAL_END, LIST_ELEM, MAP, NEWCHAIN, NEWFLOWTABLE, NEWRULE, NEWSET, NEWSETELEM,
+    NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, SET_DATA_LEN, SET_DATA_TYPE,
+    SET_DESC, SET_DESC_SIZE, SET_FLAGS, SET_ID, SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE, SET_USERDATA,
+    TABLE_NAME, USERDATA_COMMENT, VERDICT_LEN, family_number, map_shape, shape, value_type,
 };
 use crate::attribute::Writer;
 use crate::expression::{
     ANONYMOUS_SET, Expression, SetReference, Verdict, encode as encode_expressions, write_verdict,
 };
 use crate::names::LayeredName;
-use crate::set::{SetKind, element};
+use crate::set::{SetKind, element, map_key_bytes};
 use crate::transaction::{BaseChain, Command, FLOW_TABLE, Hook, ProgramRule, TableId, Transaction};
 
 const NLM_F_REPLACE: u16 = 0x100;
@@ -95,16 +95,23 @@ impl Encoder {
                 out.text(RULE_CHAIN, chain.as_str());
                 out.u64(RULE_HANDLE, *handle);
             }),
-            Command::AddMap { map } => self.message(NEWSET, NLM_F_CREATE, |out| {
+            Command::AddMap { map, kind } => self.message(NEWSET, NLM_F_CREATE, |out| {
+                let (key_type, key_len) = map_shape(*kind);
                 out.text(SET_TABLE, table);
                 out.text(SET_NAME, map.as_str());
                 out.u32(SET_FLAGS, MAP);
-                out.u32(SET_KEY_TYPE, value_type::IFNAME);
-                out.u32(SET_KEY_LEN, INTERFACE_LEN);
+                out.u32(SET_KEY_TYPE, key_type);
+                out.u32(SET_KEY_LEN, key_len);
                 out.u32(SET_DATA_TYPE, value_type::VERDICT);
-                out.u32(SET_DATA_LEN, INTERFACE_LEN);
+                out.u32(SET_DATA_LEN, VERDICT_LEN);
                 out.u32(SET_ID, 0);
-                out.bytes(SET_USERDATA, &HOST_ORDER);
+                if *kind != MapKind::Port {
+                    out.bytes(SET_USERDATA, &HOST_ORDER);
+                }
+            }),
+            Command::FlushMap { map } => self.message(DELSETELEM, 0, |out| {
+                out.text(ELEMENTS_TABLE, table);
+                out.text(ELEMENTS_SET, map.as_str());
             }),
             Command::DeleteMap { map } => self.delete_set(map.as_str()),
             Command::AddMapElements { map, elements } => self.map_elements(NEWSETELEM, NLM_F_CREATE, map, elements),
@@ -219,16 +226,11 @@ impl Encoder {
         });
     }
 
-    fn map_elements(&mut self, kind: u16, flags: u16, map: &LayeredName, elements: &[(InterfaceName, LayeredName)]) {
-        let write = |(name, chain): &(InterfaceName, LayeredName), out: &mut Writer| {
+    fn map_elements(&mut self, kind: u16, flags: u16, map: &LayeredName, elements: &[(MapKey, Verdict)]) {
+        let write = |(key, verdict): &(MapKey, Verdict), out: &mut Writer| {
             out.nested(LIST_ELEM, |out| {
-                let mut key = [0; 16];
-                for (place, byte) in key.iter_mut().zip(name.as_str().bytes()) {
-                    *place = byte;
-                }
-                out.nested(ELEMENT_KEY, |out| out.bytes(DATA_VALUE, &key));
-                let verdict = Verdict::Goto(chain.as_str().into());
-                out.nested(ELEMENT_DATA, |out| write_verdict(&verdict, out));
+                out.nested(ELEMENT_KEY, |out| out.bytes(DATA_VALUE, &map_key_bytes(*key)));
+                out.nested(ELEMENT_DATA, |out| write_verdict(verdict, out));
             });
         };
         self.elements(kind, flags, map.as_str(), elements, write);

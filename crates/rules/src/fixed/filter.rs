@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use tortie_iptables::{Action, Chain, ConntrackStates, IcmpType, Matches, PortList, Protocol, Rule, Side, Table};
+use tortie_iptables::{
+    Action, Chain, ConntrackStates, DispatchBy, IcmpType, Matches, PortList, Protocol, Rule, Side, Table,
+};
 use tortie_model::Family;
 
 use super::protocol::{ICMPV6, IPIP, UDP};
@@ -38,6 +40,9 @@ impl Renderer {
         if self.config().packet_filter.offloads_flows() {
             rules.push(offload(family));
         }
+        if self.passes_known_connections() {
+            rules.extend(self.known_connections_first());
+        }
         rules.extend([
             // Accept is kept: untracked and pre-DNAT policy say by it that they have decided.
             Rule::new(Action::ClearMark(marks.policy_but_accept())),
@@ -60,6 +65,23 @@ impl Renderer {
             Rule::new(Action::Jump(chain::CIDR_BLOCK)),
         ]);
         Chain::new(chain::FORWARD, rules)
+    }
+
+    /// Lets packets of known connections through of which the endpoints' chains would do so: whatever comes from an endpoint, and
+    /// what goes to one and does not come from a workload. Packets that untracked or pre-DNAT policy has accepted go the longer way.
+    fn known_connections_first(&self) -> [Rule; 2] {
+        let marks = self.marks();
+        let known = || Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED).mark_clear(marks.accept);
+        let ask = |by, map| {
+            let clear = Action::ClearMark(marks.policy_but_accept());
+            Action::Several([clear, Action::Dispatch { by, map }].into())
+        };
+        let to = self.workload_interfaces().fold(known(), Matches::not_in_interface);
+        [
+            Rule::when(known(), ask(DispatchBy::InInterface, chain::KNOWN_FROM))
+                .comment("Known connections of endpoints"),
+            Rule::when(to, ask(DispatchBy::OutInterface, chain::KNOWN_TO)).comment("Known connections to endpoints"),
+        ]
     }
 
     fn filter_input(&self, family: Family) -> Chain {

@@ -10,25 +10,36 @@
 //!
 //! Felix clears scratch 1 once, before the first block. From the third block of alternatives on, the result of the
 //! second would count for the others too; here, scratch 1 is cleared before each.
+//!
+//! Where chains are laid out to be fast, a rule asks for any number of networks and ports, and blocks are left for numeric
+//! and named ports together.
 
-use tortie_iptables::{Action, MaskedMark, Matches, PortList, Rule, Side};
+use std::collections::BTreeSet;
+
+use tortie_iptables::{Action, AddressUnion, MaskedMark, Match, Matches, PortList, Rule, Side};
 use tortie_model::{Cidr, Family};
 
 use super::conditions::{Conditions, EndConditions};
 use crate::marks::Marks;
 
 /// Appends the match blocks that the conditions need, and returns what the main rule has to match.
-pub(super) fn render(conditions: Conditions, marks: &Marks, family: Family, rules: &mut Vec<Rule>) -> Matches {
+pub(super) fn render(
+    conditions: Conditions,
+    marks: &Marks,
+    family: Family,
+    is_fast: bool,
+    rules: &mut Vec<Rule>,
+) -> Matches {
     let Conditions { protocol, not_protocol, mut source, mut destination, icmp, not_icmp } = conditions;
-    let mut blocks = Blocks { marks, rules, positive: 0, started: false };
+    let mut blocks = Blocks { marks, rules, is_fast, positive: 0, started: false };
 
     let with_protocol = || Matches::new().and_maybe(protocol, Matches::protocol);
     let source_ports = blocks.ports(&mut source, Side::Source, with_protocol);
     let destination_ports = blocks.ports(&mut destination, Side::Destination, with_protocol);
     let source_net = blocks.nets(&mut source, Side::Source);
     let destination_net = blocks.nets(&mut destination, Side::Destination);
-    let not_source_net = blocks.not_nets(&mut source, source_net, Side::Source);
-    let not_destination_net = blocks.not_nets(&mut destination, destination_net, Side::Destination);
+    let not_source_net = blocks.not_nets(&mut source, source_net.as_ref(), Side::Source);
+    let not_destination_net = blocks.not_nets(&mut destination, destination_net.as_ref(), Side::Destination);
 
     with_protocol()
         .and_all(positive(&source, Side::Source, source_net, source_ports))
@@ -42,8 +53,8 @@ pub(super) fn render(conditions: Conditions, marks: &Marks, family: Family, rule
 }
 
 /// What the main rule asks of one end.
-fn positive(end: &EndConditions, side: Side, net: Option<Cidr>, ports: Option<PortList>) -> Matches {
-    let mut all = Matches::new().and_maybe(net, |all, net| all.net(side, net));
+fn positive(end: &EndConditions, side: Side, net: Option<Match>, ports: Option<PortList>) -> Matches {
+    let mut all = Matches::new().and_maybe(net, Matches::and);
     for set in &end.sets {
         all = all.ip_set(side, *set);
     }
@@ -58,8 +69,8 @@ fn positive(end: &EndConditions, side: Side, net: Option<Cidr>, ports: Option<Po
 }
 
 /// What the main rule excludes of one end.
-fn negative(end: &EndConditions, side: Side, net: Option<Cidr>) -> Matches {
-    let mut all = Matches::new().and_maybe(net, |all, net| all.not_net(side, net));
+fn negative(end: &EndConditions, side: Side, net: Option<Match>) -> Matches {
+    let mut all = Matches::new().and_maybe(net, Matches::and);
     for set in &end.not_sets {
         all = all.not_ip_set(side, *set);
     }
@@ -72,9 +83,16 @@ fn negative(end: &EndConditions, side: Side, net: Option<Cidr>) -> Matches {
     all
 }
 
+fn any_of(nets: Vec<Cidr>, side: Side, negated: bool) -> Match {
+    let nets = nets.into_iter().map(Cidr::masked).collect();
+    Match::AnyOf { side, these: AddressUnion { nets, sets: BTreeSet::new() }.into(), negated }
+}
+
 struct Blocks<'a> {
     marks: &'a Marks,
     rules: &'a mut Vec<Rule>,
+    /// Whether a rule can ask for any number of networks and ports.
+    is_fast: bool,
     /// How many blocks of alternatives there are.
     positive: usize,
     started: bool,
@@ -83,6 +101,9 @@ struct Blocks<'a> {
 impl Blocks<'_> {
     /// Alternatives of numeric and named ports. Returns the numeric ports if the main rule can hold the condition.
     fn ports(&mut self, end: &mut EndConditions, side: Side, with_protocol: impl Fn() -> Matches) -> Option<PortList> {
+        if self.is_fast && end.named_ports.is_empty() {
+            return PortList::unsplit(&end.ports);
+        }
         let mut lists = PortList::split(&end.ports);
         if lists.len() + end.named_ports.len() <= 1 {
             return lists.pop();
@@ -95,12 +116,13 @@ impl Blocks<'_> {
         None
     }
 
-    /// Alternatives of networks. Returns the network if the main rule can hold the condition.
-    fn nets(&mut self, end: &mut EndConditions, side: Side) -> Option<Cidr> {
+    /// Alternatives of networks. Returns the match if the main rule can hold the condition.
+    fn nets(&mut self, end: &mut EndConditions, side: Side) -> Option<Match> {
         let nets = std::mem::take(&mut end.nets);
         match nets.as_slice() {
             [] => None,
-            [net] => Some(*net),
+            [net] => Some(Match::Net { side, net: (*net).into(), negated: false }),
+            _ if self.is_fast => Some(any_of(nets, side, false)),
             _ => {
                 self.alternatives(nets.into_iter().map(|net| Matches::new().net(side, net)));
                 None
@@ -108,13 +130,14 @@ impl Blocks<'_> {
         }
     }
 
-    /// Exclusions of networks. Returns the network if the main rule can hold the condition: it has one place, which
+    /// Exclusions of networks. Returns the match if the main rule can hold the condition: it has one place, which
     /// `net` may take.
-    fn not_nets(&mut self, end: &mut EndConditions, net: Option<Cidr>, side: Side) -> Option<Cidr> {
+    fn not_nets(&mut self, end: &mut EndConditions, net: Option<&Match>, side: Side) -> Option<Match> {
         let nets = std::mem::take(&mut end.not_nets);
         match (nets.as_slice(), net) {
             ([], _) => None,
-            ([net], None) => Some(*net),
+            ([net], None) => Some(Match::Net { side, net: (*net).into(), negated: true }),
+            _ if self.is_fast => Some(any_of(nets, side, true)),
             _ => {
                 self.start(self.marks.scratch0.get());
                 self.rules.extend(

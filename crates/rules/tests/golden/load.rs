@@ -149,7 +149,7 @@ pub(super) fn config(json: &Value) -> RulesConfig {
     config.istio_dscp = on("IstioAmbientModeEnabled").then(|| small(&json["IstioDSCPMark"]));
     if on("NFTablesEnabled") {
         let offload_flows = on("NFTablesFlowTableOffload");
-        config.packet_filter = PacketFilter::Nftables(NftablesConfig { offload_flows });
+        config.packet_filter = PacketFilter::Nftables(NftablesConfig { offload_flows, ..NftablesConfig::default() });
     }
     assert!(!on("BPFEnabled"));
     config

@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use tortie_iptables::{InterfaceName, Table as Layer};
+use tortie_iptables::{InterfaceName, MapKey, MapVerdict, Table as Layer};
 use tortie_nftables::fake::FakeKernel;
 use tortie_nftables::{Features, Table, TableConfig, TableId};
 use tortie_rules::names::chain;
@@ -27,7 +27,7 @@ fn table() -> Table {
 fn workload(table: &mut Table, interface: &str, addresses: &[&str]) {
     let interface: InterfaceName = interface.parse().unwrap();
     let chain = arp_workload(interface, addresses.iter().map(|address| address.parse().unwrap()));
-    table.lead(Layer::Filter, chain::ARP_DISPATCH, interface, Some(chain.name));
+    table.lead(Layer::Filter, chain::ARP_DISPATCH, MapKey::Interface(interface), Some(MapVerdict::Goto(chain.name)));
     table.update_chain(Layer::Filter, chain);
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::Value;
-use tortie_iptables::{Chain, HookPosition, InterfaceName, Table};
+use tortie_iptables::{Chain, HookPosition, InterfaceName, MapVerdict, Table};
 use tortie_model::{AdminState, Cidr, Family, IfaceName, ProfileName};
 use tortie_rules::names::{any_interface, chain};
 use tortie_rules::{DscpRule, EndpointMarks, HostDispatch, Renderer, TierGroups};
@@ -209,8 +209,9 @@ fn dispatch_chains_and_maps() {
             let mut ours: BTreeMap<String, BTreeMap<String, String>> =
                 maps.keys().map(|map| (map.clone(), BTreeMap::new())).collect();
             for interface in &names {
-                for (map, target) in Renderer::workload_maps(*interface) {
+                for (map, verdict) in renderer.workload_maps(*interface, Some((AdminState::Active, None))) {
                     let members = ours.get_mut(&format!("filter-{map}")).unwrap();
+                    let target = verdict.and_then(MapVerdict::target).unwrap();
                     members.insert(interface.to_string(), format!("goto filter-{target}"));
                 }
             }

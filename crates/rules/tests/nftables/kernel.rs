@@ -79,15 +79,15 @@ fn transaction(table: TableId, chains: &[(Table, Chain)]) -> Transaction {
                 }
             }
             targets.extend(rule.target().map(|target| LayeredName::new(*layer, target.as_str())));
-            if let Some(Action::Dispatch { map, .. }) = rule.action {
-                maps.insert(LayeredName::new(*layer, map.as_str()));
+            if let Some(Action::Dispatch { by, map }) = rule.action {
+                maps.insert((LayeredName::new(*layer, map.as_str()), by.kind()));
             }
         }
     }
     let commands = &mut transaction.commands;
     commands.push(Command::AddTable);
     commands.extend(sets.iter().map(|(set, kind)| Command::AddSet { set: *set, kind: *kind }));
-    commands.extend(maps.into_iter().map(|map| Command::AddMap { map }));
+    commands.extend(maps.into_iter().map(|(map, kind)| Command::AddMap { map, kind }));
     commands.extend(targets.into_iter().map(|chain| Command::AddChain { chain, base: None }));
     for (number, (layer, chain)) in chains.iter().enumerate() {
         let name = LayeredName::from_kernel(&format!("chain-{number}"));

@@ -12,7 +12,7 @@ use tortie_ipsets::{Member, SetType};
 use tortie_iptables::{Chain, IpSetName, Table as Layer};
 use tortie_model::{Direction, Family, IfaceName, IpSetId, PolicyId, PolicyKind, TierDefaultAction};
 use tortie_nftables::{Features, Table, TableConfig, TableId, Transaction};
-use tortie_rules::names::{chain, ip_set_name, static_set};
+use tortie_rules::names::{ip_set_name, static_set};
 use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, PolicyGroup, Renderer, RulesConfig, TierGroups};
 use tortie_testkit::netns::Namespace;
 use tortie_testkit::nft::Nft;
@@ -195,8 +195,9 @@ pub(crate) fn table(renderer: &Renderer, id: TableId) -> Table {
     ] {
         set(&mut table, id, &[]);
     }
-    table.define_map(Layer::Filter, chain::FROM_WORKLOAD);
-    table.define_map(Layer::Filter, chain::TO_WORKLOAD);
+    for (layer, map, kind) in renderer.verdict_maps() {
+        table.define_map(layer, map, kind);
+    }
     let none = Default::default();
     update(
         &mut table,

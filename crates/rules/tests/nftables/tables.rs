@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tortie_ipsets::{Member, SetType};
-use tortie_iptables::{Chain, InterfaceName, Table as Layer};
+use tortie_iptables::{Chain, InterfaceName, MapKey, MapVerdict, Table as Layer};
 use tortie_model::{AdminState, Direction, Family, IfaceName, IpSetId, PolicyId, PolicyKind};
 use tortie_nftables::fake::FakeKernel;
 use tortie_nftables::{Features, Table, TableConfig, TableId};
-use tortie_rules::names::{chain, ip_set_name};
+use tortie_rules::names::ip_set_name;
 use tortie_rules::{DscpRule, EndpointMarks, HostDispatch, PolicyGroup, Renderer, TierGroups};
 use tortie_testkit::golden::assert_count;
 
@@ -97,8 +97,9 @@ impl<'a> Scenario<'a> {
         for layer in Layer::ALL {
             self.update(layer, renderer.fixed_chains(layer, family));
         }
-        self.table.define_map(Layer::Filter, chain::FROM_WORKLOAD);
-        self.table.define_map(Layer::Filter, chain::TO_WORKLOAD);
+        for (layer, map, kind) in renderer.verdict_maps() {
+            self.table.define_map(layer, map, kind);
+        }
 
         let hep = &json["hep_inputs"];
         let eth0 = load::interface(&hep["iface"]);
@@ -180,8 +181,8 @@ impl<'a> Scenario<'a> {
         let chains = self.renderer.workload_endpoint(&name, AdminState::Active, tiers, profiles, None);
         self.update(Layer::Filter, chains);
         let interface: InterfaceName = interface.parse().unwrap();
-        for (map, target) in Renderer::workload_maps(interface) {
-            self.table.lead(Layer::Filter, map, interface, Some(target));
+        for (map, verdict) in self.renderer.workload_maps(interface, Some((AdminState::Active, None))) {
+            self.table.lead(Layer::Filter, map, MapKey::Interface(interface), verdict);
         }
     }
 
@@ -198,9 +199,9 @@ impl<'a> Scenario<'a> {
 
     fn remove_new_endpoint(&mut self) {
         let interface: InterfaceName = NEW_ENDPOINT.parse().unwrap();
-        for (map, target) in Renderer::workload_maps(interface) {
-            self.table.lead(Layer::Filter, map, interface, None);
-            self.table.remove_chain(Layer::Filter, target);
+        for (map, verdict) in self.renderer.workload_maps(interface, Some((AdminState::Active, None))) {
+            self.table.lead(Layer::Filter, map, MapKey::Interface(interface), None);
+            self.table.remove_chain(Layer::Filter, verdict.and_then(MapVerdict::target).unwrap());
         }
     }
 

@@ -68,6 +68,7 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
     Ok(match question {
         Match::Mark { want, negated } => (skb.mark & want.mask().get() == want.value()) != *negated,
         Match::InInterface(pattern) => interface_matches(&pattern.to_string(), &skb.in_interface),
+        Match::NotInInterface(pattern) => !interface_matches(&pattern.to_string(), &skb.in_interface),
         Match::OutInterface(pattern) => interface_matches(&pattern.to_string(), &skb.out_interface),
         // The nodes that are walked have no bridges, and ARP is no IP packet.
         Match::InBridgePort(_) | Match::Bridged | Match::ArpReply(_) => false,
@@ -95,6 +96,14 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
                 }),
                 _ => return Err(*set),
             };
+            found != *negated
+        }
+        Match::AnyOf { side, these, negated } => {
+            let mut found = these.nets.iter().any(|net| in_network(address(side), net.address(), net.prefix_len()));
+            for set in &these.sets {
+                let Some(Members::Nets(nets)) = sets.get(set) else { return Err(*set) };
+                found |= nets.iter().any(|net| in_network(address(side), net.address(), net.prefix_len()));
+            }
             found != *negated
         }
         // A packet without ports passes neither the match nor its negation: the rule's protocol match comes first.

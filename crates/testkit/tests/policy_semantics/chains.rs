@@ -1,10 +1,11 @@
 //! Everything that the renderer makes of a state, ready to be walked.
 
-use tortie_iptables::{Chain, ChainName, Table};
+use tortie_iptables::{Chain, ChainName, Layout, Table};
 use tortie_model::{
     AdminState, Direction, Family, IfaceName,
     desired::{Members, TierPolicies},
 };
+use tortie_nftables::{expand, lay_out};
 use tortie_rules::{
     Marks, PolicyGroup, Renderer, RuleProblem, RulesConfig, TierGroups,
     names::{EndpointChain, chain, endpoint_chain, ip_set_name},
@@ -136,8 +137,11 @@ impl Question {
 impl FamilyTables {
     fn render(renderer: &Renderer, state: &DesiredState, family: Family, spoil: &impl Fn(Chain) -> Chain) -> Self {
         let build = |table, admin_state| {
-            let chains = layer(renderer, state, family, table, admin_state);
-            tables(chains.into_iter().map(spoil), state, family)
+            let all: Vec<Chain> = layer(renderer, state, family, table, admin_state).into_iter().map(spoil).collect();
+            match renderer.config().packet_filter.layout() {
+                Layout::Felix => tables(all, state, family),
+                Layout::Fast => laid_out(&all, table, state, family),
+            }
         };
         Self {
             filter: build(Table::Filter, AdminState::Active),
@@ -217,9 +221,40 @@ fn group(state: &DesiredState, tiers: &[TierPolicies]) -> Vec<TierGroups> {
         .collect()
 }
 
-fn tables(chains: impl Iterator<Item = Chain>, state: &DesiredState, family: Family) -> Tables {
+/// As a table of nftables lays them out.
+fn laid_out(chains: &[Chain], table: Table, state: &DesiredState, family: Family) -> Tables {
+    let rules_of =
+        |name| chains.iter().filter(|chain| chain.name == name).flat_map(|chain| chain.rules.clone()).collect();
+    let is_there = |set| state.ip_sets.keys().any(|id| ip_set_name(family, id) == Ok(set));
+    let (mut all, mut maps, mut unions) = (Vec::new(), Vec::new(), Vec::new());
+    for chain in chains {
+        let laid_out = lay_out(&expand(chain, rules_of), table, family, is_there);
+        all.push(Chain::new(chain.name, laid_out.rules));
+        all.extend(laid_out.parts);
+        maps.extend(laid_out.maps);
+        unions.extend(laid_out.unions);
+    }
+    let mut tables = tables(all, state, family);
+    for (map, members) in maps {
+        members.into_iter().for_each(|(key, verdict)| tables.add_to_map(map, key, verdict));
+    }
+    for (name, of) in unions {
+        let of_set = |set| {
+            let id = state.ip_sets.keys().find(|id| ip_set_name(family, id) == Ok(set)).unwrap();
+            match &state.ip_sets[id] {
+                Members::Nets(nets) => nets.iter().filter(|net| net.family() == family).copied().collect::<Vec<_>>(),
+                Members::IpPorts(_) => panic!("a set of ports among those of addresses"),
+            }
+        };
+        let members = of.nets.iter().copied().chain(of.sets.iter().copied().flat_map(of_set)).collect();
+        tables.add_set(name, Members::Nets(members));
+    }
+    tables
+}
+
+fn tables(chains: Vec<Chain>, state: &DesiredState, family: Family) -> Tables {
     let mut tables = Tables::new();
-    chains.for_each(|chain| tables.add_chain(chain));
+    chains.into_iter().for_each(|chain| tables.add_chain(chain));
     for (id, members) in &state.ip_sets {
         let of_family = match members {
             Members::Nets(nets) => Members::Nets(nets.iter().filter(|net| net.family() == family).copied().collect()),

@@ -99,7 +99,7 @@ pub(crate) fn evaluated(packet: &Packet) -> Evaluated {
 }
 
 /// The answer, which must be the same with and without an explanation.
-fn ask(evaluator: &Evaluator, question: Question, packet: &Packet) -> Answer {
+pub(crate) fn ask(evaluator: &Evaluator, question: Question, packet: &Packet) -> Answer {
     let packet = evaluated(packet);
     let workload = |state, direction| {
         let id = workload_id(state);

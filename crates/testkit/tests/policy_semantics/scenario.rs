@@ -322,6 +322,62 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     })
 }
 
+/// Scenarios with a tier, before all others, whose policies have many rules that ask for little, alike but for one or two things.
+pub(crate) fn repetitive_scenarios() -> impl Strategy<Value = Scenario> {
+    use RuleAction::{Allow, Deny, Log, NextTier};
+    let actions = prop_oneof![12 => Just(Allow), 1 => Just(Deny), 1 => Just(NextTier), 1 => Just(Log)];
+    let protocols = prop_oneof![8 => Just(Some(6)), 1 => Just(Some(17)), 2 => Just(None)];
+    let ports = prop_oneof![6 => vec((1..8u16).prop_map(PortSpec::single), 1..3), 1 => Just(Vec::new())];
+    let range = (1..8u16).prop_map(|first| vec![PortSpec::Range { first, last: first + 3 }]);
+    let ports = prop_oneof![12 => ports, 1 => range];
+    let peers = prop_oneof![
+        4 => select(&NET_SETS[..3]).prop_map(|id| (Vec::new(), Some(id))),
+        3 => cidrs().prop_map(|net| (vec![net], None)),
+        1 => Just((Vec::new(), None)),
+    ];
+    let rule =
+        (actions, protocols, ports, peers, any::<bool>()).prop_map(|(action, protocol, ports, (nets, set), to)| {
+            let mut rule = Rule { action, protocol: protocol.map(Protocol::Number), ..Rule::default() };
+            let mut sets = RuleSets::default();
+            rule.destination.ports = protocol.map_or(Vec::new(), |_| ports).into();
+            let ids: SetIds = set.into_iter().map(IpSetId::from).collect();
+            if to && rule.destination.ports.is_empty() {
+                (rule.destination.nets, sets.dst) = (nets.into(), ids);
+            } else {
+                (rule.source.nets, sets.src) = (nets.into(), ids);
+            }
+            (rule, sets)
+        });
+    let policies = vec(vec(rule, 0..12), 1..6);
+    let packets = vec((packets(), 1..9u16), 24..25);
+    (scenarios(), policies, packets).prop_map(|(mut scenario, policies, packets)| {
+        let policy = |rules: &Vec<_>| {
+            let (inbound, outbound) = (self::rules(rules.clone()), self::rules(rules.clone()));
+            let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound, outbound };
+            ((PolicyKind::GlobalNetworkPolicy, policy), true, true)
+        };
+        let draft = (Some(TierDefaultAction::Pass), policies.iter().map(policy).collect());
+        let first = finish_tier(99, draft, &mut scenario.state);
+        let with_first =
+            |tiers: &mut TierList| *tiers = [first.clone()].into_iter().chain(tiers.iter().cloned()).collect();
+        scenario.state.workloads.values_mut().for_each(|endpoint| with_first(&mut endpoint.tiers));
+        for host in scenario.state.hosts.values_mut() {
+            let all = [&mut host.tiers, &mut host.forward_tiers, &mut host.untracked_tiers, &mut host.pre_dnat_tiers];
+            all.into_iter().for_each(with_first);
+        }
+        scenario.packets = packets
+            .into_iter()
+            .map(|(packet, port)| match packet.payload {
+                Payload::Ports { source, .. } => {
+                    Packet { payload: Payload::Ports { source, destination: port }, ..packet }
+                }
+                _ => packet,
+            })
+            .collect();
+        scenario
+    })
+}
+
 fn finish_tier(number: usize, (default_action, policies): DraftTier, state: &mut DesiredState) -> TierPolicies {
     let (mut ingress, mut egress) = (Vec::new(), Vec::new());
     for (position, ((kind, policy), to, from)) in policies.into_iter().enumerate() {

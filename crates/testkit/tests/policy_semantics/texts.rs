@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::test_runner::{TestCaseError, TestError};
-use tortie_iptables::{Match, Table as Layer};
+use tortie_iptables::{MapKey, Match, Table as Layer};
 use tortie_model::{AdminState, Direction, Family, desired::Members};
 use tortie_netfilter::{Member, SetType};
 use tortie_nftables::{Features, LayeredName, Plan, Table, TableConfig, TableId, Transaction};
@@ -42,9 +42,8 @@ fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -
         table.set_hook(hook.table, hook.kernel_chain, hook.position, hook.rules);
     }
     let cali = WORKLOAD_INTERFACE.parse().unwrap();
-    for (map, chain) in Renderer::workload_maps(cali) {
-        table.define_map(Layer::Filter, map);
-        table.lead(Layer::Filter, map, cali, Some(chain));
+    for (map, verdict) in renderer.workload_maps(cali, Some((AdminState::Active, None))) {
+        table.lead(Layer::Filter, map, MapKey::Interface(cali), verdict);
     }
     let purposes = [
         (Layer::Filter, HostDispatch::Filter),

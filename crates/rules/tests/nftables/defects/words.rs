@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use tortie_iptables::{
-    Action, Chain, ChainName, HookPosition, IcmpType, InterfaceName, Matches, Rule, Table as Layer, kernel_chain,
+    Action, Chain, ChainName, HookPosition, IcmpType, InterfaceName, MapKey, MapVerdict, Matches, Rule, Table as Layer,
+    kernel_chain,
 };
-use tortie_model::{Family, PolicyId, PolicyKind, ProfileName};
+use tortie_model::{AdminState, Family, PolicyId, PolicyKind, ProfileName};
 use tortie_nftables::{Deviation, Features, MAX_NAME_LEN, Table, TableConfig, deviations};
 use tortie_rules::names::static_set;
-use tortie_rules::{DenyAction, DscpRule, Renderer};
+use tortie_rules::{DenyAction, DscpRule};
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 
@@ -231,9 +232,10 @@ kernel_test! {
             let renderer = renderer(|_| ());
             let mut table = table(&renderer, V4);
             pair::host(&mut table, &renderer, Some((interface, json!([{"action": "deny"}]))));
-            for (map, target) in Renderer::workload_maps(name_of) {
+            for (map, verdict) in renderer.workload_maps(name_of, Some((AdminState::Active, None))) {
+                let target = verdict.and_then(MapVerdict::target).unwrap();
                 table.update_chain(Layer::Filter, Chain::new(target, vec![Rule::new(Action::Return)]));
-                table.lead(Layer::Filter, map, name_of, Some(target));
+                table.lead(Layer::Filter, map, MapKey::Interface(name_of), verdict);
             }
             let made = pair.apply(&mut table);
             assert_eq!(pair.send(HOST[0], PEER[0]), None, "{interface}");

@@ -1,0 +1,281 @@
+//! What chains are laid out to: their parts, and the maps and sets that only they ask.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tortie_net::IpSetId;
+use tortie_netfilter::{
+    Action, AddressUnion, Chain, ChainName, Layout, MapKey, MapVerdict, Member, NetMember, Rule, SetType,
+    Table as Layer,
+};
+
+use super::desired::{DesiredChain, DesiredRule};
+use super::sets::DesiredSet;
+use super::{Table, VerdictMap};
+use crate::expression::Unsupported;
+use crate::layout::{LaidOut, expand, lay_out};
+use crate::names::{LayeredName, SetName};
+
+/// What the chains of a table are laid out to.
+#[derive(Debug, Default)]
+pub(super) struct Layouts {
+    chains: BTreeMap<(Layer, ChainName), Parts>,
+    /// By the chain whose rules are in others.
+    includers: BTreeMap<(Layer, ChainName), BTreeSet<ChainName>>,
+    unions: BTreeMap<SetName, Union>,
+    /// By the set whose members are in others.
+    in_unions: BTreeMap<SetName, BTreeSet<SetName>>,
+}
+
+/// What belongs to one chain.
+#[derive(Debug, Default)]
+struct Parts {
+    included: BTreeSet<ChainName>,
+    chains: BTreeSet<LayeredName>,
+    maps: BTreeSet<ChainName>,
+    unions: BTreeSet<SetName>,
+}
+
+/// A set that holds what others hold.
+#[derive(Debug, Default)]
+struct Union {
+    of: Arc<AddressUnion>,
+    /// In how many of them each member is.
+    counts: BTreeMap<Member, usize>,
+}
+
+impl Layouts {
+    /// Whether members of a set are in others too.
+    pub(super) fn is_in_unions(&self, set: SetName) -> bool {
+        self.in_unions.contains_key(&set)
+    }
+}
+
+impl Table {
+    /// A chain has changed whose rules may be in others.
+    pub(super) fn touch_includers(&mut self, layer: Layer, chain: ChainName) {
+        let Some(includers) = self.layouts.includers.get(&(layer, chain)).cloned() else { return };
+        for includer in &includers {
+            if let Some(entry) = self.quarantined(layer, *includer) {
+                entry.retry_at = std::time::Duration::ZERO;
+            }
+        }
+        if let Some(state) = self.layers.get_mut(&layer) {
+            state.changed_includers.extend(includers);
+        }
+    }
+
+    /// The chain with the rules of those that it includes.
+    pub(super) fn with_included(&mut self, layer: Layer, chain: Arc<Chain>) -> Arc<Chain> {
+        let included = |rule: &Rule| match rule.action {
+            Some(Action::Include(chain)) => Some(chain),
+            _ => None,
+        };
+        let now: BTreeSet<ChainName> = chain.rules.iter().filter_map(included).collect();
+        if now.is_empty() && !self.layouts.chains.contains_key(&(layer, chain.name)) {
+            return chain;
+        }
+        let parts = self.layouts.chains.entry((layer, chain.name)).or_default();
+        let before = std::mem::replace(&mut parts.included, now.clone());
+        for other in now.difference(&before) {
+            self.layouts.includers.entry((layer, *other)).or_default().insert(chain.name);
+        }
+        for other in before.difference(&now) {
+            self.not_included(layer, *other, chain.name);
+        }
+        if now.is_empty() {
+            return chain;
+        }
+        let definition = |other| self.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let undefined: Vec<ChainName> = now.iter().copied().filter(|other| definition(*other).is_none()).collect();
+        let rules_of = |other| match definition(other) {
+            Some(other) => other.rules.clone(),
+            None => self.stand_in(layer, other).rules,
+        };
+        let expanded = expand(&chain, rules_of);
+        if let Some(state) = self.layers.get_mut(&layer) {
+            now.iter().for_each(|other| {
+                state.undefined.remove(other);
+            });
+            state.undefined.extend(undefined);
+        }
+        Arc::new(expanded)
+    }
+
+    fn not_included(&mut self, layer: Layer, other: ChainName, by: ChainName) {
+        if let Some(includers) = self.layouts.includers.get_mut(&(layer, other)) {
+            includers.remove(&by);
+            if includers.is_empty() {
+                self.layouts.includers.remove(&(layer, other));
+                if let Some(state) = self.layers.get_mut(&layer).filter(|state| !state.graph.is_reachable(other)) {
+                    state.undefined.remove(&other);
+                }
+            }
+        }
+    }
+
+    /// What the kernel is to run for a chain; its parts become chains, maps and sets beside it.
+    pub(super) fn compiled_layout(
+        &mut self,
+        layer: Layer,
+        chain: &Chain,
+        name: &LayeredName,
+    ) -> Result<Vec<DesiredRule>, Unsupported> {
+        let family = self.config.id.family;
+        if self.config.layout == Layout::Felix {
+            return self.compiled(layer, &chain.rules, name.as_str(), family);
+        }
+        let is_there = |set| self.sets.get(&SetName::new(set)).is_some_and(|set| !set.is_refused());
+        let laid_out = lay_out(chain, layer, family, is_there);
+        let rules = self.compiled(layer, &laid_out.rules, name.as_str(), family)?;
+        let mut parts = Vec::with_capacity(laid_out.parts.len());
+        for part in &laid_out.parts {
+            let name = self.layered(layer, part.name);
+            let rules = self.compiled(layer, &part.rules, name.as_str(), family)?;
+            parts.push((name, DesiredChain { base: None, rules, source: (layer, chain.name) }));
+        }
+        self.take_layout(layer, chain.name, laid_out, parts);
+        Ok(rules)
+    }
+
+    fn take_layout(
+        &mut self,
+        layer: Layer,
+        chain: ChainName,
+        laid_out: LaidOut,
+        parts: Vec<(LayeredName, DesiredChain)>,
+    ) {
+        let mut now = Parts {
+            chains: parts.iter().map(|(name, _)| name.clone()).collect(),
+            maps: laid_out.maps.iter().map(|(name, _)| *name).collect(),
+            unions: laid_out.unions.iter().map(|(name, _)| SetName::new(*name)).collect(),
+            ..Parts::default()
+        };
+        let before = self.layouts.chains.remove(&(layer, chain)).unwrap_or_default();
+        now.included = before.included;
+        for (name, part) in parts {
+            self.chains.insert(name.clone(), part);
+            self.pending.chains.insert(name);
+        }
+        for (map, members) in laid_out.maps {
+            self.set_map(layer, map, Some(members));
+        }
+        for (union, of) in laid_out.unions {
+            self.set_union(SetName::new(union), Some(of));
+        }
+        for gone in before.chains.difference(&now.chains) {
+            self.chains.remove(gone);
+            self.pending.chains.insert(gone.clone());
+        }
+        before.maps.difference(&now.maps).for_each(|gone| self.set_map(layer, *gone, None));
+        before.unions.difference(&now.unions).for_each(|gone| self.set_union(*gone, None));
+        self.layouts.chains.insert((layer, chain), now);
+    }
+
+    /// A chain is not laid out any more.
+    pub(super) fn forget_layout(&mut self, layer: Layer, chain: ChainName) {
+        if !self.layouts.chains.contains_key(&(layer, chain)) {
+            return;
+        }
+        self.take_layout(layer, chain, LaidOut::default(), Vec::new());
+        let parts = self.layouts.chains.remove(&(layer, chain)).unwrap_or_default();
+        if self.layers.get(&layer).is_some_and(|state| state.graph.is_reachable(chain)) {
+            // What is in its place now is so until one of these changes.
+            self.layouts.chains.insert((layer, chain), parts);
+            return;
+        }
+        parts.included.into_iter().for_each(|other| self.not_included(layer, other, chain));
+    }
+
+    fn set_map(&mut self, layer: Layer, map: ChainName, members: Option<BTreeMap<MapKey, MapVerdict>>) {
+        match members {
+            Some(members) => {
+                let kind = members.keys().next().map_or(tortie_netfilter::MapKind::Port, |key| key.kind());
+                self.maps.insert((layer, map), VerdictMap { kind, members });
+            }
+            None => {
+                self.maps.remove(&(layer, map));
+            }
+        }
+        self.pending.maps.insert((layer, map));
+    }
+
+    fn set_union(&mut self, name: SetName, of: Option<Arc<AddressUnion>>) {
+        let known = self.layouts.unions.get(&name).map(|union| Arc::clone(&union.of));
+        if known == of {
+            return;
+        }
+        let (before, now) = (known.unwrap_or_default(), of.clone().unwrap_or_default());
+        if of.is_some() && !self.sets.contains_key(&name) {
+            let id = IpSetId::from(name.as_str());
+            self.sets.insert(name, DesiredSet::new(id, SetType::HashNet));
+        }
+        self.pending.sets.insert(name);
+        for set in before.sets.difference(&now.sets) {
+            let set = SetName::new(*set);
+            if let Some(unions) = self.layouts.in_unions.get_mut(&set) {
+                unions.remove(&name);
+                if unions.is_empty() {
+                    self.layouts.in_unions.remove(&set);
+                }
+            }
+        }
+        let Some(of) = of else {
+            self.layouts.unions.remove(&name);
+            self.sets.remove(&name);
+            return;
+        };
+        self.layouts.unions.entry(name).or_default().of = of;
+        let members = |sets: Vec<&tortie_net::IpSetName>| -> Vec<Member> {
+            let sets = sets.into_iter().filter_map(|set| self.sets.get(&SetName::new(*set)));
+            sets.flat_map(|set| set.members().collect::<Vec<_>>()).collect()
+        };
+        let net = |net: &tortie_net::Cidr| Member::Net(NetMember::from(net.masked()));
+        let mut added = members(now.sets.difference(&before.sets).collect());
+        added.extend(now.nets.difference(&before.nets).map(net));
+        let mut removed = members(before.sets.difference(&now.sets).collect());
+        removed.extend(before.nets.difference(&now.nets).map(net));
+        for set in &now.sets {
+            self.layouts.in_unions.entry(SetName::new(*set)).or_default().insert(name);
+        }
+        self.edit_union(name, &added, &removed);
+    }
+
+    /// The members of a set, if they are in others as well.
+    pub(super) fn members_in_unions(&self, set: SetName) -> Option<Vec<Member>> {
+        let is_one = self.layouts.is_in_unions(set);
+        is_one.then(|| self.sets.get(&set).map(|set| set.members().collect()).unwrap_or_default())
+    }
+
+    /// The members of a set have changed.
+    pub(super) fn edit_unions(&mut self, set: SetName, added: &[Member], removed: &[Member]) {
+        for union in self.layouts.in_unions.get(&set).cloned().unwrap_or_default() {
+            self.edit_union(union, added, removed);
+        }
+    }
+
+    fn edit_union(&mut self, name: SetName, added: &[Member], removed: &[Member]) {
+        let family = self.config.id.family;
+        let (Some(union), Some(set)) = (self.layouts.unions.get_mut(&name), self.sets.get_mut(&name)) else { return };
+        let (mut new, mut gone) = (Vec::new(), Vec::new());
+        for member in added {
+            let count = union.counts.entry(*member).or_default();
+            *count += 1;
+            if *count == 1 {
+                new.push(*member);
+            }
+        }
+        for member in removed {
+            let Some(count) = union.counts.get_mut(member) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                union.counts.remove(member);
+                gone.push(*member);
+            }
+        }
+        // One that came and went is in both; it goes last.
+        let _ = set.edit(family, new, []);
+        let _ = set.edit(family, [], gone);
+        self.pending.sets.insert(name);
+    }
+}

@@ -1,0 +1,302 @@
+//! Packets fare by chains that are laid out to be fast as by those of Felix, and as `tortie-evaluate` says; where flows are
+//! told, the same rules tell their names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::{
+    prelude::{Strategy, any},
+    prop_oneof,
+    strategy::ValueTree,
+    test_runner::{TestCaseError, TestError},
+};
+use tortie_evaluate::Verdict as EvaluatedVerdict;
+use tortie_iptables::{
+    Action, Chain, ChainName, ConntrackState, DispatchBy, Layout, MapKey, MapKind, MapVerdict, MarkBits, Match, Rule,
+    Table,
+};
+use tortie_model::{AdminState, Family, IfaceName, QosControls};
+use tortie_nftables::{
+    Command, Context, Features, FullNames, LayeredName, ProgramRule, SetKind, SetName, TableId, Transaction,
+    Verdict as KernelVerdict, compile, wire::ObservedRule,
+};
+use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, Renderer, RulesConfig, names::chain};
+use tortie_testkit::{
+    evaluator::Verdict,
+    kernel_test,
+    netns::Namespace,
+    nft::Nft,
+    packet::Packet,
+    walker::{Fate, Skb, Tables, Walk},
+};
+
+use crate::{
+    QUESTIONS,
+    chains::{Chains, config},
+    evaluate::{ask, evaluator, settings},
+    runner,
+    scenario::{Scenario, repetitive_scenarios, scenarios},
+    verdict,
+};
+
+fn of_layout(layout: Layout, flow_logs: bool) -> RulesConfig {
+    let packet_filter = PacketFilter::Nftables(NftablesConfig { layout, offload_flows: false });
+    RulesConfig { packet_filter, flow_logs, ..config() }
+}
+
+fn check(scenario: &Scenario, flow_logs: bool, spoil: impl Fn(Chain) -> Chain) -> Result<(), TestCaseError> {
+    let configs = [Layout::Felix, Layout::Fast].map(|layout| of_layout(layout, flow_logs));
+    let accept = configs[0].marks.accept.get();
+    let felix = Chains::render(&configs[0], &scenario.state, |chain| chain);
+    let fast = Chains::render(&configs[1], &scenario.state, spoil);
+    let evaluator = evaluator(settings(&configs[0]), &scenario.state);
+    for packet in &scenario.packets {
+        for question in QUESTIONS {
+            for state in [ConntrackState::New, ConntrackState::Established, ConntrackState::Invalid] {
+                let mut skb = Skb::new(*packet, "eth9", "eth9");
+                skb.mark = accept | configs[0].marks.pass.get() | 0xf;
+                skb.conntrack = BTreeSet::from([state]);
+                let walk = |chains: &Chains| {
+                    let (tables, start) = chains.enter(question, packet.is_ipv4());
+                    let walk = tables.walk(start, &skb).map_err(|error| TestCaseError::fail(error.to_string()))?;
+                    Ok::<Walk, TestCaseError>(walk)
+                };
+                let (felix, fast) = (walk(&felix)?, walk(&fast)?);
+                let told =
+                    |walk: &Walk| (verdict(walk, accept), walk.nflogs.clone(), walk.logs.clone(), walk.untracked);
+                if told(&felix) != told(&fast) {
+                    return Err(TestCaseError::fail(format!("{question:?}, {packet}, {state:?}: {felix:?}\n{fast:?}")));
+                }
+                let evaluated = match ask(&evaluator, question, packet).verdict {
+                    EvaluatedVerdict::Allow => Verdict::Allow,
+                    EvaluatedVerdict::Deny => Verdict::Deny,
+                    EvaluatedVerdict::Undecided => Verdict::Undecided,
+                };
+                if state == ConntrackState::New && verdict(&fast, accept) != evaluated {
+                    return Err(TestCaseError::fail(format!("{question:?}, {packet}: means {evaluated:?}, {fast:?}")));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn all_scenarios() -> impl Strategy<Value = (Scenario, bool)> {
+    (prop_oneof![1 => scenarios(), 3 => repetitive_scenarios()], any::<bool>())
+}
+
+#[test]
+fn packets_fare_by_either_layout_as_policies_mean() {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(80);
+    if let Err(error) =
+        runner(cases, 2000).run(&all_scenarios(), |(scenario, logs)| check(&scenario, logs, |chain| chain))
+    {
+        panic!("{error}");
+    }
+}
+
+/// A test that cannot fail proves nothing.
+#[test]
+fn a_policy_that_is_left_out_of_its_group_is_noticed() {
+    let spoil = |chain: Chain| {
+        let is_included = |rule: &Rule| matches!(rule.action, Some(Action::Include(_)));
+        let mut rules = chain.rules.clone();
+        if rules.iter().all(is_included) {
+            rules.pop();
+        }
+        Chain { rules, ..chain }
+    };
+    let result = runner(100, 0).run(&all_scenarios(), |(scenario, logs)| check(&scenario, logs, spoil));
+    assert!(matches!(result, Err(TestError::Fail(..))), "not noticed");
+}
+
+/// What FORWARD does with packets of known connections between all kinds of interfaces.
+#[test]
+fn packets_of_known_connections_fare_by_either_layout_alike() {
+    let felix = forwarding(Layout::Felix);
+    let fast = forwarding(Layout::Fast);
+    let packet = Packet::with_ports(6, ([10, 0, 0, 1].into(), 1000), ([10, 0, 0, 2].into(), 80));
+    let interfaces = ["cali1", "cali2", "cali3", "cali9", "eth0", "eth1"];
+    let accept = of_layout(Layout::Felix, false).marks.accept.get();
+    let mut at_once = 0;
+    for from in interfaces {
+        for to in interfaces {
+            for state in
+                [ConntrackState::Established, ConntrackState::Related, ConntrackState::Invalid, ConntrackState::New]
+            {
+                for (mark, within_rates) in [(0, true), (0, false), (accept, true)] {
+                    let mut skb = Skb::new(packet, from, to);
+                    (skb.mark, skb.within_rates) = (mark, within_rates);
+                    skb.conntrack = BTreeSet::from([state]);
+                    let [by_felix, by_fast] = [&felix, &fast].map(|tables| tables.walk(chain::FORWARD, &skb).unwrap());
+                    let told = |walk: &Walk| (walk.fate, walk.mark);
+                    assert_eq!(
+                        told(&by_felix),
+                        told(&by_fast),
+                        "{from} to {to}, {state:?}, {within_rates}: {by_fast:?}"
+                    );
+                    let leaves_at_once = by_fast.fate == Fate::Accepted && by_fast.path.len() <= 2;
+                    at_once += usize::from(state == ConntrackState::Established && leaves_at_once);
+                }
+            }
+        }
+    }
+    // From two endpoints to six places, and from a seventh to the two, within and above all rates.
+    assert_eq!(at_once, 28);
+}
+
+/// Three workloads, of which one is down and one has limits, and a host endpoint.
+fn forwarding(layout: Layout) -> Tables {
+    let renderer = Renderer::new(of_layout(layout, false));
+    let mut tables = Tables::new();
+    for chain in renderer.fixed_chains(Table::Filter, Family::V4) {
+        tables.add_chain(chain);
+    }
+    tables.add_chain(Chain::new(chain::CIDR_BLOCK, vec![Rule::new(Action::Drop)]));
+    let limits = QosControls { ingress_packet_rate: 10, egress_packet_rate: 10, ..QosControls::default() };
+    let workloads = [
+        ("cali1", AdminState::Active, None),
+        ("cali2", AdminState::Inactive, None),
+        ("cali3", AdminState::Active, Some(&limits)),
+    ];
+    for (name, state, qos) in workloads {
+        let chains = renderer.workload_endpoint(&IfaceName::from(name), state, &[], &[], qos);
+        chains.into_iter().for_each(|chain| tables.add_chain(chain));
+        let interface = name.parse().unwrap();
+        for (map, verdict) in renderer.workload_maps(interface, Some((state, qos))) {
+            verdict.into_iter().for_each(|verdict| tables.add_to_map(map, MapKey::Interface(interface), verdict));
+        }
+    }
+    let names = workloads.map(|(name, ..)| name.parse().unwrap());
+    renderer.workload_dispatch(names).into_iter().for_each(|chain| tables.add_chain(chain));
+    let eth0 = ["eth0".parse().unwrap()];
+    let host = renderer.host_endpoint_filter(&IfaceName::from("eth0"), &[], &[], &[]);
+    host.into_iter().for_each(|chain| tables.add_chain(chain));
+    renderer.host_dispatch(HostDispatch::Filter, eth0, false).into_iter().for_each(|chain| tables.add_chain(chain));
+    for (map, key, verdict) in renderer.host_maps(HostDispatch::Filter, eth0) {
+        tables.add_to_map(map, key, verdict);
+    }
+    tables
+}
+
+/// All of a scenario in one table, with sets that are empty.
+fn transaction(id: TableId, tables: &[(Table, &Tables)]) -> Transaction {
+    let mut transaction = Transaction::new(id);
+    let (mut sets, mut maps, mut chains) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+    let (mut rules, mut elements) = (Vec::new(), Vec::new());
+    let names = FullNames::default();
+    for (layer, tables) in tables {
+        let layered = |name: ChainName| LayeredName::new(*layer, name.as_str());
+        for chain in tables.chains() {
+            chains.insert(layered(chain.name));
+            chains.extend(chain.targets().map(layered));
+            let context = Context { family: id.family, layer: *layer, names: &names, features: Features::ALL };
+            let shown = tortie_nftables::rules(chain.name.as_str(), &chain.rules, context);
+            for (rule, shown) in chain.rules.iter().zip(shown).filter(|(rule, _)| !lists_twice(rule)) {
+                for question in rule.matches.iter() {
+                    if let Match::IpSet { set, with_port, .. } = question {
+                        let kind = if *with_port { SetKind::AddressPorts } else { SetKind::Networks };
+                        sets.insert(SetName::new(*set), kind);
+                    }
+                }
+                if let Some(Action::Dispatch { by, map }) = rule.action.as_ref().map(Action::last) {
+                    maps.insert(layered(*map), by.kind());
+                }
+                let expressions = compile(rule, &context).unwrap();
+                let rule = Arc::new(ProgramRule { shown, expressions });
+                rules.push(Command::AddRule { chain: layered(chain.name), rule });
+            }
+        }
+        for (map, key, verdict) in tables.maps() {
+            maps.insert(layered(map), key.kind());
+            chains.extend(verdict.target().map(layered));
+            let name = |chain| layered(chain).as_str().into();
+            let verdict = match verdict {
+                MapVerdict::Accept => KernelVerdict::Accept,
+                MapVerdict::Jump(chain) => KernelVerdict::Jump(name(chain)),
+                MapVerdict::Goto(chain) => KernelVerdict::Goto(name(chain)),
+            };
+            elements.push(Command::AddMapElements { map: layered(map), elements: vec![(key, verdict)] });
+        }
+    }
+    let commands = &mut transaction.commands;
+    commands.push(Command::AddTable);
+    commands.extend(sets.into_iter().map(|(set, kind)| Command::AddSet { set, kind }));
+    commands.extend(maps.into_iter().map(|(map, kind)| Command::AddMap { map, kind }));
+    commands.extend(chains.into_iter().map(|chain| Command::AddChain { chain, base: None }));
+    commands.append(&mut rules);
+    commands.append(&mut elements);
+    transaction
+}
+
+kernel_test! {
+    fn the_kernel_is_given_what_nft_makes_of_what_is_laid_out() {
+        let mut runner = runner(1, 0);
+        let (mut by_port, mut several) = (0, 0);
+        for number in 0..6 {
+            let scenario = repetitive_scenarios().new_tree(&mut runner).unwrap().current();
+            let chains = Chains::render(&of_layout(Layout::Fast, number % 2 == 0), &scenario.state, |chain| chain);
+            for family in Family::ALL {
+                let table = TableId::calico(family);
+                let tables: Vec<_> = chains.tables().filter(|(of, ..)| *of == family).map(|(_, table, it)| (table, it)).collect();
+                let mut transaction = transaction(table, &tables);
+                if number == 0 {
+                    // Numbers of endpoints in marks, for which no scenario asks.
+                    transaction.commands.extend(mark_map());
+                }
+                let text = transaction.to_string();
+                by_port += text.matches("meta l4proto . th dport vmap @").count();
+                several += text.matches("return comment").count();
+                let by_nft = Namespace::new().unwrap();
+                let output = by_nft.output(std::process::Command::new("nft").args(["-f", "-"]), &text).unwrap();
+                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                let theirs = by_nft.run(|| Nft::open().unwrap().read(table)).unwrap().unwrap();
+                let by_us = Namespace::new().unwrap();
+                by_us.run(|| Nft::open().unwrap().commit(&transaction)).unwrap().unwrap();
+                let ours = by_us.run(|| Nft::open().unwrap().read(table)).unwrap().unwrap();
+                assert_eq!(ours.sets, theirs.sets);
+                for (name, chain) in &ours.chains {
+                    let theirs = &theirs.chains[name].rules;
+                    assert_eq!(chain.rules.len(), theirs.len(), "{name}");
+                    for (ours, theirs) in chain.rules.iter().zip(theirs) {
+                        let line = text.lines().find(|line| line.contains(&ours.comment)).unwrap_or_default();
+                        let told = |rule: &ObservedRule| (rule.comment.clone(), format!("{:?}", rule.expressions));
+                        assert_eq!(told(ours), told(theirs), "{line}");
+                    }
+                }
+                assert_eq!(ours.chains.len(), theirs.chains.len());
+            }
+        }
+        assert!(by_port > 10 && several > 100, "{by_port} {several}");
+    }
+}
+
+/// Whether a rule lists a port twice: `nft` makes a set of such a list where ours is one port or range, or joins neighbours in it.
+fn lists_twice(rule: &Rule) -> bool {
+    rule.matches.iter().any(|question| match question {
+        Match::Ports { ports, .. } => {
+            let mut ranges: Vec<_> = ports.ranges().iter().map(|range| (range.first(), range.last())).collect();
+            ranges.sort_unstable();
+            ranges.windows(2).any(|pair| pair[0].1 >= pair[1].0)
+        }
+        _ => false,
+    })
+}
+
+/// A chain that asks a map of marks.
+fn mark_map() -> Vec<Command> {
+    let (chain, map) = (LayeredName::from_kernel("filter-cali-marks"), LayeredName::from_kernel("filter-cali-mark"));
+    let names = FullNames::default();
+    let context = Context { family: Family::V4, layer: Table::Filter, names: &names, features: Features::ALL };
+    let by = DispatchBy::Mark(MarkBits::new(0xff00_0000).unwrap());
+    let rule = Rule::new(Action::Dispatch { by, map: "cali-mark".parse().unwrap() });
+    let shown = tortie_nftables::rules("seed", std::slice::from_ref(&rule), context).next().unwrap();
+    let expressions = compile(&rule, &context).unwrap();
+    let element = (MapKey::Mark(0x0100_0000), KernelVerdict::Accept);
+    vec![
+        Command::AddMap { map: map.clone(), kind: MapKind::Mark },
+        Command::AddChain { chain: chain.clone(), base: None },
+        Command::AddRule { chain, rule: Arc::new(ProgramRule { shown, expressions }) },
+        Command::AddMapElements { map, elements: vec![element] },
+    ]
+}
