@@ -46,6 +46,8 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     for (index, family) in [(1, "4"), (4, "6"), (7, "dual")] {
         run_conformance(&words(&format!("--shard {index}/9 --family {family} --backend nftables")))?;
     }
+    run_conformance(&words("--shard 10/24 --family dual --backend nftables-fast"))?;
+    run_conformance(&words("--shard 13/40 --family dual --backend nftables-fast --flows"))?;
     run_conformance(&words("--shard 7/40 --family dual --backend nft --nodes 3 --deadline 30"))?;
     run_conformance(&words("--shard 3/40 --family dual --backend nft --flows"))?;
     for (index, source) in ["etcd", "kubernetes", "fanout", "typha"].into_iter().enumerate() {

@@ -18,8 +18,8 @@ use tortie_rules::{
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, FlowTableOffload,
-    IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes,
-    Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange, WorkloadSourceSpoofing,
+    IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesLayout, NftablesMode, PolicyEvaluationMode,
+    ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange, WorkloadSourceSpoofing,
 };
 use crate::flows::{FlowFile, FlowSettings};
 #[cfg(feature = "goldmane")]
@@ -412,8 +412,12 @@ pub fn for_nftables(config: &Config, settings: &mut DataplaneConfig) -> Result<(
     rules.deny = deny(config.nftables_filter_deny_action);
     rules.filter_allow = allow(config.nftables_filter_allow_action);
     rules.mangle_allow = allow(config.nftables_mangle_allow_action);
+    let layout = match config.nftables_layout {
+        NftablesLayout::Felix => tortie_iptables::Layout::Felix,
+        NftablesLayout::Fast => tortie_iptables::Layout::Fast,
+    };
     let offload_flows = config.flow_table_offload == FlowTableOffload::All;
-    rules.packet_filter = PacketFilter::Nftables(tortie_rules::NftablesConfig { offload_flows });
+    rules.packet_filter = PacketFilter::Nftables(tortie_rules::NftablesConfig { layout, offload_flows });
     let flow_interfaces = config.flow_table_interfaces.clone().filter(|_| offload_flows);
     settings.nftables = Some(NftablesConfig {
         refresh_interval: unless_zero(config.nftables_refresh_interval),

@@ -554,6 +554,17 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         ),
     ),
     felix(
+        "NFTablesLayout",
+        "oneof(Felix,Fast)",
+        "Felix",
+        Own(
+            "how chains of nftables are laid out. With `Fast` a packet meets few rules however many policies there are: maps lead \
+             to those for its interface and its port, rules that do the same are one, and packets of established connections \
+             leave at once. With `Felix` the rules are those of Felix, which finds nothing to write where it takes over. In a \
+             `FelixConfiguration` it is `nftablesLayout`, or the annotation `config.projectcalico.org/NFTablesLayout`",
+        ),
+    ),
+    felix(
         "NftablesMangleAllowAction",
         "oneof(ACCEPT,RETURN)",
         "ACCEPT",

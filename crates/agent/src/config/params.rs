@@ -103,6 +103,15 @@ choices!(
     }
 );
 choices!(
+    /// How chains of nftables are laid out.
+    NftablesLayout {
+        /// As Felix does it.
+        Felix = "Felix",
+        /// So that a packet meets few rules.
+        Fast = "Fast",
+    }
+);
+choices!(
     /// What is left out of masquerading besides the pools themselves.
     NatOutgoingExclusions {
         /// Nothing.
@@ -429,6 +438,7 @@ params! {
         "NFTablesFlowTableOffload", parse::one_of, FlowTableOffload::Disabled, FlowTableOffload::Disabled, PLAIN;
     flow_table_interfaces: Option<IfacePattern> =
         "NFTablesFlowTableDataIfacePattern", parse::iface_pattern_unless_empty, None, None, PLAIN;
+    nftables_layout: NftablesLayout = "NFTablesLayout", parse::one_of, NftablesLayout::Felix, NftablesLayout::Felix, PLAIN;
     mtu_iface_pattern: Option<IfacePattern> = "MTUIfacePattern", parse::iface_pattern, default_mtu_pattern(), None, PLAIN;
     require_mtu_file: bool = "RequireMTUFile", parse::boolean, false, false, PLAIN;
     ipip_mtu: u32 = "IpInIpMtu", parse::mtu, 0, 0, PLAIN;

@@ -170,6 +170,7 @@ fn every_parameter_changes_something() {
         ("NftablesMarkMask", "0xff000000"),
         ("NftablesRefreshInterval", "7"),
         ("NFTablesFlowTableOffload", "All"),
+        ("NFTablesLayout", "Fast"),
     ];
     for (name, value) in of_nftables {
         assert_ne!(nftables(&[(name, value)]), nftables(&[]), "{name} has no effect");

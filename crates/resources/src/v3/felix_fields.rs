@@ -195,9 +195,10 @@ pub(super) const FIELDS: [(&str, &str, FieldKind); 187] = [
 ];
 
 /// The fields that the original does not have, for parameters that it does not have.
-pub(super) const OWN_FIELDS: [(&str, &str, FieldKind); 4] = [
+pub(super) const OWN_FIELDS: [(&str, &str, FieldKind); 5] = [
     ("cutDeniedConnections", "CutDeniedConnections", Bool),
     ("flowLogsFile", "FlowLogsFile", Text),
     ("flowLogsFileMaxFiles", "FlowLogsFileMaxFiles", Int),
     ("flowLogsFileMaxSizeMB", "FlowLogsFileMaxSizeMB", Int),
+    ("nftablesLayout", "NFTablesLayout", Text),
 ];

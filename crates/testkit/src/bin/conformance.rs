@@ -26,7 +26,7 @@ struct Args {
     /// and not with eBPF programs, which log nothing.
     #[arg(long, conflicts_with = "driven")]
     flows: bool,
-    /// The back ends to go through: nft and legacy of iptables; nftables without it, or ebpf, where none of the programs iptables,
+    /// The back ends to go through: nft and legacy of iptables; nftables without it, nftables-fast, or ebpf, where none of the programs iptables,
     /// ipset and nft can be run.
     #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy"])]
     backend: Vec<String>,
@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         let mut agent = match backend.as_str() {
             "ebpf" => agent.by_programs(),
             "nftables" => agent.by_nftables(),
+            "nftables-fast" => agent.by_nftables().environment("FELIX_NFTABLESLAYOUT", "Fast"),
             iptables => agent.environment("FELIX_IPTABLESBACKEND", iptables),
         };
         if args.driven {
