@@ -199,13 +199,13 @@ proptest! {
         start(Layout::Fast, &state, &mut kernel);
         prop_assert_eq!(transactions(&kernel), before, "a restart writes nothing");
 
-        // Over to the other layout and back, one transaction of each family each.
+        // Over to the other layout and back: each time one transaction of each family, and one before if there are new sets.
         let mut felix = crate::common::kernel(Backend::Nft);
         start(Layout::Felix, &state, &mut felix);
         start(Layout::Felix, &state, &mut kernel);
         prop_assert_eq!(dump(&kernel), dump(&felix));
         start(Layout::Fast, &state, &mut kernel);
         prop_assert_eq!(dump(&kernel), dump(&fresh));
-        prop_assert_eq!(transactions(&kernel), before + 4);
+        prop_assert!((before + 4..=before + 8).contains(&transactions(&kernel)));
     }
 }

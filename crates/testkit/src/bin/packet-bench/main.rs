@@ -8,6 +8,7 @@ mod table;
 mod test_run;
 mod traffic;
 mod updates;
+mod walked;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -43,8 +44,14 @@ struct Args {
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 10_000], value_parser = clap::value_parser!(u16).range(1..=20_000))]
     rules: Vec<u16>,
     /// Who enforces, one behind the other.
-    #[arg(long, value_delimiter = ',', default_values_t = [Backend::Legacy, Backend::Nft, Backend::Ebpf])]
+    #[arg(long, value_delimiter = ',', default_values_t = [Backend::Legacy, Backend::Nft, Backend::NftablesFelix, Backend::NftablesFast, Backend::Ebpf])]
     backends: Vec<Backend>,
+    /// Each rule is a policy by itself, all of them for this pod.
+    #[arg(long)]
+    policies: bool,
+    /// Only packets through namespaces, and nothing of what the kernel's test runs say.
+    #[arg(long, conflicts_with = "test_runs_only")]
+    no_test_runs: bool,
     /// Only what the kernel's test runs say.
     #[arg(long)]
     test_runs_only: bool,
@@ -66,6 +73,10 @@ pub(crate) enum Backend {
     Legacy,
     /// iptables-nft
     Nft,
+    /// Tables of nftables, laid out as Felix does it
+    NftablesFelix,
+    /// Tables of nftables, laid out to be fast
+    NftablesFast,
     /// Programs in eBPF
     Ebpf,
 }
@@ -75,6 +86,8 @@ impl Backend {
         match self {
             Self::Legacy => "legacy",
             Self::Nft => "nft",
+            Self::NftablesFelix => "nftables-felix",
+            Self::NftablesFast => "nftables-fast",
             Self::Ebpf => "ebpf",
         }
     }
@@ -84,6 +97,8 @@ impl Backend {
         match self {
             Self::Legacy => &[("FELIX_IPTABLESBACKEND", "legacy")],
             Self::Nft => &[("FELIX_IPTABLESBACKEND", "nft")],
+            Self::NftablesFelix => &[("FELIX_NFTABLESMODE", "Enabled"), ("FELIX_NFTABLESLAYOUT", "Felix")],
+            Self::NftablesFast => &[("FELIX_NFTABLESMODE", "Enabled"), ("FELIX_NFTABLESLAYOUT", "Fast")],
             Self::Ebpf => &[("FELIX_BPFENABLED", "true")],
         }
     }
@@ -122,11 +137,19 @@ fn measure(args: &Args) -> Result<()> {
         measure_traffic(args)?;
         println!();
     }
+    if args.no_test_runs {
+        return Ok(());
+    }
     TestRunRow::print_head();
     for family in Family::ALL {
         for peers in &args.peers {
             for rules in &args.rules {
-                test_run::measure(Policy { peers: *peers, rules: *rules }, family, args.times)?.print();
+                test_run::measure(
+                    Policy { peers: *peers, rules: *rules, are_policies: args.policies },
+                    family,
+                    args.times,
+                )?
+                .print();
             }
         }
     }
@@ -140,7 +163,7 @@ fn measure_traffic(args: &Args) -> Result<()> {
     for peers in &args.peers {
         for backend in &args.backends {
             for rules in &args.rules {
-                let policy = Policy { peers: *peers, rules: *rules };
+                let policy = Policy { peers: *peers, rules: *rules, are_policies: args.policies };
                 let mut node = Node::new()?;
                 let in_force = node.start(&args.agent, *backend, policy)?;
                 let traffic = Traffic::new(&node)?;
@@ -153,6 +176,8 @@ fn measure_traffic(args: &Args) -> Result<()> {
                     first: of(Case::First(policy))?,
                     last: of(Case::Last(policy))?,
                     none: of(Case::NoMatch)?,
+                    established: of(Case::Established(policy))?,
+                    walked: walked::count(&node, &traffic, *backend, policy)?,
                     in_force,
                 };
                 table.print(&row);

@@ -21,6 +21,7 @@ pub(crate) struct Node {
     namespace: Namespace,
     client: Namespace,
     pod: Namespace,
+    interface: String,
     folder: TempDir,
 }
 
@@ -50,7 +51,7 @@ impl Node {
             "route add 0.0.0.0/0 via 169.254.1.1".to_owned(),
         ])?;
         pod.sysctl(&[off("all"), off("eth0")])?;
-        Ok(Self { program: None, namespace, client, pod, folder: TempDir::new()? })
+        Ok(Self { program: None, namespace, client, pod, interface, folder: TempDir::new()? })
     }
 
     /// Where packets come from.
@@ -108,6 +109,16 @@ impl Node {
         }
         self.program = Some((agent, program));
         Ok(begin.elapsed())
+    }
+
+    /// Runs a command on the node.
+    pub(crate) fn shell(&self, command: &str) -> Result<String> {
+        Ok(self.namespace.shell(command)?)
+    }
+
+    /// The interface that leads to the pod.
+    pub(crate) fn interface(&self) -> &str {
+        &self.interface
     }
 
     /// Has the kernel forget all connections, if it tracks any.

@@ -21,6 +21,8 @@ pub(crate) enum Peers {
     Networks,
     /// An IP set each.
     Sets,
+    /// An IP set each, and all of them the same port.
+    SetsOnePort,
 }
 
 impl fmt::Display for Peers {
@@ -28,21 +30,25 @@ impl fmt::Display for Peers {
         f.write_str(match self {
             Self::Networks => "networks",
             Self::Sets => "sets",
+            Self::SetsOnePort => "sets, one port",
         })
     }
 }
 
-/// So many rules, each with its own peers and its own port.
+/// So many rules, each with its own peers, and its own port where these say nothing else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     pub(crate) peers: Peers,
     pub(crate) rules: u16,
+    /// Each rule is a policy by itself.
+    pub(crate) are_policies: bool,
 }
 
 impl Policy {
     /// Who is admitted by a rule, counted from 0, and to which port.
     pub(crate) fn admitted(self, rule: u16) -> (Ipv4Addr, u16) {
-        (member(rule, 0), FIRST_PORT + rule)
+        let port = if self.peers == Peers::SetsOnePort { 0 } else { rule };
+        (member(rule, 0), FIRST_PORT + port)
     }
 
     /// Everybody in the set of a rule.
@@ -62,20 +68,26 @@ kind: Pod
 metadata: {{name: server, namespace: bench}}
 spec: {{nodeName: n1, containers: [{{name: c, image: i}}]}}
 status: {{phase: Running, podIPs: [{{ip: {POD}}}]}}
----
+"
+        );
+        for rule in 0..self.rules {
+            if rule == 0 || self.are_policies {
+                let _ = write!(
+                    text,
+                    "---
 apiVersion: projectcalico.org/v3
 kind: NetworkPolicy
-metadata: {{name: many-rules, namespace: bench}}
+metadata: {{name: policy-{rule:05}, namespace: bench}}
 spec:
   types: [Ingress]
   ingress:
 "
-        );
-        for rule in 0..self.rules {
+                );
+            }
             let (address, port) = self.admitted(rule);
             let source = match self.peers {
                 Peers::Networks => format!("nets: [{address}/32]"),
-                Peers::Sets => format!("selector: rule == 'r{rule}', namespaceSelector: global()"),
+                Peers::Sets | Peers::SetsOnePort => format!("selector: rule == 'r{rule}', namespaceSelector: global()"),
             };
             // Writing to a string cannot fail.
             let _ = writeln!(
@@ -83,7 +95,7 @@ spec:
                 "  - {{action: Allow, protocol: UDP, source: {{{source}}}, destination: {{ports: [{port}]}}}}"
             );
         }
-        if self.peers == Peers::Sets {
+        if self.peers != Peers::Networks {
             for rule in 0..self.rules {
                 let nets: Vec<String> = self.members(rule).map(|member| format!("{member}/32")).collect();
                 let _ = writeln!(

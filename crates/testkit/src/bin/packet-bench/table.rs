@@ -18,6 +18,9 @@ pub(crate) struct Row {
     pub(crate) first: Cost,
     pub(crate) last: Cost,
     pub(crate) none: Cost,
+    pub(crate) established: Cost,
+    /// How many rules each of these packets meets, if that can be told.
+    pub(crate) walked: Option<[usize; 4]>,
     /// From the start of the agent until the policy was in force.
     pub(crate) in_force: Duration,
 }
@@ -35,15 +38,24 @@ impl Table {
     }
 
     pub(crate) fn print_head(&self) {
-        println!("| rules ask for | back end | rules | first rule | last rule | no rule | in force after |");
-        println!("|---|---|---|---|---|---|---|");
-        println!("| nothing | none | 0 | {0} | {0} | {0} | |", nanoseconds(self.bare));
+        println!(
+            "| rules ask for | back end | rules | first rule | last rule | no rule | established | in force after |"
+        );
+        println!("|---|---|---|---|---|---|---|---|");
+        println!("| nothing | none | 0 | {0} | {0} | {0} | {0} | |", nanoseconds(self.bare));
     }
 
     pub(crate) fn print(&self, row: &Row) {
-        let Row { peers, backend, rules, first, last, none, in_force } = row;
-        let [first, last, none] = [first, last, none].map(|cost| nanoseconds(*cost));
-        println!("| {peers} | {backend} | {rules} | {first} | {last} | {none} | {:.2} s |", in_force.as_secs_f64());
+        let Row { peers, backend, rules, first, last, none, established, walked, in_force } = row;
+        let mut cells = [first, last, none, established].map(|cost| nanoseconds(*cost));
+        for (cell, walked) in cells.iter_mut().zip(walked.iter().flatten()) {
+            *cell = format!("{walked} rules, {cell}");
+        }
+        let [first, last, none, established] = cells;
+        println!(
+            "| {peers} | {backend} | {rules} | {first} | {last} | {none} | {established} | {:.2} s |",
+            in_force.as_secs_f64()
+        );
     }
 }
 

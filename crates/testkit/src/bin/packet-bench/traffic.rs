@@ -1,7 +1,7 @@
 //! Packets to the pod.
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tortie_testkit::ethernet::FrameSender;
 
@@ -24,8 +24,11 @@ pub(crate) enum Case {
     Last(Policy),
     /// What no rule admits.
     NoMatch,
+    /// More of what the last rule admits, of one connection that has been answered.
+    Established(Policy),
 }
 
+const FIRST_SOURCE_PORT: u16 = 1024;
 /// Bytes of a packet without its Ethernet header.
 const LENGTH: u16 = 64;
 
@@ -46,7 +49,7 @@ impl<'n> Traffic<'n> {
         let (source, port) = match case {
             Case::Open | Case::NoMatch => (STRANGER, 9),
             Case::First(policy) => policy.admitted(0),
-            Case::Last(policy) => policy.admitted(policy.rules - 1),
+            Case::Last(policy) | Case::Established(policy) => policy.admitted(policy.rules - 1),
         };
         let is_admitted = !matches!(case, Case::NoMatch);
         let mut best = f64::INFINITY;
@@ -56,11 +59,19 @@ impl<'n> Traffic<'n> {
             let receiver = self.node.pod().run(|| UdpSocket::bind((POD, port)))??;
             receiver.set_nonblocking(true)?;
             let mut frame = self.frame(source, port);
+            let is_one_connection = matches!(case, Case::Established(_));
+            if is_one_connection {
+                set_source_port(&mut frame, FIRST_SOURCE_PORT);
+                self.sender.send(&frame)?;
+                self.answer(&receiver)?;
+            }
             let begin = Instant::now();
             for number in 0..packets {
                 // Another source port, or, when all have been used, another flow all the same for a connection that was denied.
-                let source_port = 1024 + u16::try_from(number % 60_000)?;
-                set_source_port(&mut frame, source_port);
+                if !is_one_connection {
+                    let source_port = FIRST_SOURCE_PORT + u16::try_from(number % 60_000)?;
+                    set_source_port(&mut frame, source_port);
+                }
                 self.sender.send(&frame)?;
             }
             let took = begin.elapsed();
@@ -70,6 +81,21 @@ impl<'n> Traffic<'n> {
             best = best.min(took.as_secs_f64() * 1e9 / f64::from(packets));
         }
         Ok(Cost(best))
+    }
+
+    /// The pod answers one packet.
+    fn answer(&self, receiver: &UdpSocket) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            match receiver.recv_from(&mut [0; 64]) {
+                Ok((_, from)) => {
+                    receiver.send_to(&[0], from)?;
+                    return Ok(());
+                }
+                Err(_) if begin.elapsed() < Duration::from_secs(5) => std::thread::sleep(Duration::from_millis(1)),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// UDP, without a checksum.
