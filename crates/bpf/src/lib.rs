@@ -5,6 +5,7 @@
 mod call;
 mod link;
 mod map;
+mod mapping;
 mod object;
 mod program;
 

@@ -8,6 +8,7 @@ use crate::call::{
     MAP_CREATE, MAP_LOOKUP_ELEM, MAP_UPDATE_BATCH, MAP_UPDATE_ELEM, MapBatch, MapCreate, MapElement, call, descriptor,
     name, number,
 };
+use crate::mapping::Mapping;
 use crate::object;
 
 const TYPE_ARRAY: u32 = 2;
@@ -15,6 +16,8 @@ const TYPE_PER_CPU_ARRAY: u32 = 6;
 const TYPE_LPM_TRIE: u32 = 11;
 /// Entries take memory only once they are there.
 const NO_PREALLOC: u32 = 1;
+/// Processes may map its memory.
+const MAPPABLE: u32 = 1 << 10;
 /// No Linux is built for more CPUs.
 const MAX_CPUS: usize = 8192;
 
@@ -38,13 +41,13 @@ struct Array {
 }
 
 impl Array {
-    fn create(map_type: u32, text: &str, value_size: u32, entries: u32) -> io::Result<Self> {
+    fn create(map_type: u32, text: &str, value_size: u32, entries: u32, map_flags: u32) -> io::Result<Self> {
         let mut attributes = MapCreate {
             map_type,
             key_size: 4,
             value_size,
             max_entries: entries,
-            map_flags: 0,
+            map_flags,
             inner_map_fd: 0,
             numa_node: 0,
             map_name: name(text),
@@ -78,8 +81,14 @@ impl Array {
 }
 
 /// A map of values of one size, numbered from 0. It is there as long as this, a program that uses it, or a pin.
+///
+/// In a *joined* map they are one behind the other in what is one value to the kernel, so that a program which has the address of the first goes to
+/// any other without asking for it. This process writes them in memory.
 #[derive(Debug)]
-pub struct ArrayMap(Array);
+pub struct ArrayMap {
+    array: Array,
+    joined: Option<Mapping>,
+}
 
 impl ArrayMap {
     /// A map of zeros. Of the name 15 bytes count.
@@ -87,7 +96,16 @@ impl ArrayMap {
     /// # Errors
     /// What the kernel says.
     pub fn create(text: &str, value_size: u32, entries: u32) -> io::Result<Self> {
-        Array::create(TYPE_ARRAY, text, value_size, entries).map(Self)
+        Ok(Self { array: Array::create(TYPE_ARRAY, text, value_size, entries, 0)?, joined: None })
+    }
+
+    /// A joined map of zeros.
+    ///
+    /// # Errors
+    /// What the kernel says, or if all values are too large for one.
+    pub fn create_joined(text: &str, value_size: u32, entries: u32) -> io::Result<Self> {
+        let bytes = value_size.checked_mul(entries).ok_or(io::ErrorKind::InvalidInput)?;
+        Self::join(Array::create(TYPE_ARRAY, text, bytes, 1, MAPPABLE)?, value_size)
     }
 
     /// A map that has been pinned.
@@ -95,7 +113,31 @@ impl ArrayMap {
     /// # Errors
     /// What the kernel says, or if it is no such map.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Array::open(path, TYPE_ARRAY).map(Self)
+        Ok(Self { array: Array::open(path, TYPE_ARRAY)?, joined: None })
+    }
+
+    /// A joined map that has been pinned, whose values have so many bytes.
+    ///
+    /// # Errors
+    /// What the kernel says, or if it is no such map.
+    pub fn open_joined(path: &Path, value_size: u32) -> io::Result<Self> {
+        Self::join(Array::open(path, TYPE_ARRAY)?, value_size)
+    }
+
+    fn join(mut array: Array, value_size: u32) -> io::Result<Self> {
+        let MapInfo { value_size: bytes, entries, .. } = array.info;
+        if entries != 1 || value_size == 0 || !bytes.is_multiple_of(value_size) {
+            return Err(object::other(format!(
+                "{entries} values of {bytes} bytes, and not one for values of {value_size}"
+            )));
+        }
+        let mapping = Mapping::new(&array.map, bytes as usize)?;
+        array.info = MapInfo { value_size, entries: bytes / value_size, ..array.info };
+        Ok(Self { array, joined: Some(mapping) })
+    }
+
+    fn offset(&self, index: u32) -> usize {
+        index as usize * self.array.info.value_size as usize
     }
 
     /// Gives it a name in a BPF file system, which keeps it alive.
@@ -103,19 +145,19 @@ impl ArrayMap {
     /// # Errors
     /// What the kernel says: there may be something of that name.
     pub fn pin(&self, path: &Path) -> io::Result<()> {
-        object::pin(&self.0.map, path)
+        object::pin(&self.array.map, path)
     }
 
     /// What the kernel tells of it.
     #[must_use]
     pub fn info(&self) -> MapInfo {
-        self.0.info
+        self.array.info
     }
 
     /// The file descriptor, for programs.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
-        self.0.map.as_raw_fd()
+        self.array.map.as_raw_fd()
     }
 
     /// Writes a value. Programs may see a part of it.
@@ -123,9 +165,12 @@ impl ArrayMap {
     /// # Errors
     /// If it has not the size of the map's values, or what the kernel says.
     pub fn write(&self, index: u32, value: &[u8]) -> io::Result<()> {
-        self.0.is_size(value.len())?;
+        self.array.is_size(value.len())?;
+        if let Some(joined) = &self.joined {
+            return joined.write(self.offset(index), value);
+        }
         // `value` has as many bytes as the kernel reads.
-        let mut attributes = self.0.element(&index, value.as_ptr() as u64);
+        let mut attributes = self.array.element(&index, value.as_ptr() as u64);
         call(MAP_UPDATE_ELEM, &mut attributes).map(drop)
     }
 
@@ -134,12 +179,16 @@ impl ArrayMap {
     /// # Errors
     /// If there are not as many bytes as all of them have, or what the kernel says; some may have been written then.
     pub fn write_all(&self, indexes: &[u32], values: &[u8]) -> io::Result<()> {
-        let value_size = self.0.info.value_size as usize;
+        let value_size = self.array.info.value_size as usize;
         if indexes.len().checked_mul(value_size) != Some(values.len()) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if indexes.is_empty() {
             return Ok(());
+        }
+        if let Some(joined) = &self.joined {
+            let mut all = indexes.iter().zip(values.chunks(value_size));
+            return all.try_for_each(|(index, value)| joined.write(self.offset(*index), value));
         }
         let count = u32::try_from(indexes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         // The kernel reads so many indexes, and so many values.
@@ -149,7 +198,7 @@ impl ArrayMap {
             keys: indexes.as_ptr() as u64,
             values: values.as_ptr() as u64,
             count,
-            map_fd: number(&self.0.map),
+            map_fd: number(&self.array.map),
             elem_flags: 0,
             flags: 0,
         };
@@ -161,9 +210,12 @@ impl ArrayMap {
     /// # Errors
     /// If there is no room for exactly that, or what the kernel says.
     pub fn read(&self, index: u32, value: &mut [u8]) -> io::Result<()> {
-        self.0.is_size(value.len())?;
+        self.array.is_size(value.len())?;
+        if let Some(joined) = &self.joined {
+            return joined.read(self.offset(index), value);
+        }
         // `value` has as many bytes as the kernel writes.
-        let mut attributes = self.0.element(&index, value.as_mut_ptr() as u64);
+        let mut attributes = self.array.element(&index, value.as_mut_ptr() as u64);
         call(MAP_LOOKUP_ELEM, &mut attributes).map(drop)
     }
 }
@@ -182,7 +234,7 @@ impl PerCpuArrayMap {
     /// # Errors
     /// What the kernel says.
     pub fn create(text: &str, value_size: u32, entries: u32) -> io::Result<Self> {
-        Self::of(Array::create(TYPE_PER_CPU_ARRAY, text, value_size, entries)?)
+        Self::of(Array::create(TYPE_PER_CPU_ARRAY, text, value_size, entries, 0)?)
     }
 
     /// A map that has been pinned.
@@ -294,7 +346,7 @@ impl PrefixMap {
 /// For how many CPUs the kernel keeps values: what it overwrites with the zeros of a new map.
 fn possible_cpus() -> io::Result<usize> {
     const VALUE: usize = 8;
-    let probe = Array::create(TYPE_PER_CPU_ARRAY, "cpus", 8, 1)?;
+    let probe = Array::create(TYPE_PER_CPU_ARRAY, "cpus", 8, 1, 0)?;
     let mut values = vec![u8::MAX; VALUE * MAX_CPUS];
     let index = 0;
     // There is room for the values of more CPUs than Linux can have.

@@ -43,6 +43,40 @@ fn many_values_are_written_at_once() {
 }
 
 #[test]
+fn joined_values_are_one_to_the_kernel() {
+    let map = ArrayMap::create_joined("joined", 1024, 6).unwrap();
+    assert_eq!((map.info().value_size, map.info().entries), (1024, 6));
+    let mut value = [7; 1024];
+    map.read(5, &mut value).unwrap();
+    assert_eq!(value, [0; 1024]);
+    map.write(5, &[5; 1024]).unwrap();
+    map.write_all(&[0, 4], &[[1; 1024], [4; 1024]].concat()).unwrap();
+    for (index, expected) in [(0, 1), (1, 0), (4, 4), (5, 5)] {
+        map.read(index, &mut value).unwrap();
+        assert_eq!(value, [expected; 1024], "value {index}");
+    }
+    assert!(map.write(6, &[0; 1024]).is_err() && map.read(u32::MAX, &mut value).is_err(), "there is no seventh");
+    assert_eq!(map.write(0, &[0; 8]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(ArrayMap::create_joined("too_large", u32::MAX, 2).is_err());
+    // r0 = the fourth byte of the last value, found from the first
+    let bytes = [
+        [0x62, 0x0a, 0xfc, 0xff, 0, 0, 0, 0],
+        [0xbf, 0xa2, 0, 0, 0, 0, 0, 0],
+        [0x07, 0x02, 0, 0, 0xfc, 0xff, 0xff, 0xff],
+        [0x18, 0x11, 0, 0, 0, 0, 0, 0],
+        [0; 8],
+        [0x85, 0, 0, 0, 1, 0, 0, 0],
+        [0x15, 0, 1, 0, 0, 0, 0, 0],
+        [0x71, 0x00, 0x03, 0x14, 0, 0, 0, 0],
+        [0x95, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    let mut bytes = bytes.concat();
+    bytes[28..32].copy_from_slice(&map.descriptor().to_ne_bytes());
+    let program = Program::load_classifier("last", &bytes).unwrap();
+    assert_eq!(program.test_run(&[0; 64], 1).unwrap().result, 5);
+}
+
+#[test]
 fn each_cpu_has_values() {
     let map = PerCpuArrayMap::create("cpus", 12, 2).unwrap();
     let values = map.read(1).unwrap();
