@@ -92,6 +92,11 @@ impl Assembler {
         self.push(Instruction::MapAddress { to, map })
     }
 
+    /// `to = address of the first value of the map`, an array that has one alone.
+    pub fn set_first_value(&mut self, to: Register, map: MapId) -> &mut Self {
+        self.push(Instruction::FirstValue { to, map })
+    }
+
     /// `to = address on the stack`, which is so many bytes below its end.
     pub fn set_stack(&mut self, to: Register, below: u16) -> &mut Self {
         self.push(Instruction::FramePointer { to });
@@ -188,7 +193,7 @@ impl Assembler {
             let next = program.slots.len() + instruction.slots();
             let target = target.and_then(|target| starts.get(target).copied()).unwrap_or(next);
             let distance = i16::try_from(target - next).map_err(|_| AssembleError::TooFar { instruction: at })?;
-            if let Instruction::MapAddress { map, .. } = instruction {
+            if let Instruction::MapAddress { map, .. } | Instruction::FirstValue { map, .. } = instruction {
                 program.maps.push((program.slots.len(), *map));
             }
             program.lines.push((*instruction, program.slots.len(), target));

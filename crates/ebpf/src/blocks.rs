@@ -128,14 +128,14 @@ impl Blocks {
     /// The value of a key.
     #[must_use]
     pub fn get(&self, root: Cell, key: &[u8]) -> u32 {
-        let mut cell = root;
-        for byte in key {
-            match cell.as_block() {
-                Some(number) => cell = self.cell(number, *byte),
-                None => break,
-            }
-        }
-        cell.bits()
+        self.cell_at(root, key).bits()
+    }
+
+    /// The cell that the first bytes of a key lead to, from where to go on with the others.
+    #[must_use]
+    pub fn cell_at(&self, root: Cell, key: &[u8]) -> Cell {
+        let step = |cell: Cell, byte: &u8| cell.as_block().map_or(cell, |number| self.cell(number, *byte));
+        key.iter().fold(root, step)
     }
 
     fn cell(&self, number: u32, byte: u8) -> Cell {

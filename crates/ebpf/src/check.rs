@@ -151,7 +151,8 @@ impl Written {
             }
             Instruction::FramePointer { to }
             | Instruction::Constant { to, .. }
-            | Instruction::MapAddress { to, .. } => {
+            | Instruction::MapAddress { to, .. }
+            | Instruction::FirstValue { to, .. } => {
                 self.write(to);
             }
             Instruction::Load { size, to, base, offset } => {

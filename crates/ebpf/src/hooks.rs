@@ -30,6 +30,7 @@ use tortie_model::Family;
 
 use crate::assembler::{AssembleError, Assembler, Program};
 use crate::instruction::{Label, Register};
+use crate::node::MapSizes;
 
 pub use kernel::{KernelLayout, Missing};
 
@@ -102,10 +103,11 @@ impl Default for HookSettings {
     }
 }
 
-/// The program of a hook for one family.
+/// The program of a hook for one family, for maps of these sizes.
 ///
 /// ```
 /// use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, program};
+/// use tortie_ebpf::MapSizes;
 /// use tortie_model::Family;
 ///
 /// // In truth offsets are those of `Btf`, which the kernel has for each of its own builds.
@@ -114,7 +116,7 @@ impl Default for HookSettings {
 ///     |_structure| Some(1),
 ///     |_function| Some(2),
 /// )?;
-/// let program = program(Hook::Forward, Family::V4, &kernel, &HookSettings::default())?;
+/// let program = program(Hook::Forward, Family::V4, &kernel, &HookSettings::default(), &MapSizes::default())?;
 /// assert!(program.len() < 4096, "{} instructions", program.len());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -126,10 +128,11 @@ pub fn program(
     family: Family,
     kernel: &KernelLayout,
     settings: &HookSettings,
+    sizes: &MapSizes,
 ) -> Result<Program, AssembleError> {
     let mut asm = Assembler::new();
     let (accept, drop, unknown, closed) = (asm.label(), asm.label(), asm.label(), asm.label());
-    let mut code = Code { asm, kernel, settings, family, accept, drop, unknown, closed };
+    let mut code = Code { asm, kernel, settings, family, sizes, accept, drop, unknown, closed };
     code.begin();
     code.accept_known(hook);
     match hook {
@@ -149,6 +152,8 @@ struct Code<'a> {
     kernel: &'a KernelLayout,
     settings: &'a HookSettings,
     family: Family,
+    /// How many values maps have.
+    sizes: &'a MapSizes,
     /// Where packets are accepted.
     accept: Label,
     /// Where they are dropped.

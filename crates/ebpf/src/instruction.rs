@@ -321,6 +321,7 @@ pub(crate) enum Instruction {
     FramePointer { to: Register },
     Constant { to: Register, value: u64 },
     MapAddress { to: Register, map: MapId },
+    FirstValue { to: Register, map: MapId },
     Load { size: Size, to: Register, base: Base, offset: i16 },
     Store { size: Size, base: Base, offset: i16, value: Operand },
     AddAtomically { base: Base, offset: i16, value: Register },
@@ -335,7 +336,7 @@ impl Instruction {
     /// How many slots of 8 bytes it takes.
     pub(crate) const fn slots(&self) -> usize {
         match self {
-            Self::Constant { .. } | Self::MapAddress { .. } => 2,
+            Self::Constant { .. } | Self::MapAddress { .. } | Self::FirstValue { .. } => 2,
             _ => 1,
         }
     }
@@ -369,6 +370,7 @@ impl Instruction {
             Self::Constant { to, value } => out.extend(Slot::wide(to, 0, value)),
             // A map by its file descriptor, which is put in when it is known.
             Self::MapAddress { to, map } => out.extend(Slot::wide(to, 1, map.0.into())),
+            Self::FirstValue { to, map } => out.extend(Slot::wide(to, 2, map.0.into())),
             Self::Load { size, to, base, offset } => out.push(Slot {
                 code: 0x61 | size.code(),
                 to: to.number(),
@@ -418,6 +420,7 @@ impl Instruction {
             Self::FramePointer { to } => write!(f, "{to} = {}", Base::Frame),
             Self::Constant { to, value } => write!(f, "{to} = {value:#x} ll"),
             Self::MapAddress { to, map } => write!(f, "{to} = map {} ll", map.0),
+            Self::FirstValue { to, map } => write!(f, "{to} = first value of map {} ll", map.0),
             Self::Load { size, to, base, offset } => {
                 write!(f, "{to} = *(u{} *)({base} {offset:+})", size.bytes() * 8)
             }

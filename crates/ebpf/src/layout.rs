@@ -4,9 +4,9 @@
 //! writes blocks, groups, endpoints and a value of `roots` that nothing leads to, and at last [`MapKind::Current`], of which only
 //! the lowest byte ever differs. So a packet meets everything as it was before the change, or everything as it is afterwards.
 
-use crate::blocks::{CELLS, Cell};
+use crate::blocks::{Blocks, CELLS, Cell};
 use crate::instruction::MapId;
-use crate::tables::GroupRoots;
+use crate::tables::{GroupRoots, Shortcuts};
 
 /// The maps of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,10 +27,15 @@ pub enum MapKind {
     /// What a decision is known by, so that it keeps its number and what was counted when another process goes on. No program
     /// reads it. Zeros: the number was never given out.
     Decisions,
+    /// [`ExactRecord`] by [`exact_bucket`]: IPv6 addresses that the tree has as well.
+    Exact,
 }
 
 /// The version of what is in maps: whoever writes maps of another one does not go on with these.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// How many values [`MapKind::Blocks`] may have: the kernel's verifier lets programs go so far within a value.
+pub const MAX_BLOCKS: u32 = 1 << 19;
 
 /// How many values [`MapKind::Roots`] has.
 pub const ROOTS: u32 = 4;
@@ -58,6 +63,10 @@ pub mod roots {
     pub const IN_FORCE: i32 = 1;
     /// No endpoint has untracked policy: nothing is asked about known connections of the host.
     pub const NO_UNTRACKED: i32 = 2;
+    /// Where the tree of interfaces goes on behind two bytes that are 0.
+    pub const NEAR_INTERFACES: i16 = 20;
+    /// How many buckets there are in which IPv6 addresses are looked for first.
+    pub const EXACT_BUCKETS: i16 = 24;
     /// The bytes of it.
     pub const SIZE: usize = 64;
 }
@@ -76,14 +85,22 @@ pub mod endpoint {
     pub const SIZE: usize = 64;
 }
 
-const GROUP_SIZE: usize = 32;
+const GROUP_SIZE: usize = 64;
 /// The bytes of what a decision is known by.
 pub(crate) const DECISION_SIZE: usize = 16;
 
 impl MapKind {
     /// All of them, in the order in which a change must write them.
-    pub const ALL: [Self; 7] =
-        [Self::Blocks, Self::Groups, Self::Endpoints, Self::Counters, Self::Decisions, Self::Roots, Self::Current];
+    pub const ALL: [Self; 8] = [
+        Self::Exact,
+        Self::Blocks,
+        Self::Groups,
+        Self::Endpoints,
+        Self::Counters,
+        Self::Decisions,
+        Self::Roots,
+        Self::Current,
+    ];
 
     /// What programs know it by.
     #[must_use]
@@ -102,6 +119,7 @@ impl MapKind {
             Self::Endpoints => "endpoints",
             Self::Counters => "counters",
             Self::Decisions => "decisions",
+            Self::Exact => "exact",
         }
     }
 
@@ -116,7 +134,15 @@ impl MapKind {
             Self::Endpoints => endpoint::SIZE,
             Self::Counters => CounterRecord::SIZE,
             Self::Decisions => DECISION_SIZE,
+            Self::Exact => ExactRecord::SIZE,
         }
+    }
+
+    /// Whether all values must be in one value of the kernel's map, one behind the other, so that programs reach all of them from the
+    /// first.
+    #[must_use]
+    pub const fn is_joined(self) -> bool {
+        matches!(self, Self::Blocks | Self::Groups | Self::Endpoints | Self::Roots)
     }
 
     /// Whether each CPU has values of its own.
@@ -132,10 +158,14 @@ impl MapKind {
 pub struct RootsRecord {
     /// The tree from the index of an interface, four bytes in the order of the network, to the number of an endpoint.
     pub interfaces: Cell,
+    /// Where that goes on for indexes below 65,536, with their last two bytes.
+    pub near_interfaces: Cell,
     /// The trees from an IPv4 and an IPv6 address to its class.
     pub addresses: [Cell; 2],
     /// The number of the endpoint of all interfaces that are not workloads' and have none of their own; 0: there is none.
     pub all_interfaces: u32,
+    /// How many values of [`MapKind::Exact`] count, a power of two; 0: IPv6 addresses are looked for in the tree alone.
+    pub exact_buckets: u32,
     /// Whether what is here is in force. If it is not, policy is not known, and what it could deny is dropped: see [`hooks`](crate::hooks).
     pub is_in_force: bool,
 }
@@ -154,25 +184,38 @@ impl RootsRecord {
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; roots::SIZE] {
-        let Self { interfaces, addresses: [v4, v6], all_interfaces, is_in_force } = *self;
-        numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, u32::from(is_in_force)])
+        self.bytes_with(0)
     }
 
     /// The same where no endpoint that it leads to has untracked policy, which spares known connections some readings.
     #[must_use]
     pub fn to_bytes_without_untracked(&self) -> [u8; roots::SIZE] {
-        let Self { interfaces, addresses: [v4, v6], all_interfaces, is_in_force } = *self;
-        let flags = u32::from(is_in_force) | roots::NO_UNTRACKED.unsigned_abs();
-        numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, flags])
+        self.bytes_with(roots::NO_UNTRACKED.unsigned_abs())
+    }
+
+    fn bytes_with(&self, flags: u32) -> [u8; roots::SIZE] {
+        let Self { interfaces, near_interfaces, addresses: [v4, v6], all_interfaces, exact_buckets, is_in_force } =
+            *self;
+        let flags = u32::from(is_in_force) | flags;
+        let near = near_interfaces.bits();
+        numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, flags, near, exact_buckets])
+    }
+
+    /// With another tree of interfaces, which is in these blocks.
+    #[must_use]
+    pub fn with_interfaces(self, interfaces: Cell, blocks: &Blocks) -> Self {
+        Self { interfaces, near_interfaces: blocks.cell_at(interfaces, &[0, 0]), ..self }
     }
 
     /// What stands in a map, and whether an endpoint that it leads to has untracked policy; `None` if it cannot be one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<(Self, bool)> {
-        let [interfaces, v4, v6, all_interfaces, flags] = parts(bytes);
+        let [interfaces, v4, v6, all_interfaces, flags, near_interfaces, exact_buckets] = parts(bytes);
         let record = Self {
             interfaces: Cell::from_bits(interfaces),
+            near_interfaces: Cell::from_bits(near_interfaces),
             addresses: [Cell::from_bits(v4), Cell::from_bits(v6)],
             all_interfaces,
+            exact_buckets,
             is_in_force: flags & roots::IN_FORCE.unsigned_abs() != 0,
         };
         let has_untracked = flags & roots::NO_UNTRACKED.unsigned_abs() == 0;
@@ -249,15 +292,19 @@ impl GroupRoots {
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; GROUP_SIZE] {
-        numbers(self.cells().map(Cell::bits))
+        let [own, peer, details, protocols, source_ports, no_source_port, cells, is_large] = self.cells();
+        let [a, b, c, d, e, f, g] = self.shortcuts.cells();
+        let all = [own, peer, details, protocols, source_ports, no_source_port, cells, is_large, a, b, c, d, e, f, g];
+        numbers(all.map(Cell::bits))
     }
 
     /// What stands in a map; `None` if it cannot be one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let [own, peer, details, protocols, source_ports, no_source_port, cells, is_large] =
+        let [own, peer, details, protocols, source_ports, no_source_port, cells, is_large, shortcuts @ ..]: [Cell; 15] =
             parts(bytes).map(Cell::from_bits);
         let is_large = is_large == Cell::value(1);
-        let record = Self { own, peer, details, protocols, source_ports, no_source_port, cells, is_large };
+        let shortcuts = Shortcuts::from_cells(shortcuts);
+        let record = Self { own, peer, details, protocols, source_ports, no_source_port, cells, is_large, shortcuts };
         (record.to_bytes() == bytes).then_some(record)
     }
 }
@@ -295,6 +342,78 @@ impl CounterRecord {
     }
 }
 
+/// IPv6 addresses with their classes, which the tree of addresses gives them as well.
+///
+/// An entry is written while it is closed, and opened and closed by its one bit, so that a packet that finds it open finds all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExactRecord {
+    addresses: [[u8; 16]; Self::WAYS],
+    /// With [`Self::OPEN`].
+    classes: [u32; Self::WAYS],
+}
+
+impl ExactRecord {
+    /// How many addresses there are.
+    pub const WAYS: usize = 2;
+    /// The bit of a class whose address counts.
+    pub const OPEN: u32 = 1 << 31;
+    /// Where classes begin.
+    pub const CLASSES: i16 = 32;
+    /// The bytes of it.
+    pub const SIZE: usize = 40;
+
+    /// An address, its class, and whether it counts.
+    pub(crate) fn get(&self, way: usize) -> ([u8; 16], u32, bool) {
+        let address = self.addresses.get(way).copied().unwrap_or_default();
+        let class = self.classes.get(way).copied().unwrap_or_default();
+        (address, class & !Self::OPEN, class & Self::OPEN != 0)
+    }
+
+    pub(crate) fn set(&mut self, way: usize, address: [u8; 16], class: u32, is_open: bool) {
+        if let Some((to, of)) = self.addresses.get_mut(way).zip(self.classes.get_mut(way)) {
+            *to = address;
+            *of = class | if is_open { Self::OPEN } else { 0 };
+        }
+    }
+
+    /// As it stands in the map.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        let classes = self.classes.map(u32::to_ne_bytes);
+        let parts = self.addresses.as_flattened().iter().chain(classes.as_flattened());
+        bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
+        bytes
+    }
+
+    /// What stands in a map; `None` if it has another size.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (addresses, classes) = bytes.split_at_checked(Self::CLASSES.unsigned_abs().into())?;
+        let (addresses, classes) = (addresses.as_chunks::<16>().0, classes.as_chunks::<4>().0);
+        let addresses = addresses.try_into().ok()?;
+        let classes: [[u8; 4]; Self::WAYS] = classes.try_into().ok()?;
+        let record = Self { addresses, classes: classes.map(u32::from_ne_bytes) };
+        (record.to_bytes() == bytes).then_some(record)
+    }
+}
+
+/// What the two halves of an address are multiplied with: odd, and bits of the golden ratio and of the square root of 2.
+pub(crate) const EXACT_FACTORS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909];
+
+/// The bucket of an address, of so many, a power of two.
+#[must_use]
+pub fn exact_bucket(address: &[u8; 16], buckets: u32) -> u32 {
+    let [high, low] = [0, 8].map(|begin| {
+        let half = address.get(begin..begin + 8).and_then(|half| half.try_into().ok());
+        u64::from_be_bytes(half.unwrap_or_default())
+    });
+    let [of_high, of_both] = EXACT_FACTORS;
+    let both = high.wrapping_mul(of_high) ^ low;
+    // A product tells nothing of high bits in low ones.
+    let hash = (both ^ both >> 32).wrapping_mul(of_both) >> 32;
+    u32::try_from(hash).unwrap_or_default() & buckets.wrapping_sub(1)
+}
+
 /// The first numbers of a value; zeros where it is shorter.
 fn parts<const N: usize>(bytes: &[u8]) -> [u32; N] {
     let mut numbers = [0; N];
@@ -326,19 +445,23 @@ mod tests {
     fn roots_are_where_programs_read_them() {
         let record = RootsRecord {
             interfaces: Cell::value(1),
+            near_interfaces: Cell::value(5),
             addresses: [Cell::value(2), Cell::value(3)],
             all_interfaces: 4,
+            exact_buckets: 8,
             is_in_force: true,
         };
         let bytes = record.to_bytes();
         assert_eq!(number(&bytes, roots::INTERFACES), 1);
+        assert_eq!(number(&bytes, roots::NEAR_INTERFACES), 5);
+        assert_eq!(number(&bytes, roots::EXACT_BUCKETS), 8);
         assert_eq!(roots::ADDRESSES.map(|offset| number(&bytes, offset)), [2, 3]);
         assert_eq!(number(&bytes, roots::ALL_INTERFACES), 4);
         assert_eq!(number(&bytes, roots::FLAGS), roots::IN_FORCE.unsigned_abs());
         let flags = number(&record.to_bytes_without_untracked(), roots::FLAGS);
         assert_eq!(flags, (roots::IN_FORCE | roots::NO_UNTRACKED).unsigned_abs());
         assert_eq!(record.to_bytes_without_untracked()[..16], bytes[..16]);
-        assert_eq!(RootsRecord { is_in_force: false, ..record }.to_bytes()[16..], [0; 48]);
+        assert_eq!(RootsRecord { is_in_force: false, ..record }.to_bytes()[16..20], [0; 4]);
         assert_eq!(RootsRecord::from_bytes(&bytes), Some((record, true)));
         assert_eq!(RootsRecord::from_bytes(&record.to_bytes_without_untracked()), Some((record, false)));
         assert_eq!((RootsRecord::from_bytes(&[0xee; 64]), RootsRecord::from_bytes(&bytes[1..])), (None, None));
@@ -369,8 +492,8 @@ mod tests {
         let ids: std::collections::BTreeSet<MapId> = MapKind::ALL.map(MapKind::id).into();
         assert_eq!(ids.len(), MapKind::ALL.len());
         let sizes = MapKind::ALL.map(MapKind::value_size);
-        assert_eq!(sizes, [1024, 32, 64, 16, 16, 64, 8]);
+        assert_eq!(sizes, [40, 1024, 64, 64, 16, 16, 64, 8]);
         assert!(sizes.iter().all(|size| size % 8 == 0), "per-CPU values are rounded up to 8");
-        assert_eq!(GroupRoots::CLOSED.to_bytes()[28..], [0; 4]);
+        assert_eq!(GroupRoots::CLOSED.to_bytes()[28..32], [0; 4]);
     }
 }

@@ -24,6 +24,6 @@ pub use node::{
     AdoptError, Description, EndpointName, Flush, Interface, Located, MapSizes, Node, NodeSettings, Numbered, Problem,
     Write,
 };
-pub use tables::{Closed, DecisionId, GroupRoots, Limits, Tables, Transport};
+pub use tables::{Closed, DecisionId, GroupRoots, Limits, Shortcuts, Tables, Transport};
 pub use tortie_classes as classes;
-pub use walk::Walk;
+pub use walk::{BlocksPlace, Walk};

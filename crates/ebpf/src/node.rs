@@ -3,11 +3,13 @@
 mod adopt;
 mod description;
 mod endpoints;
+mod exact;
 mod slots;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tortie_classes::evaluate::{DecidedBy, Layer, Settings, UpdateError, Verdict};
@@ -16,9 +18,10 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Cidr, Direction, Family, WorkloadEndpoint, WorkloadEndpointId};
 
 use crate::blocks::{Assignment, Cell};
-use crate::layout::{EndpointKind, EndpointRecord, MapKind, ROOTS, RootsRecord};
+use crate::layout::{EndpointKind, EndpointRecord, MAX_BLOCKS, MapKind, ROOTS, RootsRecord};
 use crate::tables::{AddressKey, Closed, DecisionId, GroupRoots, Tables, address_key};
 use endpoints::{Endpoints, Places, UNTRACKED};
+use exact::Exact;
 use slots::Slots;
 
 pub use adopt::AdoptError;
@@ -34,14 +37,15 @@ pub struct NodeSettings {
     pub evaluate: Settings,
     /// What the names of workloads' interfaces begin with; others are the host's.
     pub workload_prefixes: Vec<Arc<str>>,
-    /// How many blocks of 1,024 bytes policies may take; a group that needs more denies everything. Addresses take some as well.
+    /// How many blocks of 1,024 bytes policies may take; a group that needs more denies everything. Addresses take some as well. More than
+    /// [`MAX_BLOCKS`] are never there.
     pub max_blocks: u32,
 }
 
 impl Default for NodeSettings {
-    /// Those of [`Settings`], interfaces that begin with `cali`, and a million blocks.
+    /// Those of [`Settings`], interfaces that begin with `cali`, and as many blocks as there can be.
     fn default() -> Self {
-        Self { evaluate: Settings::default(), workload_prefixes: vec!["cali".into()], max_blocks: 1 << 20 }
+        Self { evaluate: Settings::default(), workload_prefixes: vec!["cali".into()], max_blocks: MAX_BLOCKS }
     }
 }
 
@@ -86,6 +90,7 @@ pub struct Node {
     group_numbers: BTreeMap<GroupId, u32>,
     records: Slots<EndpointRecord>,
     sources: BTreeMap<WorkloadEndpointId, Sources>,
+    exact: Exact,
     /// The tree of interfaces, and what is in it.
     interfaces: Cell,
     at: BTreeMap<u32, u32>,
@@ -103,7 +108,7 @@ impl Node {
         let NodeSettings { evaluate, workload_prefixes, max_blocks } = settings;
         Self {
             classes: Classes::new(evaluate),
-            tables: Tables::with_max_blocks(max_blocks),
+            tables: Tables::with_max_blocks(max_blocks.min(MAX_BLOCKS)),
             endpoints: Endpoints::new(workload_prefixes),
             is_in_sync: false,
             has_news: false,
@@ -111,6 +116,7 @@ impl Node {
             group_numbers: BTreeMap::new(),
             records: Slots::default(),
             sources: BTreeMap::new(),
+            exact: Exact::default(),
             interfaces: Cell::value(0),
             at: BTreeMap::new(),
             roots: [(RootsRecord::default(), true); ROOTS as usize],
@@ -172,17 +178,25 @@ impl Node {
         }
         self.groups.retain(&self.group_numbers.values().copied().collect());
         let all_interfaces = self.update_records();
+        for (net, hosts) in self.tables.take_changed_hosts() {
+            self.exact.update(addresses_of(net), &hosts);
+        }
+        let exact = self.exact.take_written(is_first);
         let record = RootsRecord {
-            interfaces: self.interfaces,
+            exact_buckets: self.exact.buckets(),
             addresses: Family::ALL.map(|family| self.tables.addresses(family)),
             all_interfaces,
             is_in_force: true,
+            ..RootsRecord::default()
         };
+        let record = record.with_interfaces(self.interfaces, self.tables.all_blocks());
         let roots = (record, self.records.values().any(|record| record.asked & UNTRACKED != 0));
 
         self.tables.release_adopted();
         let mut entries: Vec<(MapKind, u32)> = Vec::new();
         let mut add = |map, numbers: Vec<u32>| entries.extend(numbers.into_iter().map(|number| (map, number)));
+        // Those that are closed no longer count when what changes comes into force; those that are opened count already.
+        add(MapKind::Exact, exact);
         add(MapKind::Blocks, self.tables.blocks().take_written().into_iter().map(|(number, _)| number).collect());
         if is_first {
             add(MapKind::Groups, vec![0]);
@@ -303,7 +317,14 @@ impl Node {
         self.groups.reclaim();
         self.records.reclaim();
         self.retired_roots.clear();
-        self.has_news |= self.tables.has_room_again();
+        self.exact.reclaim();
+        self.has_news |= self.tables.has_room_again() || self.exact.is_pending();
+    }
+
+    /// Whether there is something to write after [`Node::reclaim`] although nothing is told: addresses that programs are to find faster.
+    #[must_use]
+    pub fn is_settling(&self) -> bool {
+        self.exact.is_pending()
     }
 
     /// What the maps must hold as of the last flush, in the order in which new maps are to be written; everything else is
@@ -312,7 +333,8 @@ impl Node {
         let has_any = self.roots.iter().any(|(roots, _)| roots.is_in_force);
         let once = |entries: [(MapKind, u32); 1]| entries.into_iter().filter(move |_| has_any);
         let numbers = |map: MapKind, numbers: Vec<u32>| numbers.into_iter().map(move |number| (map, number));
-        let entries = numbers(MapKind::Blocks, self.tables.all_blocks().numbers().collect())
+        let entries = numbers(MapKind::Exact, self.exact.in_use().collect())
+            .chain(numbers(MapKind::Blocks, self.tables.all_blocks().numbers().collect()))
             .chain(once([(MapKind::Groups, 0)]))
             .chain(numbers(MapKind::Groups, self.groups.in_use().collect()))
             .chain(numbers(MapKind::Endpoints, self.records.in_use().collect()))
@@ -328,6 +350,7 @@ impl Node {
                 let cells = self.tables.all_blocks().cells(index);
                 cells.into_iter().flatten().flat_map(|cell| cell.bits().to_ne_bytes()).collect()
             }
+            MapKind::Exact => self.exact.record(index).to_bytes().to_vec(),
             MapKind::Groups => self.groups.get(index).unwrap_or(&GroupRoots::CLOSED).to_bytes().to_vec(),
             MapKind::Endpoints => self.records.get(index).copied().unwrap_or_default().to_bytes().to_vec(),
             MapKind::Counters => vec![0; map.value_size()],
@@ -351,6 +374,7 @@ impl Node {
             groups: self.groups.extent(),
             endpoints: self.records.extent(),
             counters: number(self.tables.decision_extent()),
+            exact: self.exact.buckets(),
         }
     }
 
@@ -399,6 +423,13 @@ impl Node {
             && self.groups.in_use().next().is_none()
             && self.records.in_use().next().is_none()
     }
+}
+
+/// The first and the last address of an IPv6 network.
+fn addresses_of(net: Cidr) -> RangeInclusive<[u8; 16]> {
+    let (first, _) = address_key(net);
+    let inside = u128::MAX.checked_shr(net.prefix_len().into()).unwrap_or(0);
+    first..=(u128::from_be_bytes(first) | inside).to_be_bytes()
 }
 
 /// The networks that a workload may send from: its addresses, what it is allowed, and what anybody finds their neighbours from

@@ -16,21 +16,20 @@ use tortie_classes::{Compiled, GroupId, Lines};
 use tortie_model::{Cidr, Direction, Family};
 
 use crate::blocks::{Assignment, Blocks, CELLS, Cell};
+pub(crate) use class_numbers::family_bit;
 use class_numbers::{ClassNumbers, hints};
 use decisions::Decisions;
 use group::{Group, NumberedClasses};
 
 pub use decisions::DecisionId;
 pub(crate) use decisions::DecisionIdentity;
-pub use group::GroupRoots;
+pub use group::{GroupRoots, Shortcuts};
 pub(crate) use keys::{AddressKey, address_key};
 
 /// Neither a row, nor a column, nor the number of a cell, nor is it together with others: what is not known is denied.
 pub(crate) const NOWHERE: u32 = i32::MAX.unsigned_abs();
 /// How many cells a table may have whose numbers are two bytes. Others have four.
 const SMALL: usize = 1 << 16;
-/// The bytes of a class.
-pub(crate) const CLASS_BYTES: u8 = 3;
 
 /// What follows the addresses of a packet, as trees know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +102,8 @@ pub struct Tables {
     decisions: Decisions,
     /// With fewer blocks in use than this a group may find room that did not before; 0 if all have.
     full_at: usize,
+    /// IPv6 networks whose addresses may have another class since this was last asked, with the classes of single addresses in them.
+    changed_hosts: Vec<(Cidr, BTreeMap<[u8; 16], u32>)>,
     /// The flush that they show.
     flush_number: u64,
 }
@@ -143,6 +144,7 @@ impl Tables {
             groups: BTreeMap::new(),
             decisions: Decisions::new(),
             full_at: 0,
+            changed_hosts: Vec::new(),
             flush_number: 0,
         }
     }
@@ -190,6 +192,11 @@ impl Tables {
         let unspecified = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let everything: Vec<Cidr> = unspecified.into_iter().filter_map(|address| Cidr::new(address, 0)).collect();
         let changed = if follows { compiled.changed_networks() } else { &everything };
+        for net in changed.iter().filter(|net| net.family() == Family::V6) {
+            let hosts = compiled.prefixes_within(*net).filter(|(net, _)| net.prefix_len() == 128);
+            let hosts = hosts.map(|(net, class)| (address_key(net).0, self.class_numbers.value(class, Family::V6)));
+            self.changed_hosts.push((*net, hosts.collect()));
+        }
         for (family, root) in Family::ALL.into_iter().zip(&mut self.addresses) {
             let mut nets: Vec<(AddressKey, u8, u32)> = Vec::new();
             for net in changed.iter().filter(|net| net.family() == family) {
@@ -378,6 +385,12 @@ impl Tables {
     /// Decisions, since this was last asked, whose numbers stood for others before: what was counted under them is not theirs.
     pub fn take_reused_decisions(&mut self) -> Vec<DecisionId> {
         self.decisions.take_reused()
+    }
+
+    /// IPv6 networks, since this was last asked, whose addresses may have another class, with the single addresses in them that
+    /// have a class of their own.
+    pub(crate) fn take_changed_hosts(&mut self) -> Vec<(Cidr, BTreeMap<[u8; 16], u32>)> {
+        std::mem::take(&mut self.changed_hosts)
     }
 
     /// Decisions, since this was last asked, that have a number which did not stand for them.

@@ -11,9 +11,9 @@ use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program};
 use tortie_ebpf::classes::evaluate::{EndpointToHost, FailsafePort, Settings};
 use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
 use tortie_ebpf::layout::{
-    ALLOW, CounterRecord, DENY, EndpointKind, EndpointRecord, MapKind, RootsRecord, VERDICT_BITS,
+    ALLOW, CounterRecord, DENY, EndpointKind, EndpointRecord, MapKind, ROOTS, RootsRecord, VERDICT_BITS,
 };
-use tortie_ebpf::{Assignment, Blocks, Btf, Cell, GroupRoots};
+use tortie_ebpf::{Assignment, Blocks, Btf, Cell, GroupRoots, MapSizes, Shortcuts};
 use tortie_model::{Family, Protocol};
 
 fn kernel() -> KernelLayout {
@@ -84,6 +84,11 @@ fn what_a_kernel_lacks_is_told() {
     assert!(read(far, true, true).is_err(), "too far for a program");
 }
 
+/// How many values maps have.
+const VALUES: u32 = 64;
+
+const SIZES: MapSizes = MapSizes { blocks: VALUES, groups: VALUES, endpoints: VALUES, counters: VALUES, exact: VALUES };
+
 struct Maps {
     arrays: Vec<(MapKind, ArrayMap)>,
     counters: PerCpuArrayMap,
@@ -93,13 +98,22 @@ impl Maps {
     fn new() -> Self {
         let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu());
         let size = |kind: MapKind| u32::try_from(kind.value_size()).unwrap();
-        let arrays = kinds.map(|kind| (kind, ArrayMap::create(kind.name(), size(kind), 64).unwrap())).collect();
+        let create = |kind: MapKind| {
+            let values = match kind {
+                MapKind::Current => 1,
+                MapKind::Roots => ROOTS,
+                _ => VALUES,
+            };
+            let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
+            create(kind.name(), size(kind), values).unwrap()
+        };
+        let arrays = kinds.map(|kind| (kind, create(kind))).collect();
         let counters = PerCpuArrayMap::create("counters", size(MapKind::Counters), 64).unwrap();
         Self { arrays, counters }
     }
 
     fn load(&self, hook: Hook, family: Family, kernel: &KernelLayout, settings: &HookSettings) -> Program {
-        let program = program(hook, family, kernel, settings).unwrap();
+        let program = program(hook, family, kernel, settings, &SIZES).unwrap();
         let bytes = program.bytes(|map| {
             let found = self.arrays.iter().find(|(kind, _)| kind.id() == map);
             found.map_or(self.counters.descriptor(), |(_, array)| array.descriptor())
@@ -145,7 +159,7 @@ fn the_kernel_takes_the_programs_of_all_hooks() {
     for (number, settings) in all_settings().iter().enumerate() {
         for hook in Hook::ALL {
             for family in Family::ALL {
-                let length = program(hook, family, &kernel, settings).unwrap().len();
+                let length = program(hook, family, &kernel, settings, &SIZES).unwrap().len();
                 let verified = maps.load(hook, family, &kernel, settings).info().unwrap().verified;
                 println!("settings {number}, {hook:?} {family:?}: {length} instructions, {verified} verified");
                 assert!(length < 8_000 && verified < 30_000, "{hook:?} {family:?}: {length}, {verified}");
@@ -231,7 +245,9 @@ impl Bench {
             no_source_port: Cell::value(if expected.source_port.is_none() { 8 } else { NOWHERE }),
             cells: tree(&mut blocks, 2 << VERDICT_BITS | DENY, &[(&[0, 15], 1 << VERDICT_BITS | ALLOW)]),
             is_large: false,
+            shortcuts: Shortcuts::default(),
         };
+        let group = group.with_shortcuts(&blocks);
         let addresses = tree(&mut blocks, 0, &[(source, SOURCE_CLASS), (destination, DESTINATION_CLASS)]);
         let interfaces = tree(&mut blocks, 0, &[(&1_u32.to_be_bytes(), 1)]);
         for (number, cells) in blocks.take_written() {
@@ -241,7 +257,8 @@ impl Bench {
         let asked = if self.hook == Hook::Output { 0b10 } else { 0b1 };
         let endpoint = EndpointRecord { kind: EndpointKind::Host, asked, groups: [3; 8], ..EndpointRecord::default() };
         self.write(MapKind::Endpoints, 1, &endpoint.to_bytes());
-        let roots = RootsRecord { interfaces, addresses: [addresses; 2], all_interfaces: 0, is_in_force: true };
+        let roots = RootsRecord { addresses: [addresses; 2], is_in_force: true, ..RootsRecord::default() };
+        let roots = roots.with_interfaces(interfaces, &blocks);
         self.write(MapKind::Roots, 2, &roots.to_bytes());
         self.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
     }
@@ -277,7 +294,9 @@ fn open() -> GroupRoots {
         no_source_port: none,
         cells: Cell::value(1 << VERDICT_BITS | ALLOW),
         is_large: false,
+        shortcuts: Shortcuts::default(),
     }
+    .with_shortcuts(&Blocks::new())
 }
 
 /// An IPv4 packet with so many words of options.

@@ -5,32 +5,38 @@
 use std::cell::RefCell;
 
 use proptest::prelude::*;
-use tortie_ebpf::{Assembler, Assignment, Base, Blocks, CELLS, Cell, Helper, MapId, Program, Register, Walk};
+use tortie_ebpf::{
+    Assembler, Assignment, Base, Blocks, BlocksPlace, CELLS, Cell, Helper, MapId, Program, Register, Walk,
+};
 
 /// What a program returns that does not find a block.
 const MISSING: i32 = -1;
 
-type Block = Box<[u32; CELLS]>;
-
 thread_local! {
-    /// The blocks by number, as many as the map has entries.
-    static MAP: RefCell<Vec<Option<Block>>> = const { RefCell::new(Vec::new()) };
+    /// The blocks one behind the other.
+    static MAP: RefCell<Vec<[u32; CELLS]>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `bpf_map_lookup_elem` of an array: the address of a value, or 0 behind its end.
+/// `bpf_map_lookup_elem` of an array with one value, of which the first is asked for.
 fn lookup(_map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
     // SAFETY: the program passes the address of four bytes on its stack.
     let number = unsafe { (key as *const u32).read_unaligned() };
-    MAP.with_borrow(|map| map.get(number as usize).and_then(Option::as_ref).map_or(0, |block| block.as_ptr() as u64))
+    assert_eq!(number, 0);
+    MAP.with_borrow(|map| map.first().map_or(0, |block| block.as_ptr() as u64))
 }
 
 /// Follows the tree whose root is in the first four bytes of its memory by the key behind.
-fn program(bytes: u8) -> Program {
+fn program(bytes: u8, count: u32) -> Program {
     let mut program = Assembler::new();
     let missing = program.label();
-    let walk =
-        Walk { blocks: MapId(0), cell: Register::R6, key: Base::Register(Register::R7), offset: 4, bytes, scratch: -4 };
-    program.set(Register::R7, Register::R1).load(tortie_ebpf::Size::U32, Register::R6, Register::R7, 0);
+    let blocks = BlocksPlace { address: -8, count };
+    let walk = Walk { blocks, cell: Register::R6, key: Base::Register(Register::R7), offset: 4, bytes };
+    program.set(Register::R7, Register::R1).find_blocks(MapId(0), blocks, missing).load(
+        tortie_ebpf::Size::U32,
+        Register::R6,
+        Register::R7,
+        0,
+    );
     program.walk(&walk, missing).set(Register::R0, Register::R6).exit();
     program.place(missing).set(Register::R0, MISSING).exit();
     program.assemble().unwrap()
@@ -41,10 +47,8 @@ fn run(program: &Program, root: Cell, key: &[u8]) -> u64 {
     let mut machine = rbpf::EbpfVmRaw::new(Some(&bytes)).unwrap();
     machine.register_helper(u32::try_from(Helper::MapLookup.number()).unwrap(), lookup).unwrap();
     MAP.with_borrow(|map| {
-        for block in map.iter().flatten() {
-            let begin = block.as_ptr() as u64;
-            machine.register_allowed_memory(begin..begin + 4 * CELLS as u64);
-        }
+        let all = map.as_ptr_range();
+        machine.register_allowed_memory(all.start as u64..all.end as u64);
     });
     let mut memory = [&root.bits().to_ne_bytes()[..], key].concat();
     machine.execute_program(&mut memory).unwrap()
@@ -54,11 +58,16 @@ fn run(program: &Program, root: Cell, key: &[u8]) -> u64 {
 fn write(blocks: &mut Blocks) {
     let extent = blocks.extent();
     MAP.with_borrow_mut(|map| {
-        map.resize(extent, None);
+        map.resize(extent.max(1), [0; CELLS]);
         for (number, cells) in blocks.take_written() {
-            map[number as usize] = Some(Box::new(cells.map(Cell::bits)));
+            map[number as usize] = cells.map(Cell::bits);
         }
     });
+}
+
+/// How many blocks there are.
+fn count() -> u32 {
+    MAP.with_borrow(|map| u32::try_from(map.len()).unwrap())
 }
 
 #[test]
@@ -66,12 +75,13 @@ fn what_is_missing_is_told() {
     let mut blocks = Blocks::new();
     let root = blocks.assign(Cell::value(0), &[Assignment { key: &[1, 2, 3, 4], bits: 32, value: 9 }]);
     write(&mut blocks);
-    assert_eq!(run(&program(4), root, &[1, 2, 3, 4]), 9);
-    assert_eq!(run(&program(4), root, &[1, 2, 3, 5]), 0);
-    assert_eq!(run(&program(4), Cell::value(5), &[1, 2, 3, 4]), 5, "nothing is to be followed");
-    assert_eq!(run(&program(2), root, &[1, 2]), u64::MAX, "the tree leads on behind the key");
-    MAP.with_borrow_mut(|map| *map.last_mut().unwrap() = None);
-    assert_eq!(run(&program(4), root, &[1, 2, 3, 4]), u64::MAX);
+    assert_eq!(run(&program(4, count()), root, &[1, 2, 3, 4]), 9);
+    assert_eq!(run(&program(4, count()), root, &[1, 2, 3, 5]), 0);
+    assert_eq!(run(&program(4, count()), Cell::value(5), &[1, 2, 3, 4]), 5, "nothing is to be followed");
+    assert_eq!(run(&program(2, count()), root, &[1, 2]), u64::MAX, "the tree leads on behind the key");
+    assert_eq!(run(&program(4, count() - 1), root, &[1, 2, 3, 4]), u64::MAX, "the last block is not there");
+    MAP.with_borrow_mut(Vec::clear);
+    assert_eq!(run(&program(4, 4), root, &[1, 2, 3, 4]), u64::MAX, "there are no blocks");
 }
 
 proptest! {
@@ -85,7 +95,7 @@ proptest! {
             nets.iter().map(|(key, bits, value)| Assignment { key, bits: *bits, value: *value }).collect();
         let root = blocks.assign(Cell::value(0), &assignments);
         write(&mut blocks);
-        let program = program(4);
+        let program = program(4, count());
         for key in nets.iter().map(|(key, ..)| key).chain(&others) {
             let within = |(net, bits, _): &&([u8; 4], u8, u32)| {
                 let mask = u32::MAX.checked_shl(32 - u32::from(*bits)).unwrap_or(0);

@@ -11,7 +11,7 @@ use std::io;
 
 use tortie_ebpf::Write;
 use tortie_ebpf::hooks::Hook;
-use tortie_ebpf::layout::{MapKind, ROOTS};
+use tortie_ebpf::layout::{MAX_BLOCKS, MapKind, ROOTS};
 use tortie_model::Family;
 
 use super::edge::{Edge, Kept, Place, Turn};
@@ -342,7 +342,11 @@ impl<E: Edge> Generation<E> {
         let room = |kind| match kind {
             MapKind::Current => 1,
             MapKind::Roots => ROOTS,
-            MapKind::Blocks => contents.entries(kind).saturating_mul(2).max(4096),
+            MapKind::Blocks => {
+                let needed = contents.entries(kind);
+                needed.saturating_mul(2).max(4096).min(MAX_BLOCKS.max(needed))
+            }
+            MapKind::Exact => contents.entries(kind).saturating_mul(2).max(256),
             MapKind::Counters | MapKind::Decisions => contents.entries(kind).saturating_mul(2).max(1024),
             MapKind::Groups | MapKind::Endpoints => contents.entries(kind).saturating_mul(2).max(256),
         };

@@ -12,9 +12,9 @@ use rustix::mount::{MountFlags, mount};
 use rustix::thread::{MembarrierCommand, membarrier};
 use sha2::{Digest, Sha256};
 use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program};
-use tortie_ebpf::Btf;
 use tortie_ebpf::hooks::{self, HookSettings, KernelLayout, LICENSE};
 use tortie_ebpf::layout::{self, MapKind};
+use tortie_ebpf::{Btf, MapSizes};
 use tortie_model::Family;
 
 use super::edge::{Edge, Kept, Place, Turn};
@@ -64,12 +64,13 @@ impl LinuxEdge {
         })
     }
 
-    fn program(&mut self, place: Place) -> io::Result<tortie_ebpf::Program> {
+    /// For maps of these sizes.
+    fn program(&mut self, place: Place, sizes: &MapSizes) -> io::Result<tortie_ebpf::Program> {
         if self.layout.is_none() {
             self.layout = Some(read_layout()?);
         }
         let layout = self.layout.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        hooks::program(place.hook, place.family, layout, &self.settings).map_err(io::Error::other)
+        hooks::program(place.hook, place.family, layout, &self.settings, sizes).map_err(io::Error::other)
     }
 
     /// A path in a folder, which is made, that nothing has.
@@ -158,7 +159,8 @@ impl Edge for LinuxEdge {
         if kind.is_per_cpu() {
             return PerCpuArrayMap::create(&name, size, entries).map(LinuxMap::PerCpu);
         }
-        ArrayMap::create(&name, size, entries).map(LinuxMap::Shared)
+        let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
+        create(&name, size, entries).map(LinuxMap::Shared)
     }
 
     fn write(&mut self, map: &LinuxMap, index: u32, value: &[u8]) -> io::Result<()> {
@@ -181,7 +183,20 @@ impl Edge for LinuxEdge {
     }
 
     fn load(&mut self, place: Place, maps: &[(MapKind, LinuxMap)]) -> io::Result<Program> {
-        let bytes = self.program(place)?.bytes(|id| {
+        let entries = |of: MapKind| {
+            let found = maps.iter().find_map(|(kind, map)| match map {
+                LinuxMap::Shared(map) if *kind == of => Some(map.info().entries),
+                _ => None,
+            });
+            found.unwrap_or_default()
+        };
+        let sizes = MapSizes {
+            blocks: entries(MapKind::Blocks),
+            groups: entries(MapKind::Groups),
+            endpoints: entries(MapKind::Endpoints),
+            ..MapSizes::default()
+        };
+        let bytes = self.program(place, &sizes)?.bytes(|id| {
             let map = maps.iter().find(|(kind, _)| kind.id() == id);
             map.map_or(-1, |(_, map)| match map {
                 LinuxMap::Shared(map) => map.descriptor(),
@@ -218,8 +233,8 @@ impl Edge for LinuxEdge {
     fn made_of(&mut self, places: &[Place]) -> io::Result<String> {
         let mut sha = Sha256::new();
         for place in places {
-            // Maps have other descriptors each time.
-            sha.update(self.program(*place)?.bytes(|id| i32::try_from(id.0).unwrap_or(-1)));
+            // Maps have other descriptors each time, and may have other sizes.
+            sha.update(self.program(*place, &MapSizes::default())?.bytes(|id| i32::try_from(id.0).unwrap_or(-1)));
             sha.update(place.to_string());
         }
         let digest = sha.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -249,7 +264,11 @@ impl Edge for LinuxEdge {
             let info = map.info();
             (LinuxMap::PerCpu(map), info)
         } else {
-            let map = ArrayMap::open(&path)?;
+            let map = if kind.is_joined() {
+                ArrayMap::open_joined(&path, u32::try_from(kind.value_size()).map_err(io::Error::other)?)?
+            } else {
+                ArrayMap::open(&path)?
+            };
             let info = map.info();
             (LinuxMap::Shared(map), info)
         };

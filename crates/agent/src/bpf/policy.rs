@@ -169,7 +169,7 @@ impl<E: Edge> ProgramPolicy<E> {
                 tracing::warn!("{thing}; somebody else has changed it, and it is put right");
             }
         }
-        if self.is_dirty || self.failure.is_some() || !self.generations.is_in_force() {
+        if self.is_dirty || self.node.is_settling() || self.failure.is_some() || !self.generations.is_in_force() {
             let mut contents = NodeContents::new(&mut self.node);
             let result = self.generations.bring(&mut contents);
             if let Some(problems) = contents.problems {
@@ -264,7 +264,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
         }
         let at = match &self.failure {
             Some(failure) => Some(failure.retry_at),
-            None if self.is_dirty => Some(now),
+            None if self.is_dirty || self.node.is_settling() => Some(now),
             None => self.check_at(),
         };
         at.map(|at| at.saturating_sub(now))

@@ -170,10 +170,10 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix(
         "BPFMaxBlocks",
         "int(1024,4194304)",
-        "1048576",
+        "524288",
         Own(
-            "how many blocks of 1,024 bytes the tables of eBPF programs may take, with `BPFEnabled`. Maps have room for \
-             twice as many. A group of endpoints whose policies need more denies everything, alone and by name, until there is room",
+            "how many blocks of 1,024 bytes the tables of eBPF programs may take, with `BPFEnabled`; more than 524,288 count \
+             as so many. Maps have room for twice as many. A group of endpoints whose policies need more denies everything, alone and by name, until there is room",
         ),
     ),
     felix("BPFOverlayHostSourceIP", "oneof(TunnelAddress,HostAddress)", "TunnelAddress", NotUsed(EBPF)),

@@ -298,7 +298,7 @@ params! {
     bpf_enabled: bool = "BPFEnabled", parse::boolean, false, false, PLAIN;
     bpf_policy_only: bool = "BPFPolicyOnly", parse::boolean, true, true, PLAIN;
     bpf_max_blocks: u32 =
-        "BPFMaxBlocks", |raw| parse::integer_in(raw, 1024, 1 << 22), 1 << 20, 1 << 20, PLAIN;
+        "BPFMaxBlocks", |raw| parse::integer_in(raw, 1024, 1 << 22), 1 << 19, 1 << 19, PLAIN;
     felix_hostname: String = "FelixHostname", parse::text, String::new(), String::new(), LOCAL;
     ipv6_support: bool = "Ipv6Support", parse::boolean, true, false, PLAIN;
     interface_prefix: Vec<String> = "InterfacePrefix", parse::iface_list, vec!["cali".into()], vec![], VITAL;

@@ -6,18 +6,20 @@ use tortie_model::{Direction, Family};
 
 use crate::decide::Question;
 use crate::layout::MapKind;
+use crate::walk::BlocksPlace;
 
 /// How many bytes there are, those of questions included.
-pub(super) const BYTES: u16 = 296;
+pub(super) const BYTES: u16 = 272;
 
 /// The place on the stack, as seen from its end, of what is so far from `r7`.
 pub(super) const fn at(offset: i16) -> i16 {
     offset - BYTES.cast_signed()
 }
 
-/// The trees of the group that is asked.
+/// The tree of addresses.
 pub(super) const ADDRESSES: i16 = 0;
-pub(super) const GROUP: i16 = 8;
+/// How many buckets there are of addresses that are looked for before.
+pub(super) const EXACT_BUCKETS: i16 = 4;
 
 /// What is known of a packet, as distances from where it begins.
 pub(super) mod packet {
@@ -34,6 +36,11 @@ pub(super) mod packet {
     pub(crate) const SIZE: i16 = 40;
 }
 
+/// So many blocks.
+pub(super) const fn blocks_place(count: u32) -> BlocksPlace {
+    BlocksPlace { address: at(BLOCKS), count }
+}
+
 /// One of the two packets that are asked about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
@@ -47,13 +54,13 @@ impl Seen {
     /// Where it begins.
     pub(super) const fn begin(self) -> i16 {
         match self {
-            Self::Now => 40,
-            Self::First => 40 + packet::SIZE,
+            Self::Now => 8,
+            Self::First => 8 + packet::SIZE,
         }
     }
 
     /// How it is asked about.
-    pub(super) const fn question(self, family: Family, direction: Direction) -> Question {
+    pub(super) const fn question(self, family: Family, direction: Direction, blocks: u32) -> Question {
         let begin = self.begin();
         let (source, destination) = (begin + packet::SOURCE, begin + packet::DESTINATION);
         let (own, peer) = match direction {
@@ -61,10 +68,11 @@ impl Seen {
             Direction::Egress => (source, destination),
         };
         Question {
-            blocks: MapKind::Blocks.id(),
+            blocks: blocks_place(blocks),
             family,
             addresses: ADDRESSES,
-            group: GROUP,
+            exact: Some((MapKind::Exact.id(), EXACT_BUCKETS)),
+            group: 0,
             own,
             peer,
             protocol: begin + packet::PROTOCOL,
@@ -87,8 +95,8 @@ pub(super) enum Side {
 impl Side {
     const fn begin(self) -> i16 {
         match self {
-            Self::In => 120,
-            Self::Out => 144,
+            Self::In => 88,
+            Self::Out => 112,
         }
     }
 
@@ -119,14 +127,14 @@ pub(super) mod interface {
 }
 
 /// The packet, and what the hook knows of it.
-pub(super) const SKB: i16 = 168;
-pub(super) const STATE: i16 = 176;
+pub(super) const SKB: i16 = 136;
+pub(super) const STATE: i16 = 144;
 /// The bytes of the packet.
-pub(super) const LENGTH: i16 = 184;
+pub(super) const LENGTH: i16 = 152;
 /// What connection tracking says, one of [`tracked`].
-pub(super) const TRACKED: i16 = 188;
+pub(super) const TRACKED: i16 = 156;
 /// The connection that the packet begins; 0 if it begins none.
-pub(super) const CONNECTION: i16 = 192;
+pub(super) const CONNECTION: i16 = 160;
 
 pub(super) mod tracked {
     /// It begins a connection, or is not tracked.
@@ -137,16 +145,18 @@ pub(super) mod tracked {
 }
 
 /// What `bpf_dynptr_from_skb` makes.
-pub(super) const DYNPTR: i16 = 200;
+pub(super) const DYNPTR: i16 = 168;
 /// The host endpoint of all interfaces.
-pub(super) const ALL_INTERFACES: i16 = 216;
+pub(super) const ALL_INTERFACES: i16 = 184;
 /// The host endpoint whose pre-DNAT policy is asked.
-pub(super) const PICKED: i16 = 224;
+pub(super) const PICKED: i16 = 192;
 /// Keys of maps.
-pub(super) const KEY: i16 = 232;
+pub(super) const KEY: i16 = 200;
 /// The address of a device.
-pub(super) const DEVICE: i16 = 240;
+pub(super) const DEVICE: i16 = 208;
 /// A header or a tuple.
-pub(super) const BUFFER: i16 = 248;
+pub(super) const BUFFER: i16 = 216;
+/// The address of the blocks.
+pub(super) const BLOCKS: i16 = 256;
 
-const _: () = assert!(BUFFER + super::kernel::TUPLE <= BYTES.cast_signed() - 8);
+const _: () = assert!(BUFFER + super::kernel::TUPLE <= BLOCKS && BLOCKS + 8 <= BYTES.cast_signed() - 8);

@@ -3,7 +3,7 @@
 //! Whatever cannot be read, and IPv6 packets with more than eight extension headers, are dropped.
 
 use super::Code;
-use super::frame::{BUFFER, DYNPTR, SKB, Seen, at, packet};
+use super::frame::{BUFFER, DYNPTR, LENGTH, SKB, Seen, at, packet};
 use crate::instruction::{Base, Helper, Operation, Register, Size, Test};
 
 const TCP: i32 = 6;
@@ -22,6 +22,11 @@ const AUTHENTICATION: i32 = 51;
 const DESTINATION_OPTIONS: i32 = 60;
 /// How many of them are passed over.
 const EXTENSIONS: usize = 8;
+
+/// The bytes of an IPv4 header without options.
+const V4_HEADER: i16 = 20;
+/// With what comes behind it: ports, or an ICMP message.
+const WITH_PORTS: i16 = V4_HEADER + 4;
 
 /// Holds how far the next header is from the beginning.
 const OFFSET: Register = Register::R8;
@@ -121,8 +126,18 @@ impl Code<'_> {
     /// Fragments behind the first have no transport header: they go on at `bare`.
     fn read_v4(&mut self, bare: crate::Label) {
         let (begin, unknown) = (Seen::Now.begin(), self.unknown);
-        self.asm.set(OFFSET, 0);
-        self.read(20);
+        let (short, is_read) = (self.asm.label(), self.asm.label());
+        self.asm.set(OFFSET, 0).load(Size::U32, Register::R1, Base::Frame, at(LENGTH)).jump_if(
+            Register::R1,
+            Test::Less,
+            i32::from(WITH_PORTS),
+            short,
+        );
+        self.read(WITH_PORTS);
+        self.asm.jump(is_read).place(short);
+        self.read(V4_HEADER);
+        self.store_opaque(BUFFER + V4_HEADER, 0);
+        self.asm.place(is_read);
         self.copy(BUFFER + 12, begin + packet::SOURCE, 1);
         self.copy(BUFFER + 16, begin + packet::DESTINATION, 1);
         self.asm
@@ -130,7 +145,7 @@ impl Code<'_> {
             .load(Size::U8, OFFSET, Base::Frame, at(BUFFER))
             .compute(Operation::And, OFFSET, 0xf)
             .compute(Operation::ShiftLeft, OFFSET, 2)
-            .jump_if(OFFSET, Test::Less, 20, unknown)
+            .jump_if(OFFSET, Test::Less, i32::from(V4_HEADER), unknown)
             .load(Size::U16, Register::R1, Base::Frame, at(BUFFER + 6))
             .to_big_endian(Size::U16, Register::R1)
             .jump_if(Register::R1, Test::Common, 0x1fff, bare);
@@ -218,7 +233,7 @@ impl Code<'_> {
         let own_icmp = if self.is_v6() { ICMPV6 } else { ICMP };
         self.asm.jump_if(NEXT, Test::NotEqual, own_icmp, bare);
 
-        self.read(2);
+        self.read_behind(2);
         self.asm
             .load(Size::U16, Register::R1, Base::Frame, at(BUFFER))
             .store(Size::U16, Base::Frame, at(begin + packet::DETAIL), Register::R1)
@@ -226,7 +241,7 @@ impl Code<'_> {
             .jump(bare);
 
         self.asm.place(ports);
-        self.read(4);
+        self.read_behind(4);
         self.asm
             .load(Size::U16, Register::R1, Base::Frame, at(BUFFER))
             .store(Size::U16, Base::Frame, at(begin + packet::SOURCE_PORT), Register::R1)
@@ -234,5 +249,23 @@ impl Code<'_> {
             .store(Size::U16, Base::Frame, at(begin + packet::DETAIL), Register::R1)
             .store(Size::U8, Base::Frame, at(begin + packet::HAS_DETAIL), 1)
             .store(Size::U8, Base::Frame, at(begin + packet::HAS_SOURCE_PORT), 1);
+    }
+
+    /// Has so many bytes in the buffer that are behind the headers: those of an IPv4 header without options have been read with it.
+    fn read_behind(&mut self, bytes: i16) {
+        let is_read = self.asm.label();
+        if !self.is_v6() {
+            let apart = self.asm.label();
+            self.asm
+                .jump_if(OFFSET, Test::NotEqual, i32::from(V4_HEADER), apart)
+                .load(Size::U32, Register::R1, Base::Frame, at(LENGTH))
+                .jump_if(Register::R1, Test::Less, i32::from(WITH_PORTS), apart)
+                .load(Size::U32, Register::R1, Base::Frame, at(BUFFER + V4_HEADER))
+                .store(Size::U32, Base::Frame, at(BUFFER), Register::R1)
+                .jump(is_read)
+                .place(apart);
+        }
+        self.read(bytes);
+        self.asm.place(is_read);
     }
 }

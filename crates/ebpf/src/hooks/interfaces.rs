@@ -4,7 +4,8 @@ use tortie_model::Direction;
 
 use super::failsafe::Replies;
 use super::frame::{
-    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, KEY, LENGTH, SKB, STATE, Seen, Side, TRACKED, at, interface, tracked,
+    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, EXACT_BUCKETS, KEY, LENGTH, SKB, STATE, Seen, Side, TRACKED, at,
+    blocks_place, interface, tracked,
 };
 use super::kernel::NAME;
 use super::{Code, Hook};
@@ -60,6 +61,17 @@ impl Code<'_> {
             .jump_if(Register::R0, Test::Equal, 0, missing);
     }
 
+    /// The same with the number in a register, in a joined map of so many values: without asking the kernel. The number is lost.
+    pub(super) fn find(&mut self, map: MapKind, count: u32, number: Register, missing: Label) {
+        let shift = map.value_size().trailing_zeros().cast_signed();
+        debug_assert!(map.is_joined() && map.value_size().is_power_of_two());
+        self.asm
+            .jump_if(number, Test::GreaterOrEqual, count.cast_signed(), missing)
+            .compute(Operation::ShiftLeft, number, shift)
+            .set_first_value(Register::R0, map.id())
+            .compute(Operation::Add, Register::R0, number);
+    }
+
     /// Accepts packets of known connections by the cheapest readings that tell that nothing is to be asked about them, and goes on
     /// with all others.
     ///
@@ -94,18 +106,14 @@ impl Code<'_> {
 
     /// Leaves the address of the roots in `r0` that the current number leads to.
     fn look_up_roots(&mut self, missing: Label) {
-        self.asm.store(Size::U32, Base::Frame, at(KEY), 0);
-        self.look_up(MapKind::Current, missing);
-        self.asm
-            .load(Size::U64, Register::R1, Register::R0, 0)
-            .jump_if(Register::R1, Test::GreaterOrEqual, crate::layout::ROOTS.cast_signed(), missing)
-            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
-        self.look_up(MapKind::Roots, missing);
+        self.asm.set_first_value(Register::R1, MapKind::Current.id()).load(Size::U64, Register::R1, Register::R1, 0);
+        self.find(MapKind::Roots, crate::layout::ROOTS, Register::R1, missing);
     }
 
     /// Finds out what the interfaces of the hook are. Where a record is missing for that, goes on at [`Code::without_records`].
     pub(super) fn read_interfaces(&mut self, hook: Hook) {
         let closed = self.closed;
+        self.asm.find_blocks(MapKind::Blocks.id(), blocks_place(self.sizes.blocks), closed);
         self.look_up_roots(closed);
         let in_force = self.asm.label();
         self.asm
@@ -120,9 +128,10 @@ impl Code<'_> {
         self.asm
             .load(Size::U32, Register::R1, Register::R6, addresses)
             .store(Size::U32, Base::Frame, at(ADDRESSES), Register::R1)
-            .load(Size::U32, Register::R1, Register::R6, roots::ALL_INTERFACES)
-            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
-        self.look_up(MapKind::Endpoints, closed);
+            .load(Size::U32, Register::R1, Register::R6, roots::EXACT_BUCKETS)
+            .store(Size::U32, Base::Frame, at(EXACT_BUCKETS), Register::R1)
+            .load(Size::U32, Register::R1, Register::R6, roots::ALL_INTERFACES);
+        self.find(MapKind::Endpoints, self.sizes.endpoints, Register::R1, closed);
         self.asm.store(Size::U64, Base::Frame, at(ALL_INTERFACES), Register::R0);
         for side in hook.sides() {
             self.read_device(*side, hook == Hook::Output);
@@ -206,17 +215,24 @@ impl Code<'_> {
         let closed = self.closed;
         let (found, nobody, looks, host, end) =
             (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
+        let (near, last) = (self.asm.label(), self.asm.label());
         let walk = Walk {
-            blocks: MapKind::Blocks.id(),
+            blocks: blocks_place(self.sizes.blocks),
             cell: Register::R9,
             key: Base::Frame,
             offset: at(KEY),
-            bytes: 4,
-            scratch: -4,
+            bytes: 2,
         };
         self.asm
+            .load(Size::U16, Register::R1, Base::Frame, at(KEY))
+            .jump_if(Register::R1, Test::Equal, 0, near)
             .load(Size::U32, Register::R9, Register::R6, roots::INTERFACES)
-            .walk(&walk, closed)
+            .begin_walk(&walk)
+            .jump(last)
+            .place(near)
+            .load(Size::U32, Register::R9, Register::R6, roots::NEAR_INTERFACES)
+            .place(last)
+            .walk(&Walk { offset: at(KEY + 2), ..walk }, closed)
             .load(Size::U64, Register::R8, Base::Frame, at(ALL_INTERFACES))
             .store(Size::U64, Base::Frame, at(side.own()), Register::R8)
             .store(Size::U64, Base::Frame, at(side.host()), Register::R8)
@@ -225,8 +241,8 @@ impl Code<'_> {
         self.store_opaque(side.kind(), interface::HOST);
         self.asm.jump(end);
 
-        self.asm.place(found).store(Size::U32, Base::Frame, at(KEY), Register::R9);
-        self.look_up(MapKind::Endpoints, closed);
+        self.asm.place(found);
+        self.find(MapKind::Endpoints, self.sizes.endpoints, Register::R9, closed);
         self.asm
             .load(Size::U32, Register::R1, Register::R0, endpoint::KIND)
             .store(Size::U64, Base::Frame, at(side.own()), Register::R0)

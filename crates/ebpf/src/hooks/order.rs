@@ -4,11 +4,11 @@ use tortie_classes::evaluate::EndpointToHost;
 use tortie_model::{Cidr, Direction};
 
 use super::failsafe::Replies;
-use super::frame::{ALL_INTERFACES, PICKED, Seen, Side, at, interface, packet};
+use super::frame::{ALL_INTERFACES, PICKED, Seen, Side, at, blocks_place, interface, packet};
 use super::policy::{Asked, Counted, Outcomes, host};
 use super::{Code, Hook};
 use crate::instruction::{Base, Label, Register, Size, Test};
-use crate::layout::{EndpointKind, MapKind, endpoint};
+use crate::layout::{EndpointKind, endpoint};
 use crate::walk::Walk;
 
 /// Messages that the host must receive to act as a router: multicast listener query, report and done, router solicitation,
@@ -188,12 +188,11 @@ impl Code<'_> {
         let [v4, v6] = endpoint::SOURCES;
         let (sources, bytes) = if self.is_v6() { (v6, 16) } else { (v4, 4) };
         let walk = Walk {
-            blocks: MapKind::Blocks.id(),
+            blocks: blocks_place(self.sizes.blocks),
             cell: Register::R9,
             key: Register::R7.into(),
             offset: source,
             bytes,
-            scratch: -4,
         };
         self.asm
             .load(Size::U64, Register::R6, Base::Frame, at(Side::In.own()))

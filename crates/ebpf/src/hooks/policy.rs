@@ -3,7 +3,7 @@
 use tortie_model::{Direction, Protocol};
 
 use super::Code;
-use super::frame::{GROUP, KEY, LENGTH, Seen, Side, at, packet};
+use super::frame::{KEY, LENGTH, Seen, Side, at, packet};
 use crate::instruction::{Base, Label, Operation, Register, Size, Test};
 use crate::layout::{ALLOW, DENY, EndpointRecord, MapKind, UNDECIDED, VERDICT_BITS, endpoint};
 
@@ -43,10 +43,6 @@ impl Asked {
         Self { record: side.own(), group, direction, seen: Seen::Now }
     }
 }
-
-/// How many numbers the trees of a group are.
-const GROUP_NUMBERS: i16 = 8;
-const _: () = assert!(MapKind::Groups.value_size() == 4 * GROUP_NUMBERS as usize);
 
 /// Whether a decision counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,20 +86,15 @@ impl Code<'_> {
     pub(super) fn ask(&mut self, asked: Asked, counted: Counted, outcomes: Outcomes) {
         let (missing, decided) = (self.asm.label(), self.asm.label());
         let group = endpoint::GROUPS + 4 * i16::try_from(asked.group).unwrap_or_default();
-        self.asm
-            .load(Size::U64, Register::R6, Base::Frame, at(asked.record))
-            .load(Size::U32, Register::R1, Register::R6, group)
-            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
-        self.look_up(MapKind::Groups, missing);
-        for place in 0..GROUP_NUMBERS {
-            self.asm.load(Size::U32, Register::R1, Register::R0, 4 * place).store(
-                Size::U32,
-                Base::Frame,
-                at(GROUP + 4 * place),
-                Register::R1,
-            );
-        }
-        let question = asked.seen.question(self.family, asked.direction);
+        self.asm.load(Size::U64, Register::R6, Base::Frame, at(asked.record)).load(
+            Size::U32,
+            Register::R1,
+            Register::R6,
+            group,
+        );
+        self.find(MapKind::Groups, self.sizes.groups, Register::R1, missing);
+        self.asm.set(Register::R6, Register::R0);
+        let question = asked.seen.question(self.family, asked.direction, self.sizes.blocks);
         self.asm.decide(&question, missing).jump(decided).place(missing).set(Register::R9, 0).place(decided);
         if counted == Counted::Yes {
             self.count();

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocks::{CELLS, Cell};
-use crate::layout::{EndpointRecord, MapKind, ROOTS, RootsRecord};
+use crate::layout::{EndpointRecord, ExactRecord, MapKind, ROOTS, RootsRecord};
 use crate::node::Node;
 use crate::tables::{Adopted, DecisionId, DecisionIdentity, GroupRoots};
 
@@ -135,12 +135,18 @@ impl Node {
             }
         }
 
+        let exact = (0..roots.exact_buckets)
+            .map(|bucket| reader.value(MapKind::Exact, bucket, ExactRecord::from_bytes))
+            .collect::<Result<Vec<_>, _>>()?;
+
         self.tables.adopt(Adopted {
             blocks: reader.blocks,
             addresses: roots.addresses,
             decisions: in_use,
             decision_extent,
         });
+        let [_, v6] = roots.addresses;
+        self.exact.adopt(&exact, |address| self.tables.all_blocks().get(v6, address));
         self.groups.adopt(groups);
         self.records.adopt(records);
         if let Some(slot) = self.roots.get_mut(current as usize) {

@@ -29,7 +29,8 @@ impl<'a> Flush<'a> {
         Self { node, entries, needs_reclaim }
     }
 
-    /// What must be written, in this order. By the last one, to [`MapKind::Current`], all of it comes into force.
+    /// What must be written, in this order. By the last one, to [`MapKind::Current`], all of it comes into force. There is none to
+    /// that if nothing changes but in which of two places a program finds an address.
     #[must_use]
     pub fn writes(&self) -> impl ExactSizeIterator<Item = Write> + '_ {
         self.entries.iter().map(|(map, index)| self.node.write(*map, *index))
@@ -72,6 +73,8 @@ pub struct MapSizes {
     pub endpoints: u32,
     /// Of [`MapKind::Counters`] and [`MapKind::Decisions`].
     pub counters: u32,
+    /// Of [`MapKind::Exact`].
+    pub exact: u32,
 }
 
 impl MapSizes {
@@ -85,6 +88,7 @@ impl MapSizes {
             MapKind::Groups => self.groups,
             MapKind::Endpoints => self.endpoints,
             MapKind::Counters | MapKind::Decisions => self.counters,
+            MapKind::Exact => self.exact,
         };
         entries.max(1)
     }

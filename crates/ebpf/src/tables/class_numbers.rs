@@ -61,7 +61,8 @@ impl ClassNumbers {
     }
 }
 
-pub(super) fn family_bit(family: Family) -> u32 {
+/// The bit of a class that tells its family: the highest of three bytes.
+pub(crate) fn family_bit(family: Family) -> u32 {
     match family {
         Family::V4 => 0,
         Family::V6 => CLASSES,

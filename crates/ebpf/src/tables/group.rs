@@ -2,7 +2,7 @@
 
 use ahash::AHashMap;
 use tortie_classes::{ClassId, Compiled, Row, TableView};
-use tortie_model::{Direction, Family};
+use tortie_model::{Direction, Family, Protocol};
 
 use crate::blocks::{Assignment, Blocks, CELLS, Cell};
 use crate::tables::class_numbers::{ClassNumbers, family_bit};
@@ -41,6 +41,33 @@ pub struct GroupRoots {
     pub cells: Cell,
     /// Whether the numbers of cells have four bytes.
     pub is_large: bool,
+    /// Where these trees go on for most packets: what [`GroupRoots::with_shortcuts`] finds.
+    pub shortcuts: Shortcuts,
+}
+
+/// Cells that trees of a group lead to by first bytes which most keys have, so that a program need not follow these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shortcuts {
+    /// From the last two bytes of an IPv4 and an IPv6 class with a number below 65,536 to the row of the group's own end.
+    pub own: [Cell; 2],
+    /// The same of the peer.
+    pub peer: [Cell; 2],
+    /// From the port of TCP and of UDP, two bytes, to the column.
+    pub ports: [Cell; 2],
+    /// From the last three bytes of the number of a cell to the decision, where numbers have four and this one is below 2²⁴.
+    pub cells: Cell,
+}
+
+impl Shortcuts {
+    /// All of them, as they stand in a map behind [`GroupRoots::cells`].
+    pub(crate) const fn cells(&self) -> [Cell; 7] {
+        let Self { own: [own_v4, own_v6], peer: [peer_v4, peer_v6], ports: [tcp, udp], cells } = *self;
+        [own_v4, own_v6, peer_v4, peer_v6, tcp, udp, cells]
+    }
+
+    pub(crate) const fn from_cells([own_v4, own_v6, peer_v4, peer_v6, tcp, udp, cells]: [Cell; 7]) -> Self {
+        Self { own: [own_v4, own_v6], peer: [peer_v4, peer_v6], ports: [tcp, udp], cells }
+    }
 }
 
 impl GroupRoots {
@@ -54,12 +81,37 @@ impl GroupRoots {
         no_source_port: Cell::value(NOWHERE),
         cells: Cell::value(0),
         is_large: false,
+        shortcuts: Shortcuts {
+            own: [Cell::value(NOWHERE); 2],
+            peer: [Cell::value(NOWHERE); 2],
+            ports: [Cell::value(NOWHERE); 2],
+            cells: Cell::value(0),
+        },
     };
 
-    /// All of them, as they stand in a map. Numbers of cells have four bytes if the last one is 1.
+    /// The same trees with the shortcuts that are theirs.
+    #[must_use]
+    pub fn with_shortcuts(self, blocks: &Blocks) -> Self {
+        let rows = |root| {
+            Family::ALL.map(|family| {
+                let [_, first, ..] = family_bit(family).to_be_bytes();
+                blocks.cell_at(root, &[first])
+            })
+        };
+        let of = |protocol: Protocol| blocks.cell_at(self.details, &[protocol.number()]);
+        let shortcuts = Shortcuts {
+            own: rows(self.own),
+            peer: rows(self.peer),
+            ports: [of(Protocol::TCP), of(Protocol::UDP)],
+            cells: blocks.cell_at(self.cells, if self.is_large { &[0] } else { &[] }),
+        };
+        Self { shortcuts, ..self }
+    }
+
+    /// All of them but shortcuts, as they stand in a map. Numbers of cells have four bytes if the last one is 1.
     #[must_use]
     pub const fn cells(&self) -> [Cell; 8] {
-        let Self { own, peer, details, protocols, source_ports, no_source_port, cells, is_large } = *self;
+        let Self { own, peer, details, protocols, source_ports, no_source_port, cells, is_large, .. } = *self;
         [own, peer, details, protocols, source_ports, no_source_port, cells, Cell::value(is_large as u32)]
     }
 }
@@ -209,8 +261,9 @@ impl Group {
             no_source_port: Cell::value(no_source_port),
             cells,
             is_large,
+            shortcuts: Shortcuts::default(),
         };
-        Ok(Self { roots, decisions: used })
+        Ok(Self { roots: roots.with_shortcuts(blocks), decisions: used })
     }
 
     /// Gives the numbers of some classes the rows that they have now. The table is the same otherwise.
@@ -234,6 +287,7 @@ impl Group {
         };
         blocks.release(std::mem::replace(&mut self.roots.own, own));
         blocks.release(std::mem::replace(&mut self.roots.peer, peer));
+        self.roots = self.roots.with_shortcuts(blocks);
     }
 
     /// Its uses of trees and decisions are over.

@@ -30,12 +30,12 @@ fn without_records() -> Vec<(&'static str, MapKind, u32, Vec<u8>)> {
     };
     all.push(nowhere("roots that are not in force", RootsRecord { is_in_force: false, ..roots }));
     all.push(nowhere("no endpoint of all interfaces", RootsRecord { all_interfaces: 64, ..roots }));
-    all.push(nowhere("no endpoint of the interface", RootsRecord { interfaces: Cell::value(64), ..roots }));
     // A block behind the end of the map.
     let mut blocks = Blocks::new();
+    all.push(nowhere("no endpoint of the interface", roots.with_interfaces(Cell::value(64), &blocks)));
     let mut tree = |value| blocks.assign(Cell::value(0), &[Assignment { key: &[0, 0, 0, 1], bits: 32, value }]);
     let beyond = (1..=65).map(&mut tree).last().unwrap();
-    all.push(nowhere("a tree of interfaces that is not there", RootsRecord { interfaces: beyond, ..roots }));
+    all.push(nowhere("a tree of interfaces that is not there", roots.with_interfaces(beyond, &blocks)));
     all
 }
 
@@ -113,8 +113,7 @@ fn known_connections_pass_but_for_untracked_policy_and_interfaces_that_are_nobod
             let what = format!("{hook:?} {family:?}");
             let bench = Bench::of_known(hook, family, &cali);
             assert!(bench.passes(&packet), "{what}: a record is missing");
-            let interfaces = Blocks::new().assign(Cell::value(0), &[]);
-            let roots = RootsRecord { interfaces, is_in_force: true, all_interfaces: 1, ..RootsRecord::default() };
+            let roots = RootsRecord { is_in_force: true, all_interfaces: 1, ..RootsRecord::default() };
             let all_of = |layers: u32| EndpointRecord {
                 kind: EndpointKind::Host,
                 asked: layers,
@@ -135,7 +134,7 @@ fn known_connections_pass_but_for_untracked_policy_and_interfaces_that_are_nobod
             for (number, cells) in blocks.take_written() {
                 bench.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
             }
-            bench.write(MapKind::Roots, 2, &RootsRecord { interfaces, ..roots }.to_bytes());
+            bench.write(MapKind::Roots, 2, &roots.with_interfaces(interfaces, &blocks).to_bytes());
             let is_asked = matches!(hook, Hook::Prerouting | Hook::Output);
             assert_eq!(bench.passes(&packet), !is_asked, "{what}: untracked policy");
 

@@ -149,12 +149,14 @@ impl Content {
             }
         }
         let keys: Vec<_> = writer.interfaces.iter().map(|(key, number)| (&key[..], *number)).collect();
+        let interfaces = tree(tables.blocks(), &keys);
         let roots = RootsRecord {
-            interfaces: tree(tables.blocks(), &keys),
             addresses: Family::ALL.map(|family| tables.addresses(family)),
             all_interfaces,
             is_in_force: true,
+            ..RootsRecord::default()
         };
+        let roots = roots.with_interfaces(interfaces, tables.blocks());
         for (number, cells) in tables.blocks().take_written() {
             generation.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
         }

@@ -2,10 +2,14 @@
 
 use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program};
 use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
-use tortie_ebpf::layout::{CounterRecord, MapKind};
-use tortie_ebpf::{Btf, DecisionId};
+use tortie_ebpf::layout::{CounterRecord, MapKind, ROOTS};
+use tortie_ebpf::{Btf, DecisionId, MapSizes};
 use tortie_model::Family;
 use tortie_testkit::lab::Lab;
+
+/// How many values maps have.
+const VALUES: u32 = 2048;
+const SIZES: MapSizes = MapSizes { blocks: VALUES, groups: VALUES, endpoints: VALUES, counters: VALUES, exact: VALUES };
 
 /// Everything that judges the packets of a node, as long as it is there.
 pub(crate) struct Generation {
@@ -37,13 +41,21 @@ impl Generation {
     pub(crate) fn load(settings: &HookSettings) -> Self {
         let size = |kind: MapKind| u32::try_from(kind.value_size()).unwrap();
         let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu());
-        let arrays: Vec<_> =
-            kinds.map(|kind| (kind, ArrayMap::create(kind.name(), size(kind), 2048).unwrap())).collect();
+        let create = |kind: MapKind| {
+            let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
+            let values = match kind {
+                MapKind::Current => 1,
+                MapKind::Roots => ROOTS,
+                _ => VALUES,
+            };
+            create(kind.name(), size(kind), values).unwrap()
+        };
+        let arrays: Vec<_> = kinds.map(|kind| (kind, create(kind))).collect();
         let counters = PerCpuArrayMap::create("counters", size(MapKind::Counters), 2048).unwrap();
         let kernel = kernel();
         let both = Hook::ALL.into_iter().flat_map(|hook| Family::ALL.map(|family| (hook, family)));
         let programs = both.map(|(hook, family)| {
-            let bytes = program(hook, family, &kernel, settings).unwrap().bytes(|map| {
+            let bytes = program(hook, family, &kernel, settings, &SIZES).unwrap().bytes(|map| {
                 let found = arrays.iter().find(|(kind, _)| kind.id() == map);
                 found.map_or(counters.descriptor(), |(_, array)| array.descriptor())
             });

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use tortie_ebpf::layout::{MapKind, endpoint, roots};
+use tortie_ebpf::layout::{ExactRecord, MapKind, endpoint, roots};
 use tortie_ebpf::{CELLS, Transport};
 use tortie_evaluate::Packet;
 use tortie_model::{Direction, Family};
@@ -113,6 +113,37 @@ impl Maps {
         }
         reached.extend(self.blocks_of(trees).into_iter().map(|block| (MapKind::Blocks, block)));
         reached
+    }
+
+    /// IPv6 addresses that count beside the tree, and do not have the class there that some roots give them: those in force, or
+    /// others that packets may be at.
+    pub(crate) fn wrong_exact(&self, held: &BTreeSet<Entry>) -> Vec<String> {
+        let held = held.iter().filter(|(map, _)| *map == MapKind::Roots).map(|(_, slot)| *slot);
+        let slots: BTreeSet<u32> = held.chain(self.in_force()).collect();
+        let entries = self.0.iter().filter(|((map, _), _)| *map == MapKind::Exact).flat_map(|((_, bucket), value)| {
+            (0..ExactRecord::WAYS).map(move |way| {
+                let class = &value[usize::try_from(ExactRecord::CLASSES).unwrap() + 4 * way..][..4];
+                (*bucket, &value[16 * way..][..16], u32::from_ne_bytes(class.try_into().unwrap()))
+            })
+        });
+        let open = entries.filter(|(.., class)| class & ExactRecord::OPEN != 0);
+        open.flat_map(|(bucket, address, class)| {
+            let slots = slots.iter().filter(move |slot| {
+                // Of a bucket that is behind the last one nothing counts.
+                bucket < self.number(MapKind::Roots, **slot, roots::EXACT_BUCKETS)
+                    && self.tree(self.number(MapKind::Roots, **slot, roots::ADDRESSES[1]), address)
+                        != class & !ExactRecord::OPEN
+            });
+            slots.map(move |slot| format!("{address:x?} at roots {slot}"))
+        })
+        .collect()
+    }
+
+    /// How many IPv6 addresses count beside the tree.
+    pub(crate) fn exact_count(&self) -> usize {
+        let records = self.0.iter().filter(|((map, _), _)| *map == MapKind::Exact);
+        let classes = records.flat_map(|(_, value)| value[usize::try_from(ExactRecord::CLASSES).unwrap()..].chunks(4));
+        classes.filter(|class| u32::from_ne_bytes((*class).try_into().unwrap()) & ExactRecord::OPEN != 0).count()
     }
 
     /// The values that a tree leads to.

@@ -10,8 +10,8 @@ use proptest::test_runner::TestCaseError;
 use tortie_bpf::ArrayMap;
 use tortie_classes::{Classes, Compiled, GroupId};
 use tortie_ebpf::{
-    Assembler, Base, CELLS, Cell, DecisionId, Helper, MapId, Program, Question as Places, Register, Size, Tables,
-    Transport,
+    Assembler, Base, BlocksPlace, CELLS, Cell, DecisionId, Helper, MapId, Program, Question as Places, Register, Size,
+    Tables, Transport,
 };
 use tortie_evaluate::{Answer, DecidedBy, Evaluator, Layer, Packet, Verdict};
 use tortie_model::desired::{
@@ -26,36 +26,44 @@ use crate::runner;
 use crate::scenario::{Scenario, host_name, scenarios, unenforceable, workload_id};
 
 thread_local! {
-    static MAP: RefCell<Vec<Option<Box<[u32; CELLS]>>>> = const { RefCell::new(Vec::new()) };
+    static MAP: RefCell<Vec<[u32; CELLS]>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `bpf_map_lookup_elem` of an array.
+/// `bpf_map_lookup_elem` of an array with one value, of which the first is asked for.
 fn lookup(_map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
     // SAFETY: the program passes the address of four bytes on its stack.
     let number = unsafe { (key as *const u32).read_unaligned() };
-    MAP.with_borrow(|map| map.get(number as usize).and_then(Option::as_ref).map_or(0, |block| block.as_ptr() as u64))
+    assert_eq!(number, 0);
+    MAP.with_borrow(|map| map.first().map_or(0, |block| block.as_ptr() as u64))
+}
+
+/// Of a map with so many blocks.
+fn blocks(count: u32) -> BlocksPlace {
+    BlocksPlace { address: -16, count }
 }
 
 /// Where the parts of a question are in the program's memory.
-fn question(family: Family) -> Places {
+fn question(family: Family, count: u32) -> Places {
     Places {
-        blocks: MapId(0),
+        blocks: blocks(count),
         family,
         addresses: 0,
+        exact: None,
         group: 4,
-        own: 36,
-        peer: 52,
-        protocol: 68,
-        source_port: 71,
-        has_detail: 73,
-        has_source_port: 74,
+        own: 68,
+        peer: 84,
+        protocol: 100,
+        source_port: 103,
+        has_detail: 105,
+        has_source_port: 106,
     }
 }
 
-fn program(family: Family) -> Program {
+fn program(family: Family, count: u32) -> Program {
     let mut program = Assembler::new();
     let missing = program.label();
-    program.set(Register::R7, Register::R1).decide(&question(family), missing);
+    program.set(Register::R7, Register::R1).set(Register::R6, Register::R1);
+    program.find_blocks(MapId(0), blocks(count), missing).decide(&question(family, count), missing);
     program.set(Register::R0, Register::R9).exit();
     // Nothing that is not there may be taken for a decision.
     program.place(missing).set(Register::R0, -1).exit();
@@ -74,9 +82,7 @@ pub(crate) fn memory(tables: &Tables, group: GroupId, direction: Direction, pack
     };
     let Transport { protocol, detail, source_port } = Transport::of(packet);
     let mut memory = tables.addresses(packet.family()).bits().to_ne_bytes().to_vec();
-    for cell in tables.group(group).unwrap().cells() {
-        memory.extend(cell.bits().to_ne_bytes());
-    }
+    memory.extend(tables.group(group).unwrap().to_bytes());
     memory.extend([octets(own), octets(peer)].concat());
     memory.push(protocol);
     memory.extend(detail.unwrap_or(0xaaaa).to_be_bytes());
@@ -95,13 +101,13 @@ pub(crate) struct Kernel {
 /// How many blocks the map of the kernel has.
 const BLOCKS: u32 = 1 << 15;
 /// What is asked, and behind it eight bytes of answer.
-const ASKED: usize = 88;
-const ANSWER: i16 = 80;
+const ASKED: usize = 120;
+const ANSWER: i16 = 112;
 const NOTHING: i32 = -1;
 
 impl Kernel {
     pub(crate) fn new() -> Self {
-        let blocks = ArrayMap::create("blocks", u32::try_from(4 * CELLS).unwrap(), BLOCKS).unwrap();
+        let blocks = ArrayMap::create_joined("blocks", u32::try_from(4 * CELLS).unwrap(), BLOCKS).unwrap();
         let asked = ArrayMap::create("asked", u32::try_from(ASKED).unwrap(), 1).unwrap();
         let programs = Family::ALL.map(|family| {
             let descriptor = |map: MapId| if map == MapId(0) { blocks.descriptor() } else { asked.descriptor() };
@@ -120,8 +126,10 @@ impl Kernel {
             .call(Helper::MapLookup)
             .jump_if(Register::R0, tortie_ebpf::Test::Equal, 0, end)
             .set(Register::R7, Register::R0)
+            .set(Register::R6, Register::R0)
             .store(Size::U64, Register::R7, ANSWER, NOTHING)
-            .decide(&question(family), missing)
+            .find_blocks(MapId(0), blocks(BLOCKS), missing)
+            .decide(&question(family, BLOCKS), missing)
             .store(Size::U64, Register::R7, ANSWER, Register::R9)
             .place(missing)
             .place(end)
@@ -177,12 +185,13 @@ impl Machine {
     fn new(written: &[(u32, [Cell; CELLS])], extent: usize) -> Self {
         MAP.with_borrow_mut(|map| {
             map.clear();
-            map.resize(extent, None);
+            map.resize(extent, [0; CELLS]);
             for (number, cells) in written.iter().copied() {
-                map[number as usize] = Some(Box::new(cells.map(Cell::bits)));
+                map[number as usize] = cells.map(Cell::bits);
             }
         });
-        Self { programs: Family::ALL.map(|family| program(family).bytes(|_| 1)) }
+        let count = u32::try_from(extent).unwrap();
+        Self { programs: Family::ALL.map(|family| program(family, count).bytes(|_| 1)) }
     }
 
     /// The cell that decides; all bits if something is missing.
@@ -191,10 +200,8 @@ impl Machine {
         let mut machine = rbpf::EbpfVmRaw::new(Some(program)).unwrap();
         machine.register_helper(u32::try_from(Helper::MapLookup.number()).unwrap(), lookup).unwrap();
         MAP.with_borrow(|map| {
-            for block in map.iter().flatten() {
-                let begin = block.as_ptr() as u64;
-                machine.register_allowed_memory(begin..begin + 4 * CELLS as u64);
-            }
+            let all = map.as_ptr_range();
+            machine.register_allowed_memory(all.start as u64..all.end as u64);
         });
         machine.execute_program(&mut memory).unwrap()
     }

@@ -245,7 +245,7 @@ fn what_others_undo_is_found_and_put_right() {
     assert_enforced(&kernel, 1);
 
     lock(&kernel).unpin();
-    assert_eq!(generations.check(&contents).unwrap().things.len(), 24);
+    assert_eq!(generations.check(&contents).unwrap().things.len(), 2 * 2 * Hook::ALL.len() + MapKind::ALL.len() + 1);
     assert_enforced(&kernel, 1);
     drop(generations);
     assert_enforced(&kernel, 1);

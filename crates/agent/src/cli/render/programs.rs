@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use tortie_dataplane::DataplaneConfig;
-use tortie_ebpf::Description;
 use tortie_ebpf::hooks::{Hook, KernelLayout, program};
+use tortie_ebpf::{Description, MapSizes};
 use tortie_model::desired::DesiredUpdate;
 
 use super::super::Failure;
@@ -35,7 +35,7 @@ pub(super) fn print(
         };
         for family in settings.families.iter().copied().filter(|family| args.wants(*family)) {
             for hook in Hook::ALL {
-                let program = program(hook, family, &layout, &hooks).map_err(failed)?;
+                let program = program(hook, family, &layout, &hooks, &MapSizes::default()).map_err(failed)?;
                 let (name, number) = (hook.name(), family.number());
                 text.push_str(&format!("\n# {name}, IPv{number}: {} instructions\n{program}", program.len()));
             }
@@ -62,7 +62,8 @@ mod tests {
     #[test]
     fn a_program_can_be_shown_without_a_kernel() {
         let layout = placeholders().unwrap();
-        let program = program(Hook::Input, tortie_model::Family::V4, &layout, &Default::default()).unwrap();
+        let program =
+            program(Hook::Input, tortie_model::Family::V4, &layout, &Default::default(), &MapSizes::default()).unwrap();
         assert!(program.to_string().lines().count() > 1000);
     }
 

@@ -1,6 +1,8 @@
 //! Maps are written by hand.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, path::PathBuf, time::Duration};
+
+use tortie_bpf::ArrayMap;
 
 use super::by_programs;
 use crate::faults::{
@@ -11,6 +13,8 @@ use crate::faults::{
 
 /// So many values are written at the most.
 const VALUES: u64 = 256;
+/// Maps whose values are one to the kernel, with the bytes of each.
+const JOINED: [(&str, u32); 4] = [("roots", 64), ("groups", 64), ("endpoints", 64), ("blocks", 1024)];
 /// Maps are looked at every second here; a machine may be busy.
 const LOOKED_AT: Duration = Duration::from_secs(4);
 
@@ -58,6 +62,9 @@ fn generation(stage: &Stage) -> Result<u64, Trouble> {
 
 /// Writes values of nothing but this byte into a map of the programs that are attached.
 fn write(stage: &Stage, map: &str, byte: &str) -> Done {
+    if let Some((_, bytes)) = JOINED.into_iter().find(|(joined, _)| *joined == map) {
+        return write_joined(stage, map, byte, bytes);
+    }
     let number = |found: &serde_json::Value| found.as_u64().unwrap_or_default();
     for link in stage.links() {
         let link = ask(stage, &format!("link show pinned {}", link.display()))?;
@@ -84,6 +91,20 @@ fn write(stage: &Stage, map: &str, byte: &str) -> Done {
         }
     }
     Err(Trouble::Unexpected(format!("no program that is attached has a map of {map}")))
+}
+
+/// The same for a map that is pinned beside the links, and whose values are written in memory.
+fn write_joined(stage: &Stage, map: &str, byte: &str, bytes: u32) -> Done {
+    let digits = byte.trim_start_matches("0x");
+    let byte = u8::from_str_radix(digits, 16).map_err(|error| Trouble::Unexpected(format!("{byte}: {error}")))?;
+    let newest = generation(stage)?.to_string();
+    let of_newest = |link: &PathBuf| link.parent().is_some_and(|folder| folder.ends_with(&newest));
+    let link = stage.links().into_iter().find(of_newest);
+    let path = link.ok_or_else(|| Trouble::Unexpected("no program is attached".to_owned()))?;
+    let array = ArrayMap::open_joined(&path.with_file_name(format!("map-{map}")), bytes)?;
+    let value = byte.to_ne_bytes().repeat(bytes as usize);
+    let few = u32::try_from(VALUES).unwrap_or(u32::MAX);
+    (0..array.info().entries.min(few)).try_for_each(|index| array.write(index, &value)).map_err(Trouble::Files)
 }
 
 /// What `bpftool` has to say.

@@ -1,0 +1,225 @@
+//! IPv6 addresses that have a class of their own, in a hash table, so that programs need not follow their sixteen bytes.
+//!
+//! The tree of addresses has all of them as well, so an address that is not in the table costs time and nothing else. What is in
+//! force in the table is what the trees say that packets may be at, before and after a change: an entry whose address
+//! changes its class is closed before that comes into force, and is opened with the other class when no packet can be at the trees of before any more.
+//! As a value is not written in one step, an entry is written closed, and opened by the one bit that differs. A place is given to another address only
+//! when no packet can have read it open.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use crate::layout::{ExactRecord, exact_bucket};
+
+/// An IPv6 address in the order of the network.
+pub(super) type Address = [u8; 16];
+
+/// How many places there are for each address, before that is rounded up to a power of two: few addresses find none then.
+const ROOM: usize = 4;
+const FEWEST_BUCKETS: u32 = 8;
+const WAYS: usize = ExactRecord::WAYS;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    /// It is written, but closed; no packet has been at other trees since the last time that places were reclaimed, if the second is set.
+    Closed {
+        is_settled: bool,
+    },
+    Open,
+    /// It was open, and packets may still be at it.
+    Retired,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    address: Address,
+    class: u32,
+    state: State,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(super) struct Exact {
+    /// By number of the bucket, and then by way.
+    places: Vec<Place>,
+    /// The class of each address that has one of its own, and its place, if it was given one.
+    addresses: BTreeMap<Address, (u32, Option<usize>)>,
+    /// Addresses without a place that are to get one if there is room.
+    waiting: Vec<Address>,
+    /// Places that are written but closed.
+    closed: Vec<usize>,
+    retired: Vec<usize>,
+    /// Buckets that differ from what was written last.
+    written: Vec<u32>,
+}
+
+impl Exact {
+    /// How many buckets there are: a power of two, or none.
+    pub(super) fn buckets(&self) -> u32 {
+        u32::try_from(self.places.len() / WAYS).unwrap_or_default()
+    }
+
+    /// What a bucket holds.
+    pub(super) fn record(&self, bucket: u32) -> ExactRecord {
+        let mut record = ExactRecord::default();
+        let first = bucket as usize * WAYS;
+        for (way, place) in self.places.iter().skip(first).take(WAYS).enumerate() {
+            // What was there before stays, closed.
+            record.set(way, place.address, place.class, place.state == State::Open);
+        }
+        record
+    }
+
+    /// The buckets that hold anything.
+    pub(super) fn in_use(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(self.places.chunks(WAYS)).filter_map(|(bucket, places)| {
+            places.iter().any(|place| place.state != State::Free || place.class != 0).then_some(bucket)
+        })
+    }
+
+    /// Takes over what packets may meet, of a tree that gives addresses these classes. Only who has none yet can do that.
+    pub(super) fn adopt(&mut self, found: &[ExactRecord], class_of: impl Fn(&Address) -> u32) {
+        self.places = vec![Place::default(); found.len() * WAYS];
+        for (number, place) in self.places.iter_mut().enumerate() {
+            let Some(record) = found.get(number / WAYS) else { continue };
+            let (address, class, is_open) = record.get(number % WAYS);
+            *place = Place { address, class, state: State::Free };
+            if !is_open {
+                continue;
+            }
+            if class_of(&address) == class && !self.addresses.contains_key(&address) {
+                place.state = State::Open;
+                self.addresses.insert(address, (class, Some(number)));
+            } else {
+                place.state = State::Retired;
+                self.retired.push(number);
+                self.written.push(bucket_of(number));
+            }
+        }
+    }
+
+    /// Addresses in this range are these now, with these classes, ascending; all others are as they were.
+    pub(super) fn update(&mut self, range: RangeInclusive<Address>, now: &BTreeMap<Address, u32>) {
+        let known: Vec<(Address, u32)> =
+            self.addresses.range(range).map(|(address, (class, _))| (*address, *class)).collect();
+        for (address, class) in known {
+            let is_now = now.get(&address).copied();
+            if is_now == Some(class) {
+                continue;
+            }
+            if let Some((_, Some(place))) = self.addresses.remove(&address) {
+                self.close(place);
+            }
+        }
+        for (address, class) in now {
+            if !self.addresses.contains_key(address) {
+                self.addresses.insert(*address, (*class, None));
+                self.waiting.push(*address);
+            }
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        let Some(of) = self.places.get_mut(place) else { return };
+        if of.state == State::Open {
+            self.written.push(bucket_of(place));
+        }
+        of.state = State::Retired;
+        self.retired.push(place);
+    }
+
+    /// Gives places to addresses that wait for one, and opens what was given one before packets were last waited for; all at once if
+    /// no packet has been judged yet. Gives the buckets that are to be written before what has changed comes into force.
+    pub(super) fn take_written(&mut self, is_first: bool) -> Vec<u32> {
+        self.grow();
+        for address in std::mem::take(&mut self.waiting) {
+            self.give_place(address);
+        }
+        let closed = std::mem::take(&mut self.closed);
+        for number in closed {
+            let Some(place) = self.places.get_mut(number) else { continue };
+            match place.state {
+                State::Closed { is_settled } if is_settled || is_first => {
+                    place.state = State::Open;
+                    self.written.push(bucket_of(number));
+                }
+                State::Closed { .. } => self.closed.push(number),
+                State::Free | State::Open | State::Retired => {}
+            }
+        }
+        let mut written = std::mem::take(&mut self.written);
+        written.sort_unstable();
+        written.dedup();
+        written
+    }
+
+    fn give_place(&mut self, address: Address) {
+        let Some((class, given @ None)) = self.addresses.get_mut(&address) else { return };
+        let Some(buckets) = u32::try_from(self.places.len() / WAYS).ok().filter(|buckets| *buckets > 0) else { return };
+        let first = exact_bucket(&address, buckets) as usize * WAYS;
+        let states = |wanted: State| {
+            (first..first + WAYS).find(|number| self.places.get(*number).is_some_and(|place| place.state == wanted))
+        };
+        let Some(number) = states(State::Free) else {
+            // One that packets may be at is free later.
+            if states(State::Retired).is_some() {
+                self.waiting.push(address);
+            }
+            return;
+        };
+        if let Some(place) = self.places.get_mut(number) {
+            *place = Place { address, class: *class, state: State::Closed { is_settled: false } };
+            *given = Some(number);
+            self.closed.push(number);
+            self.written.push(bucket_of(number));
+        }
+    }
+
+    /// Makes room if there are many more addresses than there were. All are elsewhere then, so that each must wait again.
+    fn grow(&mut self) {
+        let wanted = self.addresses.len() * ROOM / WAYS;
+        if self.addresses.is_empty() || wanted <= self.places.len() / WAYS {
+            return;
+        }
+        let buckets = wanted.next_power_of_two().max(FEWEST_BUCKETS as usize);
+        for number in 0..self.places.len() {
+            if self.places.get(number).is_some_and(|place| matches!(place.state, State::Open | State::Closed { .. })) {
+                self.close(number);
+            }
+        }
+        self.places.resize(buckets * WAYS, Place::default());
+        self.waiting.clear();
+        for (address, (_, place)) in &mut self.addresses {
+            *place = None;
+            self.waiting.push(*address);
+        }
+    }
+
+    /// No packet is at trees any more that were in force before the last change.
+    pub(super) fn reclaim(&mut self) {
+        for number in std::mem::take(&mut self.retired) {
+            if let Some(place) = self.places.get_mut(number) {
+                place.state = State::Free;
+            }
+        }
+        for number in &self.closed {
+            if let Some(Place { state: State::Closed { is_settled }, .. }) = self.places.get_mut(*number) {
+                *is_settled = true;
+            }
+        }
+    }
+
+    /// Whether something is to be written although nothing has changed.
+    pub(super) fn is_pending(&self) -> bool {
+        !self.closed.is_empty() || !self.waiting.is_empty()
+    }
+}
+
+fn bucket_of(place: usize) -> u32 {
+    u32::try_from(place / WAYS).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;
