@@ -22,6 +22,7 @@ use tortie_testkit::netns::NetnsError;
 use node::Node;
 use policy::{Peers, Policy};
 use table::{Row, Table, TestRunRow};
+use test_run::Place;
 use traffic::{Case, Traffic};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -33,7 +34,7 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// All of that happens on the processor that sends. Rules differ in network, or IP set, and port, so that a packet matches one of
 /// them or none. What a packet costs that no policy looks at is the first row.
 ///
-/// Then what the eBPF program of one hook costs by itself, as the kernel's test runs say, for the same rules in the other direction,
+/// Then what the eBPF programs of three hooks cost by themselves, as the kernel's test runs say, for the same rules in the other direction,
 /// with IPv4 and IPv6; and rules as instructions one behind the other, as other eBPF dataplanes have them.
 #[derive(Debug, Parser)]
 struct Args {
@@ -141,15 +142,12 @@ fn measure(args: &Args) -> Result<()> {
         return Ok(());
     }
     TestRunRow::print_head();
-    for family in Family::ALL {
+    let of_family = |family| Place::ALL.map(|place| (family, place));
+    for (family, place) in Family::ALL.into_iter().flat_map(of_family) {
         for peers in &args.peers {
             for rules in &args.rules {
-                test_run::measure(
-                    Policy { peers: *peers, rules: *rules, are_policies: args.policies },
-                    family,
-                    args.times,
-                )?
-                .print();
+                let policy = Policy { peers: *peers, rules: *rules, are_policies: args.policies };
+                test_run::measure(policy, family, place, args.times)?.print();
             }
         }
     }

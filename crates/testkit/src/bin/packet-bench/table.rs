@@ -7,6 +7,7 @@ use tortie_model::Family;
 use crate::Backend;
 use crate::policy::{Peers, Policy};
 use crate::straight::StraightLine;
+use crate::test_run::Place;
 use crate::traffic::Cost;
 
 /// One policy under one back end.
@@ -64,6 +65,7 @@ impl Table {
 pub(crate) struct TestRunRow {
     pub(crate) policy: Policy,
     pub(crate) family: Family,
+    pub(crate) place: Place,
     /// Nanoseconds of what the first rule admits, with warm and with cold caches.
     pub(crate) first: [f64; 2],
     pub(crate) last: [f64; 2],
@@ -89,14 +91,14 @@ pub(crate) struct TestRunRow {
 impl TestRunRow {
     pub(crate) fn print_head() {
         println!(
-            "| packets | rules ask for | rules | first rule (cold) | last rule (cold) | no rule (cold) | compiled | written | \
+            "| packets | asked about what goes | rules ask for | rules | first rule (cold) | last rule (cold) | no rule (cold) | compiled | written | \
              loaded | attached, detached | an edit | tables | maps | as instructions: first, last, none | loaded |"
         );
-        println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+        println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     }
 
     pub(crate) fn print(&self) {
-        let Self { policy, family, first, last, none, compiled, filled, loaded, edit, .. } = self;
+        let Self { policy, family, place, first, last, none, compiled, filled, loaded, edit, .. } = self;
         let [attached, detached] = self.attached.map(milliseconds);
         let cost = |[warm, cold]: [f64; 2]| format!("{warm:.0} ns ({cold:.0})");
         let straight = match self.straight {
@@ -107,7 +109,7 @@ impl TestRunRow {
             None => " | ".to_owned(),
         };
         println!(
-            "| {family} | {} | {} | {} | {} | {} | {} | {} | {} | {attached}, {detached} | {} | {} KiB | {} KiB | {straight} |",
+            "| {family} | {place} | {} | {} | {} | {} | {} | {} | {} | {} | {attached}, {detached} | {} | {} KiB | {} KiB | {straight} |",
             policy.peers,
             policy.rules,
             cost(*first),

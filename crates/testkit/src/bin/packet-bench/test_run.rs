@@ -1,13 +1,15 @@
 //! What programs cost by themselves, as the kernel's own test runs say.
 
+use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program};
+use tortie_ebpf::classes::evaluate::{EndpointToHost, Settings};
 use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
-use tortie_ebpf::layout::{CounterRecord, MapKind};
-use tortie_ebpf::{Btf, Interface, Node, NodeSettings, Write};
+use tortie_ebpf::layout::{CounterRecord, MapKind, ROOTS};
+use tortie_ebpf::{Btf, Interface, MapSizes, Node, NodeSettings, Write};
 use tortie_model::Family;
 use tortie_testkit::netns::Namespace;
 
@@ -29,11 +31,53 @@ const NF_ACCEPT: u32 = 1;
 /// Who sends.
 pub(crate) const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 64, 0, 1);
 
+/// Who is asked about a packet. In test runs all interfaces are the loopback interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The host endpoint by which a packet of the host leaves.
+    Output,
+    /// The workload that a packet to the host comes from.
+    Input,
+    /// The workload that a packet comes from, and that it goes to, which receives whatever there is.
+    Forward,
+}
+
+impl Place {
+    pub(crate) const ALL: [Self; 3] = [Self::Output, Self::Input, Self::Forward];
+
+    const fn hook(self) -> Hook {
+        match self {
+            Self::Output => Hook::Output,
+            Self::Input => Hook::Input,
+            Self::Forward => Hook::Forward,
+        }
+    }
+
+    /// Beginnings of the names of workloads' interfaces.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Output => "cali",
+            Self::Input | Self::Forward => "lo",
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Output => "from a host endpoint",
+            Self::Input => "from a workload to the host",
+            Self::Forward => "from a workload to another",
+        })
+    }
+}
+
 /// Measures a policy for what leaves by the loopback interface.
-pub(crate) fn measure(policy: Policy, family: Family, times: u32) -> Result<TestRunRow> {
-    let mut node = Node::new(NodeSettings::default());
+pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) -> Result<TestRunRow> {
+    let settings = NodeSettings { workload_prefixes: vec![place.prefix().into()], ..NodeSettings::default() };
+    let mut node = Node::new(settings);
     let begin = Instant::now();
-    for update in updates::of(policy, family) {
+    for update in updates::of(policy, family, place) {
         node.on_update(&update)?;
     }
     node.on_interface(Interface { name: "lo".into(), index: LOOPBACK, addresses: Vec::new() });
@@ -49,14 +93,18 @@ pub(crate) fn measure(policy: Policy, family: Family, times: u32) -> Result<Test
     maps.write(&writes)?;
     let filled = begin.elapsed();
     let begin = Instant::now();
-    let program = maps.load(family)?;
+    let program = maps.load(family, place)?;
     let loaded = begin.elapsed();
-    let attached = attach(&program, family, times)?;
+    let attached = attach(&program, position(family, place), times)?;
 
     let mut cold = ColdCaches::new();
     let mut of = |(address, port): (Ipv4Addr, u16), accepted: bool| -> Result<[f64; 2]> {
         let packet = packet(updates::address(family, SOURCE), updates::address(family, address), port);
-        let run = |runs| program.test_run_netfilter(position(family), &packet, runs);
+        // What comes in by an interface comes in a frame.
+        let protocol = if family == Family::V4 { [0x08, 0] } else { [0x86, 0xdd] };
+        let frame = if place == Place::Output { vec![] } else { [&[0; 12][..], &protocol].concat() };
+        let packet = [frame, packet].concat();
+        let run = |runs| program.test_run_netfilter(position(family, place), &packet, runs);
         if (run(1)?.result == NF_ACCEPT) != accepted {
             return Err(format!("policy does not do what it should about {address} port {port}").into());
         }
@@ -74,12 +122,15 @@ pub(crate) fn measure(policy: Policy, family: Family, times: u32) -> Result<Test
 
     let edit = edit(&mut node, &maps, (policy, family), times)?;
     // Instructions cost the same whatever the family.
-    let straight = (family == Family::V4).then(|| StraightLine::measure(policy, WARM, times)).transpose()?;
+    let straight = (family == Family::V4 && place == Place::Output)
+        .then(|| StraightLine::measure(policy, WARM, times))
+        .transpose()?;
     let kernel_bytes = maps.kernel_bytes()?;
     let bytes = u64::from(node.sizes().get(MapKind::Blocks)) * u64::try_from(MapKind::Blocks.value_size())?;
     Ok(TestRunRow {
         policy,
         family,
+        place,
         first,
         last,
         none,
@@ -109,13 +160,13 @@ fn edit(node: &mut Node, maps: &Maps, (policy, family): (Policy, Family), times:
 }
 
 /// How long it takes until the program is at its hook in a network namespace, and until it is there no longer.
-fn attach(program: &Program, family: Family, times: u32) -> Result<[Duration; 2]> {
+fn attach(program: &Program, position: NetfilterPosition, times: u32) -> Result<[Duration; 2]> {
     let namespace = Namespace::new()?;
     let mut least = [Duration::MAX; 2];
     for _ in 0..times {
         let took = namespace.run(|| -> std::io::Result<[Duration; 2]> {
             let begin = Instant::now();
-            let link = NetfilterLink::attach(program, position(family))?;
+            let link = NetfilterLink::attach(program, position)?;
             let attached = begin.elapsed();
             let begin = Instant::now();
             link.detach()?;
@@ -126,12 +177,12 @@ fn attach(program: &Program, family: Family, times: u32) -> Result<[Duration; 2]
     Ok(least)
 }
 
-const fn position(family: Family) -> NetfilterPosition {
+const fn position(family: Family, place: Place) -> NetfilterPosition {
     let family = match family {
         Family::V4 => 2,
         Family::V6 => 10,
     };
-    NetfilterPosition { family, hook: Hook::Output.number(), priority: 0, defragment: false }
+    NetfilterPosition { family, hook: place.hook().number(), priority: 0, defragment: false }
 }
 
 struct Maps {
@@ -144,10 +195,15 @@ impl Maps {
     fn new(node: &Node) -> Result<Self> {
         let sizes = node.sizes();
         let size = |kind: MapKind| u32::try_from(kind.value_size());
-        let entries = |kind| sizes.get(kind).saturating_mul(2).max(64);
+        let entries = |kind| match kind {
+            MapKind::Current => 1,
+            MapKind::Roots => ROOTS,
+            kind => sizes.get(kind).saturating_mul(2).max(64),
+        };
         let mut arrays = Vec::new();
         for kind in MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu()) {
-            arrays.push((kind, ArrayMap::create(kind.name(), size(kind)?, entries(kind))?));
+            let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
+            arrays.push((kind, create(kind.name(), size(kind)?, entries(kind))?));
         }
         let counters = MapKind::Counters;
         let counters = PerCpuArrayMap::create(counters.name(), size(counters)?, entries(counters))?;
@@ -164,16 +220,39 @@ impl Maps {
         Ok(())
     }
 
-    fn load(&self, family: Family) -> Result<Program> {
+    fn load(&self, family: Family, place: Place) -> Result<Program> {
         let mut btf = Btf::parse(fs::read("/sys/kernel/btf/vmlinux")?)?;
         // Part of the kernel, or a module.
         if let Ok(module) = fs::read("/sys/kernel/btf/nf_conntrack") {
             btf.add_module(module)?;
         }
-        let kernel = KernelLayout::read(&btf)?;
+        // A test run has an interface by which the packet leaves, and here it has come by that as well.
+        let kernel = KernelLayout::new(
+            |structure, member| {
+                let of = if (structure, member) == ("nf_hook_state", "in") { "out" } else { member };
+                btf.offset(structure, of)
+            },
+            |name| btf.structure(name),
+            |name| btf.function(name),
+        )?;
         // Test runs are unknown to connection tracking.
-        let settings = HookSettings { deny_invalid_conntrack: false, ..HookSettings::default() };
-        let program = program(Hook::Output, family, &kernel, &settings)?;
+        let settings = HookSettings {
+            workload_prefixes: vec![place.prefix().to_owned()],
+            policy: Settings { endpoint_to_host: EndpointToHost::Allow, ..Settings::default() },
+            deny_invalid_conntrack: false,
+            ..HookSettings::default()
+        };
+        let entries = |of: MapKind| {
+            let array = self.arrays.iter().find(|(kind, _)| *kind == of);
+            array.map_or(0, |(_, array)| array.info().entries)
+        };
+        let sizes = MapSizes {
+            blocks: entries(MapKind::Blocks),
+            groups: entries(MapKind::Groups),
+            endpoints: entries(MapKind::Endpoints),
+            ..MapSizes::default()
+        };
+        let program = program(place.hook(), family, &kernel, &settings, &sizes)?;
         let bytes = program.bytes(|map| {
             let array = self.arrays.iter().find(|(kind, _)| kind.id() == map);
             array.map_or(self.counters.descriptor(), |(_, array)| array.descriptor())

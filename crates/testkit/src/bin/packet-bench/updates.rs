@@ -1,14 +1,18 @@
-//! The policy as what a node is told: for a host endpoint, in the direction of its test runs.
+//! The policy as what a node is told, in the direction of its test runs: of what leaves a host endpoint, or a workload.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tortie_model::desired::{
     DesiredUpdate, HostEndpointState, IpSetType, IpSetUpdate, Members, Policy as DesiredPolicy, RuleSets, Rules,
-    TierPolicies,
+    TierPolicies, WorkloadEndpointState,
 };
-use tortie_model::{Cidr, Family, HostEndpoint, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName};
+use tortie_model::{
+    Cidr, Family, HostEndpoint, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName, WorkloadEndpoint,
+    WorkloadEndpointId,
+};
 
 use crate::policy::{Peers, Policy};
+use crate::test_run::Place;
 
 /// The address in place of this one.
 pub(crate) fn address(family: Family, address: Ipv4Addr) -> IpAddr {
@@ -22,7 +26,7 @@ pub(crate) fn address(family: Family, address: Ipv4Addr) -> IpAddr {
 const EDITED_PORT: u16 = 50_000;
 
 /// All of it.
-pub(crate) fn of(policy: Policy, family: Family) -> Vec<DesiredUpdate> {
+pub(crate) fn of(policy: Policy, family: Family, place: Place) -> Vec<DesiredUpdate> {
     let mut updates = Vec::new();
     if policy.peers == Peers::Sets {
         updates.extend((0..policy.rules).map(|rule| {
@@ -35,12 +39,28 @@ pub(crate) fn of(policy: Policy, family: Family) -> Vec<DesiredUpdate> {
     let tier = TierPolicies {
         name: TierName::default_tier(),
         default_action: None,
-        ingress: [].into(),
+        ingress: if place == Place::Forward { [id()].into() } else { [].into() },
         egress: [id()].into(),
     };
-    let endpoint = HostEndpoint { iface: Some("lo".into()), ..HostEndpoint::default() };
-    let state = HostEndpointState { endpoint: endpoint.into(), tiers: [tier].into(), ..HostEndpointState::default() };
-    updates.extend([DesiredUpdate::HostEndpoint("bench".into(), state), DesiredUpdate::InSync]);
+    let (iface, tiers) = (Some("lo".into()), [tier].into());
+    updates.push(match place {
+        Place::Output => {
+            let endpoint = HostEndpoint { iface, ..HostEndpoint::default() }.into();
+            let state = HostEndpointState { endpoint, tiers, ..HostEndpointState::default() };
+            DesiredUpdate::HostEndpoint("bench".into(), state)
+        }
+        Place::Input | Place::Forward => {
+            let id = WorkloadEndpointId {
+                orchestrator: "k8s".into(),
+                workload: "bench/server".into(),
+                endpoint: "eth0".into(),
+            };
+            let endpoint = WorkloadEndpoint { iface, ..WorkloadEndpoint::default() }.into();
+            let state = WorkloadEndpointState { endpoint, tiers, ..WorkloadEndpointState::default() };
+            DesiredUpdate::WorkloadEndpoint(id, state)
+        }
+    });
+    updates.push(DesiredUpdate::InSync);
     updates
 }
 
@@ -65,7 +85,10 @@ fn with_port_of_last(policy: Policy, family: Family, last: u16) -> DesiredUpdate
         sets.push(of_rule);
     }
     let outbound = Rules::new(rules.into(), sets.into()).unwrap_or_default();
-    DesiredUpdate::Policy(id(), desired(Rules::default(), outbound).into())
+    // Whatever a workload is sent it may receive.
+    let any = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let inbound = Rules::new([any].into(), [RuleSets::default()].into()).unwrap_or_default();
+    DesiredUpdate::Policy(id(), desired(inbound, outbound).into())
 }
 
 fn desired(inbound: Rules, outbound: Rules) -> DesiredPolicy {
