@@ -75,6 +75,7 @@ impl WhereArgs {
 
     /// How to reach the API server that a history is of.
     #[cfg(feature = "kubernetes")]
+    #[cfg_attr(not(feature = "etcd"), expect(unused_variables, reason = "only etcd has flags of its own"))]
     fn kubernetes_store(&self, args: &RollbackArgs, server: &str) -> Result<StoreArgs, Failure> {
         let config = match &self.datastore {
             Some(DatastoreUrl::Kubernetes(file)) => super::datastore::kubeconfig(file.as_deref())?,
