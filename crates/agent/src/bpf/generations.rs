@@ -346,9 +346,8 @@ impl<E: Edge> Generation<E> {
                 let needed = contents.entries(kind);
                 needed.saturating_mul(2).max(4096).min(MAX_BLOCKS.max(needed))
             }
-            MapKind::Exact => contents.entries(kind).saturating_mul(2).max(256),
             MapKind::Counters | MapKind::Decisions => contents.entries(kind).saturating_mul(2).max(1024),
-            MapKind::Groups | MapKind::Endpoints => contents.entries(kind).saturating_mul(2).max(256),
+            MapKind::Exact | MapKind::Groups | MapKind::Endpoints => contents.entries(kind).saturating_mul(2).max(256),
         };
         let entries: Vec<(MapKind, u32)> = MapKind::ALL.map(|kind| (kind, room(kind))).into();
         let mut maps = Vec::new();

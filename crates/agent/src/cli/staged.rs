@@ -22,7 +22,6 @@ use super::Failure;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::confirming::{ConfirmingArgs, Wish};
 use super::datastore_url::DatastoreUrl;
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::output::Output;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::store::{Keeps, StoreArgs, StoreUrl};

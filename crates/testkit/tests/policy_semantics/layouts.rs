@@ -62,8 +62,9 @@ fn check(scenario: &Scenario, flow_logs: bool, spoil: impl Fn(Chain) -> Chain) -
                     Ok::<Walk, TestCaseError>(walk)
                 };
                 let (felix, fast) = (walk(&felix)?, walk(&fast)?);
-                let told =
-                    |walk: &Walk| (verdict(walk, accept), walk.nflogs.clone(), walk.logs.clone(), walk.untracked);
+                let told = |walk: &Walk| {
+                    (verdict(walk.fate, walk.mark, accept), walk.nflogs.clone(), walk.logs.clone(), walk.untracked)
+                };
                 if told(&felix) != told(&fast) {
                     return Err(TestCaseError::fail(format!("{question:?}, {packet}, {state:?}: {felix:?}\n{fast:?}")));
                 }
@@ -72,7 +73,7 @@ fn check(scenario: &Scenario, flow_logs: bool, spoil: impl Fn(Chain) -> Chain) -
                     EvaluatedVerdict::Deny => Verdict::Deny,
                     EvaluatedVerdict::Undecided => Verdict::Undecided,
                 };
-                if state == ConntrackState::New && verdict(&fast, accept) != evaluated {
+                if state == ConntrackState::New && verdict(fast.fate, fast.mark, accept) != evaluated {
                     return Err(TestCaseError::fail(format!("{question:?}, {packet}: means {evaluated:?}, {fast:?}")));
                 }
             }

@@ -240,7 +240,6 @@ impl Maps {
             workload_prefixes: vec![place.prefix().to_owned()],
             policy: Settings { endpoint_to_host: EndpointToHost::Allow, ..Settings::default() },
             deny_invalid_conntrack: false,
-            ..HookSettings::default()
         };
         let entries = |of: MapKind| {
             let array = self.arrays.iter().find(|(kind, _)| *kind == of);
