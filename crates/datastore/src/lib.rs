@@ -54,4 +54,4 @@ pub use problem::{Fallback, InputProblem};
 pub use quantiles::Quantiles;
 pub use read::{Everything, ReadError, read};
 pub use scan::manifest_texts;
-pub use source::{Closed, Event, Events, Feed, Resend, Source, Watching, channel, watch};
+pub use source::{Closed, Event, Events, EventsIter, Feed, Resend, Source, Watching, channel, watch};

@@ -349,10 +349,31 @@ impl Drop for Feed {
     }
 }
 
-/// The consumer's end. Dropping it ends the source.
+/// The consumer's end. Dropping it ends the source. Iterating waits for each event, until the source ends.
 #[derive(Debug)]
 pub struct Events {
     shared: Arc<Shared>,
+}
+
+impl<'e> IntoIterator for &'e Events {
+    type Item = Event;
+    type IntoIter = EventsIter<'e>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        EventsIter(self)
+    }
+}
+
+/// Waits for event after event.
+#[derive(Debug)]
+pub struct EventsIter<'e>(&'e Events);
+
+impl Iterator for EventsIter<'_> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.0.recv()
+    }
 }
 
 impl Events {

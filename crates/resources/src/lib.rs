@@ -57,7 +57,7 @@ mod v3;
 mod yaml;
 
 pub use duration::{go_duration, go_duration_text};
-pub use problem::{FieldProblem, Severity};
+pub use problem::{FieldProblem, Lint, Severity};
 pub use scalar::parse_dscp;
 pub use tree::{Position, SyntaxError};
 pub use yaml::to_yaml;

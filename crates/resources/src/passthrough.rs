@@ -61,7 +61,7 @@ pub fn read_block(path: &str, text: &str) -> Resource {
         Ok(_) => (Outcome::Valid(Vec::new()), Vec::new()),
         Err(error) => {
             let position = Position::default();
-            let problem = FieldProblem { severity: Severity::Error, position, field: error.field, what: error.reason };
+            let problem = FieldProblem::new(Severity::Error, position, error.field, error.reason);
             (Outcome::Invalid { substitute: None }, vec![problem])
         }
     };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tortie_model::{Cidr, Family, Interner, Labels, List, Mac, NamedProtocol, PortSpec, Protocol};
 use tortie_selector::Selector;
 
+use crate::Lint;
 use crate::tree::{Content, Cursor, Map, Sink};
 
 /// A network or an address; host bits are kept.
@@ -17,6 +18,16 @@ pub(crate) fn cidr(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
             None
         }
     }
+}
+
+/// The network of a peer; host bits mean nothing.
+pub(crate) fn net(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
+    let written = cidr(cursor, sink)?;
+    let net = written.masked();
+    if written != net {
+        cursor.lint(sink, Lint::HostBits, format!("bits are set behind the prefix; is `{net}` meant?"));
+    }
+    Some(net)
 }
 
 pub(crate) fn address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<IpAddr> {
@@ -185,7 +196,7 @@ pub(crate) fn selector(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Select
     match sink.selectors.parse(text) {
         Ok(selector) => Some(selector),
         Err(error) => {
-            cursor.error(sink, format!("`{text}` is not a selector: {error}"));
+            cursor.error_within(sink, error.span(), format!("`{text}` is not a selector: {error}"));
             None
         }
     }

@@ -10,6 +10,12 @@ pub fn closest<'c>(name: &str, candidates: &[&'c str]) -> Option<&'c str> {
     (distance <= 1 + name.len() / 4).then_some(best)
 }
 
+/// Asks, as the end of a message, whether the nearest of these is meant; nothing if none is near.
+#[must_use]
+pub fn is_meant(name: &str, candidates: &[&str]) -> String {
+    closest(name, candidates).map(|near| format!("; is `{near}` meant?")).unwrap_or_default()
+}
+
 /// The names most like this one, however far they are, the nearest first; at most `count`.
 #[must_use]
 pub fn nearest<'c>(name: &str, candidates: impl Iterator<Item = &'c str>, count: usize) -> Vec<&'c str> {

@@ -178,7 +178,10 @@ impl fmt::Display for ParseErrorKind {
                 let label = Shortened(label);
                 write!(f, "expected operator after label `{label}`, found {found}")
             }
-            ParseErrorKind::HalfOperator { whole } => write!(f, "expected `{whole}`"),
+            ParseErrorKind::HalfOperator { whole } => {
+                let half = whole.get(..1).unwrap_or_default();
+                write!(f, "`{half}` is not an operator; is `{whole}` meant?")
+            }
             ParseErrorKind::ExpectedString { operator, found } => {
                 write!(f, "expected a string in quotes after `{operator}`, found {found}")
             }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, EntityMatch, List, NamedProtocol, Order, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Protocol, Rule,
+    EntityMatch, List, NamedProtocol, Order, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Protocol, Rule,
     RuleAction, RuleExtras, Tier, TierDefaultAction, TierName, Update,
 };
 use tortie_selector::Selector;
@@ -18,6 +18,7 @@ use super::network_policy::originally;
 use super::ports::{self, simplify};
 use crate::manifest::{Contributions, Kind, Object, UnknownFields};
 use crate::scalar;
+use crate::spelling::is_meant;
 use crate::tree::{Cursor, Map, Sink};
 use crate::v3::selectors::{Words, combination, global_policy, side_selector};
 
@@ -121,7 +122,8 @@ fn tier(kind: Kind, spec: Map<'_, '_>, sink: &mut Sink) -> Option<TierName> {
                 "Admin" => "kube-admin",
                 "Baseline" => "kube-baseline",
                 other => {
-                    field.error(sink, format!("`{other}` is neither Admin nor Baseline"));
+                    let meant = is_meant(other, &["Admin", "Baseline"]);
+                    field.error(sink, format!("`{other}` is neither Admin nor Baseline{meant}"));
                     return None;
                 }
             }
@@ -280,7 +282,7 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
         }
         None => {
             let map = cursor.map(sink)?;
-            let nets = map.list("networks", sink, |field, sink| scalar::cidr(field, sink).map(Cidr::masked));
+            let nets = map.list("networks", sink, scalar::net);
             if nets.is_empty() {
                 map.error(sink, "names no network");
                 return None;

@@ -13,6 +13,7 @@ use super::label_selector;
 use super::ports::{self, Ports};
 use crate::manifest::{Contributions, Kind, Object};
 use crate::scalar;
+use crate::spelling::is_meant;
 use crate::tree::{Cursor, Map, Sink};
 use crate::v3::selectors::{Words, combination, namespaced_policy, side_selector};
 use crate::v3::{Staged, as_written, policy_id, staged_action};
@@ -57,7 +58,10 @@ pub(crate) fn types(spec: Map<'_, '_>, sink: &mut Sink) -> PolicyTypes {
         match word.text(sink)? {
             "Ingress" => types.ingress = true,
             "Egress" => types.egress = true,
-            other => word.error(sink, format!("`{other}` is neither Ingress nor Egress")),
+            other => {
+                let meant = is_meant(other, &["Ingress", "Egress"]);
+                word.error(sink, format!("`{other}` is neither Ingress nor Egress{meant}"));
+            }
         }
         Some(())
     });
@@ -219,11 +223,11 @@ fn ip_block(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Peer> {
 
 /// A network; Kubernetes takes no bare addresses.
 fn network(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
-    let net = scalar::cidr(cursor, sink)?;
+    let net = scalar::net(cursor, sink)?;
     if !cursor.text(sink).is_some_and(|text| text.contains('/')) {
         cursor.error(sink, format!("`{}` needs a prefix length, such as {net}", net.address()));
     }
-    Some(net.masked())
+    Some(net)
 }
 
 /// A policy that denies what an invalid one selects, in the directions that it declares or else both; `None` if it

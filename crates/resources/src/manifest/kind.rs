@@ -140,6 +140,12 @@ impl Kind {
             && KINDS.into_iter().any(|(kind, _, policy, _)| kind.is_policy() && policy == name)
     }
 
+    /// Every `apiVersion` in which a kind of policy of this name is understood.
+    pub(super) fn policy_versions(name: &str) -> impl Iterator<Item = &'static str> {
+        let kinds = KINDS.into_iter().filter(move |(kind, _, policy, _)| kind.is_policy() && *policy == name);
+        kinds.map(|(kind, ..)| kind.api_version())
+    }
+
     /// The `apiVersion` that objects of this kind have when it is written; `projectcalico.org/v3` for Calico's own.
     #[must_use]
     pub fn api_version(self) -> &'static str {

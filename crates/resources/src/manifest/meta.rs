@@ -1,5 +1,6 @@
 //! The metadata of a resource.
 
+use crate::Lint;
 use crate::manifest::Kind;
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
 
@@ -123,7 +124,11 @@ impl<'n> Meta<'n> {
 
 fn namespace<'n>(kind: Kind, metadata: &Map<'n, '_>, sink: &mut Sink) -> Option<&'n str> {
     let Some(field) = metadata.field("namespace") else {
-        return Some(if kind.is_namespaced() { "default" } else { "" });
+        if !kind.is_namespaced() {
+            return Some("");
+        }
+        metadata.lint(sink, Lint::NamespaceOmitted, "names no namespace: `default` is meant then");
+        return Some("default");
     };
     let text = field.text(sink)?;
     if !kind.is_namespaced() {

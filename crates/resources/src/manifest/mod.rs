@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tortie_model::{Interner, Update};
 
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
-use crate::{FieldProblem, Position, Severity, SyntaxError, k8s, passthrough, syncer, v3};
+use crate::{FieldProblem, Lint, Position, Severity, SyntaxError, k8s, passthrough, syncer, v3};
 
 pub use crate::passthrough::BlockSource;
 pub use crate::syncer::SyncerType;
@@ -52,6 +52,8 @@ pub struct Options {
     pub syncer: SyncerType,
     /// What the program has to say of parameters in a `FelixConfiguration`.
     pub parameters: ParameterCheck,
+    /// Whether warnings advise against what is valid and that few people mean ([`Lint`](crate::Lint)).
+    pub lints: bool,
 }
 
 /// Judges the value of a parameter by its name, both as Felix writes them in text: what is wrong with it or has no effect,
@@ -113,6 +115,7 @@ impl Default for Options {
             block_source: BlockSource::Omitted,
             syncer: SyncerType::Felix,
             parameters: ParameterCheck::default(),
+            lints: false,
         }
     }
 }
@@ -242,7 +245,7 @@ pub fn read_object(json: &str, kind: Kind, options: &Options, labels: &mut Inter
     if let Some(id) = resource.id.take_if(|id| id.kind != kind) {
         let what = format!("is of kind {}, found among those of kind {}", id.kind.as_str(), kind.as_str());
         let position = resource.position;
-        resource.problems.push(FieldProblem { severity: Severity::Error, position, field: "kind".into(), what });
+        resource.problems.push(FieldProblem::new(Severity::Error, position, "kind", what));
         resource.outcome = Outcome::Invalid { substitute: None };
     } else if resource.outcome == Outcome::Unknown {
         resource.outcome = Outcome::Invalid { substitute: None };
@@ -260,7 +263,7 @@ impl Resource {
             subject: subject.into(),
             position,
             outcome: Outcome::Invalid { substitute: None },
-            problems: vec![FieldProblem { severity: Severity::Error, position, field: String::new(), what }],
+            problems: vec![FieldProblem::new(Severity::Error, position, "", what)],
         }
     }
 }
@@ -303,6 +306,9 @@ fn list<'n>(node: &'n Node<'n>) -> Option<(Option<Implied<'n>>, &'n [Node<'n>])>
         _ => Some((None, items)),
     }
 }
+
+/// The `apiVersion` under which the API server keeps Calico's own kinds.
+const STORED_VERSION: &str = "crd.projectcalico.org/v1";
 
 /// A resource on its way to the model.
 pub(crate) struct Object<'n, 'p> {
@@ -352,7 +358,12 @@ fn read_resource(
     labels: &mut Interner,
     rules: &mut Option<RulePositions>,
 ) -> Resource {
-    let mut sink = Sink { parameters: options.parameters, rule_positions: rules.take(), ..Sink::begin(labels) };
+    let mut sink = Sink {
+        parameters: options.parameters,
+        lints: options.lints,
+        rule_positions: rules.take(),
+        ..Sink::begin(labels)
+    };
     if options.unknown_fields == UnknownFields::Ignore {
         sink.unknown_fields = UnknownField::Ignored;
     }
@@ -406,6 +417,12 @@ fn convert(
     if sink.unknown_fields == UnknownField::Ignored && kind.is_policy() {
         sink.unknown_fields = UnknownField::Warning;
     }
+    if api_version == STORED_VERSION
+        && let Some(field) = map.field("apiVersion")
+    {
+        let what = format!("is how the API server keeps it; people write `{}`", kind.api_version());
+        field.lint(sink, Lint::DeprecatedVersion, what);
+    }
     let stored = if kind.is_calico() { StoredMeta::find(map, sink) } else { None };
     let Some(meta) = Meta::read(kind, map, stored.as_ref(), sink) else {
         return (None, subject(Some(kind_name), map), INVALID);
@@ -443,7 +460,9 @@ fn unknown_kind(api_version: &str, kind: &str, map: Map<'_, '_>, sink: &mut Sink
     let (what, is_policy) = match Kind::policy_like(api_version, kind) {
         Some(near) => (format!("kind {kind} of {api_version} is not known; is {near} meant?"), true),
         None if Kind::is_policy_of_other_version(api_version, kind) => {
-            (format!("{kind} of {api_version} is not supported: nothing enforces it"), true)
+            let versions: Vec<&str> = Kind::policy_versions(kind).collect();
+            let meant = versions.join(" or ");
+            (format!("{kind} of {api_version} is not supported: nothing enforces it; is {meant} meant?"), true)
         }
         None => (format!("kind {kind} of {api_version} is not known here and has no effect"), false),
     };

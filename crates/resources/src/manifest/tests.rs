@@ -137,7 +137,8 @@ fn a_policy_of_another_version_is_an_error() {
         ("policy.networking.k8s.io/v1alpha2", "AdminNetworkPolicy"),
     ] {
         let text = format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}}}");
-        assert!(problems(&text).ends_with(&format!("{kind} of {api} is not supported: nothing enforces it\n")));
+        let said = format!("{kind} of {api} is not supported: nothing enforces it; is ");
+        assert!(problems(&text).contains(&said) && problems(&text).ends_with(" meant?\n"), "{}", problems(&text));
         assert_eq!(manifest(&text).resources[0].outcome, Outcome::Invalid { substitute: None });
         let text = format!("{{apiVersion: {api}, kind: {kind}List, items: [{{metadata: {{name: a}}}}]}}");
         assert_eq!(manifest(&text).resources[0].outcome, Outcome::Invalid { substitute: None });

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 
 use tortie_model::{Interner, SelectorCache, Valid, Validate};
 
-use super::{Content, Entry, Node, Position};
+use super::{Content, Entry, Extent, Node, Position};
 use crate::manifest::{ParameterCheck, RulePositions};
-use crate::spelling::closest;
-use crate::{FieldProblem, Severity};
+use crate::spelling::is_meant;
+use crate::{FieldProblem, Lint, Severity};
 
 /// Mappings of more fields are searched for repeated ones by hashing.
 const FEW_FIELDS: usize = 64;
@@ -80,6 +81,8 @@ pub(crate) struct Sink {
     pub(crate) problems: Vec<FieldProblem>,
     pub(crate) unknown_fields: UnknownField,
     pub(crate) parameters: ParameterCheck,
+    /// Whether to advise against what is valid and seldom meant.
+    pub(crate) lints: bool,
     /// Where the rules of a policy are written, if anybody wants to know.
     pub(crate) rule_positions: Option<RulePositions>,
     /// Those of the [`Interner`] with which the tree is read, for as long as that takes.
@@ -100,7 +103,7 @@ impl Sink {
     /// Lets something be read by itself, whose problems are not yet those of the whole; for [`Sink::adopt`].
     pub(crate) fn apart(&mut self) -> Self {
         let selectors = std::mem::take(&mut self.selectors);
-        Self { unknown_fields: self.unknown_fields, selectors, ..Self::default() }
+        Self { unknown_fields: self.unknown_fields, lints: self.lints, selectors, ..Self::default() }
     }
 
     /// Notes where so many further rules of a list come from.
@@ -130,7 +133,21 @@ impl Sink {
     }
 
     fn report(&mut self, severity: Severity, position: Position, path: Path<'_>, what: String) {
-        let problem = FieldProblem { severity, position, field: path.to_string(), what };
+        self.report_at(severity, position, 0, path, what);
+    }
+
+    fn lint(&mut self, lint: Lint, (position, length): (Position, u32), path: Path<'_>, what: String) {
+        if self.lints {
+            let severity = Severity::Warning;
+            let problem = FieldProblem { severity, position, length, field: path.to_string(), what, lint: Some(lint) };
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
+        }
+    }
+
+    fn report_at(&mut self, severity: Severity, position: Position, length: u32, path: Path<'_>, what: String) {
+        let problem = FieldProblem { severity, position, length, field: path.to_string(), what, lint: None };
         // A field may be read for two purposes.
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
@@ -154,12 +171,32 @@ impl<'n, 'p> Cursor<'n, 'p> {
 
     /// Reports that this node makes the object invalid.
     pub(crate) fn error(&self, sink: &mut Sink, what: impl Into<String>) {
-        sink.report(Severity::Error, self.node.position, self.path, what.into());
+        let Node { position, extent, .. } = *self.node;
+        sink.report_at(Severity::Error, position, extent.length, self.path, what.into());
     }
 
     /// Reports something that deserves attention but leaves the object valid.
     pub(crate) fn warn(&self, sink: &mut Sink, what: impl Into<String>) {
-        sink.report(Severity::Warning, self.node.position, self.path, what.into());
+        let Node { position, extent, .. } = *self.node;
+        sink.report_at(Severity::Warning, position, extent.length, self.path, what.into());
+    }
+
+    /// Advises against something valid, if that is wanted.
+    pub(crate) fn lint(&self, sink: &mut Sink, lint: Lint, what: impl Into<String>) {
+        let Node { position, extent, .. } = *self.node;
+        sink.lint(lint, (position, extent.length), self.path, what.into());
+    }
+
+    /// As [`Cursor::error`], where only these bytes of the node's text are wrong.
+    pub(crate) fn error_within(&self, sink: &mut Sink, bytes: Range<usize>, what: impl Into<String>) {
+        let (Content::Text(text), Extent { text_at: Some(text_at), .. }) = (&self.node.content, self.node.extent)
+        else {
+            return self.error(sink, what);
+        };
+        let characters = |bytes| text.get(bytes).map_or(0, |part: &str| part.chars().count().try_into().unwrap_or(0));
+        let Position { line, column } = self.node.position;
+        let column = column.saturating_add(text_at).saturating_add(characters(0..bytes.start));
+        sink.report_at(Severity::Error, Position { line, column }, characters(bytes), self.path, what.into());
     }
 
     /// What was read from this node, if it passes the model's checks; otherwise that is the first problem, if there is none.
@@ -179,6 +216,13 @@ impl<'n, 'p> Cursor<'n, 'p> {
 
     pub(crate) fn text(&self, sink: &mut Sink) -> Option<&'n str> {
         if let Content::Text(text) = &self.node.content {
+            if sink.lints && (text.contains("{{") || text.contains("${")) {
+                self.lint(
+                    sink,
+                    Lint::Template,
+                    "looks like the placeholder of a template; is it to be rendered first?",
+                );
+            }
             return Some(text);
         }
         match self.node.content {
@@ -205,6 +249,15 @@ impl<'n, 'p> Cursor<'n, 'p> {
             // JSON from Go may write a whole number as 1e+06.
             #[expect(clippy::cast_possible_truncation, reason = "the value is known to be whole and small")]
             Content::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => float as i64,
+            // Too large for any number that is read.
+            Content::Float(float) if float.fract() == 0.0 || !float.is_finite() => {
+                self.error(sink, format!("must be between {min} and {max}, is {float}"));
+                return None;
+            }
+            Content::Float(_) => {
+                self.error(sink, "must be a whole number, has decimals");
+                return None;
+            }
             _ => {
                 self.wrong(sink, "a whole number");
                 return None;
@@ -317,6 +370,11 @@ impl<'n> Map<'n, '_> {
         sink.report(Severity::Error, self.position, self.path, what.into());
     }
 
+    /// As [`Cursor::lint`].
+    pub(crate) fn lint(&self, sink: &mut Sink, lint: Lint, what: impl Into<String>) {
+        sink.lint(lint, (self.position, 0), self.path, what.into());
+    }
+
     /// As [`Cursor::warn`].
     pub(crate) fn warn(&self, sink: &mut Sink, what: impl Into<String>) {
         sink.report(Severity::Warning, self.position, self.path, what.into());
@@ -324,7 +382,10 @@ impl<'n> Map<'n, '_> {
 
     /// Reports that a field is missing, under its own path.
     pub(crate) fn missing(&self, name: &str, sink: &mut Sink) {
-        sink.report(Severity::Error, self.position, Path::Field(&self.path, name), "is required".into());
+        // Of an object as a whole, its kind says more than where it happens to begin.
+        let kind = self.entries.iter().find(|entry| matches!(self.path, Path::Root) && entry.key == "kind");
+        let position = kind.map_or(self.position, |entry| entry.position);
+        sink.report(Severity::Error, position, Path::Field(&self.path, name), "is required".into());
     }
 
     /// Reports every field that is none of `names`, whoever wrote it: this mapping is part of what a rule or a selector
@@ -351,11 +412,9 @@ impl<'n> Map<'n, '_> {
 
     fn unknown(&self, names: &[&str], severity: Severity, sink: &mut Sink) {
         for entry in self.entries.iter().filter(|entry| !names.contains(&&*entry.key)) {
-            let what = match closest(&entry.key, names) {
-                Some(near) => format!("is not a known field; is `{near}` meant?"),
-                None => "is not a known field".into(),
-            };
-            sink.report(severity, entry.position, Path::Field(&self.path, &entry.key), what);
+            let what = format!("is not a known field{}", is_meant(&entry.key, names));
+            let length = entry.key.chars().count().try_into().unwrap_or(0);
+            sink.report_at(severity, entry.position, length, Path::Field(&self.path, &entry.key), what);
         }
     }
 

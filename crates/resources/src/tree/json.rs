@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Content, Entry, Node, Position, SyntaxError};
+use super::{Content, Entry, Extent, Node, Position, SyntaxError};
 
 /// Deeper documents are refused, so that no input can exhaust the stack.
 const MAX_DEPTH: usize = 128;
@@ -74,6 +74,7 @@ impl<'t> Reader<'t> {
             return Err(self.error(format!("nested more than {MAX_DEPTH} deep")));
         }
         let position = self.position();
+        let start = self.at;
         let content = match self.peek() {
             Some(b'{') => Content::Map(self.map(depth)?),
             Some(b'[') => Content::List(self.list(depth)?),
@@ -81,7 +82,18 @@ impl<'t> Reader<'t> {
             Some(b'-' | b'0'..=b'9') => self.number()?,
             _ => self.word()?,
         };
-        Ok(Node { position, content })
+        let extent = self.extent(start, &content);
+        Ok(Node { position, extent, content })
+    }
+
+    /// How what was just read stands in its line.
+    fn extent(&self, start: usize, content: &Content<'t>) -> Extent {
+        let characters = || self.text[start..self.at].chars().count().try_into().unwrap_or_default();
+        match content {
+            Content::List(_) | Content::Map(_) => Extent::default(),
+            Content::Text(Cow::Borrowed(_)) => Extent { length: characters(), text_at: Some(1) },
+            _ => Extent { length: characters(), text_at: None },
+        }
     }
 
     fn word(&mut self) -> Result<Content<'t>, SyntaxError> {

@@ -33,7 +33,17 @@ impl fmt::Display for Position {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node<'t> {
     pub(crate) position: Position,
+    pub(crate) extent: Extent,
     pub(crate) content: Content<'t>,
+}
+
+/// How a number, a word or a text stands in its line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// How many characters it takes; 0 if that is not known, as of what takes several lines.
+    pub(crate) length: u32,
+    /// After how many of them the text itself begins, if it is written without escapes.
+    pub(crate) text_at: Option<u32>,
 }
 
 /// What a [`Node`] holds.
@@ -104,7 +114,7 @@ impl<'t> From<&'t serde_json::Value> for Node<'t> {
                     .collect(),
             ),
         };
-        Self { position: Position::default(), content }
+        Self { position: Position::default(), extent: Extent::default(), content }
     }
 }
 

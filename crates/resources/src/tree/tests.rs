@@ -1,4 +1,6 @@
-use super::{Cursor, Node, Position, Sink, parse_json};
+use std::collections::BTreeSet;
+
+use super::{Cursor, Node, Position, Sink, parse_json, parse_yaml};
 
 fn problem(text: &str) -> String {
     parse_json(text).unwrap_err().to_string()
@@ -84,4 +86,52 @@ fn reading_agrees_with_serde_json() {
         // Only positions differ, and digits are dropped from both.
         assert_eq!(strip(&ours), strip(&Node::from(&value)), "{text}");
     }
+}
+
+/// A YAML document as JSON.
+fn json(text: &str) -> Result<String, String> {
+    let node = parse_yaml(text).next().unwrap().map_err(|error| error.to_string())?;
+    Ok(serde_json::Value::from(&node).to_string())
+}
+
+#[test]
+fn merge_keys_add_what_is_not_there() {
+    let base = "base: &base {a: 1, b: 2}\nother: &other {b: 3, c: 4}\n";
+    let fields = |all: &[&str]| all.iter().map(|field| (*field).to_owned()).collect::<BTreeSet<_>>();
+    let merged = |more: &str| {
+        let all: serde_json::Value = serde_json::from_str(&json(&format!("{base}{more}")).unwrap()).unwrap();
+        all["m"].as_object().unwrap().iter().map(|(name, value)| format!("{name}={value}")).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(merged("m: {<<: *base, b: 9}"), fields(&["a=1", "b=9"]), "what is written out counts");
+    assert_eq!(merged("m: {b: 9, <<: *base}"), fields(&["a=1", "b=9"]), "wherever it stands");
+    assert_eq!(merged("m: {<<: [*base, *other]}"), fields(&["a=1", "b=2", "c=4"]), "the first counts");
+    assert_eq!(merged("m: {<<: *base, <<: *other}"), fields(&["a=1", "b=2", "c=4"]));
+    assert_eq!(merged("x: &x {<<: *base, d: 5}\nm: {<<: *x}"), fields(&["a=1", "b=2", "d=5"]), "merges of merges");
+    assert_eq!(merged("m: {\"<<\": 1}"), fields(&["<<=1"]), "in quotes it is a name like others");
+    assert_eq!(json("m: {<<: 1}"), Err("1:9: `<<` takes a mapping, or a list of mappings".into()));
+    assert_eq!(json("m: {<<: [{a: 1}, 2]}"), Err("1:18: `<<` takes a mapping, or a list of mappings".into()));
+}
+
+#[test]
+fn places_within_a_text_are_those_of_its_line_if_nothing_is_escaped() {
+    let place = |text: &str, node: Node<'_>| {
+        let root = Cursor::root(&node);
+        let mut sink = Sink::default();
+        root.error_within(&mut sink, 3..5, "wrong");
+        let problem = &sink.problems[0];
+        (text.to_owned(), problem.position.column, problem.length)
+    };
+    for (text, column, length) in [
+        ("äxyz", 3, 2),
+        ("'äxyz'", 4, 2),
+        ("\"äxyz\"", 4, 2),
+        ("\"\\u00e4xyz\"", 1, 11),
+        ("'äx''y'", 1, 7),
+        ("|\n  äxyz", 3, 0),
+    ] {
+        let node = parse_yaml(text).next().unwrap().unwrap();
+        assert_eq!(place(text, node), (text.to_owned(), column, length));
+    }
+    assert_eq!(place("", parse_json("\"äxyz\"").unwrap()).1, 4);
+    assert_eq!(place("", parse_json("\"\\u00e4xyz\"").unwrap()).1, 1);
 }

@@ -1,11 +1,11 @@
 //! YAML with positions. This is the only place that knows the YAML parser.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput, Tag};
+use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
-use super::{Content, Entry, Node, Position, SyntaxError};
+use super::{Content, Entry, Extent, Node, Position, SyntaxError};
 
 /// Deeper documents are refused, so that no input can exhaust the stack.
 const MAX_DEPTH: usize = 128;
@@ -83,9 +83,9 @@ fn fail<T>(position: Position, what: &str) -> Result<T, SyntaxError> {
 }
 
 impl<'t> Reader<'t> {
-    fn next(&mut self) -> Result<Option<(Event<'t>, Position)>, SyntaxError> {
+    fn next(&mut self) -> Result<Option<(Event<'t>, Span)>, SyntaxError> {
         match self.parser.next_event() {
-            Some(Ok((event, span))) => Ok(Some((event, position(&span.start)))),
+            Some(Ok(next)) => Ok(Some(next)),
             Some(Err(error)) => Err(syntax_error(&error)),
             None => Ok(None),
         }
@@ -100,18 +100,23 @@ impl<'t> Reader<'t> {
                 None | Some((Event::StreamEnd, _)) => return Ok(None),
                 Some((Event::DocumentEnd, _)) if root.is_some() => return Ok(root),
                 Some((Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd, _)) => {}
-                Some((event, position)) => root = self.node(event, position, 0)?,
+                Some((event, span)) => root = self.node(event, &span, 0)?,
             }
         }
     }
 
     /// The node that begins with `event`; `None` for an event that is no node.
-    fn node(&mut self, event: Event<'t>, position: Position, depth: usize) -> Result<Option<Node<'t>>, SyntaxError> {
+    fn node(&mut self, event: Event<'t>, span: &Span, depth: usize) -> Result<Option<Node<'t>>, SyntaxError> {
+        let position = position(&span.start);
         if depth > MAX_DEPTH {
             return fail(position, "nested too deep");
         }
+        let mut extent = Extent::default();
         let (content, anchor) = match event {
-            Event::Scalar(text, style, anchor, tag) => (scalar(text, style, tag.as_deref(), position)?, anchor),
+            Event::Scalar(text, style, anchor, tag) => {
+                extent = extent_of(&text, style, span);
+                (scalar(text, style, tag.as_deref(), position)?, anchor)
+            }
             Event::SequenceStart(_, anchor, tag) => {
                 no_tag(tag.as_deref(), "seq", position)?;
                 (Content::List(self.list(depth)?), anchor)
@@ -124,7 +129,7 @@ impl<'t> Reader<'t> {
             Event::UnresolvedAlias(_) => return fail(position, "an alias refers to nothing"),
             _ => return Ok(None),
         };
-        let node = Node { position, content };
+        let node = Node { position, extent, content };
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
         }
@@ -139,44 +144,87 @@ impl<'t> Reader<'t> {
         if self.aliased > MAX_ALIASED_NODES {
             return fail(position, "aliases make the document too large");
         }
-        Ok(Node { position, content: node.content.clone() })
+        Ok(Node { position, extent: Extent::default(), content: node.content.clone() })
     }
 
     fn list(&mut self, depth: usize) -> Result<Vec<Node<'t>>, SyntaxError> {
         let mut items = Vec::new();
-        while let Some((event, position)) = self.next()? {
+        while let Some((event, span)) = self.next()? {
             if matches!(event, Event::SequenceEnd) {
                 break;
             }
-            items.extend(self.node(event, position, depth + 1)?);
+            items.extend(self.node(event, &span, depth + 1)?);
         }
         Ok(items)
     }
 
     fn map(&mut self, depth: usize) -> Result<Vec<Entry<'t>>, SyntaxError> {
-        let mut entries = Vec::new();
-        while let Some((event, position)) = self.next()? {
-            let key = match event {
+        let mut entries: Vec<Entry<'t>> = Vec::new();
+        let mut merged = Vec::new();
+        while let Some((event, span)) = self.next()? {
+            let position = position(&span.start);
+            let (key, is_merge) = match event {
                 Event::MappingEnd => break,
-                Event::Scalar(text, ..) if text == "<<" => {
-                    return fail(position, "merge keys are not supported; write the fields out");
+                Event::Scalar(text, style, ..) => {
+                    let is_merge = style == ScalarStyle::Plain && text == "<<";
+                    (text, is_merge)
                 }
-                Event::Scalar(text, ..) => text,
                 Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) | Event::UnresolvedAlias(_) => {
                     return fail(position, "the name of a field must be text");
                 }
                 _ => continue,
             };
             let node = loop {
-                let Some((event, position)) = self.next()? else { return fail(position, "the document ends early") };
-                if let Some(node) = self.node(event, position, depth + 1)? {
+                let Some((event, span)) = self.next()? else { return fail(position, "the document ends early") };
+                if let Some(node) = self.node(event, &span, depth + 1)? {
                     break node;
                 }
             };
-            entries.push(Entry { key, position, node });
+            match node.content {
+                Content::Map(fields) if is_merge => merged.extend(fields),
+                Content::List(maps) if is_merge => {
+                    for map in maps {
+                        let Content::Map(fields) = map.content else { return fail(map.position, MERGED) };
+                        merged.extend(fields);
+                    }
+                }
+                _ if is_merge => return fail(node.position, MERGED),
+                content => entries.push(Entry { key, position, node: Node { content, ..node } }),
+            }
         }
+        merge(&mut entries, merged);
         Ok(entries)
     }
+}
+
+/// What `<<` takes (<https://yaml.org/type/merge.html>).
+const MERGED: &str = "`<<` takes a mapping, or a list of mappings";
+
+/// Adds what `<<` names. A field that is there already stays, and of several that are named the first counts.
+fn merge<'t>(entries: &mut Vec<Entry<'t>>, merged: Vec<Entry<'t>>) {
+    if merged.is_empty() {
+        return;
+    }
+    let mut known: HashSet<Cow<'t, str>> = entries.iter().map(|entry| entry.key.clone()).collect();
+    entries.extend(merged.into_iter().filter(|entry| known.insert(entry.key.clone())));
+}
+
+/// How a scalar stands in its line.
+fn extent_of(text: &str, style: ScalarStyle, span: &Span) -> Extent {
+    let (start, end) = (&span.start, &span.end);
+    if start.line() != end.line() {
+        return Extent::default();
+    }
+    let quotes = match style {
+        ScalarStyle::Plain => 0,
+        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => 1,
+        ScalarStyle::Literal | ScalarStyle::Folded => return Extent::default(),
+    };
+    let length = end.col().saturating_sub(start.col());
+    // Every escape takes more characters than it stands for.
+    let verbatim = text.chars().count() + 2 * quotes == length;
+    let number = |n: usize| u32::try_from(n).unwrap_or_default();
+    Extent { length: number(length), text_at: verbatim.then_some(number(quotes)) }
 }
 
 fn size(node: &Node<'_>) -> usize {

@@ -8,6 +8,7 @@ use tortie_selector::Selector;
 use super::rule::{Place, rules, selector};
 use super::selectors::{combination, global_policy, namespaced_policy};
 use crate::manifest::{Contributions, Kind, Meta, Object, PolicyNames, StoredMeta, UnknownFields};
+use crate::spelling::is_meant;
 use crate::stored::{DEFAULT_TIER_ORDER, built_in_tier};
 use crate::tree::{Cursor, Map, Sink};
 
@@ -145,7 +146,8 @@ fn types(spec: Map<'_, '_>, source: UnknownFields, ingress: bool, egress: bool, 
             "Ingress" => &mut types.ingress,
             "Egress" => &mut types.egress,
             other => {
-                word.error(sink, format!("`{other}` is neither Ingress nor Egress"));
+                let meant = is_meant(other, &["Ingress", "Egress"]);
+                word.error(sink, format!("`{other}` is neither Ingress nor Egress{meant}"));
                 return Some(());
             }
         };
@@ -168,7 +170,10 @@ fn hints(spec: Map<'_, '_>, sink: &mut Sink) -> bool {
         match hint.text(sink)? {
             "AssumeNeededOnEveryNode" if needed => hint.error(sink, "is given twice"),
             "AssumeNeededOnEveryNode" => needed = true,
-            other => hint.error(sink, format!("`{other}` is not a known hint")),
+            other => {
+                let meant = is_meant(other, &["AssumeNeededOnEveryNode"]);
+                hint.error(sink, format!("`{other}` is not a known hint{meant}"));
+            }
         }
         Some(())
     });
@@ -191,7 +196,8 @@ pub(crate) fn staged_action(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Staged
         "Ignore" => Some(Staged::Action(StagedAction::Ignore)),
         "Delete" => Some(Staged::Delete),
         other => {
-            field.error(sink, format!("`{other}` is not a staged action"));
+            let meant = is_meant(other, &["Set", "Delete", "Learn", "Ignore"]);
+            field.error(sink, format!("`{other}` is not a staged action; known are Set, Delete, Learn, Ignore{meant}"));
             None
         }
     }
@@ -288,7 +294,10 @@ pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contribut
             match field.text(sink) {
                 Some("Pass") => tier.default_action = Some(TierDefaultAction::Pass),
                 Some("Deny" | "") | None => {}
-                Some(other) => field.error(sink, format!("`{other}` is neither Deny nor Pass")),
+                Some(other) => {
+                    let meant = is_meant(other, &["Deny", "Pass"]);
+                    field.error(sink, format!("`{other}` is neither Deny nor Pass{meant}"));
+                }
             }
         }
     }

@@ -11,6 +11,7 @@ use tortie_selector::{Expr, Selector};
 use super::selectors::{Words, combination, side_selector};
 use crate::manifest::is_label_name;
 use crate::scalar::{self, Spelling};
+use crate::spelling::is_meant;
 use crate::tree::{Cursor, Map, Sink};
 
 /// Where a rule stands, as far as its meaning depends on it.
@@ -101,9 +102,24 @@ fn action(map: Map<'_, '_>, sink: &mut Sink) -> RuleAction {
         Some("Deny") | None => return RuleAction::Deny,
         Some("Log") => return RuleAction::Log,
         Some("Pass") => return RuleAction::NextTier,
-        Some(other) => field.error(sink, format!("`{other}` is not an action; known are Allow, Deny, Log, Pass")),
+        Some(other) => {
+            let what = format!("`{other}` is not an action; known are Allow, Deny, Log, Pass{}", action_meant(other));
+            field.error(sink, what);
+        }
     }
     RuleAction::Deny
+}
+
+/// What other firewalls call actions.
+fn action_meant(name: &str) -> String {
+    let other = match &*name.to_ascii_lowercase() {
+        "permit" | "accept" | "pass-through" => "Allow",
+        "drop" | "reject" | "block" => "Deny",
+        "continue" | "next" | "next-tier" => "Pass",
+        "audit" => "Log",
+        _ => return is_meant(name, &["Allow", "Deny", "Log", "Pass"]),
+    };
+    format!("; is `{other}` meant?")
 }
 
 fn icmp(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> (Option<u8>, Option<u8>) {
@@ -208,7 +224,7 @@ pub(crate) fn selector<'n>(map: Map<'n, '_>, name: &str, over_namespaces: bool, 
         return "";
     }
     match sink.selectors.parse(text) {
-        Err(error) => field.error(sink, format!("`{text}` is not a selector: {error}")),
+        Err(error) => field.error_within(sink, error.span(), format!("`{text}` is not a selector: {error}")),
         Ok(selector) => {
             let mut global = false;
             selector.expr().visit(&mut |expr| global |= *expr == Expr::Global);
@@ -224,7 +240,7 @@ pub(crate) fn selector<'n>(map: Map<'n, '_>, name: &str, over_namespaces: bool, 
 
 /// Networks, masked.
 fn nets(side: Map<'_, '_>, name: &str, sink: &mut Sink) -> List<Cidr> {
-    side.list(name, sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked)).into()
+    side.list(name, sink, scalar::net).into()
 }
 
 fn service(side: Map<'_, '_>, place: Place<'_>, peer: bool, sink: &mut Sink) -> Option<NamespacedName> {

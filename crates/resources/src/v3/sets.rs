@@ -1,6 +1,6 @@
 //! Network sets.
 
-use tortie_model::{Cidr, Interner, NetworkSet, NetworkSetName, ProfileName, Update};
+use tortie_model::{Interner, NetworkSet, NetworkSetName, ProfileName, Update};
 
 use super::selectors::NAMESPACE_LABEL;
 use crate::manifest::{Contributions, Kind, Object};
@@ -12,7 +12,7 @@ pub(crate) fn network_set(object: &Object<'_, '_>, labels: &mut Interner, sink: 
     let mut nets = Vec::new();
     if let Some(spec) = object.spec(sink) {
         spec.known(&["nets"], sink);
-        nets = spec.list("nets", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked));
+        nets = spec.list("nets", sink, scalar::net);
     }
     let mut pairs = object.meta.labels.clone();
     if object.meta.label(NAMESPACE_LABEL).is_some() {
