@@ -1,58 +1,131 @@
 //! `tortie check`.
 
-use std::path::PathBuf;
+mod cluster;
+mod excerpt;
+mod input;
+mod lint;
+mod report;
 
-use tortie_datastore::{DirSource, InputProblem};
-use tortie_resources::Severity;
-use tortie_resources::manifest::{BlockSource, Options};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use tortie_datastore::InputProblem;
+use tortie_resources::{Position, Severity};
 
 use super::Failure;
-use crate::config::Config;
-use crate::settings;
+use super::color::ColorChoice;
+use excerpt::Excerpts;
+use input::Input;
+use lint::Lint;
 
 /// Validate manifests.
 ///
-/// Reads every .yaml, .yml and .json file below the given paths as `run` would, and prints each problem on standard
-/// error as `file:line:column: kind/name: field.path: what`. Ends with exit code 1 if there are errors; warnings, such as
-/// kinds that have no effect, leave it at 0.
+/// Reads every .yaml, .yml and .json file below the given paths as `run` would, `-` from standard input, and prints each
+/// problem on standard error as `file:line:column: kind/name: field.path: what`, with the line that it is in. What is valid
+/// and seldom meant is warned of as well, by a name in brackets: --allow NAME puts up with it. Ends with exit code 1 if
+/// there are errors; warnings, such as kinds that have no effect, leave it at 0.
+///
+/// Policies that select nothing, or come to nothing, are only looked for if there are endpoints among the manifests.
 ///
 /// Example: tortie check examples/demo
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Directories and files.
+    /// Directories and files; `-` is standard input.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Treat warnings as errors.
     #[arg(long)]
     strict: bool,
+    /// Do not warn of these.
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
+    allow: Vec<Lint>,
+    /// How to tell what is wrong; all but `text` print to standard output.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// When to use colours.
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    color: ColorChoice,
+}
+
+/// How to tell what is wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// A list.
+    Json,
+    /// Annotations of a pull request, as GitHub's workflows print them.
+    Github,
+    /// SARIF 2.1.0, as code scanning takes it.
+    Sarif,
+}
+
+/// Something to tell.
+#[derive(Debug)]
+struct Found {
+    problem: InputProblem,
+    severity: Severity,
+    lint: Option<Lint>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut errors = 0;
-    for problem in &find(&args.paths)? {
-        let warning = problem.problem.severity == Severity::Warning && !args.strict;
-        errors += usize::from(!warning);
-        eprintln!("{}", line(problem, warning));
+    let input = Input::read(&args.paths)?;
+    let found = find(&input, &args.allow, args.strict)?;
+    match args.output {
+        Output::Text => {
+            let excerpts = Excerpts::new(&input.texts, args.color.wanted(io::stderr().is_terminal()));
+            let mut text = String::new();
+            for found in &found {
+                text += &format!("{}\n{}", line(found), excerpts.of(&found.problem));
+            }
+            text += &report::summary(&found, &input);
+            eprint!("{text}");
+        }
+        Output::Json => print(&report::json(&found))?,
+        Output::Github => print(&report::github(&found))?,
+        Output::Sarif => print(&report::sarif(&found))?,
     }
-    if errors == 0 { Ok(()) } else { Err(Failure::Reported(1)) }
+    if found.iter().any(|found| found.severity == Severity::Error) { Err(Failure::Reported(1)) } else { Ok(()) }
 }
 
-/// All that is to be said of the manifests below these paths, as `run` says it.
-fn find(paths: &[PathBuf]) -> Result<Vec<InputProblem>, Failure> {
-    let mut problems = Vec::new();
-    for path in paths {
-        // As agents that calculate routes read them.
-        let options = Options { block_source: BlockSource::IpamBlocks, ..settings::manifests(&Config::default()) };
-        let mut source = DirSource::new(path, options);
-        source.read().map_err(|error| Failure::Failed(error.to_string()))?;
-        problems.extend(source.problems());
-    }
-    Ok(problems)
+fn print(text: &str) -> Result<(), Failure> {
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-fn line(problem: &InputProblem, warning: bool) -> String {
-    if warning { format!("{problem} (warning)") } else { problem.to_string() }
+/// All that is to be said of the manifests, as `run` says it, and what is advised against.
+fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Failure> {
+    let mut found: Vec<(Option<Lint>, InputProblem)> = Vec::new();
+    for problem in &input.problems {
+        found.push((problem.problem.lint.map(Lint::from), problem.clone()));
+    }
+    found.extend(cluster::lints(input)?.into_iter().map(|(lint, problem)| (Some(lint), problem)));
+    let wanted = found.into_iter().filter(|(lint, _)| lint.is_none_or(|lint| !allowed.contains(&lint)));
+    let judged = wanted.map(|(lint, problem)| {
+        let severity = if strict { Severity::Error } else { problem.problem.severity };
+        Found { problem, severity, lint }
+    });
+    let mut judged: Vec<Found> = judged.collect();
+    judged.sort_by(|one, other| place(one).cmp(&place(other)));
+    Ok(judged)
+}
+
+/// By file, and where in it.
+fn place(found: &Found) -> (Option<&Path>, Position) {
+    (found.problem.file.as_deref(), found.problem.problem.position)
+}
+
+/// `file:line:column: kind/name: field.path: what`, and what else is to be known of a warning.
+fn line(found: &Found) -> String {
+    let mut line = found.problem.to_string();
+    if found.severity == Severity::Warning {
+        line += " (warning)";
+    }
+    if let Some(lint) = found.lint {
+        line += &format!(" [{lint}]");
+    }
+    line
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 mod filter;
 mod text;
 
-use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -13,6 +12,7 @@ use serde_json::{Map, json};
 use tortie_resources::to_yaml;
 
 use super::Failure;
+use super::color::ColorChoice;
 use super::output::Output;
 use crate::flows::FlowRecord;
 use crate::local_api::{Client, DEFAULT_SOCKET, Status};
@@ -46,6 +46,9 @@ pub(super) struct Args {
     /// How to answer; with --follow, json is a line for each, and yaml a document
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    /// When to use colours
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    color: ColorChoice,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -66,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
              decided, and no denied attempts; `tortie show counters` counts these"
         );
     }
-    let coloured = wants_colour(io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
+    let coloured = args.color.wanted(io::stdout().is_terminal());
     let text = Text { coloured, staged: args.filter.staged() };
     if !args.follow {
         let mut found: Flows = client.call("Flows", Map::new()).map_err(failed)?;
@@ -95,29 +98,5 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Some(error) => Err(Failure::io("standard output")(error)),
         None => Err(Failure::Failed("the agent does not collect flows any more".to_owned())),
-    }
-}
-
-/// Terminals show colours, unless `NO_COLOR` is there and not empty (<https://no-color.org>).
-fn wants_colour(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
-    is_terminal && no_color.is_none_or(OsStr::is_empty)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_terminals_show_colours_and_none_does_where_they_are_not_wanted() {
-        for (is_terminal, no_color, expected) in [
-            (true, None, true),
-            (true, Some(""), true),
-            (true, Some("1"), false),
-            (true, Some("0"), false),
-            (false, None, false),
-            (false, Some(""), false),
-        ] {
-            assert_eq!(wants_colour(is_terminal, no_color.map(OsStr::new)), expected, "{is_terminal} {no_color:?}");
-        }
     }
 }

@@ -15,6 +15,7 @@ mod capability;
 mod check;
 mod cleanup;
 mod cluster;
+mod color;
 mod columns;
 mod configuration;
 mod confirm;
@@ -38,6 +39,7 @@ mod fanout;
 mod flows;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod get;
+mod github;
 mod history;
 mod line_diff;
 mod listeners;

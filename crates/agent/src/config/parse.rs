@@ -9,6 +9,7 @@ use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
 
 use super::params::LogSeverity;
+use tortie_resources::spelling::is_meant;
 
 /// Why a value is not accepted.
 pub(crate) type Refusal = String;
@@ -44,7 +45,7 @@ pub(crate) use choices;
 pub(crate) fn one_of<T: OneOf>(raw: &str) -> Parsed<T> {
     T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(raw)).map(|(_, value)| *value).ok_or_else(|| {
         let words: Vec<&str> = T::CHOICES.iter().map(|(word, _)| *word).collect();
-        format!("must be one of {}", words.join(", "))
+        format!("must be one of {}{}", words.join(", "), is_meant(raw, &words))
     })
 }
 

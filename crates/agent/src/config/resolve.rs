@@ -93,7 +93,7 @@ impl Notice {
             Self::Unknown { meant: None, .. } => "there is no such parameter; ignored".into(),
             Self::NotUsed { why, .. } => format!("is a parameter of Felix that has no effect here: {why}"),
             Self::NotDone { value, why, .. } => format!("`{value}`: {why}"),
-            Self::Bad { value, why, default, .. } => format!("`{value}` {why}; the default is used: {default}"),
+            Self::Bad { value, why, default, .. } => format!("{}; the default is used: {default}", fault(value, why)),
             Self::LocalOnly { .. } => "can only be set on the node itself; ignored".into(),
             Self::IdleLine(line) => format!("`{}` has no `=`; ignored", line.text),
         }
@@ -125,7 +125,7 @@ impl fmt::Display for Notice {
 
 /// A value without which the program must not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {name}: `{value}` {why}", source_name(*.source_of_value))]
+#[error("{}: {name}: {}", source_name(*.source_of_value), fault(.value, .why))]
 pub struct ConfigError {
     /// The parameter.
     pub name: &'static str,
@@ -292,6 +292,16 @@ fn asks_for_something(value: &str) -> bool {
     !["false", "disabled", "none", "off", "no", "0", "0s"].iter().any(|off| value.eq_ignore_ascii_case(off))
 }
 
+/// What is wrong with a value, which is named once.
+fn fault(value: &str, why: &str) -> String {
+    match why.strip_prefix('`') {
+        None => format!("`{value}` {why}"),
+        // The whole value is named already, or what of it is wrong.
+        Some(named) if named.starts_with(&format!("{value}`")) => why.to_owned(),
+        Some(_) => format!("`{value}`: {why}"),
+    }
+}
+
 /// The parameter that a name most likely stands for.
 fn meant(written: &str) -> Option<&'static str> {
     let has_effect = |parameter: &&FelixParameter| {
@@ -310,7 +320,7 @@ pub(crate) fn judge(name: &str, value: &str) -> Option<String> {
         Ok(resolved) => resolved.notices.first().map(Notice::verdict),
         Err(error) => {
             let ConfigError { value, why, .. } = error;
-            Some(format!("`{value}` {why}; an agent that runs keeps what it has, and none starts with this"))
+            Some(format!("{}; an agent that runs keeps what it has, and none starts with this", fault(&value, &why)))
         }
     }
 }

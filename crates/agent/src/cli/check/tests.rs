@@ -2,10 +2,24 @@ use std::fs;
 
 use super::*;
 
+/// What is said of one manifest, without its place on disk.
+fn told(manifest: &str, allowed: &[Lint]) -> String {
+    let mut input = Input::read(&[]).unwrap();
+    input.take_text("m.yaml".into(), manifest.into());
+    let found = find(&input, allowed, false).unwrap();
+    let excerpts = Excerpts::new(&input.texts, false);
+    let said: String = found.iter().map(|found| format!("{}\n{}", line(found), excerpts.of(&found.problem))).collect();
+    format!("{said}{}", report::summary(&found, &input))
+}
+
+fn args(path: PathBuf, strict: bool) -> Args {
+    Args { paths: vec![path], strict, allow: Vec::new(), output: Output::Text, color: ColorChoice::Never }
+}
+
 fn check(manifest: &str, strict: bool) -> Result<(), Failure> {
     let dir = tempfile::TempDir::new().unwrap();
     fs::write(dir.path().join("m.yaml"), manifest).unwrap();
-    run(&Args { paths: vec![dir.path().to_owned()], strict })
+    run(&args(dir.path().to_owned(), strict))
 }
 
 #[test]
@@ -22,32 +36,134 @@ fn one_file_can_be_checked() {
     let dir = tempfile::TempDir::new().unwrap();
     let file = dir.path().join("m.yaml");
     fs::write(&file, "{").unwrap();
-    assert!(matches!(run(&Args { paths: vec![file], strict: false }), Err(Failure::Reported(1))));
-    let missing = run(&Args { paths: vec!["/no/such/path".into()], strict: false }).unwrap_err();
+    assert!(matches!(run(&args(file, false)), Err(Failure::Reported(1))));
+    let missing = run(&args("/no/such/path".into(), false)).unwrap_err();
     assert!(missing.to_string().starts_with("/no/such/path: No such file"), "{missing}");
 }
 
 #[test]
 fn what_is_asked_for_and_not_done_is_a_warning_with_its_place() {
-    let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec:\n  \
-                 iptablesBackend: best\n  bpfLogLevel: debug\n";
-    let pool = "---\napiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.0.0.0/16, \
-                ipipMode: Always}\n";
-    let dir = tempfile::TempDir::new().unwrap();
-    fs::write(dir.path().join("m.yaml"), format!("{felix}{pool}")).unwrap();
-    let said = |problem: &InputProblem| line(problem, true).rsplit_once("m.yaml:").unwrap().1.to_owned();
-    let found: Vec<String> = find(&[dir.path().to_owned()]).unwrap().iter().map(said).collect();
-    assert_eq!(
-        found,
-        [
-            "5:20: FelixConfiguration/default: spec.iptablesBackend: `best` must be one of auto, legacy, nft; the default is \
-             used: auto (warning)",
-            "6:16: FelixConfiguration/default: spec.bpfLogLevel: is a parameter of Felix that has no effect here: eBPF programs \
-             decide by policy and do nothing else, at hooks of netfilter; services, connections, routes and checks of reverse \
-             paths are the kernel's and kube-proxy's (warning)",
-            "11:37: IPPool/pods: spec.ipipMode: is done as Felix does it, but was never tested on a kernel that has IP-in-IP \
-             (warning)",
-        ]
+    insta::assert_snapshot!(told(
+        "apiVersion: projectcalico.org/v3
+kind: FelixConfiguration
+metadata: {name: default}
+spec:
+  iptablesBackend: best
+  interfacePrefix: cali,a name too long for one
+  bpfLogLevel: debug
+---
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: pods}
+spec: {cidr: 10.0.0.0/16, ipipMode: Always}
+",
+        &[]
+    ));
+}
+
+#[test]
+fn messages_name_the_place_and_what_may_be_meant() {
+    let policy = |name: &str, spec: &str| {
+        format!(
+            "---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {{name: {name}}}
+spec:
+  {spec}
+"
+        )
+    };
+    let text = [
+        policy("action", "ingress: [{action: Permit, protocol: TCP}]"),
+        policy("port", "ingress: [{action: Allow, protocol: TCP, destination: {ports: [99999999999999999999]}}]"),
+        policy("equals", "ingress: [{action: Allow, source: {selector: \"app = 'web'\"}}]"),
+        policy("number", "ingress: [{action: Allow, source: {selector: 'tier == \"ä\" && app == 5'}}]"),
+        policy("types", "types: [Ingres]"),
+        "---\n# A comment.\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nspec: {}\n".into(),
+        "---\napiVersion: extensions/v1beta1\nkind: NetworkPolicy\nmetadata: {name: p}\nspec: {}\n".into(),
+    ];
+    // Several documents of a file that has a broken one are still checked.
+    insta::assert_snapshot!(told(&format!("a: [1, 2\n{}", text.concat()), &[]));
+}
+
+const LINTS: &str = "apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+spec: {nodeName: n1}
+status: {podIP: 10.0.0.1}
+---
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: n1-eth0}
+spec: {node: n1, interfaceName: eth0}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: NetworkPolicy
+metadata: {name: web}
+spec:
+  tier: platform
+  selector: app == 'nobody'
+  ingress:
+    - {action: Allow, source: {nets: [10.1.2.3/8]}}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: first, namespace: shop}
+spec:
+  order: 1
+  selector: app == 'web'
+  ingress:
+    - action: Deny
+    - {action: Allow, protocol: TCP, source: {selector: app == 'web'}}
+  egress:
+    - {action: Allow, destination: {services: {name: db, namespace: shop}}}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: second, namespace: shop}
+spec:
+  order: 2
+  selector: app == 'web'
+  ingress:
+    - {action: Allow, source: {selector: \"app == '{{ .Values.app }}'\"}}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: third, namespace: shop}
+spec: {order: 3, selector: app == 'web', ingress: [{action: Allow, protocol: TCP}]}
+";
+
+#[test]
+fn what_is_valid_and_seldom_meant_is_warned_of() {
+    insta::assert_snapshot!(told(LINTS, &[]));
+}
+
+#[test]
+fn what_is_put_up_with_is_not_told() {
+    let all: Vec<Lint> = <Lint as clap::ValueEnum>::value_variants().to_vec();
+    assert_eq!(told(LINTS, &all), "no problems in 1 file\n");
+    for lint in all {
+        let of = |text: &str| text.matches(&format!("[{lint}]")).count();
+        assert_eq!(of(&told(LINTS, &[lint])), 0, "{lint}");
+        assert!(
+            of(&told(LINTS, &[])) > 0 || matches!(lint, Lint::Other | Lint::ProfileAbsent | Lint::RuleNeverMatches),
+            "{lint}"
+        );
+    }
+}
+
+#[test]
+fn programs_read_the_same() {
+    let mut input = Input::read(&[]).unwrap();
+    input.take_text(
+        "a,b.yaml".into(),
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {a: \"$A,\"}}\n".into(),
     );
-    assert!(run(&Args { paths: vec![dir.path().to_owned()], strict: false }).is_ok());
+    let found = find(&input, &[], true).unwrap();
+    insta::assert_snapshot!([report::json(&found), report::github(&found), report::sarif(&found)].join("\n"));
 }

@@ -3,6 +3,7 @@
 use tortie_plan::Packets;
 
 use super::super::decision::direction;
+use super::super::github::line;
 use super::answer::{Answer, few, finding, layer, notes, packets};
 
 /// A warning for each finding, and a notice of what opens and closes, of workloads and of host endpoints, at the rule that decides.
@@ -30,30 +31,4 @@ fn notice(answer: &Answer<'_>, found: &Packets, between: &str) -> String {
     let change = if found.opens { "opened" } else { "closed" };
     let place = answer.rule(&found.why.after, &found.why).and_then(|place| place.parts());
     line("notice", place, &format!("{change}: {between}: {what}, by {by}"))
-}
-
-fn line(kind: &str, place: Option<(String, u32, u32)>, text: &str) -> String {
-    let place = place.map(|(file, line, column)| format!(" file={},line={line},col={column}", property(&file)));
-    format!("::{kind}{}::{}\n", place.unwrap_or_default(), data(text))
-}
-
-/// What would end the line, or begin another command.
-fn data(text: &str) -> String {
-    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
-}
-
-fn property(text: &str) -> String {
-    data(text).replace(':', "%3A").replace(',', "%2C")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_cannot_begin_another_command() {
-        let found = line("warning", Some(("a,b:c%.yaml".to_owned(), 3, 7)), "x\n::error::y");
-        assert_eq!(found, "::warning file=a%2Cb%3Ac%25.yaml,line=3,col=7::x%0A::error::y\n");
-        assert_eq!(line("notice", None, "x"), "::notice::x\n");
-    }
 }

@@ -1,0 +1,165 @@
+//! What objects say of each other.
+
+use std::collections::HashSet;
+
+use tortie_datastore::{Fallback, InputProblem};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Direction, Hostname, Key, NamespacedName, Policy, PolicyId, ProfileName, TierName, Update};
+use tortie_plan::{Cluster, Finding};
+use tortie_resources::stored::built_in_tier;
+use tortie_resources::{FieldProblem, Position, Severity};
+
+use super::super::Failure;
+use super::super::origin::{Origin, Origins};
+use super::input::Input;
+use super::lint::Lint;
+use crate::config::Config;
+use crate::settings;
+
+/// What is advised against that can only be seen by more than one object.
+pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure> {
+    let origins = Origins::of_texts(input.texts.clone(), &input.options);
+    let names = Names::of(&input.updates);
+    let mut found: Vec<_> = input.updates.iter().flat_map(|update| names.absent(update, &origins)).collect();
+    // Without any endpoint no policy selects anything, and there is nothing to say of that.
+    if names.has_endpoints {
+        found.extend(effects(&input.updates, &origins)?);
+    }
+    Ok(found)
+}
+
+fn tell(lint: Lint, subject: String, origin: Option<&Origin<'_>>, what: String) -> (Lint, InputProblem) {
+    let place = match origin {
+        Some(Origin::InFile { file, position }) => Some((*file, *position)),
+        _ => None,
+    };
+    let position = place.map_or_else(Position::default, |(_, position)| position);
+    let problem = FieldProblem::new(Severity::Warning, position, "", what);
+    let problem = InputProblem::new(subject, problem, Fallback::NotNeeded);
+    let problem = match place {
+        Some((file, _)) => problem.in_file(file),
+        None => problem,
+    };
+    (lint, problem)
+}
+
+/// What there is that others name.
+struct Names<'u> {
+    tiers: HashSet<&'u TierName>,
+    profiles: HashSet<&'u ProfileName>,
+    services: HashSet<&'u NamespacedName>,
+    has_endpoints: bool,
+}
+
+impl<'u> Names<'u> {
+    fn of(updates: &'u [Update]) -> Self {
+        let mut names =
+            Self { tiers: HashSet::new(), profiles: HashSet::new(), services: HashSet::new(), has_endpoints: false };
+        for update in updates {
+            match update {
+                Update::Tier(name, Some(_)) => drop(names.tiers.insert(name)),
+                Update::ProfileRules(name, Some(_)) => drop(names.profiles.insert(name)),
+                Update::Service(name, Some(_)) => drop(names.services.insert(name)),
+                Update::WorkloadEndpoint(_, Some(_)) | Update::HostEndpoint(_, Some(_)) => names.has_endpoints = true,
+                _ => {}
+            }
+        }
+        names
+    }
+
+    /// What an object names that is not there.
+    fn absent(&self, update: &Update, origins: &Origins) -> Vec<(Lint, InputProblem)> {
+        match update {
+            Update::Policy(id, Some(policy)) => self.absent_of_policy(id, policy, origins),
+            Update::WorkloadEndpoint(_, Some(endpoint)) => self.absent_profiles(update, &endpoint.profiles, origins),
+            Update::HostEndpoint(_, Some(endpoint)) => self.absent_profiles(update, &endpoint.profiles, origins),
+            _ => Vec::new(),
+        }
+    }
+
+    fn absent_of_policy(&self, id: &PolicyId, policy: &Policy, origins: &Origins) -> Vec<(Lint, InputProblem)> {
+        let mut found = Vec::new();
+        let tier = &policy.tier;
+        if built_in_tier(tier.as_str()).is_none() && !self.tiers.contains(tier) {
+            let what = format!("is in tier `{tier}`, which is not among the manifests");
+            found.push(tell(Lint::TierAbsent, id.to_string(), origins.policy(id).as_ref(), what));
+        }
+        for (direction, rules) in [(Direction::Ingress, &policy.inbound), (Direction::Egress, &policy.outbound)] {
+            for (index, rule) in rules.iter().enumerate() {
+                let named =
+                    [&rule.source, &rule.destination].into_iter().filter_map(|side| side.extras.service.as_ref());
+                for service in named.filter(|service| !self.services.contains(&***service)) {
+                    let what = format!("service `{service}` is not among the manifests: the rule matches nothing");
+                    found.push(tell(
+                        Lint::ServiceAbsent,
+                        id.to_string(),
+                        origins.rule(id, direction, index).as_ref(),
+                        what,
+                    ));
+                }
+            }
+        }
+        found
+    }
+
+    fn absent_profiles(&self, of: &Update, named: &[ProfileName], origins: &Origins) -> Vec<(Lint, InputProblem)> {
+        let key = of.key();
+        let absent = named.iter().filter(|profile| !self.profiles.contains(profile));
+        absent
+            .map(|profile| {
+                let what = format!("profile `{profile}` is not among the manifests: what no policy decides is denied");
+                tell(Lint::ProfileAbsent, key.to_string(), origins.object(&key).as_ref(), what)
+            })
+            .collect()
+    }
+}
+
+/// What comes to nothing, or is left without policy, in a cluster of exactly these objects.
+fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProblem)>, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::Failed(error.to_string());
+    let config = Config::default();
+    let rules = settings::rules(&config).map_err(|error| failed(&error))?;
+    let (graph, evaluation) = (settings::graph(&config, Hostname::new("")), settings::evaluation(&rules));
+    let options = tortie_plan::Options::new(graph.clone(), evaluation.clone());
+    let plan = tortie_plan::plan(Vec::new(), updates.to_vec(), &options).map_err(|error| failed(&error))?;
+    let mut found: Vec<_> = plan.findings.iter().filter_map(|finding| of_finding(finding, origins)).collect();
+    let told = Cluster::new(&graph, evaluation).apply(updates.iter().cloned()).map_err(|error| failed(&error))?;
+    for update in &told {
+        let DesiredUpdate::HostEndpoint(id, state) = update else { continue };
+        let tiers = [&state.tiers, &state.untracked_tiers, &state.pre_dnat_tiers, &state.forward_tiers];
+        if tiers.iter().any(|tiers| !tiers.is_empty()) || !state.endpoint.profiles.is_empty() {
+            continue;
+        }
+        let keys = updates.iter().map(Update::key);
+        let key = keys.into_iter().find(|key| matches!(key, Key::HostEndpoint(key) if key.name == *id));
+        let origin = key.as_ref().and_then(|key| origins.object(key));
+        let what = "no policy is for it, nor a profile: all but failsafe ports is denied".to_owned();
+        found.push(tell(Lint::HostEndpointWithoutPolicy, format!("HostEndpoint/{id}"), origin.as_ref(), what));
+    }
+    Ok(found)
+}
+
+fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProblem)> {
+    let (lint, what) = match finding {
+        Finding::SelectsNothing { .. } => (Lint::SelectsNothing, "selects no endpoint among the manifests"),
+        Finding::Shadowed { .. } => (Lint::PolicyShadowed, "comes to nothing: others decide before its rules"),
+        Finding::RuleSelectsNothing { .. } => (Lint::RuleSelectsNothing, "selects nothing among the manifests"),
+        Finding::RuleNeverMatches { .. } => (Lint::RuleNeverMatches, "can match no packet"),
+        Finding::RuleShadowed { .. } => (Lint::RuleShadowed, "comes to nothing: others decide before it"),
+        // What a change of the cluster brings about.
+        _ => return None,
+    };
+    let policy = finding.policy()?;
+    let (what, origin) = match finding.rule() {
+        Some((direction, index)) => {
+            let list = match direction {
+                Direction::Ingress => "ingress",
+                Direction::Egress => "egress",
+            };
+            let origin = origins.rule(policy, direction, index).or_else(|| origins.policy(policy));
+            (format!("{list} rule {}: {what}", index + 1), origin)
+        }
+        None => (what.to_owned(), origins.policy(policy)),
+    };
+    Some(tell(lint, policy.to_string(), origin.as_ref(), what))
+}

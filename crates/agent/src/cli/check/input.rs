@@ -1,0 +1,66 @@
+//! What is to be checked.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use tortie_datastore::{DirSource, DirState, FileContent, InputProblem, manifest_texts};
+use tortie_model::Update;
+use tortie_resources::manifest::{BlockSource, Options};
+
+use super::Failure;
+use crate::config::Config;
+use crate::settings;
+
+/// What standard input is called.
+const STDIN: &str = "stdin";
+
+/// Manifests, and what they say.
+#[derive(Debug)]
+pub(super) struct Input {
+    /// How they are read.
+    pub(super) options: Options,
+    /// The files that can be read.
+    pub(super) texts: Vec<(PathBuf, String)>,
+    /// What is there, as `run` would have it.
+    pub(super) updates: Vec<Update>,
+    /// What is wrong, as `run` says it, and what fields are advised against.
+    pub(super) problems: Vec<InputProblem>,
+}
+
+impl Input {
+    pub(super) fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
+        // As agents that calculate routes read them.
+        let blocks = BlockSource::IpamBlocks;
+        let options = Options { block_source: blocks, lints: true, ..settings::manifests(&Config::default()) };
+        let mut input = Self { options, texts: Vec::new(), updates: Vec::new(), problems: Vec::new() };
+        for path in paths {
+            if path.as_os_str() == "-" { input.take_stdin()? } else { input.take_path(path)? }
+        }
+        Ok(input)
+    }
+
+    fn take_path(&mut self, path: &Path) -> Result<(), Failure> {
+        let mut source = DirSource::new(path, self.options.clone());
+        self.updates.extend(source.read().map_err(|error| Failure::Failed(error.to_string()))?);
+        self.problems.extend(source.problems());
+        // Of what cannot be read there is nothing to show, and a problem that says so.
+        self.texts.extend(manifest_texts(path).unwrap_or_default());
+        Ok(())
+    }
+
+    fn take_stdin(&mut self) -> Result<(), Failure> {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).map_err(Failure::io("standard input"))?;
+        self.take_text(STDIN.into(), text);
+        Ok(())
+    }
+
+    /// Takes a text as if it were a directory with one file.
+    pub(super) fn take_text(&mut self, file: PathBuf, text: String) {
+        let mut state = DirState::new(self.options.clone());
+        state.set_file(&file, Some(FileContent::Text(&text)));
+        self.updates.extend(state.snapshot());
+        self.problems.extend(state.problems());
+        self.texts.push((file, text));
+    }
+}

@@ -1,0 +1,115 @@
+//! What is wrong, for programs.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tortie_resources::{Position, Severity};
+
+use super::super::github;
+use super::Found;
+use super::input::Input;
+
+/// `2 errors, 1 warning in 3 files`.
+pub(super) fn summary(found: &[Found], input: &Input) -> String {
+    let count = |severity| found.iter().filter(|found| found.severity == severity).count();
+    let named = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    let files = named(input.texts.len(), "file");
+    match (errors, warnings) {
+        (0, 0) => format!("no problems in {files}\n"),
+        (0, _) => format!("{} in {files}\n", named(warnings, "warning")),
+        (_, 0) => format!("{} in {files}\n", named(errors, "error")),
+        _ => format!("{}, {} in {files}\n", named(errors, "error"), named(warnings, "warning")),
+    }
+}
+
+/// A list of objects: `severity`, `file`, `line`, `column`, `length` in characters, `resource`, `field`, `message`, and `lint`
+/// where that is one. What is not known is null.
+pub(super) fn json(found: &[Found]) -> String {
+    let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let all: Vec<Value> = found
+        .iter()
+        .map(|found| {
+            let problem = &found.problem.problem;
+            let place = place(found);
+            json!({
+                "severity": found.severity.to_string(),
+                "file": found.problem.file.as_ref().map(|file| file.display().to_string()),
+                "line": place.map(|place| place.line),
+                "column": place.map(|place| place.column),
+                "length": place.map(|_| problem.length).filter(|length| *length > 0),
+                "resource": known(&found.problem.subject),
+                "field": known(&problem.field),
+                "message": problem.what,
+                "lint": found.lint.map(|lint| lint.to_string()),
+            })
+        })
+        .collect();
+    format!("{:#}\n", Value::from(all))
+}
+
+/// An annotation for each.
+pub(super) fn github(found: &[Found]) -> String {
+    let annotation = |found: &Found| {
+        let file = found.problem.file.as_ref().map(|file| file.display().to_string());
+        let place = file.map(|file| (file, found.problem.problem.position.line, found.problem.problem.position.column));
+        github::line(&found.severity.to_string(), place, &message(found))
+    };
+    found.iter().map(annotation).collect()
+}
+
+/// One run of one tool (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>).
+pub(super) fn sarif(found: &[Found]) -> String {
+    let rules: BTreeSet<String> = found.iter().map(rule).collect();
+    let results: Vec<Value> = found.iter().map(result).collect();
+    let whole = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "columnKind": "unicodeCodePoints",
+            "tool": {"driver": {
+                "name": "tortie",
+                "version": env!("CARGO_PKG_VERSION"),
+                "rules": rules.iter().map(|id| json!({"id": id})).collect::<Vec<_>>(),
+            }},
+            "results": results,
+        }],
+    });
+    format!("{whole:#}\n")
+}
+
+fn rule(found: &Found) -> String {
+    found.lint.map_or_else(|| "invalid".to_owned(), |lint| lint.to_string())
+}
+
+fn result(found: &Found) -> Value {
+    let region = place(found).map(|Position { line, column }| {
+        let end = column.saturating_add(found.problem.problem.length.max(1));
+        json!({"startLine": line, "startColumn": column, "endColumn": end})
+    });
+    let location = |file: &PathBuf| {
+        let artifact = json!({"uri": file.display().to_string()});
+        json!({"physicalLocation": match &region {
+            Some(region) => json!({"artifactLocation": artifact, "region": region}),
+            None => json!({"artifactLocation": artifact}),
+        }})
+    };
+    let locations: Vec<Value> = found.problem.file.iter().map(location).collect();
+    json!({
+        "ruleId": rule(found),
+        "level": found.severity.to_string(),
+        "message": {"text": message(found)},
+        "locations": locations,
+    })
+}
+
+fn place(found: &Found) -> Option<Position> {
+    Some(found.problem.problem.position).filter(|place| *place != Position::default())
+}
+
+/// What is wrong with which field of which object.
+fn message(found: &Found) -> String {
+    let subject = &found.problem.subject;
+    if subject.is_empty() { found.problem.problem.to_string() } else { format!("{subject}: {}", found.problem.problem) }
+}
