@@ -52,7 +52,7 @@ pub struct Options {
     pub syncer: SyncerType,
     /// What the program has to say of parameters in a `FelixConfiguration`.
     pub parameters: ParameterCheck,
-    /// Whether warnings advise against what is valid and that few people mean ([`Lint`](crate::Lint)).
+    /// Whether warnings advise against what is valid and that few people mean ([`Lint`]).
     pub lints: bool,
 }
 
