@@ -418,6 +418,7 @@ fn convert(
         sink.unknown_fields = UnknownField::Warning;
     }
     if api_version == STORED_VERSION
+        && !matches!(kind, Kind::IpamBlock | Kind::BlockAffinity)
         && let Some(field) = map.field("apiVersion")
     {
         let what = format!("is how the API server keeps it; people write `{}`", kind.api_version());
