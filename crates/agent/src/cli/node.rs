@@ -20,8 +20,8 @@ use crate::config::{Config, IptablesBackend, Notice, Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::exec::{self, Runner};
 use crate::flows::{FlowCollector, SharedFlows};
-use crate::kernel::{self, Detected, IptablesSetup};
-use crate::leftovers;
+use crate::kernel::{self, Detected, IptablesSetup, TimeLimits};
+use crate::leftovers::{self, left_in_iptables};
 use crate::logging;
 use crate::machine::{self, Machine};
 use crate::metrics::SharedMetrics;
@@ -167,10 +167,19 @@ pub(super) fn dataplane_settings(
         settings::not_done_by_programs(resolved).iter().for_each(|what| tracing::warn!("{what}"));
     }
     let by_nftables = settings::uses_nftables(config, machine.facts().kube_proxy_uses_nftables) && !by_programs;
+    let mut may_be_in_iptables = true;
     if by_nftables {
-        settings.ip_sets.installed = exec::is_installed("ipset");
+        let left = left_in_iptables(&settings.families, TimeLimits::default().probe);
+        settings.ip_sets.installed = left.sets && exec::is_installed("ipset");
+        may_be_in_iptables = left.chains;
     }
-    let detected = match kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous) {
+    settings.tunnels.checksum_offload_broken = kernel::checksum_offload_broken(&config.feature_detect_override);
+    let detect = || kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous);
+    let detected = match may_be_in_iptables.then(detect).transpose() {
+        Ok(None) => {
+            tracing::info!("nftables is programmed; nothing is left in iptables, and none of its programs is run");
+            None
+        }
         Err(error) if by_nftables => {
             tracing::info!("{error}; nftables is programmed, and nothing of iptables is looked for");
             None
@@ -181,7 +190,7 @@ pub(super) fn dataplane_settings(
             settings.iptables.uninstalled.clone_from(&settings.families);
             None
         }
-        detected => Some(detected.map_err(failed)?),
+        detected => detected.map_err(failed)?,
     };
     let mut drawback = None;
     let iptables = detected.map(|Detected { setup: iptables, instead_of }| {
@@ -203,7 +212,6 @@ pub(super) fn dataplane_settings(
             let families = settings.families.iter();
             settings.iptables.sweep.extend(families.map(|family| (*family, iptables.backend)));
         }
-        settings.tunnels.checksum_offload_broken = iptables.checksum_offload_broken;
         iptables
     });
     settings::set_mtus(&mut settings, machine.mtus());

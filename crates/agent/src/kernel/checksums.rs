@@ -29,6 +29,13 @@ pub(super) fn is_broken(kernel: Option<Version>, unused_overrides: &mut Vec<Stri
     broken
 }
 
+/// The same for the kernel that this is, by `FeatureDetectOverride` as it is written.
+#[must_use]
+pub fn checksum_offload_broken(overrides: &str) -> bool {
+    let kernel = std::fs::read_to_string("/proc/version").unwrap_or_default();
+    is_broken(Version::find_in(&kernel), &mut overrides.split(',').map(str::to_owned).collect())
+}
+
 /// Has checksums computed before the device gets packets: as `netlink` does, or, where the kernel has no such interface, with the
 /// `ethtool` program.
 pub(super) fn disable_offload(

@@ -24,8 +24,6 @@ pub struct IptablesSetup {
     pub programs_v6: Programs,
     /// What iptables and the kernel can do.
     pub features: Features,
-    /// Whether the kernel computes wrong checksums of packets through tunnels, if it leaves them to the tunnel's device.
-    pub checksum_offload_broken: bool,
     /// Where rules of an earlier run with the other implementation may have been left.
     pub sweep: Vec<(Family, Backend)>,
     /// Pieces of `FeatureDetectOverride` that mean nothing here.
@@ -134,7 +132,8 @@ fn setup(
     let kernel = Version::find_in(&kernel);
     let mut features = Features::detect(Version::find_in(iptables), kernel);
     let mut unused_overrides = features.apply_overrides(overrides).into_iter().map(str::to_owned).collect();
-    let checksum_offload_broken = checksums::is_broken(kernel, &mut unused_overrides);
+    // This piece is for tunnels.
+    checksums::is_broken(kernel, &mut unused_overrides);
     let sweep = families
         .iter()
         .filter_map(|&family| Some((family, backend_to_sweep(backend, sweep_facts(machine, family))?)))
@@ -145,7 +144,6 @@ fn setup(
         programs_v4: programs(Family::V4)?,
         programs_v6: programs(Family::V6)?,
         features,
-        checksum_offload_broken,
         sweep,
         unused_overrides,
     })

@@ -23,6 +23,7 @@ use tortie_model::{Cidr, Family, IfaceName, Mac};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
+pub use checksums::checksum_offload_broken;
 pub use detect::{DetectError, Detected, IptablesSetup, detect};
 pub use limits::TimeLimits;
 

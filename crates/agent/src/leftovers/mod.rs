@@ -2,6 +2,7 @@
 //! eBPF mode, `WireGuard`'s devices, rules and routes, and limits of bandwidth.
 
 mod at_work;
+mod iptables;
 mod pins;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use tortie_model::{Family, IfaceName};
 use tortie_nftables::TableId;
 
 pub use at_work::felix_at_work;
+pub use iptables::{LeftInIptables, left_in_iptables};
 
 use crate::config::Config;
 use crate::netlink::{LinkState, Netlink, NetlinkError, Nftables};

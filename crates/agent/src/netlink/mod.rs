@@ -20,6 +20,7 @@ pub(crate) mod conntrack;
 mod device;
 mod error;
 pub(crate) mod ethtool;
+pub(crate) mod former;
 mod generation;
 mod leftovers;
 mod link;

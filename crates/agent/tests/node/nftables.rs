@@ -1,5 +1,7 @@
 //! Tables of nftables, whatever the programs are like.
 
+use std::time::{Duration, Instant};
+
 use crate::CLUSTER;
 
 use super::agent::Node;
@@ -24,5 +26,22 @@ tortie_testkit::kernel_test! {
             assert_eq!(node.metric("tortie_dataplane_problems"), 0.0, "{}", node.log());
             assert!(node.metric("felix_nft_calls") >= 1.0);
         }
+    }
+
+    fn programs_of_iptables_that_hang_are_not_waited_for() {
+        let mut node = Node::new("nft", CLUSTER);
+        for program in ["iptables", "iptables-nft", "iptables-legacy", "ip6tables", "ip6tables-nft", "ip6tables-legacy"] {
+            for part in ["", "-save", "-restore"] {
+                node.wrap(&format!("{program}{part}"), "sleep 600");
+            }
+        }
+        node.wrap("ipset", "sleep 600");
+        node.wrap("nft", "sleep 600");
+        node.set("FELIX_NFTABLESMODE", "Enabled");
+        let begun = Instant::now();
+        node.start();
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        let table = node.shell("PATH=/usr/sbin:/sbin:/usr/bin:/bin nft list table ip calico");
+        assert!(table.contains("filter-cali-tw-"), "{table}");
     }
 }
