@@ -117,10 +117,11 @@ impl Maps {
 
     /// IPv6 addresses that count beside the tree, and do not have the class there that some roots give them: those in force, or
     /// others that packets may be at.
-    pub(crate) fn wrong_exact(&self, held: &BTreeSet<Entry>) -> Vec<String> {
+    pub(crate) fn wrong_exact(&self, held: &BTreeSet<Entry>, bucket: Option<u32>) -> Vec<String> {
         let held = held.iter().filter(|(map, _)| *map == MapKind::Roots).map(|(_, slot)| *slot);
         let slots: BTreeSet<u32> = held.chain(self.in_force()).collect();
-        let entries = self.0.iter().filter(|((map, _), _)| *map == MapKind::Exact).flat_map(|((_, bucket), value)| {
+        let buckets = (MapKind::Exact, bucket.unwrap_or(0))..=(MapKind::Exact, bucket.unwrap_or(u32::MAX));
+        let entries = self.0.range(buckets).flat_map(|((_, bucket), value)| {
             (0..ExactRecord::WAYS).map(move |way| {
                 let class = &value[usize::try_from(ExactRecord::CLASSES).unwrap() + 4 * way..][..4];
                 (*bucket, &value[16 * way..][..16], u32::from_ne_bytes(class.try_into().unwrap()))
