@@ -1,6 +1,6 @@
 //! A whole cluster as one node has it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -12,6 +12,8 @@ use tortie_model::{
     HostEndpointKey, HostEndpointName, Hostname, IpSetId, PolicyId, SyncStatus, Update, WorkloadEndpointId,
     WorkloadEndpointKey,
 };
+
+use crate::findings::{Finding, of_policies};
 
 /// The name of the node that has all endpoints.
 const NODE: &str = "cluster";
@@ -102,6 +104,22 @@ impl Cluster {
     /// The tables of all endpoints.
     pub fn compiled(&mut self) -> Compiled<'_> {
         self.state.classes.flush()
+    }
+
+    /// Which policies, and rules of policies, have no effect. `objects` are all that the cluster has.
+    pub fn without_effect<'u>(&mut self, objects: impl Iterator<Item = &'u Update>) -> BTreeSet<Finding> {
+        self.state.without_effect(objects)
+    }
+}
+
+impl State {
+    /// As [`Cluster::without_effect`].
+    pub(crate) fn without_effect<'u>(&mut self, objects: impl Iterator<Item = &'u Update>) -> BTreeSet<Finding> {
+        let policies = objects.filter_map(|update| match update {
+            Update::Policy(id, Some(policy)) => Some((id.clone(), &**policy)),
+            _ => None,
+        });
+        of_policies(&policies.collect(), &self.told, &self.classes.flush())
     }
 }
 

@@ -6,12 +6,12 @@ use tortie_calc::GraphConfig;
 use tortie_classes::evaluate::{Layer, Settings, UpdateError};
 use tortie_classes::{Difference, L4Detail, Party};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Direction, Family, Hostname, Key, Policy, PolicyId, Protocol, Update};
+use tortie_model::{Direction, Family, Hostname, Key, Protocol, Update};
 
 use crate::cluster::{Cluster, State};
 use crate::connections::{Connections, HostPackets, of_hosts, of_workloads};
 use crate::ends::Names;
-use crate::findings::{Finding, of_policies};
+use crate::findings::Finding;
 
 /// What a plan depends on besides objects.
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
     whole.set_settings(options.settings.clone(), options.node_settings.clone());
     whole.apply(objects.values().cloned())?;
     let mut before = whole.state.clone();
-    let old_findings = findings(&objects, &mut before);
+    let old_findings = before.without_effect(objects.values());
 
     let mut changed: BTreeMap<Key, Existence> = BTreeMap::new();
     let mut updates = Vec::new();
@@ -140,7 +140,7 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
     }
     let messages = whole.apply(updates.into_iter())?;
     let mut after = whole.state;
-    let new_findings = findings(&objects, &mut after);
+    let new_findings = after.without_effect(objects.values());
 
     let names = Names::new(objects.values());
     let differences: Vec<(Family, Difference)> = {
@@ -160,17 +160,6 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
         findings,
         programming: Programming::of(&messages),
     })
-}
-
-fn findings(objects: &BTreeMap<Key, Update>, state: &mut State) -> BTreeSet<Finding> {
-    let policies: BTreeMap<PolicyId, &Policy> = objects
-        .values()
-        .filter_map(|update| match update {
-            Update::Policy(id, Some(policy)) => Some((id.clone(), &**policy)),
-            _ => None,
-        })
-        .collect();
-    of_policies(&policies, &state.told, &state.classes.flush())
 }
 
 fn losing_policy(before: &State, after: &State, names: &Names) -> Option<Finding> {

@@ -98,7 +98,7 @@ fn print(text: &str) -> Result<(), Failure> {
 fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Failure> {
     let mut found: Vec<(Option<Lint>, InputProblem)> = Vec::new();
     for problem in &input.problems {
-        found.push((problem.problem.lint.map(Lint::from), problem.clone()));
+        found.push((problem.problem.lint.map(Lint::from), with_template(problem.clone(), input)));
     }
     found.extend(cluster::lints(input)?.into_iter().map(|(lint, problem)| (Some(lint), problem)));
     let wanted = found.into_iter().filter(|(lint, _)| lint.is_none_or(|lint| !allowed.contains(&lint)));
@@ -109,6 +109,16 @@ fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Fai
     let mut judged: Vec<Found> = judged.collect();
     judged.sort_by(|one, other| place(one).cmp(&place(other)));
     Ok(judged)
+}
+
+/// Asks of a document that cannot be read whether it is a template yet.
+fn with_template(mut problem: InputProblem, input: &Input) -> InputProblem {
+    if problem.subject.is_empty()
+        && input.line_of(&problem).is_some_and(|line| line.contains("{{") || line.contains("${"))
+    {
+        problem.problem.what += "; is it a template that is to be rendered first?";
+    }
+    problem
 }
 
 /// By file, and where in it.

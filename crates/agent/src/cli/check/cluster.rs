@@ -1,13 +1,16 @@
 //! What objects say of each other.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Direction, Hostname, Key, NamespacedName, Policy, PolicyId, ProfileName, TierName, Update};
+use tortie_model::{
+    Direction, HostEndpointKey, HostEndpointName, Hostname, Key, NamespacedName, Policy, PolicyId, ProfileName,
+    TierName, Update,
+};
 use tortie_plan::{Cluster, Finding};
 use tortie_resources::stored::built_in_tier;
-use tortie_resources::{FieldProblem, Position, Severity};
+use tortie_resources::{FieldProblem, Severity};
 
 use super::super::Failure;
 use super::super::origin::{Origin, Origins};
@@ -28,19 +31,11 @@ pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure>
     Ok(found)
 }
 
-fn tell(lint: Lint, subject: String, origin: Option<&Origin<'_>>, what: String) -> (Lint, InputProblem) {
-    let place = match origin {
-        Some(Origin::InFile { file, position }) => Some((*file, *position)),
-        _ => None,
-    };
-    let position = place.map_or_else(Position::default, |(_, position)| position);
+/// `None` of what is written nowhere: what stands for an invalid policy, or is always there.
+fn tell(lint: Lint, subject: String, origin: Option<Origin<'_>>, what: String) -> Option<(Lint, InputProblem)> {
+    let Origin::InFile { file, position } = origin? else { return None };
     let problem = FieldProblem::new(Severity::Warning, position, "", what);
-    let problem = InputProblem::new(subject, problem, Fallback::NotNeeded);
-    let problem = match place {
-        Some((file, _)) => problem.in_file(file),
-        None => problem,
-    };
-    (lint, problem)
+    Some((lint, InputProblem::new(subject, problem, Fallback::NotNeeded).in_file(file)))
 }
 
 /// What there is that others name.
@@ -82,7 +77,7 @@ impl<'u> Names<'u> {
         let tier = &policy.tier;
         if built_in_tier(tier.as_str()).is_none() && !self.tiers.contains(tier) {
             let what = format!("is in tier `{tier}`, which is not among the manifests");
-            found.push(tell(Lint::TierAbsent, id.to_string(), origins.policy(id).as_ref(), what));
+            found.extend(tell(Lint::TierAbsent, id.to_string(), origins.policy(id), what));
         }
         for (direction, rules) in [(Direction::Ingress, &policy.inbound), (Direction::Egress, &policy.outbound)] {
             for (index, rule) in rules.iter().enumerate() {
@@ -90,12 +85,7 @@ impl<'u> Names<'u> {
                     [&rule.source, &rule.destination].into_iter().filter_map(|side| side.extras.service.as_ref());
                 for service in named.filter(|service| !self.services.contains(&***service)) {
                     let what = format!("service `{service}` is not among the manifests: the rule matches nothing");
-                    found.push(tell(
-                        Lint::ServiceAbsent,
-                        id.to_string(),
-                        origins.rule(id, direction, index).as_ref(),
-                        what,
-                    ));
+                    found.extend(tell(Lint::ServiceAbsent, id.to_string(), origins.rule(id, direction, index), what));
                 }
             }
         }
@@ -106,9 +96,9 @@ impl<'u> Names<'u> {
         let key = of.key();
         let absent = named.iter().filter(|profile| !self.profiles.contains(profile));
         absent
-            .map(|profile| {
+            .filter_map(|profile| {
                 let what = format!("profile `{profile}` is not among the manifests: what no policy decides is denied");
-                tell(Lint::ProfileAbsent, key.to_string(), origins.object(&key).as_ref(), what)
+                tell(Lint::ProfileAbsent, key.to_string(), origins.object(&key), what)
             })
             .collect()
     }
@@ -119,22 +109,27 @@ fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProb
     let failed = |error: &dyn std::error::Error| Failure::Failed(error.to_string());
     let config = Config::default();
     let rules = settings::rules(&config).map_err(|error| failed(&error))?;
-    let (graph, evaluation) = (settings::graph(&config, Hostname::new("")), settings::evaluation(&rules));
-    let options = tortie_plan::Options::new(graph.clone(), evaluation.clone());
-    let plan = tortie_plan::plan(Vec::new(), updates.to_vec(), &options).map_err(|error| failed(&error))?;
-    let mut found: Vec<_> = plan.findings.iter().filter_map(|finding| of_finding(finding, origins)).collect();
-    let told = Cluster::new(&graph, evaluation).apply(updates.iter().cloned()).map_err(|error| failed(&error))?;
+    let mut cluster = Cluster::new(&settings::graph(&config, Hostname::new("")), settings::evaluation(&rules));
+    let told = cluster.apply(updates.iter().cloned()).map_err(|error| failed(&error))?;
+    let idle = cluster.without_effect(updates.iter());
+    let mut found: Vec<_> = idle.iter().filter_map(|finding| of_finding(finding, origins)).collect();
+    let hosts: HashMap<&HostEndpointName, &HostEndpointKey> = updates
+        .iter()
+        .filter_map(|update| match update {
+            Update::HostEndpoint(key, Some(_)) => Some((&key.name, key)),
+            _ => None,
+        })
+        .collect();
     for update in &told {
         let DesiredUpdate::HostEndpoint(id, state) = update else { continue };
         let tiers = [&state.tiers, &state.untracked_tiers, &state.pre_dnat_tiers, &state.forward_tiers];
         if tiers.iter().any(|tiers| !tiers.is_empty()) || !state.endpoint.profiles.is_empty() {
             continue;
         }
-        let keys = updates.iter().map(Update::key);
-        let key = keys.into_iter().find(|key| matches!(key, Key::HostEndpoint(key) if key.name == *id));
+        let key = hosts.get(id).map(|key| Key::HostEndpoint((*key).clone()));
         let origin = key.as_ref().and_then(|key| origins.object(key));
         let what = "no policy is for it, nor a profile: all but failsafe ports is denied".to_owned();
-        found.push(tell(Lint::HostEndpointWithoutPolicy, format!("HostEndpoint/{id}"), origin.as_ref(), what));
+        found.extend(tell(Lint::HostEndpointWithoutPolicy, format!("HostEndpoint/{id}"), origin, what));
     }
     Ok(found)
 }
@@ -161,5 +156,5 @@ fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProble
         }
         None => (what.to_owned(), origins.policy(policy)),
     };
-    Some(tell(lint, policy.to_string(), origin.as_ref(), what))
+    tell(lint, policy.to_string(), origin, what)
 }

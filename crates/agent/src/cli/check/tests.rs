@@ -87,6 +87,23 @@ spec:
     insta::assert_snapshot!(told(&format!("a: [1, 2\n{}", text.concat()), &[]));
 }
 
+#[test]
+fn a_template_that_is_no_manifest_yet_is_known_as_one() {
+    let said = told("kind: NetworkPolicy\nmetadata: {name: {{ .Values.name }}}\n", &[]);
+    assert!(said.contains("; is it a template that is to be rendered first?\n"), "{said}");
+    assert!(!told("a: [1, 2\n", &[]).contains("template"));
+}
+
+#[test]
+fn nothing_is_said_of_what_stands_for_an_invalid_policy() {
+    let pod = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: web, \
+               namespace: shop}\nspec: {nodeName: n1}\nstatus: {podIP: 10.0.0.1}\n";
+    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: db, namespace: shop}\nspec: {podSelector: \
+                  {matchLabels: {app: db}}, ingres: []}\n";
+    let said = told(&format!("{pod}---\n{policy}"), &[]);
+    assert!(said.ends_with("1 error in 1 file\n") && said.contains("is `ingress` meant?"), "{said}");
+}
+
 const LINTS: &str = "apiVersion: v1
 kind: Namespace
 metadata: {name: shop}
