@@ -16,24 +16,23 @@ const LAST_BROKEN: Version = Version(5, 7, 0);
 /// What `FeatureDetectOverride` calls it.
 const NAME: &str = "ChecksumOffloadBroken";
 
-/// Whether the kernel is broken in this way, with what `FeatureDetectOverride` says of that. Takes the pieces out of those
-/// that nobody has used.
-pub(super) fn is_broken(kernel: Option<Version>, unused_overrides: &mut Vec<String>) -> bool {
-    let mut broken = kernel.is_none_or(|kernel| kernel <= LAST_BROKEN);
-    unused_overrides.retain(|piece| {
-        let value = piece.split_once('=').filter(|(name, _)| name.trim() == NAME);
-        let value = value.and_then(|(_, value)| tortie_iptables::parse_override(value));
-        broken = value.unwrap_or(broken);
-        value.is_none()
-    });
-    broken
+/// What a piece of `FeatureDetectOverride` says of it, if it is about that.
+pub(super) fn overridden(piece: &str) -> Option<bool> {
+    let (_, value) = piece.split_once('=').filter(|(name, _)| name.trim() == NAME)?;
+    tortie_iptables::parse_override(value)
 }
 
-/// The same for the kernel that this is, by `FeatureDetectOverride` as it is written.
+/// Whether the kernel that this is computes wrong checksums of packets through tunnels, if it leaves them to the tunnel's device, with
+/// what `FeatureDetectOverride` says of that.
 #[must_use]
 pub fn checksum_offload_broken(overrides: &str) -> bool {
     let kernel = std::fs::read_to_string("/proc/version").unwrap_or_default();
-    is_broken(Version::find_in(&kernel), &mut overrides.split(',').map(str::to_owned).collect())
+    is_broken(Version::find_in(&kernel), overrides)
+}
+
+fn is_broken(kernel: Option<Version>, overrides: &str) -> bool {
+    let last = overrides.split(',').filter_map(overridden).next_back();
+    last.unwrap_or_else(|| kernel.is_none_or(|kernel| kernel <= LAST_BROKEN))
 }
 
 /// Has checksums computed before the device gets packets: as `netlink` does, or, where the kernel has no such interface, with the

@@ -131,9 +131,9 @@ fn setup(
     let kernel = std::fs::read_to_string("/proc/version").unwrap_or_default();
     let kernel = Version::find_in(&kernel);
     let mut features = Features::detect(Version::find_in(iptables), kernel);
-    let mut unused_overrides = features.apply_overrides(overrides).into_iter().map(str::to_owned).collect();
-    // This piece is for tunnels.
-    checksums::is_broken(kernel, &mut unused_overrides);
+    let unused = features.apply_overrides(overrides).into_iter();
+    // What is said of checksums is for tunnels.
+    let unused_overrides = unused.filter(|piece| checksums::overridden(piece).is_none()).map(str::to_owned).collect();
     let sweep = families
         .iter()
         .filter_map(|&family| Some((family, backend_to_sweep(backend, sweep_facts(machine, family))?)))
