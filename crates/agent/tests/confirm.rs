@@ -4,8 +4,9 @@
 
 #[path = "node/agent.rs"]
 mod agent;
+#[path = "common/guards.rs"]
+mod guards;
 
-use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use agent::Node;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
@@ -87,28 +88,17 @@ impl World {
 
     /// The programs that see to it that a change is taken back.
     fn guards(&self) -> Vec<Pid> {
-        let state = self.state.display().to_string();
-        let is_guard = |pid: &Pid| {
-            let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            line.contains("--guard") && line.contains(&state)
-        };
-        let names = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-        names.filter_map(|name| Pid::from_raw(name.parse().ok()?)).filter(is_guard).collect()
+        guards::guards(&self.state)
     }
 
     fn kill_guards(&self) {
-        let guards = self.guards();
-        assert!(!guards.is_empty(), "nobody would take the change back");
-        guards.into_iter().for_each(|guard| kill_process(guard, Signal::KILL).unwrap());
+        guards::kill_guards(&self.state);
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        for guard in self.guards() {
-            let _ = kill_process(guard, Signal::KILL);
-        }
+        guards::end_guards(&self.state);
     }
 }
 

@@ -4,6 +4,8 @@
 
 #[path = "kubernetes/changes.rs"]
 mod changes;
+#[path = "common/guards.rs"]
+mod guards;
 #[path = "kubernetes/history.rs"]
 mod history;
 #[path = "kubernetes/world.rs"]

@@ -8,10 +8,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 use tortie_testkit::apiserver::ApiServer;
+
+use crate::guards;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -123,28 +125,17 @@ impl World {
 
     /// The programs that see to it that a change is taken back.
     pub(crate) fn guards(&self) -> Vec<Pid> {
-        let state = self.state_dir().display().to_string();
-        let is_guard = |pid: &Pid| {
-            let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            line.contains("--guard") && line.contains(&state)
-        };
-        let names = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-        names.filter_map(|name| Pid::from_raw(name.parse().ok()?)).filter(is_guard).collect()
+        guards::guards(&self.state_dir())
     }
 
     pub(crate) fn kill_guards(&self) {
-        let guards = self.guards();
-        assert!(!guards.is_empty(), "nobody would take the change back");
-        guards.into_iter().for_each(|guard| kill_process(guard, Signal::KILL).unwrap());
+        guards::kill_guards(&self.state_dir());
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        for guard in self.guards() {
-            let _ = kill_process(guard, Signal::KILL);
-        }
+        guards::end_guards(&self.state_dir());
         if let Some(mut agent) = self.agent.take() {
             let _ = agent.kill();
             let _ = agent.wait();

@@ -165,9 +165,20 @@ fn connections_are_offloaded_between_interfaces_that_are_up() {
     assert_eq!(made, "add flowtable ip calico calico { hook ingress priority filter ; devices = { cali2 } ; }\n");
 }
 
+/// Told of one pod and its interface, and that this is all.
+fn with_a_pod(config: DataplaneConfig) -> Dataplane {
+    let mut dataplane = Dataplane::new(config);
+    dataplane.on_update(profile("kns.default"));
+    dataplane.on_update(workload("w", pod("cali1", 1), &[]));
+    dataplane.on_link(up("cali1", 7));
+    dataplane.on_update(DesiredUpdate::InSync);
+    dataplane.on_links_in_sync();
+    dataplane
+}
+
 #[test]
 fn endpoints_whose_packets_must_meet_chains_are_not_offloaded() {
-    let mut dataplane = Dataplane::new(offloading(InterfaceFilter::default()));
+    let mut dataplane = with_a_pod(offloading(InterfaceFilter::default()));
     let limits = |change: fn(&mut QosControls)| {
         let mut endpoint = pod("cali1", 1);
         let mut qos = QosControls::default();
@@ -175,11 +186,6 @@ fn endpoints_whose_packets_must_meet_chains_are_not_offloaded() {
         endpoint.extras.get_or_insert_default().qos = Some(qos);
         workload("w", endpoint, &[])
     };
-    dataplane.on_update(profile("kns.default"));
-    dataplane.on_update(workload("w", pod("cali1", 1), &[]));
-    dataplane.on_link(up("cali1", 7));
-    dataplane.on_update(DesiredUpdate::InSync);
-    dataplane.on_links_in_sync();
     let mut kernel = kernel(Backend::Nft);
     apply_until_in_sync(&mut dataplane, &mut kernel);
     let kept = |kernel: &FakeKernel| {
@@ -223,12 +229,7 @@ fn a_kernel_without_flow_tables_has_all_other_rules() {
 fn workloads_are_not_told_where_their_own_addresses_are_whatever_enforces_policy() {
     for mut config in [by_nftables(), config(Backend::Nft)] {
         config.arp = Some(None);
-        let mut dataplane = Dataplane::new(config);
-        dataplane.on_update(profile("kns.default"));
-        dataplane.on_update(workload("w", pod("cali1", 1), &[]));
-        dataplane.on_link(up("cali1", 7));
-        dataplane.on_update(DesiredUpdate::InSync);
-        dataplane.on_links_in_sync();
+        let mut dataplane = with_a_pod(config);
         let mut kernel = kernel(Backend::Nft);
         apply_until_in_sync(&mut dataplane, &mut kernel);
         let shown = kernel.arp.dump().join("\n");
