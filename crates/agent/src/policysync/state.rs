@@ -269,7 +269,7 @@ impl State {
         let values = members::of(&new).map(|member| (member, ())).collect();
         if self.sets.get(&id).is_some_and(|set| set.set_type != set_type) {
             // Clients cannot be told that, and the name of a set has its type in it.
-            self.end_followers_of(&id);
+            self.end_subscribers_of(&id);
             self.sets.remove(&id);
         }
         self.review_set(&id);
@@ -285,7 +285,7 @@ impl State {
         let Some(set) = self.sets.get_mut(&id) else { return };
         members::of(&added).for_each(|member| set.members.insert(member, ()));
         members::of(&removed).for_each(|member| set.members.remove(&member));
-        if set.members.has_followers() {
+        if set.members.has_subscribers() {
             self.wake(|client| client.sets.contains_key(&id));
         }
     }
@@ -294,7 +294,7 @@ impl State {
         self.stale.sets.remove(id);
         if let Some(set) = self.sets.get_mut(id) {
             set.gone = true;
-            if !set.members.has_followers() {
+            if !set.members.has_subscribers() {
                 self.sets.remove(id);
             }
         }
@@ -446,10 +446,10 @@ impl State {
         }
     }
 
-    fn end_followers_of(&mut self, set: &IpSetId) {
-        let followers = self.clients.iter().filter(|(_, client)| client.sets.contains_key(set));
-        let followers: Vec<ClientId> = followers.map(|(id, _)| *id).collect();
-        followers.into_iter().for_each(|client| self.end(client, End::Behind));
+    fn end_subscribers_of(&mut self, set: &IpSetId) {
+        let subscribers = self.clients.iter().filter(|(_, client)| client.sets.contains_key(set));
+        let subscribers: Vec<ClientId> = subscribers.map(|(id, _)| *id).collect();
+        subscribers.into_iter().for_each(|client| self.end(client, End::Behind));
     }
 }
 
@@ -504,7 +504,7 @@ fn set<K: Clone + Eq + Hash, V: PartialEq>(values: &mut HashMap<K, Versioned<V>>
 fn release(sets: &mut HashMap<IpSetId, Set>, id: &IpSetId) {
     if let Some(set) = sets.get_mut(id) {
         set.members.end();
-        if set.gone && !set.members.has_followers() {
+        if set.gone && !set.members.has_subscribers() {
             sets.remove(id);
         }
     }

@@ -16,7 +16,7 @@ pub(super) struct Table<K, V> {
     /// The same the other way round.
     changed: HashMap<K, u64>,
     last: u64,
-    followers: usize,
+    subscribers: usize,
     /// How many changes there must be before it is looked whether they are still needed.
     review_at: usize,
 }
@@ -40,7 +40,7 @@ impl<K, V> Default for Table<K, V> {
             changes: BTreeMap::new(),
             changed: HashMap::new(),
             last: 0,
-            followers: 0,
+            subscribers: 0,
             review_at: FEW,
         }
     }
@@ -59,8 +59,8 @@ impl<K> Progress<K> {
 }
 
 impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
-    pub(super) fn has_followers(&self) -> bool {
-        self.followers > 0
+    pub(super) fn has_subscribers(&self) -> bool {
+        self.subscribers > 0
     }
 
     pub(super) fn len(&self) -> usize {
@@ -86,7 +86,7 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
 
     /// Has these values and no others from now on.
     pub(super) fn replace(&mut self, values: BTreeMap<K, V>) {
-        if self.has_followers() {
+        if self.has_subscribers() {
             let gone: Vec<K> = self.values.keys().filter(|key| !values.contains_key(key)).cloned().collect();
             gone.iter().for_each(|key| self.note(key));
             let new = values.iter().filter(|(key, value)| self.values.get(key) != Some(value));
@@ -97,7 +97,7 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
     }
 
     fn note(&mut self, key: &K) {
-        if !self.has_followers() {
+        if !self.has_subscribers() {
             return;
         }
         self.last += 1;
@@ -109,14 +109,14 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
 
     /// Somebody wants to be told, who has to say when this ends.
     pub(super) fn begin(&mut self) -> Progress<K> {
-        self.followers += 1;
+        self.subscribers += 1;
         Progress::Listing { since: self.last, after: None }
     }
 
     /// One who was told wants nothing more.
     pub(super) fn end(&mut self) {
-        self.followers = self.followers.saturating_sub(1);
-        if self.followers == 0 {
+        self.subscribers = self.subscribers.saturating_sub(1);
+        if self.subscribers == 0 {
             self.forget_up_to(self.last);
             self.review_at = FEW;
         }
@@ -156,16 +156,16 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
     /// [end](Table::end) following.
     pub(super) fn review<'a, Id: Copy>(
         &mut self,
-        followers: impl Iterator<Item = (Id, &'a Progress<K>)>,
+        subscribers: impl Iterator<Item = (Id, &'a Progress<K>)>,
         bound: usize,
     ) -> Vec<Id>
     where
         K: 'a,
     {
-        let mut followers: Vec<(u64, Id)> = followers.map(|(id, progress)| (progress.since(), id)).collect();
-        followers.sort_by_key(|(since, _)| *since);
+        let mut subscribers: Vec<(u64, Id)> = subscribers.map(|(id, progress)| (progress.since(), id)).collect();
+        subscribers.sort_by_key(|(since, _)| *since);
         let mut too_slow = Vec::new();
-        for (since, id) in followers {
+        for (since, id) in subscribers {
             self.forget_up_to(since);
             if self.changes.len() <= bound {
                 break;
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(table.review_at, FEW);
         table.end();
         table.insert(5, 'z');
-        assert!(table.changes.is_empty() && !table.has_followers());
+        assert!(table.changes.is_empty() && !table.has_subscribers());
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Table {
         }
     }
 
-    /// Why a base chain is not as it should be, so that packets may not be led to what is in force.
+    /// Why a base chain is out of sync, so that packets may not be led to what is in force.
     pub(super) fn refused_base(&self) -> Option<&str> {
         let is_base = |name: &LayeredName| self.chains.get(name).is_some_and(|chain| chain.base.is_some());
         self.quarantine.iter().find(|(name, _)| is_base(name)).map(|(_, entry)| entry.reason.as_str())

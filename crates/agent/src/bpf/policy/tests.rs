@@ -79,7 +79,7 @@ fn what_fails_is_said_and_tried_again_after_growing_pauses() {
     }
     lock(&kernel).fail.clear();
     assert_eq!(policy.apply(now), PolicyState { in_force: true, problems: Vec::new() });
-    // The pauses begin anew.
+    // The pauses are short again.
     lock(&kernel).fail.extend(0..10_000);
     add_workload(&mut policy, "cali2");
     policy.on_link(&LinkEvent::Up { name: "cali2".into(), index: 8 });

@@ -126,7 +126,7 @@ fn an_endpoint_that_is_not_there_is_followed_and_one_that_goes_ends() {
     state.on_update(endpoint("web", &[], &[]));
     assert_eq!(state.take(ClientId(1)), Taken::End(End::Removed(pod("web"))));
     assert_eq!(state.take(ClientId(1)), Taken::Nothing);
-    assert!(state.clients.is_empty() && state.joined.is_empty() && !state.namespaces.has_followers());
+    assert!(state.clients.is_empty() && state.joined.is_empty() && !state.namespaces.has_subscribers());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn the_last_client_of_an_endpoint_counts() {
     state.on_update(endpoint("web", &[], &[]));
     assert!(matches!(state.take(ClientId(2)), Taken::Messages(_)));
     state.leave(ClientId(2));
-    assert!(state.sets.values().all(|set| !set.members.has_followers()));
+    assert!(state.sets.values().all(|set| !set.members.has_subscribers()));
 }
 
 #[test]
@@ -355,7 +355,7 @@ proptest! {
         }
         // Nothing is left of anybody.
         prop_assert!(bench.state.joined.is_empty() && bench.state.clients.is_empty());
-        prop_assert!(bench.state.sets.values().all(|set| !set.gone && !set.members.has_followers()));
+        prop_assert!(bench.state.sets.values().all(|set| !set.gone && !set.members.has_subscribers()));
         let sets: BTreeSet<_> = bench.state.sets.keys().cloned().collect();
         let told: BTreeSet<_> = bench.truth.sets.keys().cloned().collect();
         prop_assert_eq!(sets, told);
