@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ahash::RandomState;
@@ -27,6 +28,8 @@ pub struct DedupeBuffer {
     known: HashMap<Key, Known, RandomState>,
     resync: u32,
     tickets: u64,
+    /// What comes after the versions that were given out last.
+    versioned: Option<(Vec<Update>, Instant)>,
 }
 
 #[derive(Debug)]
@@ -38,6 +41,7 @@ enum Waiting {
 #[derive(Debug)]
 struct Pending {
     update: Update,
+    version: Option<Arc<str>>,
     noticed: Instant,
     /// Tells the place in the queue that counts from those that were given up.
     ticket: u64,
@@ -56,6 +60,8 @@ struct Known {
 /// What is next in a [`DedupeBuffer`].
 #[derive(Debug, PartialEq)]
 pub enum Next {
+    /// At which version of the datastore the objects of the updates are that come next, as far as that is known.
+    Versions(Vec<(Key, Arc<str>)>),
     /// Changed objects, each once, and when the oldest of these changes was noticed.
     Updates(Vec<Update>, Instant),
     /// How far the datastore has been read.
@@ -72,7 +78,9 @@ impl DedupeBuffer {
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.queue.iter().all(|waiting| matches!(waiting, Waiting::Update { .. }))
+        self.versioned.is_none()
+            && self.pending.is_empty()
+            && self.queue.iter().all(|waiting| matches!(waiting, Waiting::Update { .. }))
     }
 
     /// Whether an update of this key waits, so that another one takes no room.
@@ -102,6 +110,11 @@ impl DedupeBuffer {
 
     /// Takes a change that was noticed at this time.
     pub fn update(&mut self, update: Update, noticed: Instant) {
+        self.update_at(update, None, noticed);
+    }
+
+    /// As [`DedupeBuffer::update`], of an object that is at this version.
+    pub fn update_at(&mut self, update: Update, version: Option<Arc<str>>, noticed: Instant) {
         let (key, resync, exists) = (update.key(), self.resync, update.exists());
         match self.known.entry(key.clone()) {
             Entry::Vacant(_) if !exists => return,
@@ -120,12 +133,15 @@ impl DedupeBuffer {
             }
         }
         match self.pending.entry(key) {
-            Entry::Occupied(mut pending) => pending.get_mut().update = update,
+            Entry::Occupied(mut pending) => {
+                let pending = pending.get_mut();
+                (pending.update, pending.version) = (update, version);
+            }
             Entry::Vacant(entry) => {
                 self.tickets += 1;
                 let ticket = self.tickets;
                 self.queue.push_back(Waiting::Update { key: entry.key().clone(), ticket });
-                entry.insert(Pending { update, noticed, ticket });
+                entry.insert(Pending { update, version, noticed, ticket });
                 self.sweep();
             }
         }
@@ -138,7 +154,7 @@ impl DedupeBuffer {
             Waiting::Update { key, ticket } => waits(&self.pending, key, *ticket),
             Waiting::Status(_) => true,
         };
-        matches!(self.queue.iter().find(live), Some(Waiting::Status(_)))
+        self.versioned.is_none() && matches!(self.queue.iter().find(live), Some(Waiting::Status(_)))
     }
 
     /// Takes a status.
@@ -147,9 +163,12 @@ impl DedupeBuffer {
         self.sweep();
     }
 
-    /// Gives out what is next: at most `limit` updates, or a status.
+    /// Gives out what is next: at most `limit` updates, before them their versions if any are known, or a status.
     pub fn take(&mut self, limit: usize) -> Option<Next> {
-        let mut updates = Vec::new();
+        if let Some((updates, noticed)) = self.versioned.take() {
+            return Some(Next::Updates(updates, noticed));
+        }
+        let (mut updates, mut versions) = (Vec::new(), Vec::new());
         let mut oldest = None::<Instant>;
         while updates.len() < limit {
             let Waiting::Update { key, ticket } = (match self.queue.pop_front() {
@@ -167,7 +186,7 @@ impl DedupeBuffer {
             if pending.get().ticket != ticket {
                 continue;
             }
-            let (key, Pending { update, noticed, .. }) = pending.remove_entry();
+            let (key, Pending { update, version, noticed, .. }) = pending.remove_entry();
             match self.known.get_mut(&key) {
                 Some(known) if update.exists() => known.taken = true,
                 _ => {
@@ -176,8 +195,14 @@ impl DedupeBuffer {
             }
             oldest = Some(oldest.map_or(noticed, |oldest| oldest.min(noticed)));
             updates.push(update);
+            versions.extend(version.map(|version| (key, version)));
         }
-        oldest.map(|oldest| Next::Updates(updates, oldest))
+        let oldest = oldest?;
+        if versions.is_empty() {
+            return Some(Next::Updates(updates, oldest));
+        }
+        self.versioned = Some((updates, oldest));
+        Some(Next::Versions(versions))
     }
 
     /// Forgets everything, for a consumer that restarts.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tortie_model::{Hostname, Key, Update};
+use tortie_model::{Hostname, Update};
 use tortie_resources::manifest::{Kind, ObjectId, Resource, SyncerType};
 use tortie_resources::{FieldProblem, Position, Severity};
 
@@ -52,8 +52,8 @@ pub struct Objects {
     listings: BTreeMap<Kind, u32>,
     /// Whether the problems may be others than when they were last taken.
     problems_changed: bool,
-    /// The versions of objects that have policies, if anybody wants them.
-    versions: Option<HashMap<ObjectId, Arc<str>, RandomState>>,
+    /// Whether anybody wants the versions of objects.
+    keeps_versions: bool,
 }
 
 #[derive(Debug)]
@@ -95,14 +95,14 @@ impl Objects {
             objects_with_problems: HashMap::default(),
             listings: BTreeMap::new(),
             problems_changed: true,
-            versions: None,
+            keeps_versions: false,
         }
     }
 
-    /// The same, with the versions of objects for [`Objects::versions`], for who has room for them.
+    /// The same, with the versions of objects for [`Objects::at_versions`], for who has room for them.
     #[must_use]
     pub fn with_versions(self) -> Self {
-        Self { versions: Some(HashMap::default()), ..self }
+        Self { keeps_versions: true, ..self }
     }
 
     /// How many objects there are, built-in ones not counted.
@@ -134,32 +134,26 @@ impl Objects {
 
     /// Tells at which version an object is that has been told by [`Objects::set`].
     pub fn set_version(&mut self, id: &ObjectId, version: impl fmt::Display) {
-        let Some(versions) = &mut self.versions else { return };
-        versions.insert(id.clone(), version.to_string().into());
+        if self.keeps_versions {
+            self.register.set_version(id, version.to_string().into());
+        }
     }
 
-    /// The versions of objects by what follows from each, if [`Objects::with_versions`] asked for them: of one that cannot be used as
-    /// it is now, that of the object as it is, not of what stands for it.
-    #[must_use]
-    pub fn versions(&self) -> Option<BTreeMap<Key, Arc<str>>> {
-        let of_object = |(id, version): (&ObjectId, &Arc<str>)| {
-            self.register.keys_of(id).map(|key| (key, version.clone())).collect::<Vec<_>>()
-        };
-        Some(self.versions.as_ref()?.iter().flat_map(of_object).collect())
+    /// Updates, each with the version of the object that it follows from, if [`Objects::with_versions`] asked for them: of one that
+    /// cannot be used as it is now, that of the object as it is, not of what stands for it.
+    pub fn at_versions(&self, updates: Vec<Update>) -> impl Iterator<Item = (Update, Option<Arc<str>>)> {
+        updates.into_iter().map(|update| {
+            let is_known = self.keeps_versions && update.exists();
+            let version = is_known.then(|| self.register.version(&update.key()).cloned()).flatten();
+            (update, version)
+        })
     }
 
     /// Tells that an object does not exist any more.
     pub fn remove(&mut self, id: &ObjectId) {
         self.problems_changed |= self.register.is_in_conflict() || self.objects_with_problems.remove(id).is_some();
         self.objects_with_problems.remove(id);
-        self.forget_version(id);
         self.register.remove(id);
-    }
-
-    fn forget_version(&mut self, id: &ObjectId) {
-        if let Some(versions) = &mut self.versions {
-            versions.remove(id);
-        }
     }
 
     /// All objects of a kind will be told. A listing that breaks off is restarted.
@@ -174,7 +168,6 @@ impl Objects {
         self.problems_changed |= self.register.is_in_conflict();
         for id in self.register.sweep(|id, listing| id.kind != kind || listing == current) {
             self.problems_changed |= self.objects_with_problems.remove(&id).is_some();
-            self.forget_version(&id);
         }
     }
 

@@ -60,11 +60,14 @@ pub fn read(source: impl Source, patience: Duration, mut on_wait: impl FnMut(&st
         match event {
             Event::Updates { updates, .. } => {
                 for update in updates {
+                    if !update.exists() {
+                        versions.remove(&update.key());
+                    }
                     update.apply_to(&mut objects);
                 }
             }
             Event::Problems(all) => problems = all,
-            Event::Versions(all) => versions = all,
+            Event::Versions(told) => versions.extend(told),
             Event::Unavailable { why, refused: true } => return Err(ReadError::Refused(why)),
             Event::Unavailable { why, refused: false } => {
                 if away.is_none() && !patience.is_zero() {

@@ -133,13 +133,16 @@ impl Register {
         self.claims.is_in_conflict()
     }
 
-    /// What an object puts in force, and no other.
-    pub(crate) fn keys_of(&self, id: &ObjectId) -> impl Iterator<Item = Key> {
-        let claims = self.store.find(id).into_iter().flat_map(|slot| self.store.claims(slot));
-        claims.filter_map(|claim| {
-            let key = self.store.claimed(claim).key();
-            (self.claims.winner(&key, &self.store) == Some(claim)).then_some(key)
-        })
+    /// At which version an object is that is known.
+    pub(crate) fn set_version(&mut self, id: &ObjectId, version: Arc<str>) {
+        if let Some(slot) = self.store.find(id) {
+            self.store.set_version(slot, version);
+        }
+    }
+
+    /// At which version the object is that has a key; `None` if no object claims it, or if that is not known.
+    pub(crate) fn version(&self, key: &Key) -> Option<&Arc<str>> {
+        self.store.version(self.claims.winner(key, &self.store)?.slot)
     }
 
     /// What is in force for an object; `None` if it is not known.

@@ -1,6 +1,5 @@
 //! What every source of updates has in common.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::mpsc::TryRecvError;
@@ -75,9 +74,9 @@ pub enum Event {
     },
     /// It can be read again, even if it has nothing new to say.
     Available,
-    /// At which version the object is that each of these follows from, before it is said that everything has been told; only from
-    /// sources that were asked for it, and that know.
-    Versions(BTreeMap<Key, Arc<str>>),
+    /// At which version of the datastore the objects are of the updates that come next; only from sources that were asked for it,
+    /// and of what they know. A new version of an object that stays as it was is not told.
+    Versions(Vec<(Key, Arc<str>)>),
 }
 
 /// Starts a source on a thread of its own.
@@ -117,7 +116,6 @@ type Wake = Box<dyn Fn() + Send>;
 struct State {
     buffer: DedupeBuffer,
     problems: Option<Vec<InputProblem>>,
-    versions: Option<BTreeMap<Key, Arc<str>>>,
     /// Why the datastore cannot be read now, and whether it refuses.
     away: Option<(String, bool)>,
     /// Whether it can be read, and why not, waits to be taken.
@@ -212,10 +210,22 @@ impl Feed {
     /// # Errors
     /// [`Closed`].
     pub fn tell(&self, updates: impl IntoIterator<Item = Update>, noticed: Instant) -> Result<(), Closed> {
+        self.tell_at(updates.into_iter().map(|update| (update, None)), noticed)
+    }
+
+    /// As [`Feed::tell`], of objects that are at these versions, as far as that is known.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn tell_at(
+        &self,
+        updates: impl IntoIterator<Item = (Update, Option<Arc<str>>)>,
+        noticed: Instant,
+    ) -> Result<(), Closed> {
         // Whatever it takes to produce them happens before anybody has to wait for it.
-        let updates: Vec<Update> = updates.into_iter().collect();
+        let updates: Vec<_> = updates.into_iter().collect();
         let mut state = self.shared.lock();
-        for update in updates {
+        for (update, version) in updates {
             while state.buffer.len() >= PENDING && !state.buffer.holds(&update.key()) && !state.closed && !state.resend
             {
                 self.shared.fill(&state);
@@ -227,7 +237,7 @@ impl Feed {
             if state.resend {
                 return Ok(());
             }
-            state.buffer.update(update, noticed);
+            state.buffer.update_at(update, version, noticed);
         }
         if state.closed {
             return Err(Closed);
@@ -242,14 +252,6 @@ impl Feed {
     /// [`Closed`].
     pub fn problems(&self, problems: Vec<InputProblem>) -> Result<(), Closed> {
         self.put(|state| state.problems = Some(problems))
-    }
-
-    /// At which version each policy is.
-    ///
-    /// # Errors
-    /// [`Closed`].
-    pub fn versions(&self, versions: BTreeMap<Key, Arc<str>>) -> Result<(), Closed> {
-        self.put(|state| state.versions = Some(versions))
     }
 
     /// The datastore cannot be read now, and why.
@@ -413,7 +415,7 @@ impl Events {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let state = self.shared.lock();
-        state.ended && state.problems.is_none() && state.versions.is_none() && !state.turned && state.buffer.is_empty()
+        state.ended && state.problems.is_none() && !state.turned && state.buffer.is_empty()
     }
 
     /// The next event if there is one now.
@@ -439,9 +441,6 @@ impl Events {
         if let Some(problems) = state.problems.take() {
             return Some(Event::Problems(problems));
         }
-        if let Some(versions) = state.versions.take() {
-            return Some(Event::Versions(versions));
-        }
         if !state.buffer.begins_with_status() && std::mem::take(&mut state.turned) {
             return Some(match state.away.clone() {
                 Some((why, refused)) => Event::Unavailable { why, refused },
@@ -449,6 +448,7 @@ impl Events {
             });
         }
         let event = match state.buffer.take(BATCH)? {
+            Next::Versions(versions) => Event::Versions(versions),
             Next::Updates(updates, noticed) => Event::Updates { updates, noticed },
             Next::Status(status) => Event::Status(status),
         };

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tortie_datastore::Fallback;
+use tortie_datastore::{Fallback, watch};
 use tortie_fanout::ServerDiscovery;
 use tortie_fanout::cache::CacheLimits;
 use tortie_fanout::client::{ClientConfig, FanoutSource};
 use tortie_fanout::protocol::frame::{self, Compression};
 use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
-use tortie_fanout::server::ServerConfig;
-use tortie_fanout::typha::{self, ClientAction, ClientSession};
+use tortie_fanout::server::{Server, ServerConfig};
+use tortie_fanout::typha::{self, ClientAction, ClientSession, TyphaOptions, TyphaSource};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::syncer::SyncerType;
 use tortie_testkit::etcd::Proxy;
@@ -53,6 +53,41 @@ fn clients_know_what_upstream_knows() {
     assert_eq!(server.stats_of(SyncerType::Felix).streaming, 2);
     drop(early);
     eventually("a connection less", || server.stats().active == 1);
+}
+
+#[test]
+fn versions_are_told_to_who_names_no_node_through_any_number_of_servers() {
+    let (mut upstream, server) = serve(quick());
+    upstream.tell_at(config("A", "1"), "41");
+    upstream.tell_at(host_config("n", "B", "1"), "42");
+    upstream.tell([config("C", "1")]);
+    upstream.resync_at(|key| (*key != config("C", "1").key()).then_some("43"));
+    let first = FanoutSource::new(client_config(server.addresses(), None)).unwrap();
+    let second = Server::start(quick(), watch(first).unwrap()).unwrap();
+    let typha = TyphaSource::new(TyphaOptions::new(vec![server.addresses()[0].to_string()], "tool")).unwrap();
+    let mut tool = Client::of(second.addresses(), None);
+    let mut typhas = Client::from(typha.with_versions());
+    let mut node = Client::of(server.addresses(), Some("n"));
+    let told = |client: &Client| client.versions.values().map(ToString::to_string).collect::<Vec<_>>();
+    for client in [&mut tool, &mut typhas] {
+        client.knows(&upstream.truth);
+        assert_eq!(told(client), ["43", "43"], "of what is known: {:?}", client.versions);
+    }
+    // Another value at another version; another version of the same value is no news.
+    upstream.tell_at(config("A", "2"), "50");
+    upstream.tell_at(host_config("n", "B", "1"), "51");
+    for client in [&mut tool, &mut typhas] {
+        client.knows(&upstream.truth);
+        assert_eq!(client.versions[&config("A", "2").key()].as_ref(), "50");
+        assert_eq!(client.versions[&host_config("n", "B", "1").key()].as_ref(), "43");
+    }
+    node.knows(&upstream.truth);
+    assert!(node.versions.is_empty(), "{:?}", node.versions);
+    for server in [&server, &second] {
+        let mut late = Client::of(server.addresses(), None);
+        late.knows(&upstream.truth);
+        assert_eq!(told(&late), ["50", "43"]);
+    }
 }
 
 /// Tells one list of servers after the other.
@@ -231,7 +266,7 @@ fn a_server_that_restarts_deletes_nothing_before_it_knows() {
     client.knows(&upstream.truth);
     drop(server);
     let (mut again, watching) = Upstream::new();
-    let server = tortie_fanout::server::Server::start(ServerConfig { listen: vec![address], ..quick() }, watching);
+    let server = Server::start(ServerConfig { listen: vec![address], ..quick() }, watching);
     let server = server.unwrap();
     client.until("it is connected again", |client| client.resyncs() == 2);
     // The new server does not know anything yet.
@@ -263,7 +298,7 @@ fn everything_is_told_again_when_asked() {
     client.until("the loss is told", |client| !client.unavailable.is_empty());
     client.restart();
     let (mut upstream, watching) = Upstream::new();
-    let server = tortie_fanout::server::Server::start(ServerConfig { listen: vec![address], ..quick() }, watching);
+    let server = Server::start(ServerConfig { listen: vec![address], ..quick() }, watching);
     upstream.tell([config("C", "1")]);
     upstream.resync();
     client.knows(&upstream.truth);

@@ -63,7 +63,7 @@ proptest! {
     ) {
         let mut bytes = vec![step];
         for value in values {
-            let entry = WireEntry { path: "/calico/v1/config/A".into(), value: Some(value.repeat(3).into_bytes().into()) };
+            let entry = WireEntry { path: "/calico/v1/config/A".into(), value: Some(value.repeat(3).into_bytes().into()), ..WireEntry::default() };
             let settled = Some(Settled { sequence: 1, status: 2 });
             let batch = Batch { entries: vec![entry.clone(), entry], own: false, settled };
             let message = ToClient { message: Some(server::Message::Batch(batch)) };

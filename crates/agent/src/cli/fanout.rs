@@ -121,7 +121,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let local = super::local_sources(args.config.as_deref())?;
     let directory = DirectoryArgs::only_read(args.settle);
     let wanted =
-        Wanted { options: Options::default(), blocks: true, node: None, directory, engine: None, versions: false };
+        Wanted { options: Options::default(), blocks: true, node: None, directory, engine: None, versions: true };
     let source = args.datastore.source(&local, wanted)?;
     let upstream = watch(source).map_err(Failure::io("the datastore's thread"))?;
     let syncers = if args.datastore.is_read_here() {

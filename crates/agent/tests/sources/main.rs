@@ -9,6 +9,7 @@ mod secrets;
 mod world;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -414,4 +415,26 @@ fn objects() -> Vec<Value> {
             "spec": {"podSelector": {"matchLabels": {"app": "web"}},
                 "ingress": [{"from": [{"podSelector": {"matchLabels": {"friend": "yes"}}}]}]}}),
     ]
+}
+
+/// What is asked of a whole cluster is answered alike by the datastore and by the servers in front of it.
+#[test]
+fn answers_name_the_version_that_decides_whoever_tells_it() {
+    let cluster = Cluster::start(CLUSTER);
+    let fanout = FanOut::start(&cluster.etcd.url(), ANYWHERE);
+    let datastores =
+        [cluster.etcd.url(), format!("fanout://{}", fanout.address), format!("typha://{}", fanout.address)];
+    let answers = datastores.map(|datastore| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            .args(["trace", "--from", "192.0.2.1", "--to", "shop/web", "--port", "80", "--datastore", &datastore])
+            .args(["-o", "json"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3), "{datastore}: {output:?}");
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        answer["position"].as_str().unwrap().to_owned()
+    });
+    let version = answers[0].strip_prefix("resourceVersion ").unwrap();
+    assert!(version.parse::<u64>().unwrap() > 0);
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
 }

@@ -120,6 +120,13 @@ struct SourceModel {
     /// The statuses not heard yet, each with `last` as it was then.
     statuses: Vec<(SyncStatus, BTreeMap<u8, u32>)>,
     clock: u32,
+    /// The versions that the consumer has heard, of the objects that come next.
+    versions: Option<Vec<(Key, Arc<str>)>>,
+}
+
+/// Every other version of an object is known to the source.
+fn known_version(clock: u32) -> Option<Arc<str>> {
+    (clock % 2 == 1).then(|| clock.to_string().into())
 }
 
 impl SourceModel {
@@ -139,8 +146,20 @@ impl SourceModel {
 fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consumer: &mut BTreeMap<Key, u32>) -> bool {
     match buffer.take(limit) {
         None => return false,
+        Some(Next::Versions(versions)) => {
+            assert!(!versions.is_empty() && told.versions.is_none() && !buffer.is_empty());
+            assert!(!buffer.begins_with_status(), "their objects come next");
+            told.versions = Some(versions);
+        }
         Some(Next::Updates(updates, _)) => {
-            assert!((1..=limit).contains(&updates.len()));
+            let of_update = |update: &Update| {
+                let version = update.exists().then(|| known_version(version(update))).flatten()?;
+                Some((update.key(), version))
+            };
+            let versions: Vec<_> = updates.iter().filter_map(of_update).collect();
+            let heard = told.versions.take();
+            assert!((1..=limit).contains(&updates.len()) || heard.is_some());
+            assert_eq!(versions, heard.unwrap_or_default(), "of each that is known, and of no other");
             let keys: BTreeSet<_> = updates.iter().map(Update::key).collect();
             assert_eq!(keys.len(), updates.len(), "a key twice");
             for update in updates {
@@ -152,6 +171,7 @@ fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consume
             }
         }
         Some(Next::Status(status)) => {
+            assert_eq!(told.versions, None, "their objects come next");
             // It may stand for several that were told.
             let first = told.statuses.iter().position(|(told, _)| *told == status).expect("a status that was told");
             let (_, last) = told.statuses.remove(first);
@@ -184,7 +204,7 @@ proptest! {
                     told.exists.insert(name, told.clock);
                     told.last.insert(name, told.clock);
                     told.again.insert(name);
-                    buffer.update(update(name, Some(told.clock)), now);
+                    buffer.update_at(update(name, Some(told.clock)), known_version(told.clock), now);
                 }
                 Step::Delete(name) => {
                     told.delete(name);

@@ -269,8 +269,8 @@ impl<'f> Reader<'f> {
         }
         self.feed.begin_resync()?;
         self.feed.problems(self.objects.problems())?;
-        self.feed.tell(self.objects.snapshot(), Instant::now())?;
-        self.end_resync()
+        self.feed.tell_at(self.objects.at_versions(self.objects.snapshot()), Instant::now())?;
+        self.feed.end_resync()
     }
 
     /// Lists every kind at one revision, and tells what differs from what was known.
@@ -302,7 +302,7 @@ impl<'f> Reader<'f> {
         self.listed = true;
         self.feed.begin_resync()?;
         self.tell(updates, noticed)?;
-        Ok(self.end_resync()?)
+        Ok(self.feed.end_resync()?)
     }
 
     /// Lists what nobody but the history wants.
@@ -329,18 +329,11 @@ impl<'f> Reader<'f> {
         Ok(())
     }
 
-    fn end_resync(&self) -> Result<(), Closed> {
-        if let Some(versions) = self.objects.versions() {
-            self.feed.versions(versions)?;
-        }
-        self.feed.end_resync()
-    }
-
     fn tell(&mut self, updates: Vec<Update>, noticed: Instant) -> Result<(), Closed> {
         if let Some(problems) = self.objects.changed_problems() {
             self.feed.problems(problems)?;
         }
-        if updates.is_empty() { Ok(()) } else { self.feed.tell(updates, noticed) }
+        if updates.is_empty() { Ok(()) } else { self.feed.tell_at(self.objects.at_versions(updates), noticed) }
     }
 
     async fn watch(&mut self, client: Client, worked_since: &mut Option<Instant>) -> Result<(), SessionEnd> {

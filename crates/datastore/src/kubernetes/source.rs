@@ -365,7 +365,7 @@ impl Running<'_> {
         }
         let updates = self.state.objects.take_updates();
         if !updates.is_empty() {
-            self.feed.tell(updates, noticed)?;
+            self.feed.tell_at(self.state.objects.at_versions(updates), noticed)?;
         }
         // Kinds that are installed later are filled in later.
         if !self.told.in_sync && matches!(self.calico, Calico::Absent | Calico::Followed) && self.state.is_complete() {
@@ -373,7 +373,7 @@ impl Running<'_> {
             if let Some(recording) = &mut self.recording {
                 recording.complete();
             }
-            self.end_resync()?;
+            self.feed.end_resync()?;
         }
         Ok(())
     }
@@ -399,14 +399,7 @@ impl Running<'_> {
         self.feed.begin_resync()?;
         self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())?;
         // What has not been taken is told afterwards.
-        self.feed.tell(self.state.objects.snapshot(), Instant::now())?;
-        if self.told.in_sync { self.end_resync() } else { Ok(()) }
-    }
-
-    fn end_resync(&self) -> Result<(), Closed> {
-        if let Some(versions) = self.state.objects.versions() {
-            self.feed.versions(versions)?;
-        }
-        self.feed.end_resync()
+        self.feed.tell_at(self.state.objects.at_versions(self.state.objects.snapshot()), Instant::now())?;
+        if self.told.in_sync { self.feed.end_resync() } else { Ok(()) }
     }
 }

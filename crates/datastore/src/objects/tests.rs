@@ -327,12 +327,13 @@ fn versions_are_kept_where_they_are_wanted() {
     let mut without = Objects::new();
     without.set(&policy, resource(&policy, &spec("1")));
     without.set_version(&policy, 1);
-    assert_eq!(without.versions(), None);
+    let updates = without.take_updates();
+    assert!(without.at_versions(updates).all(|(_, version)| version.is_none()));
 
     let (mut objects, mut interner) = (Objects::new().with_versions(), Interner::new());
     let told = |objects: &Objects| -> Vec<(String, String)> {
-        let versions = objects.versions().expect("they are wanted");
-        versions.iter().map(|(key, version)| (key.to_string(), version.to_string())).collect()
+        let versions = objects.at_versions(objects.snapshot());
+        versions.filter_map(|(update, version)| Some((update.key().to_string(), version?.to_string()))).collect()
     };
     let (pod_id, pod) = pod("a", "n1", "10.0.0.1", &mut interner);
     objects.set(&pod_id, pod);

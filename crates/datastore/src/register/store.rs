@@ -42,6 +42,8 @@ pub(super) struct Object {
 pub(super) struct Store {
     slots: Vec<Option<Object>>,
     free: Vec<u32>,
+    /// By slot, up to the last of which it is known.
+    versions: Vec<Option<Arc<str>>>,
     names: HashTable<u32>,
     hasher: RandomState,
 }
@@ -77,6 +79,9 @@ impl Store {
             entry.remove();
         }
         self.set(slot, None);
+        if let Some(version) = self.versions.get_mut(slot as usize) {
+            *version = None;
+        }
         self.free.push(slot);
         if self.free.len() == self.slots.len() {
             // Memory of a larger cluster, or of all that there was, is given back.
@@ -90,6 +95,20 @@ impl Store {
 
     pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
         self.slots.iter().flatten()
+    }
+
+    pub(super) fn version(&self, slot: u32) -> Option<&Arc<str>> {
+        self.versions.get(slot as usize)?.as_ref()
+    }
+
+    pub(super) fn set_version(&mut self, slot: u32, version: Arc<str>) {
+        let place = slot as usize;
+        if self.versions.len() <= place {
+            self.versions.resize(place + 1, None);
+        }
+        if let Some(of_slot) = self.versions.get_mut(place) {
+            *of_slot = Some(version);
+        }
     }
 
     pub(super) fn note(&mut self, slot: u32, fallback: Fallback, listing: u32) {

@@ -114,10 +114,10 @@ fn asking_again_drops_what_waits_and_wakes_a_source_that_waits() {
 fn why_a_datastore_is_away_comes_after_the_status_and_problems_come_first() {
     let (feed, Watching { events, .. }) = channel();
     feed.begin_resync().unwrap();
-    feed.tell(updates(0..1), Instant::now()).unwrap();
+    let versioned = updates(0..1).into_iter().map(|update| (update, Some("7".into())));
+    feed.tell_at(versioned, Instant::now()).unwrap();
     feed.unavailable("away").unwrap();
     feed.problems(Vec::new()).unwrap();
-    feed.versions(BTreeMap::new()).unwrap();
     let kinds: Vec<&str> = std::iter::from_fn(|| events.try_recv().ok())
         .map(|event| match event {
             Event::Status(_) => "status",
@@ -128,7 +128,7 @@ fn why_a_datastore_is_away_comes_after_the_status_and_problems_come_first() {
             Event::Versions(_) => "versions",
         })
         .collect();
-    assert_eq!(kinds, ["problems", "versions", "status", "unavailable", "updates"]);
+    assert_eq!(kinds, ["problems", "status", "unavailable", "versions", "updates"]);
     for _ in 0..2 {
         feed.available().unwrap();
     }

@@ -18,6 +18,8 @@ pub struct Entry {
     pub path: Arc<str>,
     /// Its value as [`tortie_resources::v1`] writes it.
     pub value: Bytes,
+    /// Its version in the datastore when it got this value, if the source says.
+    pub version: Option<Arc<str>>,
     /// What other nodes need of it.
     pub remote_view: RemoteView,
 }
@@ -39,8 +41,8 @@ pub enum RemoteView {
     Block,
     /// Nothing: the configuration of one node.
     Nothing,
-    /// Nothing: it is for readers of another syncer than Felix's, who are told its version besides.
-    Versioned(Arc<str>),
+    /// Nothing: it is for readers of another syncer than Felix's.
+    OtherSyncer,
 }
 
 /// Whom a change concerns, besides the node that the object belongs to.
@@ -96,9 +98,9 @@ impl AsRef<[u8]> for Shared {
 }
 
 impl Entry {
-    /// Writes an object down; `None` if it does not exist, or its key has no path.
+    /// Writes an object down that is at this version; `None` if it does not exist, or its key has no path.
     #[must_use]
-    pub fn new(update: &Update) -> Option<Self> {
+    pub fn new(update: &Update, version: Option<Arc<str>>) -> Option<Self> {
         let path = path::to_path(&update.key()).ok()?.into();
         // Copied, since what was written into has room left.
         let value: Bytes = match update.passthrough_text() {
@@ -109,7 +111,7 @@ impl Entry {
             Update::HostConfig(key, _) if TUNNEL_END.contains(&key.name.as_str()) => RemoteView::Same,
             Update::HostConfig(..) => RemoteView::Nothing,
             Update::Block(..) => RemoteView::Block,
-            Update::SyncerObject(_, object) => RemoteView::Versioned(Arc::clone(&object.as_ref()?.resource_version)),
+            Update::SyncerObject(..) => RemoteView::OtherSyncer,
             Update::WorkloadEndpoint(key, endpoint) => {
                 let reduced = endpoint.clone().map(Valid::for_other_node);
                 let reduced = v1::encode(&Update::WorkloadEndpoint(key.clone(), reduced))?;
@@ -117,24 +119,24 @@ impl Entry {
             }
             _ => RemoteView::Same,
         };
-        Some(Self { path, value, remote_view })
+        let version = match update {
+            Update::SyncerObject(_, object) => Some(Arc::clone(&object.as_ref()?.resource_version)),
+            _ => version,
+        };
+        Some(Self { path, value, version, remote_view })
     }
 
     /// Whether the other one is the same object with the same value, whatever its version (`WouldBeNoOp` of
     /// `typha/pkg/syncproto/sync_proto.go`).
     #[must_use]
     pub fn has_same_value(&self, other: &Self) -> bool {
-        let same_view = match (&self.remote_view, &other.remote_view) {
-            (RemoteView::Versioned(_), RemoteView::Versioned(_)) => true,
-            (view, other) => view == other,
-        };
-        same_view && self.path == other.path && self.value == other.value
+        self.remote_view == other.remote_view && self.path == other.path && self.value == other.value
     }
 
-    /// Its version in the datastore; empty if nobody is told it.
+    /// Its version in the datastore; empty if that is not known.
     #[must_use]
     pub fn revision(&self) -> &str {
-        if let RemoteView::Versioned(version) = &self.remote_view { version } else { "" }
+        self.version.as_deref().unwrap_or_default()
     }
 
     /// As [`Entry::revision`], if it is a resource of `projectcalico.org/v3`, whose readers need it to write it back.
@@ -169,7 +171,7 @@ impl Entry {
                 Some(Cow::Owned([before, replacement, after].concat()))
             }
             RemoteView::Block => blocks.then_some(Cow::Borrowed(&self.value)),
-            RemoteView::Nothing | RemoteView::Versioned(_) => None,
+            RemoteView::Nothing | RemoteView::OtherSyncer => None,
         }
     }
 

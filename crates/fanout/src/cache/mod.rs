@@ -9,7 +9,7 @@ mod entries;
 mod entry;
 mod hub;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -117,6 +117,8 @@ pub struct Cache {
     /// What cannot be sent, and what stands in for it.
     refused: BTreeMap<Key, InputProblem>,
     refused_changed: bool,
+    /// Of the objects of the next updates, as far as their source knows.
+    versions: HashMap<Key, Arc<str>>,
     stats: CacheStats,
 }
 
@@ -137,6 +139,7 @@ impl Cache {
             head,
             refused: BTreeMap::new(),
             refused_changed: false,
+            versions: HashMap::new(),
             stats: CacheStats::default(),
         }
     }
@@ -147,26 +150,29 @@ impl Cache {
             Event::Status(status) => self.status = status,
             Event::Updates { updates, noticed } => {
                 let before = self.pending.len();
+                let mut versions = std::mem::take(&mut self.versions);
                 for update in updates {
-                    self.update(&update);
+                    let version = versions.remove(&update.key());
+                    self.update(&update, version);
                 }
                 if self.pending.len() > before {
                     let noticed = noticed.min(now);
                     self.noticed = Some(self.noticed.map_or(noticed, |oldest| oldest.min(noticed)));
                 }
             }
-            Event::Problems(_) | Event::Unavailable { .. } | Event::Available | Event::Versions(_) => {}
+            Event::Versions(versions) => self.versions = versions.into_iter().collect(),
+            Event::Problems(_) | Event::Unavailable { .. } | Event::Available => {}
         }
     }
 
-    fn update(&mut self, update: &Update) {
+    fn update(&mut self, update: &Update, version: Option<Arc<str>>) {
         self.stats.updates += 1;
         let key = update.key();
         if !update.exists() {
             self.refused_changed |= self.refused.remove(&key).is_some();
             return self.delete(&key);
         }
-        let (path, what) = match Entry::new(update) {
+        let (path, what) = match Entry::new(update, version) {
             Some(entry) if entry.value.len() <= self.limits.value_bytes => {
                 self.refused_changed |= self.refused.remove(&key).is_some();
                 return self.set(entry);
@@ -188,7 +194,7 @@ impl Cache {
         let denial = match update {
             Update::Policy(id, Some(policy)) if path.is_some() && !id.kind.is_staged() => {
                 let denial = policy.denying(&id.kind, policy.selector.clone());
-                Entry::new(&Update::Policy(id.clone(), Some(denial)))
+                Entry::new(&Update::Policy(id.clone(), Some(denial)), None)
                     .filter(|entry| entry.value.len() <= self.limits.value_bytes)
             }
             _ => None,

@@ -81,7 +81,7 @@ async fn a_written_snapshot_is_let_go_while_changes_come_without_pause() {
 fn blocks_are_held_once_and_are_for_nodes_that_ask_for_them() {
     let text: Arc<str> = r#"{"cidr":"10.0.0.0/26"}"#.into();
     let block = IpamBlock { text: Arc::clone(&text), affinity: None, borrowed: [].into() };
-    let entry = Entry::new(&Update::Block("10.0.0.0/26".parse().unwrap(), Some(block.into()))).unwrap();
+    let entry = Entry::new(&Update::Block("10.0.0.0/26".parse().unwrap(), Some(block.into())), None).unwrap();
     assert_eq!(
         (&*entry.path, &entry.value[..]),
         ("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26", text.as_bytes())
@@ -179,7 +179,7 @@ fn other_nodes_need_less_of_a_workload() {
         labels: Labels::from_pairs([("app", "web")]).unwrap(),
         ..WorkloadEndpoint::default()
     };
-    let entry = Entry::new(&update(&endpoint)).unwrap();
+    let entry = Entry::new(&update(&endpoint), None).unwrap();
     let own = OwnPrefix::new(&"a/b".into()).unwrap();
     assert!(own.covers(&entry.path) && !OwnPrefix::new(&"a".into()).unwrap().covers(&entry.path));
     let RemoteView::Reduced { replacement, .. } = &entry.remote_view else { panic!("{entry:?}") };
@@ -191,7 +191,7 @@ fn other_nodes_need_less_of_a_workload() {
         WorkloadEndpointKey::new("a/b", "k8s", "ns/pod", "eth0"),
         Some(Valid::new(endpoint.clone()).unwrap().for_other_node()),
     );
-    assert_eq!(reduced.as_bytes(), Entry::new(&whole).unwrap().value);
+    assert_eq!(reduced.as_bytes(), Entry::new(&whole, None).unwrap().value);
 
     // A change that they need not know of is none of theirs.
     let now = Instant::now();
@@ -209,7 +209,7 @@ fn a_reduced_value_comes_out_as_it_was() {
     let pairs = [("aaa", "aa"), ("aa", "aaa"), ("abcabc", "abc"), ("", "x"), ("x", ""), ("xay", "xby"), ("xy", "xy")];
     for (value, reduced) in pairs {
         let remote_view = RemoteView::reduced(value.as_bytes(), reduced.as_bytes());
-        let entry = Entry { path: "/a".into(), value: value.into(), remote_view };
+        let entry = Entry { path: "/a".into(), value: value.into(), version: None, remote_view };
         assert_eq!(entry.value_in(WireFormat::OneNode).unwrap(), reduced, "{entry:?}");
     }
 }
@@ -248,7 +248,7 @@ fn policy_id(name: usize) -> PolicyId {
 fn denial(name: usize, version: u8) -> Bytes {
     let Update::Policy(id, Some(policy)) = object(name, version, false) else { panic!("a policy") };
     let denial = policy.denying(&id.kind, policy.selector.clone());
-    Entry::new(&Update::Policy(id, Some(denial))).unwrap().value
+    Entry::new(&Update::Policy(id, Some(denial)), None).unwrap().value
 }
 
 proptest! {
@@ -286,7 +286,7 @@ proptest! {
                 let found = entries.get(&path::to_path(&key).unwrap()).map(|entry| entry.value.clone());
                 let expected = in_force.map(|version| match fallback {
                     Some(Fallback::Denied) => denial(name, version),
-                    _ => Entry::new(&object(name, version, false)).unwrap().value,
+                    _ => Entry::new(&object(name, version, false), None).unwrap().value,
                 });
                 prop_assert_eq!(found, expected);
                 let problem = told.iter().find(|problem| problem.subject == key.to_string());

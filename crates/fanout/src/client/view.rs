@@ -64,10 +64,11 @@ impl<'a> View<'a> {
             // Each path comes by one of the two ways only.
             let is_own = self.own.as_ref().is_some_and(|own| own.covers(&entry.path));
             if is_own == batch.own {
-                updates.extend(self.update(&entry));
+                let version = (!entry.version.is_empty()).then(|| entry.version.as_str().into());
+                updates.extend(self.update(&entry).map(|update| (update, version)));
             }
         }
-        self.feed.tell(updates, Instant::now())?;
+        self.feed.tell_at(updates, Instant::now())?;
         let Some(Settled { sequence, status }) = batch.settled else { return Ok(()) };
         self.resume_token = Some(ResumeToken { instance, sequence });
         // A server that reads its datastore again need not concern us; but what is gone cannot be told before it has done.

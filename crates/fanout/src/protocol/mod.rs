@@ -169,6 +169,9 @@ pub struct WireEntry {
     /// Its value as Calico's datastore has it, mostly JSON; absent if the object does not exist any more.
     #[prost(bytes = "bytes", optional, tag = "2")]
     pub value: Option<Bytes>,
+    /// Its version in the datastore when it got this value; empty if that is not known, or the client names a node.
+    #[prost(string, tag = "3")]
+    pub version: String,
 }
 
 /// A place in the history, and how far the datastore has been read there.

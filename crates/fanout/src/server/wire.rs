@@ -38,15 +38,26 @@ pub(super) fn own_part(breadcrumb: &Breadcrumb, own: &OwnPrefix, settle: bool) -
         .deltas
         .iter()
         .filter(|delta| own.covers(&delta.path))
-        .map(|delta| wire_entry(delta, WireFormat::AllNodes))
+        .map(|delta| own_entry(&delta.path, delta.entry.as_deref().map(|entry| entry.value.clone())))
         .collect();
     let settled = settle.then(|| settled(breadcrumb));
     (!entries.is_empty()).then(|| frame(Batch { entries, own: true, settled }, Compression::Fast))
 }
 
 fn wire_entry(delta: &Delta, format: WireFormat) -> WireEntry {
-    let value = delta.entry.as_deref().and_then(|entry| entry.value_in(format));
-    WireEntry { path: delta.path.to_string(), value }
+    let entry = delta.entry.as_deref();
+    let value = entry.and_then(|entry| entry.value_in(format));
+    let version = entry.map(|entry| version_in(entry, format)).unwrap_or_default();
+    WireEntry { path: delta.path.to_string(), value, version }
+}
+
+fn own_entry(path: &str, value: Option<Bytes>) -> WireEntry {
+    WireEntry { path: path.to_owned(), value, ..WireEntry::default() }
+}
+
+/// What nodes enforce does not depend on versions: they are for those who ask where it is from.
+fn version_in(entry: &Entry, format: WireFormat) -> String {
+    if format == WireFormat::AllNodes { entry.revision().to_owned() } else { String::new() }
 }
 
 /// What of a snapshot is the same for everybody who wants this format.
@@ -54,7 +65,8 @@ pub(super) fn snapshot(base: Snapshot, format: WireFormat) -> WireSnapshot {
     let mut batches = Batches::new(false, Compression::Good);
     for entry in base.entries.iter() {
         if let Some(value) = entry.value_in(format) {
-            batches.push(entry, value);
+            let version = version_in(entry, format);
+            batches.push(WireEntry { path: entry.path.to_string(), value: Some(value), version });
         }
     }
     let (pieces, raw_bytes) = batches.finish();
@@ -66,7 +78,7 @@ pub(super) fn snapshot_end(base: &Snapshot, own: Option<&OwnPrefix>) -> Vec<Byte
     let mut batches = Batches::new(true, Compression::Fast);
     if let Some(own) = own {
         for entry in base.entries.below(own.as_str()) {
-            batches.push(entry, entry.value.clone());
+            batches.push(own_entry(&entry.path, Some(entry.value.clone())));
         }
     }
     let (mut pieces, _) = batches.finish();
@@ -89,13 +101,13 @@ impl Batches {
         Self { own, compression, entries: Vec::new(), bytes: 0, pieces: Vec::new(), raw_bytes: 0 }
     }
 
-    fn push(&mut self, entry: &Entry, value: Bytes) {
-        let bytes = entry.path.len() + value.len();
+    fn push(&mut self, entry: WireEntry) {
+        let bytes = entry.path.len() + entry.value.as_ref().map_or(0, Bytes::len);
         if self.bytes + bytes > BATCH {
             self.cut();
         }
         self.bytes += bytes;
-        self.entries.push(WireEntry { path: entry.path.to_string(), value: Some(value) });
+        self.entries.push(entry);
     }
 
     fn cut(&mut self) {

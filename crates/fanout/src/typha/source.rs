@@ -102,7 +102,7 @@ impl TyphaSource {
         self
     }
 
-    /// The same, which also tells at which version each object is when everything has been told, as far as the server says.
+    /// The same, which also tells at which version each object is, as far as the server says.
     #[must_use]
     pub fn with_versions(mut self) -> Self {
         self.versions = true;
@@ -123,9 +123,6 @@ impl TyphaSource {
         let wake = Arc::clone(&woken);
         feed.wake_with(move || wake.notify_one());
         let mut objects = UpdateReader::new(self.options.blocks);
-        if self.versions {
-            objects.keep_versions();
-        }
         let mut failures = 0u32;
         let mut attempts = Attempts::default();
         for attempt in 0.. {
@@ -213,9 +210,6 @@ impl TyphaSource {
                     if let Some(problems) = objects.changed_problems() {
                         feed.problems(problems)?;
                     }
-                    if let Some(versions) = objects.versions() {
-                        feed.versions(versions)?;
-                    }
                     feed.end_resync()?;
                     feed.available()?;
                     synced = true;
@@ -241,7 +235,8 @@ impl TyphaSource {
                 }
                 Some(ServerEvent::Action(ClientAction::Updates(updates))) => {
                     let now = Instant::now();
-                    feed.tell(objects.read(&updates), now)?;
+                    let told = objects.read(&updates).into_iter();
+                    feed.tell_at(told.map(|(update, version)| (update, version.filter(|_| self.versions))), now)?;
                     settles = settles.map(|(_, latest)| (latest.min(now + self.options.settle), latest));
                     if synced && let Some(problems) = objects.changed_problems() {
                         feed.problems(problems)?;

@@ -1,10 +1,9 @@
 //! What a server's updates come to, also where they cannot be used.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tortie_datastore::InputProblem;
-use tortie_model::{Interner, Key, Update};
+use tortie_model::{Interner, Update};
 use tortie_resources::path;
 
 use super::messages::SerializedUpdate;
@@ -18,8 +17,6 @@ pub(super) struct UpdateReader {
     /// Whether objects are wanted that are only passed on.
     blocks: bool,
     last_good: LastGood,
-    /// At which version each object is, if anybody wants that.
-    versions: Option<BTreeMap<Key, Arc<str>>>,
 }
 
 impl UpdateReader {
@@ -27,21 +24,8 @@ impl UpdateReader {
         Self { blocks, ..Self::default() }
     }
 
-    /// From now on versions are kept.
-    pub(super) fn keep_versions(&mut self) {
-        self.versions = Some(BTreeMap::new());
-    }
-
-    /// At which version each object is, if that is wanted and the server says.
-    pub(super) fn versions(&self) -> Option<BTreeMap<Key, Arc<str>>> {
-        self.versions.clone()
-    }
-
     /// A server begins to tell everything.
     pub(super) fn begin(&mut self) {
-        if let Some(versions) = &mut self.versions {
-            versions.clear();
-        }
         self.last_good.begin();
     }
 
@@ -50,12 +34,12 @@ impl UpdateReader {
         self.last_good.end();
     }
 
-    /// What follows from updates.
-    pub(super) fn read(&mut self, updates: &[SerializedUpdate]) -> Vec<Update> {
+    /// What follows from updates, and the versions of the objects, where the server says them.
+    pub(super) fn read(&mut self, updates: &[SerializedUpdate]) -> Vec<(Update, Option<Arc<str>>)> {
         updates.iter().filter_map(|update| self.read_one(update)).collect()
     }
 
-    fn read_one(&mut self, update: &SerializedUpdate) -> Option<Update> {
+    fn read_one(&mut self, update: &SerializedUpdate) -> Option<(Update, Option<Arc<str>>)> {
         if !self.blocks && path::is_block(&update.key) {
             return None;
         }
@@ -70,14 +54,9 @@ impl UpdateReader {
             }
             Reading::Bad(error) => self.last_good.unreadable(error),
         };
-        if let Some(versions) = &mut self.versions {
-            if update.value.is_empty() || update.revision.is_empty() {
-                versions.remove(&told.key());
-            } else {
-                versions.insert(told.key(), update.revision.as_str().into());
-            }
-        }
-        Some(told)
+        let version =
+            (!update.value.is_empty() && !update.revision.is_empty()).then(|| update.revision.as_str().into());
+        Some((told, version))
     }
 
     /// All problems, if they are not what they were when this was last asked.
@@ -91,6 +70,10 @@ mod tests {
     use tortie_datastore::Fallback;
 
     use super::*;
+
+    fn read(objects: &mut UpdateReader, updates: &[SerializedUpdate]) -> Vec<Update> {
+        objects.read(updates).into_iter().map(|(update, _)| update).collect()
+    }
 
     fn update(key: &str, value: &str) -> SerializedUpdate {
         SerializedUpdate { key: key.into(), value: value.into(), ..SerializedUpdate::default() }
@@ -106,26 +89,26 @@ mod tests {
     fn a_policy_that_cannot_be_read_stays_as_it_was() {
         let mut objects = UpdateReader::default();
         objects.begin();
-        let good = objects.read(&[update(POLICY, GOOD)]);
+        let good = read(&mut objects, &[update(POLICY, GOOD)]);
         assert_eq!(objects.changed_problems(), None);
-        assert_eq!(objects.read(&[update(POLICY, BAD)]), good);
+        assert_eq!(read(&mut objects, &[update(POLICY, BAD)]), good);
         let problems = objects.changed_problems().unwrap();
         assert_eq!(problems[0].to_string(), format!("{POLICY}: order: must be a number, is text"));
         assert_eq!(problems[0].fallback, Fallback::LastGood);
         // Over a new connection as well.
         objects.begin();
-        assert_eq!(objects.read(&[update(POLICY, BAD)]), good);
+        assert_eq!(read(&mut objects, &[update(POLICY, BAD)]), good);
         objects.end();
         objects.begin();
-        assert_eq!(objects.read(&[update(POLICY, BAD)]), good);
+        assert_eq!(read(&mut objects, &[update(POLICY, BAD)]), good);
         // Until it is deleted, which a connection that does not tell of it means, too.
         objects.begin();
         objects.end();
         assert_eq!(objects.changed_problems(), Some(Vec::new()));
         objects.begin();
-        assert_ne!(objects.read(&[update(POLICY, BAD)]), good);
+        assert_ne!(read(&mut objects, &[update(POLICY, BAD)]), good);
         assert_eq!(objects.changed_problems().unwrap()[0].fallback, Fallback::Denied);
-        assert_eq!(objects.read(&[update(POLICY, GOOD)]), good);
+        assert_eq!(read(&mut objects, &[update(POLICY, GOOD)]), good);
         assert_eq!(objects.changed_problems(), Some(Vec::new()));
     }
 
@@ -145,13 +128,13 @@ mod tests {
         let bad = r#"{"selector":"a ==","order":7,"tier":"sec","types":["ingress"]}"#;
         let mut objects = UpdateReader::default();
         objects.begin();
-        let good = objects.read(&[update(POLICY, GOOD)]);
-        assert_eq!(objects.read(&[update(POLICY, bad)]), good);
+        let good = read(&mut objects, &[update(POLICY, GOOD)]);
+        assert_eq!(read(&mut objects, &[update(POLICY, bad)]), good);
         assert_eq!(objects.changed_problems().unwrap()[0].fallback, Fallback::LastGood);
 
         let mut objects = UpdateReader::default();
         let mut read = |path: &str, value: &str| {
-            let told = denial(&objects.read(&[update(path, value)]));
+            let told = denial(&read(&mut objects, &[update(path, value)]));
             let problems = objects.changed_problems().unwrap();
             assert!(problems.iter().all(|problem| problem.fallback == Fallback::Denied), "{problems:?}");
             told
@@ -172,32 +155,23 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_kept_where_they_are_wanted() {
+    fn objects_are_at_the_version_that_the_server_says() {
         let at = |revision: &str, value: &str| SerializedUpdate { revision: revision.into(), ..update(POLICY, value) };
         let mut objects = UpdateReader::default();
-        objects.read(&[at("7", GOOD)]);
-        assert_eq!(objects.versions(), None);
-        objects.keep_versions();
-        let told = |objects: &UpdateReader| {
-            let versions = objects.versions().unwrap();
-            versions.into_iter().map(|(key, version)| format!("{key} {version}")).collect::<Vec<_>>()
+        let mut told = |update: SerializedUpdate| -> Vec<Option<String>> {
+            objects.read(&[update]).into_iter().map(|(_, version)| version.map(|version| version.to_string())).collect()
         };
-        objects.read(&[at("7", GOOD), update(ENDPOINT, r#"{"name":"cali1"}"#)]);
-        assert_eq!(told(&objects), ["policy GlobalNetworkPolicy/p 7"], "of what the server says");
+        assert_eq!(told(at("7", GOOD)), [Some("7".to_owned())]);
+        assert_eq!(told(update(ENDPOINT, r#"{"name":"cali1"}"#)), [None]);
         // One that cannot be used is as it is at this version; the last good one stands for it.
-        objects.read(&[at("8", BAD)]);
-        assert_eq!(told(&objects), ["policy GlobalNetworkPolicy/p 8"]);
-        objects.read(&[at("9", "")]);
-        assert!(told(&objects).is_empty());
-        objects.read(&[at("10", GOOD)]);
-        objects.begin();
-        assert!(told(&objects).is_empty());
+        assert_eq!(told(at("8", BAD)), [Some("8".to_owned())]);
+        assert_eq!(told(at("9", "")), [None], "deleted");
     }
 
     #[test]
     fn a_staged_policy_that_cannot_be_read_is_deleted() {
         let mut objects = UpdateReader::default();
-        let updates = objects.read(&[update("/calico/v1/policy/StagedNetworkPolicy/shop/p", "{")]);
+        let updates = read(&mut objects, &[update("/calico/v1/policy/StagedNetworkPolicy/shop/p", "{")]);
         assert!(!updates[0].exists());
         assert_eq!(objects.changed_problems().unwrap()[0].fallback, Fallback::Nothing);
     }
@@ -206,13 +180,16 @@ mod tests {
     fn other_keys_are_dropped_and_other_values_deleted() {
         let mut objects = UpdateReader::default();
         objects.begin();
-        let updates = objects.read(&[
-            update("/calico/v9/what", "{}"),
-            update(BLOCK, "{}"),
-            update(ENDPOINT, r#"{"name":"cali1"}"#),
-            update(ENDPOINT, "\u{1}"),
-            update("/calico/v1/config/LogSeverityScreen", ""),
-        ]);
+        let updates = read(
+            &mut objects,
+            &[
+                update("/calico/v9/what", "{}"),
+                update(BLOCK, "{}"),
+                update(ENDPOINT, r#"{"name":"cali1"}"#),
+                update(ENDPOINT, "\u{1}"),
+                update("/calico/v1/config/LogSeverityScreen", ""),
+            ],
+        );
         let values: Vec<bool> = updates.iter().map(Update::exists).collect();
         assert_eq!(values, [true, false, false]);
     }
@@ -220,9 +197,9 @@ mod tests {
     #[test]
     fn blocks_are_taken_by_who_wants_them() {
         let value = r#"{"cidr":"10.0.0.0/26","affinity":"host:h"}"#;
-        assert_eq!(UpdateReader::default().read(&[update(BLOCK, value), update(BLOCK, "")]), []);
+        assert_eq!(read(&mut UpdateReader::default(), &[update(BLOCK, value), update(BLOCK, "")]), []);
         let mut objects = UpdateReader::new(true);
-        let read = objects.read(&[update(BLOCK, value), update(BLOCK, "{"), update(BLOCK, "")]);
+        let read = read(&mut objects, &[update(BLOCK, value), update(BLOCK, "{"), update(BLOCK, "")]);
         let texts: Vec<Option<&str>> = read
             .iter()
             .map(|update| match update {
@@ -236,7 +213,7 @@ mod tests {
     #[test]
     fn policies_under_keys_of_older_releases() {
         let mut objects = UpdateReader::default();
-        let updates = objects.read(&[update("/calico/v1/policy/tier/sec/policy/ns%2fknp.default.web", GOOD)]);
+        let updates = read(&mut objects, &[update("/calico/v1/policy/tier/sec/policy/ns%2fknp.default.web", GOOD)]);
         let Update::Policy(_, Some(policy)) = &updates[0] else { panic!("{updates:?}") };
         assert_eq!((policy.tier.as_str(), policy.selector.text()), ("sec", "all()"));
         assert_eq!(format!("{:?}", updates[0].key()).matches("KubernetesNetworkPolicy").count(), 1);

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tortie_datastore::{Event, Feed, InputProblem, Watching, channel, watch};
+use tortie_datastore::{Event, Feed, InputProblem, Source, Watching, channel, watch};
 use tortie_fanout::client::{ClientConfig, FanoutSource};
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_model::{
@@ -54,10 +54,22 @@ impl Upstream {
         (Self { feed, truth: BTreeMap::new() }, watching)
     }
 
+    /// Tells of one object, which is at this version.
+    pub(crate) fn tell_at(&mut self, update: Update, version: &str) {
+        update.clone().apply_to(&mut self.truth);
+        self.feed.tell_at([(update, Some(version.into()))], Instant::now()).unwrap();
+    }
+
     /// Tells everything from the beginning.
     pub(crate) fn resync(&self) {
+        self.resync_at(|_| None);
+    }
+
+    /// The same, of objects at these versions.
+    pub(crate) fn resync_at(&self, version: impl Fn(&Key) -> Option<&'static str>) {
         self.feed.begin_resync().unwrap();
-        self.feed.tell(self.truth.values().cloned(), Instant::now()).unwrap();
+        let at = |update: &Update| (update.clone(), version(&update.key()).map(Arc::from));
+        self.feed.tell_at(self.truth.values().map(at), Instant::now()).unwrap();
         self.feed.end_resync().unwrap();
     }
 
@@ -91,6 +103,7 @@ pub(crate) fn serve(config: ServerConfig) -> (Upstream, Server) {
 pub(crate) struct Client {
     watching: Watching,
     pub(crate) known: BTreeMap<Key, Update>,
+    pub(crate) versions: BTreeMap<Key, Arc<str>>,
     pub(crate) statuses: Vec<SyncStatus>,
     pub(crate) unavailable: Vec<String>,
     pub(crate) problems: Vec<InputProblem>,
@@ -113,10 +126,11 @@ impl Client {
         Self::from(FanoutSource::new(config).unwrap())
     }
 
-    pub(crate) fn from(source: FanoutSource) -> Self {
+    pub(crate) fn from(source: impl Source) -> Self {
         Self {
             watching: watch(source).unwrap(),
             known: BTreeMap::new(),
+            versions: BTreeMap::new(),
             statuses: Vec::new(),
             unavailable: Vec::new(),
             problems: Vec::new(),
@@ -162,7 +176,8 @@ impl Client {
     /// Takes what comes within this time, but no more than one event.
     pub(crate) fn listen(&mut self, patience: Duration) {
         match self.watching.events.recv_timeout(patience) {
-            Some(Event::Available | Event::Versions(_)) | None => {}
+            Some(Event::Available) | None => {}
+            Some(Event::Versions(versions)) => self.versions.extend(versions),
             Some(Event::Status(status)) => self.statuses.push(status),
             Some(Event::Unavailable { why, .. }) => self.unavailable.push(why),
             Some(Event::Problems(problems)) => self.problems = problems,

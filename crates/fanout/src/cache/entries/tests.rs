@@ -9,7 +9,7 @@ use crate::cache::{Entry, RemoteView};
 
 fn entry(path: &str, value: u32) -> Arc<Entry> {
     let value = Bytes::copy_from_slice(&value.to_be_bytes());
-    Arc::new(Entry { path: path.into(), value, remote_view: RemoteView::Same })
+    Arc::new(Entry { path: path.into(), value, version: None, remote_view: RemoteView::Same })
 }
 
 /// All leaves are equally deep, no node is too large, none is empty but the root.

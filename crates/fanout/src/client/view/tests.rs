@@ -187,6 +187,7 @@ fn batch(model: &Model, paths: &[usize], sequence: Option<u64>) -> Batch {
     let entries = paths.iter().map(|path| WireEntry {
         path: PATHS[*path].into(),
         value: model.server.get(path).map(|version| Bytes::from(text(*path, *version))),
+        ..WireEntry::default()
     });
     let status = WireStatus::InSync.into();
     Batch { entries: entries.collect(), own: false, settled: sequence.map(|sequence| Settled { sequence, status }) }

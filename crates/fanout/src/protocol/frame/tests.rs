@@ -4,7 +4,11 @@ use super::{Compression, FrameError, MAX_TO_CLIENT, encode, take};
 use crate::protocol::{Batch, Settled, ToClient, WireEntry, server};
 
 fn batch(value: &str) -> ToClient {
-    let entry = WireEntry { path: "/calico/v1/config/A".into(), value: Some(Bytes::copy_from_slice(value.as_bytes())) };
+    let entry = WireEntry {
+        path: "/calico/v1/config/A".into(),
+        value: Some(Bytes::copy_from_slice(value.as_bytes())),
+        ..WireEntry::default()
+    };
     let settled = Some(Settled { sequence: 3, status: 2 });
     ToClient { message: Some(server::Message::Batch(Batch { entries: vec![entry], own: true, settled })) }
 }
