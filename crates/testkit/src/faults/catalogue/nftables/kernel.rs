@@ -22,9 +22,10 @@ pub(super) fn programs(stage: &mut Stage) -> Done {
     for admitted in [true, false, true, false] {
         admit(stage, admitted)?;
     }
+    let good = stage.nftables()?;
     stage.may_be_open(super::SOON);
     stage.shell("nft delete table ip calico; nft delete table ip6 calico")?;
-    stage.until("the tables are there again", |stage| Ok(stage.nftables()?.len() > 10))?;
+    stage.until("both tables are there again", |stage| Ok(stage.nftables()? == good))?;
     stage.stop()?;
     let ran: Vec<_> = std::fs::read_dir(&folder)?.flatten().map(|file| file.file_name()).collect();
     let ran: Vec<_> = ran.iter().filter_map(|name| name.to_str()).filter(|name| name.starts_with("ran-")).collect();
