@@ -225,14 +225,24 @@ fn failsafe_ports_of_a_node_and_changes_of_them_are_heeded() {
 }
 
 #[test]
-fn parameters_of_a_node_that_are_not_heeded_are_said() {
-    let own = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: node.n1}\n\
-               spec: {allowVXLANPacketsFromWorkloads: true}\n";
-    let folder = folder(&[("cluster.yaml", CLUSTER), ("felix.yaml", own)]);
-    for command in [&["plan", "-f", "-"][..], &["map", "-o", "dot"]] {
-        let (text, _) = said(folder.path(), &[command, &["--datastore", "file:."]].concat(), POLICY);
-        assert!(text.contains("node n1: what pods may send of VXLAN and IP-in-IP there is judged as"), "{text}");
-    }
+fn what_pods_of_single_nodes_may_send_of_tunnels_is_heeded() {
+    let own = |spec: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {{name: node.n1}}\nspec: {{{spec}}}\n"
+        )
+    };
+    let folder = folder(&[("cluster.yaml", CLUSTER)]);
+    let (text, _) = said(folder.path(), &PLAN, &own("allowVXLANPacketsFromWorkloads: true"));
+    let opened: Vec<&str> = text.lines().filter(|line| line.contains(" -> ")).collect();
+    assert_eq!(opened, ["  + opened  shop/web-1 -> anywhere: UDP 4789"], "{text}");
+    let (text, _) = said(folder.path(), &PLAN, &own("allowIPIPPacketsFromWorkloads: true"));
+    assert!(text.contains("+ opened  shop/web-1 -> anywhere: IP-in-IP\n"), "{text}");
+
+    // Where the parameter is set already, what a policy closes is more.
+    fs::write(folder.path().join("felix.yaml"), own("vxlanPort: 4790")).unwrap();
+    let (text, _) = said(folder.path(), &["plan", "--datastore", "file:.", "-f", "-"], POLICY);
+    assert!(text.contains("- closed  shop/web-1 -> shop/db: everything but IP-in-IP, TCP 5432, UDP 4790\n"), "{text}");
+    assert!(text.contains("- closed  shop/web-2 -> shop/db: everything but IP-in-IP, TCP 5432, UDP 4789\n"), "{text}");
 }
 
 #[test]
@@ -359,7 +369,7 @@ spec:
 }
 
 #[test]
-fn forwarded_packets_are_told_apart_from_connections_and_that_is_said() {
+fn what_host_endpoints_forward_is_part_of_connections() {
     let folder = folder(&[("cluster.yaml", &format!("{CLUSTER}---\n{HOST}"))]);
     let policy = "\
 apiVersion: projectcalico.org/v3
@@ -367,13 +377,38 @@ kind: GlobalNetworkPolicy
 metadata: {name: edge}
 spec: {selector: role == 'edge', applyOnForward: true, types: [Egress], egress: [{action: Allow, protocol: TCP}]}
 ";
-    let note = "what host endpoints let through or stop of forwarded packets is not part of the connections of pods";
+    let note = "what host endpoints stop of forwarded packets counts for the connections of pods, too";
     let (text, _) = said(folder.path(), &PLAN, policy);
     assert!(text.contains("- closed  edge, egress, forwarded, anywhere: "), "{text}");
+    // Between pods, what leaves the node may be in a tunnel; it is not the pod's own node that is outside.
+    let closed = "  - closed  shop/web-1 -> everything outside, but not on the same node: everything but IP-in-IP, TCP";
+    assert!(text.contains(closed), "{text}");
+    let by = "            egress at the node's host endpoint (forwarded), by the end of tier default: ";
+    assert!(text.contains(by), "{text}");
+    assert_eq!(text.matches(" -> ").count(), 1, "{text}");
     assert!(text.contains(&format!("\nnote: {note}")), "{text}");
     let (text, _) = said(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
     let answer: Value = serde_json::from_str(&text).unwrap();
     assert!(answer["notes"][0].as_str().unwrap().starts_with(note), "{text}");
+    let connections = &answer["connections"][0];
+    assert_eq!(
+        (&connections["nodes"], &connections["hostEndpointLayer"]),
+        (&json!("different"), &json!("forwarded")),
+        "{connections}"
+    );
+    let (text, _) = said(folder.path(), &[&PLAN[..], &["-o", "github"]].concat(), policy);
+    assert!(
+        text.contains("everything outside, but not on the same node: ")
+            && text.contains(", at host endpoints (forwarded), by "),
+        "{text}"
+    );
+    let all = HOST.replace("interfaceName: eth0, expectedIPs: [192.168.0.1]", "interfaceName: \"*\"");
+    fs::write(folder.path().join("cluster.yaml"), format!("{CLUSTER}---\n{all}")).unwrap();
+    let (text, _) = said(folder.path(), &PLAN, policy);
+    assert!(
+        text.contains("- closed  shop/web-1 -> shop/*") || text.contains("- closed  shop/web-1 -> shop/db, shop/web-2"),
+        "{text}"
+    );
     // Without such changes there is nothing to say.
     let (text, _) = said(folder.path(), &PLAN, &policy.replace("applyOnForward: true, ", ""));
     assert!(text.contains("own traffic") && !text.contains("note:"), "{text}");

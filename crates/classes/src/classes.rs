@@ -1,7 +1,6 @@
 //! What a node must enforce, replayed from messages, and compiled.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
@@ -14,6 +13,7 @@ use crate::clause::is_name;
 use crate::compiled::Compiled;
 use crate::groups::Groups;
 use crate::ids::GroupId;
+use crate::nodes::Nodes;
 use crate::owners::{OwnerKey, Owners};
 use crate::program::GroupKey;
 use crate::sets::Sets;
@@ -41,6 +41,7 @@ pub(crate) struct Workload {
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) addresses: SmallVec<[IpAddr; 2]>,
+    pub(crate) has_all_interfaces: bool,
     /// As [`HOST_GROUPS`] lists them.
     pub(crate) groups: [GroupId; HOST_GROUPS.len()],
 }
@@ -55,8 +56,7 @@ pub struct Classes {
     pub(crate) groups: Groups,
     pub(crate) workloads: AHashMap<WorkloadEndpointId, Workload>,
     pub(crate) hosts: AHashMap<HostEndpointName, Host>,
-    /// Those of nodes that have their own, by their host endpoints.
-    pub(crate) host_settings: AHashMap<HostEndpointName, Arc<Settings>>,
+    pub(crate) nodes: Nodes,
     pub(crate) flushes: u64,
 }
 
@@ -72,7 +72,7 @@ impl Classes {
             groups: Groups::default(),
             workloads: AHashMap::new(),
             hosts: AHashMap::new(),
-            host_settings: AHashMap::new(),
+            nodes: Nodes::default(),
             flushes: 0,
         }
     }
@@ -80,19 +80,6 @@ impl Classes {
     /// Replaces the settings.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
-    }
-
-    /// Has a host endpoint judged by other settings than the rest, those of its node, where all endpoints of a cluster are
-    /// together; `None` takes that back. Only failsafe ports matter to host endpoints.
-    pub fn set_host_settings(&mut self, name: &HostEndpointName, settings: Option<Arc<Settings>>) {
-        match settings {
-            Some(settings) => drop(self.host_settings.insert(name.clone(), settings)),
-            None => drop(self.host_settings.remove(name)),
-        }
-    }
-
-    pub(crate) fn settings_of(&self, host: &HostEndpointName) -> &Settings {
-        self.host_settings.get(host).map_or(&self.settings, |settings| settings)
     }
 
     /// Takes over one message; it counts from the next [flush](Self::flush) on. Those that do not bear on verdicts are ignored.
@@ -176,7 +163,8 @@ impl Classes {
                 };
                 groups.acquire(GroupKey::new((layer, direction), tiers, &state.endpoint.profiles), owners)
             });
-            Host { addresses, groups }
+            let has_all_interfaces = state.endpoint.iface.as_ref().is_some_and(|iface| iface.as_str() == "*");
+            Host { addresses, has_all_interfaces, groups }
         });
         let before = match new {
             Some(new) => hosts.insert(name.clone(), new),
@@ -207,5 +195,6 @@ impl Classes {
             && self.groups.is_empty()
             && self.workloads.is_empty()
             && self.hosts.is_empty()
+            && self.nodes.is_empty()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use tortie_evaluate::{Answer, DecidedBy, Layer, Missing, Packet, Verdict};
+use tortie_evaluate::{Answer, DecidedBy, Layer, Missing, Packet, Settings, Verdict};
 use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
 
 use crate::addresses::{BucketChanges, ClassChange};
@@ -46,7 +46,7 @@ impl<'a> Compiled<'a> {
             return Ok(Answer { verdict: Verdict::Deny, decided_by: DecidedBy::EndpointInactive });
         }
         if direction == Direction::Egress
-            && let Some((guard, _)) = self.classes.settings.guards(packet).find(|(_, denies)| *denies)
+            && let Some((guard, _)) = self.guards_of(id).guards(packet).find(|(_, denies)| *denies)
         {
             return Ok(Answer { verdict: Verdict::Deny, decided_by: DecidedBy::Guard(guard) });
         }
@@ -69,7 +69,9 @@ impl<'a> Compiled<'a> {
         packet: &Packet,
     ) -> Result<Answer, Missing> {
         let group = self.host_group(name, layer, direction).ok_or_else(|| Missing::Host(name.clone()))?;
-        if let Some(port) = self.classes.settings_of(name).failsafe(layer, direction, packet) {
+        if let Some(port) =
+            self.classes.settings_with(self.classes.settings_of_host(name)).failsafe(layer, direction, packet)
+        {
             return Ok(Answer { verdict: Verdict::Allow, decided_by: DecidedBy::Failsafe(port) });
         }
         self.answer(group, direction, packet).unwrap_or_else(|| Err(Missing::Host(name.clone())))
@@ -100,6 +102,11 @@ impl<'a> Compiled<'a> {
     pub fn host_group(&self, name: &HostEndpointName, layer: Layer, direction: Direction) -> Option<GroupId> {
         let place = HOST_GROUPS.iter().position(|asked| *asked == (layer, direction))?;
         self.classes.hosts.get(name)?.groups.get(place).copied()
+    }
+
+    /// By what it is judged what a workload sends, besides policies.
+    fn guards_of(&self, id: &WorkloadEndpointId) -> &Settings {
+        self.classes.settings_with(self.classes.settings_of_workload(id))
     }
 
     fn answer(&self, group: GroupId, direction: Direction, packet: &Packet) -> Option<Result<Answer, Missing>> {

@@ -1,18 +1,24 @@
 //! Which connections one state lets through and another does not.
 //!
 //! Workloads and networks that nothing tells apart, before and after, are one party. For each side of a connection, those
-//! parties are found whose cells differ; only pairs with such a party are looked at from both ends.
+//! parties are found whose cells differ; only pairs with such a party are looked at from both ends. Host endpoints on the way
+//! are such sides, too, in clusters that have policies for what is forwarded.
 
+mod failsafe;
 pub(crate) mod judge;
 mod networks;
+mod pairs;
 pub(crate) mod parties;
+mod together;
+pub(crate) mod ways;
 
 pub(crate) use networks::not_filled;
+pub use together::Nodes;
 
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_evaluate::{DecidedBy, Layer, Settings};
+use tortie_evaluate::{DecidedBy, Layer};
 use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
 
 use crate::classes::HOST_GROUPS;
@@ -20,6 +26,7 @@ use crate::compiled::Compiled;
 use crate::traffic::Traffic;
 use judge::{End, HostEnd, Judge};
 use parties::{Parties, Side};
+use ways::Ways;
 
 /// Something that is the same before and after a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,6 +63,8 @@ pub struct Shift {
     pub source_ports: Option<(u16, u16)>,
     /// The end that denies them, before or after: the source's, if both do.
     pub direction: Direction,
+    /// The layer of a host endpoint at this end that does; `None` if the workload's own policies do.
+    pub layer: Option<Layer>,
     /// What decided there before.
     pub before: DecidedBy,
     /// What decides there after.
@@ -72,6 +81,8 @@ pub struct Change {
     pub from: Vec<usize>,
     /// To whom: the same for each of them. A workload that is on both lists has no part in it with itself.
     pub to: Vec<usize>,
+    /// Which of the pairs are meant.
+    pub nodes: Nodes,
     /// Which ones, the same for all pairs.
     pub shifts: Arc<[Shift]>,
 }
@@ -110,69 +121,22 @@ impl Compiled<'_> {
     /// nor have those without an address of the family; of several addresses the first counts. Where a host endpoint is not,
     /// everything passes.
     ///
+    /// Where it was said [on which node](crate::Classes::set_workload_node) workloads are, connections meet what host endpoints of
+    /// their nodes say of what is forwarded: with workloads of other nodes, those of all interfaces; with what is no workload,
+    /// those that expect the workload's address, else those of all interfaces, else all. Connections of a workload with its own
+    /// node's addresses have no part in it then.
+    ///
     /// A workload that talks to itself meets no policy. What lacks something that its policies refer to is denied everything.
     /// The two may be of one [`Classes`](crate::Classes) and a clone that was changed, or have nothing in common.
     #[must_use]
     pub fn difference(&self, after: &Compiled<'_>, family: Family) -> Difference {
         let states = States { before: self, after };
-        let parties = Parties::new(states, family);
+        let parties = Parties::new(states, family, Ways::new(states));
         let mut judge = Judge::new(states, family);
-        let workloads = between_workloads(&parties, &mut judge);
+        let workloads = pairs::between_workloads(&parties, &mut judge);
         let hosts = at_hosts(states, family, &parties, &judge);
         Difference { parties: parties.into_public(), workloads, hosts }
     }
-}
-
-/// For each side of a direction the parties with cells that differ.
-fn differing(parties: &Parties<'_>, sides: &[Side], judge: &mut Judge<'_>, direction: Direction) -> Vec<Vec<usize>> {
-    sides.iter().map(|side| parties.where_cells(side, |cell| judge.differs(direction, cell))).collect()
-}
-
-fn between_workloads(parties: &Parties<'_>, judge: &mut Judge<'_>) -> Vec<Change> {
-    let egress = differing(parties, parties.sides(Direction::Egress), judge, Direction::Egress);
-    let ingress = differing(parties, parties.sides(Direction::Ingress), judge, Direction::Ingress);
-    // Which ingress sides treat a source in another way.
-    let mut towards: AHashMap<usize, Vec<usize>> = AHashMap::new();
-    for (side, sources) in ingress.iter().enumerate() {
-        sources.iter().for_each(|source| towards.entry(*source).or_default().push(side));
-    }
-    let members = parties.with_side(Direction::Ingress);
-    // By destinations and what shifts.
-    let mut sources: AHashMap<(Vec<usize>, Shifts), Vec<usize>> = AHashMap::new();
-    for from in 0..parties.len() {
-        let own = parties.side_of(from, Direction::Egress);
-        let by_egress = own.and_then(|side| egress.get(side)).into_iter().flatten();
-        let by_ingress = towards.get(&from).into_iter().flatten().filter_map(|side| members.get(*side)).flatten();
-        let mut destinations: Vec<usize> = by_egress.chain(by_ingress).copied().collect();
-        destinations.sort_unstable();
-        destinations.dedup();
-        let mut tos: AHashMap<Shifts, Vec<usize>> = AHashMap::new();
-        for to in destinations {
-            let shifts =
-                judge.between(parties.cell(from, Direction::Egress, to), parties.cell(to, Direction::Ingress, from));
-            if !shifts.is_empty() {
-                tos.entry(shifts).or_default().push(to);
-            }
-        }
-        for (shifts, to) in tos {
-            // One workload alone has no connections with itself.
-            if to == [from] && !parties.has_several(from) {
-                continue;
-            }
-            sources.entry((to, shifts)).or_default().push(from);
-        }
-    }
-    let mut changes: Vec<Change> =
-        sources.into_iter().map(|((to, shifts), from)| Change { from, to, shifts }).collect();
-    changes.sort_by(|one, other| {
-        (&one.from, &one.to).cmp(&(&other.from, &other.to)).then_with(|| traffic(one).cmp(traffic(other)))
-    });
-    changes
-}
-
-/// No two changes of the same parties have this in common.
-fn traffic(change: &Change) -> impl Iterator<Item = (&Traffic, Option<(u16, u16)>)> {
-    change.shifts.iter().map(|shift| (&shift.traffic, shift.source_ports))
 }
 
 fn at_hosts(
@@ -185,28 +149,20 @@ fn at_hosts(
     let mut names: Vec<&HostEndpointName> = before.keys().chain(after.keys()).collect();
     names.sort_unstable();
     names.dedup();
-    // Nodes with parameters of their own are few, and different ones fewer.
-    let mut settings: Vec<States<&Settings>> = Vec::new();
     let mut changes = Vec::new();
     for (place, (layer, direction)) in HOST_GROUPS.into_iter().enumerate() {
-        let mut by_side: AHashMap<(Side, usize), Vec<HostEndpointName>> = AHashMap::new();
+        let mut by_side: AHashMap<Side, Vec<HostEndpointName>> = AHashMap::new();
         for name in &names {
             let side = states.map(|state| parties::host_side(state, name, place, family));
-            let of_node = states.map(|state| state.classes.settings_of(name));
-            let number = settings.iter().position(|known| *known == of_node).unwrap_or_else(|| {
-                settings.push(of_node);
-                settings.len() - 1
-            });
-            by_side.entry((side, number)).or_default().push((*name).clone());
+            by_side.entry(side).or_default().push((*name).clone());
         }
-        for ((side, number), endpoints) in by_side {
-            let Some(settings) = settings.get(number).copied() else { continue };
+        for (side, endpoints) in by_side {
             let mut peers: AHashMap<Shifts, Vec<usize>> = AHashMap::new();
             for peer in parties.where_cells(&side, |_| true) {
                 let (Some(cell), Some(address)) = (parties.cell_of(&side, peer), parties.address(peer)) else {
                     continue;
                 };
-                let host = HostEnd { layer, peer: address, settings };
+                let host = HostEnd { layer, peer: address };
                 let shifts = judge.shifts(&[End { direction, host: Some(host), cell }]);
                 if !shifts.is_empty() {
                     peers.entry(shifts.into()).or_default().push(peer);

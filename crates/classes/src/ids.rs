@@ -46,6 +46,8 @@ ids! {
     pub(crate) RowId
     /// Outcomes of a row against a row, for all columns.
     pub(crate) LineId
+    /// By what workloads or host endpoints are judged besides policies: 0 for all nodes that have nothing of their own.
+    pub(crate) SettingsId
     /// Workloads that nothing tells apart, in a matrix.
     pub EndpointClassId
     /// What one end of connections says about packets of one peer, in a [`Reachability`](crate::Reachability).

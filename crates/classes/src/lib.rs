@@ -17,6 +17,7 @@ mod inhabited;
 mod line;
 mod lines;
 mod matrix;
+mod nodes;
 mod owners;
 mod program;
 mod reachability;
@@ -28,7 +29,7 @@ mod view;
 
 pub use classes::Classes;
 pub use compiled::Compiled;
-pub use difference::{Change, Difference, HostChange, Party, Shift};
+pub use difference::{Change, Difference, HostChange, Nodes, Party, Shift};
 pub use ids::{ClassId, EndpointClassId, GroupId, L4ClassId, RulingsId};
 pub use line::L4Detail;
 pub use lines::Lines;

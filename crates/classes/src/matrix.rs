@@ -10,7 +10,7 @@ use tortie_model::{Direction, Family, PolicyId, Protocol, WorkloadEndpointId};
 
 use crate::bits::Bits;
 use crate::compiled::Compiled;
-use crate::ids::{BucketId, ClassId, EndpointClassId, GroupId, Id, RowId};
+use crate::ids::{BucketId, ClassId, EndpointClassId, GroupId, Id, RowId, SettingsId};
 use crate::line::{l4_point, source_port_point};
 use crate::owners::OwnerKey;
 use crate::program::GroupKey;
@@ -72,6 +72,8 @@ struct Side {
     group: Option<GroupId>,
     /// What the group's own end is.
     own: RowId,
+    /// Which settings judge what is sent.
+    settings: SettingsId,
 }
 
 /// Which classes of workloads may open connections to which others. See [`Compiled::matrix`].
@@ -153,7 +155,8 @@ impl Peers {
             Family::V6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
         let Ok(packet) = Packet::new(nowhere, nowhere, question.protocol, question.payload) else { return open };
-        let is_guarded = || compiled.classes.settings.guards(&packet).any(|(_, denies)| denies);
+        let settings = compiled.classes.settings_with(side.settings);
+        let is_guarded = || settings.guards(&packet).any(|(_, denies)| denies);
         if direction == Direction::Egress && is_guarded() {
             return open;
         }
@@ -188,7 +191,8 @@ impl Side {
     fn new(compiled: &Compiled<'_>, group: Option<GroupId>, bucket: Option<BucketId>, family: Family) -> Self {
         let table = group.and_then(|group| compiled.table_of(group)?.1.ok());
         let outwards = compiled.classes.addresses.outwards(bucket);
-        Self { group, own: table.map_or_else(RowId::default, |table| table.own().row_of(outwards, family)) }
+        let own = table.map_or_else(RowId::default, |table| table.own().row_of(outwards, family));
+        Self { group, own, settings: SettingsId::default() }
     }
 }
 
@@ -210,7 +214,10 @@ impl<'a> Matrix<'a> {
                 (compiled.class_of(net.address()), compiled.classes.addresses.bucket_of(net.address()));
             let side = |group| Side::new(compiled, workload.is_active.then_some(group), bucket, family);
             let sides = Both {
-                egress: matrix.sides.egress.number(side(workload.egress)),
+                egress: matrix
+                    .sides
+                    .egress
+                    .number(Side { settings: compiled.classes.settings_of_workload(id), ..side(workload.egress) }),
                 ingress: matrix.sides.ingress.number(side(workload.ingress)),
             };
             let class = *known.entry((sides, address)).or_insert_with(|| {

@@ -12,6 +12,7 @@ use tortie_model::{Direction, Family, PolicyId, Protocol, WorkloadEndpointId};
 use crate::compiled::Compiled;
 use crate::difference::judge::{Cell, IPIP, Judge};
 use crate::difference::parties::{Parties, Side};
+use crate::difference::ways::Ways;
 use crate::difference::{Party, States};
 use crate::ids::{Id, RulingsId};
 use crate::line::{Intervals, L4_END, L4Detail, point_of};
@@ -87,7 +88,7 @@ impl Compiled<'_> {
         }
         let mut judge = Judge::new(states, family);
         judge.restrict(&kinds);
-        let parties = Parties::new(states, family);
+        let parties = Parties::new(states, family, Ways::none(states));
         let sides = (0..parties.len())
             .map(|party| [Direction::Egress, Direction::Ingress].map(|direction| parties.side_of(party, direction)));
         let sides = sides.collect();

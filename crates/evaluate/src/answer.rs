@@ -5,7 +5,7 @@ use tortie_model::{HostEndpointName, IpSetId, PolicyId, ProfileName, TierName, W
 use crate::settings::FailsafePort;
 
 /// Which policies of a host endpoint are asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Layer {
     /// Those for traffic of the host itself: tiers, then profiles, then deny.
     Normal,

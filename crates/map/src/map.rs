@@ -6,7 +6,7 @@ use ahash::AHashMap;
 use tortie_calc::GraphConfig;
 use tortie_classes::evaluate::{Settings, UpdateError};
 use tortie_classes::{Compiled, Reachability, Ruling, RulingsId};
-use tortie_model::{Direction, Family, Protocol, TierName, Update};
+use tortie_model::{Direction, Family, Hostname, Protocol, TierName, Update};
 use tortie_plan::Cluster;
 use tortie_selector::Selector;
 
@@ -23,6 +23,8 @@ pub struct Options {
     pub graph: GraphConfig,
     /// The parameters that verdicts depend on.
     pub settings: Settings,
+    /// The same of nodes that have their own.
+    pub node_settings: BTreeMap<Hostname, Settings>,
     /// Whose addresses: of workloads that have both, those of one family are looked at.
     pub family: Family,
     /// Workloads of these namespaces and their peers only, if there are any.
@@ -39,8 +41,8 @@ impl Options {
     /// The whole cluster by IPv4.
     #[must_use]
     pub fn new(graph: GraphConfig, settings: Settings) -> Self {
-        let (namespaces, ports) = (Vec::new(), Vec::new());
-        Self { graph, settings, family: Family::V4, namespaces, selector: None, ports, max_nodes: 1000 }
+        let (namespaces, ports, node_settings) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { graph, settings, node_settings, family: Family::V4, namespaces, selector: None, ports, max_nodes: 1000 }
     }
 }
 
@@ -62,6 +64,8 @@ pub struct Map {
     pub unfolded: Option<usize>,
     /// Members and nodes that are not in the picture, since it is not about them and nothing connects them to what it is about.
     pub left_out: [usize; 2],
+    /// Whether host endpoints have policies for what is forwarded, which are not in the picture.
+    pub forwards: bool,
     ends: Vec<End>,
     said: Vec<[Said; 2]>,
     passing: BTreeMap<[Option<usize>; 2], String>,
@@ -110,6 +114,7 @@ impl<'a> Kept<'a> {
 /// If the calculation contradicts itself.
 pub fn map(updates: &[Update], options: &Options) -> Result<Map, UpdateError> {
     let mut cluster = Cluster::new(&options.graph, options.settings.clone());
+    cluster.set_settings(options.settings.clone(), options.node_settings.clone());
     cluster.apply(updates.iter().cloned())?;
     let compiled = cluster.compiled();
     let wanted = Wanted { namespaces: &options.namespaces, selector: options.selector.as_ref() };
@@ -165,6 +170,7 @@ impl Map {
             tiers: tiers.to_vec(),
             unfolded,
             left_out,
+            forwards: compiled.judges_forwarded(),
             ends: Vec::new(),
             said: Vec::new(),
             passing: BTreeMap::new(),

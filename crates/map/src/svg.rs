@@ -57,6 +57,13 @@ impl Map {
         if nodes > 0 {
             remarks.push(format!("Left out, since nothing connects them to these: {members} pods and networks."));
         }
+        if self.forwards {
+            remarks.push(
+                "Host endpoints have policies for forwarded packets (applyOnForward), which are not in the picture: `tortie trace` \
+                 asks them on the way of a connection, and `tortie plan` says what a change of them does."
+                    .to_owned(),
+            );
+        }
         remarks
     }
 }

@@ -135,3 +135,22 @@ fn nothing_lies_upon_anything_else() {
     }
     assert!(map.edges.iter().all(|edge| edge.from != Anchor::Everybody || edge.to != Anchor::Everybody));
 }
+
+#[test]
+fn policies_for_forwarded_packets_are_said_not_to_be_in_the_picture() {
+    let hosts = "apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: all, labels: {role: host}}\n\
+                 spec: {node: n1, interfaceName: \"*\"}\n---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\n\
+                 metadata: {name: hosts}\nspec: {selector: role == 'host', applyOnForward: true, types: [Ingress]}\n";
+    let remarks = |text: &str| {
+        let manifest = read(text, Format::Yaml, &tortie_resources::manifest::Options::default(), &mut Interner::new());
+        let contributions = manifest.resources.into_iter().flat_map(|resource| {
+            let Outcome::Valid(contributions) = resource.outcome else { panic!("{:?}", resource.problems) };
+            contributions
+        });
+        let updates: Vec<Update> = example().into_iter().chain(contributions).collect();
+        map(&updates, &options()).unwrap().remarks()
+    };
+    assert_eq!(remarks(&hosts.replace("applyOnForward: true, ", "")), [""; 0]);
+    let said = remarks(hosts);
+    assert!(matches!(&said[..], [remark] if remark.contains("applyOnForward")), "{said:?}");
+}

@@ -153,6 +153,19 @@ pub struct Node {
     pub labels: Labels,
 }
 
+impl Node {
+    /// The node's own addresses, those of its tunnels included. What is written as none is left out: the sources have said so.
+    pub fn own_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let bgp = self.bgp.iter().flat_map(|bgp| [&bgp.ipv4_address, &bgp.ipv6_address]);
+        let written = bgp.chain(self.addresses.iter().map(|address| &address.address));
+        let address = |text: &Arc<str>| text.split('/').next()?.parse().ok();
+        let tunnels = self.tunnels.iter().flat_map(|tunnels| {
+            [tunnels.ipip, tunnels.vxlan, tunnels.vxlan_v6, tunnels.wireguard, tunnels.wireguard_v6]
+        });
+        written.filter_map(address).chain(tunnels.flatten())
+    }
+}
+
 /// A node's `WireGuard` identity; empty strings are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wireguard {

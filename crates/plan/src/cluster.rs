@@ -1,6 +1,7 @@
 //! A whole cluster as one node has it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -9,8 +10,7 @@ use tortie_classes::evaluate::{Settings, UpdateError};
 use tortie_classes::{Classes, Compiled};
 use tortie_model::desired::{DesiredUpdate, Policy, TierPolicies};
 use tortie_model::{
-    HostEndpointKey, HostEndpointName, Hostname, IpSetId, PolicyId, SyncStatus, Update, WorkloadEndpointId,
-    WorkloadEndpointKey,
+    HostEndpointKey, Hostname, IpSetId, PolicyId, SyncStatus, Update, WorkloadEndpointId, WorkloadEndpointKey,
 };
 
 use crate::findings::{Finding, of_policies};
@@ -22,10 +22,6 @@ const NODE: &str = "cluster";
 #[allow(missing_debug_implementations, reason = "a graph has none")]
 pub struct Cluster {
     graph: Graph,
-    /// The settings of nodes that have their own.
-    nodes: AHashMap<Hostname, Arc<Settings>>,
-    /// The nodes of host endpoints.
-    hosts: AHashMap<HostEndpointName, Hostname>,
     pub(crate) state: State,
 }
 
@@ -56,18 +52,13 @@ impl Cluster {
         graph.on_update(Update::Ready(Some(true)));
         graph.on_status(SyncStatus::InSync);
         let state = State { classes: Classes::new(settings), told: Told::default() };
-        Self { graph, nodes: AHashMap::new(), hosts: AHashMap::new(), state }
+        Self { graph, state }
     }
 
-    /// Replaces the settings: those of all nodes, and those of nodes that have their own. Of the latter only failsafe ports
-    /// are heeded.
+    /// Replaces the settings: those of all nodes, and those of nodes that have their own.
     pub fn set_settings(&mut self, settings: Settings, nodes: BTreeMap<Hostname, Settings>) {
         self.state.classes.set_settings(settings);
-        self.nodes = nodes.into_iter().map(|(node, settings)| (node, Arc::new(settings))).collect();
-        let Self { nodes, hosts, state, .. } = self;
-        for (name, node) in hosts {
-            state.classes.set_host_settings(name, nodes.get(node).cloned());
-        }
+        self.state.classes.set_node_settings(nodes);
     }
 
     /// Takes objects over, and gives what the node is told. What is gone comes first: an endpoint that moves from one node to
@@ -78,7 +69,7 @@ impl Cluster {
     pub fn apply(&mut self, updates: impl Iterator<Item = Update>) -> Result<Vec<DesiredUpdate>, UpdateError> {
         let (there, gone): (Vec<Update>, Vec<Update>) = updates.partition(Update::exists);
         for update in gone.into_iter().chain(there) {
-            self.note_host(&update);
+            self.note_node(&update);
             self.graph.on_update(on_one_node(update));
         }
         let mut desired = Vec::new();
@@ -91,14 +82,22 @@ impl Cluster {
         Ok(desired)
     }
 
-    fn note_host(&mut self, update: &Update) {
-        let Update::HostEndpoint(key, endpoint) = update else { return };
-        match endpoint {
-            Some(_) => drop(self.hosts.insert(key.name.clone(), key.host.clone())),
-            None => drop(self.hosts.remove(&key.name)),
+    /// Notes on which node what is.
+    fn note_node(&mut self, update: &Update) {
+        let classes = &mut self.state.classes;
+        match update {
+            Update::WorkloadEndpoint(key, endpoint) => {
+                classes.set_workload_node(&key.id(), endpoint.as_ref().map(|_| Hostname::new(key.host())));
+            }
+            Update::HostEndpoint(key, endpoint) => {
+                classes.set_host_node(&key.name, endpoint.as_ref().map(|_| key.host.clone()));
+            }
+            Update::Node(host, node) => {
+                let addresses: Vec<IpAddr> = node.iter().flat_map(|node| node.own_addresses()).collect();
+                classes.set_node_addresses(host, &addresses);
+            }
+            _ => {}
         }
-        let settings = endpoint.as_ref().and_then(|_| self.nodes.get(&key.host).cloned());
-        self.state.classes.set_host_settings(&key.name, settings);
     }
 
     /// The tables of all endpoints.

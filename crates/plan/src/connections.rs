@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tortie_classes::evaluate::{DecidedBy, Layer};
-use tortie_classes::{Difference, Party, Shift, Traffic};
+use tortie_classes::{Difference, Nodes, Party, Shift, Traffic};
 use tortie_model::{Direction, Family, HostEndpointName};
 
 use crate::ends::{Ends, Names};
@@ -15,6 +15,8 @@ use crate::ends::{Ends, Names};
 pub struct Why {
     /// The end that denies on one side of the change: the source's egress or the destination's ingress.
     pub direction: Direction,
+    /// The layer of a host endpoint that does at this end; `None` if the workload's own policies do.
+    pub layer: Option<Layer>,
     /// What decided there before.
     pub before: DecidedBy,
     /// What decides there after.
@@ -45,6 +47,8 @@ pub struct Connections {
     pub from: Ends,
     /// To whom. A workload that is at both ends has no part in it with itself.
     pub to: Ends,
+    /// Only those of one node, or of different ones: host endpoints see what leaves a node.
+    pub nodes: Nodes,
     /// Which ones.
     pub packets: Packets,
 }
@@ -70,22 +74,26 @@ struct Common {
     first: String,
     second: String,
     workloads: Vec<Arc<str>>,
+    nodes: Nodes,
     traffic: String,
     source_ports: Option<(u16, u16)>,
     direction: Direction,
+    layer: Option<Layer>,
     decisions: String,
 }
 
 impl Common {
-    fn new(shift: &Shift, first: &str, second: &Ends, workloads: Vec<Arc<str>>) -> Self {
+    fn new(shift: &Shift, first: &str, second: &Ends, workloads: Vec<Arc<str>>, nodes: Nodes) -> Self {
         Self {
             closes: !shift.opens,
             first: first.to_owned(),
             second: second.to_string(),
             workloads,
+            nodes,
             traffic: shift.traffic.to_string(),
             source_ports: shift.source_ports,
             direction: shift.direction,
+            layer: shift.layer,
             decisions: format!("{:?}, {:?}", shift.before, shift.after),
         }
     }
@@ -98,7 +106,12 @@ impl Packets {
             families: Vec::new(),
             traffic: shift.traffic.clone(),
             source_ports: shift.source_ports,
-            why: Why { direction: shift.direction, before: shift.before.clone(), after: shift.after.clone() },
+            why: Why {
+                direction: shift.direction,
+                layer: shift.layer,
+                before: shift.before.clone(),
+                after: shift.after.clone(),
+            },
         }
     }
 
@@ -120,8 +133,9 @@ pub(crate) fn of_workloads(differences: &[(Family, Difference)], names: &Names) 
             let (from, to) = (view.ends(&change.from), view.ends(&change.to));
             for shift in &*change.shifts {
                 let workloads = from.workloads.iter().chain(&to.workloads).cloned().collect();
-                let common = Common::new(shift, &from.to_string(), &to, workloads);
-                let new = || Connections { from: from.clone(), to: to.clone(), packets: Packets::new(shift) };
+                let nodes = change.nodes;
+                let common = Common::new(shift, &from.to_string(), &to, workloads, nodes);
+                let new = || Connections { from: from.clone(), to: to.clone(), nodes, packets: Packets::new(shift) };
                 let entry = found.entry(common).or_insert_with(new);
                 if entry.packets.add(*family) {
                     entry.from.add(&from);
@@ -141,7 +155,7 @@ pub(crate) fn of_hosts(differences: &[(Family, Difference)], names: &Names) -> V
             let peers = view.ends(&change.peers);
             for shift in &*change.shifts {
                 let place = format!("{:?} {:?}", change.endpoints, change.layer);
-                let common = Common::new(shift, &place, &peers, peers.workloads.clone());
+                let common = Common::new(shift, &place, &peers, peers.workloads.clone(), Nodes::Any);
                 let entry = found.entry(common).or_insert_with(|| HostPackets {
                     endpoints: change.endpoints.clone(),
                     layer: change.layer,

@@ -73,6 +73,11 @@ impl Names {
                         names.networks.insert(Cidr::host(*address), format!("node {}", key.host));
                     }
                 }
+                Update::Node(host, Some(node)) => {
+                    for address in node.own_addresses() {
+                        names.networks.insert(Cidr::host(address), format!("node {host}"));
+                    }
+                }
                 _ => {}
             }
         }

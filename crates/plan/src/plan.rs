@@ -21,8 +21,7 @@ pub struct Options {
     pub graph: GraphConfig,
     /// The parameters that verdicts depend on, before the change.
     pub settings: Settings,
-    /// The same of nodes that have their own. Only failsafe ports are heeded, of which host endpoints know by which node they
-    /// are on.
+    /// The same of nodes that have their own.
     pub node_settings: BTreeMap<Hostname, Settings>,
     /// Both after the change, if they are others then.
     pub settings_after: Option<(Settings, BTreeMap<Hostname, Settings>)>,
@@ -78,7 +77,8 @@ pub struct Programming {
 pub struct Plan {
     /// The objects that change, in order.
     pub objects: Vec<(Key, Existence)>,
-    /// Connections of workloads that open or close: exactly these, of workloads that are there before and after.
+    /// Connections of workloads that open or close: exactly these, of workloads that are there before and after. Host
+    /// endpoints on the way count; a connection with the workload's own node has no part in it.
     pub connections: Vec<Connections>,
     /// Packets that host endpoints let through or stop.
     pub hosts: Vec<HostPackets>,

@@ -9,7 +9,7 @@ use tortie_model::{Direction, Family, Hostname, Key, NetworkSetName, Update, Wor
 
 use crate::connection::{At, Connection, Place};
 use crate::host::Traffic;
-use crate::index::{Places, node_addresses};
+use crate::index::Places;
 use crate::node::{Asked, NodeView};
 use crate::services::Services;
 
@@ -124,7 +124,7 @@ impl Cluster {
     #[must_use]
     pub fn node_address(&self, host: &Hostname, family: Family) -> Option<IpAddr> {
         let Some(Update::Node(_, Some(node))) = self.objects.get(&Key::Node(host.clone())) else { return None };
-        node_addresses(node).find(|address| Family::of(*address) == family)
+        node.own_addresses().find(|address| Family::of(*address) == family)
     }
 
     /// An object.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
-use tortie_model::{Cidr, HostEndpoint, NetworkSetName, Node, Update, WorkloadEndpoint, WorkloadEndpointKey};
+use tortie_model::{Cidr, HostEndpoint, NetworkSetName, Update, WorkloadEndpoint, WorkloadEndpointKey};
 
 use crate::connection::Place;
 
@@ -74,7 +74,7 @@ impl Places {
                     }
                 }
                 Update::Node(host, Some(node)) => {
-                    for address in node_addresses(node) {
+                    for address in node.own_addresses() {
                         self.set(address, &Place::Node(host.clone()), is_there);
                     }
                 }
@@ -173,17 +173,6 @@ fn workload_addresses(endpoint: &WorkloadEndpoint) -> impl Iterator<Item = IpAdd
 
 pub(crate) fn host_endpoint_addresses(endpoint: &HostEndpoint) -> impl Iterator<Item = IpAddr> + '_ {
     endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).copied()
-}
-
-/// The node's own addresses, those of its tunnels included. What is written as none is left out: the sources have said so.
-pub(crate) fn node_addresses(node: &Node) -> impl Iterator<Item = IpAddr> + '_ {
-    let bgp = node.bgp.iter().flat_map(|bgp| [&bgp.ipv4_address, &bgp.ipv6_address]);
-    let written = bgp.chain(node.addresses.iter().map(|address| &address.address));
-    let address = |text: &Arc<str>| text.split('/').next()?.parse().ok();
-    let tunnels = node.tunnels.iter().flat_map(|tunnels| {
-        [tunnels.ipip, tunnels.vxlan, tunnels.vxlan_v6, tunnels.wireguard, tunnels.wireguard_v6].into_iter().flatten()
-    });
-    written.filter_map(address).chain(tunnels)
 }
 
 #[cfg(test)]

@@ -141,21 +141,6 @@ impl Parameters {
         }
         Ok(Self { config, settings, nodes })
     }
-
-    /// Says which parameters of single nodes are not heeded, though they bear on connections of pods.
-    pub(super) fn warn_of_unheeded(&self) {
-        let sent =
-            |settings: &Settings| (settings.vxlan_port, settings.vxlan_from_workloads, settings.ipip_from_workloads);
-        let others = self.nodes.iter().filter(|(_, settings)| sent(settings) != sent(&self.settings));
-        let others: Vec<&str> = others.map(|(node, _)| node.as_str()).collect();
-        if let [first, rest @ ..] = &others[..] {
-            let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-            eprintln!(
-                "node {first}{more}: what pods may send of VXLAN and IP-in-IP there is judged as everywhere else \
-                 (AllowVXLANPacketsFromWorkloads, AllowIPIPPacketsFromWorkloads and VXLANPort of single nodes are not heeded)"
-            );
-        }
-    }
 }
 
 /// Whether an object says something of parameters, or of whose they are.

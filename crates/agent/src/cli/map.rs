@@ -83,8 +83,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let origins = args.cluster.origins(&mut cluster)?;
     let WholeCluster { sources, local, updates, .. } = cluster;
     let parameters = Parameters::new(&sources, &local, updates.iter())?;
-    parameters.warn_of_unheeded();
     let mut options = Options::new(settings::graph(&parameters.config, Hostname::new("")), parameters.settings);
+    options.node_settings = parameters.nodes;
     options.namespaces.clone_from(&args.namespace);
     options.selector = selector;
     options.ports.clone_from(&args.port);

@@ -135,7 +135,6 @@ pub(super) fn diff(args: &DiffArgs) -> Result<(), Failure> {
 fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &HowArgs) -> Result<(), Failure> {
     let WholeCluster { sources, local, updates, .. } = cluster;
     let before = Parameters::new(&sources, &local, updates.iter())?;
-    before.warn_of_unheeded();
     let mut options = Options::new(settings::graph(&before.config, Hostname::new("")), before.settings);
     options.node_settings = before.nodes;
     if change.iter().any(bears_on_parameters) {
@@ -144,7 +143,6 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
             update.clone().apply_to(&mut objects);
         }
         let after = Parameters::new(&sources, &local, objects.values())?;
-        after.warn_of_unheeded();
         options.settings_after = Some((after.settings, after.nodes));
     }
     options.management_ports.clone_from(&how.management_port);

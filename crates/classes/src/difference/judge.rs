@@ -6,6 +6,7 @@ use std::slice;
 use std::sync::Arc;
 
 use ahash::AHashMap;
+use smallvec::SmallVec;
 use tortie_evaluate::{DecidedBy, Layer, Packet, Payload, Settings, Verdict};
 use tortie_model::{Direction, Family, Protocol};
 
@@ -31,28 +32,31 @@ pub(crate) struct Cell {
     pub(crate) rows: States<RowId>,
 }
 
-/// An end of a connection.
-pub(crate) struct End<'s> {
+/// Where a connection is judged: a workload at its end, or a host endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct End {
     pub(crate) direction: Direction,
     pub(crate) cell: Cell,
-    pub(crate) host: Option<HostEnd<'s>>,
+    pub(crate) host: Option<HostEnd>,
 }
 
 /// What an end is besides if it is a host endpoint.
-#[derive(Clone, Copy)]
-pub(crate) struct HostEnd<'s> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HostEnd {
     pub(crate) layer: Layer,
-    /// The peer's address.
+    /// The peer's address, or one that failsafe ports treat like it.
     pub(crate) peer: IpAddr,
-    /// Those of the endpoint's node.
-    pub(crate) settings: States<&'s Settings>,
 }
+
+/// All ends of a connection that host endpoints see.
+type Ends = SmallVec<[End; 5]>;
 
 /// What shifts, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Why {
     opens: bool,
     direction: Direction,
+    layer: Option<Layer>,
     before: DecidedBy,
     after: DecidedBy,
 }
@@ -79,10 +83,13 @@ pub(crate) struct Judge<'a> {
     /// Few are different: who decides has no part in them.
     lines: Vec<Line>,
     line_numbers: AHashMap<Line, usize>,
-    line_of: AHashMap<(Direction, Cell), usize>,
+    line_of: AHashMap<End, usize>,
     /// Whether anything shifts between two ends with these lines.
     shifting: AHashMap<[Option<usize>; 2], bool>,
     between: AHashMap<[Option<Cell>; 2], Arc<[Shift]>>,
+    /// The same where host endpoints are on the way.
+    shifting_on_the_way: AHashMap<SmallVec<[usize; 5]>, bool>,
+    on_the_way: AHashMap<Ends, Arc<[Shift]>>,
     with_ports: Intervals,
     without_ports: Intervals,
 }
@@ -97,6 +104,8 @@ impl<'a> Judge<'a> {
             line_of: AHashMap::new(),
             shifting: AHashMap::new(),
             between: AHashMap::new(),
+            shifting_on_the_way: AHashMap::new(),
+            on_the_way: AHashMap::new(),
             with_ports: domain(family, true),
             without_ports: domain(family, false),
         }
@@ -108,18 +117,40 @@ impl<'a> Judge<'a> {
         self.shifts_anything([Some(number), None])
     }
 
+    /// Whether a host endpoint's policies judge packets in another way in a cell. What failsafe ports let through is left out.
+    pub(crate) fn differs_at_host(&mut self, direction: Direction, cell: &Cell) -> bool {
+        // These have no part in what is forwarded.
+        let host = HostEnd { layer: Layer::Forward, peer: nowhere(self.family) };
+        let number = self.line_at(End { direction, cell: *cell, host: Some(host) });
+        self.shifts_anything([Some(number), None])
+    }
+
+    /// Whether a side has other failsafe ports than before.
+    pub(crate) fn has_other_failsafe(&self, side: &Side) -> bool {
+        let settings = States {
+            before: settings(self.states.before, side.before),
+            after: settings(self.states.after, side.after),
+        };
+        let failsafe = settings.map(|settings| (&settings.failsafe_inbound, &settings.failsafe_outbound));
+        failsafe.before != failsafe.after
+    }
+
     /// What passes in a cell, by number.
     pub(crate) fn line(&mut self, direction: Direction, cell: &Cell) -> usize {
-        if let Some(number) = self.line_of.get(&(direction, *cell)) {
+        self.line_at(End { direction, cell: *cell, host: None })
+    }
+
+    fn line_at(&mut self, end: End) -> usize {
+        if let Some(number) = self.line_of.get(&end) {
             return *number;
         }
-        let end = [End { direction, cell: *cell, host: None }];
-        let (l4, source_ports) = self.cuts(&end);
+        let (l4, source_ports) = self.cuts(slice::from_ref(&end));
         let mut line: Line = Vec::new();
         for source_port in source_ports {
             let mut passing: Vec<(u32, States<bool>)> = Vec::new();
             for point in &l4 {
-                let passes = self.decisions(&end, *point, source_port).next().map(|(_, decision)| decision);
+                let passes =
+                    self.decisions(slice::from_ref(&end), *point, source_port).next().map(|(_, decision)| decision);
                 let passes =
                     passes.map(|decision| decision.map(|(verdict, _)| verdict != Verdict::Deny)).unwrap_or_default();
                 if passing.last().is_none_or(|(_, last)| *last != passes) {
@@ -134,7 +165,7 @@ impl<'a> Judge<'a> {
             self.lines.push(line.clone());
             self.lines.len() - 1
         });
-        self.line_of.insert((direction, *cell), number);
+        self.line_of.insert(end, number);
         number
     }
 
@@ -142,9 +173,16 @@ impl<'a> Judge<'a> {
         if let Some(known) = self.shifting.get(&numbers) {
             return *known;
         }
-        let lines: Vec<&Line> = numbers.iter().flatten().filter_map(|number| self.lines.get(*number)).collect();
+        let shifts = self.is_shifting(numbers.iter().flatten());
+        self.shifting.insert(numbers, shifts);
+        shifts
+    }
+
+    /// Whether something passes all of these lines on one side of the change only.
+    fn is_shifting<'n>(&self, numbers: impl Iterator<Item = &'n usize>) -> bool {
+        let lines: Vec<&Line> = numbers.filter_map(|number| self.lines.get(*number)).collect();
         let (source_ports, points) = starts(&lines);
-        let shifts = source_ports.iter().any(|source_port| {
+        source_ports.iter().any(|source_port| {
             let passing = along(&lines, *source_port);
             points.iter().any(|point| {
                 let mut passes = passing.iter().filter_map(|passing| Some(at(passing, *point)?.1));
@@ -154,9 +192,7 @@ impl<'a> Judge<'a> {
                 });
                 all.is_some_and(|all| all.before != all.after)
             })
-        });
-        self.shifting.insert(numbers, shifts);
-        shifts
+        })
     }
 
     /// What shifts between two ends, of which one may judge nothing.
@@ -170,15 +206,45 @@ impl<'a> Judge<'a> {
             return Arc::clone(known);
         }
         let end = |direction, cell: Option<Cell>| cell.map(|cell| End { direction, cell, host: None });
-        let ends: Vec<End<'_>> =
-            end(Direction::Egress, egress).into_iter().chain(end(Direction::Ingress, ingress)).collect();
+        let ends: Ends = end(Direction::Egress, egress).into_iter().chain(end(Direction::Ingress, ingress)).collect();
         let shifts: Arc<[Shift]> = self.shifts(&ends).into();
         self.between.insert([egress, ingress], Arc::clone(&shifts));
         shifts
     }
 
+    /// What shifts between two ends, of which one may judge nothing, and host endpoints on the way, in order.
+    pub(crate) fn on_the_way(
+        &mut self,
+        egress: Option<Cell>,
+        hosts: impl Iterator<Item = End>,
+        ingress: Option<Cell>,
+    ) -> Arc<[Shift]> {
+        let end = |direction, cell: Option<Cell>| cell.map(|cell| End { direction, cell, host: None });
+        let ends = end(Direction::Egress, egress).into_iter().chain(hosts).chain(end(Direction::Ingress, ingress));
+        let ends: Ends = ends.collect();
+        // Most pairs are told by these alone: there are few different lines, and may be as many ends as pairs.
+        let numbers: SmallVec<[usize; 5]> = ends.iter().map(|end| self.line_at(*end)).collect();
+        let is_shifting = match self.shifting_on_the_way.get(&numbers) {
+            Some(known) => *known,
+            None => {
+                let is_shifting = self.is_shifting(numbers.iter());
+                self.shifting_on_the_way.insert(numbers, is_shifting);
+                is_shifting
+            }
+        };
+        if !is_shifting {
+            return Arc::default();
+        }
+        if let Some(known) = self.on_the_way.get(&ends) {
+            return Arc::clone(known);
+        }
+        let shifts: Arc<[Shift]> = self.shifts(&ends).into();
+        self.on_the_way.insert(ends, Arc::clone(&shifts));
+        shifts
+    }
+
     /// What shifts for packets that have to pass all ends.
-    pub(crate) fn shifts(&self, ends: &[End<'_>]) -> Vec<Shift> {
+    pub(crate) fn shifts(&self, ends: &[End]) -> Vec<Shift> {
         let (l4, source_ports) = self.cuts(ends);
         let mut found: Vec<(Why, Points)> = Vec::new();
         for stretch in stretches(&source_ports, PORTS_END) {
@@ -195,8 +261,8 @@ impl<'a> Judge<'a> {
         }
         let shifts = |(why, points): (Why, Points)| {
             self.kinds(points).into_iter().map(move |(traffic, source_ports)| {
-                let Why { opens, direction, before, after } = why.clone();
-                Shift { opens, traffic, source_ports, direction, before, after }
+                let Why { opens, direction, layer, before, after } = why.clone();
+                Shift { opens, traffic, source_ports, direction, layer, before, after }
             })
         };
         found.into_iter().flat_map(shifts).collect()
@@ -210,8 +276,7 @@ impl<'a> Judge<'a> {
         let mut found: Vec<(Decision<'a>, Points)> = Vec::new();
         for stretch in stretches(&source_ports, PORTS_END) {
             for (start, stop) in stretches(&l4, L4_END) {
-                let judged = (self.states.after, self.settings(&end).after);
-                let decision = self.decision(judged, &end, own, start, stretch.0);
+                let decision = self.decision(self.states.after, &end, own, start, stretch.0);
                 let place = found.iter().position(|(known, _)| *known == decision).unwrap_or_else(|| {
                     found.push((decision, Points::default()));
                     found.len() - 1
@@ -252,16 +317,25 @@ impl<'a> Judge<'a> {
     }
 
     /// Where something may be decided otherwise than just before, on the lines of protocols and of source ports.
-    fn cuts(&self, ends: &[End<'_>]) -> (Vec<u32>, Vec<u32>) {
+    fn cuts(&self, ends: &[End]) -> (Vec<u32>, Vec<u32>) {
         let (mut l4, mut source_ports) = (vec![0], vec![0, 1]);
+        let mut answers: Vec<Stretch> = Vec::new();
         let mut cut = |point: u32| l4.extend([point, point + 1]);
         let port = |protocol: Protocol, port: u16| point_of(protocol.number(), L4Detail::Port(port));
         for end in ends {
-            for settings in [self.settings(end).before, self.settings(end).after] {
+            let (before, after) = (self.states.before, self.states.after);
+            for settings in [settings(before, end.cell.side.before), settings(after, end.cell.side.after)] {
                 let Settings { failsafe_inbound, failsafe_outbound, vxlan_port, .. } = settings;
-                if end.host.is_some() {
-                    let failsafe = failsafe_inbound.iter().chain(failsafe_outbound);
-                    failsafe.for_each(|failsafe| cut(port(failsafe.protocol, failsafe.port)));
+                if let Some(host) = end.host {
+                    for failsafe in failsafe_inbound.iter().chain(failsafe_outbound) {
+                        cut(port(failsafe.protocol, failsafe.port));
+                        // Before connection tracking answers are let through as well, whatever port they go to.
+                        if host.layer == Layer::Untracked {
+                            answers.extend(Intervals::protocol(failsafe.protocol.number()).iter());
+                            let point = u32::from(failsafe.port) + 1;
+                            source_ports.extend([point, point + 1]);
+                        }
+                    }
                 } else {
                     cut(port(Protocol::UDP, *vxlan_port));
                     // Whatever follows the header.
@@ -282,59 +356,54 @@ impl<'a> Judge<'a> {
                 source_ports.extend(table.source_ports().starts());
             }
         }
+        l4.extend(answers.into_iter().flat_map(|(start, end)| [start, end]));
         (sorted(l4), sorted(source_ports))
     }
 
     fn table(&self, state: &'a Compiled<'a>, own: Own) -> Option<&'a Table> {
         match own {
             Own::Inactive | Own::Absent => None,
-            Own::Table(group, _) => state.table_of(group)?.1.ok(),
+            Own::Table(group, ..) => state.table_of(group)?.1.ok(),
         }
     }
 
     /// What each end decides about packets at a point.
-    fn decisions(
+    fn decisions<'e>(
         &self,
-        ends: &[End<'_>],
+        ends: &'e [End],
         l4: u32,
         source_port: u32,
-    ) -> impl Iterator<Item = (Direction, States<Decision<'a>>)> {
+    ) -> impl Iterator<Item = (&'e End, States<Decision<'a>>)> {
         ends.iter().map(move |end| {
             let States { before, after } = self.states;
             let Cell { side, rows } = end.cell;
-            let settings = self.settings(end);
-            let before = self.decision((before, settings.before), end, (side.before, rows.before), l4, source_port);
-            let after = self.decision((after, settings.after), end, (side.after, rows.after), l4, source_port);
-            (end.direction, States { before, after })
+            let before = self.decision(before, end, (side.before, rows.before), l4, source_port);
+            let after = self.decision(after, end, (side.after, rows.after), l4, source_port);
+            (end, States { before, after })
         })
     }
 
     /// Whether packets at a point pass on one side of the change only, and why.
-    fn why(&self, ends: &[End<'_>], l4: u32, source_port: u32) -> Option<Why> {
+    fn why(&self, ends: &[End], l4: u32, source_port: u32) -> Option<Why> {
         let denied = |of: fn(&States<Decision<'a>>) -> Verdict| {
             self.decisions(ends, l4, source_port).find(|(_, decision)| of(decision) == Verdict::Deny)
         };
         let denied_before = denied(|decision| decision.before.0);
         let denied_after = denied(|decision| decision.after.0);
-        let (opens, (direction, decision)) = match (denied_before, denied_after) {
+        let (opens, (end, decision)) = match (denied_before, denied_after) {
             (Some(before), None) => (true, before),
             (None, Some(after)) => (false, after),
             _ => return None,
         };
         let States { before, after } = decision.map(|(_, by)| by.into_owned());
-        Some(Why { opens, direction, before, after })
-    }
-
-    /// What verdicts at an end depend on besides policies.
-    fn settings<'s>(&'s self, end: &End<'s>) -> States<&'s Settings> {
-        let of_all = || self.states.map(|state| &state.classes.settings);
-        end.host.map_or_else(of_all, |host| host.settings)
+        let layer = end.host.map(|host| host.layer);
+        Some(Why { opens, direction: end.direction, layer, before, after })
     }
 
     fn decision(
         &self,
-        (state, settings): (&'a Compiled<'a>, &Settings),
-        end: &End<'_>,
+        state: &'a Compiled<'a>,
+        end: &End,
         (own, peer_row): (Own, RowId),
         l4: u32,
         source_port: u32,
@@ -342,8 +411,9 @@ impl<'a> Judge<'a> {
         let (own_group, own_row) = match own {
             Own::Inactive => return (Verdict::Deny, Cow::Owned(DecidedBy::EndpointInactive)),
             Own::Absent => return (Verdict::Allow, Cow::Owned(DecidedBy::Nothing)),
-            Own::Table(group, row) => (group, row),
+            Own::Table(group, row, _) => (group, row),
         };
+        let settings = settings(state, own);
         if let Some(packet) = self.packet(end, l4, source_port) {
             match end.host {
                 Some(HostEnd { layer, .. }) => {
@@ -367,11 +437,8 @@ impl<'a> Judge<'a> {
     }
 
     /// A packet at a point, as far as settings look at packets.
-    fn packet(&self, end: &End<'_>, l4: u32, source_port: u32) -> Option<Packet> {
-        let nowhere: IpAddr = match self.family {
-            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-        };
+    fn packet(&self, end: &End, l4: u32, source_port: u32) -> Option<Packet> {
+        let nowhere = nowhere(self.family);
         let peer = end.host.map_or(nowhere, |host| host.peer);
         let (source, destination) = match end.direction {
             Direction::Ingress => (peer, nowhere),
@@ -411,6 +478,21 @@ impl<'a> Judge<'a> {
         let with =
             with.iter().filter_map(|((start, end), intervals)| kind(intervals, Some((port(*start), port(end - 1)))));
         kind(&without, None).into_iter().chain(with).collect()
+    }
+}
+
+/// What verdicts depend on besides policies.
+fn settings<'a>(state: &'a Compiled<'a>, own: Own) -> &'a Settings {
+    match own {
+        Own::Inactive | Own::Absent => &state.classes.settings,
+        Own::Table(_, _, settings) => state.classes.settings_with(settings),
+    }
+}
+
+pub(crate) fn nowhere(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 

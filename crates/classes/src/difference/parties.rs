@@ -1,15 +1,19 @@
 //! Who is told apart by a change, and how each sees the others.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ahash::{AHashMap, AHashSet};
+use tortie_evaluate::Layer;
 use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
 
-use super::judge::Cell;
+use super::failsafe::Failsafe;
+use super::judge::{Cell, nowhere};
 use super::networks::not_filled;
+use super::together::Location;
+use super::ways::{Leg, NodeNumber, Ways};
 use super::{Party, States};
 use crate::compiled::Compiled;
-use crate::ids::{BucketId, ClassId, GroupId, RowId};
+use crate::ids::{BucketId, ClassId, GroupId, RowId, SettingsId};
 use crate::table::Table;
 
 /// What judges packets in one direction.
@@ -19,12 +23,28 @@ pub(crate) enum Own {
     Inactive,
     /// Everything passes: there is no such host endpoint.
     Absent,
-    /// A group's table, and where in it the group's own end is.
-    Table(GroupId, RowId),
+    /// A group's table, where in it the group's own end is, and what judges besides.
+    Table(GroupId, RowId, SettingsId),
 }
 
 /// What judges packets in one direction, before and after.
 pub(crate) type Side = States<Own>;
+
+/// What a layer of a host endpoint on the way judges by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HostSide {
+    pub(crate) layer: Layer,
+    pub(crate) side: Side,
+}
+
+/// Host endpoints on the way, by the places of lists: egress and ingress.
+#[derive(Clone, Copy, Debug, Default)]
+struct Legs {
+    /// To and from workloads.
+    between: [usize; 2],
+    /// To and from what is no workload.
+    outside: [usize; 2],
+}
 
 /// A party, as one state after the other sees it.
 struct Entry {
@@ -32,8 +52,10 @@ struct Entry {
     buckets: States<Option<BucketId>>,
     /// Of workloads: egress and ingress.
     sides: Option<[usize; 2]>,
-    /// An address of it.
-    address: Option<IpAddr>,
+    legs: Legs,
+    location: Location,
+    /// An address that failsafe ports treat as those of the party.
+    address: IpAddr,
 }
 
 /// All parties of a family.
@@ -46,6 +68,10 @@ pub(crate) struct Parties<'a> {
     by_bucket: States<AHashMap<BucketId, Vec<usize>>>,
     /// By the networks straight around them.
     by_around: AHashMap<States<Option<BucketId>>, Vec<usize>>,
+    /// What host endpoints on the way judge by, each list once; the first is empty.
+    legs: Vec<Box<[HostSide]>>,
+    leg_numbers: AHashMap<Box<[HostSide]>, usize>,
+    have_nodes: bool,
 }
 
 fn place(direction: Direction) -> usize {
@@ -53,7 +79,7 @@ fn place(direction: Direction) -> usize {
 }
 
 impl<'a> Parties<'a> {
-    pub(crate) fn new(states: States<&'a Compiled<'a>>, family: Family) -> Self {
+    pub(crate) fn new(states: States<&'a Compiled<'a>>, family: Family, mut ways: Ways<'a>) -> Self {
         let mut parties = Self {
             states,
             family,
@@ -61,19 +87,24 @@ impl<'a> Parties<'a> {
             sides: [Vec::new(), Vec::new()],
             by_bucket: States::default(),
             by_around: AHashMap::new(),
+            legs: vec![Box::default()],
+            leg_numbers: [(Box::default(), 0)].into_iter().collect(),
+            have_nodes: !ways.is_none(),
         };
-        parties.add_workloads();
-        parties.add_networks();
+        let mut failsafe = Failsafe::new(states, family);
+        parties.add_workloads(&mut ways, &mut failsafe);
+        parties.add_networks(&ways, &mut failsafe);
         parties.index();
         parties
     }
 
-    fn add_workloads(&mut self) {
+    fn add_workloads(&mut self, ways: &mut Ways<'a>, failsafe: &mut Failsafe) {
         let (before, after) = (&self.states.before.classes.workloads, &self.states.after.classes.workloads);
         let mut ids: Vec<&WorkloadEndpointId> = before.keys().filter(|id| after.contains_key(*id)).collect();
         ids.sort_unstable();
         let mut numbers: [AHashMap<Side, usize>; 2] = [AHashMap::new(), AHashMap::new()];
-        let mut known: AHashMap<([usize; 2], States<ClassId>), usize> = AHashMap::new();
+        type Place = (usize, Option<States<NodeNumber>>, IpAddr);
+        let mut known: AHashMap<([usize; 2], States<ClassId>, Place), usize> = AHashMap::new();
         for id in ids {
             let address = |state: &Compiled<'_>| {
                 let nets = &state.classes.workloads.get(id)?.addresses;
@@ -101,50 +132,96 @@ impl<'a> Parties<'a> {
                     all.len() - 1
                 });
             }
-            let entry = *known.entry((sides, classes)).or_insert_with(|| {
-                let party = Party::Workloads(Vec::new());
-                self.entries.push(Entry { party, buckets, sides: Some(sides), address: Some(after) });
-                self.entries.len() - 1
-            });
-            if let Some(Entry { party: Party::Workloads(members), .. }) = self.entries.get_mut(entry) {
-                members.push(id.clone());
+            let location = ways.location(id);
+            let is_single = ways.is_single(location);
+            let way = ways.of(location, States { before, after });
+            let address = failsafe.like(after);
+            let place = (way, is_single.then_some(location), address);
+            if let Some(entry) = known.get(&(sides, classes, place)) {
+                if let Some(Entry { party: Party::Workloads(members), location: of, .. }) = self.entries.get_mut(*entry)
+                {
+                    members.push(id.clone());
+                    of.add(location);
+                }
+                continue;
             }
+            let party = Party::Workloads(vec![id.clone()]);
+            let legs = self.legs(ways, way, buckets);
+            let location = Location::new(location, is_single);
+            known.insert((sides, classes, place), self.entries.len());
+            self.entries.push(Entry { party, buckets, sides: Some(sides), legs, location, address });
         }
     }
 
-    fn add_networks(&mut self) {
+    /// What the host endpoints of a way judge by packets of workloads that have these addresses.
+    fn legs(&mut self, ways: &Ways<'a>, way: usize, buckets: States<Option<BucketId>>) -> Legs {
+        let Some(way) = ways.get(way) else { return Legs::default() };
+        let mut numbers = |legs: &[Vec<Leg>; 2]| {
+            [0, 1].map(|place| {
+                legs.get(place).map_or(0, |legs| {
+                    let own = |state, group: Option<(GroupId, SettingsId)>, bucket| {
+                        group.map_or(Own::Absent, |(group, settings)| {
+                            own_row(state, group, bucket, self.family, settings)
+                        })
+                    };
+                    let sides = legs.iter().map(|Leg { layer, groups }| HostSide {
+                        layer: *layer,
+                        side: States {
+                            before: own(self.states.before, groups.before, buckets.before),
+                            after: own(self.states.after, groups.after, buckets.after),
+                        },
+                    });
+                    *self.leg_numbers.entry(sides.collect()).or_insert_with_key(|sides| {
+                        self.legs.push(sides.clone());
+                        self.legs.len() - 1
+                    })
+                })
+            })
+        };
+        Legs { between: numbers(&way.between), outside: numbers(&way.outside) }
+    }
+
+    fn add_networks(&mut self, ways: &Ways<'a>, failsafe: &mut Failsafe) {
         let both = [self.states.before, self.states.after];
         let workloads: AHashSet<Cidr> = both
             .iter()
             .flat_map(|state| state.classes.workloads.values().flat_map(|workload| &workload.addresses))
             .map(|net| Cidr::host(net.address()))
             .collect();
-        let any = match self.family {
-            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-        };
+        let nodes: AHashMap<Cidr, States<NodeNumber>> =
+            ways.addresses().map(|(address, location)| (Cidr::host(address), location)).collect();
         let known = both.iter().flat_map(|state| state.prefixes().map(|(net, _)| net));
         let mut nets: Vec<Cidr> = known
             .chain(workloads.iter().copied())
-            .chain(Cidr::new(any, 0))
+            .chain(nodes.keys().copied())
+            .chain(failsafe.nets())
+            .chain(Cidr::new(nowhere(self.family), 0))
             .filter(|net| net.family() == self.family)
             .collect();
         nets.sort_unstable();
         nets.dedup();
-        let mut by_buckets: AHashMap<States<Option<BucketId>>, usize> = AHashMap::new();
+        type Place = (Option<Option<States<NodeNumber>>>, IpAddr);
+        let mut by_buckets: AHashMap<(States<Option<BucketId>>, Place), usize> = AHashMap::new();
         for (net, has_rest) in nets.iter().zip(not_filled(&nets)) {
             if !has_rest || workloads.contains(net) {
                 continue;
             }
             let buckets = self.states.map(|state| state.classes.addresses.bucket_of_net(*net));
-            let entry = *by_buckets.entry(buckets).or_insert_with(|| {
-                let address = Some(net.address());
-                self.entries.push(Entry { party: Party::Networks(Vec::new()), buckets, sides: None, address });
-                self.entries.len() - 1
-            });
-            if let Some(Entry { party: Party::Networks(nets), .. }) = self.entries.get_mut(entry) {
-                nets.push(*net);
+            let node = nodes.get(net).copied();
+            let single = node.map(|location| Some(location).filter(|location| ways.is_single(*location)));
+            let address = failsafe.like(net.address());
+            let location = node.unwrap_or_default();
+            if let Some(entry) = by_buckets.get(&(buckets, (single, address))) {
+                if let Some(Entry { party: Party::Networks(nets), location: of, .. }) = self.entries.get_mut(*entry) {
+                    nets.push(*net);
+                    of.add(location);
+                }
+                continue;
             }
+            by_buckets.insert((buckets, (single, address)), self.entries.len());
+            let location = Location::new(location, single.flatten().is_some());
+            let (party, legs) = (Party::Networks(vec![*net]), Legs::default());
+            self.entries.push(Entry { party, buckets, sides: None, legs, location, address });
         }
     }
 
@@ -198,9 +275,50 @@ impl<'a> Parties<'a> {
         matches!(self.entries.get(party), Some(Entry { party: Party::Workloads(members), .. }) if members.len() > 1)
     }
 
-    /// An address of a party.
+    /// An address that failsafe ports treat as those of a party.
     pub(crate) fn address(&self, party: usize) -> Option<IpAddr> {
-        self.entries.get(party)?.address
+        self.entries.get(party).map(|entry| entry.address)
+    }
+
+    /// On which nodes a party is.
+    pub(crate) fn location(&self, party: usize) -> Option<&Location> {
+        self.entries.get(party).map(|entry| &entry.location)
+    }
+
+    /// Whether a party is addresses of nodes that have host endpoints that may be on the way.
+    pub(crate) fn is_nodes(&self, party: usize) -> bool {
+        self.entries.get(party).is_some_and(|entry| entry.sides.is_none() && entry.location.is_somewhere())
+    }
+
+    pub(crate) fn is_workloads(&self, party: usize) -> bool {
+        self.entries.get(party).is_some_and(|entry| entry.sides.is_some())
+    }
+
+    /// Whether nodes have host endpoints that may be on the way.
+    pub(crate) fn have_nodes(&self) -> bool {
+        self.have_nodes
+    }
+
+    /// An address of nobody.
+    pub(crate) fn nowhere(&self) -> IpAddr {
+        nowhere(self.family)
+    }
+
+    /// What host endpoints on the way judge by, by number.
+    pub(crate) fn all_legs(&self) -> impl ExactSizeIterator<Item = &[HostSide]> {
+        self.legs.iter().map(|legs| &**legs)
+    }
+
+    /// The number of what host endpoints at a party's end judge by, if the other end is workloads, or not.
+    pub(crate) fn legs_of(&self, party: usize, direction: Direction, is_between: bool) -> usize {
+        let Some(Entry { legs: Legs { between, outside }, .. }) = self.entries.get(party) else { return 0 };
+        let legs = if is_between { between } else { outside };
+        legs.get(place(direction)).copied().unwrap_or_default()
+    }
+
+    /// See [`Self::legs_of`].
+    pub(crate) fn legs_with(&self, number: usize) -> &[HostSide] {
+        self.legs.get(number).map_or(&[], |legs| legs)
     }
 
     /// Where packets between a party and a peer are judged in a direction; `None` if they are not.
@@ -275,7 +393,7 @@ impl<'a> Parties<'a> {
 fn table<'a>(state: &'a Compiled<'a>, own: Own) -> Option<&'a Table> {
     match own {
         Own::Inactive | Own::Absent => None,
-        Own::Table(group, _) => state.table_of(group)?.1.ok(),
+        Own::Table(group, ..) => state.table_of(group)?.1.ok(),
     }
 }
 
@@ -285,10 +403,17 @@ fn row(state: &Compiled<'_>, own: Own, bucket: Option<BucketId>, family: Family)
     table(state, own).map_or_else(RowId::default, |table| table.peer().row_of(outwards, family))
 }
 
-fn own_row(state: &Compiled<'_>, group: GroupId, bucket: Option<BucketId>, family: Family) -> Own {
+fn own_row(
+    state: &Compiled<'_>,
+    group: GroupId,
+    bucket: Option<BucketId>,
+    family: Family,
+    settings: SettingsId,
+) -> Own {
     let outwards = state.classes.addresses.outwards(bucket);
     let table = state.table_of(group).and_then(|(_, table)| table.ok());
-    Own::Table(group, table.map_or_else(RowId::default, |table| table.own().row_of(outwards, family)))
+    let row = table.map_or_else(RowId::default, |table| table.own().row_of(outwards, family));
+    Own::Table(group, row, settings)
 }
 
 fn workload_side(
@@ -300,8 +425,11 @@ fn workload_side(
 ) -> Own {
     match state.classes.workloads.get(id) {
         Some(workload) if workload.is_active => {
-            let group = if direction == Direction::Ingress { workload.ingress } else { workload.egress };
-            own_row(state, group, bucket, family)
+            let (group, settings) = match direction {
+                Direction::Ingress => (workload.ingress, SettingsId::default()),
+                Direction::Egress => (workload.egress, state.classes.settings_of_workload(id)),
+            };
+            own_row(state, group, bucket, family, settings)
         }
         _ => Own::Inactive,
     }
@@ -313,7 +441,7 @@ pub(crate) fn host_side(state: &Compiled<'_>, name: &HostEndpointName, question:
     let address = host.and_then(|host| host.addresses.iter().find(|address| Family::of(**address) == family));
     let bucket = address.and_then(|address| state.classes.addresses.bucket_of(*address));
     match host.and_then(|host| host.groups.get(question)) {
-        Some(group) => own_row(state, *group, bucket, family),
+        Some(group) => own_row(state, *group, bucket, family, state.classes.settings_of_host(name)),
         None => Own::Absent,
     }
 }

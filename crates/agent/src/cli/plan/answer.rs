@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tortie_model::{HostEndpointName, PolicyId};
 use tortie_plan::classes::evaluate::{DecidedBy, Layer};
-use tortie_plan::classes::{Details, Traffic};
+use tortie_plan::classes::{Details, Nodes, Traffic};
 use tortie_plan::{Connections, Ends, Existence, Finding, HostPackets, Packets, Plan, Why};
 
 use super::super::decision::{decided_by, direction};
@@ -48,11 +48,26 @@ pub(super) fn packets(packets: &Packets) -> String {
     text
 }
 
+/// Which connections of two ends are meant, as the end of a sentence.
+pub(super) fn of_nodes(nodes: Nodes) -> &'static str {
+    match nodes {
+        Nodes::Any => "",
+        Nodes::Same => " on the same node",
+        Nodes::Different => ", but not on the same node",
+    }
+}
+
+/// Where it is decided.
+pub(super) fn end(why: &Why) -> String {
+    let way = direction(why.direction);
+    why.layer.map_or_else(|| way.to_owned(), |at| format!("{way} at the node's host endpoint ({})", layer(at)))
+}
+
 /// What must be known to read the answer right.
 pub(super) fn notes(plan: &Plan) -> Vec<&'static str> {
     let is_forward = plan.hosts.iter().any(|found| found.layer == Layer::Forward);
-    let forward = "what host endpoints let through or stop of forwarded packets is not part of the connections of pods: by which \
-                   interface these leave is not known here";
+    let forward = "what host endpoints stop of forwarded packets counts for the connections of pods, too; by which interface \
+                   these leave their node is not known: host endpoints of all interfaces are asked, else each of the node's";
     is_forward.then_some(forward).into_iter().collect()
 }
 
@@ -170,6 +185,13 @@ impl Answer<'_> {
         let mut value = self.packets(&found.packets);
         value.insert("from".into(), ends(&found.from));
         value.insert("to".into(), ends(&found.to));
+        let nodes = match found.nodes {
+            Nodes::Any => "any",
+            Nodes::Same => "same",
+            Nodes::Different => "different",
+        };
+        value.insert("nodes".into(), nodes.into());
+        value.insert("hostEndpointLayer".into(), found.packets.why.layer.map(layer).into());
         value.into()
     }
 

@@ -4,7 +4,7 @@ use tortie_plan::Packets;
 
 use super::super::decision::direction;
 use super::super::github::line;
-use super::answer::{Answer, few, finding, layer, notes, packets};
+use super::answer::{Answer, few, finding, layer, notes, of_nodes, packets};
 
 /// A warning for each finding, and a notice of what opens and closes, of workloads and of host endpoints, at the rule that decides.
 pub(super) fn annotations(answer: &Answer<'_>) -> String {
@@ -13,12 +13,14 @@ pub(super) fn annotations(answer: &Answer<'_>) -> String {
         out += &line("warning", answer.place(found).and_then(|place| place.parts()), &finding(found).1);
     }
     for found in &answer.plan.connections {
-        out += &notice(answer, &found.packets, &format!("{} -> {}", found.from, found.to));
+        let between = format!("{} -> {}{}", found.from, found.to, of_nodes(found.nodes));
+        let at = found.packets.why.layer.map(|at| format!("at host endpoints ({}), ", layer(at)));
+        out += &notice(answer, &found.packets, &between, &at.unwrap_or_default());
     }
     for found in &answer.plan.hosts {
         let way = direction(found.packets.why.direction);
         let what = format!("host endpoint {}, {way}, {}, {}", few(&found.endpoints), layer(found.layer), found.peers);
-        out += &notice(answer, &found.packets, &what);
+        out += &notice(answer, &found.packets, &what, "");
     }
     for note in notes(answer.plan) {
         out += &line("notice", None, note);
@@ -26,9 +28,9 @@ pub(super) fn annotations(answer: &Answer<'_>) -> String {
     out
 }
 
-fn notice(answer: &Answer<'_>, found: &Packets, between: &str) -> String {
+fn notice(answer: &Answer<'_>, found: &Packets, between: &str, at: &str) -> String {
     let (what, by) = (packets(found), answer.decision(found));
     let change = if found.opens { "opened" } else { "closed" };
     let place = answer.rule(&found.why.after, &found.why).and_then(|place| place.parts());
-    line("notice", place, &format!("{change}: {between}: {what}, by {by}"))
+    line("notice", place, &format!("{change}: {between}: {what}, {at}by {by}"))
 }

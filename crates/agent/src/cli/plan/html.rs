@@ -6,7 +6,7 @@ use tortie_map::Escaped;
 use tortie_plan::{Ends, Existence, Packets};
 
 use super::super::decision::direction;
-use super::answer::{Answer, existence, few, finding, layer, notes, packets};
+use super::answer::{self, Answer, existence, few, finding, layer, notes, of_nodes, packets};
 
 const HEAD: &str = concat!(include_str!("../page_head.html"), include_str!("head.html"));
 const TAIL: &str = include_str!("tail.html");
@@ -67,11 +67,11 @@ fn connections(out: &mut String, answer: &Answer<'_>) {
     out.push_str("<h2>Connections</h2>\n");
     table(out, ["", "From", "To", "Packets", "Decided by"], |out| {
         for found in &answer.plan.connections {
-            let way = direction(found.packets.why.direction);
+            let way = answer::end(&found.packets.why);
             row(out, &found.packets, |out| {
-                end(out, &found.from);
-                end(out, &found.to);
-                decision(out, answer, &found.packets, way);
+                end(out, &found.from, "");
+                end(out, &found.to, of_nodes(found.nodes));
+                decision(out, answer, &found.packets, &way);
             });
         }
     });
@@ -87,7 +87,7 @@ fn hosts(out: &mut String, answer: &Answer<'_>) {
             let way = direction(found.packets.why.direction);
             row(out, &found.packets, |out| {
                 let _ = write!(out, "<td>{} <i>{way}, {}</i></td>", Escaped(few(&found.endpoints)), layer(found.layer));
-                end(out, &found.peers);
+                end(out, &found.peers, "");
                 decision(out, answer, &found.packets, way);
             });
         }
@@ -131,19 +131,23 @@ fn row(out: &mut String, packets: &Packets, cells: impl FnOnce(&mut String)) {
 }
 
 /// In few words, and all of it to unfold.
-fn end(out: &mut String, ends: &Ends) {
+fn end(out: &mut String, ends: &Ends, nodes: &str) {
     let networks = ends.networks.iter().map(ToString::to_string);
     let all: Vec<String> = ends.workloads.iter().map(ToString::to_string).chain(networks).collect();
     if let [_] = &all[..] {
-        let _ = write!(out, "<td>{}</td>", Escaped(ends));
+        let _ = write!(out, "<td>{}{nodes}</td>", Escaped(ends));
         return;
     }
     let mut listed = all.iter().take(LISTED).cloned().collect::<Vec<_>>().join("\n");
     if let Some(more) = all.len().checked_sub(LISTED).filter(|more| *more > 0) {
         let _ = write!(listed, "\nand {more} more");
     }
-    let _ =
-        write!(out, "<td><details><summary>{}</summary><pre>{}</pre></details></td>", Escaped(ends), Escaped(listed));
+    let _ = write!(
+        out,
+        "<td><details><summary>{}{nodes}</summary><pre>{}</pre></details></td>",
+        Escaped(ends),
+        Escaped(listed)
+    );
 }
 
 fn decision(out: &mut String, answer: &Answer<'_>, found: &Packets, way: &str) {

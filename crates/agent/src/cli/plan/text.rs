@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tortie_plan::{Existence, Programming};
 
 use super::super::decision::direction;
-use super::answer::{Answer, few, finding, layer, notes, packets};
+use super::answer::{Answer, end, few, finding, layer, notes, of_nodes, packets};
 use super::kernel::NodeChange;
 
 /// How many objects are named before the rest is only counted.
@@ -45,8 +45,8 @@ pub(super) fn text(answer: &Answer<'_>) -> String {
     for found in &plan.connections {
         let sign = if found.packets.opens { "+ opened" } else { "- closed" };
         let what = packets(&found.packets);
-        let _ = writeln!(out, "  {sign}  {} -> {}: {what}", found.from, found.to);
-        let (end, by) = (direction(found.packets.why.direction), answer.decision(&found.packets));
+        let _ = writeln!(out, "  {sign}  {} -> {}{}: {what}", found.from, found.to, of_nodes(found.nodes));
+        let (end, by) = (end(&found.packets.why), answer.decision(&found.packets));
         let _ = writeln!(out, "            {end}, by {by}");
     }
     if !plan.hosts.is_empty() {

@@ -1,0 +1,47 @@
+//! Which addresses failsafe ports tell apart.
+
+use std::net::IpAddr;
+
+use ahash::AHashMap;
+use tortie_model::{Cidr, Family};
+
+use super::States;
+use super::judge::nowhere;
+use crate::compiled::Compiled;
+
+/// Addresses by the networks of failsafe ports that they are in.
+pub(crate) struct Failsafe {
+    nets: Vec<Cidr>,
+    /// The first address that is in just these.
+    first: AHashMap<Vec<bool>, IpAddr>,
+    /// Where there are no such networks, or nobody asks.
+    any: IpAddr,
+}
+
+impl Failsafe {
+    pub(crate) fn new(states: States<&Compiled<'_>>, family: Family) -> Self {
+        let both = [states.before, states.after];
+        let is_asked = both.iter().any(|state| !state.classes.hosts.is_empty());
+        let settings = both.iter().filter(|_| is_asked).flat_map(|state| state.classes.all_settings());
+        let ports = settings.flat_map(|settings| settings.failsafe_inbound.iter().chain(&settings.failsafe_outbound));
+        let mut nets: Vec<Cidr> = ports.filter_map(|port| Some(port.net?.masked())).collect();
+        nets.retain(|net| net.family() == family && net.prefix_len() > 0);
+        nets.sort_unstable();
+        nets.dedup();
+        Self { nets, first: AHashMap::new(), any: nowhere(family) }
+    }
+
+    /// An address that failsafe ports treat like this one.
+    pub(crate) fn like(&mut self, address: IpAddr) -> IpAddr {
+        if self.nets.is_empty() {
+            return self.any;
+        }
+        let within = self.nets.iter().map(|net| net.contains(address)).collect();
+        *self.first.entry(within).or_insert(address)
+    }
+
+    /// The networks, each once.
+    pub(crate) fn nets(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.nets.iter().copied()
+    }
+}

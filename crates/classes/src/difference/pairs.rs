@@ -1,0 +1,245 @@
+//! Connections from and to workloads that pass on one side of a change only.
+
+use ahash::AHashMap;
+use smallvec::{SmallVec, smallvec};
+use tortie_evaluate::Layer;
+use tortie_model::Direction;
+
+use super::judge::{End, HostEnd, Judge};
+use super::parties::{HostSide, Own, Parties};
+use super::together::Nodes;
+use super::{Change, Shifts, States};
+use crate::traffic::Traffic;
+
+pub(super) fn between_workloads(parties: &Parties<'_>, judge: &mut Judge<'_>) -> Vec<Change> {
+    let candidates = Candidates::new(parties, judge);
+    let nodes_themselves: Vec<usize> = (0..parties.len()).filter(|party| parties.is_nodes(*party)).collect();
+    // By destinations, on which nodes they are, and what shifts.
+    let mut sources: AHashMap<(Vec<usize>, Nodes, Shifts), Vec<usize>> = AHashMap::new();
+    for from in 0..parties.len() {
+        let mut tos: AHashMap<(Nodes, Shifts), Vec<usize>> = AHashMap::new();
+        for to in candidates.of(from) {
+            for shifting in between(parties, judge, from, to) {
+                tos.entry(shifting).or_default().push(to);
+            }
+        }
+        for ((nodes, shifts), mut to) in tos {
+            // One workload alone has no connections with itself.
+            if to == [from] && !parties.has_several(from) {
+                continue;
+            }
+            if nodes == Nodes::Different {
+                add_own(&mut to, &nodes_themselves, |node| is_only_own(parties, from, node));
+            }
+            sources.entry((to, nodes, shifts)).or_default().push(from);
+        }
+    }
+    let change = |((to, nodes, shifts), mut from): ((Vec<usize>, Nodes, Shifts), Vec<usize>)| {
+        if nodes == Nodes::Different {
+            add_own(&mut from, &nodes_themselves, |node| to.iter().all(|to| is_only_own(parties, *to, node)));
+        }
+        Change { from, to, nodes, shifts }
+    };
+    let mut changes: Vec<Change> = sources.into_iter().map(change).collect();
+    changes.sort_by(|one, other| {
+        let key = |change: &Change| change.nodes;
+        (&one.from, &one.to, key(one))
+            .cmp(&(&other.from, &other.to, key(other)))
+            .then_with(|| traffic(one).cmp(traffic(other)))
+    });
+    changes
+}
+
+/// No two changes of the same parties have this in common.
+fn traffic(change: &Change) -> impl Iterator<Item = (&Traffic, Option<(u16, u16)>)> {
+    change.shifts.iter().map(|shift| (&shift.traffic, shift.source_ports))
+}
+
+/// Adds nodes of which nothing is said, since both ends are on one node: fewer kinds of peers remain.
+fn add_own(peers: &mut Vec<usize>, nodes: &[usize], is_only_own: impl Fn(usize) -> bool) {
+    let others: Vec<usize> = nodes.iter().copied().filter(|node| !peers.contains(node) && is_only_own(*node)).collect();
+    if !others.is_empty() {
+        peers.extend(others);
+        peers.sort_unstable();
+    }
+}
+
+/// Whether all pairs of workloads and addresses of nodes are of one node, before and after.
+fn is_only_own(parties: &Parties<'_>, workloads: usize, node: usize) -> bool {
+    let (Some(one), Some(other)) = (parties.location(workloads), parties.location(node)) else { return false };
+    parties.is_workloads(workloads) && one.pairs(other, false).iter().all(|(_, same)| same.before && same.after)
+}
+
+/// What shifts between two parties: once, or for pairs of the same node and of different ones.
+fn between(parties: &Parties<'_>, judge: &mut Judge<'_>, from: usize, to: usize) -> SmallVec<[(Nodes, Shifts); 2]> {
+    let (egress, ingress) = (parties.cell(from, Direction::Egress, to), parties.cell(to, Direction::Ingress, from));
+    let mut found: SmallVec<[(Nodes, Shifts); 2]> = SmallVec::new();
+    if !parties.have_nodes() {
+        found.push((Nodes::Any, judge.between(egress, ingress)));
+        found.retain(|(_, shifts)| !shifts.is_empty());
+        return found;
+    }
+    let is_between = parties.is_workloads(from) && parties.is_workloads(to);
+    let legs = [(from, Direction::Egress, to), (to, Direction::Ingress, from)]
+        .map(|(own, direction, peer)| (parties.legs_of(own, direction, is_between), direction, peer));
+    let is_plain = legs.iter().all(|(number, ..)| *number == 0);
+    let pairs = match (parties.location(from), parties.location(to)) {
+        (Some(one), Some(other)) if !is_between || !is_plain => one.pairs(other, from == to),
+        _ => smallvec![(Nodes::Any, States::default())],
+    };
+    for (nodes, same) in pairs {
+        let nodes = if is_between { nodes } else { Nodes::Different };
+        // What a workload and its own node exchange has no part in it.
+        if !is_between && (same.before || same.after) {
+            continue;
+        }
+        let shifts = if is_plain || same.before && same.after {
+            judge.between(egress, ingress)
+        } else {
+            let hosts = legs.iter().flat_map(|(number, direction, peer)| {
+                let legs = parties.legs_with(*number).iter();
+                legs.filter_map(|leg| end_at(parties, *leg, *direction, *peer, same))
+            });
+            judge.on_the_way(egress, hosts, ingress)
+        };
+        if !shifts.is_empty() {
+            found.push((nodes, shifts));
+        }
+    }
+    if let [(Nodes::Same, same), (Nodes::Different, different)] = &found[..]
+        && same == different
+    {
+        found.truncate(1);
+        found.iter_mut().for_each(|(nodes, _)| *nodes = Nodes::Any);
+    }
+    found
+}
+
+/// A host endpoint on the way; `None` if it is on it neither before nor after, since both ends are of its node.
+fn end_at(
+    parties: &Parties<'_>,
+    HostSide { layer, mut side }: HostSide,
+    direction: Direction,
+    peer: usize,
+    same: States<bool>,
+) -> Option<End> {
+    if same.before {
+        side.before = Own::Absent;
+    }
+    if same.after {
+        side.after = Own::Absent;
+    }
+    if side == (States { before: Own::Absent, after: Own::Absent }) {
+        return None;
+    }
+    let cell = parties.cell_of(&side, peer)?;
+    // Failsafe ports have no part in what is forwarded.
+    let address = if layer == Layer::Forward { parties.nowhere() } else { parties.address(peer)? };
+    Some(End { direction, cell, host: Some(HostEnd { layer, peer: address }) })
+}
+
+/// Pairs that may be judged in another way than before.
+struct Candidates<'p, 'a> {
+    parties: &'p Parties<'a>,
+    /// By the side of the source the destinations that it treats in another way, and the other way round.
+    by_sides: Differing,
+    /// The same by the host endpoints on the way at that end.
+    by_legs: Differing,
+    /// The parties by their side for ingress.
+    with_side: Vec<Vec<usize>>,
+    /// By the host endpoints on their way for ingress, from what is no workload and from workloads.
+    with_legs: [Vec<Vec<usize>>; 2],
+    /// Those that move to other nodes.
+    moving: Vec<usize>,
+}
+
+/// Who is treated in another way.
+struct Differing {
+    /// By what judges at the source's end, the destinations.
+    egress: Vec<Vec<usize>>,
+    /// By source, what judges so at the destination's end.
+    towards: AHashMap<usize, Vec<usize>>,
+}
+
+impl Differing {
+    fn new(mut differing: impl FnMut(Direction) -> Vec<Vec<usize>>) -> Self {
+        let mut towards: AHashMap<usize, Vec<usize>> = AHashMap::new();
+        for (number, sources) in differing(Direction::Ingress).into_iter().enumerate() {
+            sources.into_iter().for_each(|source| towards.entry(source).or_default().push(number));
+        }
+        Self { egress: differing(Direction::Egress), towards }
+    }
+
+    fn towards(&self, source: usize) -> &[usize] {
+        self.towards.get(&source).map_or(&[], |numbers| numbers)
+    }
+}
+
+impl<'p, 'a> Candidates<'p, 'a> {
+    fn new(parties: &'p Parties<'a>, judge: &mut Judge<'_>) -> Self {
+        let by_sides = Differing::new(|direction| {
+            let sides = parties.sides(direction).iter();
+            sides.map(|side| parties.where_cells(side, |cell| judge.differs(direction, cell))).collect()
+        });
+        let by_legs = Differing::new(|direction| {
+            parties.all_legs().map(|legs| differing_on_the_way(parties, judge, direction, legs)).collect()
+        });
+        let with_legs = [false, true].map(|is_between| {
+            let mut members = vec![Vec::new(); parties.all_legs().len()];
+            for party in 0..parties.len() {
+                let number = parties.legs_of(party, Direction::Ingress, is_between);
+                // Nobody is on the way to most.
+                if let Some(members) = members.get_mut(number).filter(|_| number > 0) {
+                    members.push(party);
+                }
+            }
+            members
+        });
+        let moves = |party: &usize| parties.location(*party).is_some_and(|location| location.moves());
+        let moving = (0..parties.len()).filter(moves).collect();
+        let with_side = parties.with_side(Direction::Ingress);
+        Self { parties, by_sides, by_legs, with_side, with_legs, moving }
+    }
+
+    /// The destinations that a source may reach in another way, ascending.
+    fn of(&self, from: usize) -> Vec<usize> {
+        let parties = self.parties;
+        if self.moving.binary_search(&from).is_ok() {
+            return (0..parties.len()).collect();
+        }
+        let own = parties.side_of(from, Direction::Egress);
+        let by_egress = own.and_then(|side| self.by_sides.egress.get(side)).into_iter().flatten();
+        let by_ingress = self.by_sides.towards(from).iter().filter_map(|side| self.with_side.get(*side)).flatten();
+        let mut destinations: Vec<usize> = by_egress.chain(by_ingress).chain(&self.moving).copied().collect();
+        for is_between in [false, true] {
+            let legs = self.by_legs.egress.get(parties.legs_of(from, Direction::Egress, is_between));
+            let seen = legs.into_iter().flatten().filter(|to| parties.is_workloads(**to) == is_between);
+            destinations.extend(seen);
+        }
+        let [outside, between] = &self.with_legs;
+        let with_legs = if parties.is_workloads(from) { between } else { outside };
+        let by_legs = self.by_legs.towards(from).iter();
+        destinations.extend(by_legs.filter_map(|number| with_legs.get(*number)).flatten());
+        destinations.sort_unstable();
+        destinations.dedup();
+        destinations
+    }
+}
+
+/// The parties that host endpoints on the way treat in another way than before.
+fn differing_on_the_way(
+    parties: &Parties<'_>,
+    judge: &mut Judge<'_>,
+    direction: Direction,
+    legs: &[HostSide],
+) -> Vec<usize> {
+    let mut found: Vec<usize> = Vec::new();
+    for HostSide { layer, side } in legs {
+        let has_other_ports = *layer != Layer::Forward && judge.has_other_failsafe(side);
+        let differs = |cell: &_| has_other_ports || judge.differs_at_host(direction, cell);
+        found.extend(parties.where_cells(side, differs));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}

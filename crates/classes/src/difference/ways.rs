@@ -1,0 +1,274 @@
+//! Which host endpoints connections of workloads meet at their nodes.
+//!
+//! Host endpoints without policies for what is forwarded are not on anybody's way, and a node without others is as good as
+//! none. Nodes whose host endpoints have equal policies are one way: workloads are told apart by it, and not by their nodes.
+
+use std::net::IpAddr;
+
+use ahash::{AHashMap, AHashSet};
+use tortie_evaluate::Layer;
+use tortie_model::{Direction, HostEndpointName, Hostname, WorkloadEndpointId};
+
+use super::States;
+use crate::classes::{Classes, HOST_GROUPS, Host};
+use crate::compiled::Compiled;
+use crate::ids::{GroupId, SettingsId};
+
+/// The layers that what is forwarded meets, in order.
+const FORWARDED: [(Layer, Direction); 4] = [
+    (Layer::Forward, Direction::Egress),
+    (Layer::Untracked, Direction::Ingress),
+    (Layer::PreDnat, Direction::Ingress),
+    (Layer::Forward, Direction::Ingress),
+];
+
+/// The number of a node with host endpoints that have policies for what is forwarded, before or after; `None` for all others.
+pub(crate) type NodeNumber = Option<u32>;
+
+/// What a layer of a host endpoint judges by, before and after; `None` where it lets everything through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Leg {
+    pub(crate) layer: Layer,
+    pub(crate) groups: States<Option<(GroupId, SettingsId)>>,
+}
+
+/// The host endpoints that connections of a workload meet at its own node, in order, each for egress and ingress.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Way {
+    /// If the other end is a workload of another node.
+    pub(crate) between: [Vec<Leg>; 2],
+    /// If the other end is no workload.
+    pub(crate) outside: [Vec<Leg>; 2],
+}
+
+type Hosts<'a> = Vec<(&'a HostEndpointName, &'a Host)>;
+
+/// The ways of all workloads.
+pub(crate) struct Ways<'a> {
+    states: States<&'a Compiled<'a>>,
+    numbers: AHashMap<&'a Hostname, u32>,
+    /// By the numbers of nodes, in order of names.
+    hosts: Vec<States<Hosts<'a>>>,
+    /// Nodes from or to which something moves.
+    moving: AHashSet<u32>,
+    /// Of nodes themselves, those that have numbers.
+    addresses: AHashMap<IpAddr, States<NodeNumber>>,
+    ways: Vec<Way>,
+    way_numbers: AHashMap<Way, usize>,
+    by_nodes: AHashMap<States<NodeNumber>, usize>,
+}
+
+impl<'a> Ways<'a> {
+    pub(crate) fn new(states: States<&'a Compiled<'a>>) -> Self {
+        let mut ways = Self::none(states);
+        for state in [states.before, states.after] {
+            for name in state.classes.hosts.keys() {
+                let node = state.classes.nodes.of_host(name).filter(|_| has_forwarded(state.classes, name));
+                let count = u32::try_from(ways.numbers.len()).unwrap_or(u32::MAX);
+                node.map(|node| *ways.numbers.entry(node).or_insert(count));
+            }
+        }
+        if ways.is_none() {
+            return ways;
+        }
+        let [before, after] = [states.before, states.after].map(|state| hosts_of(state.classes, &ways.numbers));
+        ways.hosts = before.into_iter().zip(after).map(|(before, after)| States { before, after }).collect();
+        ways.add_addresses();
+        let moving = |location: States<NodeNumber>| location.before != location.after;
+        let workloads = states.after.classes.workloads.keys();
+        let workloads = workloads.filter(|id| states.before.classes.workloads.contains_key(*id));
+        let locations = workloads.map(|id| ways.location(id)).chain(ways.addresses.values().copied());
+        let both = |location: States<NodeNumber>| [location.before, location.after];
+        ways.moving = locations.filter(|location| moving(*location)).flat_map(both).flatten().collect();
+        ways
+    }
+
+    /// No host endpoint is on the way.
+    pub(crate) fn none(states: States<&'a Compiled<'a>>) -> Self {
+        Self {
+            states,
+            numbers: AHashMap::new(),
+            hosts: Vec::new(),
+            moving: AHashSet::new(),
+            addresses: AHashMap::new(),
+            ways: vec![Way::default()],
+            way_numbers: [(Way::default(), 0)].into_iter().collect(),
+            by_nodes: AHashMap::new(),
+        }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// The addresses of a node are its own and those that its host endpoints expect. One that several nodes have is that of the
+    /// first by name.
+    fn add_addresses(&mut self) {
+        let mut nodes: Vec<(&Hostname, u32)> = self.numbers.iter().map(|(node, number)| (*node, *number)).collect();
+        nodes.sort_unstable_by(|one, other| other.cmp(one));
+        for (node, number) in nodes {
+            let Some(hosts) = self.hosts.get(number as usize) else { continue };
+            let own = self.states.map(|state| state.classes.nodes.addresses(node));
+            for address in own.before.iter().chain(expected(&hosts.before)) {
+                self.addresses.entry(*address).or_default().before = Some(number);
+            }
+            for address in own.after.iter().chain(expected(&hosts.after)) {
+                self.addresses.entry(*address).or_default().after = Some(number);
+            }
+        }
+    }
+
+    /// The addresses of nodes.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (IpAddr, States<NodeNumber>)> + '_ {
+        self.addresses.iter().map(|(address, location)| (*address, *location))
+    }
+
+    /// The node of a workload, before and after.
+    pub(crate) fn location(&self, id: &WorkloadEndpointId) -> States<NodeNumber> {
+        if self.is_none() {
+            return States::default();
+        }
+        self.states.map(|state| state.classes.nodes.of_workload(id).and_then(|node| self.numbers.get(node)).copied())
+    }
+
+    /// Whether what is at a node must be told from what is at others: something moves from or to it.
+    pub(crate) fn is_single(&self, location: States<NodeNumber>) -> bool {
+        [location.before, location.after].into_iter().flatten().any(|number| self.moving.contains(&number))
+    }
+
+    /// The number of the way of workloads of a node that have these addresses.
+    pub(crate) fn of(&mut self, location: States<NodeNumber>, addresses: States<IpAddr>) -> usize {
+        if location == States::default() {
+            return 0;
+        }
+        let hosts = |number: NodeNumber| self.hosts.get(number? as usize);
+        let hosts = States {
+            before: hosts(location.before).map_or(&[][..], |hosts| &hosts.before),
+            after: hosts(location.after).map_or(&[][..], |hosts| &hosts.after),
+        };
+        let is_expected =
+            expects(hosts.before, addresses.before).next().or(expects(hosts.after, addresses.after).next()).is_some();
+        if let Some(known) = self.by_nodes.get(&location).filter(|_| !is_expected) {
+            return *known;
+        }
+        let way = self.way(hosts, addresses);
+        let number = *self.way_numbers.entry(way).or_insert_with_key(|way| {
+            self.ways.push(way.clone());
+            self.ways.len() - 1
+        });
+        if !is_expected {
+            self.by_nodes.insert(location, number);
+        }
+        number
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Option<&Way> {
+        self.ways.get(number)
+    }
+
+    fn way(&self, hosts: States<&[(&'a HostEndpointName, &'a Host)]>, addresses: States<IpAddr>) -> Way {
+        let between = hosts.map(|hosts| of_all_interfaces(hosts).collect::<Hosts<'a>>());
+        let outside =
+            States { before: seeing(hosts.before, addresses.before), after: seeing(hosts.after, addresses.after) };
+        let legs = |hosts: &States<Hosts<'a>>| {
+            [Direction::Egress, Direction::Ingress].map(|direction| self.legs(hosts, direction))
+        };
+        Way { between: legs(&between), outside: legs(&outside) }
+    }
+
+    /// What the host endpoints ask of what comes in, or goes out, in order of their names.
+    fn legs(&self, hosts: &States<Hosts<'a>>, direction: Direction) -> Vec<Leg> {
+        let mut names: Vec<&HostEndpointName> =
+            hosts.before.iter().chain(&hosts.after).map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        names.dedup();
+        let find = |hosts: &Hosts<'a>, name: &HostEndpointName| {
+            hosts.iter().find(|(other, _)| *other == name).map(|(_, host)| *host)
+        };
+        let mut legs = Vec::new();
+        for name in names {
+            for (layer, _) in FORWARDED.into_iter().filter(|(_, of)| *of == direction) {
+                let group = |state: &Compiled<'a>, host: Option<&Host>| {
+                    let group = group_of(state.classes, host?, (layer, direction))?;
+                    Some((group, state.classes.settings_of_host(name)))
+                };
+                let groups = States {
+                    before: group(self.states.before, find(&hosts.before, name)),
+                    after: group(self.states.after, find(&hosts.after, name)),
+                };
+                if groups != States::default() {
+                    legs.push(Leg { layer, groups });
+                }
+            }
+        }
+        legs
+    }
+}
+
+impl Compiled<'_> {
+    /// Whether a host endpoint of a [node](Classes::set_host_node) has a policy for what is forwarded, which connections of
+    /// workloads may meet. [Differences](Self::difference) heed it; [matrices](Self::matrix) and
+    /// [`reachability`](Self::reachability) are of workloads alone.
+    #[must_use]
+    pub fn judges_forwarded(&self) -> bool {
+        let hosts = self.classes.hosts.keys();
+        hosts.filter(|name| self.classes.nodes.of_host(name).is_some()).any(|name| has_forwarded(self.classes, name))
+    }
+}
+
+/// The host endpoints of nodes, by their numbers, in order of names.
+fn hosts_of<'a>(classes: &'a Classes, numbers: &AHashMap<&Hostname, u32>) -> Vec<Hosts<'a>> {
+    let mut found = vec![Vec::new(); numbers.len()];
+    for (name, host) in &classes.hosts {
+        let number = classes.nodes.of_host(name).and_then(|node| numbers.get(node));
+        if let Some(hosts) = number.and_then(|number| found.get_mut(*number as usize)) {
+            hosts.push((name, host));
+        }
+    }
+    found.iter_mut().for_each(|hosts: &mut Hosts<'a>| hosts.sort_unstable_by_key(|(name, _)| *name));
+    found
+}
+
+/// Whether a host endpoint says anything about what is forwarded.
+fn has_forwarded(classes: &Classes, name: &HostEndpointName) -> bool {
+    classes.hosts.get(name).is_some_and(|host| FORWARDED.iter().any(|asked| group_of(classes, host, *asked).is_some()))
+}
+
+/// The group of a host endpoint's layer, if it has a policy that is enforced.
+fn group_of(classes: &Classes, host: &Host, asked: (Layer, Direction)) -> Option<GroupId> {
+    let place = HOST_GROUPS.iter().position(|other| *other == asked)?;
+    let group = *host.groups.get(place)?;
+    let key = classes.groups.key(group)?;
+    key.policies().any(|policy| !policy.kind.is_staged()).then_some(group)
+}
+
+fn of_all_interfaces<'a, 'h>(
+    hosts: &'h [(&'a HostEndpointName, &'a Host)],
+) -> impl Iterator<Item = (&'a HostEndpointName, &'a Host)> + use<'a, 'h> {
+    hosts.iter().filter(|(_, host)| host.has_all_interfaces).copied()
+}
+
+/// The host endpoints that expect an address.
+fn expects<'a, 'h>(
+    hosts: &'h [(&'a HostEndpointName, &'a Host)],
+    address: IpAddr,
+) -> impl Iterator<Item = (&'a HostEndpointName, &'a Host)> + use<'a, 'h> {
+    hosts.iter().filter(move |(_, host)| host.addresses.contains(&address)).copied()
+}
+
+/// The host endpoints of a node that see what workloads with this address exchange with what is no workload. By which
+/// interface it comes or goes is not known: those that expect the address, else those of all interfaces, else all.
+fn seeing<'a>(hosts: &[(&'a HostEndpointName, &'a Host)], address: IpAddr) -> Hosts<'a> {
+    let mut found: Hosts<'a> = expects(hosts, address).collect();
+    if found.is_empty() {
+        found = of_all_interfaces(hosts).collect();
+    }
+    if found.is_empty() {
+        found = hosts.to_vec();
+    }
+    found
+}
+
+fn expected<'h>(hosts: &'h [(&HostEndpointName, &'h Host)]) -> impl Iterator<Item = &'h IpAddr> {
+    hosts.iter().flat_map(|(_, host)| &host.addresses)
+}
