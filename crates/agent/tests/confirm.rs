@@ -323,6 +323,87 @@ tortie_testkit::kernel_test! {
     }
 }
 
+/// Two pods that may exchange anything, and what Kubernetes' policies are to say about one of them.
+const STAGED: &str = "
+apiVersion: projectcalico.org/v3
+kind: Profile
+metadata: {name: open}
+spec: {ingress: [{action: Allow}], egress: [{action: Allow}]}
+---
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {name: n1-k8s-web-eth0, namespace: shop, labels: {app: web}}
+spec: {orchestrator: k8s, node: n1, pod: web, endpoint: eth0, interfaceName: cali0web, ipNetworks: [10.65.0.2/32], profiles: [open]}
+---
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {name: n1-k8s-client-eth0, namespace: shop, labels: {app: client}}
+spec: {orchestrator: k8s, node: n1, pod: client, endpoint: eth0, interfaceName: cali0client, ipNetworks: [10.65.0.3/32], profiles: [open]}
+---
+apiVersion: projectcalico.org/v3
+kind: StagedKubernetesNetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  stagedAction: Set
+  podSelector: {matchLabels: {app: web}}
+  policyTypes: [Ingress]
+  ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: 80}]}]
+";
+
+tortie_testkit::kernel_test! {
+    fn a_staged_policy_of_kubernetes_tells_what_it_would_deny_and_denies_it_in_force() {
+        let world = World::new(STAGED);
+        let mut node = Node::reading("nft", world.etcd.url());
+        node.set("FELIX_FLOWLOGSLOCALREPORTER", "Enabled");
+        node.shell("sysctl -qw net.netfilter.nf_conntrack_acct=1");
+        let _link = node.carry(world.etcd.address(0));
+        let (web, client) = (attach(&node, "web", "10.65.0.2"), attach(&node, "client", "10.65.0.3"));
+        let address = |port: u16| SocketAddr::from(([10, 65, 0, 2], port));
+        let _listeners = [80, 81].map(|port| web.run(|| TcpListener::bind(address(port)).unwrap()).unwrap());
+        let reaches = |port| {
+            let connect = || TcpStream::connect_timeout(&address(port), Duration::from_millis(300)).is_ok();
+            client.run(connect).unwrap()
+        };
+        node.start();
+        let flows = |args: &[&str]| {
+            let output = node.ask(&[&["flows", "-o", "json"], args].concat());
+            let answer: Value = serde_json::from_str(good(&output)).unwrap();
+            answer["flows"].as_array().unwrap().clone()
+        };
+        world.until("the client gets through", || reaches(80) && reaches(81));
+        assert!(world.policy("knp.default.web").is_null());
+
+        // All that passes, and what of it would not.
+        let says = |verdict: &str| {
+            serde_json::json!([{
+                "policy": "StagedKubernetesNetworkPolicy/shop/web", "direction": "ingress", "verdict": verdict,
+            }])
+        };
+        for name in ["web", "shop/web", "StagedKubernetesNetworkPolicy/shop/web"] {
+            world.until("what it would deny is told", || !flows(&["--staged", name]).is_empty());
+            for flow in flows(&["--staged", name]) {
+                assert_eq!((&flow["verdict"], &flow["destination"]["port"]), (&"allow".into(), &81.into()), "{flow}");
+                assert_eq!(flow["staged"], says("deny"), "{flow}");
+            }
+        }
+        world.until("what it would let through is told", || !flows(&["--port", "80"]).is_empty());
+        assert_eq!(flows(&["--port", "80"])[0]["staged"], says("allow"));
+        assert!(flows(&["--staged", "client"]).is_empty());
+
+        // In force it does as it said.
+        let committed = world.commit(&["StagedKubernetesNetworkPolicy/shop/web"]);
+        assert!(good(&committed).contains("NetworkPolicy/shop/knp.default.web created\n"), "{committed:?}");
+        world.until("the client is cut off from the other port", || !reaches(81));
+        assert!(reaches(80));
+        world.until("that is told", || !flows(&["--denied", "--port", "81", "--to", "shop/web"]).is_empty());
+        for flow in flows(&["--denied", "--port", "81"]) {
+            assert_eq!(flow["staged"], Value::Null, "{flow}");
+            assert_eq!(flow["ingress"], serde_json::json!([{ "verdict": "deny", "tier": "default" }]), "{flow}");
+        }
+        world.until("what it lets through is told", || !flows(&["--policy", "knp.default.web", "--port", "80"]).is_empty());
+    }
+}
+
 #[test]
 fn what_is_written_is_answered_as_json_if_wanted() {
     let world = World::new(&policy("web", 1));
