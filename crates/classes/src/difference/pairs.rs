@@ -7,7 +7,7 @@ use tortie_model::Direction;
 
 use super::judge::{End, HostEnd, Judge};
 use super::parties::{HostSide, Own, Parties};
-use super::together::Nodes;
+use super::together::{Location, Nodes};
 use super::{Change, Shifts, States};
 use crate::traffic::Traffic;
 
@@ -195,7 +195,7 @@ impl<'p, 'a> Candidates<'p, 'a> {
             }
             members
         });
-        let moves = |party: &usize| parties.location(*party).is_some_and(|location| location.moves());
+        let moves = |party: &usize| parties.location(*party).is_some_and(Location::moves);
         let moving = (0..parties.len()).filter(moves).collect();
         let with_side = parties.with_side(Direction::Ingress);
         Self { parties, by_sides, by_legs, with_side, with_legs, moving }

@@ -25,7 +25,7 @@ const FORWARDED: [(Layer, Direction); 4] = [
 /// The number of a node with host endpoints that have policies for what is forwarded, before or after; `None` for all others.
 pub(crate) type NodeNumber = Option<u32>;
 
-/// What a layer of a host endpoint judges by, before and after; `None` where it lets everything through.
+/// What a layer of a host endpoint judges by, before and after; `None` where there is no such host endpoint on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leg {
     pub(crate) layer: Layer,
@@ -188,16 +188,14 @@ impl<'a> Ways<'a> {
         let mut legs = Vec::new();
         for name in names {
             for (layer, _) in FORWARDED.into_iter().filter(|(_, of)| *of == direction) {
+                let (before, after) = (find(&hosts.before, name), find(&hosts.after, name));
+                let asked = (layer, direction);
                 let group = |state: &Compiled<'a>, host: Option<&Host>| {
-                    let group = group_of(state.classes, host?, (layer, direction))?;
-                    Some((group, state.classes.settings_of_host(name)))
+                    Some((group_of(host?, asked)?, state.classes.settings_of_host(name)))
                 };
-                let groups = States {
-                    before: group(self.states.before, find(&hosts.before, name)),
-                    after: group(self.states.after, find(&hosts.after, name)),
-                };
-                if groups != States::default() {
-                    legs.push(Leg { layer, groups });
+                let States { before: old, after: new } = self.states;
+                if says_anything(old.classes, before, asked) || says_anything(new.classes, after, asked) {
+                    legs.push(Leg { layer, groups: States { before: group(old, before), after: group(new, after) } });
                 }
             }
         }
@@ -231,15 +229,18 @@ fn hosts_of<'a>(classes: &'a Classes, numbers: &AHashMap<&Hostname, u32>) -> Vec
 
 /// Whether a host endpoint says anything about what is forwarded.
 fn has_forwarded(classes: &Classes, name: &HostEndpointName) -> bool {
-    classes.hosts.get(name).is_some_and(|host| FORWARDED.iter().any(|asked| group_of(classes, host, *asked).is_some()))
+    FORWARDED.iter().any(|asked| says_anything(classes, classes.hosts.get(name), *asked))
 }
 
-/// The group of a host endpoint's layer, if it has a policy that is enforced.
-fn group_of(classes: &Classes, host: &Host, asked: (Layer, Direction)) -> Option<GroupId> {
+/// Whether a layer of a host endpoint has a policy that is enforced.
+fn says_anything(classes: &Classes, host: Option<&Host>, asked: (Layer, Direction)) -> bool {
+    let key = host.and_then(|host| classes.groups.key(group_of(host, asked)?));
+    key.is_some_and(|key| key.policies().any(|policy| !policy.kind.is_staged()))
+}
+
+fn group_of(host: &Host, asked: (Layer, Direction)) -> Option<GroupId> {
     let place = HOST_GROUPS.iter().position(|other| *other == asked)?;
-    let group = *host.groups.get(place)?;
-    let key = classes.groups.key(group)?;
-    key.policies().any(|policy| !policy.kind.is_staged()).then_some(group)
+    host.groups.get(place).copied()
 }
 
 fn of_all_interfaces<'a, 'h>(
