@@ -8,12 +8,12 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use tortie_classes::{Classes, Question};
 use tortie_evaluate::{Packet, Settings};
 use tortie_model::desired::{
-    DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies,
-    WorkloadEndpointState,
+    DesiredUpdate, HostEndpointState, IpSetDelta, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules,
+    TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Cidr, Direction, EntityMatch, Family, IpSetId, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction,
-    TierName, WorkloadEndpoint, WorkloadEndpointId,
+    Cidr, Direction, EntityMatch, Family, HostEndpoint, HostEndpointName, Hostname, IfaceName, IpSetId, PolicyId,
+    PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 
 const ADDRESSES: u32 = 100_000;
@@ -222,6 +222,76 @@ fn of_cluster(c: &mut Criterion) {
     group.finish();
 }
 
+/// On how many nodes the pods of the cluster are.
+const NODES: u32 = 1_000;
+
+fn forward_id() -> PolicyId {
+    PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "forward")
+}
+
+/// What all host endpoints let pass of what they forward.
+fn forward_policy(ports: std::ops::RangeInclusive<u16>) -> DesiredUpdate {
+    let (first, last) = ports.into_inner();
+    let rule = || Rule {
+        action: RuleAction::Allow,
+        protocol: Some(Protocol::TCP),
+        destination: EntityMatch { ports: [PortSpec::Range { first, last }].into(), ..EntityMatch::default() },
+        ..Rule::default()
+    };
+    let all = || Rules::new([rule()].into(), [RuleSets::default()].into()).expect("as many");
+    let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: all(), outbound: all() };
+    DesiredUpdate::Policy(forward_id(), policy.into())
+}
+
+/// Puts the pods on nodes, each with a host endpoint of all interfaces that one policy governs.
+fn add_nodes(classes: &mut Classes) {
+    classes.apply(&forward_policy(1..=65_535)).expect("a policy");
+    let node = |number: u32| Hostname::new(format!("node-{number}"));
+    for pod in 0..ADDRESSES {
+        classes.set_workload_node(&workload_id(pod), Some(node(pod / (ADDRESSES / NODES))));
+    }
+    let ids: Arc<[PolicyId]> = [forward_id()].into();
+    for number in 0..NODES {
+        let name = HostEndpointName::new(format!("node-{number}"));
+        let tier = TierPolicies {
+            name: TierName::default_tier(),
+            default_action: None,
+            ingress: Arc::clone(&ids),
+            egress: Arc::clone(&ids),
+        };
+        let endpoint = HostEndpoint { iface: Some(IfaceName::new("*")), ..HostEndpoint::default() };
+        let state = HostEndpointState {
+            endpoint: endpoint.into(),
+            forward_tiers: [tier].into(),
+            ..HostEndpointState::default()
+        };
+        classes.apply(&DesiredUpdate::HostEndpoint(name.clone(), state)).expect("a host endpoint");
+        classes.set_host_node(&name, Some(node(number)));
+        let address = Ipv4Addr::from_bits(0xc0a8_0000 + number).into();
+        classes.set_node_addresses(&node(number), &[address]);
+    }
+    classes.flush();
+}
+
+/// The same with host endpoints on the way, and what a change of what they forward opens and closes.
+fn differences_on_the_way(c: &mut Criterion) {
+    let mut group = c.benchmark_group("difference_on_the_way");
+    group.sample_size(10);
+    let mut before = compiled(&cluster());
+    add_nodes(&mut before);
+    for (name, change) in [("one_policy", open_policy(77)), ("forward_policy", forward_policy(1..=8079))] {
+        let (mut before, mut after) = (before.clone(), before.clone());
+        after.apply(&change).expect("sets are there");
+        let (before, after) = (before.flush(), after.flush());
+        let found = before.difference(&after, Family::V4);
+        println!("{name}: {} parties, {} changes", found.parties.len(), found.workloads.len());
+        group.bench_function(format!("100000_pods_1000_nodes_{name}"), |b| {
+            b.iter(|| before.difference(&after, Family::V4));
+        });
+    }
+    group.finish();
+}
+
 /// Policies that allow everything from now on.
 fn differences(c: &mut Criterion) {
     let mut group = c.benchmark_group("difference");
@@ -240,5 +310,5 @@ fn differences(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, of_node, of_cluster, differences);
+criterion_group!(benches, of_node, of_cluster, differences, differences_on_the_way);
 criterion_main!(benches);
