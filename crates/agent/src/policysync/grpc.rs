@@ -22,6 +22,7 @@ use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic::{Request, Response, Status};
 use tortie_model::WorkloadEndpointId;
 
+use super::authority::WithoutAuthority;
 use super::state::ClientId;
 
 /// Calls on one connection at the same time.
@@ -60,7 +61,8 @@ impl Service {
         let answer = service_fn(|request| self.clone().answer(request));
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         server.max_concurrent_streams(MAX_CALLS).max_header_list_size(MAX_HEADERS);
-        if let Err(error) = server.serve_connection(TokioIo::new(connection), answer).await {
+        let connection = TokioIo::new(WithoutAuthority::new(connection));
+        if let Err(error) = server.serve_connection(connection, answer).await {
             tracing::debug!(endpoint = %self.endpoint, %error, "a connection of a policy sync client failed");
         }
     }

@@ -35,6 +35,7 @@
 //! follows costs its members. `Sockets` makes sockets come and go, `Service` speaks gRPC, and asks for more when HTTP/2
 //! says that there is room.
 
+mod authority;
 #[cfg(test)]
 mod fixture;
 mod grpc;

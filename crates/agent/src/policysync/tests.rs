@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
@@ -19,6 +19,7 @@ use tortie_model::desired::DesiredUpdate as U;
 use tortie_protocol::felix::to_dataplane::Payload;
 use tortie_protocol::felix::{DataplaneStats, SyncRequest, ToDataplane};
 
+use super::authority::tests::recorded;
 use super::fixture::{delta, endpoint, namespace, pod, policy, policy_id, profile, service_account, set};
 use super::generated::policy_sync_client::PolicySyncClient;
 use super::{Feed, PolicySync};
@@ -227,6 +228,28 @@ fn a_workload_follows_its_policy() {
     drop(web);
     let mut again = node.follow("v-web");
     assert_eq!(again.up_to("in sync")[..2], ["set c 10.0.0.5/32", "policy r allow c"]);
+}
+
+#[test]
+fn a_client_that_names_the_path_of_the_socket_as_its_authority_is_served() {
+    let node = Node::with_shop();
+    drop(node.connect("v-web"));
+    let update = node.within(async {
+        let mut connection = UnixStream::connect(node.socket("v-web")).await.unwrap();
+        connection.write_all(&recorded()).await.unwrap();
+        loop {
+            let mut head = [0; 9];
+            connection.read_exact(&mut head).await.unwrap();
+            let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+            connection.read_exact(&mut payload).await.unwrap();
+            match (head[3], head[8]) {
+                (3, 1) => panic!("the call is refused: error {payload:?}"),
+                (0, 1) => break payload,
+                _ => {}
+            }
+        }
+    });
+    assert!(String::from_utf8_lossy(&update).contains("10.0.0.1/32"), "{update:?}");
 }
 
 #[test]
