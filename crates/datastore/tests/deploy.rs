@@ -223,8 +223,9 @@ fn who_writes_keys_may_write_nothing_else() {
         BTreeSet::from([
             right("nodes", "get"),
             right("nodes/status", "patch"),
-            // Before they connect to a fan-out they have to know whether they encrypt.
+            // Before they connect to a fan-out they have to know whether they encrypt, in whichever form that is said.
             ("crd.projectcalico.org".to_owned(), "felixconfigurations".to_owned(), "list".to_owned()),
+            ("projectcalico.org".to_owned(), "felixconfigurations".to_owned(), "list".to_owned()),
         ])
     );
 }

@@ -9,8 +9,9 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::config::KubeConfig;
-use super::connection::{Call, Connection};
+use super::connection::{ANSWER, Call, Connection, next};
 use super::error::ApiError;
+use super::json::ListItems;
 use super::resource::{ApiResource, escaped};
 
 /// Talks to one API server. Clones share connections and the thread on which I/O is done.
@@ -229,16 +230,10 @@ impl Client {
         let (mut all, mut more) = (Vec::new(), String::new());
         loop {
             let next = if more.is_empty() { String::new() } else { format!("&continue={}", escaped(&more)) };
-            let Value::Object(mut list) = self.ask(Call::get(format!("{target}{next}")))? else {
-                return Err(ApiError::Malformed("a list is no object".into()));
-            };
-            match list.remove("items") {
-                Some(Value::Array(items)) => all.extend(items),
-                Some(Value::Null) | None => {}
-                Some(_) => return Err(ApiError::Malformed("the items of a list are no list".into())),
-            }
-            let token = list.get("metadata").and_then(|metadata| metadata.get("continue")).and_then(Value::as_str);
-            more = token.unwrap_or_default().to_owned();
+            let call = Call::get(format!("{target}{next}"));
+            let page = self.wait(|connection| async move { list_page(&connection, &call).await })?;
+            all.extend(page.0);
+            more = page.1;
             if more.is_empty() {
                 return Ok(all);
             }
@@ -262,18 +257,25 @@ impl Client {
         Call { method, target, content_type, body: body.to_string().into_bytes() }
     }
 
-    /// Waits for the answer without being on a thread of the runtime, so that this also works where one may not block
-    /// on a runtime.
     fn ask(&self, call: Call) -> Result<Value, ApiError> {
+        let bytes = self.wait(|connection| async move { connection.ask(&call).await })?;
+        serde_json::from_slice(&bytes).map_err(|_| ApiError::Malformed("it is not JSON".into()))
+    }
+
+    /// Waits for an answer without being on a thread of the runtime, so that this also works where one may not block
+    /// on a runtime.
+    fn wait<T: Send + 'static, F>(&self, ask: impl FnOnce(Arc<Connection>) -> F) -> Result<T, ApiError>
+    where
+        F: Future<Output = Result<T, ApiError>> + Send + 'static,
+    {
         let (done, answer) = mpsc::sync_channel(1);
-        let connection = Arc::clone(&self.shared.connection);
         let Some(handle) = self.handle() else { return Err(gone()) };
+        let asked = ask(Arc::clone(&self.shared.connection));
         handle.spawn(async move {
             // Nobody is left to hear of it if this fails.
-            let _ = done.send(connection.ask(&call).await);
+            let _ = done.send(asked.await);
         });
-        let bytes = answer.recv().unwrap_or_else(|_| Err(gone()))?;
-        serde_json::from_slice(&bytes).map_err(|_| ApiError::Malformed("it is not JSON".into()))
+        answer.recv().unwrap_or_else(|_| Err(gone()))
     }
 
     pub(super) fn handle(&self) -> Option<&Handle> {
@@ -283,6 +285,21 @@ impl Client {
     pub(super) fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.shared.connection)
     }
+}
+
+/// The objects of one page of a list, and by which to ask for the next one. Only an object has a largest size, not a page: five
+/// hundred network sets can be a lot.
+async fn list_page(connection: &Connection, call: &Call) -> Result<(Vec<Value>, String), ApiError> {
+    let mut body = connection.send(call).await?.into_body();
+    let (mut list, mut items) = (ListItems::default(), Vec::new());
+    while let Some(bytes) = next(&mut body, ANSWER).await? {
+        let mut bytes: &[u8] = &bytes;
+        while let Some(item) = list.take(&mut bytes)? {
+            let item = serde_json::from_str(&item);
+            items.push(item.map_err(|_| ApiError::Malformed("an item of a list is not JSON".into()))?);
+        }
+    }
+    Ok((items, list.finish()?.more))
 }
 
 fn gone() -> ApiError {

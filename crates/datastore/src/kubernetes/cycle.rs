@@ -9,6 +9,8 @@ use crate::Backoff;
 /// Failures in a row to watch from one version, after which it is given up
 /// (`libcalico-go/lib/backend/watchersyncer/watchercache.go`).
 const MAX_FAILURES: u32 = 5;
+/// As often a server that was away may refuse everything, as it does for some seconds while it has not read the roles that there are.
+const READS_ROLES: u32 = 3;
 /// A watch that lasted this long was none that failed.
 const SOUND: Duration = Duration::from_secs(5);
 
@@ -19,6 +21,8 @@ pub(super) enum Step {
     List,
     /// What has changed since this version.
     Watch(String),
+    /// Whether the server is still as far as this version.
+    Compare(String),
 }
 
 /// What follows from a failure.
@@ -48,6 +52,14 @@ pub(super) struct Cycle {
     whole: bool,
     /// How many lists in a row have expired between two pages.
     expired: u32,
+    /// Whether the server may be behind what it has told of, as with an etcd restored from a backup: the connection broke, or a watch
+    /// said nothing, not even how far the server is. To who watches from a version that is still to come a server says nothing for as
+    /// long as that takes.
+    in_doubt: bool,
+    /// Whether the last failure was that there was no answer.
+    is_away: bool,
+    /// How many times a server that was away may say that roles allow nothing before it is believed: it says so until it has read them.
+    reads_roles: u32,
 }
 
 impl Cycle {
@@ -61,11 +73,18 @@ impl Cycle {
             listed: None,
             whole: false,
             expired: 0,
+            in_doubt: false,
+            is_away: false,
+            reads_roles: 0,
         }
     }
 
     pub(super) fn step(&self) -> Step {
-        self.version.clone().map_or(Step::List, Step::Watch)
+        match self.version.clone() {
+            None => Step::List,
+            Some(version) if self.in_doubt => Step::Compare(version),
+            Some(version) => Step::Watch(version),
+        }
     }
 
     /// How many objects to ask for at a time; `None` for all.
@@ -90,6 +109,8 @@ impl Cycle {
         self.failures = 0;
         self.whole = false;
         self.expired = 0;
+        self.in_doubt = false;
+        self.reads_roles = 0;
         if version.is_empty() || version == "0" {
             // From there nothing can be watched.
             return self.timing.poll;
@@ -111,13 +132,15 @@ impl Cycle {
                 return (Duration::ZERO, Verdict::Fine);
             }
         }
-        (self.pause(error, chance), Verdict::Unavailable)
+        self.failed(error, chance)
     }
 
     /// An object or a bookmark of this version has come.
     pub(super) fn progressed(&mut self, version: &str) {
         self.retry.succeed();
         self.failures = 0;
+        self.in_doubt = false;
+        self.reads_roles = 0;
         if !version.is_empty() && self.version.as_deref() != Some(version) {
             self.version = Some(version.to_owned());
         }
@@ -126,10 +149,35 @@ impl Cycle {
     /// A watch has ended as it should after this time. Says how long to wait.
     pub(super) fn watch_ended(&mut self, lasted: Duration, heard: bool, chance: f64) -> Duration {
         if heard || lasted >= SOUND.min(self.timing.watch / 2) {
+            self.in_doubt = !heard;
             self.retry.succeed();
             return Duration::ZERO;
         }
         self.retry.fail(chance)
+    }
+
+    /// The server has said which version is its newest. Says whether that is behind what it has told of before, so that everything
+    /// is to be listed again. Versions are numbers that grow; others are not compared.
+    pub(super) fn compared(&mut self, newest: &str) -> bool {
+        self.in_doubt = false;
+        let number = |version: &str| version.parse::<u64>().ok();
+        let known = self.version.as_deref().and_then(number);
+        let is_behind = number(newest).zip(known).is_some_and(|(newest, known)| newest < known);
+        if is_behind {
+            self.version = None;
+            self.failures = 0;
+        }
+        is_behind
+    }
+
+    /// It has not said so. Says how long to wait.
+    pub(super) fn compare_failed(&mut self, error: &ApiError, chance: f64) -> (Duration, Verdict) {
+        let answer = self.watch_failed(error, chance);
+        if error.is_forbidden() && answer.1 == Verdict::Unavailable {
+            // Who may not list can go on as before.
+            self.in_doubt = false;
+        }
+        answer
     }
 
     /// A watch could not be begun, or broke. Says how long to wait.
@@ -149,15 +197,14 @@ impl Cycle {
                 return (self.timing.poll, Verdict::Fine);
             }
             ApiError::Silent(_) if self.failures == 0 => {
-                // Nothing may have happened; a new watch will tell.
+                // Nothing may have happened; a comparison and a new watch will tell.
+                self.in_doubt = true;
                 self.failures = 1;
                 return (Duration::ZERO, Verdict::Fine);
             }
-            // As good a version as any other, once there is a server again.
-            ApiError::Unreachable(_)
-            | ApiError::Config(_)
-            | ApiError::Silent(_)
-            | ApiError::Status { code: 401 | 403 | 429, .. } => {}
+            // As good a version as any other, once there is a server again that is as far.
+            ApiError::Silent(_) | ApiError::Unreachable(_) => self.in_doubt = true,
+            ApiError::Config(_) | ApiError::Status { code: 401 | 403 | 429, .. } => {}
             ApiError::Status { .. } | ApiError::TooLarge(_) | ApiError::Malformed(_) => {
                 self.failures += 1;
                 if self.failures >= MAX_FAILURES {
@@ -166,11 +213,24 @@ impl Cycle {
                 }
             }
         }
-        (self.pause(error, chance), Verdict::Unavailable)
+        self.failed(error, chance)
     }
 
-    fn pause(&mut self, error: &ApiError, chance: f64) -> Duration {
-        self.timing.pause(&mut self.retry, error, chance)
+    fn failed(&mut self, error: &ApiError, chance: f64) -> (Duration, Verdict) {
+        let is_away = matches!(error, ApiError::Unreachable(_) | ApiError::Silent(_));
+        if std::mem::replace(&mut self.is_away, is_away) && error.code().is_some() {
+            // Long pauses are for servers that are away.
+            self.retry.succeed();
+        }
+        if is_away {
+            self.reads_roles = READS_ROLES;
+        }
+        let pause = self.timing.pause(&mut self.retry, error, chance);
+        if error.is_forbidden() && self.reads_roles > 0 {
+            self.reads_roles -= 1;
+            return (pause, Verdict::Fine);
+        }
+        (pause, Verdict::Unavailable)
     }
 }
 

@@ -69,6 +69,10 @@ pub(super) fn api_resource(kind: ResourceKind, calico: CalicoApi) -> Option<ApiR
             let is_it = |(_, read): &&(ApiResource, Kind)| ResourceKind::in_kubernetes(*read) == Some(kind);
             KUBERNETES.iter().find(is_it).map(|(resource, _)| *resource)
         }
+        // The other form of it has a name of its own.
+        ResourceKind::IpamConfiguration if calico == CalicoApi::CrdV1 => {
+            Some(calico.resource(ResourceKind::IpamConfig.plural()))
+        }
         kind => Some(calico.resource(kind.plural())),
     }
 }

@@ -332,6 +332,7 @@ impl Follower {
             let pause = match self.cycle.step() {
                 Step::List => self.read_list().await?,
                 Step::Watch(version) => self.watch(&version).await?,
+                Step::Compare(version) => self.compare(&version).await?,
             };
             sleep(pause).await;
         }
@@ -394,6 +395,36 @@ impl Follower {
             }
             more = next_page;
         }
+    }
+
+    /// Finds out whether the server is behind what it has told of.
+    async fn compare(&mut self, version: &str) -> Result<Duration, Gone> {
+        match self.newest().await {
+            Ok(newest) => {
+                if self.cycle.compared(&newest) {
+                    let list = self.list.resource;
+                    tracing::warn!(%list, %newest, told = version, "the API server has gone back, as with a restored etcd; listing again");
+                }
+                Ok(Duration::ZERO)
+            }
+            Err(error) => {
+                let (pause, verdict) = self.cycle.compare_failed(&error, chance());
+                self.report(verdict, error).await?;
+                Ok(pause)
+            }
+        }
+    }
+
+    /// The newest version that the server has, of whatever.
+    async fn newest(&self) -> Result<String, ApiError> {
+        let target = self.list.target(&[("limit", "1")]);
+        let mut body = self.connection.send(&Call::get(target)).await?.into_body();
+        let mut items = ListItems::default();
+        while let Some(bytes) = next(&mut body, ANSWER).await? {
+            let mut bytes: &[u8] = &bytes;
+            while items.take(&mut bytes)?.is_some() {}
+        }
+        Ok(items.finish()?.version)
     }
 
     async fn watch(&mut self, version: &str) -> Result<Duration, Gone> {

@@ -48,11 +48,18 @@ fn of_write(key: &ResourceKey, error: &ApiError) -> StoreError {
         ApiError::Status { code: 400 | 413 | 422, .. } => {
             StoreError::NotAccepted { key: key.clone(), why: error.to_string() }
         }
-        ApiError::Status { code: 404, message, .. } if message.starts_with("namespaces ") => {
-            StoreError::NotAccepted { key: key.clone(), why: error.to_string() }
-        }
+        error if is_no_namespace(error) => StoreError::NotAccepted { key: key.clone(), why: error.to_string() },
         error => failed(error),
     }
+}
+
+fn is_no_namespace(error: &ApiError) -> bool {
+    matches!(error, ApiError::Status { code: 404, message, .. } if message.starts_with("namespaces "))
+}
+
+/// The server may have the kind in a moment: it reads definitions of custom resources while it starts.
+fn no_kind(kind: ResourceKind) -> StoreError {
+    StoreError::Unavailable(format!("the API server has no {}: their definition is not installed", kind.plural()))
 }
 
 fn text_of<'o>(object: &'o Value, name: &str) -> &'o str {
@@ -97,10 +104,13 @@ impl KubernetesStore {
 
     fn read(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
         let revision = version_of(&object)?;
+        Ok(StoredResource { key: key.clone(), revision, object: self.resource(key, object)? })
+    }
+
+    /// The resource that an object stands for.
+    fn resource(&self, key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
         let read = if self.is_annotated(key.kind()) { custom::from_custom } else { custom::from_plain };
-        let object =
-            read(key, object).map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })?;
-        Ok(StoredResource { key: key.clone(), revision, object })
+        read(key, object).map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })
     }
 
     fn written(&self, key: &ResourceKey, object: Value, before: Option<&Value>) -> Result<Value, StoreError> {
@@ -122,6 +132,18 @@ impl KubernetesStore {
             }
         }
         Err(StoreError::NotFound(key.clone()))
+    }
+
+    /// Creates an object; gives back what the server has made of it.
+    fn created(&self, key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
+        let object = self.written(key, object, None)?;
+        match self.client.create(self.api(key.kind())?, key.namespace(), &object) {
+            Ok(object) => Ok(object),
+            Err(error) if error.is_already_exists() => Err(StoreError::AlreadyExists(key.clone())),
+            // That there is no such kind is no reason to say that there is no such resource.
+            Err(error) if error.is_not_found() && !is_no_namespace(&error) => Err(no_kind(key.kind())),
+            Err(error) => Err(of_write(key, &error)),
+        }
     }
 
     /// The object as it is if it is at this version.
@@ -173,6 +195,7 @@ impl ResourceStore for KubernetesStore {
         let objects = match self.client.list(self.api(kind)?, namespace.unwrap_or_default(), "") {
             // Kinds of Kubernetes are there, or nobody wants them.
             Err(error) if error.is_not_found() && kind.is_of_kubernetes() => Vec::new(),
+            Err(error) if error.is_not_found() => return Err(no_kind(kind)),
             objects => objects.map_err(|error| failed(&error))?,
         };
         let mut listing = Listing::default();
@@ -192,13 +215,7 @@ impl ResourceStore for KubernetesStore {
 
     /// Name, uid and time of creation are the API server's.
     fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
-        let object = self.written(key, object, None)?;
-        match self.client.create(self.api(key.kind())?, key.namespace(), &object) {
-            Ok(object) => self.read(key, object),
-            Err(error) if error.is_already_exists() => Err(StoreError::AlreadyExists(key.clone())),
-            // That there is no such kind is no reason to say that there is no such resource.
-            Err(error) => Err(of_write(key, &error)),
-        }
+        self.read(key, self.created(key, object)?)
     }
 
     fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
@@ -256,7 +273,8 @@ impl ResourceStore for KubernetesStore {
         let dry = Self { client: self.client.dry_run(), calico: self.calico };
         match (object, based_on) {
             (None, based_on) => dry.delete(key, based_on).map(|()| None),
-            (Some(object), None) => dry.create(key, object.clone()).map(|made| Some(made.object)),
+            // What is not created has no version.
+            (Some(object), None) => dry.resource(key, dry.created(key, object.clone())?).map(Some),
             (Some(object), Some(based_on)) => dry.update(key, object.clone(), based_on).map(|made| Some(made.object)),
         }
     }

@@ -63,6 +63,17 @@ fn the_life_of_an_object_by_tls() {
 }
 
 #[test]
+fn a_page_may_be_larger_than_any_object() {
+    let server = ApiServer::start().unwrap();
+    for number in 0..12 {
+        let mut lease = lease(&format!("l{number}"), "somebody");
+        lease["metadata"]["annotations"] = json!({"note": "x".repeat(1 << 20)});
+        server.apply(lease);
+    }
+    assert_eq!(client(&server).list(LEASES, "", "").unwrap().len(), 12);
+}
+
+#[test]
 fn a_token_that_is_replaced_is_read_again() {
     let server = ApiServer::start().unwrap();
     let client = client(&server);

@@ -276,6 +276,23 @@ fn a_watch_that_goes_silent_is_left() {
 }
 
 #[test]
+fn a_server_that_was_restored_from_a_backup_is_listed_again() {
+    let mut scene = Scene::with_pods(2, Timing { idle: Duration::from_millis(200), ..timing() });
+    scene.server.bookmark_every(Duration::from_millis(50));
+    let backup = scene.server.backup();
+    for generation in 1..20 {
+        scene.is_alive(generation);
+    }
+    scene.server.delete("v1", "Pod", "default", "p001");
+    scene.until("a deletion", |copy| copy.deleted == 1);
+    scene.server.restore(backup);
+    // It says nothing of versions that are still to come, and who waits for them hears of nothing else.
+    scene.until("what was restored", |copy| copy.complete == 2);
+    assert_eq!(scene.copy.pods.keys().collect::<Vec<_>>(), ["p000", "p001"]);
+    scene.is_alive(1);
+}
+
+#[test]
 fn bookmarks_outlive_compaction() {
     let mut scene = Scene::with_pods(2, timing());
     scene.server.bookmark_every(Duration::from_millis(20));

@@ -60,7 +60,40 @@ fn the_life_of_a_resource() {
     store.delete(&key, None).unwrap();
     // What is not there because its kind is not is no resource that is missing.
     server.uninstall("crd.projectcalico.org", "hostendpoints");
-    assert!(matches!(store.create(&key, json!({"spec": {}})), Err(StoreError::Unavailable(_))));
+    let missing =
+        "the datastore is not available: the API server has no hostendpoints: their definition is not installed";
+    assert_eq!(store.create(&key, json!({"spec": {}})).unwrap_err().to_string(), missing);
+    assert_eq!(store.list(key.kind(), None).unwrap_err().to_string(), missing);
+}
+
+#[test]
+fn what_the_server_fills_in_is_no_reason_to_write_again() {
+    for form in [CRD, "projectcalico.org/v3"] {
+        let (server, (group, version)) = (ApiServer::start().unwrap(), form.split_once('/').unwrap());
+        server.install_calico(group, version);
+        let store = KubernetesStore::discover(client(&server)).unwrap();
+        let tier = ResourceKey::new(ResourceKind::Tier, "", "platform").unwrap();
+        let made = store.create(&tier, json!({"spec": {"order": 5}})).unwrap();
+        assert_eq!(made.object["spec"], json!({"order": 5, "defaultAction": "Deny"}));
+        // As `apply` does: with the metadata that it was told of.
+        let again = json!({"metadata": made.object["metadata"], "spec": {"order": 5}});
+        assert_eq!(store.update(&tier, again, made.revision).unwrap().revision, made.revision, "{form}");
+    }
+}
+
+#[test]
+fn the_configuration_of_addresses_has_a_kind_of_its_own_in_the_older_form() {
+    for (form, kind) in [(CRD, "IPAMConfig"), ("projectcalico.org/v3", "IPAMConfiguration")] {
+        let (server, (group, version)) = (ApiServer::start().unwrap(), form.split_once('/').unwrap());
+        server.install_calico(group, version);
+        let store = KubernetesStore::discover(client(&server)).unwrap();
+        let key = ResourceKey::new(ResourceKind::IpamConfiguration, "", "default").unwrap();
+        let made = store.create(&key, json!({"spec": {"strictAffinity": true}})).unwrap();
+        assert_eq!(made.object["kind"], "IPAMConfiguration");
+        assert_eq!(server.get(form, kind, "", "default").unwrap()["spec"]["strictAffinity"], true, "{form}");
+        assert_eq!(store.list(key.kind(), None).unwrap().resources, [made.clone()]);
+        store.delete(&key, Some(made.revision)).unwrap();
+    }
 }
 
 #[test]
@@ -76,6 +109,7 @@ fn policies_are_written_by_either_api_and_tried_out_first() {
         for (key, object) in [(&calico, json!({"spec": {"selector": "all()", "order": 1}})), (&own, rules)] {
             let planned = store.dry_run(key, Some(&object), None).unwrap().unwrap();
             assert!(matches!(store.get(key), Err(StoreError::NotFound(_))), "nothing is written");
+            assert_eq!(planned["metadata"].get("resourceVersion"), None, "what is not created has no version");
             let made = store.create(key, object.clone()).unwrap();
             assert_eq!((&made.object["spec"], made.object["metadata"].get("generation")), (&planned["spec"], None));
             assert!(matches!(store.dry_run(key, Some(&object), None), Err(StoreError::AlreadyExists(_))));

@@ -23,7 +23,7 @@ mod addresses;
 use serde_json::{Map, Value};
 
 use crate::manifest::STORED_METADATA;
-use crate::stored::{self, ObjectError, ResourceKey};
+use crate::stored::{self, ObjectError, ResourceKey, ResourceKind};
 use crate::syncer::convert_uid;
 
 pub use addresses::{AddressError, AddressKind};
@@ -33,6 +33,9 @@ pub const API_VERSION: &str = "crd.projectcalico.org/v1";
 
 /// What is an object's own and is given by the API server: nobody compares or keeps it.
 const OF_SERVER: [&str; 3] = ["generation", "managedFields", "selfLink"];
+
+/// When the object was created.
+const CREATED: &str = "creationTimestamp";
 
 /// What of the metadata in the annotation counts less than that of the object.
 const OF_OBJECT: [&str; 4] = ["name", "namespace", "resourceVersion", "uid"];
@@ -119,6 +122,14 @@ pub fn to_custom(key: &ResourceKey, mut object: Value, instead_of: Option<&Value
         metadata.insert("name".into(), key.name().into());
     }
     let before = |name: &str| instead_of.and_then(|before| before.get("metadata")?.get(name));
+    if let Some(annotations) = before("annotations") {
+        let kept = annotations.get(STORED_METADATA).and_then(|text| text.as_str());
+        let kept = kept.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok()).unwrap_or_default();
+        // The object's own is as good: what was not kept is no reason to write.
+        if !kept.contains_key(CREATED) {
+            metadata.shift_remove(CREATED);
+        }
+    }
     let is_ours = |name: &str| name.contains("projectcalico.org/") || name.contains("operator.tigera.io/");
     let ours = |part: &str| -> Map<String, Value> {
         let is_there = |name: &str, value: &Value| before(part).and_then(|texts| texts.get(name)) == Some(value);
@@ -144,7 +155,12 @@ pub fn to_custom(key: &ResourceKey, mut object: Value, instead_of: Option<&Value
     own.insert("annotations".into(), annotations.into());
     let mut custom = Map::new();
     custom.insert("apiVersion".into(), API_VERSION.into());
-    custom.insert("kind".into(), key.kind().as_str().into());
+    let kind = match key.kind() {
+        // `getBackingTypeMeta` of `libcalico-go/lib/backend/k8s/resources/ipam_config_v3.go`.
+        ResourceKind::IpamConfiguration => ResourceKind::IpamConfig,
+        kind => kind,
+    };
+    custom.insert("kind".into(), kind.as_str().into());
     custom.insert("metadata".into(), own.into());
     whole.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
     custom.append(whole);

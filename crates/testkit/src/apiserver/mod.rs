@@ -42,6 +42,10 @@ use fault::Planned;
 pub use fault::{Fault, On};
 use store::{ServedKind, Store};
 
+/// What [`ApiServer::backup`] has kept.
+#[derive(Clone, Debug)]
+pub struct Backup(Store);
+
 /// An API server. It ends when this is dropped.
 #[derive(Debug)]
 pub struct ApiServer {
@@ -216,6 +220,10 @@ impl ApiServer {
     /// Adds all of Calico's kinds, as `crd.projectcalico.org/v1` or `projectcalico.org/v3`.
     pub fn install_calico(&self, group: &str, version: &str) {
         for (plural, kind, namespaced) in CALICO {
+            let (plural, kind) = match (group, plural) {
+                ("projectcalico.org", "ipamconfigs") => ("ipamconfigurations", "IPAMConfiguration"),
+                _ => (plural, kind),
+            };
             self.install(group, version, plural, kind, namespaced);
         }
     }
@@ -352,6 +360,20 @@ impl ApiServer {
     pub fn restart(&self) {
         self.partition();
         self.shared.lock().store.version += 1;
+        self.compact();
+        self.heal();
+    }
+
+    /// All objects, and how far the server is, to be restored later.
+    #[must_use]
+    pub fn backup(&self) -> Backup {
+        Backup(self.shared.lock().store.clone())
+    }
+
+    /// Ends and comes back with what it had once, at the version of then, as when its etcd is restored.
+    pub fn restore(&self, backup: Backup) {
+        self.partition();
+        self.shared.lock().store = backup.0;
         self.compact();
         self.heal();
     }

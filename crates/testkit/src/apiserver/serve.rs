@@ -153,7 +153,7 @@ fn object(
         let mut state = shared.lock();
         let mut trial = is_dry(request).then(|| state.store.clone());
         let store = trial.as_mut().unwrap_or(&mut state.store);
-        body().and_then(|mut body| match request.method.as_str() {
+        let outcome = body().and_then(|mut body| match request.method.as_str() {
             "PATCH" if *status => {
                 // What a status is written with changes nothing else (`nodeStatusStrategy` of Kubernetes).
                 body.as_object_mut().map(|body| body.shift_remove("spec"));
@@ -169,7 +169,11 @@ fn object(
             _ => {
                 Err(refuse(405, "MethodNotAllowed", "the server does not allow this method on the requested resource"))
             }
-        })
+        });
+        match (outcome, trial) {
+            (Ok(object), Some(_)) => Ok(at_version_of(object, state.store.get(kind, namespace, name).ok())),
+            (outcome, _) => outcome,
+        }
     };
     shared.changed.notify_all();
     match outcome {
@@ -180,6 +184,17 @@ fn object(
         }
         Err(refusal) => http::refusal(stream, &refusal, None).map(|()| true),
     }
+}
+
+/// What would come of a change is at the version that is there now; what would be created has none.
+fn at_version_of(mut object: Value, now: Option<&Value>) -> Value {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        match now {
+            Some(now) => metadata.insert("resourceVersion".into(), now["metadata"]["resourceVersion"].clone()),
+            None => metadata.shift_remove("resourceVersion"),
+        };
+    }
+    object
 }
 
 /// Sends an answer as far as a fault lets it.
@@ -324,14 +339,18 @@ fn watch(
                 }
             }
         }
-        version = newest;
+        // Who has seen what is still to come hears nothing until then.
+        let is_behind = newest < version;
+        version = version.max(newest);
         let now = Instant::now();
-        if bookmarks && (now >= marked + every || now >= until) {
+        if now >= marked + every || now >= until {
             marked = now;
-            let kind = &route.kind;
-            let metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
-            let mark = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
-            event(stream, "BOOKMARK", &mark)?;
+            if bookmarks && !is_behind {
+                let kind = &route.kind;
+                let metadata = json!({"resourceVersion": version.to_string()});
+                let mark = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
+                event(stream, "BOOKMARK", &mark)?;
+            }
         }
         if now >= until {
             return http::end_chunks(stream).map(|()| true);
@@ -342,7 +361,7 @@ fn watch(
             return Ok(false);
         }
         let state = shared.lock();
-        if state.store.version == version {
+        if state.store.version <= version {
             let wait = (marked + every).min(until).saturating_duration_since(now);
             drop(shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner));
         }

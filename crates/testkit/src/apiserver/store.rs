@@ -108,6 +108,10 @@ impl Store {
         if kind.has_status() {
             without(&mut object, "status");
         }
+        if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
+            // The real server gives no reason, either.
+            return Err(refuse(500, "", "resourceVersion should not be set on objects to be created"));
+        }
         if self.get(kind, namespace, &name).is_ok() {
             return Err(refuse(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.plural)));
         }
@@ -284,15 +288,11 @@ impl Store {
         Ok(Page { version, items, more: Some(more), remaining })
     }
 
-    /// What has changed after a version.
+    /// What has changed after a version. Of one that is still to come nothing is said, as by the real server.
     pub(super) fn since(&self, kind: &ServedKind, version: u64) -> Result<Vec<Change>, Refusal> {
         if version < self.compacted {
             let message = format!("too old resource version: {version} ({})", self.compacted);
             return Err(refuse(410, "Expired", message));
-        }
-        if version > self.version {
-            let message = format!("Too large resource version: {version}, current: {}", self.version);
-            return Err(refuse(504, "Timeout", message));
         }
         let changes = self.history.get(&collection(&kind.group, &kind.plural));
         let changes = changes.map(Vec::as_slice).unwrap_or_default();
@@ -337,8 +337,14 @@ fn name_of(object: &Value) -> Result<String, Refusal> {
 }
 
 /// Fills in what the real server does: of policies of Kubernetes, protocols and types (`pkg/apis/networking/v1/defaults.go` of
-/// Kubernetes).
+/// Kubernetes), and of tiers the default action, as their definitions have it (`crd.projectcalico.org_tiers.yaml` of Calico).
 fn fill_in(kind: &ServedKind, object: &mut Value) {
+    if !kind.built_in && kind.plural == "tiers" {
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.entry("defaultAction").or_insert_with(|| json!("Deny"));
+        }
+        return;
+    }
     if !kind.built_in || kind.plural != "networkpolicies" {
         return;
     }

@@ -27,7 +27,7 @@ fn lists_first_and_watches_from_what_it_has_seen() {
     cycle.listed("7".into());
     cycle.progressed("9");
     assert_eq!(cycle.step(), Step::Watch("9".into()));
-    assert_eq!(cycle.watch_ended(Duration::from_secs(300), false, 1.0), Duration::ZERO);
+    assert_eq!(cycle.watch_ended(Duration::from_secs(300), true, 1.0), Duration::ZERO);
     assert_eq!(cycle.step(), Step::Watch("9".into()));
 }
 
@@ -50,12 +50,30 @@ fn a_server_that_is_away_is_asked_for_the_same_version_for_ever() {
     let mut last = Duration::ZERO;
     for _ in 0..100 {
         let (pause, verdict) = cycle.watch_failed(&away(), 1.0);
-        assert_eq!((verdict, cycle.step()), (Verdict::Unavailable, Step::Watch("7".into())));
+        assert_eq!((verdict, cycle.step()), (Verdict::Unavailable, Step::Compare("7".into())));
         assert!(pause >= last && pause <= Duration::from_secs(30));
         last = pause;
     }
+    assert!(!cycle.compared("7") && cycle.step() == Step::Watch("7".into()));
     cycle.progressed("8");
     assert_eq!(cycle.watch_failed(&away(), 1.0).0, Duration::from_millis(500));
+}
+
+#[test]
+fn a_server_that_is_back_is_asked_soon_and_believed_late_that_roles_allow_nothing() {
+    let mut cycle = watching();
+    for _ in 0..10 {
+        let _ = cycle.watch_failed(&away(), 1.0);
+    }
+    let forbidden = refused(403, "Forbidden");
+    for (pause, verdict) in
+        [(500, Verdict::Fine), (1000, Verdict::Fine), (2000, Verdict::Fine), (4000, Verdict::Unavailable)]
+    {
+        assert_eq!(cycle.watch_failed(&forbidden, 1.0), (Duration::from_millis(pause), verdict));
+    }
+    // One that was there means it.
+    cycle.progressed("8");
+    assert_eq!(cycle.watch_failed(&forbidden, 1.0).1, Verdict::Unavailable);
 }
 
 #[test]
@@ -121,8 +139,32 @@ fn a_silent_watch_is_repeated_at_once_and_then_is_a_failure() {
     let mut cycle = watching();
     let silent = ApiError::Silent(Duration::from_secs(150));
     assert_eq!(cycle.watch_failed(&silent, 1.0), (Duration::ZERO, Verdict::Fine));
+    assert_eq!(cycle.step(), Step::Compare("7".into()));
+    assert!(!cycle.compared("7") && cycle.step() == Step::Watch("7".into()));
     assert_eq!(cycle.watch_failed(&silent, 1.0).1, Verdict::Unavailable);
-    assert_eq!(cycle.step(), Step::Watch("7".into()));
+    assert!(!cycle.compared("12") && cycle.step() == Step::Watch("7".into()));
+}
+
+#[test]
+fn a_server_that_has_gone_back_is_listed_again() {
+    let mut cycle = watching();
+    // Nobody tells of versions that are still to come, nor that they are.
+    assert_eq!(cycle.watch_ended(Duration::from_secs(300), false, 1.0), Duration::ZERO);
+    assert_eq!(cycle.step(), Step::Compare("7".into()));
+    assert_eq!(cycle.compare_failed(&away(), 1.0).1, Verdict::Unavailable);
+    assert_eq!(cycle.step(), Step::Compare("7".into()), "it is not known yet");
+    assert!(cycle.compared("6") && cycle.step() == Step::List);
+    cycle.listed("6".into());
+    assert_eq!(cycle.step(), Step::Watch("6".into()));
+
+    // What cannot be compared is watched as before.
+    for newest in ["", "old", "0x1"] {
+        let _ = cycle.watch_ended(Duration::from_secs(300), false, 1.0);
+        assert!(!cycle.compared(newest) && cycle.step() == Step::Watch("6".into()), "{newest}");
+    }
+    let _ = cycle.watch_ended(Duration::from_secs(300), false, 1.0);
+    assert_eq!(cycle.compare_failed(&refused(403, "Forbidden"), 1.0).1, Verdict::Unavailable);
+    assert_eq!(cycle.step(), Step::Watch("6".into()));
 }
 
 #[test]
