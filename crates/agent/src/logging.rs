@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -66,7 +67,7 @@ fn begin(format: LogFormat) {
     if LEVEL.set(handle).is_err() {
         return;
     }
-    let registry = tracing_subscriber::registry().with(level).with(CountErrors);
+    let registry = tracing_subscriber::registry().with(level).with(filter_fn(is_ours)).with(CountErrors);
     let lines = fmt::layer().with_writer(Lines).with_ansi(false);
     // Whoever embeds this may have set up a subscriber already; theirs stays.
     let _ = match format {
@@ -107,6 +108,11 @@ fn filter(severity: LogSeverity) -> LevelFilter {
         LogSeverity::Warning => LevelFilter::WARN,
         LogSeverity::Error | LogSeverity::Fatal => LevelFilter::ERROR,
     }
+}
+
+/// Whether nobody else tells. The client of Kubernetes logs each request that fails, without saying which; who has asked does so, once.
+fn is_ours(metadata: &tracing::Metadata<'_>) -> bool {
+    *metadata.level() != Level::ERROR || !metadata.target().starts_with("kube_client::")
 }
 
 struct CountErrors;

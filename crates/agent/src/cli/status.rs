@@ -41,7 +41,7 @@ fn text(status: &Status) -> String {
     };
     let _ = writeln!(out, "{node}: {state}");
     let mut line = |name: &str, value: &str| {
-        let _ = writeln!(out, "  {name:<13}{value}");
+        let _ = writeln!(out, "  {name:<12} {value}");
     };
     line("agent", &format!("tortie {version}, process {pid}, up {}", duration(*uptime_seconds)));
     line("datastore", datastore);
@@ -154,7 +154,7 @@ mod tests {
             ready: false,
             components: vec![
                 component("CalculationGraph", true, ""),
-                component("Dataplane", false, "chain is missing"),
+                component("InternalDataplaneMainLoop", false, "chain is missing"),
             ],
             counters: Counters {
                 updates: 12,
@@ -194,7 +194,7 @@ mod tests {
           agent        tortie 1.2.3, process 7, up 2 h
           datastore    file:/etc/tortie
           dataplane    internal
-          Dataplane    not ready: chain is missing
+          InternalDataplaneMainLoop not ready: chain is missing
           changes      12 from the datastore, 4.2 ms to the kernel on average
           latency      3.0 ms to the kernel last; in the last ten minutes 50 % within 2.5 ms, 90 % within 7.0 ms, 99 % within 11.2 ms
           queue        7 changes wait for the engine, 2 for the kernel

@@ -13,7 +13,10 @@ use tortie_store::{ResourceStore, StoreError};
 /// The datastore behind the servers.
 pub(crate) trait Published: Send + Sync {
     /// What can be read there.
-    fn resources(&self) -> &dyn ResourceStore;
+    ///
+    /// # Errors
+    /// [`StoreError`] if the datastore does not say what it has.
+    fn resources(&self) -> Result<&dyn ResourceStore, StoreError>;
 
     /// Lets a node say no key of a family.
     ///
@@ -30,7 +33,7 @@ pub(crate) trait Published: Send + Sync {
             Family::V4 => "/status/wireguardPublicKey",
             Family::V6 => "/status/wireguardPublicKeyV6",
         };
-        match self.resources().get(&node_key(node)?) {
+        match self.resources()?.get(&node_key(node)?) {
             Ok(node) => Ok(node.object.pointer(field).and_then(|key| key.as_str()).unwrap_or_default().to_owned()),
             Err(StoreError::NotFound(_)) => Ok(String::new()),
             Err(error) => Err(error),
@@ -42,8 +45,8 @@ pub(crate) trait Published: Send + Sync {
     /// # Errors
     /// [`StoreError`].
     fn parameters(&self, hostname: &Hostname, options: &Options) -> Result<ConfigUpdate, StoreError> {
-        let mut objects = self.resources().list(ResourceKind::FelixConfiguration, None)?.resources;
-        match self.resources().get(&node_key(hostname.as_str())?) {
+        let mut objects = self.resources()?.list(ResourceKind::FelixConfiguration, None)?.resources;
+        match self.resources()?.get(&node_key(hostname.as_str())?) {
             Ok(node) => objects.push(node),
             Err(StoreError::NotFound(_)) => {}
             Err(error) => return Err(error),
@@ -79,8 +82,8 @@ pub(crate) struct InStatus(pub(crate) Arc<dyn ResourceStore>);
 
 #[cfg(feature = "etcd")]
 impl Published for InStatus {
-    fn resources(&self) -> &dyn ResourceStore {
-        &*self.0
+    fn resources(&self) -> Result<&dyn ResourceStore, StoreError> {
+        Ok(&*self.0)
     }
 
     fn remove_key(&self, node: &Hostname, family: Family) -> Result<(), StoreError> {
@@ -92,20 +95,25 @@ impl Published for InStatus {
 #[cfg(feature = "kubernetes")]
 pub(crate) struct InAnnotations {
     client: tortie_datastore::kubernetes::Client,
-    store: tortie_datastore::kubernetes::KubernetesStore,
+    /// Known once the server has said in which form it has Calico's resources.
+    store: std::sync::OnceLock<tortie_datastore::kubernetes::KubernetesStore>,
 }
 
 #[cfg(feature = "kubernetes")]
 impl InAnnotations {
     pub(crate) fn new(client: tortie_datastore::kubernetes::Client) -> Self {
-        Self { store: tortie_datastore::kubernetes::KubernetesStore::new(client.clone()), client }
+        Self { store: std::sync::OnceLock::new(), client }
     }
 }
 
 #[cfg(feature = "kubernetes")]
 impl Published for InAnnotations {
-    fn resources(&self) -> &dyn ResourceStore {
-        &self.store
+    fn resources(&self) -> Result<&dyn ResourceStore, StoreError> {
+        if let Some(store) = self.store.get() {
+            return Ok(store);
+        }
+        let store = tortie_datastore::kubernetes::KubernetesStore::discover(self.client.clone())?;
+        Ok(self.store.get_or_init(|| store))
     }
 
     fn remove_key(&self, node: &Hostname, family: Family) -> Result<(), StoreError> {

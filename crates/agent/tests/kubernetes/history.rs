@@ -106,6 +106,10 @@ fn what_is_gone_when_a_list_is_read_again_is_known() {
     assert!(diff.contains("\n  - NetworkPolicy/shop/old\n") && !diff.contains("NetworkPolicy/shop/web"), "{diff}");
     good(&world.rollback(&["1"]));
     assert_eq!(world.order("old"), Some(1));
+    // Of the server that was away the log tells once, not for each request of each kind.
+    let log = world.log();
+    let errors: Vec<&str> = log.lines().filter(|line| line.contains(" ERROR ")).collect();
+    assert!(!errors.is_empty() && errors.iter().all(|line| line.contains("the datastore cannot be read")), "{log}");
 }
 
 #[test]

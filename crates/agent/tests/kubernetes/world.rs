@@ -93,10 +93,14 @@ impl World {
     pub(crate) fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !done(self) {
-            let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            assert!(Instant::now() < until, "waiting until {what}: {}\n{}", self.status(), log());
+            assert!(Instant::now() < until, "waiting until {what}: {}\n{}", self.status(), self.log());
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// What the agent has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     pub(crate) fn start(&mut self) {
