@@ -91,7 +91,7 @@ fn the_configuration_of_addresses_has_a_kind_of_its_own_in_the_older_form() {
         let made = store.create(&key, json!({"spec": {"strictAffinity": true}})).unwrap();
         assert_eq!(made.object["kind"], "IPAMConfiguration");
         assert_eq!(server.get(form, kind, "", "default").unwrap()["spec"]["strictAffinity"], true, "{form}");
-        assert_eq!(store.list(key.kind(), None).unwrap().resources, [made.clone()]);
+        assert_eq!(store.list(key.kind(), None).unwrap().resources, std::slice::from_ref(&made));
         store.delete(&key, Some(made.revision)).unwrap();
     }
 }
