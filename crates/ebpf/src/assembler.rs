@@ -5,6 +5,7 @@ use std::fmt;
 use crate::check::{Flaw, check};
 use crate::instruction::{
     Base, Helper, Instruction, KernelFunction, Label, MapId, Operand, Operation, Register, Size, Slot, Test, Width,
+    halves,
 };
 
 /// Writes a program from its beginning to its end.
@@ -244,6 +245,19 @@ impl Program {
         for (at, map) in &self.maps {
             if let Some(slot) = slots.get_mut(*at) {
                 slot.number = descriptor(*map);
+            }
+        }
+        slots.into_iter().flat_map(Slot::bytes).collect()
+    }
+
+    /// What an interpreter takes that knows nothing of maps: with the address of each one's first value, or of what the interpreter
+    /// takes for the map.
+    #[must_use]
+    pub fn bytes_with_addresses(&self, address: impl Fn(MapId) -> u64) -> Vec<u8> {
+        let mut slots = self.slots.clone();
+        for (at, map) in &self.maps {
+            if let Some(wide) = slots.get_mut(*at..*at + 2) {
+                wide.iter_mut().zip(halves(address(*map))).for_each(|(slot, half)| slot.set_half(half));
             }
         }
         slots.into_iter().flat_map(Slot::bytes).collect()

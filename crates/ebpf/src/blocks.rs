@@ -19,8 +19,12 @@ pub const CELLS: usize = 256;
 pub struct Cell(u32);
 
 impl Cell {
-    /// The bit that tells blocks from values.
-    pub const BLOCK: u32 = 1 << 31;
+    /// The bit of blocks, here. In a map it is that of values: see [`Self::bits`].
+    const BLOCK: u32 = 1 << 31;
+    /// How far apart blocks are in a map, in powers of two.
+    pub(crate) const SHIFT: u32 = (CELLS * 4).trailing_zeros();
+    /// Numbers of blocks that a map can have are below.
+    const BLOCKS: u32 = Self::BLOCK >> Self::SHIFT;
 
     /// A value; of its 32 bits the highest is none.
     #[must_use]
@@ -32,8 +36,15 @@ impl Cell {
         Self(number | Self::BLOCK)
     }
 
+    /// What stands in a map. What leads to no block there that could be is one with a number that none has.
     pub(crate) const fn from_bits(bits: u32) -> Self {
-        Self(bits)
+        if bits & Self::BLOCK != 0 {
+            Self::value(bits)
+        } else if bits != 0 && bits.trailing_zeros() >= Self::SHIFT {
+            Self::block(bits >> Self::SHIFT)
+        } else {
+            Self::block(bits | 1 << 30)
+        }
     }
 
     /// The block that it leads to.
@@ -42,10 +53,23 @@ impl Cell {
         if self.0 & Self::BLOCK == 0 { None } else { Some(self.0 & !Self::BLOCK) }
     }
 
-    /// As it stands in a map.
+    /// The value; of what leads to a block a number that none has.
+    #[must_use]
+    pub const fn as_value(self) -> u32 {
+        self.0
+    }
+
+    /// As it stands in a map: a value with its highest bit set, or how many bytes a block is from the first one. So a program adds what it has read
+    /// to the address of the blocks, and one comparison tells it whether there is one. Zeros lead to the first, which is never
+    /// used and leads nowhere.
     #[must_use]
     pub const fn bits(self) -> u32 {
-        self.0
+        match self.as_block() {
+            None => self.0 | Self::BLOCK,
+            Some(number) if number < Self::BLOCKS => number << Self::SHIFT,
+            // The last that could be: no map has it.
+            Some(_) => (Self::BLOCKS - 1) << Self::SHIFT,
+        }
     }
 }
 
@@ -106,7 +130,8 @@ impl Blocks {
     /// How many have a number: those that lead to values, and those that readers may still be at.
     #[must_use]
     pub fn in_use(&self) -> usize {
-        self.blocks.len() - self.free.len()
+        // The first number is never given out.
+        (self.blocks.len() - self.free.len()).saturating_sub(1)
     }
 
     /// How many entries the map must have: numbers of blocks are below.
@@ -128,7 +153,7 @@ impl Blocks {
     /// The value of a key.
     #[must_use]
     pub fn get(&self, root: Cell, key: &[u8]) -> u32 {
-        self.cell_at(root, key).bits()
+        self.cell_at(root, key).as_value()
     }
 
     /// The cell that the first bytes of a key lead to, from where to go on with the others.
@@ -193,7 +218,7 @@ impl Blocks {
         }
         let extent = found.last_key_value().map_or(0, |(last, _)| *last as usize + 1);
         self.blocks.resize_with(extent, || None);
-        self.free = (0..).take(extent).filter(|number| !found.contains_key(number)).collect();
+        self.free = (1..).take(extent.saturating_sub(1)).filter(|number| !found.contains_key(number)).collect();
         for (number, cells) in &found {
             let hash = self.hasher.hash_one(cells);
             if self.by_cells.find(hash, |other| found.get(other) == Some(cells)).is_some() {
@@ -325,7 +350,13 @@ impl Blocks {
         let block = Some(Block { cells, references: 1, is_new: true });
         let number = match self.free.pop() {
             Some(number) => number,
-            None => u32::try_from(self.blocks.len()).unwrap_or(u32::MAX),
+            None => {
+                if self.blocks.is_empty() {
+                    // What zeros in a map lead to.
+                    self.blocks.push(None);
+                }
+                u32::try_from(self.blocks.len()).unwrap_or(u32::MAX)
+            }
         };
         match self.blocks.get_mut(number as usize) {
             Some(slot) => *slot = block,

@@ -3,10 +3,11 @@
 use tortie_model::{Family, Protocol};
 
 use crate::assembler::Assembler;
-use crate::instruction::{Base, Helper, Label, MapId, Operation, Register, Size, Test};
+use crate::blocks::Cell;
+use crate::instruction::{Label, MapId, Operation, Register, Size, Test};
 use crate::layout::{EXACT_FACTORS, ExactRecord};
 use crate::tables::{NOWHERE, family_bit};
-use crate::walk::{BlocksPlace, Walk};
+use crate::walk::{BlocksPlace, NumberWalk, Walk};
 
 /// Where a program finds what [`Assembler::decide`] needs, as distances from what `r7` holds.
 #[derive(Clone, Copy, Debug)]
@@ -17,23 +18,35 @@ pub struct Question {
     pub family: Family,
     /// The root of the tree of addresses.
     pub addresses: i16,
-    /// The map of [`ExactRecord`] in which IPv6 addresses are looked for first, and where it is said how many buckets of it
-    /// count; none: they are looked for in the tree alone.
-    pub exact: Option<(MapId, i16)>,
+    /// Where IPv6 addresses are looked for first; none: they are looked for in the tree alone.
+    pub exact: Option<ExactPlace>,
     /// What a group's entry in a map has, [`GroupRoots::to_bytes`](crate::GroupRoots::to_bytes), as a distance from what `r6` holds.
     pub group: i16,
     /// The address of the group's own end, in the network's order, as what follows.
     pub own: i16,
     /// The address of the peer.
     pub peer: i16,
-    /// The protocol, and behind it two bytes of destination port, or of ICMP type and code.
+    /// The protocol.
     pub protocol: i16,
+    /// Two bytes of destination port, or of ICMP type and code.
+    pub detail: i16,
     /// Two bytes of source port.
     pub source_port: i16,
     /// A byte that is not 0 if the packet has a destination port or an ICMP message.
     pub has_detail: i16,
     /// A byte that is not 0 if it has a source port.
     pub has_source_port: i16,
+}
+
+/// Where a program finds [`ExactRecord`]s.
+#[derive(Clone, Copy, Debug)]
+pub struct ExactPlace {
+    /// The map, an array of one value, in which they are one behind the other.
+    pub map: MapId,
+    /// How many there are.
+    pub count: u32,
+    /// Where [`EXACT_SHIFT`](crate::layout::roots::EXACT_SHIFT) is, as a distance from what `r7` holds.
+    pub shift: i16,
 }
 
 /// The places of the roots of a group.
@@ -52,9 +65,6 @@ const TCP_PORTS: i16 = 48;
 const UDP_PORTS: i16 = 52;
 const NEAR_CELLS: i16 = 56;
 
-/// Where keys are made on the stack, and numbers of buckets.
-const KEY: i16 = -8;
-const SCRATCH: i16 = -4;
 /// Holds the group.
 const GROUP: Register = Register::R6;
 /// Holds what is asked about.
@@ -63,16 +73,22 @@ const QUESTION: Register = Register::R7;
 const SUM: Register = Register::R8;
 /// Holds the cell of a tree.
 const CELL: Register = Register::R9;
+/// Holds the class of an address.
+const CLASS: Register = Register::R2;
+/// The bytes of an [`ExactRecord`], in powers of two.
+const RECORD: i32 = ExactRecord::SIZE.trailing_zeros().cast_signed();
+const _: () = assert!(ExactRecord::SIZE.is_power_of_two());
+/// How many parts the number of a cell has. Each has the bit of values when it is added.
+const PARTS: u64 = 4;
 
 impl Assembler {
     /// Leaves in `r9` the decision about a packet, which the group at `r6` is asked about at `r7`, or goes on at `missing` where something is not
-    /// there: deny then. The lowest bits are the verdict, the others the [number](crate::DecisionId::from_cell). Uses the 8 bytes
-    /// of the stack next to its end; `r0` to `r5` and `r8` hold nothing afterwards.
+    /// there: deny then. The lowest bits are the verdict, the others the [number](crate::DecisionId::from_cell). `r0` to
+    /// `r5` and `r8` hold nothing afterwards.
     pub fn decide(&mut self, question: &Question, missing: Label) -> &mut Self {
         let Question { blocks, group, .. } = *question;
-        let walk = |key: Base, offset: i16, bytes: u8| Walk { blocks, cell: CELL, key, offset, bytes };
-        let asked = Base::Register(QUESTION);
-        self.set(SUM, 0);
+        let walk = |offset: i16, bytes: u8| Walk { blocks, cell: CELL, key: QUESTION.into(), offset, bytes };
+        self.find_blocks(blocks).set_wide(SUM, (PARTS << 31).wrapping_neg());
         let rows = [(question.own, OWN, NEAR_OWN), (question.peer, PEER, NEAR_PEER)];
         for (address, rows, near) in rows {
             self.add_row(question, address, (group + rows, group + near), missing);
@@ -86,56 +102,59 @@ impl Assembler {
             .jump_if(Register::R1, Test::Equal, i32::from(Protocol::TCP.number()), tcp)
             .jump_if(Register::R1, Test::Equal, i32::from(Protocol::UDP.number()), udp)
             .load(Size::U32, CELL, GROUP, group + DETAILS)
-            .begin_walk(&walk(asked, question.protocol, 1))
-            .jump(ports)
-            .place(udp)
-            .load(Size::U32, CELL, GROUP, group + UDP_PORTS)
+            .begin_walk(&walk(question.protocol, 1))
             .jump(ports)
             .place(tcp)
             .load(Size::U32, CELL, GROUP, group + TCP_PORTS)
+            .jump(ports)
+            .place(udp)
+            .load(Size::U32, CELL, GROUP, group + UDP_PORTS)
             .place(ports)
-            .walk(&walk(asked, question.protocol + 1, 2), missing)
+            .begin_walk(&walk(question.detail, 2))
             .jump(found)
             .place(protocol_alone)
             .load(Size::U32, CELL, GROUP, group + PROTOCOLS)
-            .walk(&walk(asked, question.protocol, 1), missing)
+            .begin_walk(&walk(question.protocol, 1))
             .place(found)
-            .compute(Operation::Add, SUM, CELL);
+            .add_value(missing);
 
         let (no_port, found) = (self.label(), self.label());
         self.load(Size::U8, Register::R1, QUESTION, question.has_source_port)
             .jump_if(Register::R1, Test::Equal, 0, no_port)
             .load(Size::U32, CELL, GROUP, group + SOURCE_PORTS)
-            .walk(&walk(asked, question.source_port, 2), missing)
+            .begin_walk(&walk(question.source_port, 2))
             .jump(found)
             .place(no_port)
             .load(Size::U32, CELL, GROUP, group + NO_SOURCE_PORT)
             .place(found)
-            .compute(Operation::Add, SUM, CELL);
+            .add_value(missing);
 
         // Of a small table the first two bytes of the number are 0, and the tree begins with the others.
-        let (large, near, last) = (self.label(), self.label(), self.label());
-        let key = walk(Base::Frame, KEY, 2);
+        let (large, near, second, last) = (self.label(), self.label(), self.label(), self.label());
+        let of_sum = |first, last| NumberWalk { blocks, cell: CELL, number: SUM, first, last };
         self.load(Size::U32, CELL, GROUP, group + CELLS)
             .load(Size::U32, Register::R1, GROUP, group + IS_LARGE)
-            .jump_if(Register::R1, Test::NotEqual, 0, large)
+            .jump_if_half(Register::R1, Test::NotEqual, Cell::value(0).bits().cast_signed(), large)
             .jump_if(SUM, Test::Greater, i32::from(u16::MAX), missing)
-            .to_big_endian(Size::U32, SUM)
-            .store(Size::U32, Base::Frame, KEY, SUM)
             .jump(last)
             .place(large)
             .jump_if(SUM, Test::GreaterOrEqual, NOWHERE.cast_signed(), missing)
-            .set(Register::R1, SUM)
-            .to_big_endian(Size::U32, SUM)
-            .store(Size::U32, Base::Frame, KEY, SUM)
-            .jump_if(Register::R1, Test::Less, 1 << 24, near)
-            .begin_walk(&key)
-            .jump(last)
+            .jump_if(SUM, Test::Less, 1 << 24, near)
+            .walk_number(&of_sum(3, 3))
+            .jump(second)
             .place(near)
             .load(Size::U32, CELL, GROUP, group + NEAR_CELLS)
-            .begin_walk(&Walk { offset: KEY + 1, bytes: 1, ..key })
+            .place(second)
+            .walk_number(&of_sum(2, 2))
             .place(last)
-            .walk(&Walk { offset: KEY + 2, ..key }, missing)
+            .walk_number(&of_sum(1, 0))
+            .end_walk(CELL, missing)
+            .compute_half(Operation::And, CELL, i32::MAX)
+    }
+
+    /// Adds a part of the number of the cell, with its bit of values.
+    fn add_value(&mut self, missing: Label) -> &mut Self {
+        self.end_walk(CELL, missing).compute(Operation::Add, SUM, CELL)
     }
 
     /// Adds the row of an address. Where all addresses have one, none is looked up.
@@ -146,60 +165,53 @@ impl Assembler {
             Family::V6 => (16, near + 4, Family::V6),
         };
         let of_address = Walk { blocks, cell: CELL, key: QUESTION.into(), offset: address, bytes };
-        let of_class = Walk { key: Base::Frame, offset: KEY + 1, bytes: 1, ..of_address };
+        let of_class = |first, last| NumberWalk { blocks, cell: CELL, number: CLASS, first, last };
         let (alike, classified, far, last) = (self.label(), self.label(), self.label(), self.label());
-        self.load(Size::U32, CELL, GROUP, rows).jump_if_half(CELL, Test::Less, i32::MIN, alike);
+        self.load(Size::U32, CELL, GROUP, rows).jump_if_half(CELL, Test::LessSigned, 0, alike);
         if question.family == Family::V6
             && let Some(exact) = question.exact
         {
             self.find_exact(exact, address, classified);
         }
         self.load(Size::U32, CELL, QUESTION, question.addresses)
-            .walk(&of_address, missing)
+            .begin_walk(&of_address)
+            .end_walk(CELL, missing)
             .place(classified)
-            .set(Register::R1, CELL)
-            .compute(Operation::Xor, Register::R1, family_bit(family).cast_signed())
-            .to_big_endian(Size::U32, CELL)
-            .store(Size::U32, Base::Frame, KEY, CELL)
+            .compute_half(Operation::Move, CLASS, CELL)
+            .compute_half(Operation::Move, Register::R1, CELL)
+            .compute_half(Operation::Xor, Register::R1, Cell::value(family_bit(family)).bits().cast_signed())
             .jump_if(Register::R1, Test::Greater, i32::from(u16::MAX), far)
             .load(Size::U32, CELL, GROUP, near)
             .jump(last)
             .place(far)
             .load(Size::U32, CELL, GROUP, rows)
-            .begin_walk(&of_class)
+            .walk_number(&of_class(2, 2))
             .place(last)
-            .walk(&Walk { offset: KEY + 2, bytes: 2, ..of_class }, missing)
+            .walk_number(&of_class(1, 0))
+            .end_walk(CELL, missing)
             .place(alike)
             .compute(Operation::Add, SUM, CELL);
     }
 
-    /// Leaves the class of an IPv6 address in `r9` and goes on at `found` if it has an entry of its own.
-    fn find_exact(&mut self, (map, buckets): (MapId, i16), address: i16, found: Label) {
-        let [of_high, of_both] = EXACT_FACTORS;
+    /// Leaves the class of an IPv6 address in `r9`, with the bit of values, and goes on at `found` if it has an entry of its own.
+    fn find_exact(&mut self, place: ExactPlace, address: i16, found: Label) {
+        let ExactPlace { map, count, shift } = place;
+        let [of_first, of_second] = EXACT_FACTORS;
         let none = self.label();
         // As `exact_bucket` has it.
-        self.load(Size::U32, Register::R1, QUESTION, buckets)
-            .jump_if(Register::R1, Test::Equal, 0, none)
-            .compute(Operation::Subtract, Register::R1, 1)
-            .load(Size::U64, Register::R2, QUESTION, address)
-            .to_big_endian(Size::U64, Register::R2)
-            .set_wide(Register::R3, of_high)
+        self.load(Size::U64, Register::R1, QUESTION, address)
+            .set_wide(Register::R3, of_first)
+            .compute(Operation::Multiply, Register::R1, Register::R3)
+            .load(Size::U64, Register::R2, QUESTION, address + 8)
+            .set_wide(Register::R3, of_second)
             .compute(Operation::Multiply, Register::R2, Register::R3)
-            .load(Size::U64, Register::R3, QUESTION, address + 8)
-            .to_big_endian(Size::U64, Register::R3)
-            .compute(Operation::Xor, Register::R2, Register::R3)
-            .set(Register::R3, Register::R2)
-            .compute(Operation::ShiftRight, Register::R3, 32)
-            .compute(Operation::Xor, Register::R2, Register::R3)
-            .set_wide(Register::R3, of_both)
-            .compute(Operation::Multiply, Register::R2, Register::R3)
-            .compute(Operation::ShiftRight, Register::R2, 32)
-            .compute(Operation::And, Register::R2, Register::R1)
-            .store(Size::U32, Base::Frame, SCRATCH, Register::R2)
-            .set_map(Register::R1, map)
-            .set_stack(Register::R2, SCRATCH.unsigned_abs())
-            .call(Helper::MapLookup)
-            .jump_if(Register::R0, Test::Equal, 0, none)
+            .compute(Operation::Add, Register::R1, Register::R2)
+            .load(Size::U32, Register::R2, QUESTION, shift)
+            .compute(Operation::ShiftRight, Register::R1, Register::R2)
+            .jump_if(Register::R1, Test::GreaterOrEqual, count.cast_signed(), none)
+            .compute(Operation::ShiftLeft, Register::R1, RECORD)
+            .set_first_value(Register::R0, map)
+            .compute(Operation::Add, Register::R0, Register::R1)
             .load(Size::U64, Register::R1, QUESTION, address)
             .load(Size::U64, Register::R2, QUESTION, address + 8);
         for way in 0..2 {
@@ -209,9 +221,8 @@ impl Assembler {
                 .load(Size::U64, Register::R3, Register::R0, entry + 8)
                 .jump_if(Register::R2, Test::NotEqual, Register::R3, other)
                 .load(Size::U32, CELL, Register::R0, ExactRecord::CLASSES + 4 * way)
-                .jump_if_half(CELL, Test::Less, i32::MIN, other)
-                .compute_half(Operation::And, CELL, i32::MAX)
-                .jump(found)
+                // The bit is that of values.
+                .jump_if_half(CELL, Test::LessSigned, 0, found)
                 .place(other);
         }
         const { assert!(ExactRecord::WAYS == 2 && ExactRecord::OPEN == 1 << 31) };

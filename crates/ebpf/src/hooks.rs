@@ -110,12 +110,8 @@ impl Default for HookSettings {
 /// use tortie_ebpf::MapSizes;
 /// use tortie_model::Family;
 ///
-/// // In truth offsets are those of `Btf`, which the kernel has for each of its own builds.
-/// let kernel = KernelLayout::new(
-///     |_structure, member| Some(if member == "tv_sec" { 0 } else { 8 }),
-///     |_structure| Some(1),
-///     |_function| Some(2),
-/// )?;
+/// // In truth what `KernelLayout::read` finds in `Btf`, which the kernel has for each of its own builds.
+/// let kernel = KernelLayout::placeholder();
 /// let program = program(Hook::Forward, Family::V4, &kernel, &HookSettings::default(), &MapSizes::default())?;
 /// assert!(program.len() < 4096, "{} instructions", program.len());
 /// # Ok::<(), Box<dyn std::error::Error>>(())

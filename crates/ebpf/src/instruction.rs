@@ -442,6 +442,12 @@ impl Instruction {
     }
 }
 
+/// The lower and the upper half of a number.
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of a number")]
+pub(crate) const fn halves(value: u64) -> [i32; 2] {
+    [value as i32, (value >> 32) as i32]
+}
+
 /// An instruction, or half of a wide one, as the kernel takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
@@ -460,12 +466,17 @@ impl Slot {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the two halves of a number")]
     const fn wide(to: Register, from: u8, value: u64) -> [Self; 2] {
+        let [low, high] = halves(value);
         [
-            Self { code: 0x18, to: to.number(), from, offset: 0, number: value as i32 },
-            Self { code: 0, to: 0, from: 0, offset: 0, number: (value >> 32) as i32 },
+            Self { code: 0x18, to: to.number(), from, offset: 0, number: low },
+            Self { code: 0, to: 0, from: 0, offset: 0, number: high },
         ]
+    }
+
+    /// Half of a wide number, and of none that the kernel would know a map by.
+    pub(crate) const fn set_half(&mut self, half: i32) {
+        (self.from, self.number) = (0, half);
     }
 
     /// In the machine's order, as the kernel has it.

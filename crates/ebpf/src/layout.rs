@@ -32,7 +32,7 @@ pub enum MapKind {
 }
 
 /// The version of what is in maps: whoever writes maps of another one does not go on with these.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// How many values [`MapKind::Blocks`] may have: the kernel's verifier lets programs go so far within a value.
 pub const MAX_BLOCKS: u32 = 1 << 19;
@@ -67,6 +67,8 @@ pub mod roots {
     pub const NEAR_INTERFACES: i16 = 20;
     /// How many buckets there are in which IPv6 addresses are looked for first.
     pub const EXACT_BUCKETS: i16 = 24;
+    /// By how many bits a hash of 64 is shifted to be the number of one; 0 if there are none.
+    pub const EXACT_SHIFT: i16 = 28;
     /// The bytes of it.
     pub const SIZE: usize = 64;
 }
@@ -142,7 +144,7 @@ impl MapKind {
     /// first.
     #[must_use]
     pub const fn is_joined(self) -> bool {
-        matches!(self, Self::Blocks | Self::Groups | Self::Endpoints | Self::Roots)
+        matches!(self, Self::Blocks | Self::Groups | Self::Endpoints | Self::Roots | Self::Exact)
     }
 
     /// Whether each CPU has values of its own.
@@ -179,7 +181,7 @@ impl RootsRecord {
     ///
     /// let record = RootsRecord { interfaces: Cell::value(7), is_in_force: true, ..RootsRecord::default() };
     /// let bytes = record.to_bytes();
-    /// assert_eq!(bytes[..4], 7_u32.to_ne_bytes());
+    /// assert_eq!(bytes[..4], Cell::value(7).bits().to_ne_bytes());
     /// assert_eq!(bytes[16..20], 1_u32.to_ne_bytes());
     /// ```
     #[must_use]
@@ -198,7 +200,8 @@ impl RootsRecord {
             *self;
         let flags = u32::from(is_in_force) | flags;
         let near = near_interfaces.bits();
-        numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, flags, near, exact_buckets])
+        let shift = exact_shift(exact_buckets);
+        numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, flags, near, exact_buckets, shift])
     }
 
     /// With another tree of interfaces, which is in these blocks.
@@ -269,8 +272,10 @@ impl EndpointRecord {
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; endpoint::SIZE] {
-        let Self { kind, asked, groups: [a, b, c, d, e, f, g, h], sources: [v4, v6] } = *self;
-        numbers([kind as u32, asked, a, b, c, d, e, f, g, h, v4.bits(), v6.bits()])
+        let Self { kind, asked, groups: [a, b, c, d, e, f, g, h], sources } = *self;
+        // Nowhere to send from is where zeros lead: an endpoint that is nobody's is zeros alone.
+        let [v4, v6] = sources.map(|source| if source == Cell::default() { 0 } else { source.bits() });
+        numbers([kind as u32, asked, a, b, c, d, e, f, g, h, v4, v6])
     }
 
     /// What stands in a map; `None` if it cannot be one.
@@ -278,7 +283,7 @@ impl EndpointRecord {
         let [kind, asked, a, b, c, d, e, f, g, h, v4, v6] = parts(bytes);
         let kinds = [EndpointKind::None, EndpointKind::Workload, EndpointKind::Host];
         let kind = kinds.into_iter().find(|known| *known as u32 == kind)?;
-        let sources = [Cell::from_bits(v4), Cell::from_bits(v6)];
+        let sources = [v4, v6].map(|bits| if bits == 0 { Cell::default() } else { Cell::from_bits(bits) });
         let record = Self { kind, asked, groups: [a, b, c, d, e, f, g, h], sources };
         (record.to_bytes() == bytes).then_some(record)
     }
@@ -288,7 +293,8 @@ impl GroupRoots {
     /// As it stands in the map.
     ///
     /// ```
-    /// assert_eq!(tortie_ebpf::GroupRoots::CLOSED.to_bytes()[24..28], 0_u32.to_ne_bytes());
+    /// let denied = tortie_ebpf::Cell::value(0);
+    /// assert_eq!(tortie_ebpf::GroupRoots::CLOSED.to_bytes()[24..28], denied.bits().to_ne_bytes());
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; GROUP_SIZE] {
@@ -359,8 +365,8 @@ impl ExactRecord {
     pub const OPEN: u32 = 1 << 31;
     /// Where classes begin.
     pub const CLASSES: i16 = 32;
-    /// The bytes of it.
-    pub const SIZE: usize = 40;
+    /// The bytes of it: as many as processors fetch at once.
+    pub const SIZE: usize = 64;
 
     /// An address, its class, and whether it counts.
     pub(crate) fn get(&self, way: usize) -> ([u8; 16], u32, bool) {
@@ -388,8 +394,8 @@ impl ExactRecord {
 
     /// What stands in a map; `None` if it has another size.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (addresses, classes) = bytes.split_at_checked(Self::CLASSES.unsigned_abs().into())?;
-        let (addresses, classes) = (addresses.as_chunks::<16>().0, classes.as_chunks::<4>().0);
+        let (addresses, rest) = bytes.split_at_checked(Self::CLASSES.unsigned_abs().into())?;
+        let (addresses, classes) = (addresses.as_chunks::<16>().0, rest.get(..4 * Self::WAYS)?.as_chunks::<4>().0);
         let addresses = addresses.try_into().ok()?;
         let classes: [[u8; 4]; Self::WAYS] = classes.try_into().ok()?;
         let record = Self { addresses, classes: classes.map(u32::from_ne_bytes) };
@@ -397,21 +403,27 @@ impl ExactRecord {
     }
 }
 
-/// What the two halves of an address are multiplied with: odd, and bits of the golden ratio and of the square root of 2.
+/// What the two halves of an address are multiplied with, as the machine reads them: odd, and bits of the golden ratio and of the
+/// square root of 2.
 pub(crate) const EXACT_FACTORS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909];
+
+/// By how many bits a hash of 64 is shifted to be the number of one of so many buckets, a power of two; 0 if there are none, and what is not
+/// shifted is no number of any.
+const fn exact_shift(buckets: u32) -> u32 {
+    if buckets <= 1 { 0 } else { 64 - buckets.trailing_zeros() }
+}
 
 /// The bucket of an address, of so many, a power of two.
 #[must_use]
 pub fn exact_bucket(address: &[u8; 16], buckets: u32) -> u32 {
-    let [high, low] = [0, 8].map(|begin| {
+    let halves = [0, 8].map(|begin| {
         let half = address.get(begin..begin + 8).and_then(|half| half.try_into().ok());
-        u64::from_be_bytes(half.unwrap_or_default())
+        u64::from_ne_bytes(half.unwrap_or_default())
     });
-    let [of_high, of_both] = EXACT_FACTORS;
-    let both = high.wrapping_mul(of_high) ^ low;
-    // A product tells nothing of high bits in low ones.
-    let hash = (both ^ both >> 32).wrapping_mul(of_both) >> 32;
-    u32::try_from(hash).unwrap_or_default() & buckets.wrapping_sub(1)
+    // The highest bits of a product are those that all bits have a part in.
+    let products = halves.iter().zip(EXACT_FACTORS).map(|(half, factor)| half.wrapping_mul(factor));
+    let hash = products.fold(0, u64::wrapping_add);
+    if buckets <= 1 { 0 } else { u32::try_from(hash >> exact_shift(buckets)).unwrap_or_default() }
 }
 
 /// The first numbers of a value; zeros where it is shorter.
@@ -452,10 +464,12 @@ mod tests {
             is_in_force: true,
         };
         let bytes = record.to_bytes();
-        assert_eq!(number(&bytes, roots::INTERFACES), 1);
-        assert_eq!(number(&bytes, roots::NEAR_INTERFACES), 5);
-        assert_eq!(number(&bytes, roots::EXACT_BUCKETS), 8);
-        assert_eq!(roots::ADDRESSES.map(|offset| number(&bytes, offset)), [2, 3]);
+        let value = |value| Cell::value(value).bits();
+        assert_eq!(number(&bytes, roots::INTERFACES), value(1));
+        assert_eq!(number(&bytes, roots::NEAR_INTERFACES), value(5));
+        assert_eq!([roots::EXACT_BUCKETS, roots::EXACT_SHIFT].map(|offset| number(&bytes, offset)), [8, 61]);
+        assert_eq!(number(&RootsRecord::default().to_bytes(), roots::EXACT_SHIFT), 0);
+        assert_eq!(roots::ADDRESSES.map(|offset| number(&bytes, offset)), [2, 3].map(value));
         assert_eq!(number(&bytes, roots::ALL_INTERFACES), 4);
         assert_eq!(number(&bytes, roots::FLAGS), roots::IN_FORCE.unsigned_abs());
         let flags = number(&record.to_bytes_without_untracked(), roots::FLAGS);
@@ -481,7 +495,7 @@ mod tests {
         for (place, group) in (0..).zip(record.groups) {
             assert_eq!(number(&bytes, endpoint::GROUPS + 4 * place), group);
         }
-        assert_eq!(endpoint::SOURCES.map(|offset| number(&bytes, offset)), [20, 21]);
+        assert_eq!(endpoint::SOURCES.map(|offset| number(&bytes, offset)), [20, 21].map(|value| Cell::value(value).bits()));
         assert_eq!(bytes[48..], [0; 16]);
         assert_eq!(EndpointRecord::from_bytes(&bytes), Some(record));
         assert_eq!((EndpointRecord::from_bytes(&[0xee; 64]), EndpointRecord::from_bytes(&[])), (None, None));
@@ -492,8 +506,8 @@ mod tests {
         let ids: std::collections::BTreeSet<MapId> = MapKind::ALL.map(MapKind::id).into();
         assert_eq!(ids.len(), MapKind::ALL.len());
         let sizes = MapKind::ALL.map(MapKind::value_size);
-        assert_eq!(sizes, [40, 1024, 64, 64, 16, 16, 64, 8]);
+        assert_eq!(sizes, [64, 1024, 64, 64, 16, 16, 64, 8]);
         assert!(sizes.iter().all(|size| size % 8 == 0), "per-CPU values are rounded up to 8");
-        assert_eq!(GroupRoots::CLOSED.to_bytes()[28..32], [0; 4]);
+        assert_eq!(GroupRoots::CLOSED.to_bytes()[28..32], Cell::value(0).bits().to_ne_bytes());
     }
 }

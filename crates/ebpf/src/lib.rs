@@ -18,7 +18,7 @@ pub use assembler::{AssembleError, Assembler, Program};
 pub use blocks::{Assignment, Blocks, CELLS, Cell};
 pub use btf::{Btf, BtfError};
 pub use check::Flaw;
-pub use decide::Question;
+pub use decide::{ExactPlace, Question};
 pub use instruction::{Base, Helper, KernelFunction, Label, MapId, Operand, Operation, Register, Size, Test, Width};
 pub use node::{
     AdoptError, Description, EndpointName, Flush, Interface, Located, MapSizes, Node, NodeSettings, Numbered, Problem,

@@ -454,7 +454,7 @@ impl GroupRoots {
         };
         let source_port = match source_port {
             Some(port) => blocks.get(self.source_ports, &port.to_be_bytes()),
-            None => self.no_source_port.bits(),
+            None => self.no_source_port.as_value(),
         };
         let parts = [row(self.own, own), row(self.peer, peer), l4, source_port];
         let number: u64 = parts.into_iter().map(u64::from).sum();

@@ -47,18 +47,24 @@ fn btf() -> Btf {
     btf
 }
 
+/// Where packets are read as numbers.
+fn number_at(member: &str) -> Option<u32> {
+    let numbers = ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors"];
+    let place = numbers.iter().position(|number| *number == member)?;
+    Some(8 * u32::try_from(place).unwrap())
+}
+
 #[test]
 fn what_a_kernel_lacks_is_told() {
     type Offset = fn(&str, &str) -> Option<u32>;
     let read = |offset: Offset, has_structures: bool, has_functions: bool| {
         KernelLayout::new(offset, |_| has_structures.then_some(1), |_| has_functions.then_some(1))
     };
-    let usual: Offset = |_, member| Some(if member == "tv_sec" { 0 } else { 8 });
+    let usual: Offset = |_, member| Some(number_at(member).unwrap_or(8));
     assert!(read(usual, true, true).is_ok());
     let without: Offset = |structure, member| match (structure, member) {
         ("dst_entry", "dev") => None,
-        (_, "tv_sec") => Some(0),
-        _ => Some(8),
+        (_, member) => Some(number_at(member).unwrap_or(8)),
     };
     let error = read(without, true, true).unwrap_err();
     assert_eq!(error.to_string(), "the kernel has no dst_entry.dev that programs could read");
@@ -68,7 +74,7 @@ fn what_a_kernel_lacks_is_told() {
     assert_eq!(error.to_string(), "the kernel has no function bpf_dynptr_from_skb that programs could call");
     assert!(read(|_, _| Some(8), true, true).is_err(), "other numbers than are thought");
     let long: Offset = |structure, member| match member {
-        "tv_sec" => Some(0),
+        _ if number_at(member).is_some() => number_at(member),
         "dst.u3" => Some(32),
         _ if structure == "nf_conntrack_tuple" => Some(16),
         _ => Some(8),
@@ -76,7 +82,7 @@ fn what_a_kernel_lacks_is_told() {
     assert!(read(long, true, true).is_err(), "a tuple that is too long");
     let far: Offset = |_, member| {
         Some(match member {
-            "tv_sec" => 0,
+            _ if number_at(member).is_some() => return number_at(member),
             "_nfct" => 1 << 15,
             _ => 8,
         })

@@ -97,14 +97,15 @@ impl Written {
         self.tree(self.number(MapKind::Roots, current, roots::INTERFACES), &interface.to_be_bytes())
     }
 
+    /// What a tree leads to: a block is so many bytes from the first one, and values have the highest bit.
     fn tree(&self, root: u32, key: &[u8]) -> u32 {
         let mut cell = root;
         for byte in key {
-            if cell >> 31 == 1 {
-                cell = self.number(MapKind::Blocks, cell & i32::MAX.unsigned_abs(), i16::from(*byte) * 4);
+            if cell != 0 && cell >> 31 == 0 {
+                cell = self.number(MapKind::Blocks, cell / 1024, i16::from(*byte) * 4);
             }
         }
-        cell
+        cell & i32::MAX.unsigned_abs()
     }
 
     fn may_send(&self, interface: u32, from: IpAddr) -> bool {

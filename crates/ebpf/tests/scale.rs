@@ -199,3 +199,55 @@ fn maps_of_a_policy_with_many_rules() {
         measure("one rule less", &mut node, rule);
     }
 }
+
+/// What a policy of a group that all policies are about asks for.
+#[derive(Clone, Copy, Debug)]
+enum Ports {
+    /// One port for each policy.
+    Own,
+    /// A hundred, which some other policies have some of.
+    Range,
+    /// So many that each has some in common with a third of all others.
+    WideRange,
+}
+
+/// Who comes from an app to ports of this policy, and two rules more: from another app to one port, and from a namespace to another.
+fn policy_with_ports(number: u32, ports: Ports) -> DesiredUpdate {
+    let from = |set: IpSetId| RuleSets { src: [set].into_iter().collect(), ..RuleSets::default() };
+    let low = u16::try_from(1024 + number * 12 % 60_000).unwrap();
+    let range = match ports {
+        Ports::Own => PortSpec::single(low),
+        Ports::Range => PortSpec::Range { first: low, last: low.saturating_add(99) },
+        Ports::WideRange => PortSpec::Range { first: low, last: low.saturating_add(20_000) },
+    };
+    let to_range =
+        Rule { destination: EntityMatch { ports: [range].into(), ..EntityMatch::default() }, ..to(low) };
+    let single = to(u16::try_from(1024 + number * 7 % 60_000).unwrap());
+    let inbound = Rules::new(
+        [to_range, single, to(9090)].into(),
+        [from(app_set(number)), from(app_set(number * 7 % APPS)), from(namespace_set(number % 100))].into(),
+    );
+    let policy = Policy {
+        source: Arc::default(),
+        selector: "all()".into(),
+        inbound: inbound.unwrap(),
+        outbound: Rules::default(),
+    };
+    DesiredUpdate::Policy(policy_id(number), policy.into())
+}
+
+#[test]
+#[ignore = "measures; run it alone, with --release -- --ignored --nocapture"]
+fn maps_of_a_workload_that_5000_policies_are_about() {
+    for ports in [Ports::Own, Ports::Range, Ports::WideRange] {
+        let before = resident_mib();
+        let mut node = Node::new(NodeSettings::default());
+        node.on_interface(Interface { name: "cali0".into(), index: 10, addresses: Vec::new() });
+        let policies = (0..POLICIES).map(|number| policy_with_ports(number, ports));
+        let all = sets().chain(policies).chain([workload(0, 0..POLICIES), DesiredUpdate::InSync]);
+        measure(&format!("15,000 rules, {ports:?}"), &mut node, all);
+        println!("{} MiB resident, {} before", resident_mib(), before);
+        measure("a rule is edited", &mut node, [policy_with_ports(POLICIES - 1, Ports::Own)]);
+        measure("the first is", &mut node, [policy_with_ports(0, Ports::Own)]);
+    }
+}

@@ -1,12 +1,11 @@
 //! Programs that follow trees, in `rbpf` with a map as the kernel would have it.
-#![allow(unsafe_code, reason = "`rbpf` hands addresses to what stands for the kernel's functions")]
 #![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
 
 use std::cell::RefCell;
 
 use proptest::prelude::*;
 use tortie_ebpf::{
-    Assembler, Assignment, Base, Blocks, BlocksPlace, CELLS, Cell, Helper, MapId, Program, Register, Walk,
+    Assembler, Assignment, Base, Blocks, BlocksPlace, CELLS, Cell, MapId, Program, Register, Walk,
 };
 
 /// What a program returns that does not find a block.
@@ -17,21 +16,13 @@ thread_local! {
     static MAP: RefCell<Vec<[u32; CELLS]>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `bpf_map_lookup_elem` of an array with one value, of which the first is asked for.
-fn lookup(_map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: the program passes the address of four bytes on its stack.
-    let number = unsafe { (key as *const u32).read_unaligned() };
-    assert_eq!(number, 0);
-    MAP.with_borrow(|map| map.first().map_or(0, |block| block.as_ptr() as u64))
-}
-
 /// Follows the tree whose root is in the first four bytes of its memory by the key behind.
 fn program(bytes: u8, count: u32) -> Program {
     let mut program = Assembler::new();
     let missing = program.label();
-    let blocks = BlocksPlace { address: -8, count };
+    let blocks = BlocksPlace { map: MapId(0), register: Register::R5, count };
     let walk = Walk { blocks, cell: Register::R6, key: Base::Register(Register::R7), offset: 4, bytes };
-    program.set(Register::R7, Register::R1).find_blocks(MapId(0), blocks, missing).load(
+    program.set(Register::R7, Register::R1).find_blocks(blocks).load(
         tortie_ebpf::Size::U32,
         Register::R6,
         Register::R7,
@@ -43,9 +34,8 @@ fn program(bytes: u8, count: u32) -> Program {
 }
 
 fn run(program: &Program, root: Cell, key: &[u8]) -> u64 {
-    let bytes = program.bytes(|_| 1);
+    let bytes = program.bytes_with_addresses(|_| MAP.with_borrow(|map| map.as_ptr() as u64));
     let mut machine = rbpf::EbpfVmRaw::new(Some(&bytes)).unwrap();
-    machine.register_helper(u32::try_from(Helper::MapLookup.number()).unwrap(), lookup).unwrap();
     MAP.with_borrow(|map| {
         let all = map.as_ptr_range();
         machine.register_allowed_memory(all.start as u64..all.end as u64);
@@ -80,8 +70,9 @@ fn what_is_missing_is_told() {
     assert_eq!(run(&program(4, count()), Cell::value(5), &[1, 2, 3, 4]), 5, "nothing is to be followed");
     assert_eq!(run(&program(2, count()), root, &[1, 2]), u64::MAX, "the tree leads on behind the key");
     assert_eq!(run(&program(4, count() - 1), root, &[1, 2, 3, 4]), u64::MAX, "the last block is not there");
-    MAP.with_borrow_mut(Vec::clear);
-    assert_eq!(run(&program(4, 4), root, &[1, 2, 3, 4]), u64::MAX, "there are no blocks");
+    assert_eq!(run(&program(4, 0), root, &[1, 2, 3, 4]), u64::MAX, "there are no blocks");
+    MAP.with_borrow_mut(|map| map.fill([0; CELLS]));
+    assert_eq!(run(&program(4, count()), root, &[1, 2, 3, 4]), u64::MAX, "nothing has been written");
 }
 
 proptest! {

@@ -194,6 +194,7 @@ impl Edge for LinuxEdge {
             blocks: entries(MapKind::Blocks),
             groups: entries(MapKind::Groups),
             endpoints: entries(MapKind::Endpoints),
+            exact: entries(MapKind::Exact),
             ..MapSizes::default()
         };
         let bytes = self.program(place, &sizes)?.bytes(|id| {

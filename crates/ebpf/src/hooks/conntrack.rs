@@ -1,49 +1,60 @@
 //! What connection tracking says of a packet.
 
 use super::Code;
-use super::frame::{BUFFER, CONNECTION, SKB, Seen, TRACKED, at, packet, tracked};
+use super::frame::{BUFFER, SKB, Seen, TRACKED, at, tracked};
 use super::kernel::TUPLE;
 use crate::instruction::{Base, Helper, Operation, Register, Size, Test};
 
 /// The bits beside the address of a connection (`enum ip_conntrack_info`).
 const INFO: i32 = 7;
 const ESTABLISHED: i32 = 0;
+const RELATED: i32 = 1;
 const NEW: i32 = 2;
 const UNTRACKED: i32 = 7;
 /// Those of replies begin here.
 const REPLY: i32 = 3;
 
+/// What each of these says of a connection, in two bits. Replies to what is new are new as well.
+const MEANINGS: i32 = {
+    let mut meanings = 0;
+    let mut info = 0;
+    while info <= INFO {
+        let meaning = match info {
+            ESTABLISHED | RELATED => tracked::KNOWN,
+            NEW => tracked::NEW,
+            _ if info == ESTABLISHED + REPLY || info == RELATED + REPLY => tracked::KNOWN,
+            _ if info == NEW + REPLY => tracked::NEW,
+            _ => tracked::INVALID,
+        };
+        meanings |= meaning << (2 * info);
+        info += 1;
+    }
+    meanings
+};
+
 impl Code<'_> {
-    /// Finds out whether the packet belongs to a known connection.
+    /// Finds out whether the packet belongs to a known connection. `r2` holds the packet.
     pub(super) fn read_conntrack(&mut self) {
-        let (end, invalid, begun, connection) =
-            (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
-        self.store_opaque(TRACKED, tracked::NEW);
+        let (end, none) = (self.asm.label(), self.asm.label());
         self.asm
-            .load(Size::U64, Register::R1, Base::Frame, at(SKB))
-            .load(Size::U64, Register::R1, Register::R1, self.kernel.skb_conntrack)
+            .load(Size::U64, Register::R1, Register::R2, self.kernel.skb_conntrack)
             .set(Register::R2, Register::R1)
             .compute(Operation::And, Register::R2, INFO)
             .compute(Operation::And, Register::R1, !INFO)
-            .store(Size::U64, Base::Frame, at(CONNECTION), 0)
-            .jump_if(Register::R1, Test::NotEqual, 0, connection)
-            .jump_if(Register::R2, Test::NotEqual, UNTRACKED, invalid)
+            .jump_if(Register::R1, Test::Equal, 0, none)
+            .compute(Operation::ShiftLeft, Register::R2, 1)
+            .set(Register::R3, MEANINGS)
+            .compute(Operation::ShiftRight, Register::R3, Register::R2)
+            .compute(Operation::And, Register::R3, 3)
             .jump(end)
-            .place(connection)
-            // Replies to what is new are new as well.
-            .jump_if(Register::R2, Test::Equal, NEW + REPLY, end)
-            .jump_if(Register::R2, Test::Greater, NEW + REPLY, invalid)
-            .jump_if(Register::R2, Test::Equal, NEW, begun);
-        self.store_opaque(TRACKED, tracked::KNOWN);
+            .place(none);
+        // What is not tracked begins a connection each time.
         self.asm
-            .jump_if(Register::R2, Test::NotEqual, ESTABLISHED, end)
-            // Packets of the direction of the first one: their addresses were those of the first.
-            .place(begun)
-            .store(Size::U64, Base::Frame, at(CONNECTION), Register::R1)
-            .jump(end)
-            .place(invalid);
-        self.store_opaque(TRACKED, tracked::INVALID);
-        self.asm.place(end);
+            .set(Register::R3, tracked::NEW)
+            .jump_if(Register::R2, Test::Equal, UNTRACKED, end)
+            .set(Register::R3, tracked::INVALID)
+            .place(end)
+            .store(Size::U32, Base::Frame, at(TRACKED), Register::R3);
     }
 
     /// Goes on there if the packet belongs to a known connection.
@@ -71,48 +82,47 @@ impl Code<'_> {
 
     /// Finds out what the packet was before its addresses were translated: as it is, if nobody can have done that.
     pub(super) fn read_first(&mut self) {
-        use packet::{DESTINATION, DETAIL, HAS_SOURCE_PORT, PROTOCOL, SOURCE, SOURCE_PORT};
-        let (now, first) = (Seen::Now.begin(), Seen::First.begin());
-        let (end, unknown) = (self.asm.label(), self.unknown);
-        for word in 0..packet::SIZE / 8 {
-            self.asm.load(Size::U64, Register::R1, Base::Frame, at(now + 8 * word)).store(
-                Size::U64,
-                Base::Frame,
-                at(first + 8 * word),
-                Register::R1,
-            );
+        let (now, first) = (Seen::Now.places(self.family), Seen::First.places(self.family));
+        let (begun, end, unknown) = (self.asm.label(), self.asm.label(), self.unknown);
+        let words = if self.family == tortie_model::Family::V6 { 4 } else { 1 };
+        self.copy(now.source, first.source, words);
+        self.copy(now.destination, first.destination, words);
+        self.copy(now.source_port, first.source_port, 1);
+        for (size, from, to) in
+            [(Size::U8, now.protocol, first.protocol), (Size::U16, now.has_detail, first.has_detail)]
+        {
+            self.asm.load(size, Register::R1, Base::Frame, at(from)).store(size, Base::Frame, at(to), Register::R1);
         }
         let tuple = &self.kernel.tuple;
         self.asm
-            .load(Size::U64, Register::R3, Base::Frame, at(CONNECTION))
+            .load(Size::U64, Register::R3, Base::Frame, at(SKB))
+            .load(Size::U64, Register::R3, Register::R3, self.kernel.skb_conntrack)
+            .set(Register::R2, Register::R3)
+            .compute(Operation::And, Register::R2, INFO)
+            .compute(Operation::And, Register::R3, !INFO)
             .jump_if(Register::R3, Test::Equal, 0, end)
+            // Packets of the direction of the first one: their addresses were those of the first.
+            .jump_if(Register::R2, Test::Equal, ESTABLISHED, begun)
+            .jump_if(Register::R2, Test::NotEqual, NEW, end)
+            .place(begun)
             .compute(Operation::Add, Register::R3, tuple.begin)
             .set_stack(Register::R1, at(BUFFER).unsigned_abs())
             .set(Register::R2, i32::from(TUPLE))
             .call(Helper::ProbeReadKernel)
             .jump_if(Register::R0, Test::NotEqual, 0, unknown);
-        let words = if self.family == tortie_model::Family::V6 { 4 } else { 1 };
-        for (from, to) in [(tuple.source, SOURCE), (tuple.destination, DESTINATION)] {
-            for word in 0..words {
-                self.asm.load(Size::U32, Register::R1, Base::Frame, at(BUFFER + from + 4 * word)).store(
-                    Size::U32,
-                    Base::Frame,
-                    at(first + to + 4 * word),
-                    Register::R1,
-                );
-            }
-        }
+        self.copy(BUFFER + tuple.source, first.source, words);
+        self.copy(BUFFER + tuple.destination, first.destination, words);
         // Of protocols that it does not know it has no ports; what has none as it is had none before.
         self.asm
             .load(Size::U8, Register::R1, Base::Frame, at(BUFFER + tuple.protocol))
-            .store(Size::U8, Base::Frame, at(first + PROTOCOL), Register::R1)
-            .load(Size::U8, Register::R1, Base::Frame, at(now + HAS_SOURCE_PORT))
+            .store(Size::U8, Base::Frame, at(first.protocol), Register::R1)
+            .load(Size::U8, Register::R1, Base::Frame, at(now.has_source_port))
             .jump_if(Register::R1, Test::Equal, 0, end);
-        for (from, to) in [(tuple.source_port, SOURCE_PORT), (tuple.destination_port, DETAIL)] {
+        for (from, to) in [(tuple.source_port, first.source_port), (tuple.destination_port, first.detail)] {
             self.asm.load(Size::U16, Register::R1, Base::Frame, at(BUFFER + from)).store(
                 Size::U16,
                 Base::Frame,
-                at(first + to),
+                at(to),
                 Register::R1,
             );
         }

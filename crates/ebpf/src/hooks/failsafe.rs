@@ -4,7 +4,7 @@ use tortie_classes::evaluate::FailsafePort;
 use tortie_model::{Cidr, Direction};
 
 use super::Code;
-use super::frame::{Seen, at, packet};
+use super::frame::{Seen, at};
 use crate::instruction::{Base, Label, Operation, Register, Size, Test};
 
 /// Which failsafe ports count.
@@ -20,9 +20,10 @@ impl Code<'_> {
     /// Goes on at a label if the packet is for a failsafe port.
     pub(super) fn if_failsafe(&mut self, seen: Seen, direction: Direction, replies: Replies, label: Label) {
         let policy = &self.settings.policy;
+        let packet = seen.places(self.family);
         let (ours, answered, peer) = match direction {
-            Direction::Ingress => (&policy.failsafe_inbound, &policy.failsafe_outbound, packet::SOURCE),
-            Direction::Egress => (&policy.failsafe_outbound, &policy.failsafe_inbound, packet::DESTINATION),
+            Direction::Ingress => (&policy.failsafe_inbound, &policy.failsafe_outbound, packet.source),
+            Direction::Egress => (&policy.failsafe_outbound, &policy.failsafe_inbound, packet.destination),
         };
         let answered = answered.iter().filter(|_| replies == Replies::Yes);
         let ports = ours.iter().map(|port| (port, Register::R3)).chain(answered.map(|port| (port, Register::R4)));
@@ -32,13 +33,13 @@ impl Code<'_> {
         if ports.is_empty() {
             return;
         }
-        let (begin, none) = (seen.begin(), self.asm.label());
+        let none = self.asm.label();
         self.asm
-            .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::HAS_SOURCE_PORT))
+            .load(Size::U8, Register::R1, Base::Frame, at(packet.has_source_port))
             .jump_if(Register::R1, Test::Equal, 0, none)
-            .load(Size::U8, Register::R2, Base::Frame, at(begin + packet::PROTOCOL))
-            .load(Size::U16, Register::R3, Base::Frame, at(begin + packet::DETAIL))
-            .load(Size::U16, Register::R4, Base::Frame, at(begin + packet::SOURCE_PORT))
+            .load(Size::U8, Register::R2, Base::Frame, at(packet.protocol))
+            .load(Size::U16, Register::R3, Base::Frame, at(packet.detail))
+            .load(Size::U16, Register::R4, Base::Frame, at(packet.source_port))
             .to_big_endian(Size::U16, Register::R3)
             .to_big_endian(Size::U16, Register::R4);
         for (port, register) in ports {
@@ -51,7 +52,7 @@ impl Code<'_> {
                 other,
             );
             if let Some(net) = port.net {
-                self.compare_net(begin + peer, net, other);
+                self.compare_net(peer, net, other);
             }
             self.asm.jump(label).place(other);
         }

@@ -1,15 +1,18 @@
 //! What is where on the stack of a program.
 //!
-//! `r7` holds its beginning, from where questions are asked; the 8 bytes behind its end are those of [`Assembler::decide`](crate::Assembler::decide).
+//! `r7` holds its beginning, from where questions are asked.
 
 use tortie_model::{Direction, Family};
 
-use crate::decide::Question;
+use super::kernel::TUPLE;
+use crate::decide::{ExactPlace, Question};
+use crate::instruction::Register;
 use crate::layout::MapKind;
+use crate::node::MapSizes;
 use crate::walk::BlocksPlace;
 
-/// How many bytes there are, those of questions included.
-pub(super) const BYTES: u16 = 272;
+/// How many bytes there are.
+pub(super) const BYTES: u16 = 248;
 
 /// The place on the stack, as seen from its end, of what is so far from `r7`.
 pub(super) const fn at(offset: i16) -> i16 {
@@ -18,27 +21,33 @@ pub(super) const fn at(offset: i16) -> i16 {
 
 /// The tree of addresses.
 pub(super) const ADDRESSES: i16 = 0;
-/// How many buckets there are of addresses that are looked for before.
-pub(super) const EXACT_BUCKETS: i16 = 4;
+/// By how much a hash is shifted of addresses that are looked for before.
+pub(super) const EXACT_SHIFT: i16 = 4;
 
-/// What is known of a packet, as distances from where it begins.
-pub(super) mod packet {
-    pub(crate) const SOURCE: i16 = 0;
-    pub(crate) const DESTINATION: i16 = 16;
-    /// Eight bytes with all that follows.
-    pub(crate) const TRANSPORT: i16 = 32;
-    /// In one piece with what follows.
-    pub(crate) const PROTOCOL: i16 = 33;
-    pub(crate) const DETAIL: i16 = 34;
-    pub(crate) const SOURCE_PORT: i16 = 36;
-    pub(crate) const HAS_DETAIL: i16 = 38;
-    pub(crate) const HAS_SOURCE_PORT: i16 = 39;
-    pub(crate) const SIZE: i16 = 40;
+/// Where it is that something is known of a packet.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    /// The beginning. Of an IPv4 packet that is where its first 24 bytes are put, as they are.
+    pub(super) begin: i16,
+    pub(super) source: i16,
+    pub(super) destination: i16,
+    pub(super) protocol: i16,
+    /// Four bytes behind the headers: two ports, or an ICMP message.
+    pub(super) source_port: i16,
+    pub(super) detail: i16,
+    /// Two bytes that say whether there are such.
+    pub(super) has_detail: i16,
+    pub(super) has_source_port: i16,
+    /// Four bytes with the last two, and with the protocol of an IPv6 packet.
+    pub(super) rest: i16,
 }
+
+/// The bytes of what is known of a packet.
+const PACKET: i16 = 40;
 
 /// So many blocks.
 pub(super) const fn blocks_place(count: u32) -> BlocksPlace {
-    BlocksPlace { address: at(BLOCKS), count }
+    BlocksPlace { map: MapKind::Blocks.id(), register: Register::R5, count }
 }
 
 /// One of the two packets that are asked about.
@@ -51,34 +60,54 @@ pub(super) enum Seen {
 }
 
 impl Seen {
-    /// Where it begins.
-    pub(super) const fn begin(self) -> i16 {
-        match self {
+    /// Where it is known.
+    pub(super) const fn places(self, family: Family) -> Places {
+        let begin = match self {
             Self::Now => 8,
-            Self::First => 8 + packet::SIZE,
+            Self::First => 8 + PACKET,
+        };
+        let [source, destination, protocol, source_port] = match family {
+            Family::V4 => [12, 16, 9, 20],
+            Family::V6 => [0, 16, 38, 32],
+        };
+        let [has_detail, has_source_port, rest] = match family {
+            Family::V4 => [26, 27, 24],
+            Family::V6 => [36, 37, 36],
+        };
+        Places {
+            begin,
+            source: begin + source,
+            destination: begin + destination,
+            protocol: begin + protocol,
+            source_port: begin + source_port,
+            detail: begin + source_port + 2,
+            has_detail: begin + has_detail,
+            has_source_port: begin + has_source_port,
+            rest: begin + rest,
         }
     }
 
     /// How it is asked about.
-    pub(super) const fn question(self, family: Family, direction: Direction, blocks: u32) -> Question {
-        let begin = self.begin();
-        let (source, destination) = (begin + packet::SOURCE, begin + packet::DESTINATION);
+    pub(super) const fn question(self, family: Family, direction: Direction, sizes: &MapSizes) -> Question {
+        let Places { source, destination, protocol, source_port, detail, has_detail, has_source_port, .. } =
+            self.places(family);
         let (own, peer) = match direction {
             Direction::Ingress => (destination, source),
             Direction::Egress => (source, destination),
         };
         Question {
-            blocks: blocks_place(blocks),
+            blocks: blocks_place(sizes.blocks),
             family,
             addresses: ADDRESSES,
-            exact: Some((MapKind::Exact.id(), EXACT_BUCKETS)),
+            exact: Some(ExactPlace { map: MapKind::Exact.id(), count: sizes.exact, shift: EXACT_SHIFT }),
             group: 0,
             own,
             peer,
-            protocol: begin + packet::PROTOCOL,
-            source_port: begin + packet::SOURCE_PORT,
-            has_detail: begin + packet::HAS_DETAIL,
-            has_source_port: begin + packet::HAS_SOURCE_PORT,
+            protocol,
+            detail,
+            source_port,
+            has_detail,
+            has_source_port,
         }
     }
 }
@@ -100,30 +129,33 @@ impl Side {
         }
     }
 
-    /// What it is: one of [`interface`].
-    pub(super) const fn kind(self) -> i16 {
-        self.begin()
-    }
-
-    /// Its own endpoint.
+    /// Its own endpoint, if it has one.
     pub(super) const fn own(self) -> i16 {
-        self.begin() + 8
+        self.begin()
     }
 
     /// The host endpoint that stands for it.
     pub(super) const fn host(self) -> i16 {
-        self.begin() + 16
+        self.begin() + 8
+    }
+
+    /// What it is: one of [`interface`].
+    pub(super) const fn kind(self) -> i16 {
+        self.begin() + 20
     }
 }
+
+// Of numbers that are kept in the upper half of eight bytes, and are not 0, the verifier does not know which they are. For each that it
+// knew it would look at all that follows.
 
 /// What interfaces are.
 pub(super) mod interface {
     /// The host's, without an endpoint of its own.
-    pub(crate) const HOST: i32 = 0;
-    pub(crate) const WORKLOAD: i32 = 1;
+    pub(crate) const HOST: i32 = 1;
+    pub(crate) const WORKLOAD: i32 = 2;
     /// It looks like a workload's, but is nobody's.
-    pub(crate) const UNKNOWN: i32 = 2;
-    pub(crate) const HOST_ENDPOINT: i32 = 3;
+    pub(crate) const UNKNOWN: i32 = 3;
+    pub(crate) const HOST_ENDPOINT: i32 = 4;
 }
 
 /// The packet, and what the hook knows of it.
@@ -133,30 +165,26 @@ pub(super) const STATE: i16 = 144;
 pub(super) const LENGTH: i16 = 152;
 /// What connection tracking says, one of [`tracked`].
 pub(super) const TRACKED: i16 = 156;
-/// The connection that the packet begins; 0 if it begins none.
-pub(super) const CONNECTION: i16 = 160;
 
 pub(super) mod tracked {
     /// It begins a connection, or is not tracked.
-    pub(crate) const NEW: i32 = 0;
+    pub(crate) const NEW: i32 = 1;
     /// It belongs to one, or tells of one.
-    pub(crate) const KNOWN: i32 = 1;
-    pub(crate) const INVALID: i32 = 2;
+    pub(crate) const KNOWN: i32 = 2;
+    pub(crate) const INVALID: i32 = 3;
 }
 
 /// What `bpf_dynptr_from_skb` makes.
-pub(super) const DYNPTR: i16 = 168;
+pub(super) const DYNPTR: i16 = 160;
 /// The host endpoint of all interfaces.
-pub(super) const ALL_INTERFACES: i16 = 184;
+pub(super) const ALL_INTERFACES: i16 = 176;
 /// The host endpoint whose pre-DNAT policy is asked.
-pub(super) const PICKED: i16 = 192;
+pub(super) const PICKED: i16 = 184;
 /// Keys of maps.
-pub(super) const KEY: i16 = 200;
+pub(super) const KEY: i16 = 192;
 /// The address of a device.
-pub(super) const DEVICE: i16 = 208;
+pub(super) const DEVICE: i16 = 200;
 /// A header or a tuple.
-pub(super) const BUFFER: i16 = 216;
-/// The address of the blocks.
-pub(super) const BLOCKS: i16 = 256;
+pub(super) const BUFFER: i16 = 208;
 
-const _: () = assert!(BUFFER + super::kernel::TUPLE <= BLOCKS && BLOCKS + 8 <= BYTES.cast_signed() - 8);
+const _: () = assert!(BUFFER + TUPLE <= BYTES.cast_signed() && BYTES.is_multiple_of(8));

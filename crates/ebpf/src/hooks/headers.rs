@@ -2,9 +2,11 @@
 //!
 //! Whatever cannot be read, and IPv6 packets with more than eight extension headers, are dropped.
 
+use tortie_model::Family;
+
 use super::Code;
-use super::frame::{BUFFER, DYNPTR, LENGTH, SKB, Seen, at, packet};
-use crate::instruction::{Base, Helper, Operation, Register, Size, Test};
+use super::frame::{BUFFER, DYNPTR, LENGTH, SKB, Seen, at};
+use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
 
 const TCP: i32 = 6;
 const UDP: i32 = 17;
@@ -23,76 +25,116 @@ const DESTINATION_OPTIONS: i32 = 60;
 /// How many of them are passed over.
 const EXTENSIONS: usize = 8;
 
-/// The bytes of an IPv4 header without options.
+/// The bytes of an IPv4 header without options, and of an IPv6 header.
 const V4_HEADER: i16 = 20;
-/// With what comes behind it: ports, or an ICMP message.
-const WITH_PORTS: i16 = V4_HEADER + 4;
+const V6_HEADER: i16 = 40;
+/// Ports, or an ICMP message.
+const BEHIND: i16 = 4;
+/// The first byte of an IPv4 header without options.
+const V4_PLAIN: i32 = 0x45;
+/// The bits of an IPv4 header that say where a fragment begins.
+const FRAGMENT_OFFSET: u16 = 0x1fff;
 
 /// Holds how far the next header is from the beginning.
 const OFFSET: Register = Register::R8;
 /// Holds the number of the next header.
 const NEXT: Register = Register::R9;
 
+/// What a load of two bytes gives where this stands in the order of the network.
+pub(super) fn in_network_order(number: u16) -> i32 {
+    i32::from(u16::from_ne_bytes(number.to_be_bytes()))
+}
+
 impl Code<'_> {
     /// Reads what is known of the packet as it is.
+    ///
+    /// Nearly all packets have a header without options or extensions, and TCP or UDP behind it, in one piece. Those are read at
+    /// once, and all others by the kernel, one header after the other.
     pub(super) fn read_headers(&mut self) {
-        let begin = Seen::Now.begin();
+        let packet = Seen::Now.places(self.family);
+        let (rare, bare, plain, end) = (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
+        if self.is_v6() {
+            self.read_plain_v6(rare);
+        } else {
+            self.read_plain_v4(rare);
+        }
+        self.asm.jump_if(NEXT, Test::Equal, TCP, plain).jump_if(NEXT, Test::Equal, UDP, plain).place(rare);
         // No ports and no message until there are some.
-        self.store_opaque(begin + packet::TRANSPORT, 0);
-        self.store_opaque(begin + packet::TRANSPORT + 4, 0);
-        let bare = self.asm.label();
+        self.store_opaque(packet.source_port, 0);
+        self.store_opaque(packet.rest, 0);
         if self.is_v6() {
             self.read_v6(bare);
         } else {
             self.read_v4(bare);
         }
         self.read_transport(bare);
-        self.asm.place(bare).store(Size::U8, Base::Frame, at(begin + packet::PROTOCOL), NEXT);
-    }
-
-    /// Reads so many bytes at [`OFFSET`] to the buffer, an even number. What is not in one piece with the beginning of the packet,
-    /// the kernel collects.
-    fn read(&mut self, bytes: i16) {
-        let (scattered, end) = (self.asm.label(), self.asm.label());
-        // Lengths are read anew each time: what the verifier knows of them from before would make it look at more ways.
-        self.asm
-            .load(Size::U64, Register::R1, Base::Frame, at(SKB))
-            .load(Size::U32, Register::R2, Register::R1, self.kernel.skb_length)
-            .load(Size::U32, Register::R3, Register::R1, self.kernel.skb_length_of_rest)
-            .compute(Operation::Subtract, Register::R2, Register::R3)
-            .set(Register::R3, OFFSET)
-            .compute(Operation::Add, Register::R3, i32::from(bytes))
-            .jump_if(Register::R3, Test::GreaterSigned, Register::R2, scattered);
-        for begin in (0..bytes).step_by(16) {
-            self.asm
-                .load(Size::U64, Register::R1, Base::Frame, at(SKB))
-                .load(Size::U64, Register::R1, Register::R1, self.kernel.skb_data)
-                .compute(Operation::Add, Register::R1, OFFSET)
-                .compute(Operation::Add, Register::R1, i32::from(begin))
-                .set(Register::R2, self.kernel.numbers.cast_signed())
-                .call_kernel(self.kernel.cast);
-            let mut from = 0;
-            while from < (bytes - begin).min(16) {
-                let size = match bytes - begin - from {
-                    8.. => Size::U64,
-                    4.. => Size::U32,
-                    _ => Size::U16,
-                };
-                self.asm.load(size, Register::R1, Register::R0, from).store(
-                    size,
-                    Base::Frame,
-                    at(BUFFER + begin + from),
-                    Register::R1,
-                );
-                from += size.bytes().cast_signed();
-            }
-        }
-        self.asm.jump(end).place(scattered);
-        self.collect(bytes);
+        self.asm.place(bare).store(Size::U8, Base::Frame, at(packet.protocol), NEXT).jump(end).place(plain);
+        self.has_ports();
         self.asm.place(end);
     }
 
-    /// The same for headers that few packets have, by the kernel alone.
+    /// Says that there are ports.
+    fn has_ports(&mut self) {
+        let packet = Seen::Now.places(self.family);
+        self.asm.store(Size::U16, Base::Frame, at(packet.has_detail), 0x0101);
+    }
+
+    /// Leaves in `r0` where the packet begins, as numbers of 8 bytes, if so many of them are in one piece.
+    fn find_bytes(&mut self, bytes: i16, otherwise: Label) {
+        self.asm
+            .load(Size::U64, Register::R1, Base::Frame, at(SKB))
+            .load(Size::U32, Register::R2, Base::Frame, at(LENGTH))
+            .load(Size::U32, Register::R3, Register::R1, self.kernel.skb_length_of_rest)
+            .compute(Operation::Subtract, Register::R2, Register::R3)
+            .jump_if(Register::R2, Test::LessSigned, i32::from(bytes), otherwise)
+            .load(Size::U64, Register::R1, Register::R1, self.kernel.skb_data)
+            .set(Register::R2, self.kernel.numbers.cast_signed())
+            .call_kernel(self.kernel.cast);
+    }
+
+    /// Reads an IPv4 header without options, and what is behind it.
+    fn read_plain_v4(&mut self, rare: Label) {
+        let packet = Seen::Now.places(Family::V4);
+        self.find_bytes(V4_HEADER + BEHIND, rare);
+        for (register, begin) in [Register::R1, Register::R2, Register::R3].into_iter().zip((0..).step_by(8)) {
+            self.asm.load(Size::U64, register, Register::R0, begin).store(
+                Size::U64,
+                Base::Frame,
+                at(packet.begin + begin),
+                register,
+            );
+        }
+        self.asm
+            .load(Size::U8, Register::R1, Base::Frame, at(packet.begin))
+            .jump_if(Register::R1, Test::NotEqual, V4_PLAIN, rare)
+            .load(Size::U16, Register::R1, Base::Frame, at(packet.begin + 6))
+            .jump_if(Register::R1, Test::Common, in_network_order(FRAGMENT_OFFSET), rare)
+            .load(Size::U8, NEXT, Base::Frame, at(packet.protocol));
+    }
+
+    /// Reads an IPv6 header, and what is behind it.
+    fn read_plain_v6(&mut self, rare: Label) {
+        let packet = Seen::Now.places(Family::V6);
+        self.find_bytes(V6_HEADER + BEHIND, rare);
+        self.asm.load(Size::U8, NEXT, Register::R0, 6).store(Size::U8, Base::Frame, at(packet.protocol), NEXT);
+        for begin in (0..32).step_by(8) {
+            self.asm.load(Size::U64, Register::R1, Register::R0, 8 + begin).store(
+                Size::U64,
+                Base::Frame,
+                at(packet.source + begin),
+                Register::R1,
+            );
+        }
+        self.asm.load(Size::U32, Register::R1, Register::R0, V6_HEADER).store(
+            Size::U32,
+            Base::Frame,
+            at(packet.source_port),
+            Register::R1,
+        );
+        const { assert!(Seen::Now.places(Family::V6).destination == Seen::Now.places(Family::V6).source + 16) };
+    }
+
+    /// Reads so many bytes at [`OFFSET`] to the buffer, wherever the kernel has them.
     fn collect(&mut self, bytes: i16) {
         let unknown = self.unknown;
         self.asm
@@ -106,13 +148,11 @@ impl Code<'_> {
             .set(Register::R4, OFFSET)
             .set(Register::R5, 0)
             .call(Helper::DynptrRead)
-            .jump_if(Register::R0, Test::NotEqual, 0, unknown)
-            // The verifier is to see the same on both ways.
-            .store(Size::U64, Base::Frame, at(DYNPTR), 0)
-            .store(Size::U64, Base::Frame, at(DYNPTR + 8), 0);
+            .jump_if(Register::R0, Test::NotEqual, 0, unknown);
     }
 
-    fn copy(&mut self, from: i16, to: i16, words: i16) {
+    /// Copies so many times four bytes.
+    pub(super) fn copy(&mut self, from: i16, to: i16, words: i16) {
         for word in 0..words {
             self.asm.load(Size::U32, Register::R1, Base::Frame, at(from + 4 * word)).store(
                 Size::U32,
@@ -124,22 +164,12 @@ impl Code<'_> {
     }
 
     /// Fragments behind the first have no transport header: they go on at `bare`.
-    fn read_v4(&mut self, bare: crate::Label) {
-        let (begin, unknown) = (Seen::Now.begin(), self.unknown);
-        let (short, is_read) = (self.asm.label(), self.asm.label());
-        self.asm.set(OFFSET, 0).load(Size::U32, Register::R1, Base::Frame, at(LENGTH)).jump_if(
-            Register::R1,
-            Test::Less,
-            i32::from(WITH_PORTS),
-            short,
-        );
-        self.read(WITH_PORTS);
-        self.asm.jump(is_read).place(short);
-        self.read(V4_HEADER);
-        self.store_opaque(BUFFER + V4_HEADER, 0);
-        self.asm.place(is_read);
-        self.copy(BUFFER + 12, begin + packet::SOURCE, 1);
-        self.copy(BUFFER + 16, begin + packet::DESTINATION, 1);
+    fn read_v4(&mut self, bare: Label) {
+        let (packet, unknown) = (Seen::Now.places(Family::V4), self.unknown);
+        self.asm.set(OFFSET, 0);
+        self.collect(V4_HEADER);
+        self.copy(BUFFER + 12, packet.source, 1);
+        self.copy(BUFFER + 16, packet.destination, 1);
         self.asm
             .load(Size::U8, NEXT, Base::Frame, at(BUFFER + 9))
             .load(Size::U8, OFFSET, Base::Frame, at(BUFFER))
@@ -147,17 +177,16 @@ impl Code<'_> {
             .compute(Operation::ShiftLeft, OFFSET, 2)
             .jump_if(OFFSET, Test::Less, i32::from(V4_HEADER), unknown)
             .load(Size::U16, Register::R1, Base::Frame, at(BUFFER + 6))
-            .to_big_endian(Size::U16, Register::R1)
-            .jump_if(Register::R1, Test::Common, 0x1fff, bare);
+            .jump_if(Register::R1, Test::Common, in_network_order(FRAGMENT_OFFSET), bare);
     }
 
-    fn read_v6(&mut self, bare: crate::Label) {
-        let (begin, unknown) = (Seen::Now.begin(), self.unknown);
+    fn read_v6(&mut self, bare: Label) {
+        let (packet, unknown) = (Seen::Now.places(Family::V6), self.unknown);
         self.asm.set(OFFSET, 0);
-        self.read(40);
-        self.copy(BUFFER + 8, begin + packet::SOURCE, 4);
-        self.copy(BUFFER + 24, begin + packet::DESTINATION, 4);
-        self.asm.load(Size::U8, NEXT, Base::Frame, at(BUFFER + 6)).set(OFFSET, 40);
+        self.collect(V6_HEADER);
+        self.copy(BUFFER + 8, packet.source, 4);
+        self.copy(BUFFER + 24, packet.destination, 4);
+        self.asm.load(Size::U8, NEXT, Base::Frame, at(BUFFER + 6)).set(OFFSET, i32::from(V6_HEADER));
         let end = self.asm.label();
         for _ in 0..EXTENSIONS {
             self.pass_extension(end, bare);
@@ -170,7 +199,7 @@ impl Code<'_> {
     }
 
     /// Passes over an extension header; goes on at `end` if there is none.
-    fn pass_extension(&mut self, end: crate::Label, bare: crate::Label) {
+    fn pass_extension(&mut self, end: Label, bare: Label) {
         let unknown = self.unknown;
         let (fragment, authentication, options, next) =
             (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
@@ -224,8 +253,8 @@ impl Code<'_> {
     }
 
     /// Reads ports or an ICMP message; protocols without either go on at `bare`.
-    fn read_transport(&mut self, bare: crate::Label) {
-        let begin = Seen::Now.begin();
+    fn read_transport(&mut self, bare: Label) {
+        let packet = Seen::Now.places(self.family);
         let ports = self.asm.label();
         for protocol in [TCP, UDP, SCTP, DCCP, UDP_LITE] {
             self.asm.jump_if(NEXT, Test::Equal, protocol, ports);
@@ -233,39 +262,16 @@ impl Code<'_> {
         let own_icmp = if self.is_v6() { ICMPV6 } else { ICMP };
         self.asm.jump_if(NEXT, Test::NotEqual, own_icmp, bare);
 
-        self.read_behind(2);
+        self.collect(2);
         self.asm
             .load(Size::U16, Register::R1, Base::Frame, at(BUFFER))
-            .store(Size::U16, Base::Frame, at(begin + packet::DETAIL), Register::R1)
-            .store(Size::U8, Base::Frame, at(begin + packet::HAS_DETAIL), 1)
+            .store(Size::U16, Base::Frame, at(packet.detail), Register::R1)
+            .store(Size::U8, Base::Frame, at(packet.has_detail), 1)
             .jump(bare);
 
         self.asm.place(ports);
-        self.read_behind(4);
-        self.asm
-            .load(Size::U16, Register::R1, Base::Frame, at(BUFFER))
-            .store(Size::U16, Base::Frame, at(begin + packet::SOURCE_PORT), Register::R1)
-            .load(Size::U16, Register::R1, Base::Frame, at(BUFFER + 2))
-            .store(Size::U16, Base::Frame, at(begin + packet::DETAIL), Register::R1)
-            .store(Size::U8, Base::Frame, at(begin + packet::HAS_DETAIL), 1)
-            .store(Size::U8, Base::Frame, at(begin + packet::HAS_SOURCE_PORT), 1);
-    }
-
-    /// Has so many bytes in the buffer that are behind the headers: those of an IPv4 header without options have been read with it.
-    fn read_behind(&mut self, bytes: i16) {
-        let is_read = self.asm.label();
-        if !self.is_v6() {
-            let apart = self.asm.label();
-            self.asm
-                .jump_if(OFFSET, Test::NotEqual, i32::from(V4_HEADER), apart)
-                .load(Size::U32, Register::R1, Base::Frame, at(LENGTH))
-                .jump_if(Register::R1, Test::Less, i32::from(WITH_PORTS), apart)
-                .load(Size::U32, Register::R1, Base::Frame, at(BUFFER + V4_HEADER))
-                .store(Size::U32, Base::Frame, at(BUFFER), Register::R1)
-                .jump(is_read)
-                .place(apart);
-        }
-        self.read(bytes);
-        self.asm.place(is_read);
+        self.collect(BEHIND);
+        self.copy(BUFFER, packet.source_port, 1);
+        self.has_ports();
     }
 }

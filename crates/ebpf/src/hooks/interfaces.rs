@@ -4,14 +4,14 @@ use tortie_model::Direction;
 
 use super::failsafe::Replies;
 use super::frame::{
-    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, EXACT_BUCKETS, KEY, LENGTH, SKB, STATE, Seen, Side, TRACKED, at,
+    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, EXACT_SHIFT, KEY, LENGTH, SKB, STATE, Seen, Side, TRACKED, at,
     blocks_place, interface, tracked,
 };
 use super::kernel::NAME;
 use super::{Code, Hook};
 use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
 use crate::layout::{EndpointKind, MapKind, endpoint, roots};
-use crate::walk::Walk;
+use crate::walk::NumberWalk;
 
 /// The bit of a route that is not counted as a user of it.
 const NOT_COUNTED: i32 = 1;
@@ -35,8 +35,8 @@ impl Code<'_> {
             .store(Size::U64, Base::Frame, at(SKB), Register::R2)
             .load(Size::U64, Register::R1, Register::R1, 0)
             .store(Size::U64, Base::Frame, at(STATE), Register::R1)
-            .load(Size::U32, Register::R2, Register::R2, self.kernel.skb_length)
-            .store(Size::U32, Base::Frame, at(LENGTH), Register::R2)
+            .load(Size::U32, Register::R1, Register::R2, self.kernel.skb_length)
+            .store(Size::U32, Base::Frame, at(LENGTH), Register::R1)
             .set_stack(Register::R7, BYTES);
         self.read_conntrack();
     }
@@ -113,7 +113,6 @@ impl Code<'_> {
     /// Finds out what the interfaces of the hook are. Where a record is missing for that, goes on at [`Code::without_records`].
     pub(super) fn read_interfaces(&mut self, hook: Hook) {
         let closed = self.closed;
-        self.asm.find_blocks(MapKind::Blocks.id(), blocks_place(self.sizes.blocks), closed);
         self.look_up_roots(closed);
         let in_force = self.asm.label();
         self.asm
@@ -127,10 +126,16 @@ impl Code<'_> {
         let addresses = if self.is_v6() { v6 } else { v4 };
         self.asm
             .load(Size::U32, Register::R1, Register::R6, addresses)
-            .store(Size::U32, Base::Frame, at(ADDRESSES), Register::R1)
-            .load(Size::U32, Register::R1, Register::R6, roots::EXACT_BUCKETS)
-            .store(Size::U32, Base::Frame, at(EXACT_BUCKETS), Register::R1)
-            .load(Size::U32, Register::R1, Register::R6, roots::ALL_INTERFACES);
+            .store(Size::U32, Base::Frame, at(ADDRESSES), Register::R1);
+        if self.is_v6() {
+            self.asm.load(Size::U32, Register::R1, Register::R6, roots::EXACT_SHIFT).store(
+                Size::U32,
+                Base::Frame,
+                at(EXACT_SHIFT),
+                Register::R1,
+            );
+        }
+        self.asm.load(Size::U32, Register::R1, Register::R6, roots::ALL_INTERFACES);
         self.find(MapKind::Endpoints, self.sizes.endpoints, Register::R1, closed);
         self.asm.store(Size::U64, Base::Frame, at(ALL_INTERFACES), Register::R0);
         for side in hook.sides() {
@@ -174,86 +179,90 @@ impl Code<'_> {
         self.asm.jump(unknown);
     }
 
-    /// Finds the device, whose address is kept, and its index in the order of the network as a key.
+    /// Finds the device, whose address is kept, and leaves it in `r3`.
     fn read_device(&mut self, side: Side, of_route: bool) {
         let unknown = self.unknown;
         let member = match side {
             Side::In => self.kernel.state_in,
             Side::Out => self.kernel.state_out,
         };
+        let (told, found) = (self.asm.label(), self.asm.label());
+        if of_route {
+            // What the hook was told may have changed with the destination.
+            self.asm
+                .load(Size::U64, Register::R1, Base::Frame, at(SKB))
+                .load(Size::U64, Register::R1, Register::R1, self.kernel.skb_route)
+                .compute(Operation::And, Register::R1, !NOT_COUNTED)
+                .jump_if(Register::R1, Test::Equal, 0, told)
+                .set(Register::R2, self.kernel.route.cast_signed())
+                .call_kernel(self.kernel.cast)
+                .load(Size::U64, Register::R3, Register::R0, self.kernel.route_device)
+                .jump(found)
+                .place(told);
+        }
         self.asm.load(Size::U64, Register::R1, Base::Frame, at(STATE)).load(
             Size::U64,
             Register::R3,
             Register::R1,
             member,
         );
-        self.asm.store(Size::U64, Base::Frame, at(DEVICE), Register::R3);
         if of_route {
-            // What the hook was told may have changed with the destination.
-            let end = self.asm.label();
-            self.asm
-                .load(Size::U64, Register::R1, Base::Frame, at(SKB))
-                .load(Size::U64, Register::R1, Register::R1, self.kernel.skb_route)
-                .compute(Operation::And, Register::R1, !NOT_COUNTED)
-                .jump_if(Register::R1, Test::Equal, 0, end)
-                .set(Register::R2, self.kernel.route.cast_signed())
-                .call_kernel(self.kernel.cast)
-                .load(Size::U64, Register::R3, Register::R0, self.kernel.route_device)
-                .store(Size::U64, Base::Frame, at(DEVICE), Register::R3)
-                .place(end);
+            self.asm.place(found);
         }
-        self.asm
-            .load(Size::U64, Register::R3, Base::Frame, at(DEVICE))
-            .jump_if(Register::R3, Test::Equal, 0, unknown)
-            .load(Size::U32, Register::R1, Register::R3, self.kernel.device_index)
-            .to_big_endian(Size::U32, Register::R1)
-            .store(Size::U32, Base::Frame, at(KEY), Register::R1);
+        self.asm.store(Size::U64, Base::Frame, at(DEVICE), Register::R3).jump_if(
+            Register::R3,
+            Test::Equal,
+            0,
+            unknown,
+        );
     }
 
-    /// Finds the endpoint of the interface whose index is the key. `r6` holds the roots.
+    /// Finds the endpoint of the interface whose device `r3` holds. `r6` holds the roots.
     fn read_endpoint(&mut self, side: Side) {
         let closed = self.closed;
-        let (found, nobody, looks, host, end) =
-            (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
-        let (near, last) = (self.asm.label(), self.asm.label());
-        let walk = Walk {
-            blocks: blocks_place(self.sizes.blocks),
-            cell: Register::R9,
-            key: Base::Frame,
-            offset: at(KEY),
-            bytes: 2,
-        };
+        let (none, host, nobody, end) = (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
+        let (looks, far, last) = (self.asm.label(), self.asm.label(), self.asm.label());
+        let blocks = blocks_place(self.sizes.blocks);
+        let walk = |first, last| NumberWalk { blocks, cell: Register::R9, number: Register::R2, first, last };
         self.asm
-            .load(Size::U16, Register::R1, Base::Frame, at(KEY))
-            .jump_if(Register::R1, Test::Equal, 0, near)
-            .load(Size::U32, Register::R9, Register::R6, roots::INTERFACES)
-            .begin_walk(&walk)
-            .jump(last)
-            .place(near)
-            .load(Size::U32, Register::R9, Register::R6, roots::NEAR_INTERFACES)
-            .place(last)
-            .walk(&Walk { offset: at(KEY + 2), ..walk }, closed)
+            .load(Size::U32, Register::R2, Register::R3, self.kernel.device_index)
+            .find_blocks(blocks)
             .load(Size::U64, Register::R8, Base::Frame, at(ALL_INTERFACES))
-            .store(Size::U64, Base::Frame, at(side.own()), Register::R8)
             .store(Size::U64, Base::Frame, at(side.host()), Register::R8)
-            .jump_if(Register::R9, Test::NotEqual, 0, found);
-        self.compare_name(looks);
-        self.store_opaque(side.kind(), interface::HOST);
-        self.asm.jump(end);
+            .jump_if(Register::R2, Test::Greater, i32::from(u16::MAX), far)
+            .load(Size::U32, Register::R9, Register::R6, roots::NEAR_INTERFACES)
+            .jump(last)
+            .place(far)
+            .load(Size::U32, Register::R9, Register::R6, roots::INTERFACES)
+            .walk_number(&walk(3, 2))
+            .place(last)
+            .walk_number(&walk(1, 0))
+            .end_walk(Register::R9, closed)
+            .compute_half(Operation::And, Register::R9, i32::MAX)
+            .jump_if(Register::R9, Test::Equal, 0, none);
 
-        self.asm.place(found);
         self.find(MapKind::Endpoints, self.sizes.endpoints, Register::R9, closed);
         self.asm
             .load(Size::U32, Register::R1, Register::R0, endpoint::KIND)
             .store(Size::U64, Base::Frame, at(side.own()), Register::R0)
             .jump_if(Register::R1, Test::Equal, EndpointKind::Host as i32, host)
-            .jump_if(Register::R1, Test::NotEqual, EndpointKind::Workload as i32, nobody);
-        self.store_opaque(side.kind(), interface::WORKLOAD);
-        self.asm.jump(end).place(host).store(Size::U64, Base::Frame, at(side.host()), Register::R0);
-        self.store_opaque(side.kind(), interface::HOST_ENDPOINT);
-        self.asm.jump(end).place(nobody).place(looks);
-        self.store_opaque(side.kind(), interface::UNKNOWN);
-        self.asm.place(end);
+            .jump_if(Register::R1, Test::NotEqual, EndpointKind::Workload as i32, nobody)
+            .store(Size::U32, Base::Frame, at(side.kind()), interface::WORKLOAD)
+            .jump(end)
+            .place(host)
+            .store(Size::U64, Base::Frame, at(side.host()), Register::R0)
+            .store(Size::U32, Base::Frame, at(side.kind()), interface::HOST_ENDPOINT)
+            .jump(end)
+            .place(none)
+            .store(Size::U64, Base::Frame, at(side.own()), Register::R8);
+        self.compare_name(looks);
+        self.asm
+            .store(Size::U32, Base::Frame, at(side.kind()), interface::HOST)
+            .jump(end)
+            .place(looks)
+            .place(nobody)
+            .store(Size::U32, Base::Frame, at(side.kind()), interface::UNKNOWN)
+            .place(end);
     }
 
     /// Goes on there if the device at [`DEVICE`] has a name like a workload's interface.

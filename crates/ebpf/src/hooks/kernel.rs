@@ -17,7 +17,7 @@ pub struct KernelLayout {
     pub(super) route_device: i16,
     pub(super) device_index: i16,
     pub(super) device_name: i16,
-    /// A structure of two numbers of 8 bytes: as such bytes of packets are read.
+    /// A structure of six numbers of 8 bytes, at least: as such bytes of packets are read.
     pub(super) numbers: u32,
     pub(super) tuple: Tuple,
     pub(super) dynptr_from_skb: KernelFunction,
@@ -68,7 +68,33 @@ pub(super) const NAME: i16 = 16;
 /// The bytes of a tuple that programs read.
 pub(super) const TUPLE: i16 = 40;
 
+/// A structure of numbers of 8 bytes, and its first ones.
+const STATISTICS: &str = "rtnl_link_stats64";
+const NUMBERS: [&str; 6] = ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors"];
+
 impl KernelLayout {
+    /// Of no kernel: for programs that are only looked at.
+    #[must_use]
+    pub const fn placeholder() -> Self {
+        Self {
+            skb_length: 8,
+            skb_length_of_rest: 8,
+            skb_data: 8,
+            skb_conntrack: 8,
+            skb_route: 8,
+            state_in: 8,
+            state_out: 8,
+            route: 1,
+            route_device: 8,
+            device_index: 8,
+            device_name: 8,
+            numbers: 1,
+            tuple: Tuple { begin: 8, source: 8, source_port: 8, destination: 8, destination_port: 8, protocol: 8 },
+            dynptr_from_skb: KernelFunction { number: 2, arguments: 3 },
+            cast: KernelFunction { number: 2, arguments: 2 },
+        }
+    }
+
     /// As the kernel describes itself.
     ///
     /// # Errors
@@ -104,9 +130,10 @@ impl KernelLayout {
             let number = function(name).ok_or(Missing::Function { name })?;
             Ok(KernelFunction { number, arguments })
         };
-        let numbers = "timespec64";
-        if [near(numbers, "tv_sec")?, near(numbers, "tv_nsec")?] != [0, 8] {
-            return Err(Missing::Structure { name: numbers });
+        for (number, begin) in NUMBERS.into_iter().zip((0..).step_by(8)) {
+            if near(STATISTICS, number)? != begin {
+                return Err(Missing::Structure { name: STATISTICS });
+            }
         }
         let tuple = "nf_conntrack_tuple";
         let in_tuple_hash = near("nf_conntrack_tuple_hash", "tuple")?;
@@ -125,7 +152,7 @@ impl KernelLayout {
                 .ok()
                 .filter(|offset| *offset <= i16::MAX - NAME)
                 .ok_or(Missing::Member { structure: "net_device", member: "name" })?,
-            numbers: structure(numbers)?,
+            numbers: structure(STATISTICS)?,
             tuple: Tuple {
                 // The first of two, which is that of the original direction.
                 begin: i32::from(near("nf_conn", "tuplehash")?) + i32::from(in_tuple_hash),

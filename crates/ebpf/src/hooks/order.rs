@@ -4,7 +4,7 @@ use tortie_classes::evaluate::EndpointToHost;
 use tortie_model::{Cidr, Direction};
 
 use super::failsafe::Replies;
-use super::frame::{ALL_INTERFACES, PICKED, Seen, Side, at, blocks_place, interface, packet};
+use super::frame::{ALL_INTERFACES, PICKED, Seen, Side, at, blocks_place, interface};
 use super::policy::{Asked, Counted, Outcomes, host};
 use super::{Code, Hook};
 use crate::instruction::{Base, Label, Register, Size, Test};
@@ -89,6 +89,7 @@ impl Code<'_> {
         let undecided = self.asm.label();
         self.if_accepted_before(accept, undecided);
         self.asm.place(undecided);
+        self.unless_asked(Asked::host(Side::In.host(), host::NORMAL, INGRESS, Seen::Now), accept);
         self.normal(Side::In);
     }
 
@@ -147,11 +148,13 @@ impl Code<'_> {
         self.ask(untracked, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: tracked });
         self.asm.place(tracked);
         self.if_known(accept);
+        let normal = Asked::host(Side::Out.host(), host::NORMAL, EGRESS, Seen::Now);
+        self.unless_asked(normal, accept);
         self.asm.jump(judged);
 
         self.asm.place(rest);
         self.if_known(accept);
-        self.unless_asked(Asked::host(Side::Out.host(), host::NORMAL, EGRESS, Seen::Now), accept);
+        self.unless_asked(normal, accept);
         self.read_headers();
         self.asm.place(judged);
         self.normal(Side::Out);
@@ -161,8 +164,7 @@ impl Code<'_> {
     /// filter lets through although it leads nowhere is let through here as well.
     fn drop_spoofed(&mut self, rest: Label) {
         let unknown = self.unknown;
-        let source = Seen::Now.begin() + packet::SOURCE;
-        let destination = Seen::Now.begin() + packet::DESTINATION;
+        let super::frame::Places { source, destination, .. } = Seen::Now.places(self.family);
         let nets: &[(&str, &[&str])] = if self.is_v6() {
             &[("::/128", &[]), ("fe80::/64", &[])]
         } else {
@@ -197,19 +199,20 @@ impl Code<'_> {
         self.asm
             .load(Size::U64, Register::R6, Base::Frame, at(Side::In.own()))
             .load(Size::U32, Register::R9, Register::R6, sources)
+            .find_blocks(walk.blocks)
             .walk(&walk, unknown)
             .jump_if(Register::R9, Test::Equal, 1, rest)
             .jump(unknown);
     }
 
     pub(super) fn accept_router_messages(&mut self) {
-        let (begin, accept, next) = (Seen::Now.begin(), self.accept, self.asm.label());
+        let (packet, accept, next) = (Seen::Now.places(self.family), self.accept, self.asm.label());
         self.asm
-            .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::PROTOCOL))
+            .load(Size::U8, Register::R1, Base::Frame, at(packet.protocol))
             .jump_if(Register::R1, Test::NotEqual, ICMPV6, next)
-            .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::HAS_DETAIL))
+            .load(Size::U8, Register::R1, Base::Frame, at(packet.has_detail))
             .jump_if(Register::R1, Test::Equal, 0, next)
-            .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::DETAIL));
+            .load(Size::U8, Register::R1, Base::Frame, at(packet.detail));
         for message in ROUTER_ICMPV6 {
             self.asm.jump_if(Register::R1, Test::Equal, message, accept);
         }
@@ -268,12 +271,11 @@ impl Code<'_> {
         self.ask(Asked::workload(side), Counted::Yes, Outcomes { allow: allowed, deny: drop, undecided: drop });
     }
 
-    /// What a host endpoint says of a packet to the host or from it.
+    /// What a host endpoint that has something to say does of a packet to the host or from it.
     fn normal(&mut self, side: Side) {
         let (accept, drop) = (self.accept, self.drop);
         let direction = if side == Side::In { INGRESS } else { EGRESS };
         let asked = Asked::host(side.host(), host::NORMAL, direction, Seen::Now);
-        self.unless_asked(asked, accept);
         self.drop_invalid();
         self.if_failsafe(Seen::Now, direction, Replies::No, accept);
         self.ask(asked, Counted::Yes, Outcomes { allow: accept, deny: drop, undecided: drop });

@@ -3,7 +3,8 @@
 use tortie_model::{Direction, Protocol};
 
 use super::Code;
-use super::frame::{KEY, LENGTH, Seen, Side, at, packet};
+use super::frame::{KEY, LENGTH, Seen, Side, at};
+use super::headers::in_network_order;
 use crate::instruction::{Base, Label, Operation, Register, Size, Test};
 use crate::layout::{ALLOW, DENY, EndpointRecord, MapKind, UNDECIDED, VERDICT_BITS, endpoint};
 
@@ -94,7 +95,7 @@ impl Code<'_> {
         );
         self.find(MapKind::Groups, self.sizes.groups, Register::R1, missing);
         self.asm.set(Register::R6, Register::R0);
-        let question = asked.seen.question(self.family, asked.direction, self.sizes.blocks);
+        let question = asked.seen.question(self.family, asked.direction, self.sizes);
         self.asm.decide(&question, missing).jump(decided).place(missing).set(Register::R9, 0).place(decided);
         if counted == Counted::Yes {
             self.count();
@@ -128,9 +129,9 @@ impl Code<'_> {
     /// Drops packets by which a workload could carry anything past policy.
     pub(super) fn drop_tunnels(&mut self) {
         const IPIP: i32 = 4;
-        let (begin, unknown) = (Seen::Now.begin(), self.unknown);
+        let (packet, unknown) = (Seen::Now.places(self.family), self.unknown);
         let policy = &self.settings.policy;
-        self.asm.load(Size::U8, Register::R1, Base::Frame, at(begin + packet::PROTOCOL));
+        self.asm.load(Size::U8, Register::R1, Base::Frame, at(packet.protocol));
         if !policy.ipip_from_workloads {
             self.asm.jump_if(Register::R1, Test::Equal, IPIP, unknown);
         }
@@ -138,11 +139,10 @@ impl Code<'_> {
             let next = self.asm.label();
             self.asm
                 .jump_if(Register::R1, Test::NotEqual, i32::from(Protocol::UDP.number()), next)
-                .load(Size::U8, Register::R1, Base::Frame, at(begin + packet::HAS_SOURCE_PORT))
+                .load(Size::U8, Register::R1, Base::Frame, at(packet.has_source_port))
                 .jump_if(Register::R1, Test::Equal, 0, next)
-                .load(Size::U16, Register::R1, Base::Frame, at(begin + packet::DETAIL))
-                .to_big_endian(Size::U16, Register::R1)
-                .jump_if(Register::R1, Test::Equal, i32::from(policy.vxlan_port), unknown)
+                .load(Size::U16, Register::R1, Base::Frame, at(packet.detail))
+                .jump_if(Register::R1, Test::Equal, in_network_order(policy.vxlan_port), unknown)
                 .place(next);
         }
     }

@@ -64,7 +64,7 @@ impl<E, R: FnMut(MapKind, u32) -> Result<Vec<u8>, E>> Reader<E, R> {
         let (mut leaves, mut seen, mut cells) = (BTreeSet::new(), BTreeSet::new(), vec![root]);
         while let Some(cell) = cells.pop() {
             match cell.as_block() {
-                None => drop(leaves.insert(cell.bits())),
+                None => drop(leaves.insert(cell.as_value())),
                 Some(number) if seen.insert(number) => {
                     cells.extend(self.blocks.get(&number).into_iter().flat_map(|block| block.iter()));
                 }

@@ -35,15 +35,12 @@ impl Maps {
     pub(crate) fn tree(&self, root: u32, key: &[u8]) -> u32 {
         let mut cell = root;
         for byte in key {
-            if cell >> 31 == 0 {
-                return cell;
-            }
-            let block = cell & i32::MAX.unsigned_abs();
+            let Some(block) = block_of(cell) else { break };
             assert!(self.0.contains_key(&(MapKind::Blocks, block)), "block {block} is not there");
             cell = self.number(MapKind::Blocks, block, i16::from(*byte) * 4);
         }
-        assert_eq!(cell >> 31, 0, "the tree leads on behind the end of the key");
-        cell
+        assert_eq!(block_of(cell), None, "the tree leads on behind the end of the key");
+        value_of(cell)
     }
 
     /// The value of roots that is in force; `None` if none is.
@@ -149,14 +146,14 @@ impl Maps {
 
     /// The values that a tree leads to.
     fn values_of(&self, root: u32) -> BTreeSet<u32> {
-        if root >> 31 == 0 {
-            return [root].into();
+        if block_of(root).is_none() {
+            return [value_of(root)].into();
         }
         let places = 0..i16::try_from(CELLS).unwrap();
         let blocks = self.blocks_of([root]);
         let cells =
             blocks.iter().flat_map(|block| places.clone().map(|place| self.number(MapKind::Blocks, *block, place * 4)));
-        cells.filter(|cell| cell >> 31 == 0).collect()
+        cells.filter(|cell| block_of(*cell).is_none()).map(value_of).collect()
     }
 
     /// What trees say about a packet: the value of a cell.
@@ -175,10 +172,10 @@ impl Maps {
             Some([high, low]) => self.tree(details, &[protocol, high, low]),
             None => self.tree(protocols, &[protocol]),
         };
-        let source_port = source_port.map_or(no_source_port, |port| self.tree(source_ports, &port.to_be_bytes()));
+        let source_port = source_port.map_or(value_of(no_source_port), |port| self.tree(source_ports, &port.to_be_bytes()));
         let parts = [row(own, own_end), row(peer, peer_end), l4, source_port];
         let cell: u64 = parts.into_iter().map(u64::from).sum();
-        match is_large {
+        match value_of(is_large) {
             0 => u16::try_from(cell).map_or(0, |cell| self.tree(cells, &cell.to_be_bytes())),
             1 => i32::try_from(cell).map_or(0, |cell| self.tree(cells, &cell.to_be_bytes())),
             other => panic!("{other}"),
@@ -190,14 +187,28 @@ impl Maps {
         let mut found = BTreeSet::new();
         let mut cells: Vec<u32> = roots.into_iter().collect();
         while let Some(cell) = cells.pop() {
-            let block = cell & i32::MAX.unsigned_abs();
-            if cell >> 31 == 1 && found.insert(block) {
+            let Some(block) = block_of(cell) else { continue };
+            if found.insert(block) {
                 let places = 0..i16::try_from(CELLS).unwrap();
                 cells.extend(places.map(|place| self.number(MapKind::Blocks, block, place * 4)));
             }
         }
         found
     }
+}
+
+/// The block that a cell leads to, which says how many bytes it is from the first one. Values have the highest bit, and zeros are where nothing
+/// has been written.
+fn block_of(cell: u32) -> Option<u32> {
+    (cell != 0 && cell >> 31 == 0).then(|| {
+        let bytes = u32::try_from(4 * CELLS).unwrap();
+        assert!(cell.is_multiple_of(bytes), "{cell:x} leads to no block");
+        cell / bytes
+    })
+}
+
+const fn value_of(cell: u32) -> u32 {
+    cell & i32::MAX.unsigned_abs()
 }
 
 pub(crate) fn octets(address: IpAddr) -> Vec<u8> {

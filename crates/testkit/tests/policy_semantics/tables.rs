@@ -1,6 +1,5 @@
 //! The tables of `tortie-ebpf` decide what policies mean, by the evaluator and by whoever takes them by their word: read in Rust, by
 //! the program in `rbpf`, and by the same program in the kernel.
-#![allow(unsafe_code, reason = "`rbpf` hands addresses to what stands for the kernel's functions")]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,17 +28,9 @@ thread_local! {
     static MAP: RefCell<Vec<[u32; CELLS]>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `bpf_map_lookup_elem` of an array with one value, of which the first is asked for.
-fn lookup(_map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: the program passes the address of four bytes on its stack.
-    let number = unsafe { (key as *const u32).read_unaligned() };
-    assert_eq!(number, 0);
-    MAP.with_borrow(|map| map.first().map_or(0, |block| block.as_ptr() as u64))
-}
-
 /// Of a map with so many blocks.
 fn blocks(count: u32) -> BlocksPlace {
-    BlocksPlace { address: -16, count }
+    BlocksPlace { map: MapId(0), register: Register::R5, count }
 }
 
 /// Where the parts of a question are in the program's memory.
@@ -53,6 +44,7 @@ fn question(family: Family, count: u32) -> Places {
         own: 68,
         peer: 84,
         protocol: 100,
+        detail: 101,
         source_port: 103,
         has_detail: 105,
         has_source_port: 106,
@@ -63,7 +55,7 @@ fn program(family: Family, count: u32) -> Program {
     let mut program = Assembler::new();
     let missing = program.label();
     program.set(Register::R7, Register::R1).set(Register::R6, Register::R1);
-    program.find_blocks(MapId(0), blocks(count), missing).decide(&question(family, count), missing);
+    program.decide(&question(family, count), missing);
     program.set(Register::R0, Register::R9).exit();
     // Nothing that is not there may be taken for a decision.
     program.place(missing).set(Register::R0, -1).exit();
@@ -128,7 +120,6 @@ impl Kernel {
             .set(Register::R7, Register::R0)
             .set(Register::R6, Register::R0)
             .store(Size::U64, Register::R7, ANSWER, NOTHING)
-            .find_blocks(MapId(0), blocks(BLOCKS), missing)
             .decide(&question(family, BLOCKS), missing)
             .store(Size::U64, Register::R7, ANSWER, Register::R9)
             .place(missing)
@@ -191,14 +182,14 @@ impl Machine {
             }
         });
         let count = u32::try_from(extent).unwrap();
-        Self { programs: Family::ALL.map(|family| program(family, count).bytes(|_| 1)) }
+        let address = MAP.with_borrow(|map| map.as_ptr() as u64);
+        Self { programs: Family::ALL.map(|family| program(family, count).bytes_with_addresses(|_| address)) }
     }
 
     /// The cell that decides; all bits if something is missing.
     pub(crate) fn run(&self, family: Family, mut memory: Vec<u8>) -> u64 {
         let program = &self.programs[usize::from(family == Family::V6)];
         let mut machine = rbpf::EbpfVmRaw::new(Some(program)).unwrap();
-        machine.register_helper(u32::try_from(Helper::MapLookup.number()).unwrap(), lookup).unwrap();
         MAP.with_borrow(|map| {
             let all = map.as_ptr_range();
             machine.register_allowed_memory(all.start as u64..all.end as u64);

@@ -30,7 +30,7 @@ pub(super) fn print(
             }
             Err(why) => {
                 text.push_str(&format!("\n# with offsets and numbers of no kernel: {why}\n"));
-                placeholders().map_err(failed)?
+                KernelLayout::placeholder()
             }
         };
         for family in settings.families.iter().copied().filter(|family| args.wants(*family)) {
@@ -44,12 +44,6 @@ pub(super) fn print(
     out.write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-/// For programs to be read where no kernel says what it has where.
-fn placeholders() -> Result<KernelLayout, tortie_ebpf::hooks::Missing> {
-    let offset = |_: &str, member: &str| Some(if member == "tv_sec" { 0 } else { 8 });
-    KernelLayout::new(offset, |_| Some(1), |_| Some(2))
-}
-
 /// Whether `iptables-restore` is given nothing for a table.
 pub(super) fn is_empty_table(text: &str) -> bool {
     text.lines().all(|line| line.starts_with('*') || line.is_empty() || line == "COMMIT")
@@ -61,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_program_can_be_shown_without_a_kernel() {
-        let layout = placeholders().unwrap();
+        let layout = KernelLayout::placeholder();
         let program =
             program(Hook::Input, tortie_model::Family::V4, &layout, &Default::default(), &MapSizes::default()).unwrap();
         assert!(program.to_string().lines().count() > 1000);

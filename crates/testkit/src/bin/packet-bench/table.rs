@@ -66,7 +66,9 @@ pub(crate) struct TestRunRow {
     pub(crate) policy: Policy,
     pub(crate) family: Family,
     pub(crate) place: Place,
-    /// Nanoseconds of what the first rule admits, with warm and with cold caches.
+    /// Nanoseconds of a program that does nothing, with warm and with cold caches.
+    pub(crate) entry: [f64; 2],
+    /// Of what the first rule admits.
     pub(crate) first: [f64; 2],
     pub(crate) last: [f64; 2],
     pub(crate) none: [f64; 2],
@@ -91,14 +93,14 @@ pub(crate) struct TestRunRow {
 impl TestRunRow {
     pub(crate) fn print_head() {
         println!(
-            "| packets | asked about what goes | rules ask for | rules | first rule (cold) | last rule (cold) | no rule (cold) | compiled | written | \
+            "| packets | asked about what goes | rules ask for | rules | entry alone (cold) | first rule (cold) | last rule (cold) | no rule (cold) | compiled | written | \
              loaded | attached, detached | an edit | tables | maps | as instructions: first, last, none | loaded |"
         );
-        println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+        println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     }
 
     pub(crate) fn print(&self) {
-        let Self { policy, family, place, first, last, none, compiled, filled, loaded, edit, .. } = self;
+        let Self { policy, family, place, entry, first, last, none, compiled, filled, loaded, edit, .. } = self;
         let [attached, detached] = self.attached.map(milliseconds);
         let cost = |[warm, cold]: [f64; 2]| format!("{warm:.0} ns ({cold:.0})");
         let straight = match self.straight {
@@ -109,9 +111,10 @@ impl TestRunRow {
             None => " | ".to_owned(),
         };
         println!(
-            "| {family} | {place} | {} | {} | {} | {} | {} | {} | {} | {} | {attached}, {detached} | {} | {} KiB | {} KiB | {straight} |",
+            "| {family} | {place} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {attached}, {detached} | {} | {} KiB | {} KiB | {straight} |",
             policy.peers,
             policy.rules,
+            cost(*entry),
             cost(*first),
             cost(*last),
             cost(*none),
@@ -121,6 +124,31 @@ impl TestRunRow {
             milliseconds(*edit),
             self.bytes / 1024,
             self.kernel_bytes / 1024,
+        );
+    }
+}
+
+/// How many times as long packets take with the most rules as with the fewest, of rows that differ in nothing else.
+pub(crate) fn print_ratios(rows: &[TestRunRow]) {
+    println!("\n| packets | asked about what goes | rules ask for | rules | first rule (cold) | last rule (cold) | no rule (cold) |");
+    println!("|---|---|---|---|---|---|---|");
+    let is_alike = |left: &TestRunRow, right: &TestRunRow| {
+        (left.family, left.place, left.policy.peers) == (right.family, right.place, right.policy.peers)
+    };
+    for rows in rows.chunk_by(is_alike) {
+        let by_rules = |row: &&TestRunRow| row.policy.rules;
+        let (Some(few), Some(many)) = (rows.iter().min_by_key(by_rules), rows.iter().max_by_key(by_rules)) else { continue };
+        if few.policy.rules == many.policy.rules {
+            continue;
+        }
+        let pairs = [(few.first, many.first), (few.last, many.last), (few.none, many.none)];
+        let [first, last, none] = pairs.map(|([warm, cold], [warm_of_many, cold_of_many])| {
+            format!("{:.2} ({:.2})", warm_of_many / warm, cold_of_many / cold)
+        });
+        let TestRunRow { family, place, policy, .. } = many;
+        println!(
+            "| {family} | {place} | {} | {} to {} | {first} | {last} | {none} |",
+            policy.peers, few.policy.rules, policy.rules
         );
     }
 }
