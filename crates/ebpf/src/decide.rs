@@ -6,7 +6,7 @@ use crate::assembler::Assembler;
 use crate::blocks::Cell;
 use crate::instruction::{Label, MapId, Operation, Register, Size, Test};
 use crate::layout::{EXACT_FACTORS, ExactRecord};
-use crate::tables::{NOWHERE, family_bit};
+use crate::tables::{NOWHERE, Shortcuts, family_bit};
 use crate::walk::{BlocksPlace, NumberWalk, Walk};
 
 /// Where a program finds what [`Assembler::decide`] needs, as distances from what `r7` holds.
@@ -64,6 +64,7 @@ const NEAR_PEER: i16 = 40;
 const TCP_PORTS: i16 = 48;
 const UDP_PORTS: i16 = 52;
 const NEAR_CELLS: i16 = 56;
+const ALIKE: i16 = 60;
 
 /// Holds the group.
 const GROUP: Register = Register::R6;
@@ -73,6 +74,8 @@ const QUESTION: Register = Register::R7;
 const SUM: Register = Register::R8;
 /// Holds the cell of a tree.
 const CELL: Register = Register::R9;
+/// Holds the bits of ends that are alike.
+const ENDS: Register = Register::R4;
 /// Holds the class of an address.
 const CLASS: Register = Register::R2;
 /// The bytes of an [`ExactRecord`], in powers of two.
@@ -89,9 +92,11 @@ impl Assembler {
         let Question { blocks, group, .. } = *question;
         let walk = |offset: i16, bytes: u8| Walk { blocks, cell: CELL, key: QUESTION.into(), offset, bytes };
         self.find_blocks(blocks).set_wide(SUM, (PARTS << 31).wrapping_neg());
-        let rows = [(question.own, OWN, NEAR_OWN), (question.peer, PEER, NEAR_PEER)];
-        for (address, rows, near) in rows {
-            self.add_row(question, address, (group + rows, group + near), missing);
+        self.load(Size::U32, ENDS, GROUP, group + ALIKE);
+        let rows = [(true, question.own, OWN, NEAR_OWN), (false, question.peer, PEER, NEAR_PEER)];
+        for (is_own, address, rows, near) in rows {
+            let alike = Shortcuts::alike_bit(is_own, question.family);
+            self.add_row(question, (address, alike), (group + rows, group + near), missing);
         }
 
         let (protocol_alone, tcp, udp, ports, found) =
@@ -157,8 +162,9 @@ impl Assembler {
         self.end_walk(CELL, missing).compute(Operation::Add, SUM, CELL)
     }
 
-    /// Adds the row of an address. Where all addresses have one, none is looked up.
-    fn add_row(&mut self, question: &Question, address: i16, (rows, near): (i16, i16), missing: Label) {
+    /// Adds the row of an address. Where all of its family have one, none is looked up.
+    fn add_row(&mut self, question: &Question, (address, alike): (i16, u32), (rows, near): (i16, i16), missing: Label) {
+        let all_alike = alike.cast_signed();
         let Question { blocks, .. } = *question;
         let (bytes, near, family) = match question.family {
             Family::V4 => (4, near, Family::V4),
@@ -167,7 +173,7 @@ impl Assembler {
         let of_address = Walk { blocks, cell: CELL, key: QUESTION.into(), offset: address, bytes };
         let of_class = |first, last| NumberWalk { blocks, cell: CELL, number: CLASS, first, last };
         let (alike, classified, far, last) = (self.label(), self.label(), self.label(), self.label());
-        self.load(Size::U32, CELL, GROUP, rows).jump_if_half(CELL, Test::LessSigned, 0, alike);
+        self.load(Size::U32, CELL, GROUP, near).jump_if(ENDS, Test::Common, all_alike, alike);
         if question.family == Family::V6
             && let Some(exact) = question.exact
         {
@@ -188,9 +194,8 @@ impl Assembler {
             .walk_number(&of_class(2, 2))
             .place(last)
             .walk_number(&of_class(1, 0))
-            .end_walk(CELL, missing)
             .place(alike)
-            .compute(Operation::Add, SUM, CELL);
+            .add_value(missing);
     }
 
     /// Leaves the class of an IPv6 address in `r9`, with the bit of values, and goes on at `found` if it has an entry of its own.

@@ -299,14 +299,15 @@ impl GroupRoots {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; GROUP_SIZE] {
         let [own, peer, details, protocols, source_ports, no_source_port, cells, is_large] = self.cells();
-        let [a, b, c, d, e, f, g] = self.shortcuts.cells();
-        let all = [own, peer, details, protocols, source_ports, no_source_port, cells, is_large, a, b, c, d, e, f, g];
+        let [a, b, c, d, e, f, g, h] = self.shortcuts.cells();
+        let all =
+            [own, peer, details, protocols, source_ports, no_source_port, cells, is_large, a, b, c, d, e, f, g, h];
         numbers(all.map(Cell::bits))
     }
 
     /// What stands in a map; `None` if it cannot be one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let [own, peer, details, protocols, source_ports, no_source_port, cells, is_large, shortcuts @ ..]: [Cell; 15] =
+        let [own, peer, details, protocols, source_ports, no_source_port, cells, is_large, shortcuts @ ..]: [Cell; 16] =
             parts(bytes).map(Cell::from_bits);
         let is_large = is_large == Cell::value(1);
         let shortcuts = Shortcuts::from_cells(shortcuts);
@@ -495,7 +496,10 @@ mod tests {
         for (place, group) in (0..).zip(record.groups) {
             assert_eq!(number(&bytes, endpoint::GROUPS + 4 * place), group);
         }
-        assert_eq!(endpoint::SOURCES.map(|offset| number(&bytes, offset)), [20, 21].map(|value| Cell::value(value).bits()));
+        assert_eq!(
+            endpoint::SOURCES.map(|offset| number(&bytes, offset)),
+            [20, 21].map(|value| Cell::value(value).bits())
+        );
         assert_eq!(bytes[48..], [0; 16]);
         assert_eq!(EndpointRecord::from_bytes(&bytes), Some(record));
         assert_eq!((EndpointRecord::from_bytes(&[0xee; 64]), EndpointRecord::from_bytes(&[])), (None, None));

@@ -95,11 +95,9 @@ impl Assembler {
             );
             // Four bytes for each.
             match i32::from(byte) * 8 {
-                0 => self.compute_half(Operation::And, Register::R1, 0xff).compute(
-                    Operation::ShiftLeft,
-                    Register::R1,
-                    2,
-                ),
+                0 => {
+                    self.compute_half(Operation::And, Register::R1, 0xff).compute(Operation::ShiftLeft, Register::R1, 2)
+                }
                 bits => self.compute_half(Operation::ShiftRight, Register::R1, bits - 2).compute_half(
                     Operation::And,
                     Register::R1,
@@ -113,8 +111,11 @@ impl Assembler {
 
     /// Reads the cell that is `r1` bytes from the beginning of the block in `cell`. The cell comes last: it is what is waited for.
     fn step(&mut self, blocks: BlocksPlace, cell: Register) {
-        self.compute(Operation::Add, Register::R1, blocks.register)
-            .compute(Operation::Add, Register::R1, cell)
-            .load(Size::U32, cell, Register::R1, 0);
+        self.compute(Operation::Add, Register::R1, blocks.register).compute(Operation::Add, Register::R1, cell).load(
+            Size::U32,
+            cell,
+            Register::R1,
+            0,
+        );
     }
 }

@@ -234,7 +234,9 @@ impl Bench {
             let all = keys.iter().map(|(key, value)| Assignment { key, bits: bits(key), value: *value });
             blocks.assign(Cell::value(rest), &all.collect::<Vec<_>>())
         };
-        let class = |class: u32| class.to_be_bytes()[1..].to_vec();
+        // Of a class the highest of 24 bits is the family.
+        let of_family = |class: u32| if self.family == Family::V6 { class | 1 << 23 } else { class };
+        let class = |class: u32| of_family(class).to_be_bytes()[1..].to_vec();
         let [high, low] = expected.detail.unwrap_or_default().to_be_bytes();
         let detail = [expected.protocol, high, low];
         let details: Vec<(&[u8], u32)> = expected.detail.iter().map(|_| (&detail[..], 4)).collect();
@@ -254,7 +256,8 @@ impl Bench {
             shortcuts: Shortcuts::default(),
         };
         let group = group.with_shortcuts(&blocks);
-        let addresses = tree(&mut blocks, 0, &[(source, SOURCE_CLASS), (destination, DESTINATION_CLASS)]);
+        let ends = [(source, of_family(SOURCE_CLASS)), (destination, of_family(DESTINATION_CLASS))];
+        let addresses = tree(&mut blocks, 0, &ends);
         let interfaces = tree(&mut blocks, 0, &[(&1_u32.to_be_bytes(), 1)]);
         for (number, cells) in blocks.take_written() {
             self.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tortie_ebpf::layout::MapKind;
+use tortie_ebpf::layout::{MAX_BLOCKS, MapKind};
 use tortie_ebpf::{Interface, Node, NodeSettings};
 use tortie_model::desired::{
     DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies,
@@ -201,7 +201,7 @@ fn maps_of_a_policy_with_many_rules() {
 }
 
 /// What a policy of a group that all policies are about asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ports {
     /// One port for each policy.
     Own,
@@ -220,8 +220,7 @@ fn policy_with_ports(number: u32, ports: Ports) -> DesiredUpdate {
         Ports::Range => PortSpec::Range { first: low, last: low.saturating_add(99) },
         Ports::WideRange => PortSpec::Range { first: low, last: low.saturating_add(20_000) },
     };
-    let to_range =
-        Rule { destination: EntityMatch { ports: [range].into(), ..EntityMatch::default() }, ..to(low) };
+    let to_range = Rule { destination: EntityMatch { ports: [range].into(), ..EntityMatch::default() }, ..to(low) };
     let single = to(u16::try_from(1024 + number * 7 % 60_000).unwrap());
     let inbound = Rules::new(
         [to_range, single, to(9090)].into(),
@@ -237,8 +236,7 @@ fn policy_with_ports(number: u32, ports: Ports) -> DesiredUpdate {
 }
 
 #[test]
-#[ignore = "measures; run it alone, with --release -- --ignored --nocapture"]
-fn maps_of_a_workload_that_5000_policies_are_about() {
+fn a_workload_that_5000_policies_are_about_has_room() {
     for ports in [Ports::Own, Ports::Range, Ports::WideRange] {
         let before = resident_mib();
         let mut node = Node::new(NodeSettings::default());
@@ -247,7 +245,42 @@ fn maps_of_a_workload_that_5000_policies_are_about() {
         let all = sets().chain(policies).chain([workload(0, 0..POLICIES), DesiredUpdate::InSync]);
         measure(&format!("15,000 rules, {ports:?}"), &mut node, all);
         println!("{} MiB resident, {} before", resident_mib(), before);
-        measure("a rule is edited", &mut node, [policy_with_ports(POLICIES - 1, Ports::Own)]);
-        measure("the first is", &mut node, [policy_with_ports(0, Ports::Own)]);
+        assert!(node.sizes().blocks < MAX_BLOCKS / 32, "{ports:?}: {:?}", node.sizes());
+        if ports != Ports::Own {
+            measure("the last rule is edited", &mut node, [policy_with_ports(POLICIES - 1, Ports::Own)]);
+            measure("the first is", &mut node, [policy_with_ports(0, Ports::Own)]);
+        }
+    }
+}
+
+/// Where little is alike: addresses of which each is in ten of 5,000 sets, no two in the same, and a policy for each set.
+#[test]
+#[ignore = "measures; run it alone, with --release -- --ignored --nocapture"]
+fn maps_of_addresses_of_which_no_two_are_alike() {
+    for addresses in [1_000_u32, 5_000, 10_000, 20_000, 50_000] {
+        let mut node = Node::new(NodeSettings::default());
+        node.on_interface(Interface { name: "cali0".into(), index: 10, addresses: Vec::new() });
+        let mut members = vec![Vec::new(); APPS as usize];
+        for number in 0..addresses {
+            for place in 0..10_u32 {
+                // Scattered, and other ones for each address.
+                let set = (number.wrapping_mul(2_654_435_769) >> 7).wrapping_add(place * (number % 491 + 7)) % APPS;
+                members[set as usize].push(Cidr::host(address(number)));
+            }
+        }
+        let sets = (0..).zip(members).map(|(app, nets)| {
+            let members = Members::Nets(nets);
+            DesiredUpdate::IpSet(IpSetUpdate { id: app_set(app), set_type: IpSetType::Ip, members })
+        });
+        let namespaces = (0..APPS / APPS_IN_NAMESPACE).map(|at| {
+            let members = Members::Nets(Vec::new());
+            DesiredUpdate::IpSet(IpSetUpdate { id: namespace_set(at), set_type: IpSetType::Ip, members })
+        });
+        let policies = (0..POLICIES).map(|number| policy_with_ports(number, Ports::Range));
+        let all = sets.chain(namespaces).chain(policies).chain([workload(0, 0..POLICIES), DesiredUpdate::InSync]);
+        let begin = Instant::now();
+        all.for_each(|update| node.on_update(&update).unwrap());
+        let problems: Vec<String> = node.flush().problems().iter().map(ToString::to_string).collect();
+        println!("{addresses} addresses: {:?}, {} blocks, {problems:?}", begin.elapsed(), node.sizes().blocks);
     }
 }

@@ -4,9 +4,7 @@
 use std::cell::RefCell;
 
 use proptest::prelude::*;
-use tortie_ebpf::{
-    Assembler, Assignment, Base, Blocks, BlocksPlace, CELLS, Cell, MapId, Program, Register, Walk,
-};
+use tortie_ebpf::{Assembler, Assignment, Base, Blocks, BlocksPlace, CELLS, Cell, MapId, Program, Register, Walk};
 
 /// What a program returns that does not find a block.
 const MISSING: i32 = -1;

@@ -124,9 +124,12 @@ impl Code<'_> {
         self.asm.set(Register::R6, Register::R0);
         let [v4, v6] = roots::ADDRESSES;
         let addresses = if self.is_v6() { v6 } else { v4 };
-        self.asm
-            .load(Size::U32, Register::R1, Register::R6, addresses)
-            .store(Size::U32, Base::Frame, at(ADDRESSES), Register::R1);
+        self.asm.load(Size::U32, Register::R1, Register::R6, addresses).store(
+            Size::U32,
+            Base::Frame,
+            at(ADDRESSES),
+            Register::R1,
+        );
         if self.is_v6() {
             self.asm.load(Size::U32, Register::R1, Register::R6, roots::EXACT_SHIFT).store(
                 Size::U32,
@@ -209,12 +212,7 @@ impl Code<'_> {
         if of_route {
             self.asm.place(found);
         }
-        self.asm.store(Size::U64, Base::Frame, at(DEVICE), Register::R3).jump_if(
-            Register::R3,
-            Test::Equal,
-            0,
-            unknown,
-        );
+        self.asm.store(Size::U64, Base::Frame, at(DEVICE), Register::R3).jump_if(Register::R3, Test::Equal, 0, unknown);
     }
 
     /// Finds the endpoint of the interface whose device `r3` holds. `r6` holds the roots.

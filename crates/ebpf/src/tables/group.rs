@@ -56,17 +56,29 @@ pub struct Shortcuts {
     pub ports: [Cell; 2],
     /// From the last three bytes of the number of a cell to the decision, where numbers have four and this one is below 2²⁴.
     pub cells: Cell,
+    /// Bits of ends of which all addresses of a family have one row, which is that of the shortcut: those of [`Shortcuts::alike_bit`].
+    pub alike: Cell,
 }
 
 impl Shortcuts {
     /// All of them, as they stand in a map behind [`GroupRoots::cells`].
-    pub(crate) const fn cells(&self) -> [Cell; 7] {
-        let Self { own: [own_v4, own_v6], peer: [peer_v4, peer_v6], ports: [tcp, udp], cells } = *self;
-        [own_v4, own_v6, peer_v4, peer_v6, tcp, udp, cells]
+    pub(crate) const fn cells(&self) -> [Cell; 8] {
+        let Self { own: [own_v4, own_v6], peer: [peer_v4, peer_v6], ports: [tcp, udp], cells, alike } = *self;
+        [own_v4, own_v6, peer_v4, peer_v6, tcp, udp, cells, alike]
     }
 
-    pub(crate) const fn from_cells([own_v4, own_v6, peer_v4, peer_v6, tcp, udp, cells]: [Cell; 7]) -> Self {
-        Self { own: [own_v4, own_v6], peer: [peer_v4, peer_v6], ports: [tcp, udp], cells }
+    pub(crate) const fn from_cells([own_v4, own_v6, peer_v4, peer_v6, tcp, udp, cells, alike]: [Cell; 8]) -> Self {
+        Self { own: [own_v4, own_v6], peer: [peer_v4, peer_v6], ports: [tcp, udp], cells, alike }
+    }
+
+    /// The bit of an end, the group's own or the peer, and a family.
+    pub(crate) const fn alike_bit(is_own: bool, family: Family) -> u32 {
+        match (is_own, family) {
+            (true, Family::V4) => 1,
+            (true, Family::V6) => 2,
+            (false, Family::V4) => 4,
+            (false, Family::V6) => 8,
+        }
     }
 }
 
@@ -86,6 +98,7 @@ impl GroupRoots {
             peer: [Cell::value(NOWHERE); 2],
             ports: [Cell::value(NOWHERE); 2],
             cells: Cell::value(0),
+            alike: Cell::value(15),
         },
     };
 
@@ -98,12 +111,23 @@ impl GroupRoots {
                 blocks.cell_at(root, &[first])
             })
         };
+        // Of the first byte of a class the highest bit is the family.
+        let is_alike = |root, family| {
+            let [_, first, ..] = family_bit(family).to_be_bytes();
+            let cell = blocks.cell_at(root, &[first]);
+            cell.as_block().is_none() && (first..=first | 0x7f).all(|byte| blocks.cell_at(root, &[byte]) == cell)
+        };
+        let ends = [(true, self.own), (false, self.peer)];
+        let ends = ends.into_iter().flat_map(|(is_own, root)| Family::ALL.map(|family| (is_own, root, family)));
+        let alike = ends.filter(|(_, root, family)| is_alike(*root, *family));
+        let alike = alike.fold(0, |bits, (is_own, _, family)| bits | Shortcuts::alike_bit(is_own, family));
         let of = |protocol: Protocol| blocks.cell_at(self.details, &[protocol.number()]);
         let shortcuts = Shortcuts {
             own: rows(self.own),
             peer: rows(self.peer),
             ports: [of(Protocol::TCP), of(Protocol::UDP)],
             cells: blocks.cell_at(self.cells, if self.is_large { &[0] } else { &[] }),
+            alike: Cell::value(alike),
         };
         Self { shortcuts, ..self }
     }
@@ -348,5 +372,27 @@ impl Used<'_> {
             used.push(id);
             id.to_cell(*verdict)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_alike_where_all_classes_of_a_family_have_one_row() {
+        let mut blocks = Blocks::new();
+        let row = |value| Assignment { key: &[0x80], bits: 1, value };
+        let of_families = blocks.assign(Cell::value(1), &[row(2)]);
+        let last_of_v4 = Assignment { key: &[0x7f, 0xff, 0xff], bits: 24, value: 3 };
+        let one_apart = blocks.assign(Cell::value(1), &[row(2), last_of_v4]);
+        let alike = |own, peer| {
+            let roots = GroupRoots { own, peer, ..GroupRoots::CLOSED }.with_shortcuts(&blocks);
+            (roots.shortcuts.alike.as_value(), roots.shortcuts.own.map(Cell::as_value))
+        };
+        assert_eq!(alike(of_families, Cell::value(7)), (0b1111, [1, 2]));
+        assert_eq!(alike(one_apart, of_families), (0b1110, [1, 2]));
+        assert_eq!(alike(of_families, one_apart).0, 0b1011);
+        assert_eq!(GroupRoots::CLOSED.with_shortcuts(&blocks), GroupRoots::CLOSED);
     }
 }

@@ -172,7 +172,8 @@ impl Maps {
             Some([high, low]) => self.tree(details, &[protocol, high, low]),
             None => self.tree(protocols, &[protocol]),
         };
-        let source_port = source_port.map_or(value_of(no_source_port), |port| self.tree(source_ports, &port.to_be_bytes()));
+        let source_port =
+            source_port.map_or(value_of(no_source_port), |port| self.tree(source_ports, &port.to_be_bytes()));
         let parts = [row(own, own_end), row(peer, peer_end), l4, source_port];
         let cell: u64 = parts.into_iter().map(u64::from).sum();
         match value_of(is_large) {

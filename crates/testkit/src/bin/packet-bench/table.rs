@@ -130,14 +130,18 @@ impl TestRunRow {
 
 /// How many times as long packets take with the most rules as with the fewest, of rows that differ in nothing else.
 pub(crate) fn print_ratios(rows: &[TestRunRow]) {
-    println!("\n| packets | asked about what goes | rules ask for | rules | first rule (cold) | last rule (cold) | no rule (cold) |");
+    println!(
+        "\n| packets | asked about what goes | rules ask for | rules | first rule (cold) | last rule (cold) | no rule (cold) |"
+    );
     println!("|---|---|---|---|---|---|---|");
     let is_alike = |left: &TestRunRow, right: &TestRunRow| {
         (left.family, left.place, left.policy.peers) == (right.family, right.place, right.policy.peers)
     };
     for rows in rows.chunk_by(is_alike) {
         let by_rules = |row: &&TestRunRow| row.policy.rules;
-        let (Some(few), Some(many)) = (rows.iter().min_by_key(by_rules), rows.iter().max_by_key(by_rules)) else { continue };
+        let (Some(few), Some(many)) = (rows.iter().min_by_key(by_rules), rows.iter().max_by_key(by_rules)) else {
+            continue;
+        };
         if few.policy.rules == many.policy.rules {
             continue;
         }

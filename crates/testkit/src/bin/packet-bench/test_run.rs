@@ -103,11 +103,7 @@ pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) 
     let attached = attach(&program, position(family, place), times)?;
 
     let accepts = Program::load_netfilter("accepts", LICENSE, &ACCEPTS)?;
-    let packets = [
-        (policy.admitted(0), true),
-        (policy.admitted(policy.rules - 1), true),
-        ((STRANGER, 9), false),
-    ];
+    let packets = [(policy.admitted(0), true), (policy.admitted(policy.rules - 1), true), ((STRANGER, 9), false)];
     let packets = packets.map(|((address, port), accepted)| {
         let packet = packet(updates::address(family, SOURCE), updates::address(family, address), port);
         // What comes in by an interface comes in a frame.
