@@ -56,7 +56,8 @@ pub struct Shortcuts {
     pub ports: [Cell; 2],
     /// From the last three bytes of the number of a cell to the decision, where numbers have four and this one is below 2²⁴.
     pub cells: Cell,
-    /// Bits of ends of which all addresses of a family have one row, which is that of the shortcut: those of [`Shortcuts::alike_bit`].
+    /// A bit for each end and family where all addresses have one row, which is that of the shortcut: 1 and 2 are the own end's with IPv4 and
+    /// IPv6, 4 and 8 the peer's.
     pub alike: Cell,
 }
 
