@@ -60,4 +60,4 @@ pub use duration::{go_duration, go_duration_text};
 pub use problem::{FieldProblem, Lint, Severity};
 pub use scalar::parse_dscp;
 pub use tree::{Position, SyntaxError};
-pub use yaml::to_yaml;
+pub use yaml::{from_yaml, to_yaml};

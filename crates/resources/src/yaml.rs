@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::tree::{Position, SyntaxError, parse_yaml};
+
 /// The value as a YAML document, which [`manifest`](crate::manifest) reads as it was.
 ///
 /// ```
@@ -18,6 +20,28 @@ pub fn to_yaml(value: &Value) -> String {
     let mut text = String::new();
     block(value, 0, &mut text);
     text
+}
+
+/// The value that one YAML document is, which may be JSON.
+///
+/// ```
+/// use serde_json::json;
+/// use tortie_resources::from_yaml;
+///
+/// assert_eq!(from_yaml("{spec: {order: 5}}"), Ok(json!({"spec": {"order": 5}})));
+/// assert_eq!(from_yaml("a: [1").unwrap_err().position.line, 1);
+/// ```
+///
+/// # Errors
+/// [`SyntaxError`], also if there is no document or more than one.
+pub fn from_yaml(text: &str) -> Result<Value, SyntaxError> {
+    let wrong = |what: &str| SyntaxError { position: Position { line: 1, column: 1 }, what: what.to_owned() };
+    let mut documents = parse_yaml(text);
+    let first = documents.next().ok_or_else(|| wrong("there is nothing in it"))??;
+    match documents.next() {
+        None => Ok(Value::from(&first)),
+        Some(_) => Err(wrong("there is more than one document")),
+    }
 }
 
 /// Writes a value as lines of its own.

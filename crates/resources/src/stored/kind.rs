@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::manifest::Kind;
+use crate::spelling::is_meant;
 
 /// A kind of resource that is kept in a datastore: those of `projectcalico.org/v3` that etcd has
 /// (`libcalico-go/lib/backend/model/resource.go`), which the model is made from or only other components read; and policies of
@@ -175,6 +176,33 @@ impl ResourceKind {
         self.row().name
     }
 
+    /// What calicoctl takes besides name and plural; of kinds of Kubernetes, their short names.
+    #[must_use]
+    pub fn short_names(self) -> &'static [&'static str] {
+        self.row().short
+    }
+
+    /// The name as kubectl prints it: in small letters, with the group of the API.
+    #[must_use]
+    pub fn qualified(self) -> String {
+        format!("{}.{}", self.written().to_ascii_lowercase(), self.group())
+    }
+
+    /// The group of the API.
+    fn group(self) -> &'static str {
+        self.api_version().split('/').next().unwrap_or_default()
+    }
+
+    /// Whether a word is the name of the kind in its API, or the plural of that.
+    fn is_written(self, lower: &str) -> bool {
+        let written = self.written().to_ascii_lowercase();
+        let plural = match written.strip_suffix('y') {
+            Some(stem) if self.row().plural.ends_with("ies") => format!("{stem}ies"),
+            _ => self.row().plural.to_owned(),
+        };
+        lower == written || lower == plural
+    }
+
     /// The plural as it stands in paths.
     #[must_use]
     pub fn plural(self) -> &'static str {
@@ -237,18 +265,32 @@ impl fmt::Display for ResourceKind {
 
 /// A word that names no kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a kind of resource that the datastore keeps")]
+#[error("`{0}` is not a kind of resource that the datastore keeps{near}", near = nearest(.0))]
 pub struct UnknownKind(pub String);
+
+/// Which kind may be meant. Words of two letters are near to too many.
+fn nearest(word: &str) -> String {
+    let names = ROWS.iter().flat_map(|row| [row.name, row.plural].into_iter().chain(row.short.iter().copied()));
+    let names: Vec<&str> = names.filter(|name| name.len() > 2).collect();
+    is_meant(word, &names)
+}
 
 impl FromStr for ResourceKind {
     type Err = UnknownKind;
 
-    /// Reads what people write on a command line: the name in any case, the plural, or one of calicoctl's short names.
+    /// Reads what people write on a command line: the name in any case, the plural, or one of calicoctl's short names; or, as
+    /// kubectl has it, the name or plural and the group of the API, such as `networkpolicies.networking.k8s.io`.
     fn from_str(word: &str) -> Result<Self, UnknownKind> {
         let lower = word.to_ascii_lowercase();
+        let unknown = || UnknownKind(word.to_owned());
+        if let Some((name, group)) = lower.split_once('.') {
+            let group = if group == "crd.projectcalico.org" { "projectcalico.org" } else { group };
+            let named = |kind: &Self| kind.group() == group && kind.is_written(name);
+            return ROWS.iter().map(|row| row.kind).find(named).ok_or_else(unknown);
+        }
         let named = |row: &&Row| {
             row.name.eq_ignore_ascii_case(&lower) || row.plural == lower || row.short.contains(&lower.as_str())
         };
-        ROWS.iter().find(named).map(|row| row.kind).ok_or_else(|| UnknownKind(word.to_owned()))
+        ROWS.iter().find(named).map(|row| row.kind).ok_or_else(unknown)
     }
 }

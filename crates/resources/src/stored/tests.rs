@@ -66,10 +66,32 @@ fn kinds_have_the_short_names_of_calicoctl() {
         ("weps", ResourceKind::WorkloadEndpoint),
         ("pool", ResourceKind::IpPool),
         ("clusterinfo", ResourceKind::ClusterInformation),
+        ("networkpolicies.projectcalico.org", ResourceKind::NetworkPolicy),
+        ("Tier.crd.projectcalico.org", ResourceKind::Tier),
+        ("networkpolicies.networking.k8s.io", ResourceKind::KubernetesNetworkPolicy),
+        ("clusternetworkpolicy.policy.networking.k8s.io", ResourceKind::KubernetesClusterNetworkPolicy),
     ] {
         assert_eq!(word.parse(), Ok(kind));
     }
     assert_eq!("pod".parse::<ResourceKind>(), Err(UnknownKind("pod".into())));
+    assert!("np.projectcalico.org".parse::<ResourceKind>().is_err(), "short names are unique without a group");
+    for kind in ResourceKind::all().chain(ResourceKind::of_kubernetes()) {
+        assert_eq!(kind.qualified().parse(), Ok(kind));
+        assert!(kind.short_names().iter().all(|name| name.parse() == Ok(kind)), "{kind}");
+    }
+}
+
+#[test]
+fn a_misspelt_kind_is_guessed() {
+    for (word, asked) in [
+        ("networkpolicys", "; is `NetworkPolicy` meant?"),
+        ("gnpp", "; is `gnp` meant?"),
+        ("HostEndpoit", "; is `HostEndpoint` meant?"),
+        ("foo", ""),
+    ] {
+        let expected = format!("`{word}` is not a kind of resource that the datastore keeps{asked}");
+        assert_eq!(word.parse::<ResourceKind>().unwrap_err().to_string(), expected);
+    }
 }
 
 #[test]

@@ -249,9 +249,14 @@ impl<'n, 'p> Cursor<'n, 'p> {
             // JSON from Go may write a whole number as 1e+06.
             #[expect(clippy::cast_possible_truncation, reason = "the value is known to be whole and small")]
             Content::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => float as i64,
-            // Too large for any number that is read.
+            // Too large for any number that is read; its digits are not known any more.
             Content::Float(float) if float.fract() == 0.0 || !float.is_finite() => {
-                self.error(sink, format!("must be between {min} and {max}, is {float}"));
+                let what = match float {
+                    float if float.is_nan() => "no number",
+                    float if float < 0.0 => "far below",
+                    _ => "far above",
+                };
+                self.error(sink, format!("must be between {min} and {max}, and is {what}"));
                 return None;
             }
             Content::Float(_) => {
