@@ -1,6 +1,7 @@
 //! Writing resources as people mean it: with the rules that hold between them.
 
 mod checks;
+mod edits;
 
 use serde_json::{Map, Value, json};
 use tortie_resources::stored::{
@@ -9,6 +10,7 @@ use tortie_resources::stored::{
 };
 
 use self::checks::{check, check_new_pool, check_same_pool, check_writable};
+pub use self::edits::{LabelChange, change_labels, edit, merge_patch};
 use crate::stamp::{random, uuid};
 use crate::{ResourceStore, StoreError, StoredResource};
 
@@ -45,6 +47,16 @@ pub enum ApplyError {
         key: ResourceKey,
         /// What is wrong.
         error: ObjectError,
+    },
+    /// Nothing is there any more in place of which the object is to be written.
+    #[error(
+        "{key} does not exist any more, and version {expected} of it was to be replaced; to create it, apply it without metadata.resourceVersion"
+    )]
+    Gone {
+        /// The resource.
+        key: ResourceKey,
+        /// The version that was to be replaced.
+        expected: Revision,
     },
     /// The datastore.
     #[error(transparent)]
@@ -118,39 +130,99 @@ fn create_unless_there(store: &dyn ResourceStore, key: &ResourceKey, object: Val
 
 /// Creates a resource, or replaces what is there by it.
 ///
-/// If the object has a `metadata.resourceVersion`, it replaces that version only. Of the metadata of what is there,
-/// labels and annotations are replaced and everything else stays, as calicoctl does it.
+/// If the object has a `metadata.resourceVersion`, it replaces that version only, and nothing is created. Of the metadata of
+/// what is there, labels and annotations are replaced and everything else stays, as calicoctl does it.
 ///
 /// # Errors
 /// [`ApplyError::Refused`] if a rule between resources is against it, such as that a policy is in a tier that exists;
-/// otherwise what the datastore says, [`StoreError::Conflict`] above all.
+/// [`ApplyError::Gone`] if the version that it replaces was of something that has been deleted; otherwise what the datastore
+/// says, [`StoreError::Conflict`] above all.
 pub fn apply(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<Applied, ApplyError> {
-    let based_on = revision_of(object).map_err(|error| ApplyError::Object { key: key.clone(), error })?;
-    check(store, key, object)?;
-    let mut last = None;
-    for _ in 0..TRIES {
-        let result = match store.get(key) {
-            Ok(there) => replace(store, &there, object, based_on),
-            Err(StoreError::NotFound(_)) => {
-                check_new_pool(store, key, object)?;
-                let mut object = object.clone();
-                stored::strip_metadata(&mut object);
-                store.create(key, object).map(|_| Applied::Created).map_err(ApplyError::from)
-            }
-            Err(error) => Err(error.into()),
-        };
-        match result {
-            // Somebody was faster; who wants to replace one version only has been told.
-            Err(ApplyError::Store(
-                error @ (StoreError::AlreadyExists(_) | StoreError::Conflict { .. } | StoreError::NotFound(_)),
-            )) if based_on.is_none() => last = Some(error),
-            result => return result,
-        }
-    }
-    Err(last.unwrap_or_else(|| StoreError::NotFound(key.clone())).into())
+    write(store, key, object, true)
 }
 
-fn replace(
+/// Creates a resource that is not there yet.
+///
+/// # Errors
+/// [`StoreError::AlreadyExists`]; [`ApplyError::Refused`] as of [`apply`], and if the object has a `metadata.resourceVersion`;
+/// otherwise what the datastore says.
+pub fn create(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
+    if based_on(key, object)?.is_some() {
+        let why = "metadata.resourceVersion: what is to be created has no version yet; leave it out, or replace what is there";
+        return Err(refused(key, why));
+    }
+    check(store, key, object)?;
+    create_checked(store, key, object)
+}
+
+/// Replaces a resource that is there. Versions and metadata count as for [`apply`].
+///
+/// # Errors
+/// [`StoreError::NotFound`] if it is not there; otherwise as [`apply`].
+pub fn replace(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<Applied, ApplyError> {
+    write(store, key, object, false)
+}
+
+fn based_on(key: &ResourceKey, object: &Value) -> Result<Option<Revision>, ApplyError> {
+    revision_of(object).map_err(|error| ApplyError::Object { key: key.clone(), error })
+}
+
+fn write(
+    store: &dyn ResourceStore,
+    key: &ResourceKey,
+    object: &Value,
+    may_create: bool,
+) -> Result<Applied, ApplyError> {
+    let based_on = based_on(key, object)?;
+    check(store, key, object)?;
+    until_undisturbed(key, based_on, || match store.get(key) {
+        Ok(there) => replace_this(store, &there, object, based_on).map(Some),
+        Err(StoreError::NotFound(_)) if may_create && based_on.is_none() => {
+            create_checked(store, key, object).map(|()| Some(Applied::Created))
+        }
+        Err(StoreError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    })
+}
+
+/// Tries again where somebody was faster between reading and writing. Who wants to replace one version only is told instead.
+/// Nothing is returned by what finds nothing to replace.
+fn until_undisturbed(
+    key: &ResourceKey,
+    based_on: Option<Revision>,
+    write: impl Fn() -> Result<Option<Applied>, ApplyError>,
+) -> Result<Applied, ApplyError> {
+    let mut last = StoreError::NotFound(key.clone());
+    for _ in 0..TRIES {
+        let result = write();
+        match (result, based_on) {
+            (Ok(Some(applied)), _) => return Ok(applied),
+            (Ok(None) | Err(ApplyError::Store(StoreError::NotFound(_))), Some(expected)) => {
+                return Err(ApplyError::Gone { key: key.clone(), expected });
+            }
+            (Ok(None), None) => break,
+            (
+                Err(ApplyError::Store(
+                    error @ (StoreError::AlreadyExists(_) | StoreError::Conflict { .. } | StoreError::NotFound(_)),
+                )),
+                None,
+            ) => last = error,
+            (Err(error), _) => return Err(error),
+        }
+    }
+    Err(last.into())
+}
+
+fn create_checked(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
+    check_new_pool(store, key, object)?;
+    let mut object = object.clone();
+    stored::strip_metadata(&mut object);
+    store.create(key, object)?;
+    Ok(())
+}
+
+/// Replaces what has been read.
+fn replace_this(
     store: &dyn ResourceStore,
     there: &StoredResource,
     object: &Value,

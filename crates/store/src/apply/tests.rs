@@ -79,6 +79,50 @@ fn somebody_else_may_be_faster() {
     assert!(matches!(apply(&store, &set, &nets("::/0")), Err(ApplyError::Store(StoreError::Unavailable(_)))));
 }
 
+#[test]
+fn what_is_gone_is_not_made_again_from_a_version_of_it() {
+    let store = ready();
+    let set = key(ResourceKind::NetworkSet, "a");
+    apply(&store, &set, &object(json!({"nets": ["10.0.0.0/8"]}))).expect("applied");
+    let there = store.get(&set).expect("there");
+    let mut edited = there.object.clone();
+    edited["spec"]["nets"] = json!(["10.0.0.0/16"]);
+    delete(&store, &set, None).expect("deleted");
+    let gone = ApplyError::Gone { key: set.clone(), expected: there.revision };
+    for write in [apply, replace] {
+        assert_eq!(write(&store, &set, &edited), Err(gone.clone()));
+    }
+    assert!(gone.to_string().starts_with("NetworkSet/shop/a does not exist any more, and version "), "{gone}");
+    assert_eq!(store.get(&set), Err(StoreError::NotFound(set.clone())));
+    // Whoever does not say which version it was may create it.
+    edited["metadata"].as_object_mut().expect("a mapping").shift_remove("resourceVersion");
+    assert_eq!(replace(&store, &set, &edited), Err(StoreError::NotFound(set.clone()).into()));
+    assert_eq!(apply(&store, &set, &edited), Ok(Applied::Created));
+}
+
+#[test]
+fn what_is_there_is_replaced_and_what_is_not_is_created() {
+    let store = ready();
+    let set = key(ResourceKind::NetworkSet, "a");
+    let nets = |net: &str| object(json!({"nets": [net]}));
+    assert_eq!(replace(&store, &set, &nets("10.0.0.0/8")), Err(StoreError::NotFound(set.clone()).into()));
+    assert_eq!(create(&store, &set, &nets("10.0.0.0/8")), Ok(()));
+    assert_eq!(create(&store, &set, &nets("10.0.0.0/16")), Err(StoreError::AlreadyExists(set.clone()).into()));
+    let shown = store.get(&set).expect("there").object;
+    assert_eq!(shown["spec"], nets("10.0.0.0/8")["spec"]);
+    assert_eq!(replace(&store, &set, &nets("10.0.0.0/16")), Ok(Applied::Updated));
+    assert_eq!(replace(&store, &set, &nets("10.0.0.0/16")), Ok(Applied::Unchanged));
+    let stale = replace(&store, &set, &shown);
+    assert!(matches!(stale, Err(ApplyError::Store(StoreError::Conflict { .. }))), "{stale:?}");
+    let versioned = create(&store, &key(ResourceKind::NetworkSet, "b"), &shown);
+    assert!(matches!(versioned, Err(ApplyError::Refused { .. })), "{versioned:?}");
+    // The rules are the same.
+    let policy = key(ResourceKind::GlobalNetworkPolicy, "a");
+    let nowhere = object(json!({"tier": "nowhere"}));
+    assert!(matches!(create(&store, &policy, &nowhere), Err(ApplyError::Refused { .. })));
+    assert!(matches!(replace(&store, &policy, &nowhere), Err(ApplyError::Refused { .. })));
+}
+
 fn why(result: Result<Applied, ApplyError>) -> String {
     match result {
         Err(error @ ApplyError::Refused { .. }) => error.to_string(),

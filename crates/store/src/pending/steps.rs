@@ -261,7 +261,9 @@ fn take_away(store: &dyn ResourceStore, key: &ResourceKey, at: Revision) -> Resu
     match delete(store, key, Some(at)) {
         Ok(()) => Ok(None),
         Err(ApplyError::Store(error)) => Err(error),
-        Err(error @ (ApplyError::Refused { .. } | ApplyError::Object { .. })) => Ok(Some(error.to_string())),
+        Err(error @ (ApplyError::Refused { .. } | ApplyError::Object { .. } | ApplyError::Gone { .. })) => {
+            Ok(Some(error.to_string()))
+        }
     }
 }
 
