@@ -16,6 +16,8 @@ use tortie_resources::stored::{ResourceKey, ResourceKind, to_stored};
 use tortie_resources::to_v3::{self, Conversion};
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
+#[path = "etcd/commands.rs"]
+mod commands;
 #[path = "support/secrets.rs"]
 mod secrets;
 
@@ -70,6 +72,11 @@ impl World {
         let path = self.folder.path().join(name);
         fs::write(&path, text).unwrap();
         path.display().to_string()
+    }
+
+    /// A path in the folder.
+    fn file_path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
     }
 
     /// Writes a driver, and gives what `--dataplane` takes. It runs in the folder.
@@ -144,7 +151,12 @@ fn resources_are_written_shown_and_deleted() {
         good(&world.tortie(&["get", "np", "-A"])),
         "NAMESPACE   NAME   TIER       ORDER   SELECTOR\nshop        web    platform   10      app == 'web'\n"
     );
-    assert!(!good(&world.tortie(&["get", "policies"])).contains("web"), "another namespace");
+    let elsewhere = world.tortie(&["get", "policies"]);
+    assert!(elsewhere.status.success() && elsewhere.stdout.is_empty(), "{elsewhere:?}");
+    assert_eq!(
+        text(&elsewhere.stderr),
+        "tortie: there is no NetworkPolicy in namespace default; -A shows those of all namespaces\n"
+    );
     assert_eq!(
         good(&world.tortie(&["get", "tiers"])).lines().next().unwrap().split_whitespace().collect::<Vec<_>>(),
         ["NAME", "ORDER", "DEFAULTACTION"]

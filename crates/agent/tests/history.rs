@@ -77,6 +77,13 @@ impl World {
         assert!(output.status.success(), "{output:?}");
     }
 
+    /// Changes a policy by a command that takes its name.
+    fn change(&self, args: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        let output = command.args(args).args(["-n", "shop", "--datastore", &self.etcd.url()]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+
     /// How many states there are.
     fn states(&self) -> usize {
         let output = self.tortie(&["history", "-o", "json"]);
@@ -285,4 +292,21 @@ fn another_etcd_at_the_same_place_is_a_change_like_any_other() {
     });
     world.until("all of it is", |world| world.tortie(&["rollback", "2"]).status.success());
     assert_eq!(world.everything(), second);
+}
+
+#[test]
+fn patches_and_labels_are_states_like_any_other_change() {
+    let world = World::new(&policy("web", "default", 1));
+    world.change(&["patch", "np", "web", "-p", "{spec: {order: 2}}"]);
+    world.until_there_are(2);
+    world.change(&["label", "np", "web", "a=b"]);
+    world.until_there_are(3);
+    world.change(&["label", "np", "web", "c=d", "--dry-run"]);
+    let diff = good(&world.tortie(&["history", "2"])).to_owned();
+    assert!(diff.contains("\n-  order: 1\n+  order: 2\n"), "{diff}");
+    let diff = good(&world.tortie(&["history", "3"])).to_owned();
+    assert!(diff.contains("\n+    a: b\n") && !diff.contains("order: 2\n-"), "{diff}");
+    good(&world.tortie(&["rollback", "1"]));
+    assert_eq!(world.order("web"), Some(1));
+    world.until_there_are(4);
 }

@@ -4,6 +4,8 @@
 
 #[path = "kubernetes/changes.rs"]
 mod changes;
+#[path = "kubernetes/commands.rs"]
+mod commands;
 #[path = "common/guards.rs"]
 mod guards;
 #[path = "kubernetes/history.rs"]

@@ -1,21 +1,20 @@
 //! `tortie apply`.
 
-use std::path::PathBuf;
-
 use tortie_store::apply::{Applied, apply};
 
 use super::Failure;
-use super::confirming::{ConfirmingArgs, Wish};
+use super::confirming::ConfirmingArgs;
 use super::store::StoreArgs;
-use super::written::{self, Wanted};
+use super::wish::Wish;
+use super::written::FileArgs;
 
 /// Write resources into etcd or Kubernetes, as calicoctl does.
 ///
 /// Validates everything first, and writes nothing if there is an error; each problem is printed on standard error as
 /// `file:line:column: kind/name: field.path: what`. Then creates each resource, or replaces the one that is there. A
-/// resource with a resourceVersion replaces that version only: if somebody else has changed it since, that is an error.
-/// Tiers go first. Ends with exit code 1 if anything was not written. With --confirm the change is taken back unless
-/// `tortie confirm` comes in time.
+/// resource with a resourceVersion replaces that version only: if somebody else has changed or deleted it since, that is an
+/// error. Tiers go first. Ends with exit code 1 if anything was not written. With --confirm the change is taken back unless
+/// `tortie confirm` comes in time; --dry-run says what would be done.
 ///
 /// In Kubernetes, Calico's resources are custom resources by the API that the server has; NetworkPolicy and the policies of
 /// administrators of Kubernetes are written as well. Everything else, such as namespaces, is for kubectl.
@@ -25,12 +24,8 @@ use super::written::{self, Wanted};
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Files, directories, or - for standard input.
-    #[arg(short, long, value_name = "PATH", required = true, num_args = 1..)]
-    filename: Vec<PathBuf>,
-    /// The namespace of resources that do not say.
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
-    namespace: String,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
@@ -38,16 +33,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut resources = written::read(&args.filename, &args.namespace, Wanted::Valid, args.store.keeps())?;
-    written::tiers_first(&mut resources);
-    let wishes: Vec<Wish<'_>> = resources
-        .iter()
-        .map(|resource| Wish {
-            place: resource.to_string(),
-            key: resource.key.clone(),
-            write: Box::new(|store| apply(store, &resource.key, &resource.object).map(|applied| Some(word(applied)))),
-        })
-        .collect();
+    let resources = args.files.read(args.store.keeps())?;
+    let wish = |resource| Wish::of(resource, |store, key, object| apply(store, key, object).map(word));
+    let wishes: Vec<Wish<'_>> = resources.iter().map(wish).collect();
     args.confirming.write(&args.store, &wishes, args.store.needs_initialising())
 }
 

@@ -19,6 +19,7 @@ use tortie_store::{ResourceStore, StagedStore, StagedWrite, StoreError};
 use super::Failure;
 use super::output::Output;
 use super::store::{StoreArgs, open_reference};
+use super::wish::Wish;
 use crate::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
 /// The longest time to wait for a confirmation.
@@ -33,6 +34,11 @@ pub(super) struct ConfirmingArgs {
     /// 60s, 5m or 1h, whatever is killed or cut off until then.
     #[arg(long, value_name = "TIME", value_parser = window)]
     confirm: Option<Duration>,
+    /// Validate, say what would be done, and change nothing; Kubernetes is asked by dry runs of its own. --dry-run=server, as kubectl
+    /// has it, is the same.
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "server",
+        default_value = "none", hide_default_value = true, hide_possible_values = true, conflicts_with = "confirm")]
+    dry_run: DryRun,
     /// With --confirm: where what was there before is kept. An agent that uses the same directory takes the change back if this
     /// machine restarts.
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
@@ -40,6 +46,16 @@ pub(super) struct ConfirmingArgs {
     /// How to answer.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+}
+
+/// Whether to write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum DryRun {
+    /// What is asked for is done.
+    #[default]
+    None,
+    /// The datastore is asked what it would do.
+    Server,
 }
 
 /// A number of seconds, minutes or hours.
@@ -58,19 +74,9 @@ pub(super) fn window(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Something to be written: how to name it when it fails, which resource, and what writes it and says in a word what that
-/// does.
-pub(super) struct Wish<'w> {
-    pub(super) place: String,
-    pub(super) key: ResourceKey,
-    pub(super) write: WriteOne<'w>,
-}
-
-type WriteOne<'w> = Box<dyn Fn(&dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> + 'w>;
-
 impl ConfirmingArgs {
     pub(super) fn new(confirm: Option<Duration>, state_dir: PathBuf, output: Output) -> Self {
-        Self { confirm, state_dir, output }
+        Self { confirm, dry_run: DryRun::None, state_dir, output }
     }
 
     /// How to answer.
@@ -83,9 +89,17 @@ impl ConfirmingArgs {
         self.confirm.is_some()
     }
 
+    /// Whether nothing is to be written.
+    pub(super) fn is_dry(&self) -> bool {
+        self.dry_run != DryRun::None
+    }
+
     /// Writes, at once and for good or as it is asked for.
     pub(super) fn write(&self, store: &StoreArgs, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
         let opened = store.open()?;
+        if self.is_dry() {
+            return try_all(&*opened, wishes, is_initial, self.output);
+        }
         if self.confirm.is_none() {
             return write_now(&*opened, wishes, is_initial, self.output);
         }
@@ -205,6 +219,28 @@ fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, o
         }
     })?;
     output.print(|| written.whole(None), String::new)?;
+    if written.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+}
+
+/// Says what would be done, and what is against it.
+fn try_all(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, output: Output) -> Result<(), Failure> {
+    let staged = StagedStore::new(store);
+    if is_initial {
+        initialise(&staged).map_err(failed)?;
+    }
+    let mut written = write_each(&staged, wishes, |_, _| {})?;
+    written.try_out(store, staged.into_writes(), wishes)?;
+    let Written { words, errors } = &mut written;
+    words.retain(|(key, _)| errors.iter().all(|(wrong, ..)| wrong != key));
+    let whole = || {
+        let mut whole = written.whole(None);
+        if let Some(whole) = whole.as_object_mut() {
+            whole.insert("dry_run".to_owned(), true.into());
+        }
+        whole
+    };
+    let text = || written.words.iter().map(|(key, word)| format!("{key} {word} (dry run)\n")).collect();
+    output.print(whole, text)?;
     if written.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
 }
 

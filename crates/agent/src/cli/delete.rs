@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-use tortie_resources::stored::{ResourceKey, ResourceKind, Revision, revision_of};
+use tortie_resources::stored::{ResourceKey, Revision, revision_of};
 use tortie_store::StoreError;
 use tortie_store::apply::{ApplyError, delete};
 
 use super::Failure;
-use super::confirming::{ConfirmingArgs, Wish};
+use super::confirming::ConfirmingArgs;
+use super::names::{self, KindOrOne};
 use super::store::StoreArgs;
+use super::wish::Wish;
 use super::written::{self, Wanted};
 
 /// Delete resources from etcd or Kubernetes, as calicoctl does.
@@ -22,16 +24,17 @@ use super::written::{self, Wanted};
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// The kind, in any case, as a plural or as one of calicoctl's short names, such as np, gnp, hep.
-    #[arg(required_unless_present = "filename", conflicts_with = "filename", requires = "names")]
-    kind: Option<ResourceKind>,
+    /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
+    #[arg(required_unless_present = "filename", conflicts_with = "filename")]
+    kind: Option<KindOrOne>,
     /// The names.
+    #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Files, directories, or - for standard input.
     #[arg(short, long, value_name = "PATH", num_args = 1..)]
     filename: Vec<PathBuf>,
     /// The namespace of resources that do not say.
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = names::namespace)]
     namespace: String,
     /// What does not exist counts as deleted.
     #[arg(long)]
@@ -60,13 +63,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 /// What to delete, and where it is asked for.
 fn targets(args: &Args) -> Result<Vec<(String, ResourceKey, Option<Revision>)>, Failure> {
-    if let Some(kind) = args.kind {
-        let namespace = if kind.is_namespaced() { args.namespace.as_str() } else { "" };
-        let key = |name: &String| {
-            let key = ResourceKey::new(kind, namespace, name).map_err(|error| Failure::Usage(error.to_string()))?;
-            Ok(("tortie".to_owned(), key, None))
-        };
-        return args.names.iter().map(key).collect();
+    if let Some(kind) = &args.kind {
+        let keys = names::wanted(kind, &args.names, &args.namespace, args.store.keeps())?;
+        return Ok(keys.into_iter().map(|key| ("tortie".to_owned(), key, None)).collect());
     }
     let mut resources = written::read(&args.filename, &args.namespace, Wanted::Identified, args.store.keeps())?;
     written::tiers_first(&mut resources);

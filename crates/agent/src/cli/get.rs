@@ -1,34 +1,45 @@
 //! `tortie get`.
 
+mod label_query;
 mod table;
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
 
 use serde_json::{Value, json};
 use tortie_resources::stored::{API_VERSION, DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, labelled};
+use tortie_resources::to_yaml;
 use tortie_store::{ResourceStore, StoreError};
 
+use self::label_query::LabelQuery;
 use super::Failure;
-use super::output::Output;
+use super::names::{self, KindOrOne};
 use super::store::StoreArgs;
 
-/// Show resources in etcd or Kubernetes, as calicoctl does.
+/// Show resources in etcd or Kubernetes, as calicoctl and kubectl do.
 ///
-/// One by its name, or all of a kind. What -o yaml and -o json print can be applied again: each resource whole as it is
+/// By their names, or all of a kind. What -o yaml and -o json print can be applied again: each resource whole as it is
 /// kept, with the version that it is at.
 ///
-/// Example: tortie get networkpolicies -A
+/// Examples: tortie get networkpolicies -A
+///           tortie get np -l 'team=shop,stage!=test' -o wide
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// The kind, in any case, as a plural or as one of calicoctl's short names, such as np, gnp, hep.
-    kind: ResourceKind,
-    /// The name.
-    name: Option<String>,
+    /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
+    kind: KindOrOne,
+    /// The names.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
     /// The namespace.
-    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", default_value = "default")]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", default_value = "default", value_parser = names::namespace)]
     namespace: String,
     /// In all namespaces.
-    #[arg(short = 'A', long, conflicts_with = "name")]
+    #[arg(short = 'A', long, conflicts_with = "names")]
     all_namespaces: bool,
+    /// Only those with such labels: `a=b,c!=d,e in (f,g),!h` as kubectl has it, or a selector of Calico.
+    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names", allow_hyphen_values = true)]
+    selector: Option<LabelQuery>,
     /// How to show them.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -36,38 +47,70 @@ pub(super) struct Args {
     store: StoreArgs,
 }
 
+/// How to show resources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// The same with more columns.
+    Wide,
+    /// KIND/NAME of each, as arguments of other commands.
+    Name,
+    /// Everything.
+    Json,
+    /// Everything.
+    Yaml,
+}
+
+/// What is to be shown.
+struct Shown {
+    objects: Vec<(ResourceKind, Value)>,
+    /// All of it in one.
+    whole: Value,
+    /// What could not be read, and why.
+    errors: Vec<String>,
+}
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let keys = names::keys(&args.kind, &args.names, &args.namespace)?;
+    if !keys.is_empty() && (args.all_namespaces || args.selector.is_some()) {
+        return Err(Failure::Usage("-A and -l are for all resources of a kind, and names are given".into()));
+    }
+    for kind in keys.iter().map(ResourceKey::kind).chain([args.kind.kind]) {
+        names::kept(kind, args.store.keeps())?;
+    }
     let store = args.store.open()?;
-    let failed = |error: StoreError| Failure::Failed(error.to_string());
-    let namespace = if args.kind.is_namespaced() { args.namespace.as_str() } else { "" };
-    let mut unreadable = Vec::new();
-    let (shown, objects) = match &args.name {
-        Some(name) => {
-            let key =
-                ResourceKey::new(args.kind, namespace, name).map_err(|error| Failure::Usage(error.to_string()))?;
-            let object = find(&*store, &key).map_err(failed)?;
-            (object.clone(), vec![object])
+    let shown = if keys.is_empty() { list(args, &*store)? } else { find_each(&keys, &*store)? };
+    for error in &shown.errors {
+        eprintln!("tortie: {error}");
+    }
+    print(args, &shown)?;
+    if shown.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+}
+
+fn failed(error: impl Display) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+fn find_each(keys: &[ResourceKey], store: &dyn ResourceStore) -> Result<Shown, Failure> {
+    let (mut objects, mut errors) = (Vec::new(), Vec::new());
+    for key in keys {
+        match find(store, key) {
+            Ok(object) => objects.push((key.kind(), object)),
+            // The next one would have to wait as long in vain.
+            Err(error @ StoreError::Unavailable(_)) => return Err(failed(error)),
+            Err(error) => errors.push(error.to_string()),
         }
-        None => {
-            let namespace = Some(namespace).filter(|namespace| !(args.all_namespaces || namespace.is_empty()));
-            let listing = store.list(args.kind, namespace).map_err(failed)?;
-            unreadable = listing.unreadable;
-            let mut items: Vec<Value> = listing.resources.into_iter().map(|resource| resource.object).collect();
-            items.iter_mut().for_each(|item| labelled(args.kind, item));
-            let list = json!({
-                "apiVersion": args.kind.api_version(),
-                "kind": format!("{}List", args.kind.written()),
-                "metadata": {"resourceVersion": listing.revision.to_string()},
-                "items": items.clone(),
-            });
-            (list, items)
+    }
+    let whole = match &objects[..] {
+        [(_, one)] if keys.len() == 1 => one.clone(),
+        several => {
+            let items: Vec<&Value> = several.iter().map(|(_, object)| object).collect();
+            json!({"apiVersion": "v1", "kind": "List", "items": items})
         }
     };
-    args.output.print(|| shown, || table::table(args.kind, &objects))?;
-    for (key, why) in &unreadable {
-        eprintln!("{key}: {why}");
-    }
-    if unreadable.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+    Ok(Shown { objects, whole, errors })
 }
 
 /// Finds one. The profile that allows everything is there without being kept.
@@ -84,4 +127,65 @@ fn find(store: &dyn ResourceStore, key: &ResourceKey) -> Result<Value, StoreErro
     let mut object = store.get(key)?.object;
     labelled(key.kind(), &mut object);
     Ok(object)
+}
+
+fn list(args: &Args, store: &dyn ResourceStore) -> Result<Shown, Failure> {
+    let kind = args.kind.kind;
+    let namespace = Some(args.namespace.as_str()).filter(|_| kind.is_namespaced() && !args.all_namespaces);
+    let listing = store.list(kind, namespace).map_err(failed)?;
+    let mut objects: Vec<Value> = listing.resources.into_iter().map(|resource| resource.object).collect();
+    objects.iter_mut().for_each(|object| labelled(kind, object));
+    objects.retain(|object| args.selector.as_ref().is_none_or(|query| query.matches(object)));
+    let whole = json!({
+        "apiVersion": kind.api_version(),
+        "kind": format!("{}List", kind.written()),
+        "metadata": {"resourceVersion": listing.revision.to_string()},
+        "items": objects,
+    });
+    let errors = listing.unreadable.iter().map(|(key, why)| format!("{key}: {why}")).collect();
+    Ok(Shown { objects: objects.into_iter().map(|object| (kind, object)).collect(), whole, errors })
+}
+
+fn print(args: &Args, shown: &Shown) -> Result<(), Failure> {
+    let is_for_programs = matches!(args.output, Output::Json | Output::Yaml);
+    if shown.objects.is_empty() && !is_for_programs {
+        if shown.errors.is_empty() {
+            eprintln!("tortie: {}", nothing(args));
+        }
+        return Ok(());
+    }
+    let text = match args.output {
+        Output::Table => tables(&shown.objects, false),
+        Output::Wide => tables(&shown.objects, true),
+        Output::Name => shown.objects.iter().map(|(kind, object)| name(*kind, object)).collect(),
+        Output::Json => format!("{:#}\n", shown.whole),
+        Output::Yaml => to_yaml(&shown.whole),
+    };
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+}
+
+/// What is said where there is nothing to show.
+fn nothing(args: &Args) -> String {
+    let kind = args.kind.kind;
+    let such = if args.selector.is_some() { " with such labels" } else { "" };
+    match kind.is_namespaced() && !args.all_namespaces {
+        true => format!("there is no {kind}{such} in namespace {}; -A shows those of all namespaces", args.namespace),
+        false => format!("there is no {kind}{such}"),
+    }
+}
+
+/// A table for each kind.
+fn tables(objects: &[(ResourceKind, Value)], is_wide: bool) -> String {
+    let of_one_kind = objects.chunk_by(|one, next| one.0 == next.0);
+    let tables = of_one_kind.map(|objects| {
+        let kind =
+            objects.first().map(|(kind, _)| table::table(*kind, objects.iter().map(|(_, object)| object), is_wide));
+        kind.unwrap_or_default()
+    });
+    tables.collect::<Vec<_>>().join("\n")
+}
+
+fn name(kind: ResourceKind, object: &Value) -> String {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    format!("{}/{name}\n", kind.qualified())
 }

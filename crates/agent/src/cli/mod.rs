@@ -23,6 +23,8 @@ mod confirm;
 mod confirming;
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 mod controller;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod create;
 mod dataplane;
 mod dataplane_url;
 mod datastore;
@@ -41,13 +43,19 @@ mod flows;
 mod get;
 mod github;
 mod history;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod label;
 mod line_diff;
 mod listeners;
 mod map;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod names;
 mod node;
 mod origin;
 mod output;
 mod parameters;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod patch;
 mod plan;
 mod render;
 mod replay;
@@ -62,6 +70,8 @@ mod store;
 mod trace;
 #[cfg(all(feature = "fanout", feature = "kubernetes"))]
 mod typha_service;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod wish;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod written;
 
@@ -117,6 +127,14 @@ enum Command {
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     Apply(apply::Args),
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+    Create(create::Args),
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+    Replace(create::ReplaceArgs),
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+    Patch(patch::Args),
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+    Label(label::Args),
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     Get(get::Args),
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     Delete(delete::Args),
@@ -169,6 +187,14 @@ pub fn main() -> ExitCode {
         Command::Parameters(args) => parameters::run(&args),
         #[cfg(any(feature = "etcd", feature = "kubernetes"))]
         Command::Apply(args) => apply::run(&args),
+        #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+        Command::Create(args) => create::run(&args),
+        #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+        Command::Replace(args) => create::run_replace(&args),
+        #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+        Command::Patch(args) => patch::run(&args),
+        #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+        Command::Label(args) => label::run(&args),
         #[cfg(any(feature = "etcd", feature = "kubernetes"))]
         Command::Get(args) => get::run(&args),
         #[cfg(any(feature = "etcd", feature = "kubernetes"))]

@@ -20,11 +20,13 @@ use tortie_store::{ResourceStore, StoreError};
 
 use super::Failure;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
-use super::confirming::{ConfirmingArgs, Wish};
+use super::confirming::ConfirmingArgs;
 use super::datastore_url::DatastoreUrl;
 use super::output::Output;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::store::{Keeps, StoreArgs, StoreUrl};
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+use super::wish::Wish;
 
 /// Staged policies: what they would do is shown by `tortie flows --staged`.
 ///
@@ -90,6 +92,13 @@ impl CommitArgs {
         #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
         false
     }
+
+    fn is_dry(&self) -> bool {
+        #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+        return self.confirming.is_dry();
+        #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
+        false
+    }
 }
 
 /// Something that was done.
@@ -110,6 +119,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let is_directory = matches!(args.datastore, DatastoreUrl::Directory(_));
     if args.is_to_be_confirmed() && is_directory {
         return Err(Failure::Usage("--confirm is for policies in etcd or Kubernetes".to_owned()));
+    }
+    if args.is_dry() && is_directory {
+        return Err(Failure::Usage(
+            "--dry-run is for policies in etcd or Kubernetes; without --write nothing is written".into(),
+        ));
     }
     if args.write && !is_directory {
         return Err(Failure::Usage("--write is for a directory of manifests".to_owned()));

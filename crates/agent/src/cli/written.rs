@@ -9,11 +9,32 @@ use serde_json::Value;
 use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, Outcome, Resource, read_written};
-use tortie_resources::stored::{ResourceKey, ResourceKind};
+use tortie_resources::stored::{ObjectError, ResourceKey, ResourceKind};
 use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::Failure;
+use super::names;
 use super::store::Keeps;
+
+/// What is to be written.
+#[derive(Debug, clap::Args)]
+pub(super) struct FileArgs {
+    /// Files, directories, or - for standard input.
+    #[arg(short, long, value_name = "PATH", required = true, num_args = 1..)]
+    filename: Vec<PathBuf>,
+    /// The namespace of resources that do not say.
+    #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = names::namespace)]
+    namespace: String,
+}
+
+impl FileArgs {
+    /// All that is written there, tiers first, if it is valid.
+    pub(super) fn read(&self, keeps: Keeps) -> Result<Vec<Written>, Failure> {
+        let mut resources = read(&self.filename, &self.namespace, Wanted::Valid, keeps)?;
+        tiers_first(&mut resources);
+        Ok(resources)
+    }
+}
 
 /// What is written of a resource, and where.
 pub(super) struct Written {
@@ -108,23 +129,70 @@ fn read_file(
     {
         match keeps.key_of(&object, namespace) {
             Ok(key) => {
-                // What is kept for others to read is not for us to judge.
-                let ours = key.kind().is_of_kubernetes()
-                    || key.kind().understood().is_some_and(|kind| !kind.is_passthrough())
-                    || outcome != Outcome::Unknown;
-                if ours && wanted == Wanted::Valid {
+                if is_judged(&key, &outcome) && wanted == Wanted::Valid {
                     problems.extend(found.into_iter().map(|problem| input(subject.clone(), problem)));
                 }
                 written.push(Written { file: file.to_owned(), position, key, object });
             }
             // It is known what it is, or nothing else says why it cannot be kept.
             Err(why) if id.is_some() || found.iter().all(|problem| problem.severity == Severity::Warning) => {
-                problems.push(input(subject, error(position, why.to_string())));
+                problems.push(input(subject, error(position, format!("{why}{}", keeps.where_it_belongs(&why)))));
             }
             Err(_) => problems.extend(found.into_iter().map(|problem| input(subject.clone(), problem))),
         }
     }
     (written, problems)
+}
+
+/// What is kept for others to read is not for us to judge.
+fn is_judged(key: &ResourceKey, outcome: &Outcome) -> bool {
+    key.kind().is_of_kubernetes()
+        || key.kind().understood().is_some_and(|kind| !kind.is_passthrough())
+        || *outcome != Outcome::Unknown
+}
+
+/// What is wrong with an object that was not wrong before it was changed.
+pub(super) fn new_errors(key: &ResourceKey, before: &Value, after: &Value) -> Vec<FieldProblem> {
+    let errors = |object: &Value| -> Vec<FieldProblem> {
+        let read = read_written(&object.to_string(), Format::Json, &Options::default(), &mut Interner::new());
+        let judged = read.0.resources.into_iter().filter(|resource| is_judged(key, &resource.outcome));
+        let problems = judged.flat_map(|resource| resource.problems);
+        problems.filter(|problem| problem.severity == Severity::Error).collect()
+    };
+    let known = errors(before);
+    let is_new = |problem: &FieldProblem| {
+        !known.iter().any(|known| (&known.field, &known.what) == (&problem.field, &problem.what))
+    };
+    errors(after).into_iter().filter(is_new).collect()
+}
+
+impl Keeps {
+    /// Where an object is to be written that this datastore does not keep.
+    fn where_it_belongs(self, why: &ObjectError) -> String {
+        let ObjectError::Kind { api_version, kind } = why else { return String::new() };
+        if !is_of_kubernetes(api_version) {
+            return String::new();
+        }
+        if self.has_policies_of_kubernetes() {
+            return "; `kubectl apply` writes it".into();
+        }
+        let follows = match kind.as_str() {
+            "NetworkPolicy" => "which keeps a policy knp.default.NAME here for it",
+            "Namespace" | "ServiceAccount" => "which keeps a profile here for it",
+            "Pod" => "which keeps the labels of its workload endpoint here",
+            "Node" => "which keeps the labels of the Node of Calico here",
+            _ => return "; it belongs in Kubernetes, by `kubectl apply`".into(),
+        };
+        format!("; it belongs in Kubernetes, by `kubectl apply`, and is followed by `tortie controller`, {follows}")
+    }
+}
+
+/// Whether an API is one of Kubernetes' own.
+fn is_of_kubernetes(api_version: &str) -> bool {
+    match api_version.split_once('/') {
+        None => api_version == "v1",
+        Some((group, _)) => group.ends_with(".k8s.io") || matches!(group, "apps" | "batch" | "autoscaling"),
+    }
 }
 
 /// Puts tiers before everything else, which may be in them.

@@ -79,7 +79,10 @@ fn what_is_for_others_to_write_is_refused() {
     assert!(bad(&refused).contains("Profile is none that is written here: Kubernetes has its own"), "{refused:?}");
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n";
     let refused = world.write(&["apply"], &(policy("web", 1) + namespace));
-    assert!(bad(&refused).contains("kind: Namespace of v1 is not kept"), "{refused:?}");
+    assert!(
+        bad(&refused).contains("kind: Namespace of v1 is not kept in this datastore; `kubectl apply` writes it"),
+        "{refused:?}"
+    );
     assert!(world.order("web").is_none());
     let lost = policy("lost", 1).replace("{order:", "{tier: nowhere, order:");
     assert!(bad(&world.write(&["apply"], &lost)).contains("there is no tier `nowhere`"));

@@ -44,9 +44,43 @@ fn columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     }
 }
 
+/// What there is besides if there is room for it.
+fn wide_columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
+    match kind {
+        ResourceKind::NetworkPolicy | ResourceKind::StagedNetworkPolicy => {
+            &[("TYPES", "/spec/types"), ("SERVICEACCOUNTS", "/spec/serviceAccountSelector")]
+        }
+        ResourceKind::GlobalNetworkPolicy | ResourceKind::StagedGlobalNetworkPolicy => &[
+            ("TYPES", "/spec/types"),
+            ("NAMESPACES", "/spec/namespaceSelector"),
+            ("SERVICEACCOUNTS", "/spec/serviceAccountSelector"),
+            ("PREDNAT", "/spec/preDNAT"),
+            ("UNTRACKED", "/spec/doNotTrack"),
+            ("FORWARD", "/spec/applyOnForward"),
+        ],
+        ResourceKind::KubernetesNetworkPolicy => {
+            &[("POD-SELECTOR", "/spec/podSelector/matchLabels"), ("TYPES", "/spec/policyTypes")]
+        }
+        ResourceKind::WorkloadEndpoint => &[("PROFILES", "/spec/profiles")],
+        ResourceKind::IpPool => &[
+            ("IPIPMODE", "/spec/ipipMode"),
+            ("VXLANMODE", "/spec/vxlanMode"),
+            ("NAT", "/spec/natOutgoing"),
+            ("DISABLED", "/spec/disabled"),
+            ("BLOCKSIZE", "/spec/blockSize"),
+        ],
+        ResourceKind::BgpPeer => &[("NODES", "/spec/nodeSelector"), ("PEERS", "/spec/peerSelector")],
+        _ => &[],
+    }
+}
+
 /// A line for each resource, below a line of titles.
-pub(super) fn table(kind: ResourceKind, objects: &[Value]) -> String {
+pub(super) fn table<'o>(kind: ResourceKind, objects: impl Iterator<Item = &'o Value>, is_wide: bool) -> String {
     let mut columns: Vec<(&str, &str)> = columns(kind).to_vec();
+    if is_wide {
+        columns.extend(wide_columns(kind));
+        columns.extend([("CREATED", "/metadata/creationTimestamp"), ("LABELS", "/metadata/labels")]);
+    }
     columns.insert(0, ("NAME", "/metadata/name"));
     if kind.is_namespaced() {
         columns.insert(0, ("NAMESPACE", "/metadata/namespace"));
@@ -86,12 +120,23 @@ mod tests {
             json!({"metadata": {"name": "a", "namespace": "x"}, "spec": {"tier": "platform"}}),
         ];
         assert_eq!(
-            table(ResourceKind::NetworkPolicy, &policies),
+            table(ResourceKind::NetworkPolicy, policies.iter(), false),
             "NAMESPACE   NAME   TIER       ORDER   SELECTOR\n\
              shop        web    default    10      all()\n\
              x           a      platform\n"
         );
         let set = [json!({"metadata": {"name": "a"}, "spec": {"nets": ["10.0.0.0/8", "::/0"]}})];
-        assert_eq!(table(ResourceKind::GlobalNetworkSet, &set), "NAME   NETS\na      10.0.0.0/8,::/0\n");
+        assert_eq!(table(ResourceKind::GlobalNetworkSet, set.iter(), false), "NAME   NETS\na      10.0.0.0/8,::/0\n");
+    }
+    #[test]
+    fn wide_tables_have_more_columns() {
+        let pool =
+            [json!({"metadata": {"name": "pods", "creationTimestamp": "2025-01-02T03:04:05Z", "labels": {"a": "b"}},
+            "spec": {"cidr": "10.0.0.0/16", "ipipMode": "Always", "natOutgoing": true, "blockSize": 26}})];
+        assert_eq!(
+            table(ResourceKind::IpPool, pool.iter(), true),
+            "NAME   CIDR          SELECTOR   IPIPMODE   VXLANMODE   NAT    DISABLED   BLOCKSIZE   CREATED                LABELS\n\
+             pods   10.0.0.0/16              Always                 true              26          2025-01-02T03:04:05Z   a=b\n"
+        );
     }
 }

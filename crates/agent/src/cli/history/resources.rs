@@ -12,9 +12,10 @@ use tortie_store::{ResourceStore, StoreError, StoredResource};
 
 use super::{RollbackArgs, failed, is_to_be_made};
 use crate::cli::Failure;
-use crate::cli::confirming::{ConfirmingArgs, Wish};
+use crate::cli::confirming::ConfirmingArgs;
 use crate::cli::output::Output;
 use crate::cli::store::{Keeps, StoreArgs};
+use crate::cli::wish::Wish;
 
 /// What is there now, by its file.
 type Present = BTreeMap<String, (StoredResource, String)>;

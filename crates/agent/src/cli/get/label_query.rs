@@ -1,0 +1,171 @@
+//! Which labels what is shown must have.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use serde_json::Value;
+use tortie_selector::Selector;
+
+/// What kubectl takes for `-l`, or a selector of Calico. Both mean the same where they look the same: that an object without the
+/// label is not equal to any value, and in no set.
+#[derive(Clone, Debug)]
+pub(super) struct LabelQuery(Selector);
+
+impl LabelQuery {
+    /// Whether the object has such labels.
+    pub(super) fn matches(&self, object: &Value) -> bool {
+        let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+        let labels: BTreeMap<&str, &str> =
+            labels.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?))).collect();
+        self.0.matches(&labels)
+    }
+}
+
+impl FromStr for LabelQuery {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Quotes, braces and `&&` are Calico's; so are calls such as `all()`.
+        let is_of_calico = text.contains(['\'', '"', '{', '&', '|']) || text.contains("()") || text.contains("has(");
+        let calico = if is_of_calico { text.to_owned() } else { of_kubectl(text)? };
+        Selector::parse(&calico).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+/// The same as a selector of Calico.
+fn of_kubectl(text: &str) -> Result<String, String> {
+    let mut out = String::new();
+    for part in parts(text)? {
+        let part = part.trim();
+        if part.is_empty() {
+            return Err("a requirement is missing beside a comma; `a=b,c!=d` is meant so".into());
+        }
+        if !out.is_empty() {
+            out += " && ";
+        }
+        out += &requirement(part)?;
+    }
+    Ok(if out.is_empty() { "all()".into() } else { out })
+}
+
+/// What is between commas that are in no parentheses.
+fn parts(text: &str) -> Result<Vec<&str>, String> {
+    let (mut depth, mut from, mut parts) = (0_u32, 0, Vec::new());
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.checked_sub(1).ok_or("has a `)` too many")?,
+            ',' if depth == 0 => {
+                parts.extend(text.get(from..at));
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if depth > 0 {
+        return Err("has no `)` for each `(`".into());
+    }
+    if !text.trim().is_empty() {
+        parts.extend(text.get(from..));
+    }
+    Ok(parts)
+}
+
+/// One of `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`.
+fn requirement(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix('!') {
+        return Ok(format!("!has({})", label(name)?));
+    }
+    for (sign, operator) in [("!=", "!="), ("==", "=="), ("=", "==")] {
+        if let Some((name, value)) = text.split_once(sign) {
+            return Ok(format!("{} {operator} '{}'", label(name)?, self::value(value)?));
+        }
+    }
+    if let Some((left, values)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) {
+        let mut words = left.split_whitespace();
+        let (Some(name), Some(word @ ("in" | "notin")), None) = (words.next(), words.next(), words.next()) else {
+            return Err(format!("`{text}` is neither `NAME in (A,B)` nor `NAME notin (A,B)`"));
+        };
+        let mut set = String::new();
+        for text in values.split(',') {
+            // Writing to a string cannot fail.
+            let _ = write!(set, "{}'{}'", if set.is_empty() { "" } else { ", " }, value(text)?);
+        }
+        return Ok(format!("{} {} {{{set}}}", label(name)?, if word == "in" { "in" } else { "not in" }));
+    }
+    if text.contains(['<', '>']) {
+        return Err(format!("`{text}`: labels are not compared as numbers here"));
+    }
+    Ok(format!("has({})", label(text)?))
+}
+
+fn label(text: &str) -> Result<&str, String> {
+    let text = text.trim();
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-');
+    if text.is_empty() || !text.chars().all(is_letter) {
+        return Err(format!("`{text}` is not the name of a label"));
+    }
+    Ok(text)
+}
+
+fn value(text: &str) -> Result<&str, String> {
+    let text = text.trim();
+    if text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')) {
+        return Ok(text);
+    }
+    Err(format!("`{text}` is not the value of a label"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn canonical(text: &str) -> String {
+        match text.parse::<LabelQuery>() {
+            Ok(query) => query.0.canonical().to_owned(),
+            Err(why) => format!("error: {why}"),
+        }
+    }
+
+    #[test]
+    fn both_ways_to_write_it_are_understood() {
+        for (text, expected) in [
+            ("a=b", "a == \"b\""),
+            ("a==b", "a == \"b\""),
+            (" a = b , c!=d", "(a == \"b\" && c != \"d\")"),
+            ("a in (b, c),d notin (e)", "(a in {\"b\", \"c\"} && d not in {\"e\"})"),
+            ("projectcalico.org/tier,!x", "(has(projectcalico.org/tier) && !has(x))"),
+            ("a=", "a == \"\""),
+            ("", "all()"),
+            ("a == 'b' || has(c)", "(a == \"b\" || has(c))"),
+            ("all()", "all()"),
+            ("!has(c)", "!has(c)"),
+        ] {
+            assert_eq!(canonical(text), expected, "{text}");
+        }
+        for (text, why) in [
+            ("a=b,", "a requirement is missing"),
+            ("a in (b", "has no `)`"),
+            ("a)", "has a `)` too many"),
+            ("a of (b)", "is neither"),
+            ("a>1", "not compared as numbers"),
+            ("a b", "`a b` is not the name of a label"),
+            ("a=b=c", "`b=c` is not the value of a label"),
+            ("=b", "`` is not the name"),
+            ("a = 'b'", "=="),
+        ] {
+            let said = canonical(text);
+            assert!(said.starts_with("error: ") && said.contains(why), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn objects_without_the_label_are_not_equal_to_it() {
+        let query: LabelQuery = "a!=b,c notin (d)".parse().unwrap();
+        assert!(query.matches(&json!({})) && query.matches(&json!({"metadata": {"labels": {"a": "x"}}})));
+        assert!(!query.matches(&json!({"metadata": {"labels": {"a": "b"}}})));
+    }
+}

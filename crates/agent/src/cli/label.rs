@@ -1,0 +1,94 @@
+//! `tortie label`.
+
+use serde_json::Value;
+use tortie_store::apply::{LabelChange, change_labels};
+
+use super::Failure;
+use super::confirming::ConfirmingArgs;
+use super::names::{self, KindOrOne};
+use super::store::StoreArgs;
+use super::wish::Wish;
+
+/// Change labels of resources in etcd or Kubernetes, as kubectl does.
+///
+/// KEY=VALUE sets a label, KEY- takes it away. A label that has another value already is changed with --overwrite only.
+///
+/// Example: tortie label hep node-1-eth0 role=edge team-
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
+    kind: KindOrOne,
+    /// The names, and then KEY=VALUE or KEY- for each label.
+    #[arg(value_name = "NAME|KEY=VALUE|KEY-", required = true)]
+    words: Vec<String>,
+    /// The namespace.
+    #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = names::namespace)]
+    namespace: String,
+    /// Also change labels that have another value.
+    #[arg(long)]
+    overwrite: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    confirming: ConfirmingArgs,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let (names, change) = sorted_out(&args.words).map_err(Failure::Usage)?;
+    let keys = names::wanted(&args.kind, &names, &args.namespace, args.store.keeps())?;
+    let word = if change.values().any(Option::is_some) { "labeled" } else { "unlabeled" };
+    let changed = |object: &mut Value| change_labels(object, &change, args.overwrite);
+    let wishes: Vec<Wish<'_>> = keys.iter().map(|key| Wish::edit(key, word, changed)).collect();
+    args.confirming.write(&args.store, &wishes, false)
+}
+
+/// The names of resources, and the labels.
+fn sorted_out(words: &[String]) -> Result<(Vec<String>, LabelChange), String> {
+    let (mut names, mut change) = (Vec::new(), LabelChange::new());
+    for word in words {
+        let (label, value) = match (word.split_once('='), word.strip_suffix('-')) {
+            (Some((label, value)), _) => (label, Some(value.to_owned())),
+            (None, Some(label)) => (label, None),
+            (None, None) if change.is_empty() => {
+                names.push(word.clone());
+                continue;
+            }
+            (None, None) => return Err(format!("`{word}` is neither KEY=VALUE nor KEY-; names come before labels")),
+        };
+        if label.is_empty() {
+            return Err(format!("`{word}`: the key is missing"));
+        }
+        if change.insert(label.to_owned(), value).is_some() {
+            return Err(format!("the label {label} is given twice"));
+        }
+    }
+    if change.is_empty() {
+        return Err("no label is given: KEY=VALUE sets one, KEY- takes it away".into());
+    }
+    Ok((names, change))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_told_apart() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let (names, change) = sorted_out(&words("web db team=shop note= old-")).unwrap();
+        assert_eq!(names, ["web", "db"]);
+        let expected = [("note", Some("")), ("old", None), ("team", Some("shop"))];
+        let change: Vec<(&str, Option<&str>)> = change.iter().map(|(k, v)| (k.as_str(), v.as_deref())).collect();
+        assert_eq!(change, expected);
+        for (text, why) in [
+            ("web", "no label is given"),
+            ("web a=b db", "names come before labels"),
+            ("web =b", "the key is missing"),
+            ("web a=b a-", "the label a is given twice"),
+        ] {
+            let said = sorted_out(&words(text)).unwrap_err();
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Kinds, names and namespaces as they are written on a command line.
+
+use std::str::FromStr;
+
+use tortie_resources::stored::{ResourceKey, ResourceKind, UnknownKind};
+
+use super::Failure;
+use super::columns::aligned;
+use super::store::Keeps;
+
+/// A kind, and perhaps the name of one resource behind a slash, as kubectl takes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KindOrOne {
+    pub(super) kind: ResourceKind,
+    name: Option<String>,
+}
+
+impl FromStr for KindOrOne {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, name) = match text.split_once('/') {
+            Some((kind, name)) => (kind, Some(name)),
+            None => (text, None),
+        };
+        if name.is_some_and(|name| name.is_empty() || name.contains('/')) {
+            return Err("is neither KIND nor KIND/NAME; the namespace is for -n".into());
+        }
+        Ok(Self { kind: kind.parse().map_err(|error| unknown(kind, &error))?, name: name.map(str::to_owned) })
+    }
+}
+
+/// Kinds of Kubernetes that people ask for and that kubectl shows.
+const OF_KUBECTL: [&str; 20] = [
+    "pod",
+    "pods",
+    "po",
+    "namespace",
+    "namespaces",
+    "ns",
+    "service",
+    "services",
+    "svc",
+    "serviceaccount",
+    "serviceaccounts",
+    "sa",
+    "endpointslice",
+    "endpointslices",
+    "deployment",
+    "deployments",
+    "configmap",
+    "configmaps",
+    "secret",
+    "secrets",
+];
+
+/// What is wrong with a word that is no kind, and which words are.
+fn unknown(word: &str, error: &UnknownKind) -> String {
+    if word.contains(',') {
+        return "is more than one kind; ask for one after the other".into();
+    }
+    if OF_KUBECTL.contains(&word.to_ascii_lowercase().as_str()) {
+        return format!("is of Kubernetes alone: `kubectl get {word}` shows it");
+    }
+    format!("{error}\n\nThe kinds, and what else they are called:\n{}", kinds())
+}
+
+/// The kinds that people write, a line for each.
+fn kinds() -> String {
+    let row = |kind: ResourceKind| {
+        let names = std::iter::once(kind.plural()).chain(kind.short_names().iter().copied());
+        let of_kubernetes = if kind.is_of_kubernetes() { "  (in Kubernetes)" } else { "" };
+        vec![format!("  {kind}"), format!("{}{of_kubernetes}", names.collect::<Vec<_>>().join(", "))]
+    };
+    let own = ResourceKind::all().filter(|kind| kind.is_for_people());
+    let rows: Vec<Vec<String>> = own.chain(ResourceKind::of_kubernetes()).map(row).collect();
+    aligned(&rows).trim_end().to_owned()
+}
+
+/// The name of one namespace.
+pub(super) fn namespace(text: &str) -> Result<String, String> {
+    if text.contains([',', '*']) {
+        return Err("a namespace is one name; `tortie get KIND -A` shows those of all".into());
+    }
+    if text.is_empty() || text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control()) {
+        return Err("is not the name of a namespace".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// The resources of these names: of one kind, or each behind its own kind and a slash.
+pub(super) fn keys(first: &KindOrOne, names: &[String], namespace: &str) -> Result<Vec<ResourceKey>, Failure> {
+    let key = |kind: ResourceKind, name: &str| {
+        let namespace = if kind.is_namespaced() { namespace } else { "" };
+        ResourceKey::new(kind, namespace, name).map_err(|error| Failure::Usage(error.to_string()))
+    };
+    let Some(name) = &first.name else { return names.iter().map(|name| key(first.kind, name)).collect() };
+    let mut keys = vec![key(first.kind, name)?];
+    for text in names {
+        if !text.contains('/') {
+            return Err(Failure::Usage(format!("`{text}`: is not KIND/NAME, as the first one is")));
+        }
+        let KindOrOne { kind, name } = text.parse().map_err(|why| Failure::Usage(format!("`{text}`: {why}")))?;
+        keys.push(key(kind, &name.unwrap_or_default())?);
+    }
+    Ok(keys)
+}
+
+/// The same of a command that is about resources by their names, if the datastore keeps their kinds.
+pub(super) fn wanted(
+    first: &KindOrOne,
+    names: &[String],
+    namespace: &str,
+    keeps: Keeps,
+) -> Result<Vec<ResourceKey>, Failure> {
+    let keys = keys(first, names, namespace)?;
+    if keys.is_empty() {
+        return Err(Failure::Usage(format!("which {}? Give its name", first.kind)));
+    }
+    keys.iter().try_for_each(|key| kept(key.kind(), keeps))?;
+    Ok(keys)
+}
+
+/// Whether the datastore keeps the kind.
+pub(super) fn kept(kind: ResourceKind, keeps: Keeps) -> Result<(), Failure> {
+    if !kind.is_of_kubernetes() || keeps.has_policies_of_kubernetes() {
+        return Ok(());
+    }
+    let why = "is kept by Kubernetes alone; what `tortie controller` makes of one for this datastore is a NetworkPolicy \
+               knp.default.NAME";
+    Err(Failure::Failed(format!("{kind} {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(first: &str, names: &[&str]) -> Result<Vec<String>, String> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let keys = keys(&first.parse()?, &names, "shop").map_err(|failure| failure.to_string())?;
+        Ok(keys.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn resources_are_named_as_kubectl_has_it() {
+        assert_eq!(named("np", &["web", "db"]).unwrap(), ["NetworkPolicy/shop/web", "NetworkPolicy/shop/db"]);
+        assert_eq!(named("np/web", &["tiers/x"]).unwrap(), ["NetworkPolicy/shop/web", "Tier/x"]);
+        assert_eq!(named("networkpolicy.networking.k8s.io/web", &[]).unwrap(), ["KubernetesNetworkPolicy/shop/web"]);
+        for (first, names, why) in [
+            ("np/web", &["db"][..], "`db`: is not KIND/NAME, as the first one is"),
+            ("np/web", &["foo/db"], "`foo/db`: `foo` is not a kind"),
+            ("np/shop/web", &[], "the namespace is for -n"),
+            ("np/", &[], "is neither"),
+            ("np", &["a/b"], "`a/b` is not a name"),
+        ] {
+            let said = named(first, names).unwrap_err();
+            assert!(said.contains(why), "{first}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_kind_is_told_from_what_is() {
+        insta::assert_snapshot!("foo".parse::<KindOrOne>().unwrap_err());
+        let said = |word: &str| word.parse::<KindOrOne>().unwrap_err();
+        assert_eq!(said("pods"), "is of Kubernetes alone: `kubectl get pods` shows it");
+        assert_eq!(said("np,gnp"), "is more than one kind; ask for one after the other");
+        assert!(
+            said("gnpp").starts_with("`gnpp` is not a kind of resource that the datastore keeps; is `gnp` meant?\n")
+        );
+    }
+
+    #[test]
+    fn a_namespace_is_one_name() {
+        assert_eq!(namespace("shop"), Ok("shop".into()));
+        for text in ["a,b", "*", "", "a b", "a/b"] {
+            assert!(namespace(text).is_err(), "{text}");
+        }
+    }
+}

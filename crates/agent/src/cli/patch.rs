@@ -1,0 +1,111 @@
+//! `tortie patch`.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde_json::Value;
+use tortie_resources::from_yaml;
+use tortie_store::apply::merge_patch;
+
+use super::Failure;
+use super::confirming::ConfirmingArgs;
+use super::names::{self, KindOrOne};
+use super::store::StoreArgs;
+use super::wish::Wish;
+
+/// Change a part of resources in etcd or Kubernetes, as kubectl does.
+///
+/// The patch is YAML or JSON and is merged into each resource (RFC 7396): what is null in it goes, mappings are merged, and
+/// everything else is replaced, lists as a whole. What comes of it is validated. With a resourceVersion in its metadata, that
+/// version is changed only. There are no strategic merges, which Calico's kinds do not have in Kubernetes either, and no JSON
+/// patches (RFC 6902).
+///
+/// Example: tortie patch np web -n shop -p '{spec: {order: 10}}'
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
+    kind: KindOrOne,
+    /// The names.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// The namespace.
+    #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = names::namespace)]
+    namespace: String,
+    /// The patch.
+    #[arg(
+        short,
+        long,
+        required_unless_present = "patch_file",
+        conflicts_with = "patch_file",
+        allow_hyphen_values = true
+    )]
+    patch: Option<String>,
+    /// The file that the patch is in, or - for standard input.
+    #[arg(long, value_name = "PATH")]
+    patch_file: Option<PathBuf>,
+    /// What kind of patch it is: merge.
+    #[arg(long = "type", value_name = "TYPE", default_value = "merge")]
+    _kind: PatchKind,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    confirming: ConfirmingArgs,
+}
+
+/// How a patch is written.
+#[derive(Clone, Copy, Debug)]
+enum PatchKind {
+    Merge,
+}
+
+impl FromStr for PatchKind {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "merge" => Ok(Self::Merge),
+            "strategic" => Err("there are no strategic merges; `merge` replaces lists as a whole"),
+            "json" => Err("JSON patches are not understood; `merge` takes the fields that are to change"),
+            _ => Err("is not `merge`"),
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let patch = patch(args)?;
+    let keys = names::wanted(&args.kind, &args.names, &args.namespace, args.store.keeps())?;
+    let merged = |object: &mut Value| {
+        merge_patch(object, &patch);
+        Ok(())
+    };
+    let wishes: Vec<Wish<'_>> = keys.iter().map(|key| Wish::edit(key, "patched", merged)).collect();
+    args.confirming.write(&args.store, &wishes, false)
+}
+
+/// The patch, which must be a mapping.
+fn patch(args: &Args) -> Result<Value, Failure> {
+    let (place, text) = match (&args.patch, &args.patch_file) {
+        (Some(text), _) => ("--patch".to_owned(), text.clone()),
+        (None, Some(file)) if file == Path::new("-") => {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text).map_err(Failure::io("standard input"))?;
+            ("stdin".to_owned(), text)
+        }
+        (None, Some(file)) => {
+            let place = file.display().to_string();
+            let text = fs::read_to_string(file).map_err(Failure::io(place.clone()))?;
+            (place, text)
+        }
+        (None, None) => return Err(Failure::Usage("there is no patch".into())),
+    };
+    match from_yaml(&text) {
+        Ok(patch) if patch.is_object() => Ok(patch),
+        Ok(_) => {
+            Err(Failure::Usage(format!("{place}: the patch must be a mapping, such as `{{spec: {{order: 10}}}}`")))
+        }
+        Err(why) => Err(Failure::Usage(format!("{place}: {why}"))),
+    }
+}

@@ -1,0 +1,53 @@
+//! Something that is to be written.
+
+use serde_json::Value;
+use tortie_resources::stored::ResourceKey;
+use tortie_store::ResourceStore;
+use tortie_store::apply::{Applied, ApplyError, edit};
+
+use super::written::{Written, new_errors};
+
+/// Something to be written: how to name it when it fails, which resource, and what writes it and says in a word what that
+/// does.
+pub(super) struct Wish<'w> {
+    pub(super) place: String,
+    pub(super) key: ResourceKey,
+    pub(super) write: WriteOne<'w>,
+}
+
+type WriteOne<'w> = Box<dyn Fn(&dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> + 'w>;
+
+impl<'w> Wish<'w> {
+    /// A resource of a file.
+    pub(super) fn of(
+        resource: &'w Written,
+        write: impl Fn(&dyn ResourceStore, &ResourceKey, &Value) -> Result<&'static str, ApplyError> + 'w,
+    ) -> Self {
+        Self {
+            place: resource.to_string(),
+            key: resource.key.clone(),
+            write: Box::new(move |store| write(store, &resource.key, &resource.object).map(Some)),
+        }
+    }
+
+    /// A change of what is there, which must be valid after it as far as it was before.
+    pub(super) fn edit(
+        key: &'w ResourceKey,
+        word: &'static str,
+        change: impl Fn(&mut Value) -> Result<(), String> + 'w,
+    ) -> Self {
+        let refused = |why| ApplyError::Refused { key: key.clone(), why };
+        let changed = move |there: &Value| {
+            let mut object = there.clone();
+            change(&mut object).map_err(refused)?;
+            let wrong: Vec<String> = new_errors(key, there, &object).iter().map(ToString::to_string).collect();
+            if wrong.is_empty() { Ok(object) } else { Err(refused(wrong.join("; "))) }
+        };
+        let word = move |applied| if applied == Applied::Unchanged { "unchanged" } else { word };
+        Self {
+            place: "tortie".to_owned(),
+            key: key.clone(),
+            write: Box::new(move |store| edit(store, key, &changed).map(|applied| Some(word(applied)))),
+        }
+    }
+}

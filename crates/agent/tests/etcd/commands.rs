@@ -1,0 +1,283 @@
+//! What people do with single resources: find them by kind, namespace and labels, create, replace, patch and label them.
+
+use serde_json::{Value, json};
+use tortie_testkit::etcd::EtcdOptions;
+
+use super::{World, bad, good, text};
+
+const POLICIES: &str = "
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop, labels: {team: a, stage: prod}}
+spec: {order: 10, selector: app == 'web', types: [Ingress], ingress: [{action: Allow}]}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop, labels: {team: b}}
+spec: {order: 20, selector: app == 'db', types: [Ingress]}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkSet
+metadata: {name: office}
+spec: {nets: [192.0.2.0/24]}
+";
+
+fn world() -> World {
+    let world = World::new(EtcdOptions::default());
+    good(&world.tortie_reading(&["apply", "-f", "-"], POLICIES));
+    world
+}
+
+impl World {
+    /// A policy, without the version that it is at.
+    fn spec(&self, name: &str) -> Value {
+        self.kept(&format!("networkpolicies/shop/{name}"))["spec"].clone()
+    }
+
+    fn labels(&self, name: &str) -> Value {
+        let mut labels = self.kept(&format!("networkpolicies/shop/{name}"))["metadata"]["labels"].clone();
+        if let Some(labels) = labels.as_object_mut() {
+            labels.shift_remove("projectcalico.org/tier");
+        }
+        labels
+    }
+}
+
+#[test]
+fn resources_are_found_by_kind_namespace_name_and_labels() {
+    let world = world();
+    let names = |args: &[&str]| {
+        let output = world.tortie(&[&["get"], args, &["-o", "name"]].concat());
+        good(&output).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (web, db) = ("networkpolicy.projectcalico.org/web", "networkpolicy.projectcalico.org/db");
+    assert_eq!(names(&["np", "-n", "shop"]), [db, web]);
+    for (selector, expected) in [
+        ("team=a", &[web][..]),
+        ("team!=a", &[db]),
+        ("team in (a,b),stage", &[web]),
+        ("!stage", &[db]),
+        ("team == 'a' || has(team)", &[db, web]),
+        ("projectcalico.org/tier=default", &[db, web]),
+    ] {
+        assert_eq!(names(&["networkpolicies.projectcalico.org", "-A", "-l", selector]), expected, "{selector}");
+    }
+    assert_eq!(names(&["np", "web", "db", "-n", "shop"]), [web, db]);
+    assert_eq!(names(&[web, "gnetsets/office", "-n", "shop"]), [web, "globalnetworkset.projectcalico.org/office"]);
+
+    let wide = world.tortie(&["get", "np/db", "-n", "shop", "-o", "wide"]);
+    let titles: Vec<&str> = good(&wide).lines().next().unwrap().split_whitespace().collect();
+    let expected = ["NAMESPACE", "NAME", "TIER", "ORDER", "SELECTOR", "TYPES", "SERVICEACCOUNTS", "CREATED", "LABELS"];
+    assert_eq!(titles, expected);
+    assert_eq!(
+        good(&world.tortie(&["get", "np/db", "gnetsets/office", "-n", "shop"])),
+        "NAMESPACE   NAME   TIER      ORDER   SELECTOR\nshop        db     default   20      app == 'db'\n\nNAME     NETS\noffice   192.0.2.0/24\n"
+    );
+    let both = world.tortie(&["get", "np", "web", "none", "-n", "shop", "-o", "json"]);
+    assert_eq!(bad(&both), "tortie: NetworkPolicy/shop/none does not exist\n");
+    let both: Value = serde_json::from_slice(&both.stdout).unwrap();
+    assert_eq!(both["items"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn what_is_asked_for_and_not_there_is_told() {
+    let world = world();
+    let mut told = Vec::new();
+    for args in [
+        &["get", "foo"][..],
+        &["get", "gnpp"],
+        &["get", "pods"],
+        &["get", "np", "-n", "a,b"],
+        &["get", "np,gnp"],
+        &["get", "np/shop/web"],
+        &["get", "np"],
+        &["get", "np", "-A", "-l", "team=x"],
+        &["get", "tiers", "-l", "a=b"],
+        &["get", "np", "-A", "-l", "a=b=c"],
+        &["get", "knp"],
+        &["delete", "np"],
+        &["delete", "np/web", "db"],
+    ] {
+        let output = world.tortie(args);
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+        // The list is shown once.
+        let said = text(&output.stderr);
+        let said = if args.contains(&"gnpp") {
+            said.lines().take(4).collect::<Vec<_>>().join("\n")
+        } else {
+            said.trim_end().to_owned()
+        };
+        told.push(format!("$ tortie {}\n{said}\n({})\n", args.join(" "), output.status.code().unwrap()));
+    }
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn what_was_deleted_is_not_made_again_from_a_version_of_it() {
+    let world = world();
+    let shown = good(&world.tortie(&["get", "np", "web", "-n", "shop", "-o", "yaml"])).to_owned();
+    good(&world.tortie(&["delete", "np", "web", "-n", "shop"]));
+    for args in [&["apply"][..], &["apply", "--dry-run"], &["replace"]] {
+        let output = world.tortie_reading(&[args, &["-f", "-"]].concat(), &shown);
+        let said = bad(&output);
+        let version = said.split("version ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(said.replace(version, "N"), @"stdin:1:1: NetworkPolicy/shop/web does not exist any more, and version N of it was to be replaced; to create it, apply it without metadata.resourceVersion");
+        }
+    }
+    assert_eq!(world.spec("web"), Value::Null);
+    let confirmed = world
+        .tortie_reading(&["apply", "--confirm", "1m", "--state-dir", &world.file_path("state"), "-f", "-"], &shown);
+    assert!(bad(&confirmed).ends_with("tortie: nothing has been changed\n"), "{confirmed:?}");
+    let again = shown.lines().filter(|line| !line.contains("resourceVersion")).map(|line| format!("{line}\n"));
+    let again = world.tortie_reading(&["apply", "-f", "-"], &again.collect::<String>());
+    assert_eq!(good(&again), "NetworkPolicy/shop/web created\n");
+}
+
+#[test]
+fn resources_are_created_once_and_replaced_where_they_are() {
+    let world = World::new(EtcdOptions::default());
+    let write = |args: &[&str]| world.tortie_reading(&[args, &["-f", "-"]].concat(), POLICIES);
+    let words = |word: &str| {
+        let keys = ["NetworkPolicy/shop/web", "NetworkPolicy/shop/db", "GlobalNetworkSet/office"];
+        keys.map(|key| format!("{key} {word}\n")).concat()
+    };
+    assert!(bad(&write(&["replace"])).contains("stdin:2:1: NetworkPolicy/shop/web does not exist\n"));
+    assert_eq!(good(&write(&["create", "--dry-run"])), words("created (dry run)"));
+    assert_eq!((world.spec("web"), world.kept("tiers/default")), (Value::Null, Value::Null));
+    assert_eq!(good(&write(&["create"])), words("created"));
+    for args in [&["create"][..], &["create", "--dry-run=server"]] {
+        let again = write(args);
+        assert!(bad(&again).contains("stdin:2:1: NetworkPolicy/shop/web exists already\n"), "{again:?}");
+    }
+    assert_eq!(good(&write(&["replace"])), words("unchanged"));
+    let other = POLICIES.replace("order: 10", "order: 11");
+    let replaced = world.tortie_reading(&["replace", "-f", "-", "--dry-run", "-o", "json"], &other);
+    let replaced: Value = serde_json::from_str(good(&replaced)).unwrap();
+    assert_eq!(
+        (&replaced["dry_run"], &replaced["resources"][0]),
+        (&json!(true), &json!({"resource": "NetworkPolicy/shop/web", "outcome": "replaced"}))
+    );
+    assert_eq!(world.spec("web")["order"], 10);
+    let replaced = world.tortie_reading(&["replace", "-f", "-"], &other);
+    assert!(good(&replaced).starts_with("NetworkPolicy/shop/web replaced\nNetworkPolicy/shop/db unchanged\n"));
+    assert_eq!(world.spec("web")["order"], 11);
+    let shown = good(&world.tortie(&["get", "np", "db", "-n", "shop", "-o", "yaml"])).to_owned();
+    let versioned = world.tortie_reading(&["create", "-f", "-"], &shown);
+    assert!(bad(&versioned).contains("metadata.resourceVersion: what is to be created has no version yet"));
+}
+
+#[test]
+fn a_part_of_a_resource_is_changed() {
+    let world = world();
+    let patch = |args: &[&str]| world.tortie(&[&["patch"], args, &["-n", "shop"]].concat());
+    let before = world.spec("web");
+    assert_eq!(
+        good(&patch(&["np", "web", "-p", "{spec: {order: 11}}", "--dry-run"])),
+        "NetworkPolicy/shop/web patched (dry run)\n"
+    );
+    assert_eq!(world.spec("web"), before);
+    assert_eq!(good(&patch(&["np", "web", "-p", "{spec: {order: 11}}"])), "NetworkPolicy/shop/web patched\n");
+    assert_eq!(good(&patch(&["np/web", "-p", r#"{"spec": {"order": 11}}"#])), "NetworkPolicy/shop/web unchanged\n");
+    let mut expected = before;
+    expected["order"] = json!(11);
+    assert_eq!(world.spec("web"), expected);
+    let file = world.file("patch.yaml", "spec:\n  ingress: null\n  types: [Egress]\n");
+    assert_eq!(
+        good(&patch(&["np", "web", "db", "--type", "merge", "--patch-file", &file])),
+        "NetworkPolicy/shop/web patched\nNetworkPolicy/shop/db patched\n"
+    );
+    assert_eq!((&world.spec("web")["types"], &world.spec("web")["ingress"]), (&json!(["Egress"]), &Value::Null));
+
+    for (args, code, why) in [
+        (&["np", "none", "-p", "{}"][..], 1, "tortie: NetworkPolicy/shop/none does not exist\n"),
+        (
+            &["np", "web", "-p", "{spec: {ordr: 1}}"],
+            1,
+            "NetworkPolicy/shop/web: spec.ordr: is not a known field; is `order` meant?\n",
+        ),
+        (&["np", "web", "-p", "{metadata: {name: x}}"], 1, "metadata.name: cannot be changed"),
+        (&["np", "web", "-p", "{metadata: {resourceVersion: '1'}}"], 1, "and version 1 was to be changed"),
+        (&["np", "web", "-p", "[1]"], 2, "--patch: the patch must be a mapping"),
+        (&["np", "web", "-p", "{a: [1"], 2, "--patch: 1:"),
+        (&["np", "-p", "{}"], 2, "which NetworkPolicy? Give its name"),
+        (&["np", "web", "--type", "strategic", "-p", "{}"], 2, "there are no strategic merges"),
+        (&["np", "web", "--type", "json", "-p", "[]"], 2, "JSON patches are not understood"),
+        (&["np", "web"], 2, "--patch <PATCH>"),
+    ] {
+        let output = patch(args);
+        assert!(output.status.code() == Some(code) && text(&output.stderr).contains(why), "{args:?}: {output:?}");
+    }
+    let versioned = world.tortie(&["get", "np", "web", "-n", "shop", "-o", "json"]);
+    let versioned: Value = serde_json::from_str(good(&versioned)).unwrap();
+    let version = &versioned["metadata"]["resourceVersion"];
+    let patched = json!({"metadata": {"resourceVersion": version}, "spec": {"order": 12}}).to_string();
+    assert_eq!(good(&patch(&["np", "web", "-p", &patched])), "NetworkPolicy/shop/web patched\n");
+}
+
+#[test]
+fn labels_are_changed() {
+    let world = world();
+    let label = |args: &[&str]| world.tortie(&[&["label", "np"], args, &["-n", "shop"]].concat());
+    assert_eq!(
+        good(&label(&["web", "db", "tested=yes"])),
+        "NetworkPolicy/shop/web labeled\nNetworkPolicy/shop/db labeled\n"
+    );
+    assert_eq!(world.labels("db"), json!({"team": "b", "tested": "yes"}));
+    assert_eq!(good(&label(&["web", "tested=yes"])), "NetworkPolicy/shop/web unchanged\n");
+    let refused = label(&["web", "team=b"]);
+    assert_eq!(
+        bad(&refused),
+        "tortie: NetworkPolicy/shop/web: metadata.labels: team is `a` already; --overwrite makes it `b`\n"
+    );
+    let dry = ["web", "team=b", "stage-", "--overwrite", "--dry-run"];
+    assert_eq!(good(&label(&dry)), "NetworkPolicy/shop/web labeled (dry run)\n");
+    assert_eq!(world.labels("web"), json!({"team": "a", "stage": "prod", "tested": "yes"}));
+    assert_eq!(good(&label(&dry[..4])), "NetworkPolicy/shop/web labeled\n");
+    assert_eq!(good(&label(&["web", "tested-"])), "NetworkPolicy/shop/web unlabeled\n");
+    assert_eq!(world.labels("web"), json!({"team": "b"}));
+    assert_eq!(world.spec("web")["order"], 10, "the rest stays");
+    let wrong = label(&["web", "a b=c"]);
+    assert!(bad(&wrong).contains("metadata.labels"), "{wrong:?}");
+    assert_eq!(label(&["web"]).status.code(), Some(2));
+}
+
+#[test]
+fn what_is_deleted_or_staged_can_be_tried_first() {
+    let world = world();
+    let file = world.file("policies.yaml", POLICIES);
+    let expected = "GlobalNetworkSet/office deleted (dry run)\nNetworkPolicy/shop/db deleted (dry run)\n\
+                    NetworkPolicy/shop/web deleted (dry run)\n";
+    assert_eq!(good(&world.tortie(&["delete", "-f", &file, "--dry-run"])), expected);
+    let missing = world.tortie(&["delete", "np", "web", "none", "-n", "shop", "--dry-run"]);
+    assert_eq!(bad(&missing), "tortie: NetworkPolicy/shop/none does not exist\n");
+    assert_eq!(text(&missing.stdout), "NetworkPolicy/shop/web deleted (dry run)\n");
+    assert!(world.tortie(&["delete", "tier", "default", "--dry-run"]).status.code() == Some(1));
+    let staged = POLICIES.replace("kind: Net", "kind: StagedNet").replace("order: 10", "order: 11");
+    good(&world.tortie_reading(&["apply", "-f", "-"], &staged));
+    assert_eq!(
+        good(&world.tortie(&["staged", "commit", "shop/web", "--dry-run"])),
+        "NetworkPolicy/shop/web updated (dry run)\nStagedNetworkPolicy/shop/web deleted (dry run)\n"
+    );
+    assert_eq!(world.spec("web")["order"], 10);
+    let both = world.tortie(&["apply", "-f", &file, "--dry-run", "--confirm", "1m"]);
+    assert_eq!(both.status.code(), Some(2));
+    assert_eq!(world.tortie(&["apply", "-f", &file, "--dry-run=client"]).status.code(), Some(2));
+}
+
+#[test]
+fn what_belongs_elsewhere_is_told_where() {
+    let world = World::new(EtcdOptions::default());
+    let objects = "
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: a, namespace: b}, spec: {podSelector: {}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: a}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a}}
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}
+---
+{apiVersion: example.org/v1, kind: Gadget, metadata: {name: a}}
+";
+    insta::assert_snapshot!(bad(&world.tortie_reading(&["apply", "-f", "-"], objects)));
+}

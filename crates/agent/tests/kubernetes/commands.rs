@@ -1,0 +1,107 @@
+//! Single resources created, replaced, patched and labelled.
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use super::world::{FORMS, World, bad, good, kubernetes_policy, policy};
+
+impl World {
+    /// Runs `tortie` on the server.
+    fn change(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        command.args(args).args(["-n", "shop", "--datastore", &self.url()]);
+        if args.contains(&"--confirm") {
+            command.arg("--state-dir").arg(self.state_dir());
+        }
+        command.output().unwrap()
+    }
+
+    fn version(&self, name: &str) -> Value {
+        self.server.get(self.form, "NetworkPolicy", "shop", name).unwrap_or_default()["metadata"]["resourceVersion"]
+            .clone()
+    }
+}
+
+#[test]
+fn single_resources_are_created_replaced_patched_and_labelled() {
+    for form in FORMS {
+        let world = World::new(form, "");
+        let both = policy("web", 1) + &kubernetes_policy("web", 80);
+        let words = |word: &str| format!("NetworkPolicy/shop/web {word}\nKubernetesNetworkPolicy/shop/web {word}\n");
+        let missing = world.write(&["replace"], &both);
+        assert!(bad(&missing).contains("KubernetesNetworkPolicy/shop/web does not exist"), "{missing:?}");
+        assert_eq!(good(&world.write(&["create", "--dry-run"], &both)), words("created (dry run)"));
+        assert_eq!((world.order("web"), world.kubernetes("web")), (None, None));
+        assert_eq!(good(&world.write(&["create"], &both)), words("created"));
+        let again = world.write(&["create"], &both);
+        assert!(bad(&again).contains("KubernetesNetworkPolicy/shop/web exists already"), "{again:?}");
+        let next = policy("web", 2) + &kubernetes_policy("web", 81);
+        assert_eq!(good(&world.write(&["replace", "--dry-run"], &next)), words("replaced (dry run)"));
+        assert_eq!(world.order("web"), Some(1));
+        assert_eq!(good(&world.write(&["replace"], &next)), words("replaced"));
+        assert_eq!(world.order("web"), Some(2));
+
+        let version = world.version("web");
+        assert_eq!(
+            good(&world.change(&["patch", "np", "web", "-p", "{spec: {order: 3}}", "--dry-run"])),
+            "NetworkPolicy/shop/web patched (dry run)\n"
+        );
+        assert_eq!(world.version("web"), version);
+        assert_eq!(
+            good(&world.change(&["patch", "np/web", "knp/web", "-p", "{metadata: {labels: {a: b}}}"])),
+            words("patched")
+        );
+        let spec = "{spec: {podSelector: {matchLabels: {app: db}}}}";
+        assert_eq!(
+            good(&world.change(&["patch", "knp", "web", "-p", spec])),
+            "KubernetesNetworkPolicy/shop/web patched\n"
+        );
+        assert_eq!(world.kubernetes("web").unwrap()["podSelector"], json!({"matchLabels": {"app": "db"}}));
+        assert_eq!(world.kubernetes("web").unwrap()["ingress"][0]["ports"][0]["port"], 81);
+        assert_eq!(good(&world.change(&["label", "np/web", "knp/web", "a-", "c=d"])), words("labeled"));
+        let labelled = world.change(&["get", "np", "-l", "c=d,!a", "-o", "name"]);
+        assert_eq!(good(&labelled), "networkpolicy.projectcalico.org/web\n");
+        let labelled = world.change(&["get", "knp", "-l", "c=d", "-o", "name"]);
+        assert_eq!(good(&labelled), "networkpolicy.networking.k8s.io/web\n");
+        assert_eq!(world.order("web"), Some(2), "the rest stays");
+
+        // What the server is against is told by a dry run.
+        world.server.delete("networking.k8s.io/v1", "NetworkPolicy", "shop", "web");
+        let gone = world.change(&["delete", "knp", "web", "--dry-run"]);
+        assert!(bad(&gone).contains("does not exist"), "{gone:?}");
+    }
+}
+
+#[test]
+fn what_was_deleted_is_not_made_again_from_a_version_of_it() {
+    for form in FORMS {
+        let world = World::new(form, &(policy("web", 1) + &kubernetes_policy("web", 80)));
+        for kind in ["np", "knp"] {
+            let shown = good(&world.change(&["get", kind, "web", "-o", "yaml"])).to_owned();
+            good(&world.change(&["delete", kind, "web"]));
+            for args in [&["apply"][..], &["apply", "--dry-run"], &["apply", "--confirm", "1m"], &["replace"]] {
+                let refused = world.write(args, &shown);
+                let said = bad(&refused);
+                assert!(said.contains("/shop/web does not exist any more, and version "), "{args:?}: {said}");
+            }
+        }
+        assert_eq!((world.order("web"), world.kubernetes("web")), (None, None), "{form}");
+    }
+}
+
+#[test]
+fn a_patch_is_taken_back_unless_it_is_confirmed() {
+    let world = World::new(FORMS[0], &policy("web", 1));
+    let patched = world.change(&["patch", "np", "web", "-p", "{spec: {order: 7}}", "--confirm", "2s"]);
+    assert_eq!((good(&patched), world.order("web")), ("NetworkPolicy/shop/web patched\n", Some(7)));
+    world.until("it is taken back", |world| world.status()["phase"] == "rolled_back");
+    assert_eq!(world.order("web"), Some(1));
+    good(&world.change(&["label", "np", "web", "a=b", "--confirm", "2s"]));
+    world.until("it is taken back", |world| world.status()["phase"] == "rolled_back");
+    let shown = world.change(&["get", "np", "-l", "a=b", "-o", "name"]);
+    assert_eq!(good(&shown), "");
+    good(&world.write(&["create", "--confirm", "1m"], &policy("new", 1)));
+    good(&world.tortie(&["confirm"]));
+    assert_eq!(world.order("new"), Some(1));
+}
