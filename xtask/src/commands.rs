@@ -98,6 +98,34 @@ fn build_agent() -> Result<PathBuf, String> {
     build_agent_with(&["--features=full"])
 }
 
+/// What shells complete commands by, and manual pages, laid out as below `/usr/share`.
+pub(crate) fn manual(args: &[String]) -> Result<(), String> {
+    let folder = match args {
+        [] => root().join("target/manual"),
+        [folder] => PathBuf::from(folder),
+        _ => return Err("manual takes one directory".to_owned()),
+    };
+    needs::to_build()?;
+    let agent = build_agent()?;
+    let scripts = [
+        ("bash", "bash-completion/completions/tortie"),
+        ("zsh", "zsh/site-functions/_tortie"),
+        ("fish", "fish/vendor_completions.d/tortie.fish"),
+    ];
+    for (shell, path) in scripts {
+        let path = folder.join(path);
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(failed)?;
+        }
+        let script = output(std::process::Command::new(&agent).args(["completions", shell]))?;
+        std::fs::write(&path, script).map_err(failed)?;
+    }
+    run(std::process::Command::new(&agent).args(["man", "--directory"]).arg(folder.join("man/man1")))?;
+    println!("{}", folder.display());
+    Ok(())
+}
+
 fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {
     let mut programs = built(cargo(&["build", "--locked", "--package", "tortie-agent"]).args(options))?;
     programs.remove("tortie").ok_or_else(|| "cargo did not tell where the agent is".to_owned())

@@ -30,6 +30,8 @@ cargo xtask COMMAND
   codegen             Rust from the protocol files, to be committed
   api [--check]       what is public of each library, to be committed; or only whether that is up to date
   parameters          the table of Felix's parameters in docs/parameters.md, to be committed
+  manual [DIR]        manual pages of all commands, and what bash, zsh and fish complete them by, into DIR (target/manual), laid out as
+                      below /usr/share
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   deny                what we depend on, against deny.toml: licences, duplicates, sources, who may use what
   fuzz [--minutes N] [TARGET…]
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         #[cfg(not(feature = "api"))]
         "api" => commands::with_feature("api", &rest),
         "parameters" => commands::parameters(),
+        "manual" => commands::manual(&rest),
         "tidy" => tidy::run(),
         "deny" => deny::run(),
         "fuzz" => fuzz::run(&rest),

@@ -54,6 +54,33 @@ fn help_teaches_every_command_and_the_exit_codes() {
 }
 
 #[test]
+fn version_tells_how_the_program_was_built() {
+    let json = tortie(&["version", "-o", "json"]);
+    let facts: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(facts["version"], env!("CARGO_PKG_VERSION"));
+    let features: Vec<&str> = facts["features"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(features.contains(&"etcd"), cfg!(feature = "etcd"));
+    assert_eq!(features.contains(&"manual"), cfg!(feature = "manual"));
+    assert_eq!(facts["target"].as_str().unwrap().split('-').next(), Some(std::env::consts::ARCH));
+    assert!(facts["rustc"].as_str().unwrap().starts_with("rustc 1."), "{facts}");
+    let text = tortie(&["version"]);
+    let first = format!("tortie {}\n  commit    ", env!("CARGO_PKG_VERSION"));
+    assert!(stdout(&text).starts_with(&first), "{text:?}");
+    assert!(stdout(&text).contains(&format!("\n  target    {}, ", facts["target"].as_str().unwrap())));
+}
+
+#[test]
+#[cfg(feature = "manual")]
+fn completions_and_pages_are_printed() {
+    let bash = tortie(&["completions", "bash"]);
+    assert!(bash.status.success() && stdout(&bash).contains("complete -F _tortie"), "{bash:?}");
+    assert_eq!(tortie(&["completions", "tcsh"]).status.code(), Some(2));
+    let page = tortie(&["man", "staged", "commit"]);
+    assert!(stdout(&page).contains(".TH tortie-staged-commit 1"), "{page:?}");
+    assert_eq!(tortie(&["man", "nothing"]).status.code(), Some(2));
+}
+
+#[test]
 fn render_prints_the_tables_of_programs() {
     let demo = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
     let rendered = |more: &[&str]| tortie(&[&["render", "--datastore", demo, "--node", "demo-node"], more].concat());

@@ -47,6 +47,8 @@ mod history;
 mod label;
 mod line_diff;
 mod listeners;
+#[cfg(feature = "manual")]
+mod manual;
 mod map;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod names;
@@ -70,6 +72,7 @@ mod store;
 mod trace;
 #[cfg(all(feature = "fanout", feature = "kubernetes"))]
 mod typha_service;
+mod version;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod wish;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
@@ -144,6 +147,11 @@ enum Command {
     Controller(controller::Args),
     #[cfg(feature = "fanout")]
     Fanout(fanout::Args),
+    Version(version::Args),
+    #[cfg(feature = "manual")]
+    Completions(manual::CompletionsArgs),
+    #[cfg(feature = "manual")]
+    Man(manual::ManArgs),
 }
 
 /// The configuration of this machine: environment variables and the configuration file.
@@ -205,6 +213,11 @@ pub fn main() -> ExitCode {
         Command::Controller(args) => controller::run(&args),
         #[cfg(feature = "fanout")]
         Command::Fanout(args) => fanout::run(args),
+        Command::Version(args) => version::run(&args),
+        #[cfg(feature = "manual")]
+        Command::Completions(args) => manual::completions(&args),
+        #[cfg(feature = "manual")]
+        Command::Man(args) => manual::man(&args),
     };
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
