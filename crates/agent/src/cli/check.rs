@@ -14,6 +14,7 @@ use tortie_resources::{Position, Severity};
 
 use super::Failure;
 use super::color::ColorChoice;
+use super::progress::Progress;
 use excerpt::Excerpts;
 use input::Input;
 use lint::Lint;
@@ -71,8 +72,11 @@ struct Found {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let progress = Progress::begin("reading manifests");
     let input = Input::read(&args.paths)?;
+    progress.step("looking for what is seldom meant");
     let found = find(&input, &args.allow, args.strict)?;
+    progress.end();
     match args.output {
         Output::Text => {
             let excerpts = Excerpts::new(&input.texts, args.color.wanted(io::stderr().is_terminal()));

@@ -17,6 +17,7 @@ use super::datastore::{AccessArgs, DatastoreArgs, Wanted};
 use super::datastore_url::DatastoreUrl;
 use super::directory::{DirectoryArgs, SettleArgs};
 use super::origin::Origins;
+use super::progress::Progress;
 use crate::config::{Config, Sources};
 use crate::settings;
 
@@ -70,8 +71,11 @@ impl ClusterArgs {
             versions: true,
         };
         let source = self.datastore.source(&sources, wanted)?;
+        // Reading from elsewhere says what it waits for.
+        let progress = self.datastore.is_directory().then(|| Progress::begin("reading manifests"));
         let Everything { updates, problems, versions, .. } =
             super::render::read(source, Duration::from_secs(self.timeout))?;
+        drop(progress);
         for problem in problems {
             eprintln!("{problem}");
         }

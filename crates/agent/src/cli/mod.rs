@@ -59,6 +59,7 @@ mod parameters;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod patch;
 mod plan;
+mod progress;
 mod render;
 mod replay;
 mod run;

@@ -21,6 +21,7 @@ use super::cluster::{ClusterArgs, Parameters, WholeCluster, bears_on_parameters}
 use super::datastore::AccessArgs;
 use super::datastore_url::DatastoreUrl;
 use super::origin::Origins;
+use super::progress::Progress;
 use crate::settings;
 use answer::Answer;
 use kernel::NodeChange;
@@ -145,6 +146,7 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
         let after = Parameters::new(&sources, &local, objects.values())?;
         options.settings_after = Some((after.settings, after.nodes));
     }
+    let progress = Progress::begin("comparing what is open before and after");
     options.management_ports.clone_from(&how.management_port);
     let node = how.node.as_deref().map(Hostname::new);
     let node = node.map(|node| NodeChange::new(&node, (&sources, &local), &updates, &change)).transpose()?;
@@ -157,6 +159,7 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
         Output::Github => github::annotations(&answer),
         Output::Html => html::page(&answer),
     };
+    progress.end();
     io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))?;
     if plan.is_empty() { Ok(()) } else { Err(Failure::Reported(CHANGES)) }
 }
