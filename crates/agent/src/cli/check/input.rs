@@ -3,9 +3,10 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use tortie_datastore::{DirSource, DirState, FileContent, InputProblem, manifest_texts};
+use tortie_datastore::{DirSource, DirState, Fallback, FileContent, InputProblem, manifest_texts};
 use tortie_model::Update;
 use tortie_resources::manifest::{BlockSource, Options};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::Failure;
 use crate::config::Config;
@@ -34,7 +35,16 @@ impl Input {
         let options = Options { block_source: blocks, lints: true, ..settings::manifests(&Config::default()) };
         let mut input = Self { options, texts: Vec::new(), updates: Vec::new(), problems: Vec::new() };
         for path in paths {
-            if path.as_os_str() == "-" { input.take_stdin()? } else { input.take_path(path)? }
+            let (texts, problems) = (input.texts.len(), input.problems.len());
+            if path.as_os_str() == "-" {
+                input.take_stdin()?;
+            } else {
+                input.take_path(path)?;
+            }
+            let is_empty = input.texts.iter().skip(texts).all(|(_, text)| is_blank(text));
+            if is_empty && input.problems.len() == problems {
+                input.problems.push(nothing_in(path));
+            }
         }
         Ok(input)
     }
@@ -69,4 +79,20 @@ impl Input {
         self.problems.extend(state.problems());
         self.texts.push((file, text));
     }
+}
+
+/// Whether there is no object in a text.
+fn is_blank(text: &str) -> bool {
+    text.lines().map(str::trim).all(|line| line.is_empty() || line == "---" || line.starts_with('#'))
+}
+
+/// Whoever wants something checked that is not there has named the wrong path, or the program that writes it has failed.
+fn nothing_in(path: &Path) -> InputProblem {
+    let (file, what) = match path.as_os_str() == "-" {
+        true => (Path::new(STDIN), "there are no objects in it"),
+        false if path.is_dir() => (path, "there are no objects in files below it that end in .yaml, .yml or .json"),
+        false => (path, "there are no objects in it"),
+    };
+    let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
+    InputProblem::new(String::new(), problem, Fallback::Nothing).in_file(file)
 }

@@ -88,6 +88,51 @@ spec:
 }
 
 #[test]
+fn a_value_that_is_wrong_is_named_once() {
+    let text = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: {interfacePrefix: x y}\n";
+    insta::assert_snapshot!(told(text, &[]));
+}
+
+#[test]
+fn merge_keys_are_followed_and_must_be_mappings() {
+    let policy = |rule: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {{name: merged}}\nspec:\n  ingress:\n    \
+             - &rule {{action: Allow, protocol: TCP, destination: {{ports: [80]}}}}\n    - {rule}\n"
+        )
+    };
+    assert_eq!(told(&policy("{<<: *rule, protocol: UDP}"), &[]), "no problems in 1 file\n");
+    insta::assert_snapshot!(told(
+        &(policy("{<<: 1, action: Deny}") + "---\n" + &policy("{<<: *rule, action: Permit}")),
+        &[]
+    ));
+}
+
+#[test]
+fn where_nothing_is_to_be_checked_that_is_an_error() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let said = |path: &Path| {
+        let found = find(&Input::read(&[path.to_owned()]).unwrap(), &[], false).unwrap();
+        let said: Vec<String> =
+            found.iter().map(|found| line(found).replace(&dir.path().display().to_string(), "DIR")).collect();
+        said.join("\n")
+    };
+    let none = "DIR: there are no objects in files below it that end in .yaml, .yml or .json";
+    assert_eq!(said(dir.path()), none);
+    assert!(matches!(run(&args(dir.path().to_owned(), false)), Err(Failure::Reported(1))));
+    fs::write(dir.path().join("notes.txt"), "kind: Tier\n").unwrap();
+    let file = dir.path().join("m.yaml");
+    fs::write(&file, "# Nothing yet.\n---\n").unwrap();
+    assert_eq!(said(dir.path()), none);
+    assert_eq!(said(&file), "DIR/m.yaml: there are no objects in it");
+    fs::write(&file, "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n").unwrap();
+    assert_eq!((said(dir.path()), said(&file)), (String::new(), String::new()));
+    // A file that cannot be read is told already, and no word is said of there being none.
+    fs::write(&file, b"\xff\xfe").unwrap();
+    assert!(!said(dir.path()).is_empty() && !said(dir.path()).contains("there are no objects"));
+}
+
+#[test]
 fn a_template_that_is_no_manifest_yet_is_known_as_one() {
     let said = told("kind: NetworkPolicy\nmetadata: {name: {{ .Values.name }}}\n", &[]);
     assert!(said.contains("; is it a template that is to be rendered first?\n"), "{said}");
