@@ -404,5 +404,6 @@ fn address(server: &str) -> Option<IpAddr> {
     host.parse().ok()
 }
 
-#[cfg(test)]
+// Keys are kept in memory as they are in etcd.
+#[cfg(all(test, feature = "etcd"))]
 mod tests;

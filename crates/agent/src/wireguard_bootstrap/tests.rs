@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{DevicePeer, PeerChange, WireguardChange};
-use tortie_datastore::kubernetes::{Client, KubeConfig};
 use tortie_iptables::Backend;
 use tortie_model::desired::ConfigSource;
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_store::{Fault, MemoryStore, ResourceStore};
-use tortie_testkit::apiserver::{ApiServer, Fault as ApiFault, On};
 
 use super::*;
+
+#[cfg(feature = "kubernetes")]
+mod annotations;
 
 const PEER: WireguardKey = WireguardKey([7; 32]);
 const STRANGER: WireguardKey = WireguardKey([9; 32]);
@@ -319,36 +320,4 @@ fn a_refusal_is_not_tried_again() {
     bench.store.fail_next(Fault::Refused);
     assert_eq!(bench.servers(), all());
     assert_eq!(bench.published().0, "old", "of the datastore's parameters nothing is known");
-}
-
-#[test]
-fn keys_in_annotations_of_kubernetes_are_removed() {
-    for form in ["crd.projectcalico.org/v1", "projectcalico.org/v3"] {
-        let server = ApiServer::start().unwrap();
-        let (group, version) = form.split_once('/').unwrap();
-        server.install_calico(group, version);
-        let own = "projectcalico.org/WireguardPublicKey";
-        server.apply(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "annotations": {own: "old", "other": "stays"}},
-        }));
-        server.apply(json!({
-            "apiVersion": form, "kind": "FelixConfiguration", "metadata": {"name": "default"},
-            "spec": {"wireguardEnabled": true, "wireguardHostEncryptionEnabled": true},
-        }));
-        let annotation =
-            |name: &str| server.get("v1", "Node", "", "n1").unwrap()["metadata"]["annotations"][name].clone();
-        let client = Client::new(KubeConfig::file(server.kubeconfig())).unwrap();
-        let bench = Bench::encrypting();
-        let bootstrap = bootstrap(&bench.machine, &[], &SERVERS, Box::new(InAnnotations::new(client)));
-        server.fail(On::Object, "nodes", ApiFault::Internal, 1);
-        assert_eq!(bootstrap.servers().unwrap(), all());
-        assert_eq!((annotation(own), annotation("other")), (Value::Null, "stays".into()));
-
-        let device = bench.device("wireguard.cali", "wireguard", &[PEER]);
-        let annotations = json!({own: device, "other": "stays"});
-        server
-            .apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "annotations": annotations}}));
-        assert_eq!(bootstrap.servers().unwrap(), all());
-        assert_eq!(annotation(own), device, "what agrees stays");
-    }
 }
