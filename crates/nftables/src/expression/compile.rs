@@ -288,28 +288,25 @@ impl Compiler {
 
     fn ports(&mut self, offset: u32, ports: &PortList, negated: bool) {
         let register = Register::FIRST;
-        let ranges = merged(ports);
-        if let [(first, last)] = ranges[..]
-            && first == last
-        {
-            self.field(Header::Transport, offset, &first.to_be_bytes(), negated);
+        if let [range] = ports.ranges() {
+            let [first, last] = [range.first(), range.last()].map(u16::to_be_bytes);
+            if first == last {
+                self.field(Header::Transport, offset, &first, negated);
+                return;
+            }
+            self.payload(Header::Transport, offset, 2);
+            if negated {
+                self.out.push(Expression::OutOfRange { register, first: bytes(&first), last: bytes(&last) });
+            } else {
+                self.compare(Comparison::GreaterOrEqual, bytes(&first));
+                self.compare(Comparison::LessOrEqual, bytes(&last));
+            }
             return;
         }
         self.payload(Header::Transport, offset, 2);
-        match ranges[..] {
-            [(first, last)] if negated => {
-                let (first, last) = (bytes(&first.to_be_bytes()), bytes(&last.to_be_bytes()));
-                self.out.push(Expression::OutOfRange { register, first, last });
-            }
-            [(first, last)] => {
-                self.compare(Comparison::GreaterOrEqual, bytes(&first.to_be_bytes()));
-                self.compare(Comparison::LessOrEqual, bytes(&last.to_be_bytes()));
-            }
-            ref ranges => {
-                let set = SetReference::Ports(ranges.to_vec());
-                self.out.push(Expression::Lookup { set, register, inverted: negated });
-            }
-        }
+        // Whatever is left of a list, `nft` makes a set of it.
+        let set = SetReference::Ports(merged(ports));
+        self.out.push(Expression::Lookup { set, register, inverted: negated });
     }
 
     fn action(&mut self, action: &Action, context: &Context<'_>) -> Result<(), Unsupported> {
@@ -492,14 +489,15 @@ const fn state_bit(state: ConntrackState) -> u32 {
     }
 }
 
-/// Ranges in order, without overlaps; neighbours stay apart.
+/// Ranges in order, as `nft` stores them: without overlaps, and, where not all are single ports, with neighbours put together.
 fn merged(ports: &PortList) -> Vec<(u16, u16)> {
     let mut ranges: Vec<(u16, u16)> = ports.ranges().iter().map(|range| (range.first(), range.last())).collect();
     ranges.sort_unstable();
+    let joins_neighbours = ranges.iter().any(|(first, last)| first != last);
     let mut merged: Vec<(u16, u16)> = Vec::with_capacity(ranges.len());
     for (first, last) in ranges {
         match merged.last_mut() {
-            Some((_, end)) if first <= *end => *end = last.max(*end),
+            Some((_, end)) if first <= *end || (joins_neighbours && first - 1 == *end) => *end = last.max(*end),
             _ => merged.push((first, last)),
         }
     }

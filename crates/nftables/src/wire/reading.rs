@@ -240,11 +240,13 @@ impl SnapshotReader {
     /// The table; `None` if nothing of it is there.
     #[must_use]
     pub fn finish(mut self) -> Option<Snapshot> {
+        let mut of_ranges: BTreeSet<String> = BTreeSet::new();
         for (name, intervals) in std::mem::take(&mut self.elements) {
             let set = self.snapshot.sets.get_mut(&name).or_else(|| self.ports.get_mut(&name));
             if let Some(set) = set {
                 set.elements = joined(intervals);
             }
+            of_ranges.insert(name);
         }
         let rules = self.snapshot.chains.values_mut().flat_map(|chain| &mut chain.rules);
         for expression in rules.flat_map(|rule| &mut rule.expressions) {
@@ -252,7 +254,7 @@ impl SnapshotReader {
                 && let SetReference::Named(name) = reference
                 && let Some(ports) = self.ports.get(&**name)
             {
-                *reference = SetReference::Ports(port_ranges(ports));
+                *reference = SetReference::Ports(port_ranges(ports, of_ranges.contains(&**name)));
             }
         }
         let Snapshot { chains, sets, flow_tables, .. } = &self.snapshot;
@@ -281,9 +283,8 @@ fn joined(mut keys: Vec<(Vec<u8>, bool)>) -> BTreeSet<(Vec<u8>, Option<Vec<u8>>)
     joined
 }
 
-fn port_ranges(set: &ObservedSet) -> Vec<(u16, u16)> {
+fn port_ranges(set: &ObservedSet, is_interval: bool) -> Vec<(u16, u16)> {
     let port = |bytes: &[u8]| <[u8; 2]>::try_from(bytes).map_or(0, u16::from_be_bytes);
-    let is_interval = set.elements.iter().any(|(_, end)| end.is_some());
     let range = |(first, end): &(Vec<u8>, Option<Vec<u8>>)| {
         let first = port(first);
         match end {
