@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
 #![allow(clippy::disallowed_methods, reason = "runs nft, sends packets and measures, in private network namespaces")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tortie_net::{Cidr, Family, IpPortMember, IpSetId, IpSetName, PortProtocol};
@@ -243,5 +244,47 @@ kernel_test! {
         let begun = Instant::now();
         assert_eq!(apply(&namespace, &mut table), 1);
         println!("one more: {:?}", begun.elapsed());
+    }
+
+    /// What stays covered while a network takes the place of those inside of it, or they its place, is found all the time.
+    fn a_member_that_stays_covered_is_found_while_networks_are_exchanged() {
+        let namespace = Namespace::new().unwrap();
+        namespace.shell("ip link set lo up").unwrap();
+        let large: &[&str] = &["127.0.0.0/8"];
+        let small: &[&str] = &["127.0.0.0/16", "127.1.0.0/16", "127.2.3.0/24"];
+        let clients = IpSetName::new(SET).unwrap();
+        let mut table = table(large);
+        let jump = vec![Rule::new(Action::Jump(name("cali-OUTPUT")))];
+        table.set_hook(Layer::Filter, kernel_chain::OUTPUT, HookPosition::Insert, jump);
+        let udp = || Matches::new().protocol(Protocol::UDP);
+        let accept = Rule::when(udp().ip_set(Side::Source, clients), Action::Accept);
+        let drop = Rule::when(udp(), Action::Drop);
+        table.update_chain(Layer::Filter, Chain::new(name("cali-OUTPUT"), vec![accept, drop]));
+        apply(&namespace, &mut table);
+        let is_over = AtomicBool::new(false);
+        let probe = || {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let (mut sent, mut dropped) = (0_u64, 0_u64);
+            while !is_over.load(Ordering::Relaxed) {
+                // The sender is told of what is dropped at OUTPUT.
+                let result = socket.send_to(b"x", "127.0.0.1:9");
+                dropped += u64::from(result.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied));
+                sent += 1;
+            }
+            (sent, dropped)
+        };
+        let (sent, dropped) = std::thread::scope(|scope| {
+            let prober = scope.spawn(|| namespace.run(probe).unwrap());
+            for round in 0..200 {
+                let members = if round % 2 == 0 { small } else { large };
+                let members = members.iter().map(|net| Member::from(net.parse::<Cidr>().unwrap()));
+                table.replace_set(&IpSetId::from("s:clients"), clients, SetType::HashNet, members).unwrap();
+                assert_eq!(apply(&namespace, &mut table), 1);
+            }
+            is_over.store(true, Ordering::Relaxed);
+            prober.join().unwrap()
+        });
+        assert!(sent > 1000, "{sent}");
+        assert_eq!(dropped, 0, "of {sent}");
     }
 }
