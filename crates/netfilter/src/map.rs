@@ -1,8 +1,11 @@
 //! Verdict maps, which only nftables has: what is asked of a packet, and what becomes of it by the answer.
 
+use std::net::IpAddr;
+
 use tortie_net::{InterfaceName, PortProtocol};
 
 use crate::mark::MarkBits;
+use crate::matches::Side;
 use crate::name::ChainName;
 
 /// How chains of nftables are laid out.
@@ -28,6 +31,8 @@ pub enum DispatchBy {
     Mark(MarkBits),
     /// Its protocol together with its destination port.
     DestinationPort,
+    /// One of its addresses.
+    Address(Side),
 }
 
 impl DispatchBy {
@@ -38,6 +43,7 @@ impl DispatchBy {
             Self::InInterface | Self::OutInterface => MapKind::Interface,
             Self::Mark(_) => MapKind::Mark,
             Self::DestinationPort => MapKind::Port,
+            Self::Address(_) => MapKind::Address,
         }
     }
 }
@@ -52,6 +58,8 @@ pub enum MapKind {
     Mark,
     /// Protocols with a port.
     Port,
+    /// Addresses, of the family of the table.
+    Address,
 }
 
 /// A key of a verdict map.
@@ -64,6 +72,8 @@ pub enum MapKey {
     Mark(u32),
     /// A protocol and a port.
     Port(PortProtocol, u16),
+    /// An address.
+    Address(IpAddr),
 }
 
 impl MapKey {
@@ -74,6 +84,7 @@ impl MapKey {
             Self::Interface(_) => MapKind::Interface,
             Self::Mark(_) => MapKind::Mark,
             Self::Port(..) => MapKind::Port,
+            Self::Address(_) => MapKind::Address,
         }
     }
 }

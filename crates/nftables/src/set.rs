@@ -139,6 +139,8 @@ pub(crate) fn map_key_bytes(key: MapKey) -> Vec<u8> {
             let [high, low] = port.to_be_bytes();
             vec![protocol_number(protocol), 0, 0, 0, high, low, 0, 0]
         }
+        MapKey::Address(IpAddr::V4(address)) => address.octets().to_vec(),
+        MapKey::Address(IpAddr::V6(address)) => address.octets().to_vec(),
     }
 }
 
@@ -154,6 +156,10 @@ pub(crate) fn map_key(kind: MapKind, bytes: &[u8]) -> Option<MapKey> {
             let [number, 0, 0, 0, high, low, 0, 0] = *bytes else { return None };
             let protocol = PortProtocol::ALL.into_iter().find(|protocol| protocol_number(*protocol) == number)?;
             Some(MapKey::Port(protocol, u16::from_be_bytes([high, low])))
+        }
+        MapKind::Address => {
+            let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+            v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok().map(MapKey::Address)
         }
     }
 }

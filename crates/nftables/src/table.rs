@@ -269,7 +269,8 @@ struct Pending {
     /// Everything is to be compared.
     all: bool,
     chains: BTreeSet<LayeredName>,
-    maps: BTreeSet<(Layer, ChainName)>,
+    /// With the keys that may differ; all if `None`.
+    maps: BTreeMap<(Layer, ChainName), Option<BTreeSet<MapKey>>>,
     sets: BTreeSet<SetName>,
     flows: bool,
 }
@@ -277,6 +278,18 @@ struct Pending {
 impl Pending {
     fn is_empty(&self) -> bool {
         !self.all && !self.flows && self.chains.is_empty() && self.maps.is_empty() && self.sets.is_empty()
+    }
+
+    /// All of a map may differ.
+    fn map(&mut self, layer: Layer, map: ChainName) {
+        self.maps.insert((layer, map), None);
+    }
+
+    /// What keys of a map lead to may differ.
+    fn keys(&mut self, layer: Layer, map: ChainName, keys: impl IntoIterator<Item = MapKey>) {
+        if let Some(known) = self.maps.entry((layer, map)).or_insert_with(|| Some(BTreeSet::new())) {
+            known.extend(keys);
+        }
     }
 }
 
@@ -371,7 +384,7 @@ impl Table {
     /// Defines a verdict map that has no members yet, if it is not there.
     pub fn define_map(&mut self, layer: Layer, map: ChainName, kind: MapKind) {
         self.maps.entry((layer, map)).or_insert_with(|| VerdictMap::new(kind));
-        self.pending.maps.insert((layer, map));
+        self.pending.map(layer, map);
     }
 
     /// Has a map give a verdict, or none any more.
@@ -388,7 +401,7 @@ impl Table {
             let chains = |verdict: Option<MapVerdict>| verdict.and_then(MapVerdict::target).into_iter().collect();
             state.graph.reference(chains(to));
             state.graph.release(chains(old));
-            self.pending.maps.insert((layer, map));
+            self.pending.keys(layer, map, [key]);
         }
     }
 

@@ -265,6 +265,8 @@ fn write_statement(action: &Action, context: &Context<'_>, out: &mut String) -> 
                 DispatchBy::OutInterface => out.write_str("oifname")?,
                 DispatchBy::Mark(mask) => write!(out, "meta mark & {mask}")?,
                 DispatchBy::DestinationPort => out.write_str("meta l4proto . th dport")?,
+                DispatchBy::Address(Side::Source) => write!(out, "{} saddr", ip(context.family))?,
+                DispatchBy::Address(Side::Destination) => write!(out, "{} daddr", ip(context.family))?,
             }
             write!(out, " vmap @{}", LayeredName::new(context.layer, map.as_str()))
         }

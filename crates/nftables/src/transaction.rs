@@ -244,6 +244,10 @@ fn write_command(table: &TableId, command: &Command, f: &mut fmt::Formatter<'_>)
                 MapKind::Interface => "ifname",
                 MapKind::Mark => "mark",
                 MapKind::Port => "inet_proto . inet_service",
+                MapKind::Address => match table.family {
+                    Family::V4 => "ipv4_addr",
+                    Family::V6 => "ipv6_addr",
+                },
             };
             writeln!(f, "add map {table} {map} {{ type {key} : verdict ; }}")
         }
@@ -304,6 +308,7 @@ impl fmt::Display for MapElementText<'_> {
             MapKey::Interface(name) => write!(f, "{}", Interface(*name))?,
             MapKey::Mark(mark) => write!(f, "{mark:#x}")?,
             MapKey::Port(protocol, port) => write!(f, "{protocol} . {port}")?,
+            MapKey::Address(address) => write!(f, "{address}")?,
         }
         match verdict {
             Verdict::Accept => f.write_str(" : accept"),

@@ -129,12 +129,16 @@ const INTERFACE_LEN: u32 = 16;
 const VERDICT_LEN: u32 = 16;
 
 /// Type and length of a map's keys.
-const fn map_shape(kind: MapKind) -> (u32, u32) {
-    use value_type::{IFNAME, INET_PROTO, INET_SERVICE, MARK, concatenated};
+const fn map_shape(kind: MapKind, family: Family) -> (u32, u32) {
+    use value_type::{IFNAME, INET_PROTO, INET_SERVICE, IPV4_ADDR, IPV6_ADDR, MARK, concatenated};
     match kind {
         MapKind::Interface => (IFNAME, INTERFACE_LEN),
         MapKind::Mark => (MARK, 4),
         MapKind::Port => (concatenated(&[INET_PROTO, INET_SERVICE]), 8),
+        MapKind::Address => match family {
+            Family::V4 => (IPV4_ADDR, 4),
+            Family::V6 => (IPV6_ADDR, 16),
+        },
     }
 }
 

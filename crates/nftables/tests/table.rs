@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tortie_net::{Family, IpSetId, IpSetName};
 use tortie_netfilter::{
-    Action, Chain, ChainName, ChainProblem, HookPosition, InPlace, MapKey, MapKind, MapVerdict, Matches, Member, Rule,
-    SetType, Side, Table as Layer, kernel_chain,
+    Action, Chain, ChainName, ChainProblem, HookPosition, InPlace, Layout, MapKey, MapKind, MapVerdict, MarkBits,
+    Matches, Member, NflogPrefix, Origin, Rule, SetType, Side, Table as Layer, kernel_chain,
 };
 use tortie_nftables::fake::FakeKernel;
 use tortie_nftables::{Command, CommitError, Features, Plan, Table, TableConfig, TableId};
@@ -395,4 +395,102 @@ fn a_chain_whose_stand_in_is_refused_is_there_as_soon_as_it_is_taken() {
     fresh.policy(&[Action::Drop]);
     fresh.apply();
     assert_eq!(lab.kernel.dump(), fresh.kernel.dump());
+}
+
+/// FORWARD leads to policies that tell their names, each with a set of its own; the first set has these members.
+fn told_policies(first: &[&str], policies: u16) -> Lab {
+    let config = TableConfig { layout: Layout::Fast, ..TableConfig::new(V4) };
+    let mut table = Table::new(config, Features::ALL);
+    let hook = vec![Rule::new(Action::Jump(name("cali-pi-x")))];
+    table.set_hook(Layer::Filter, kernel_chain::FORWARD, HookPosition::Insert, hook);
+    let mut lab = Lab { table, kernel: FakeKernel::new(V4), now: Duration::ZERO };
+    for number in 0..policies {
+        let own = format!("10.1.0.{number}/32");
+        let members = if number == 0 { first.to_vec() } else { vec![own.as_str()] };
+        lab.set_of(number, &members);
+    }
+    lab.tell_policies(policies);
+    lab
+}
+
+impl Lab {
+    fn set_of(&mut self, number: u16, members: &[&str]) {
+        let (id, set) = (format!("s:{number}"), format!("cali40s:{number}"));
+        let members = members.iter().map(|text| member(text));
+        self.table.replace_set(&id.as_str().into(), IpSetName::new(&set).unwrap(), SetType::HashNet, members).unwrap();
+    }
+
+    fn tell_policies(&mut self, policies: u16) {
+        let rule = |number: u16| {
+            let set = IpSetName::new(&format!("cali40s:{number}")).unwrap();
+            let prefix = NflogPrefix::new(&format!("API0|np/ns/{number}"));
+            let mark = Action::SetMark(MarkBits::new(0x1_0000).unwrap());
+            let actions = [mark, Action::Nflog { group: 1, prefix }, Action::Return];
+            let origin = Some(Origin { owner: format!("NetworkPolicy/ns/{number}").into(), part: Some(0) });
+            let matches = Matches::new().ip_set(Side::Source, set);
+            Rule { origin, opens: Some(0), ..Rule::when(matches, Action::Several(actions.into())) }
+        };
+        let rules = (0..policies).map(rule).collect();
+        self.table.update_chain(Layer::Filter, Chain::new(name("cali-pi-x"), rules));
+    }
+
+    fn made(&mut self) -> Vec<String> {
+        let before = self.kernel.transactions.len();
+        self.kernel.apply(&mut self.table, &mut self.now).unwrap();
+        self.kernel.transactions[before..].iter().map(ToString::to_string).collect()
+    }
+}
+
+#[test]
+fn a_member_changes_what_one_address_leads_to_and_its_chain_is_there_before() {
+    let mut lab = told_policies(&["10.0.0.1/32"], 20);
+    lab.made();
+    assert!(lab.kernel.dump().iter().any(|line| line.contains("ip saddr vmap @")), "{:#?}", lab.kernel.dump());
+    // An address that two sets hold.
+    lab.set_of(0, &["10.0.0.1/32", "10.1.0.7/32"]);
+    let made = lab.made();
+    assert_eq!(made.len(), 2, "{made:?}");
+    assert!(made[0].contains("add chain ") && made[0].contains("add rule ") && !made[0].contains("vmap"), "{made:?}");
+    let elements = |verb: &str| {
+        let lines = made[1].lines().filter(|line| line.starts_with(&format!("{verb} element")));
+        lines.filter(|line| line.contains("10.1.0.7 : ")).count()
+    };
+    assert_eq!((elements("delete"), elements("add")), (1, 1), "{made:?}");
+    // The element of the set, that of the map twice, and the chain that nothing leads to any more.
+    assert_eq!(made[1].lines().count(), 5, "{made:?}");
+    lab.set_of(0, &["10.0.0.1/32"]);
+    let undone = lab.made();
+    let mut other = told_policies(&["10.0.0.1/32"], 20);
+    std::mem::swap(&mut other.kernel, &mut lab.kernel);
+    assert_eq!(other.made(), [""; 0], "{undone:?}");
+}
+
+#[test]
+fn a_map_goes_once_no_rule_asks_it() {
+    let mut lab = told_policies(&["10.0.0.1/32"], 20);
+    lab.made();
+    lab.tell_policies(4);
+    let made = lab.made();
+    assert_eq!(made.len(), 2, "{made:?}");
+    assert!(!made[0].contains("map") && made[0].contains("add rule"), "{made:?}");
+    assert!(made[1].contains("flush map") && made[1].contains("delete chain"), "{made:?}");
+}
+
+#[test]
+fn a_network_among_members_has_its_rule_asked_behind_the_map() {
+    let mut lab = told_policies(&["10.0.0.1/32"], 20);
+    lab.made();
+    let asked = |lab: &Lab| {
+        let dump = lab.kernel.dump();
+        dump.iter().filter(|line| line.starts_with("add rule ip calico filter-cali-pi-x ")).count()
+    };
+    assert_eq!(asked(&lab), 1);
+    lab.set_of(0, &["10.0.0.1/32", "10.1.0.0/24"]);
+    lab.made();
+    assert_eq!(asked(&lab), 2);
+    lab.set_of(0, &["10.0.0.1/32"]);
+    lab.made();
+    let mut other = told_policies(&["10.0.0.1/32"], 20);
+    std::mem::swap(&mut other.kernel, &mut lab.kernel);
+    assert_eq!(other.made(), [""; 0]);
 }

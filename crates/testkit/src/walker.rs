@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use tortie_iptables::{
     Action, Chain, ChainName, ConntrackState, DispatchBy, IpSetName, LogPrefix, MapKey, MapVerdict, NflogPrefix,
-    RejectWith, Rule,
+    RejectWith, Rule, Side,
 };
 use tortie_model::NamedProtocol;
 use tortie_model::desired::Members;
@@ -297,6 +297,8 @@ impl Walker<'_> {
                 };
                 members.iter().find(|(key, _)| is_it(key)).map(|(_, verdict)| *verdict)
             }
+            DispatchBy::Address(Side::Source) => members.get(&MapKey::Address(packet.source)).copied(),
+            DispatchBy::Address(Side::Destination) => members.get(&MapKey::Address(packet.destination)).copied(),
         }
     }
 

@@ -333,6 +333,10 @@ impl Compiler {
                 let (header, offset) = (Header::Transport, port_offset(Side::Destination));
                 self.out.push(Expression::Payload { header, offset, len: 2, to: Register::at(4) });
             }
+            DispatchBy::Address(side) => {
+                let (offset, len) = address_place(self.family, side);
+                self.payload(Header::Network, offset, len);
+            }
         }
         let map = LayeredName::new(context.layer, map.as_str()).as_str().into();
         self.out.push(Expression::VerdictMap { map, register: Register::FIRST });

@@ -1,5 +1,5 @@
-use tortie_net::Protocol;
-use tortie_netfilter::{Net, NflogPrefix, Origin};
+use tortie_net::{Cidr, Protocol};
+use tortie_netfilter::{Net, NflogPrefix, Origin, PortList};
 
 use super::*;
 
@@ -34,8 +34,37 @@ fn net(number: u8) -> Net {
     Net::Address([10, 0, 0, number].into())
 }
 
+/// Sets that are there but one, whose members are known.
+#[derive(Default)]
+struct Known {
+    missing: Option<IpSetName>,
+    members: BTreeMap<IpSetName, Vec<Cidr>>,
+}
+
+impl Known {
+    /// Set N holds these.
+    fn of(members: &[(u16, &[&str])]) -> Self {
+        let cidrs = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        Self { missing: None, members: members.iter().map(|(set, texts)| (set_name(*set), cidrs(texts))).collect() }
+    }
+}
+
+impl Sets for Known {
+    fn has(&self, set: IpSetName) -> bool {
+        self.missing != Some(set)
+    }
+
+    fn members(&self, set: IpSetName, take: &mut dyn FnMut(Cidr)) {
+        self.members.get(&set).into_iter().flatten().copied().for_each(take);
+    }
+}
+
 fn laid_out(rules: Vec<Rule>) -> LaidOut {
-    lay_out(&Chain::new(name("cali-pi-x"), rules), Table::Filter, Family::V4, |_| true)
+    laid_out_with(rules, &Known::default())
+}
+
+fn laid_out_with(rules: Vec<Rule>, sets: &Known) -> LaidOut {
+    lay_out(&Chain::new(name("cali-pi-x"), rules), Table::Filter, Family::V4, sets)
 }
 
 fn counts(laid_out: &LaidOut) -> (usize, usize, usize, usize) {
@@ -68,19 +97,108 @@ fn rules_that_differ_in_addresses_only_ask_for_one_set() {
 #[test]
 fn a_set_that_is_not_there_is_asked_for_by_itself() {
     let chain = Chain::new(name("cali-pi-x"), (1..=6).map(|set| allow(from(set))).collect());
-    let laid_out = lay_out(&chain, Table::Filter, Family::V4, |set| set != set_name(1));
+    let laid_out = laid_out_with(chain.rules.clone(), &Known { missing: Some(set_name(1)), ..Known::default() });
     assert_eq!(counts(&laid_out), (2, 0, 0, 1));
     assert_eq!(laid_out.rules[0], chain.rules[0], "the kernel is to refuse it");
 }
 
+/// A rule that tells its name.
+fn told(number: u16, matches: Matches) -> Rule {
+    let prefix = NflogPrefix::new(&format!("API{number}|np/ns/web"));
+    let mark = Action::SetMark(MarkBits::new(ACCEPT).unwrap());
+    decide(matches, [mark, Action::Nflog { group: 1, prefix }, Action::Return])
+}
+
 #[test]
 fn rules_that_tell_their_names_stay_apart() {
-    let told = |number: u16| {
-        let prefix = NflogPrefix::new(&format!("API{number}|np/ns/web"));
-        let mark = Action::SetMark(MarkBits::new(ACCEPT).unwrap());
-        decide(from(number), [mark, Action::Nflog { group: 1, prefix }, Action::Return])
+    assert_eq!(counts(&laid_out((1..=6).map(|number| told(number, from(number))).collect())), (6, 0, 0, 0));
+}
+
+#[test]
+fn rules_that_stay_apart_are_found_by_address() {
+    let rules = |count| (1..=count).map(|number| told(number, from(number))).collect::<Vec<_>>();
+    let sets =
+        Known::of(&[(1, &["10.0.0.1/32", "10.0.0.2/32"]), (2, &["10.0.0.2/32"]), (3, &["10.0.0.0/24", "10.0.0.9/32"])]);
+    assert_eq!(counts(&laid_out_with(rules(7), &sets)), (7, 0, 0, 0), "a map is for more than a few rules");
+    let laid_out = laid_out_with(rules(8), &sets);
+    // The map, and behind it the one rule with a network.
+    assert_eq!(counts(&laid_out), (2, 3, 1, 0));
+    assert_eq!(laid_out.rules[1], told(3, from(3)));
+    let led_to = |host: &str| {
+        let verdict = laid_out.maps[0].1.get(&MapKey::Address(host.parse().unwrap()))?;
+        let Some(MapVerdict::Goto(chain)) = Some(*verdict) else { panic!("{verdict:?}") };
+        let part = laid_out.parts.iter().find(|part| part.name == chain).unwrap();
+        assert!(part.rules.iter().all(|rule| rule.matches.is_empty()), "{part:?}");
+        let prefixes = part.rules.iter().map(|rule| match rule.action.as_ref().unwrap() {
+            Action::Several(actions) => format!("{:?}", actions[1]),
+            other => panic!("{other:?}"),
+        });
+        Some(prefixes.map(|text| text.split(['I', '|']).nth(1).unwrap().to_owned()).collect::<Vec<_>>())
     };
-    assert_eq!(counts(&laid_out((1..=6).map(told).collect())), (6, 0, 0, 0));
+    assert_eq!(led_to("10.0.0.1"), Some(vec!["1".to_owned(), "3".to_owned()]));
+    assert_eq!(led_to("10.0.0.2"), Some(vec!["1".to_owned(), "2".to_owned(), "3".to_owned()]));
+    assert_eq!(led_to("10.0.0.9"), Some(vec!["3".to_owned()]));
+    assert_eq!(led_to("10.0.0.3"), None, "the rule behind the map asks for its network");
+}
+
+#[test]
+fn what_comes_back_from_a_map_of_addresses_with_a_verdict_meets_nothing_else() {
+    let sets = Known::of(&[(1, &["10.0.0.1/32"])]);
+    let mut rules: Vec<Rule> = (1..=8).map(|number| told(number, from(number))).collect();
+    rules.push(Rule { origin: rules[0].origin.clone(), ..Rule::when(Matches::new(), Action::Drop) });
+    let laid_out = laid_out_with(rules, &sets);
+    assert_eq!(counts(&laid_out), (3, 1, 1, 0));
+    assert!(laid_out.maps[0].1.values().all(|verdict| matches!(verdict, MapVerdict::Jump(_))));
+    assert!(laid_out.rules[1].returns());
+}
+
+#[test]
+fn rules_for_one_port_are_found_by_address_behind_the_map_of_ports() {
+    let sets = Known::of(&[(1, &["10.0.0.1/32"])]);
+    let rules = (1..=20).map(|number| told(number, from(number).and_all(tcp(80 + number % 2)))).collect();
+    let laid_out = laid_out_with(rules, &sets);
+    // Set 1 is asked for at port 81; nobody is in those for port 80, whose rules stay.
+    assert_eq!(laid_out.rules.len(), 1);
+    assert_eq!(laid_out.maps.len(), 2);
+    let of_ports: Vec<usize> = laid_out.parts.iter().map(|part| part.rules.len()).collect();
+    assert_eq!(of_ports, [10, 1, 1]);
+}
+
+#[test]
+fn maps_within_bounds_are_used() {
+    let rules = || (1..=8).map(|number| told(number, from(number))).collect::<Vec<_>>();
+    let nobody = laid_out_with(rules(), &Known::of(&[]));
+    assert_eq!((counts(&nobody), nobody.hosts.len()), ((8, 0, 0, 0), 1), "it may be one day");
+    let networks: Vec<(u16, &[&str])> = (1..=8).map(|set| (set, ["10.0.0.0/8", "10.0.0.1/32"].as_slice())).collect();
+    assert_eq!(counts(&laid_out_with(rules(), &Known::of(&networks))), (8, 0, 0, 0), "most rules stay behind the map");
+}
+
+#[test]
+fn a_member_changes_what_it_leads_to_and_nothing_else() {
+    let sets = Known::of(&[(1, &["10.0.0.1/32", "10.0.0.2/32"]), (2, &["10.0.0.2/32"])]);
+    let rules: Vec<Rule> = (1..=8).map(|number| told(number, from(number))).collect();
+    let mut hosts = laid_out_with(rules.clone(), &sets).hosts.remove(0);
+    let changes = hosts.edit(set_name(2), &["10.0.0.3/32".parse().unwrap()], &["10.0.0.2/32".parse().unwrap()]);
+    assert_eq!(changes.leads.len(), 2);
+    assert_eq!((changes.new.len(), changes.gone.len(), changes.lay_out), (1, 1, false));
+    // As if it had been laid out with these members.
+    let sets = Known::of(&[(1, &["10.0.0.1/32", "10.0.0.2/32"]), (2, &["10.0.0.3/32"])]);
+    assert_eq!(hosts, laid_out_with(rules.clone(), &sets).hosts[0]);
+    // A network has its rule asked behind the map.
+    let changes = hosts.edit(set_name(2), &["10.0.0.0/30".parse().unwrap()], &[]);
+    assert!(changes.lay_out);
+    assert_eq!(changes.leads.len(), 2, "those that were not led to the rule before");
+}
+
+#[test]
+fn what_leads_to_rules_is_called_by_the_rules_around() {
+    let sets = Known::of(&[(1, &["10.0.0.1/32"])]);
+    let rules = |count| (1..=count).map(|number| told(number, from(number))).collect::<Vec<_>>();
+    let map = |rules| laid_out_with(rules, &sets).maps[0].0;
+    assert_eq!(map(rules(8)), map(rules(9)), "one more rule behind the map changes its elements");
+    let mut followed = rules(8);
+    followed.push(Rule { origin: followed[0].origin.clone(), ..Rule::when(Matches::new(), Action::Drop) });
+    assert_ne!(map(rules(8)), map(followed), "packets must not meet a map that changes with the rules around it");
 }
 
 #[test]

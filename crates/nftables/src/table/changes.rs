@@ -1,9 +1,9 @@
-//! What differs, as one transaction, or as two where there are new sets.
+//! What differs, as one transaction, or as two where there are new sets, or where maps go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_net::{Cidr, Family, IpPortMember, PortProtocol};
-use tortie_netfilter::{ChainName, MapKey, MapVerdict, Member, NetMember, NetPair, Table as Layer};
+use tortie_netfilter::{ChainName, MapKey, MapKind, MapVerdict, Member, NetMember, NetPair, Table as Layer};
 
 use super::desired::DesiredRule;
 use super::observed::{self, Observed};
@@ -21,7 +21,10 @@ impl Table {
     ///
     /// New sets are filled before anything else is changed, if there is a rule to be changed: in a transaction the kernel switches to the
     /// new rules first, and shows the elements of a set of networks a moment later. Until then every packet would find the set empty.
-    /// Tells whether these are all changes.
+    /// A packet goes on through the rules that were in force when it came, but finds elements as they are when it asks. So a chain
+    /// comes before what leads there by port or address: the old rules of a new chain are none.
+    /// Maps that rules ask no more go in a transaction behind that of these rules: a packet that is on its way through the old rules
+    /// while the kernel switches must find there what it looks for. Tells whether these are all changes.
     pub(super) fn changes(&self) -> (Transaction, bool) {
         let mut transaction = Transaction::new(self.config.id);
         let Some(observed) = &self.observed else { return (transaction, true) };
@@ -40,11 +43,22 @@ impl Table {
         self.map_changes(observed, all, &mut parts);
         self.chain_changes(observed, all, &mut parts);
         let has_rules = !parts.rules.is_empty();
-        if has_rules && !anew && !parts.new_elements.is_empty() {
+        let chains_first = !anew && parts.lead_to_parts && !parts.new_chains.is_empty();
+        if (has_rules && !anew && !parts.new_elements.is_empty()) || chains_first {
             transaction.commands.extend(parts.new_sets.into_iter().chain(parts.new_elements));
+            if chains_first {
+                let is_new = |command: &Command| match command {
+                    Command::AddRule { chain, .. } => !observed.chains.contains_key(chain),
+                    Command::AddMapElements { map, .. } => !observed.sets.contains_key(map.as_str()),
+                    _ => false,
+                };
+                transaction.commands.extend(parts.new_maps.into_iter().chain(parts.new_chains));
+                transaction.commands.extend(parts.rules.into_iter().chain(parts.leads).filter(is_new));
+            }
             return (transaction, false);
         }
         let (flow_tables, deleted_flow_tables) = self.flow_changes(observed, all);
+        let go_later = has_rules && !anew && !parts.emptied_maps.is_empty();
         let order = [
             parts.new_sets,
             parts.new_elements,
@@ -55,12 +69,15 @@ impl Table {
             parts.lost_leads,
             parts.rules,
             parts.leads,
-            parts.emptied,
-            parts.deleted_chains,
-            parts.deleted_sets,
-            deleted_flow_tables,
         ];
         transaction.commands.extend(order.into_iter().flatten());
+        if go_later {
+            return (transaction, false);
+        }
+        // Chains that a map leads to are among them.
+        let removals =
+            [parts.emptied_maps, parts.emptied, parts.deleted_chains, parts.deleted_sets, deleted_flow_tables];
+        transaction.commands.extend(removals.into_iter().flatten());
         if transaction.commands == [Command::AddTable] {
             transaction.commands.clear();
         }
@@ -145,9 +162,12 @@ impl Table {
     }
 
     fn map_changes(&self, observed: &Observed, all: bool, parts: &mut Parts) {
-        let names: BTreeSet<(Layer, ChainName)> =
-            if all { self.maps.keys().copied().collect() } else { self.pending.maps.clone() };
-        for (layer, map) in names {
+        let names: BTreeMap<(Layer, ChainName), Option<&BTreeSet<MapKey>>> = if all {
+            self.maps.keys().map(|name| (*name, None)).collect()
+        } else {
+            self.pending.maps.iter().map(|(name, keys)| (*name, keys.as_ref())).collect()
+        };
+        for ((layer, map), keys) in names {
             let name = LayeredName::new(layer, map.as_str());
             let known = observed.sets.get(name.as_str());
             let Some(VerdictMap { kind, members }) = self.maps.get(&(layer, map)) else {
@@ -159,13 +179,18 @@ impl Table {
             if known.is_none() {
                 parts.new_maps.push(Command::AddMap { map: name.clone(), kind: *kind });
             }
-            let had: BTreeMap<MapKey, &Verdict> = known
-                .into_iter()
-                .flat_map(|known| &known.verdicts)
-                .filter_map(|(key, verdict)| Some((map_key(*kind, key)?, verdict)))
-                .collect();
-            let wanted: BTreeMap<MapKey, Verdict> =
-                members.iter().map(|(key, verdict)| (*key, self.verdict(layer, *verdict))).collect();
+            let (had, wanted): (BTreeMap<MapKey, &Verdict>, BTreeMap<MapKey, Verdict>) = match keys {
+                Some(keys) => {
+                    let had = |key: &MapKey| Some((*key, known?.verdicts.get(&map_key_bytes(*key))?));
+                    let wanted = |key: &MapKey| Some((*key, self.verdict(layer, *members.get(key)?)));
+                    (keys.iter().filter_map(had).collect(), keys.iter().filter_map(wanted).collect())
+                }
+                None => {
+                    let had = known.into_iter().flat_map(|known| &known.verdicts);
+                    let wanted = members.iter().map(|(key, verdict)| (*key, self.verdict(layer, *verdict)));
+                    (had.filter_map(|(key, verdict)| Some((map_key(*kind, key)?, verdict))).collect(), wanted.collect())
+                }
+            };
             let differs = |(key, verdict): &(&MapKey, &Verdict), other: Option<&Verdict>| {
                 other != Some(*verdict) && (**key).kind() == *kind
             };
@@ -182,6 +207,8 @@ impl Table {
             parts
                 .lost_leads
                 .extend((!lost.is_empty()).then(|| Command::DeleteMapElements { map: name.clone(), elements: lost }));
+            parts.lead_to_parts |=
+                known.is_some() && matches!(kind, MapKind::Port | MapKind::Address) && !new.is_empty();
             parts.leads.extend((!new.is_empty()).then(|| Command::AddMapElements { map: name.clone(), elements: new }));
         }
     }
@@ -269,6 +296,9 @@ struct Parts {
     lost_leads: Vec<Command>,
     rules: Vec<Command>,
     leads: Vec<Command>,
+    /// Some of these lead to rules of policies by port or address.
+    lead_to_parts: bool,
+    emptied_maps: Vec<Command>,
     emptied: Vec<Command>,
     deleted_chains: Vec<Command>,
     deleted_sets: Vec<Command>,
@@ -277,7 +307,7 @@ struct Parts {
 impl Parts {
     /// Chains that it leads to can go only once it does not.
     fn delete_map(&mut self, map: LayeredName) {
-        self.lost_leads.push(Command::FlushMap { map: map.clone() });
+        self.emptied_maps.push(Command::FlushMap { map: map.clone() });
         self.deleted_sets.push(Command::DeleteMap { map });
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tortie_net::IpSetId;
+use tortie_net::{Cidr, IpSetId, IpSetName};
 use tortie_netfilter::{
     Action, AddressUnion, Chain, ChainName, Layout, MapKey, MapVerdict, Member, NetMember, Rule, SetType,
     Table as Layer,
@@ -13,7 +13,7 @@ use super::desired::{DesiredChain, DesiredRule};
 use super::sets::DesiredSet;
 use super::{Table, VerdictMap};
 use crate::expression::Unsupported;
-use crate::layout::{LaidOut, expand, lay_out};
+use crate::layout::{Hosts, LaidOut, Sets, expand, lay_out};
 use crate::names::{LayeredName, SetName};
 
 /// What the chains of a table are laid out to.
@@ -25,6 +25,10 @@ pub(super) struct Layouts {
     unions: BTreeMap<SetName, Union>,
     /// By the set whose members are in others.
     in_unions: BTreeMap<SetName, BTreeSet<SetName>>,
+    /// What maps of addresses follow from, by the chain that asks them.
+    hosts: BTreeMap<(Layer, ChainName), Vec<Hosts>>,
+    /// By the set whose members are in such maps.
+    in_hosts: BTreeMap<SetName, (IpSetName, BTreeSet<(Layer, ChainName)>)>,
 }
 
 /// What belongs to one chain.
@@ -47,7 +51,7 @@ struct Union {
 impl Layouts {
     /// Whether members of a set are in others too.
     pub(super) fn is_in_unions(&self, set: SetName) -> bool {
-        self.in_unions.contains_key(&set)
+        self.in_unions.contains_key(&set) || self.in_hosts.contains_key(&set)
     }
 }
 
@@ -125,8 +129,7 @@ impl Table {
         if self.config.layout == Layout::Felix {
             return self.compiled(layer, &chain.rules, name.as_str(), family);
         }
-        let is_there = |set| self.sets.get(&SetName::new(set)).is_some_and(|set| !set.is_refused());
-        let laid_out = lay_out(chain, layer, family, is_there);
+        let laid_out = lay_out(chain, layer, family, &DesiredSets(&self.sets));
         let rules = self.compiled(layer, &laid_out.rules, name.as_str(), family)?;
         let mut parts = Vec::with_capacity(laid_out.parts.len());
         for part in &laid_out.parts {
@@ -163,6 +166,7 @@ impl Table {
         for (union, of) in laid_out.unions {
             self.set_union(SetName::new(union), Some(of));
         }
+        self.set_hosts(layer, chain, laid_out.hosts);
         for gone in before.chains.difference(&now.chains) {
             self.chains.remove(gone);
             self.pending.chains.insert(gone.clone());
@@ -197,7 +201,84 @@ impl Table {
                 self.maps.remove(&(layer, map));
             }
         }
-        self.pending.maps.insert((layer, map));
+        self.pending.map(layer, map);
+    }
+
+    fn set_hosts(&mut self, layer: Layer, chain: ChainName, hosts: Vec<Hosts>) {
+        let sets = |hosts: &[Hosts]| -> BTreeMap<SetName, IpSetName> {
+            hosts.iter().flat_map(Hosts::sets).map(|set| (SetName::new(set), set)).collect()
+        };
+        let now = sets(&hosts);
+        let before = match hosts.is_empty() {
+            true => self.layouts.hosts.remove(&(layer, chain)),
+            false => self.layouts.hosts.insert((layer, chain), hosts),
+        };
+        for gone in sets(&before.unwrap_or_default()).keys().filter(|set| !now.contains_key(set)) {
+            if let Some((_, chains)) = self.layouts.in_hosts.get_mut(gone) {
+                chains.remove(&(layer, chain));
+                if chains.is_empty() {
+                    self.layouts.in_hosts.remove(gone);
+                }
+            }
+        }
+        for (set, id) in now {
+            self.layouts.in_hosts.entry(set).or_insert_with(|| (id, BTreeSet::new())).1.insert((layer, chain));
+        }
+    }
+
+    /// Members of a set have changed that addresses lead to rules by.
+    fn edit_hosts(&mut self, set: SetName, added: &[Member], removed: &[Member]) {
+        let Some((id, chains)) = self.layouts.in_hosts.get(&set).cloned() else { return };
+        let nets = |members: &[Member]| members.iter().filter_map(network).collect::<Vec<Cidr>>();
+        let (added, removed) = (nets(added), nets(removed));
+        for (layer, chain) in chains {
+            let Some(mut all) = self.layouts.hosts.remove(&(layer, chain)) else { continue };
+            let mut lay_out = false;
+            for hosts in &mut all {
+                let is_used = hosts.is_used();
+                let changes = hosts.edit(id, &added, &removed);
+                lay_out |= changes.lay_out;
+                if !is_used || lay_out {
+                    continue;
+                }
+                for part in changes.new {
+                    lay_out |= self.add_part(layer, chain, &part).is_err();
+                }
+                for gone in changes.gone {
+                    self.remove_part(layer, chain, gone);
+                }
+                self.pending.keys(layer, hosts.map(), changes.leads.keys().copied());
+                let Some(map) = self.maps.get_mut(&(layer, hosts.map())) else { continue };
+                for (key, verdict) in changes.leads {
+                    match verdict {
+                        Some(verdict) => map.members.insert(key, verdict),
+                        None => map.members.remove(&key),
+                    };
+                }
+            }
+            self.layouts.hosts.insert((layer, chain), all);
+            if lay_out && let Some(state) = self.layers.get_mut(&layer) {
+                state.changed_includers.insert(chain);
+            }
+        }
+    }
+
+    fn add_part(&mut self, layer: Layer, chain: ChainName, part: &Chain) -> Result<(), Unsupported> {
+        let name = self.layered(layer, part.name);
+        let rules = self.compiled(layer, &part.rules, name.as_str(), self.config.id.family)?;
+        self.layouts.chains.entry((layer, chain)).or_default().chains.insert(name.clone());
+        self.chains.insert(name.clone(), DesiredChain { base: None, rules, source: (layer, chain) });
+        self.pending.chains.insert(name);
+        Ok(())
+    }
+
+    fn remove_part(&mut self, layer: Layer, chain: ChainName, part: ChainName) {
+        let name = self.layered(layer, part);
+        if let Some(parts) = self.layouts.chains.get_mut(&(layer, chain)) {
+            parts.chains.remove(&name);
+        }
+        self.chains.remove(&name);
+        self.pending.chains.insert(name);
     }
 
     fn set_union(&mut self, name: SetName, of: Option<Arc<AddressUnion>>) {
@@ -226,11 +307,11 @@ impl Table {
             return;
         };
         self.layouts.unions.entry(name).or_default().of = of;
-        let members = |sets: Vec<&tortie_net::IpSetName>| -> Vec<Member> {
+        let members = |sets: Vec<&IpSetName>| -> Vec<Member> {
             let sets = sets.into_iter().filter_map(|set| self.sets.get(&SetName::new(*set)));
             sets.flat_map(|set| set.members().collect::<Vec<_>>()).collect()
         };
-        let net = |net: &tortie_net::Cidr| Member::Net(NetMember::from(net.masked()));
+        let net = |net: &Cidr| Member::Net(NetMember::from(net.masked()));
         let mut added = members(now.sets.difference(&before.sets).collect());
         added.extend(now.nets.difference(&before.nets).map(net));
         let mut removed = members(before.sets.difference(&now.sets).collect());
@@ -252,6 +333,7 @@ impl Table {
         for union in self.layouts.in_unions.get(&set).cloned().unwrap_or_default() {
             self.edit_union(union, added, removed);
         }
+        self.edit_hosts(set, added, removed);
     }
 
     fn edit_union(&mut self, name: SetName, added: &[Member], removed: &[Member]) {
@@ -277,5 +359,26 @@ impl Table {
         let _ = set.edit(family, new, []);
         let _ = set.edit(family, [], gone);
         self.pending.sets.insert(name);
+    }
+}
+
+/// What layouts may ask of sets.
+struct DesiredSets<'a>(&'a BTreeMap<SetName, DesiredSet>);
+
+impl Sets for DesiredSets<'_> {
+    fn has(&self, set: IpSetName) -> bool {
+        self.0.get(&SetName::new(set)).is_some_and(|set| !set.is_refused())
+    }
+
+    fn members(&self, set: IpSetName, take: &mut dyn FnMut(Cidr)) {
+        let members = self.0.get(&SetName::new(set)).into_iter().flat_map(DesiredSet::members);
+        members.filter_map(|member| network(&member)).for_each(take);
+    }
+}
+
+fn network(member: &Member) -> Option<Cidr> {
+    match member {
+        Member::Net(net) => Some(net.cidr()),
+        _ => None,
     }
 }

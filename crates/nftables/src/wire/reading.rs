@@ -189,8 +189,8 @@ impl SnapshotReader {
         let kinds =
             [SetKind::Addresses, SetKind::Networks, SetKind::AddressPorts, SetKind::AddressPairs, SetKind::Ports];
         let is_kind = |kind: &SetKind| (key.0, key.1, flags) == shape(*kind, self.table.family);
-        let maps = [MapKind::Interface, MapKind::Mark, MapKind::Port];
-        let map = maps.into_iter().find(|kind| key == map_shape(*kind));
+        let maps = [MapKind::Interface, MapKind::Mark, MapKind::Port, MapKind::Address];
+        let map = maps.into_iter().find(|kind| key == map_shape(*kind, self.table.family));
         let shape = if flags & MAP != 0 && number(SET_DATA_TYPE) == value_type::VERDICT {
             map.filter(|_| flags == MAP).map_or(SetShape::OtherMap, SetShape::Map)
         } else {

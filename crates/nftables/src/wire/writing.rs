@@ -69,7 +69,7 @@ impl Encoder {
     }
 
     fn command(&mut self, command: &Command) {
-        let TableId { name: table, is_arp, .. } = self.table;
+        let TableId { name: table, is_arp, family } = self.table;
         match command {
             Command::AddTable => self.message(NEWTABLE, NLM_F_CREATE, |out| out.text(TABLE_NAME, table)),
             Command::DeleteTable => self.message(DELTABLE, 0, |out| out.text(TABLE_NAME, table)),
@@ -96,7 +96,7 @@ impl Encoder {
                 out.u64(RULE_HANDLE, *handle);
             }),
             Command::AddMap { map, kind } => self.message(NEWSET, NLM_F_CREATE, |out| {
-                let (key_type, key_len) = map_shape(*kind);
+                let (key_type, key_len) = map_shape(*kind, family);
                 out.text(SET_TABLE, table);
                 out.text(SET_NAME, map.as_str());
                 out.u32(SET_FLAGS, MAP);
@@ -105,7 +105,7 @@ impl Encoder {
                 out.u32(SET_DATA_TYPE, value_type::VERDICT);
                 out.u32(SET_DATA_LEN, VERDICT_LEN);
                 out.u32(SET_ID, 0);
-                if *kind != MapKind::Port {
+                if matches!(kind, MapKind::Interface | MapKind::Mark) {
                     out.bytes(SET_USERDATA, &HOST_ORDER);
                 }
             }),

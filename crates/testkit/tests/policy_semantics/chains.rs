@@ -1,11 +1,11 @@
 //! Everything that the renderer makes of a state, ready to be walked.
 
-use tortie_iptables::{Chain, ChainName, Layout, Table};
+use tortie_iptables::{Chain, ChainName, IpSetName, Layout, Table};
 use tortie_model::{
-    AdminState, Direction, Family, IfaceName,
+    AdminState, Cidr, Direction, Family, IfaceName,
     desired::{Members, TierPolicies},
 };
-use tortie_nftables::{expand, lay_out};
+use tortie_nftables::{Sets, expand, lay_out};
 use tortie_rules::{
     Marks, PolicyGroup, Renderer, RuleProblem, RulesConfig, TierGroups,
     names::{EndpointChain, chain, endpoint_chain, ip_set_name},
@@ -225,10 +225,10 @@ fn group(state: &DesiredState, tiers: &[TierPolicies]) -> Vec<TierGroups> {
 fn laid_out(chains: &[Chain], table: Table, state: &DesiredState, family: Family) -> Tables {
     let rules_of =
         |name| chains.iter().filter(|chain| chain.name == name).flat_map(|chain| chain.rules.clone()).collect();
-    let is_there = |set| state.ip_sets.keys().any(|id| ip_set_name(family, id) == Ok(set));
+    let sets = SetsOf { state, family };
     let (mut all, mut maps, mut unions) = (Vec::new(), Vec::new(), Vec::new());
     for chain in chains {
-        let laid_out = lay_out(&expand(chain, rules_of), table, family, is_there);
+        let laid_out = lay_out(&expand(chain, rules_of), table, family, &sets);
         all.push(Chain::new(chain.name, laid_out.rules));
         all.extend(laid_out.parts);
         maps.extend(laid_out.maps);
@@ -239,17 +239,31 @@ fn laid_out(chains: &[Chain], table: Table, state: &DesiredState, family: Family
         members.into_iter().for_each(|(key, verdict)| tables.add_to_map(map, key, verdict));
     }
     for (name, of) in unions {
-        let of_set = |set| {
-            let id = state.ip_sets.keys().find(|id| ip_set_name(family, id) == Ok(set)).unwrap();
-            match &state.ip_sets[id] {
-                Members::Nets(nets) => nets.iter().filter(|net| net.family() == family).copied().collect::<Vec<_>>(),
-                Members::IpPorts(_) => panic!("a set of ports among those of addresses"),
-            }
-        };
-        let members = of.nets.iter().copied().chain(of.sets.iter().copied().flat_map(of_set)).collect();
-        tables.add_set(name, Members::Nets(members));
+        let mut members: Vec<Cidr> = of.nets.iter().copied().collect();
+        of.sets.iter().for_each(|set| sets.members(*set, &mut |member| members.push(member)));
+        tables.add_set(name, Members::Nets(members.into_iter().collect()));
     }
     tables
+}
+
+/// The sets of a state, as layouts ask for them.
+struct SetsOf<'a> {
+    state: &'a DesiredState,
+    family: Family,
+}
+
+impl Sets for SetsOf<'_> {
+    fn has(&self, set: IpSetName) -> bool {
+        self.state.ip_sets.keys().any(|id| ip_set_name(self.family, id) == Ok(set))
+    }
+
+    fn members(&self, set: IpSetName, take: &mut dyn FnMut(Cidr)) {
+        let id = self.state.ip_sets.keys().find(|id| ip_set_name(self.family, id) == Ok(set)).unwrap();
+        match &self.state.ip_sets[id] {
+            Members::Nets(nets) => nets.iter().filter(|net| net.family() == self.family).copied().for_each(take),
+            Members::IpPorts(_) => panic!("a set of ports among those of addresses"),
+        }
+    }
 }
 
 fn tables(chains: Vec<Chain>, state: &DesiredState, family: Family) -> Tables {

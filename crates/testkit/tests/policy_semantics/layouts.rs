@@ -233,9 +233,9 @@ fn transaction(id: TableId, tables: &[(Table, &Tables)]) -> Transaction {
 kernel_test! {
     fn the_kernel_is_given_what_nft_makes_of_what_is_laid_out() {
         let mut runner = runner(1, 0);
-        let (mut by_port, mut several) = (0, 0);
+        let (mut by_port, mut by_address, mut several) = (0, 0, 0);
         for number in 0..60 {
-            if number >= 6 && by_port > 10 && several > 100 {
+            if number >= 6 && by_port > 10 && by_address > 10 && several > 100 {
                 break;
             }
             let scenario = repetitive_scenarios().new_tree(&mut runner).unwrap().current();
@@ -251,6 +251,7 @@ kernel_test! {
                 }
                 let text = transaction.to_string();
                 by_port += text.matches("meta l4proto . th dport vmap @").count();
+                by_address += text.matches("addr vmap @").count();
                 several += text.matches("return comment").count();
                 let by_nft = Namespace::new().unwrap();
                 let output = by_nft.output(std::process::Command::new("nft").args(["-f", "-"]), &text).unwrap();
@@ -272,7 +273,7 @@ kernel_test! {
                 assert_eq!(ours.chains.len(), theirs.chains.len());
             }
         }
-        assert!(by_port > 10 && several > 100, "{by_port} {several}");
+        assert!(by_port > 10 && by_address > 10 && several > 100, "{by_port} {by_address} {several}");
     }
 }
 

@@ -348,7 +348,7 @@ pub(crate) fn repetitive_scenarios() -> impl Strategy<Value = Scenario> {
             }
             (rule, sets)
         });
-    let policies = vec(vec(rule, 0..12), 1..6);
+    let policies = prop_oneof![2 => vec(vec(rule, 0..12), 1..6), 1 => any::<bool>().prop_flat_map(|to| vec(vec(rules_for_hosts(to), 8..14), 1..4))];
     let packets = vec((packets(), 1..9u16), 24..25);
     (scenarios(), policies, packets).prop_map(|(mut scenario, policies, packets)| {
         let policy = |rules: &Vec<_>| {
@@ -376,6 +376,36 @@ pub(crate) fn repetitive_scenarios() -> impl Strategy<Value = Scenario> {
             .collect();
         scenario
     })
+}
+
+/// Rules that decide and ask for one address of a side, mostly of a single host, so that many of them follow each other.
+fn rules_for_hosts(to: bool) -> impl Strategy<Value = (Rule, RuleSets)> {
+    let actions =
+        prop_oneof![4 => Just(RuleAction::Allow), 2 => Just(RuleAction::Deny), 1 => Just(RuleAction::NextTier)];
+    let hosts = (prop_oneof![4 => Just(Family::V4), 1 => Just(Family::V6)], 0..8u8);
+    let hosts = hosts.prop_map(|(family, last)| Cidr::host(address(family, last)));
+    let peers = prop_oneof![
+        20 => hosts.prop_map(|net| (vec![net], None)),
+        2 => select(&NET_SETS[..3]).prop_map(|id| (Vec::new(), Some(id))),
+        1 => cidrs().prop_map(|net| (vec![net], None)),
+    ];
+    (actions, peers, prop_oneof![9 => Just(false), 1 => Just(true)]).prop_map(
+        move |(action, (nets, set), has_range)| {
+            let mut rule = Rule { action, ..Rule::default() };
+            let mut sets = RuleSets::default();
+            if has_range {
+                rule.protocol = Some(Protocol::Number(6));
+                rule.destination.ports = vec![PortSpec::Range { first: 2, last: 6 }].into();
+            }
+            let ids: SetIds = set.into_iter().map(IpSetId::from).collect();
+            if to {
+                (rule.destination.nets, sets.dst) = (nets.into(), ids);
+            } else {
+                (rule.source.nets, sets.src) = (nets.into(), ids);
+            }
+            (rule, sets)
+        },
+    )
 }
 
 fn finish_tier(number: usize, (default_action, policies): DraftTier, state: &mut DesiredState) -> TierPolicies {

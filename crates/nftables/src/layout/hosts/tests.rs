@@ -1,0 +1,100 @@
+use proptest::prelude::*;
+use tortie_netfilter::Action;
+
+use super::*;
+
+const SETS: u16 = 4;
+
+fn set_name(number: u16) -> IpSetName {
+    IpSetName::new(&format!("cali40s-{number}")).unwrap()
+}
+
+/// Members of each set.
+#[derive(Clone, Debug, Default)]
+struct Known(BTreeMap<IpSetName, BTreeSet<Cidr>>);
+
+impl Sets for Known {
+    fn has(&self, _: IpSetName) -> bool {
+        true
+    }
+
+    fn members(&self, set: IpSetName, take: &mut dyn FnMut(Cidr)) {
+        self.0.get(&set).into_iter().flatten().copied().for_each(take);
+    }
+}
+
+/// Six rules; each asks for one set or two, and one for a network as well.
+fn hosts(sets: &Known) -> Hosts {
+    let rules = (0..6).map(|number| Rule::new(Action::Drop).comment(format!("rule {number}"))).collect();
+    let wanted = (0..6_u16).map(|number| AddressUnion {
+        nets: (number == 5).then(|| "10.0.0.2/31".parse().unwrap()).into_iter().collect(),
+        sets: [number % SETS, (number / 2) % SETS].map(set_name).into(),
+    });
+    let wanted: Vec<AddressUnion> = wanted.collect();
+    let mut hosts = Hosts::new(rules, &wanted, true, sets);
+    hosts.name("cali-pm-x".parse().unwrap());
+    hosts
+}
+
+fn members() -> impl Strategy<Value = Cidr> {
+    (0..8_u8, prop_oneof![3 => Just(32), 1 => 29..32_u8])
+        .prop_map(|(last, len)| Cidr::new([10, 0, 0, last].into(), len).unwrap().masked())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// However members come and go, what addresses lead to is what it would be if it was made from the last ones, and holds
+    /// exactly the rules that hold the address.
+    #[test]
+    fn only_what_members_say_counts(history in prop::collection::vec((0..SETS, members(), any::<bool>()), 1..40)) {
+        let mut sets = Known::default();
+        let mut edited = hosts(&sets);
+        let mut chains: BTreeMap<ChainName, Chain> = edited.chains().map(|chain| (chain.name, chain)).collect();
+        let mut map = edited.members();
+        for (set, member, is_new) in history {
+            let known = sets.0.entry(set_name(set)).or_default();
+            let changes = match is_new {
+                true if known.insert(member) => edited.edit(set_name(set), &[member], &[]),
+                false if known.remove(&member) => edited.edit(set_name(set), &[], &[member]),
+                _ => continue,
+            };
+            chains.extend(changes.new.into_iter().map(|chain| (chain.name, chain)));
+            for (key, verdict) in changes.leads {
+                match verdict {
+                    Some(verdict) => map.insert(key, verdict),
+                    None => map.remove(&key),
+                };
+            }
+            for gone in changes.gone {
+                prop_assert!(chains.remove(&gone).is_some(), "{gone} was not there");
+            }
+            let made = hosts(&sets);
+            prop_assert_eq!(&made, &edited);
+            prop_assert_eq!(&map, &made.members());
+            prop_assert_eq!(chains.values().cloned().collect::<Vec<_>>(), made.chains().map(|chain| (chain.name, chain)).collect::<BTreeMap<_, _>>().into_values().collect::<Vec<_>>());
+        }
+        let mut is_led_to = BTreeSet::new();
+        for last in 0..8_u8 {
+            let address = IpAddr::from([10, 0, 0, last]);
+            let holds = |number: u16| {
+                let of = [number % SETS, (number / 2) % SETS];
+                let mut nets: Vec<Cidr> = of.iter().filter_map(|set| sets.0.get(&set_name(*set))).flatten().copied().collect();
+                nets.extend((number == 5).then(|| "10.0.0.2/31".parse::<Cidr>().unwrap()));
+                nets.iter().any(|net| net.contains(address))
+            };
+            let wanted: Vec<Rule> = (0..6).filter(|number| holds(*number)).map(|number| {
+                Rule::new(Action::Drop).comment(format!("rule {number}"))
+            }).collect();
+            if let Some(verdict) = map.get(&MapKey::Address(address)) {
+                is_led_to.insert(address);
+                prop_assert_eq!(&chains[&verdict.target().unwrap()].rules, &wanted);
+            } else {
+                let behind: Vec<usize> = edited.with_networks().collect();
+                for number in (0..6).filter(|number| holds(*number)) {
+                    prop_assert!(behind.contains(&usize::from(number)), "{address} is not led to rule {number}");
+                }
+            }
+        }
+    }
+}
