@@ -1,6 +1,7 @@
 //! What a packet costs by the rules that it meets: `cargo xtask packet-bench --help`.
 #![allow(clippy::disallowed_methods, reason = "a program that runs the agent on the machine's kernel")]
 
+mod forms;
 mod node;
 mod policy;
 mod straight;
@@ -50,6 +51,13 @@ struct Args {
     /// Each rule is a policy by itself, all of them for this pod.
     #[arg(long)]
     policies: bool,
+    /// Flows are told: each rule tells its name.
+    #[arg(long)]
+    flow_logs: bool,
+    /// Only what rules cost in forms that `nft` knows for the same, without an agent: one behind the other, and maps by address, by
+    /// hash or by range, alone or together with protocol and port.
+    #[arg(long, conflicts_with_all = ["test_runs_only", "no_test_runs"])]
+    forms: bool,
     /// Only packets through namespaces, and nothing of what the kernel's test runs say.
     #[arg(long, conflicts_with = "test_runs_only")]
     no_test_runs: bool,
@@ -134,6 +142,9 @@ fn failure(error: &dyn Error) -> ExitCode {
 }
 
 fn measure(args: &Args) -> Result<()> {
+    if args.forms {
+        return forms::measure(&args.peers, &args.rules, args.packets, args.times);
+    }
     if !args.test_runs_only {
         measure_traffic(args)?;
         println!();
@@ -167,7 +178,7 @@ fn measure_traffic(args: &Args) -> Result<()> {
             for rules in &args.rules {
                 let policy = Policy { peers: *peers, rules: *rules, are_policies: args.policies };
                 let mut node = Node::new()?;
-                let in_force = node.start(&args.agent, *backend, policy)?;
+                let in_force = node.start(&args.agent, *backend, policy, args.flow_logs)?;
                 let traffic = Traffic::new(&node)?;
                 let packets = (args.packets / u32::from(rules.div_ceil(100))).max(500);
                 let of = |case| traffic.measure(case, packets, args.times);

@@ -54,6 +54,11 @@ impl Node {
         Ok(Self { program: None, namespace, client, pod, interface, folder: TempDir::new()? })
     }
 
+    /// The node itself.
+    pub(crate) const fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
     /// Where packets come from.
     pub(crate) const fn client(&self) -> &Namespace {
         &self.client
@@ -75,7 +80,13 @@ impl Node {
     }
 
     /// Starts the agent and waits until the policy is in force. Returns how long that took.
-    pub(crate) fn start(&mut self, agent: &Path, backend: Backend, policy: Policy) -> Result<Duration> {
+    pub(crate) fn start(
+        &mut self,
+        agent: &Path,
+        backend: Backend,
+        policy: Policy,
+        flow_logs: bool,
+    ) -> Result<Duration> {
         let manifests = self.folder.path().join("manifests");
         fs::create_dir(&manifests)?;
         fs::write(manifests.join("bench.yaml"), policy.manifests())?;
@@ -95,6 +106,9 @@ impl Node {
             .env("FELIX_HEALTHENABLED", "true")
             .env("FELIX_IPV6SUPPORT", "false")
             .envs(backend.parameters().iter().copied());
+        if flow_logs {
+            command.env("FELIX_FLOWLOGSFILE", self.folder.path().join("flows"));
+        }
         let mut program = Program::start("agent", &self.namespace, self.folder.path(), &mut command)?;
         let is_ready = || {
             let answer = Answer::get(&self.namespace, 9099, "/readiness", Duration::from_secs(5));

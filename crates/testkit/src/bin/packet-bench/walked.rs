@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::node::Node;
-use crate::policy::Policy;
+use crate::policy::{Policy, STRANGER};
 use crate::traffic::{Case, Traffic};
 use crate::{Backend, Result};
 
@@ -34,6 +34,7 @@ struct Keys {
     input: String,
     output: String,
     port: String,
+    source: String,
 }
 
 enum Flow {
@@ -55,13 +56,13 @@ pub(crate) fn count(
     for (count, case) in counts.iter_mut().zip(cases) {
         traffic.measure(case, PACKETS, 1)?;
         let Some(after) = list(node, backend)? else { return Ok(None) };
-        let port = match case {
-            Case::First(policy) => policy.admitted(0).1,
-            Case::Last(policy) | Case::Established(policy) => policy.admitted(policy.rules - 1).1,
-            Case::Open | Case::NoMatch => 9,
+        let (source, port) = match case {
+            Case::First(policy) => policy.admitted(0),
+            Case::Last(policy) | Case::Established(policy) => policy.admitted(policy.rules - 1),
+            Case::Open | Case::NoMatch => (STRANGER, 9),
         };
         let (input, output) = ("\"eth0\"".to_owned(), format!("\"{}\"", node.interface()));
-        let keys = Keys { input, output, port: format!("udp . {port}") };
+        let keys = Keys { input, output, port: format!("udp . {port}"), source: source.to_string() };
         *count = walk_all(&before, &after, &keys, matches!(case, Case::Established(_)))?;
         before = after;
     }
@@ -183,6 +184,7 @@ fn walk(chain: &str, before: &Listing, after: &Listing, keys: &Keys, met: &mut u
                 let key = match asked.as_str() {
                     "iifname" => &keys.input,
                     "oifname" => &keys.output,
+                    "saddr" => &keys.source,
                     _ => &keys.port,
                 };
                 let found = after.maps.get(map).and_then(|map| map.get(key).or_else(|| map.get(&numbered(key))));
