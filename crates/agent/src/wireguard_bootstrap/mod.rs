@@ -405,5 +405,6 @@ fn address(server: &str) -> Option<IpAddr> {
 }
 
 // Keys are kept in memory as they are in etcd.
-#[cfg(all(test, feature = "etcd"))]
+#[cfg(feature = "etcd")]
+#[cfg(test)]
 mod tests;
