@@ -369,10 +369,6 @@ pub(crate) fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
             "MaxIpsetSize: sets that policies need are no IP sets, but tables of eBPF programs, which BPFMaxBlocks bounds",
         ),
         (
-            config.nftables_mode == NftablesMode::Enabled,
-            "NFTablesMode: BPFEnabled comes first; what eBPF programs leave to chains is written for iptables",
-        ),
-        (
             collects_flows(config),
             "FlowLogs…: eBPF programs log nothing, so that flows come without rules, and not if denied",
         ),

@@ -304,7 +304,14 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "udp:53,udp:67,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
         Used("Ports of others that the host may always reach"),
     ),
-    felix("FeatureDetectOverride", "keyvaluelist", "", Used("What iptables and the kernel are taken to be able to do")),
+    felix(
+        "FeatureDetectOverride",
+        "keyvaluelist",
+        "",
+        Used(
+            "What iptables and the kernel are taken to be able to do; with nftables, `ChecksumOffloadBroken` alone counts",
+        ),
+    ),
     felix("FeatureGates", "keyvaluelist", "", NotUsed(GATES)),
     felix("FelixHostname", "hostname", "", Used("This node's name, unless `--node` is given")),
     felix(
@@ -369,7 +376,12 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("IpInIpEnabled", "*bool", "", Used("Whether there is IP-in-IP, whatever pools ask for")),
     felix("IpInIpMtu", "int", "0", Used("The MTU of tunnels, and so of workloads: IP-in-IP")),
     felix("IpInIpTunnelAddr", "ipv4", "", Used("The address of the IP-in-IP tunnel")),
-    felix("IpsetsRefreshInterval", "seconds", "90", Used("How often IP sets are compared with the kernel")),
+    felix(
+        "IpsetsRefreshInterval",
+        "seconds",
+        "90",
+        Used("How often IP sets are compared with the kernel; with nftables, `NftablesRefreshInterval` says so"),
+    ),
     felix("IptablesBackend", "oneof(legacy,nft,auto)", "auto", Used("Which iptables programs the kernel")),
     felix(
         "IptablesFilterAllowAction",
@@ -580,7 +592,10 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "NFTablesMode",
         "oneof(Enabled,Disabled,Auto)",
         "Auto",
-        Used("Whether nftables is programmed in place of iptables and IP sets; `Auto` does so where kube-proxy does"),
+        Used(
+            "Whether nftables is programmed in place of iptables and IP sets; `Auto` does so where kube-proxy does. `BPFEnabled` comes \
+             first",
+        ),
     ),
     felix(
         "NftablesRefreshInterval",

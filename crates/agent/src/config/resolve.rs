@@ -7,7 +7,7 @@ use tortie_model::desired::ConfigSource;
 use tortie_resources::spelling;
 
 use super::felix::{self, FelixParameter, PARAMETERS, Treatment};
-use super::params::{Config, PARAMS, Param};
+use super::params::{Config, NftablesMode, PARAMS, Param};
 use super::sources::{IdleLine, Sources};
 
 /// Something that the operator should know about a configuration value.
@@ -62,6 +62,17 @@ pub enum Notice {
         /// Where.
         source: ConfigSource,
     },
+    /// Another parameter leaves nothing for this one to do.
+    Overruled {
+        /// The parameter.
+        name: &'static str,
+        /// Where.
+        source: ConfigSource,
+        /// The other one, as it is set.
+        by: &'static str,
+        /// What is done.
+        why: &'static str,
+    },
     /// A line of the configuration file sets nothing.
     IdleLine(IdleLine),
 }
@@ -75,6 +86,7 @@ impl Notice {
             | Self::NotUsed { source, .. }
             | Self::NotDone { source, .. }
             | Self::Bad { source, .. }
+            | Self::Overruled { source, .. }
             | Self::LocalOnly { source, .. } => *source,
             Self::IdleLine(_) => ConfigSource::ConfigFile,
         }
@@ -95,6 +107,7 @@ impl Notice {
             Self::NotDone { value, why, .. } => format!("`{value}`: {why}"),
             Self::Bad { value, why, default, .. } => format!("{}; the default is used: {default}", fault(value, why)),
             Self::LocalOnly { .. } => "can only be set on the node itself; ignored".into(),
+            Self::Overruled { by, why, .. } => format!("has no effect beside {by}: {why}"),
             Self::IdleLine(line) => format!("`{}` has no `=`; ignored", line.text),
         }
     }
@@ -116,6 +129,7 @@ impl fmt::Display for Notice {
             Self::NotUsed { name, .. }
             | Self::NotDone { name, .. }
             | Self::Bad { name, .. }
+            | Self::Overruled { name, .. }
             | Self::LocalOnly { name, .. } => *name,
             Self::IdleLine(line) => return write!(f, "config file: line {}: {verdict}", line.number),
         };
@@ -205,6 +219,7 @@ impl Sources {
     pub fn resolve(&self) -> Result<Resolved, ConfigError> {
         let mut config = Config::default();
         let mut raw = BTreeMap::new();
+        let mut set_at: BTreeMap<&'static str, ConfigSource> = BTreeMap::new();
         let mut notices: Vec<Notice> = self.idle_lines.iter().cloned().map(Notice::IdleLine).collect();
         // From the weakest source to the strongest, so that the strongest is written last.
         for (source, values) in self.iter() {
@@ -223,10 +238,39 @@ impl Sources {
                 }
                 assign(&mut config, param, value, source, &mut notices)?;
                 raw.insert(param.name.to_owned(), value.clone());
+                set_at.insert(param.name, source);
             }
         }
+        notices.extend(overruled(&config, &set_at));
         Ok(Resolved { config, raw, notices })
     }
+}
+
+/// Parameters that are set, and that others leave nothing to do.
+fn overruled(config: &Config, set_at: &BTreeMap<&'static str, ConfigSource>) -> Vec<Notice> {
+    const BY_PROGRAMS: &str = "eBPF programs enforce policy, and what they leave to chains is written for iptables";
+    const SETS: &str = "sets are read together with their table, as often as NftablesRefreshInterval says";
+    const FEATURES: &str = "nothing depends on what iptables can do, and only ChecksumOffloadBroken counts";
+    let defaults = Config::default();
+    let is_enabled = config.nftables_mode == NftablesMode::Enabled;
+    let by_nftables = is_enabled && !config.bpf_enabled;
+    let pieces = config.feature_detect_override.split(',').map(str::trim).filter(|piece| !piece.is_empty());
+    let mut of_iptables = pieces.filter(|piece| !piece.starts_with("ChecksumOffloadBroken"));
+    let cases = [
+        (is_enabled && config.bpf_enabled, "NFTablesMode", "BPFEnabled", BY_PROGRAMS),
+        (
+            by_nftables && config.ipsets_refresh_interval != defaults.ipsets_refresh_interval,
+            "IpsetsRefreshInterval",
+            "NFTablesMode=Enabled",
+            SETS,
+        ),
+        (by_nftables && of_iptables.next().is_some(), "FeatureDetectOverride", "NFTablesMode=Enabled", FEATURES),
+    ];
+    let notice = |(is_so, name, by, why): (bool, &'static str, &'static str, &'static str)| {
+        let source = *set_at.get(name).filter(|_| is_so)?;
+        Some(Notice::Overruled { name, source, by, why })
+    };
+    cases.into_iter().filter_map(notice).collect()
 }
 
 /// What is to be said of a parameter that no field of the configuration is made from.

@@ -92,6 +92,33 @@ fn parameters_of_felix_without_effect_are_reported_as_such() {
 }
 
 #[test]
+fn parameters_that_others_leave_nothing_to_do_are_named_with_these() {
+    let said = |pairs: &[(&str, &str)]| -> Vec<String> {
+        let notices = resolve(&[(ConfigSource::DatastoreGlobal, pairs)]).unwrap().notices;
+        notices.iter().map(ToString::to_string).collect()
+    };
+    let (bpf, nftables) = (("BPFEnabled", "true"), ("NFTablesMode", "Enabled"));
+    let both = said(&[bpf, nftables]);
+    assert_eq!(both.len(), 1, "{both:?}");
+    assert!(both[0].starts_with("datastore (global): NFTablesMode: has no effect beside BPFEnabled: "), "{both:?}");
+    let idle = said(&[
+        nftables,
+        ("IpsetsRefreshInterval", "7"),
+        ("FeatureDetectOverride", "RestoreSupportsLock=false,ChecksumOffloadBroken=true"),
+    ]);
+    assert_eq!(idle.len(), 2, "{idle:?}");
+    assert!(idle.iter().all(|said| said.contains(" has no effect beside NFTablesMode=Enabled: ")), "{idle:?}");
+    for alone in [
+        &[bpf, ("NFTablesMode", "Auto")][..],
+        &[bpf, ("NFTablesMode", "Disabled")],
+        &[nftables, ("IpsetsRefreshInterval", "90"), ("FeatureDetectOverride", "ChecksumOffloadBroken=true")],
+        &[("IpsetsRefreshInterval", "7"), ("FeatureDetectOverride", "RestoreSupportsLock=false")],
+    ] {
+        assert_eq!(said(alone), [""; 0], "{alone:?}");
+    }
+}
+
+#[test]
 fn what_a_cluster_says_of_itself_is_no_parameter_without_effect() {
     let resolved =
         resolve(&[(ConfigSource::DatastoreGlobal, &[("ClusterGUID", "a1"), ("clustertype", "k8s")])]).unwrap();

@@ -15,6 +15,7 @@ use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
 
 use super::Session;
 use super::enforcement::{EnforcedBy, Enforcement};
+use crate::config::Notice;
 pub use answers::{
     Answer, Configuration, DecisionCounters, Endpoint, EngineStatus, IpSet, LastApply, Listing, Parameter, Policy,
     RuleCounters, RuleCounts, SetValue, Tier,
@@ -102,7 +103,7 @@ impl<E: Enforcement> Session<E> {
             datastore_unavailable: self.unavailable.clone(),
             on_hold: self.hold.as_ref().map(ToString::to_string),
             held_changes: self.held_changes(),
-            input_problems: self.problems.texts().map(str::to_owned).collect(),
+            input_problems: self.problems.texts().map(str::to_owned).chain(self.overruled()).collect(),
             enforced_by: report.by.as_str().to_owned(),
             ignored_objects: self.graph.problems().map(|problem| super::describe_ignored(&problem)).collect(),
             dataplane_problems: report.problems,
@@ -113,6 +114,12 @@ impl<E: Enforcement> Session<E> {
             policies: self.inventory.policy_count(),
             ip_sets: self.inventory.set_count(),
         }
+    }
+
+    /// Parameters that say one thing, and others that say another.
+    fn overruled(&self) -> impl Iterator<Item = String> + '_ {
+        let is_one = |notice: &&Notice| matches!(notice, Notice::Overruled { .. });
+        self.resolved.notices.iter().filter(is_one).map(ToString::to_string)
     }
 
     fn endpoints(&self, name: Option<&str>) -> Vec<Endpoint> {
