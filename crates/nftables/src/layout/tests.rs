@@ -183,7 +183,7 @@ fn a_member_changes_what_it_leads_to_and_nothing_else() {
     assert_eq!((changes.new.len(), changes.gone.len(), changes.lay_out), (1, 1, false));
     // As if it had been laid out with these members.
     let sets = Known::of(&[(1, &["10.0.0.1/32", "10.0.0.2/32"]), (2, &["10.0.0.3/32"])]);
-    assert_eq!(hosts, laid_out_with(rules.clone(), &sets).hosts[0]);
+    assert_eq!(hosts, laid_out_with(rules, &sets).hosts[0]);
     // A network has its rule asked behind the map.
     let changes = hosts.edit(set_name(2), &["10.0.0.0/30".parse().unwrap()], &[]);
     assert!(changes.lay_out);
