@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tortie_labelindex::{MemberIndex, Overlap, SetDefinition};
+use tortie_labelindex::{MatchIndex, MemberIndex, Overlap, SetDefinition};
 use tortie_model::{Cidr, Interner, IpSetId, Labels, ProfileName, WorkloadEndpointKey};
 use tortie_selector::Selector;
 
@@ -205,5 +205,39 @@ fn events(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, workload_update, parent_updates, selector_updates, events);
+/// A node's endpoints against policies of which each takes those of one app, for who asks what changed at each flush.
+fn matches(c: &mut Criterion) {
+    let mut interner = Interner::new();
+    let endpoints: Vec<Endpoint> = (0..10_000).map(|n| large_endpoint(n, &mut interner)).collect();
+    let mut index: MatchIndex<WorkloadEndpointKey, u32> = MatchIndex::new();
+    for n in 0..200 {
+        index.set_selector(&n, &Selector::parse(&format!("app == \"app-{n}\"")).expect("a selector"));
+    }
+    let set = |index: &mut MatchIndex<_, _>, of: &Endpoint| {
+        index.set_item(&of.key, &of.labels, &of.profiles, &HashMap::new());
+    };
+    endpoints.iter().for_each(|endpoint| set(&mut index, endpoint));
+    black_box(index.flush());
+    let mut group = c.benchmark_group("Matches");
+    group.throughput(Throughput::Elements(u64::from(BATCH)));
+    group.bench_function("delete and add endpoints, a flush each", |b| {
+        b.iter(|| {
+            endpoints.iter().take(BATCH as usize).for_each(|endpoint| index.remove_item(&endpoint.key));
+            black_box(index.flush());
+            endpoints.iter().take(BATCH as usize).for_each(|endpoint| set(&mut index, endpoint));
+            black_box(index.flush());
+        });
+    });
+    black_box(index.flush_events());
+    group.bench_function("the same, with events", |b| {
+        b.iter(|| {
+            endpoints.iter().take(BATCH as usize).for_each(|endpoint| index.remove_item(&endpoint.key));
+            black_box(index.flush_events());
+            endpoints.iter().take(BATCH as usize).for_each(|endpoint| set(&mut index, endpoint));
+            black_box(index.flush_events());
+        });
+    });
+}
+
+criterion_group!(benches, workload_update, parent_updates, selector_updates, events, matches);
 criterion_main!(benches);

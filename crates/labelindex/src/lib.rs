@@ -23,6 +23,8 @@
 //! assert_eq!(index.matches(matches).collect::<Vec<_>>(), [&"guard"]);
 //! ```
 //!
+//! Who wants to know pair by pair what starts and stops to match asks [`MatchIndex::flush_events`] instead.
+//!
 //! # How it works
 //!
 //! A cluster has hundreds of thousands of items, but selectors can tell few kinds of them apart.
@@ -53,6 +55,7 @@ mod facts;
 mod groups;
 mod id_table;
 mod list;
+mod match_events;
 mod match_index;
 mod match_sets;
 #[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
@@ -75,5 +78,6 @@ mod visibility;
 pub use match_index::MatchIndex;
 pub use members::{ItemChange, ItemNets, MemberIndex};
 pub use types::{
-    MatchChanges, MatchSetId, NamedPort, Overlap, ParentLabels, Scans, ScansByFact, SetChange, SetDefinition, Stats,
+    MatchChanges, MatchEvent, MatchSetId, NamedPort, Overlap, ParentLabels, Scans, ScansByFact, SetChange,
+    SetDefinition, Stats,
 };

@@ -8,10 +8,11 @@ use tortie_model::{Labels, ProfileName};
 use tortie_selector::Selector;
 
 use crate::list::position;
+use crate::match_events::Told;
 use crate::match_sets::{Fingerprint, MatchSets};
 use crate::matcher::Matcher;
 use crate::slab::{GroupId, ItemId, KeyId, KeyTable, SelId, SideTable};
-use crate::types::{MatchChanges, MatchSetId, ParentLabels, Stats};
+use crate::types::{MatchChanges, MatchEvent, MatchSetId, ParentLabels, Stats};
 
 /// Items with inherited labels against keyed selectors.
 ///
@@ -30,6 +31,8 @@ pub struct MatchIndex<I, S> {
     /// Keys that were added, changed or removed since the last flush.
     touched: Vec<KeyId>,
     sets: MatchSets,
+    /// Since [`MatchIndex::flush_events`] was called first.
+    told: Option<Box<Told<I, S>>>,
 }
 
 /// The keys of a selector: nearly always one.
@@ -112,6 +115,7 @@ impl<I, S> Default for MatchIndex<I, S> {
             keys_of: SideTable::default(),
             touched: Vec::new(),
             sets: MatchSets::default(),
+            told: None,
         }
     }
 }
@@ -139,6 +143,9 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         let Some(item) = self.items.find(key) else { return };
         self.matcher.remove_item(item);
         self.items.remove(item);
+        if let Some(told) = &mut self.told {
+            told.touch([key.clone()]);
+        }
     }
 
     /// Says which labels a parent hands down now; `None` if the parent is gone. Has no effect on a parent that no item
@@ -201,7 +208,39 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         let mut out = MatchChanges { changed_items, ..MatchChanges::default() };
         self.update_keys(touched, &changed_selectors, &mut out);
         self.matcher.coarsen_if_due();
+        if let Some(told) = &mut self.told {
+            told.touch(out.changed_items.iter().cloned());
+        }
         out
+    }
+
+    /// Matches as [`MatchIndex::flush`] does, and tells pair by pair what is different from the previous call of this
+    /// method; nothing was so before the first. What starts and stops again in between is not told, and removed items and
+    /// selectors match nothing. Sorted by item and then by selector.
+    ///
+    /// From the first call on the index remembers what it has told: a number for each item, and the keys of each distinct
+    /// set of selectors that items match. Who never calls this pays nothing for it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tortie_labelindex::{MatchEvent, MatchIndex};
+    /// use tortie_model::Labels;
+    /// use tortie_selector::Selector;
+    ///
+    /// let mut index = MatchIndex::new();
+    /// index.set_selector(&"guard", &Selector::parse("app == 'web'").unwrap());
+    /// index.set_item(&"web-1", &Labels::from_pairs([("app", "web")]).unwrap(), &Arc::default(), &());
+    /// assert_eq!(index.flush_events(), [MatchEvent::Started { item: "web-1", selector: "guard" }]);
+    /// index.remove_item(&"web-1");
+    /// assert_eq!(index.flush_events(), [MatchEvent::Stopped { item: "web-1", selector: "guard" }]);
+    /// ```
+    pub fn flush_events(&mut self) -> Vec<MatchEvent<I, S>> {
+        let all = || Told::nothing_of(self.items.iter().map(|(id, _)| self.items.key(id).clone()));
+        let mut told = self.told.take().unwrap_or_else(|| Box::new(all()));
+        told.touch(self.flush().changed_items);
+        let events = told.compare(self);
+        self.told = Some(told);
+        events
     }
 
     /// The selectors that gained or lost keys.
@@ -305,10 +344,16 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         selector.map_or(&[], |selector| self.matcher.groups_matching(selector))
     }
 
-    /// Whether nothing is held. What was removed is held until the next flush.
+    /// Whether nothing is held. What was removed is held until the next flush, or the next [`MatchIndex::flush_events`] if
+    /// that is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.matcher.is_empty() && self.items.is_empty() && self.keys.is_empty() && self.sets.is_empty()
+        let has_told_nothing = self.told.as_ref().is_none_or(|told| told.is_empty());
+        self.matcher.is_empty()
+            && self.items.is_empty()
+            && self.keys.is_empty()
+            && self.sets.is_empty()
+            && has_told_nothing
     }
 
     /// Sizes and effort.

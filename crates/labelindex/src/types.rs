@@ -30,6 +30,26 @@ impl<I, S> Default for MatchChanges<I, S> {
     }
 }
 
+/// An item that matches a selector now and did not, or the other way round.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(clippy::exhaustive_enums, reason = "there is no third")]
+pub enum MatchEvent<I, S> {
+    /// It matches.
+    Started {
+        /// The item.
+        item: I,
+        /// The key of the selector.
+        selector: S,
+    },
+    /// It does not, or either of them is gone.
+    Stopped {
+        /// The item.
+        item: I,
+        /// The key of the selector.
+        selector: S,
+    },
+}
+
 /// A port that an IP set asks for by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamedPort {
@@ -64,6 +84,13 @@ impl NamedPort {
 pub trait ParentLabels {
     /// The labels that items with this parent inherit, if it exists.
     fn labels(&self, parent: &ProfileName) -> Option<&Labels>;
+}
+
+/// No parent has labels.
+impl ParentLabels for () {
+    fn labels(&self, _: &ProfileName) -> Option<&Labels> {
+        None
+    }
 }
 
 impl<S: BuildHasher> ParentLabels for HashMap<ProfileName, Labels, S> {

@@ -7,12 +7,12 @@
 
 mod oracle;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use tortie_labelindex::{MatchIndex, MemberIndex, NamedPort, Overlap, SetDefinition};
+use tortie_labelindex::{MatchEvent, MatchIndex, MemberIndex, NamedPort, Overlap, SetDefinition};
 use tortie_model::desired::PortProtocol;
 use tortie_model::{Cidr, EndpointPort, IpSetId, Labels, NamedProtocol, ProfileName, Protocol};
 use tortie_selector::Selector;
@@ -163,8 +163,10 @@ fn selector(text: &str) -> Selector {
     Selector::parse(text).unwrap()
 }
 
-fn check_matches(ops: &[Op]) {
+/// With `events` on some flushes, by their number, tells pairs of items and selectors as well.
+fn check_matches(ops: &[Op], events: Option<usize>) {
     let (mut index, mut oracle) = (MatchIndex::new(), oracle::MatchIndex::new());
+    let (mut flushes, mut told) = (0, BTreeSet::new());
     let mut known: HashMap<ProfileName, Labels> = HashMap::new();
     for op in ops {
         match op {
@@ -196,12 +198,37 @@ fn check_matches(ops: &[Op]) {
                 oracle.remove_selector(key);
             }
             Op::Flush => {
-                assert_eq!(index.flush(), oracle.flush());
+                flushes += 1;
+                if events.is_some_and(|every| flushes % every == 0) {
+                    oracle.flush();
+                    check_events(&index.flush_events(), &mut told, &oracle);
+                } else {
+                    assert_eq!(index.flush(), oracle.flush());
+                }
                 check_answers(&index, &oracle);
             }
         }
     }
+    if events.is_some() {
+        check_events(&index.flush_events(), &mut told, &oracle);
+    }
     assert!(index.is_empty(), "{index:#?}");
+}
+
+/// Each event changes what was told, which then is what there is.
+fn check_events(events: &[MatchEvent<u8, u8>], told: &mut BTreeSet<(u8, u8)>, oracle: &oracle::MatchIndex<u8, u8>) {
+    let pair = |event: &MatchEvent<u8, u8>| match *event {
+        MatchEvent::Started { item, selector } | MatchEvent::Stopped { item, selector } => (item, selector),
+    };
+    assert!(events.is_sorted_by_key(pair), "{events:?}");
+    for event in events {
+        match event {
+            MatchEvent::Started { .. } => assert!(told.insert(pair(event)), "{event:?}"),
+            MatchEvent::Stopped { .. } => assert!(told.remove(&pair(event)), "{event:?}"),
+        }
+    }
+    let now = (0..KEYS).flat_map(|key| oracle.items_matching(&key).into_iter().map(move |item| (item, key)));
+    assert_eq!(*told, now.collect());
 }
 
 fn check_answers(index: &MatchIndex<u8, u8>, oracle: &oracle::MatchIndex<u8, u8>) {
@@ -280,7 +307,12 @@ proptest! {
 
     #[test]
     fn matches_are_those_of_the_oracle(ops in history()) {
-        check_matches(&ops);
+        check_matches(&ops, None);
+    }
+
+    #[test]
+    fn events_add_up_to_the_matches_of_the_oracle(ops in history(), every in 1..4_usize) {
+        check_matches(&ops, Some(every));
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! Which items start and stop to match which selectors, pair by pair, for who asks.
+//!
+//! What was told is kept by match set, not by pair: the match set of each item, and the keys of each match set. Sets
+//! never change, so that items that go from one set to another are compared together.
+
+use std::collections::HashMap;
+use std::hash::{Hash, RandomState};
+
+use rustc_hash::FxHashMap;
+
+use crate::match_index::MatchIndex;
+use crate::types::{MatchEvent, MatchSetId};
+
+/// What [`MatchIndex::flush_events`] has told.
+#[derive(Clone, Debug)]
+pub(crate) struct Told<I, S> {
+    /// The match set of each item.
+    items: HashMap<I, MatchSetId, RandomState>,
+    sets: FxHashMap<MatchSetId, ToldSet<S>>,
+    /// Items that may have another match set since.
+    touched: Vec<I>,
+}
+
+/// A match set that items were told to have.
+#[derive(Clone, Debug)]
+struct ToldSet<S> {
+    /// Sorted.
+    keys: Vec<S>,
+    /// How many items; while they are compared, those without any are kept.
+    items: usize,
+}
+
+impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
+    /// Nothing is told of these items.
+    pub(crate) fn nothing_of(items: impl Iterator<Item = I>) -> Self {
+        Self { items: HashMap::default(), sets: FxHashMap::default(), touched: items.collect() }
+    }
+
+    /// Items are to be compared.
+    pub(crate) fn touch(&mut self, items: impl IntoIterator<Item = I>) {
+        self.touched.extend(items);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.sets.is_empty() && self.touched.is_empty()
+    }
+
+    /// What is different now from what was told.
+    pub(crate) fn compare(&mut self, index: &MatchIndex<I, S>) -> Vec<MatchEvent<I, S>> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        let mut events = Vec::new();
+        let mut steps: FxHashMap<_, Vec<(S, bool)>> = FxHashMap::default();
+        for item in touched {
+            let now = index.match_set(&item);
+            let before = self.replace(&item, now, index);
+            if before == now {
+                continue;
+            }
+            for (selector, starts) in steps.entry((before, now)).or_insert_with(|| self.step(before, now)) {
+                let (item, selector) = (item.clone(), selector.clone());
+                let event = if *starts {
+                    MatchEvent::Started { item, selector }
+                } else {
+                    MatchEvent::Stopped { item, selector }
+                };
+                events.push(event);
+            }
+        }
+        self.sets.retain(|_, set| set.items > 0);
+        events
+    }
+
+    /// Notes the match set of an item, and gives back the one that it was told to have.
+    fn replace(&mut self, item: &I, now: Option<MatchSetId>, index: &MatchIndex<I, S>) -> Option<MatchSetId> {
+        let before = match now {
+            Some(set) => self.items.insert(item.clone(), set),
+            None => self.items.remove(item),
+        };
+        if let Some(set) = before.and_then(|set| self.sets.get_mut(&set)) {
+            set.items -= 1;
+        }
+        if let Some(set) = now {
+            self.sets.entry(set).or_insert_with(|| ToldSet { keys: sorted(index.matches(set)), items: 0 }).items += 1;
+        }
+        before
+    }
+
+    /// The keys that are in one set alone, sorted, and whether that is the second one.
+    fn step(&self, before: Option<MatchSetId>, now: Option<MatchSetId>) -> Vec<(S, bool)> {
+        let keys = |set: Option<MatchSetId>| set.and_then(|set| self.sets.get(&set)).map_or(&[][..], |set| &set.keys);
+        let (before, now) = (keys(before), keys(now));
+        let stopped = before.iter().filter(|key| now.binary_search(key).is_err()).map(|key| (key.clone(), false));
+        let started = now.iter().filter(|key| before.binary_search(key).is_err()).map(|key| (key.clone(), true));
+        let mut step: Vec<(S, bool)> = stopped.chain(started).collect();
+        step.sort_unstable();
+        step
+    }
+}
+
+fn sorted<'k, S: Clone + Ord + 'k>(keys: impl Iterator<Item = &'k S>) -> Vec<S> {
+    let mut keys: Vec<S> = keys.cloned().collect();
+    keys.sort_unstable();
+    keys
+}
