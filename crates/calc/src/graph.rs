@@ -297,6 +297,14 @@ impl Graph {
         }
     }
 
+    /// What [`Graph::flush`] appends, in a list of its own.
+    #[must_use]
+    pub fn take_changes(&mut self) -> Vec<DesiredUpdate> {
+        let mut out = Vec::new();
+        self.flush(&mut out);
+        out
+    }
+
     /// Active policies and profiles, and the IP sets that they need.
     fn flush_rules(&mut self) {
         let mut policies = PoliciesOut::default();

@@ -3,7 +3,7 @@
 //! * [`DirSource`]: a directory of manifests, watched. Its heart, [`DirState`], is pure: contents of files in, the
 //!   smallest set of updates and all current problems out. Files count when they are whole ([`Settle`]), and what was
 //!   last good is kept on disk ([`last_good`]), as is what it was before ([`history`]).
-//! * [`read`](fn@read): any source, read once. [`watch`]: any source, followed.
+//! * [`read`](fn@read): any source, read once. [`watch`]: any source, followed. [`from_fn`]: a source of one's own.
 //! * [`Objects`]: the same for objects that come one by one, as those of a datastore over the network do.
 //! * [`recording`]: recorded streams of updates.
 //! * `etcd` (feature `etcd`): etcd v3.
@@ -54,4 +54,4 @@ pub use problem::{Fallback, InputProblem};
 pub use quantiles::Quantiles;
 pub use read::{Everything, ReadError, read};
 pub use scan::manifest_texts;
-pub use source::{Closed, Event, Events, EventsIter, Feed, Resend, Source, Watching, channel, watch};
+pub use source::{Closed, Event, Events, EventsIter, Feed, Resend, Source, Watching, channel, from_fn, watch};

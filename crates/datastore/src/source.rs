@@ -46,6 +46,36 @@ impl Source for Box<dyn Source> {
     }
 }
 
+/// A source that does with its feed what a function does, and ends with it; `name` as of [`Source::name`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tortie_datastore::{from_fn, read};
+/// use tortie_model::Update;
+///
+/// let source = from_fn("flag", |feed| feed.tell_all([Update::Ready(Some(true))]));
+/// assert_eq!(read(source, Duration::from_secs(60), |_| ())?.updates, [Update::Ready(Some(true))]);
+/// # Ok::<(), tortie_datastore::ReadError>(())
+/// ```
+pub fn from_fn(name: &'static str, run: impl FnOnce(&Feed) -> Result<(), Closed> + Send + 'static) -> impl Source {
+    FromFn { name, run }
+}
+
+struct FromFn<F> {
+    name: &'static str,
+    run: F,
+}
+
+impl<F: FnOnce(&Feed) -> Result<(), Closed> + Send + 'static> Source for FromFn<F> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn run(self: Box<Self>, feed: &Feed) -> Closed {
+        (self.run)(feed).err().unwrap_or(Closed)
+    }
+}
+
 /// Nobody listens any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nobody listens any more")]
@@ -203,6 +233,24 @@ impl Feed {
     /// [`Closed`].
     pub fn waiting(&self) -> Result<(), Closed> {
         self.put(|state| state.buffer.status(SyncStatus::WaitForDatastore))
+    }
+
+    /// Everything that there is: [`Feed::begin_resync`], [`Feed::tell_now`] and [`Feed::end_resync`].
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn tell_all(&self, updates: impl IntoIterator<Item = Update>) -> Result<(), Closed> {
+        self.begin_resync()?;
+        self.tell_now(updates)?;
+        self.end_resync()
+    }
+
+    /// As [`Feed::tell`], of what is noticed only now.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn tell_now(&self, updates: impl IntoIterator<Item = Update>) -> Result<(), Closed> {
+        self.tell(updates, Instant::now())
     }
 
     /// Objects have changed, as was noticed at this time. Waits while too much waits for the consumer.

@@ -74,8 +74,7 @@ impl Changes {
     }
 
     fn flush(&mut self) {
-        let mut desired = Vec::new();
-        self.graph.flush(&mut desired);
+        let desired = self.graph.take_changes();
         let input = self.input.iter().cloned().map(ClusterProblem::Input);
         let problems: Vec<ClusterProblem> = input.chain(self.graph.problems().map(ClusterProblem::Ignored)).collect();
         if problems != self.told {

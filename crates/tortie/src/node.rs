@@ -123,8 +123,7 @@ impl Node {
         let mut graph = self.graph();
         updates.into_iter().for_each(|update| graph.on_update(update));
         graph.on_status(SyncStatus::InSync);
-        let mut desired = Vec::new();
-        graph.flush(&mut desired);
+        let desired = graph.take_changes();
         let input = problems.into_iter().map(ClusterProblem::Input);
         let problems = input.chain(graph.problems().map(ClusterProblem::Ignored)).collect();
         NodeState { desired, problems, dataplane_config: self.dataplane_config.clone() }

@@ -4,9 +4,9 @@
 #![allow(clippy::disallowed_methods, reason = "tests read files and clocks")]
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tortie::datastore::{Closed, DirSource, Feed, ReadError, Source};
+use tortie::datastore::{DirSource, ReadError, from_fn};
 use tortie::iptables::Table;
 use tortie::model::desired::DesiredUpdate;
 use tortie::model::{Family, Key, SyncStatus, Update};
@@ -77,25 +77,9 @@ fn what_cannot_be_used_is_a_problem() {
     assert!(node().read_dir(demo().join("nowhere")).unwrap_err().to_string().contains("nowhere"));
 }
 
-/// Does with its feed what a function does.
-struct Scripted<F>(F);
-
-impl<F: Fn(&Feed) -> Result<(), Closed> + Send + 'static> Source for Scripted<F> {
-    fn name(&self) -> &'static str {
-        "scripted"
-    }
-
-    fn run(self: Box<Self>, feed: &Feed) -> Closed {
-        match self.0(feed) {
-            Err(closed) => closed,
-            Ok(()) => Closed,
-        }
-    }
-}
-
 #[test]
 fn a_source_that_refuses_is_an_error() {
-    let source = Scripted(|feed: &Feed| feed.refused("wrong password"));
+    let source = from_fn("scripted", |feed| feed.refused("wrong password"));
     let error = node().read(source, LONG).unwrap_err();
     assert!(matches!(&error, ReadError::Refused(why) if why == "wrong password"), "{error}");
 }
@@ -107,13 +91,11 @@ fn changes_of_a_source_add_up_to_its_state() {
     let policies: Vec<Key> = updates.iter().filter(is_policy).map(Update::key).collect();
     assert!(!policies.is_empty());
     let (told, gone) = (updates.clone(), policies);
-    let source = Scripted(move |feed: &Feed| {
+    let source = from_fn("scripted", move |feed| {
         feed.unavailable("it is starting")?;
-        feed.begin_resync()?;
-        feed.tell(told.clone(), Instant::now())?;
-        feed.end_resync()?;
+        feed.tell_all(told)?;
         feed.available()?;
-        feed.tell(gone.iter().cloned().map(Update::delete), Instant::now())
+        feed.tell_now(gone.into_iter().map(Update::delete))
     });
     let changes: Vec<Change> = node().watch(source).unwrap().collect();
     let desired = changes.iter().filter_map(|change| match change {
@@ -128,11 +110,7 @@ fn changes_of_a_source_add_up_to_its_state() {
 
 #[test]
 fn a_datastore_without_the_flag_is_ready() {
-    let source = Scripted(|feed: &Feed| {
-        feed.begin_resync()?;
-        feed.tell([Update::Ready(None)], Instant::now())?;
-        feed.end_resync()
-    });
+    let source = from_fn("scripted", |feed| feed.tell_all([Update::Ready(None)]));
     let all: Vec<Change> = node().watch(source).unwrap().collect();
     let not_ready = |change: &Change| match change {
         Change::Desired(updates) => updates.contains(&DesiredUpdate::DatastoreNotReady),

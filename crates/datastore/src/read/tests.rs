@@ -2,29 +2,13 @@ use std::time::{Duration, Instant};
 
 use tortie_model::Update;
 
-use crate::{Closed, Feed, ReadError, Source, read};
-
-/// Does with its feed what a function does, and then waits for the end.
-struct Scripted(fn(&Feed) -> Result<(), Closed>);
-
-impl Source for Scripted {
-    fn name(&self) -> &'static str {
-        "scripted"
-    }
-
-    fn run(self: Box<Self>, feed: &Feed) -> Closed {
-        match self.0(feed) {
-            Err(closed) => closed,
-            Ok(()) => Closed,
-        }
-    }
-}
+use crate::{ReadError, from_fn, read};
 
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn everything_is_read_once_it_has_been_told() {
-    let source = Scripted(|feed| {
+    let source = from_fn("scripted", |feed| {
         feed.begin_resync()?;
         feed.tell([Update::Ready(Some(false))], Instant::now())?;
         feed.tell([Update::Ready(Some(true))], Instant::now())?;
@@ -37,13 +21,13 @@ fn everything_is_read_once_it_has_been_told() {
 
 #[test]
 fn a_refusal_is_not_waited_for() {
-    let error = read(Scripted(|feed| feed.refused("wrong password")), LONG, |_| ()).unwrap_err();
+    let error = read(from_fn("scripted", |feed| feed.refused("wrong password")), LONG, |_| ()).unwrap_err();
     assert!(matches!(&error, ReadError::Refused(why) if why == "wrong password"), "{error:?}");
 }
 
 #[test]
 fn patience_ends() {
-    let source = Scripted(|feed| {
+    let source = from_fn("scripted", |feed| {
         feed.unavailable("nobody listens there")?;
         loop {
             std::thread::sleep(Duration::from_millis(5));
@@ -58,6 +42,6 @@ fn patience_ends() {
 
 #[test]
 fn a_source_that_ends_has_not_told_everything() {
-    let error = read(Scripted(|_| Ok(())), LONG, |_| ()).unwrap_err();
+    let error = read(from_fn("scripted", |_| Ok(())), LONG, |_| ()).unwrap_err();
     assert!(matches!(error, ReadError::Ended), "{error:?}");
 }
