@@ -1,6 +1,6 @@
 //! What is asked, and what is answered.
 
-use tortie_model::{HostEndpointName, IpSetId, PolicyId, ProfileName, TierName, WorkloadEndpointId};
+use tortie_model::{Direction, HostEndpointName, IpSetId, PolicyId, ProfileName, TierName, WorkloadEndpointId};
 
 use crate::settings::FailsafePort;
 
@@ -78,6 +78,32 @@ pub enum DecidedBy {
     Nothing,
 }
 
+impl DecidedBy {
+    /// What a verdict about a packet in this direction rests on, in words; rules are counted from 0:
+    /// `NetworkPolicy/shop/db-clients, ingress rule 1`.
+    #[must_use]
+    pub fn in_words(&self, direction: Direction) -> String {
+        let direction = match direction {
+            Direction::Ingress => "ingress",
+            Direction::Egress => "egress",
+        };
+        match self {
+            Self::PolicyRule { policy, index, .. } => format!("{policy}, {direction} rule {index}"),
+            Self::EndOfTier { tier } => {
+                format!("the end of tier {tier}: its policies apply, and no rule of them matches")
+            }
+            Self::ProfileRule { profile, index } => format!("profile {profile}, {direction} rule {index}"),
+            Self::EndOfProfiles => "no policy applies, and no profile allows it".to_owned(),
+            Self::Failsafe(port) => format!("failsafe port {} of protocol {}", port.port, port.protocol),
+            Self::Guard(guard) => format!("{}, whatever policies say", guard.in_words()),
+            Self::EndpointInactive => "the endpoint is not active".to_owned(),
+            Self::NoForwardPolicy => "no policy applies to what is forwarded".to_owned(),
+            Self::EndpointToHostAction => "DefaultEndpointToHostAction".to_owned(),
+            Self::Nothing => "no rule decides".to_owned(),
+        }
+    }
+}
+
 /// What holds for all workloads before their policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -88,6 +114,18 @@ pub enum Guard {
     IpIp,
     /// The host must hear of neighbours and multicast listeners.
     RouterIcmpv6,
+}
+
+impl Guard {
+    /// What it is about, in words.
+    #[must_use]
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Vxlan => "VXLAN of workloads",
+            Self::IpIp => "IP-in-IP of workloads",
+            Self::RouterIcmpv6 => "ICMPv6 that routers need",
+        }
+    }
 }
 
 /// Something that is asked for or referred to, and does not exist.

@@ -48,6 +48,22 @@ pub struct Cluster {
     nodes: AHashMap<Hostname, NodeView>,
 }
 
+/// A cluster whose nodes have Felix's defaults.
+impl Default for Cluster {
+    fn default() -> Self {
+        Self::new(GraphConfig::new("".into()), Settings::default())
+    }
+}
+
+/// These objects, in a cluster whose nodes have Felix's defaults.
+impl FromIterator<Update> for Cluster {
+    fn from_iter<T: IntoIterator<Item = Update>>(updates: T) -> Self {
+        let mut cluster = Self::default();
+        updates.into_iter().for_each(|update| cluster.apply(update));
+        cluster
+    }
+}
+
 impl Cluster {
     /// One without any objects, whose nodes have these parameters. The name of the node in `graph` means nothing.
     #[must_use]

@@ -69,6 +69,23 @@ impl Leg {
     }
 }
 
+impl fmt::Display for Leg {
+    /// `denied at shop/db on node-1, ingress, by NetworkPolicy/shop/db-clients, ingress rule 1`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.verdict() {
+            Verdict::Allow => "allowed",
+            Verdict::Deny => "denied",
+            Verdict::Undecided => "undecided",
+        };
+        let direction = match self.direction {
+            Direction::Ingress => "ingress",
+            Direction::Egress => "egress",
+        };
+        let by = self.explanation.answer.decided_by.in_words(self.direction);
+        write!(f, "{verdict} at {} on {}, {direction}, by {by}", self.at, self.node)
+    }
+}
+
 /// What becomes of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

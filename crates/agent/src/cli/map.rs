@@ -12,7 +12,6 @@ use tortie_selector::Selector;
 
 use super::Failure;
 use super::cluster::{ClusterArgs, Parameters, WholeCluster};
-use super::decision::decided_by;
 use super::origin::Origins;
 use crate::settings;
 
@@ -123,7 +122,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 /// What decides, and where that is written.
 fn describe(origins: &Origins, by: &DecidedBy, direction: Direction) -> String {
-    let text = decided_by(by, direction);
+    let text = by.in_words(direction);
     let origin = match by {
         DecidedBy::PolicyRule { policy, index, .. } => origins.rule(policy, direction, *index),
         _ => None,

@@ -6,7 +6,7 @@ use tortie_plan::classes::evaluate::{DecidedBy, Layer};
 use tortie_plan::classes::{Details, Nodes, Traffic};
 use tortie_plan::{Connections, Ends, Existence, Finding, HostPackets, Packets, Plan, Why};
 
-use super::super::decision::{decided_by, direction};
+use super::super::decision::direction;
 use super::super::origin::{Origin, Origins};
 use super::kernel::NodeChange;
 
@@ -121,11 +121,11 @@ impl Answer<'_> {
     /// What decides after a change, and where that is written.
     pub(super) fn decision(&self, packets: &Packets) -> String {
         let why = &packets.why;
-        let by = decided_by(&why.after, why.direction);
+        let by = why.after.in_words(why.direction);
         match self.rule(&why.after, why) {
             Some(origin) => format!("{by}: {origin}"),
             // What closes may be that the rule that allowed is not there any more.
-            None if !packets.opens => format!("{by} (before: {})", decided_by(&why.before, why.direction)),
+            None if !packets.opens => format!("{by} (before: {})", why.before.in_words(why.direction)),
             None => by,
         }
     }
@@ -208,7 +208,7 @@ impl Answer<'_> {
         let why = &packets.why;
         let decision = |by: &DecidedBy| {
             let position = self.rule(by, why).map(|origin| origin.to_string());
-            json!({"by": decided_by(by, why.direction), "position": position})
+            json!({"by": by.in_words(why.direction), "position": position})
         };
         let families: Vec<u8> = packets.families.iter().map(|family| family.number()).collect();
         let mut value = Map::new();

@@ -5,7 +5,7 @@ use tortie_evaluate::{DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, S
 use tortie_model::{Direction, Key, PolicyId, Rule};
 use tortie_trace::{Connection, Leg};
 
-use super::super::decision::{decided_by, direction, guard_name};
+use super::super::decision::direction;
 use super::super::origin::Origins;
 use super::tables::LegTable;
 use super::view::View;
@@ -97,7 +97,7 @@ impl Answer<'_> {
         }
         let reason = leg.map_or_else(
             || "no policy applies".to_owned(),
-            |leg| decided_by(&leg.explanation.answer.decided_by, leg.direction),
+            |leg| leg.explanation.answer.decided_by.in_words(leg.direction),
         );
         [("tier", tier), ("policy", policy), ("profile", profile), ("rule", rule), ("position", position)]
             .into_iter()
@@ -124,7 +124,7 @@ impl Answer<'_> {
     fn step(&self, step: &Step, way: Direction) -> Value {
         match step {
             Step::Failsafe { matched } => json!({"failsafe": {"matched": matched}}),
-            Step::Guard { guard, matched } => json!({"guard": {"name": guard_name(*guard), "matched": matched}}),
+            Step::Guard { guard, matched } => json!({"guard": {"name": guard.in_words(), "matched": matched}}),
             Step::Policy { tier, policy, staged, rules, ruling: said } => {
                 let position = self.origins.policy(policy).map(|origin| origin.to_string());
                 let rule = |step: &RuleStep| self.rule(policy, way, step);

@@ -8,7 +8,6 @@ use tortie_evaluate::{Answer, DecidedBy, Layer, Packet, Verdict};
 use tortie_model::Hostname;
 use tortie_trace::{At, Connection, Leg};
 
-use super::super::decision::decided_by;
 use super::super::node::program_settings;
 use super::super::render::calculate;
 use super::answer::verdict;
@@ -94,7 +93,7 @@ impl LegTable {
             "column": numbered(&located.column),
             "sourcePort": located.source_port.as_ref().map(numbered),
             "verdict": verdict(located.verdict),
-            "reason": decided_by(&located.decided_by, leg.direction),
+            "reason": located.decided_by.in_words(leg.direction),
             "agrees": self.agrees,
         })
     }
@@ -122,7 +121,7 @@ impl LegTable {
         cell.extend([numbered("row", row), numbered("column", column)]);
         cell.extend(source_port.as_ref().map(|port| numbered("source ports", port)));
         let mut text =
-            format!("    table: {}: {} by {}\n", cell.join(", "), verdict(*said), decided_by(by, leg.direction));
+            format!("    table: {}: {} by {}\n", cell.join(", "), verdict(*said), by.in_words(leg.direction));
         text.push_str(&format!(
             "      {}, {}\n",
             numbered("own address: class", own_class),

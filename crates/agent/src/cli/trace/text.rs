@@ -6,7 +6,6 @@ use tortie_evaluate::{Guard, RuleOutcome, RuleStep, Step, Verdict};
 use tortie_model::{Direction, Key};
 use tortie_trace::Leg;
 
-use super::super::decision::{decided_by, direction, guard_name};
 use super::super::origin::Origin;
 use super::answer::{Answer, ruling, why};
 
@@ -15,7 +14,7 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
     let mut out = String::new();
     let legs = &answer.connection.legs;
     match (answer.connection.verdict(), answer.connection.denied_by()) {
-        (_, Some(leg)) => line(&mut out, "denied at ", leg, answer),
+        (_, Some(leg)) => line(&mut out, "", leg, answer),
         (Verdict::Undecided, _) => out.push_str("undecided: rules of others on the node decide\n"),
         _ if legs.is_empty() => out.push_str("allowed: no policy applies\n"),
         _ => out.push_str("allowed\n"),
@@ -23,12 +22,7 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
     let is_told = verbose || !answer.tables.is_empty() || answer.connection.denied_by().is_none();
     let shown = if is_told { &legs[..] } else { &[] };
     for (place, leg) in shown.iter().enumerate() {
-        let said = match leg.verdict() {
-            Verdict::Allow => "  allowed at ",
-            Verdict::Deny => "  denied at ",
-            Verdict::Undecided => "  undecided at ",
-        };
-        line(&mut out, said, leg, answer);
+        line(&mut out, "  ", leg, answer);
         if verbose {
             if let Some(origin) = answer.origins.endpoint(leg) {
                 let _ = writeln!(out, "    endpoint: {origin}");
@@ -39,7 +33,7 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
     }
     if let Some(pending) = answer.pending.filter(|pending| pending.verdict() != answer.connection.verdict()) {
         match (pending.verdict(), pending.denied_by()) {
-            (_, Some(leg)) => line(&mut out, "with all staged policies in force: denied at ", leg, answer),
+            (_, Some(leg)) => line(&mut out, "with all staged policies in force: ", leg, answer),
             (Verdict::Undecided, _) => out.push_str("with all staged policies in force: undecided\n"),
             _ => out.push_str("with all staged policies in force: allowed\n"),
         }
@@ -49,8 +43,7 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
 
 /// Writing to a string cannot fail, here and below.
 fn line(out: &mut String, begin: &str, leg: &Leg, answer: &Answer<'_>) {
-    let by = decided_by(&leg.explanation.answer.decided_by, leg.direction);
-    let _ = write!(out, "{begin}{} on {}, {}, by {by}", leg.at, leg.node, direction(leg.direction));
+    let _ = write!(out, "{begin}{leg}");
     if let Some(origin) = answer.origins.decided_by(&leg.explanation.answer.decided_by, leg.direction) {
         let _ = write!(out, ": {origin}");
     }
@@ -88,7 +81,7 @@ fn step(out: &mut String, step: &Step, way: Direction, answer: &Answer<'_>) {
         Step::Guard { matched: false, .. } => {}
         Step::Guard { guard, matched: true } => {
             let says = if *guard == Guard::RouterIcmpv6 { "allow" } else { "deny" };
-            let _ = writeln!(out, "    {}: {says}", guard_name(*guard));
+            let _ = writeln!(out, "    {}: {says}", guard.in_words());
         }
         _ => out.push_str("    something that this command does not know\n"),
     }

@@ -10,7 +10,6 @@ use tortie_trace::Leg;
 
 use super::verdict::Agreement;
 use crate::bpf::DecisionCount;
-use crate::cli::decision::decided_by;
 use crate::engine::inspect::{DecisionCounters, decision_counters};
 use crate::local_api::Client;
 
@@ -82,7 +81,7 @@ impl Programs {
     /// Compares that a packet is gone with who should deny it, if anybody.
     pub(super) fn compare(&self, denying: Option<&Leg>) -> Agreement {
         let calculated = denying.map(|leg| {
-            let by = decided_by(&leg.explanation.answer.decided_by, leg.direction);
+            let by = leg.explanation.answer.decided_by.in_words(leg.direction);
             format!("denied at {}, by {by}", leg.at)
         });
         let calculated = calculated.unwrap_or_else(|| "allowed".to_owned());

@@ -8,7 +8,7 @@ use super::listing::Rules;
 use super::owners::{Owner, Owners};
 use super::programs::Programs;
 use super::steps::{Out, Packet, Step, What};
-use crate::cli::decision::{decided_by, direction};
+use crate::cli::decision::direction;
 
 /// What became of a packet in the kernel of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub(super) fn compare(
         ),
         _ if is_open => Agreement::NotCompared("rules of others on this node decide".to_owned()),
         (Fate::Passed(_), Some(leg)) => {
-            let by = decided_by(&leg.explanation.answer.decided_by, leg.direction);
+            let by = leg.explanation.answer.decided_by.in_words(leg.direction);
             Agreement::Disagree(format!("the kernel lets pass what {} denies, by {by}", leg.at))
         }
         (Fate::Dropped(step), None) => {
@@ -121,7 +121,7 @@ fn other_rule(leg: &Leg, decisions: &[Decision]) -> Option<String> {
         Owner::Profile(_) | Owner::Workload(_) => false,
     };
     (!is_same).then(|| {
-        let by = decided_by(&leg.explanation.answer.decided_by, leg.direction);
+        let by = leg.explanation.answer.decided_by.in_words(leg.direction);
         format!("{} decides at {} in the kernel, and by the calculation {by}", describe(decision), leg.at)
     })
 }
