@@ -1,0 +1,189 @@
+//! Each program of `examples/` is run, and what it prints is compared. None is longer than what is read at a glance.
+
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, reason = "tests read files")]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::{Arguments, Write};
+use std::path::Path;
+
+thread_local! {
+    static PRINTED: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+fn print_line(line: Arguments<'_>) {
+    PRINTED.with_borrow_mut(|printed| writeln!(printed, "{line}")).unwrap();
+}
+
+// In the modules below it stands before the standard library's, so that programs which print are called like functions.
+macro_rules! println {
+    ($($line:tt)*) => { crate::print_line(format_args!($($line)*)) };
+}
+
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/desired_state.rs"]
+mod desired_state;
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/label_index.rs"]
+mod label_index;
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/own_dataplane.rs"]
+mod own_dataplane;
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/own_source.rs"]
+mod own_source;
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/reconcile.rs"]
+mod reconcile;
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/rule_text.rs"]
+mod rule_text;
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/select.rs"]
+mod select;
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/trace.rs"]
+mod trace;
+
+/// The lines that a program prints, which is started where the repository begins.
+fn printed_by(main: fn() -> Result<(), Box<dyn Error>>) -> Vec<String> {
+    std::env::set_current_dir(root()).unwrap();
+    main().unwrap();
+    PRINTED.take().lines().map(str::to_owned).collect()
+}
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+#[test]
+fn desired_state_prints() {
+    let lines = [
+        "NetworkPolicy/shop/db-clients: 2 ingress rules, 0 egress rules",
+        "GlobalNetworkPolicy/visitors-see-the-web-only: 0 ingress rules, 2 egress rules",
+        "KubernetesNetworkPolicy/shop/api-from-web: 1 ingress rules, 0 egress rules",
+        "KubernetesNetworkPolicy/shop/deny-by-default: 0 ingress rules, 0 egress rules",
+        "KubernetesNetworkPolicy/shop/web-is-open: 1 ingress rules, 0 egress rules",
+        "k8s/shop/api/eth0: KubernetesNetworkPolicy/shop/api-from-web, KubernetesNetworkPolicy/shop/deny-by-default",
+        "k8s/shop/db/eth0: NetworkPolicy/shop/db-clients, KubernetesNetworkPolicy/shop/deny-by-default",
+        "k8s/shop/web/eth0: KubernetesNetworkPolicy/shop/deny-by-default, KubernetesNetworkPolicy/shop/web-is-open",
+        "k8s/visitors/guest/eth0: GlobalNetworkPolicy/visitors-see-the-web-only",
+    ];
+    assert_eq!(printed_by(desired_state::main), lines);
+}
+
+#[test]
+fn label_index_prints() {
+    let lines = [
+        "0: pod-1 enters policy everybody",
+        "1: pod-1 enters policy databases",
+        "2: pod-1 leaves policy databases",
+        "2: pod-1 leaves policy everybody",
+    ];
+    assert_eq!(printed_by(label_index::main), lines);
+}
+
+#[test]
+fn own_dataplane_prints() {
+    let lines = [
+        "set n:SdDD5i7T9SrenrqW-C2DoGui6OBO4b4pUeMkPw, 2 members",
+        "set n:cl9_Kgeu4H0OGLbhovVR3NBLUOZscKeMK1Mu4A, 2 members",
+        "set s:GBOmyCQjFrWRY68nz_LVkUugHF5sa1RWuc-V3w, 2 members",
+        "set s:XpRe9QGuetb_Eg6fuXn99zN_da3meij67sBqrQ, 2 members",
+        "set s:rXtz5Ak_MI8KByvr4wuG_TZ_1_fBGSEdaXLWDQ, 2 members",
+        r#"policy NetworkPolicy/shop/db-clients for (role == "db" && projectcalico.org/namespace == "shop")"#,
+        r#"policy GlobalNetworkPolicy/visitors-see-the-web-only for pcns.team == "visitors""#,
+        r#"policy KubernetesNetworkPolicy/shop/api-from-web for ((projectcalico.org/orchestrator == "k8s" && role == "api") && projectcalico.org/namespace == "shop")"#,
+        r#"policy KubernetesNetworkPolicy/shop/deny-by-default for (projectcalico.org/orchestrator == "k8s" && projectcalico.org/namespace == "shop")"#,
+        r#"policy KubernetesNetworkPolicy/shop/web-is-open for ((projectcalico.org/orchestrator == "k8s" && role == "web") && projectcalico.org/namespace == "shop")"#,
+        "no policy NetworkPolicy/shop/db-clients",
+        "no set s:rXtz5Ak_MI8KByvr4wuG_TZ_1_fBGSEdaXLWDQ",
+    ];
+    assert_eq!(printed_by(own_dataplane::main), lines);
+}
+
+#[test]
+fn own_source_prints() {
+    let lines = ["k8s/shop/db/eth0"];
+    assert_eq!(printed_by(own_source::main), lines);
+}
+
+#[test]
+fn reconcile_prints() {
+    let lines = [
+        "policy NetworkPolicy/shop/db-clients: IPv4 table filter: the kernel refuses chain cali-pi-np/shop/db-clients, and a stand-in is in its place (1 attempts): exit code 2: line 3 failed: db-clients ingress is refused",
+        r#"-p tcp -m comment --comment "cali:biisCTmonM2De-t4" -m comment --comment "NetworkPolicy shop/db-clients ingress" -m set --match-set cali40s:rXtz5Ak_MI8KByvr4wuG_TZ src -m multiport --dports 5432 -j MARK --set-xmark 0x10000/0x10000"#,
+        r#"-m comment --comment "cali:OdsaKOPQ-19ieNc6" -m mark --mark 0x10000/0x10000 -j RETURN"#,
+        r#"-m comment --comment "cali:BIpg7_hBERG3aBJt" -j MARK --set-xmark 0x40000/0x40000"#,
+        r#"-m comment --comment "cali:mUvWQEPi56dTkVYz" -m mark --mark 0x40000/0x40000 -j DROP"#,
+    ];
+    assert_eq!(printed_by(reconcile::main), lines);
+}
+
+#[test]
+fn rule_text_prints() {
+    let lines = [
+        r#"-A cali-pi-np/shop/db-clients -m comment --comment "cali:biisCTmonM2De-t4" -m comment --comment "NetworkPolicy shop/db-clients ingress" -p tcp -m set --match-set cali40s:rXtz5Ak_MI8KByvr4wuG_TZ src -m multiport --destination-ports 5432 --jump MARK --set-mark 0x10000/0x10000"#,
+        r#"add rule ip calico filter-cali-pi-np/shop/db-clients meta l4proto tcp ip saddr @cali40s-rXtz5Ak_MI8KByvr4wuG_TZ tcp dport { 5432 } counter meta mark set mark or 0x10000 comment "cali:CK5QiknahuWkkd9k; NetworkPolicy shop/db-clients ingress""#,
+    ];
+    assert_eq!(printed_by(rule_text::main), lines);
+}
+
+#[test]
+fn select_prints() {
+    let lines = [
+        r#"role == "web": web-0, web-test"#,
+        r#"(role in {"api", "web"} && env != "test"): web-0, api-0"#,
+        r#"(!has(role) || env == "test"): web-test"#,
+        "`=` is not an operator; is `==` meant?",
+    ];
+    assert_eq!(printed_by(select::main), lines);
+}
+
+#[test]
+fn trace_prints() {
+    let lines = [
+        "10.65.1.2 to 10.65.1.3: Allow",
+        "  allowed at shop/api on demo-node, egress, by profile kns.shop, egress rule 0",
+        "  allowed at shop/db on demo-node, ingress, by NetworkPolicy/shop/db-clients, ingress rule 0",
+        "10.65.1.1 to 10.65.1.3: Deny",
+        "  allowed at shop/web on demo-node, egress, by profile kns.shop, egress rule 0",
+        "  denied at shop/db on demo-node, ingress, by NetworkPolicy/shop/db-clients, ingress rule 1",
+    ];
+    assert_eq!(printed_by(trace::main), lines);
+}
+
+/// The programs in `examples/` by their names.
+fn programs() -> BTreeMap<String, String> {
+    let files = std::fs::read_dir(root().join("examples")).unwrap().map(|entry| entry.unwrap().path());
+    let programs = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    programs.map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
+}
+
+#[test]
+fn none_is_longer_than_30_lines_with_imports_and_comments() {
+    let lines = programs().into_iter().map(|(name, text)| (name, text.lines().count()));
+    let long: Vec<(String, usize)> = lines.filter(|&(_, lines)| lines > 30).collect();
+    assert_eq!(long, []);
+}
+
+#[test]
+fn each_is_run_here_is_an_example_of_cargo_and_is_listed() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let (tests, manifest) = (read("crates/tortie/tests/examples.rs"), read("crates/tortie/Cargo.toml"));
+    let pages = [read("README.md"), read("crates/tortie/README.md")];
+    let programs = programs();
+    assert_eq!(manifest.matches("[[example]]").count(), programs.len());
+    for (name, text) in programs {
+        assert!(tests.contains(&format!("printed_by({name}::main)")), "{name} is not run");
+        assert!(manifest.contains(&format!("path = \"../../examples/{name}.rs\"")), "{name} is no example of cargo");
+        let command = format!("`cargo run --package tortie --example {name}`");
+        assert!(text.lines().next().is_some_and(|line| line.contains(&command)), "{name} does not say how to run it");
+        for page in &pages {
+            assert!(page.contains(&format!("examples/{name}.rs)")), "{name} is not listed");
+        }
+    }
+}
