@@ -52,8 +52,6 @@ pub struct Objects {
     listings: BTreeMap<Kind, u32>,
     /// Whether the problems may be others than when they were last taken.
     problems_changed: bool,
-    /// Whether anybody wants the versions of objects.
-    keeps_versions: bool,
 }
 
 #[derive(Debug)]
@@ -95,14 +93,14 @@ impl Objects {
             objects_with_problems: HashMap::default(),
             listings: BTreeMap::new(),
             problems_changed: true,
-            keeps_versions: false,
         }
     }
 
     /// The same, with the versions of objects for [`Objects::at_versions`], for who has room for them.
     #[must_use]
-    pub fn with_versions(self) -> Self {
-        Self { keeps_versions: true, ..self }
+    pub fn with_versions(mut self) -> Self {
+        self.register.keep_versions();
+        self
     }
 
     /// How many objects there are, built-in ones not counted.
@@ -134,17 +132,14 @@ impl Objects {
 
     /// Tells at which version an object is that has been told by [`Objects::set`].
     pub fn set_version(&mut self, id: &ObjectId, version: impl fmt::Display) {
-        if self.keeps_versions {
-            self.register.set_version(id, version.to_string().into());
-        }
+        self.register.set_version(id, version);
     }
 
     /// Updates, each with the version of the object that it follows from, if [`Objects::with_versions`] asked for them: of one that
     /// cannot be used as it is now, that of the object as it is, not of what stands for it.
     pub fn at_versions(&self, updates: Vec<Update>) -> impl Iterator<Item = (Update, Option<Arc<str>>)> {
         updates.into_iter().map(|update| {
-            let is_known = self.keeps_versions && update.exists();
-            let version = is_known.then(|| self.register.version(&update.key()).cloned()).flatten();
+            let version = self.register.version(&update).cloned();
             (update, version)
         })
     }

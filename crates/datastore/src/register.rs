@@ -4,6 +4,7 @@ mod claims;
 mod store;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -26,13 +27,23 @@ pub(crate) struct Register {
     store: Store,
     claims: Claims,
     /// What was in force, for the keys that have been touched since the last time.
-    before: HashMap<Key, Option<Update>, RandomState>,
+    before: HashMap<Key, InForceBefore, RandomState>,
+    /// Whether anybody wants the versions of objects.
+    keeps_versions: bool,
     /// Holds the namespaces of the objects once.
     interner: Interner,
     /// The node whose view this is: endpoints of others keep only what that one needs.
     node: Option<Hostname>,
     /// Whether the objects that every datastore has are there.
     built_in: bool,
+}
+
+/// What was in force for a key.
+#[derive(Debug, Default)]
+struct InForceBefore {
+    value: Option<Update>,
+    /// Whether an object claimed it, which has a version.
+    is_claimed: bool,
 }
 
 impl Register {
@@ -43,11 +54,12 @@ impl Register {
             store: Store::default(),
             claims: Claims::default(),
             before: HashMap::default(),
+            keeps_versions: false,
             interner: Interner::new(),
             node,
             built_in,
         };
-        register.before = register.built_in().map(|object| (object.key(), None)).collect();
+        register.before = register.built_in().map(|object| (object.key(), InForceBefore::default())).collect();
         register
     }
 
@@ -111,7 +123,9 @@ impl Register {
         let before = std::mem::take(&mut self.before);
         let changed = before.into_iter().filter_map(|(key, old)| {
             let new = self.value(&key);
-            (new != old).then(|| new.unwrap_or_else(|| Update::delete(key)))
+            // One that is as what is built in has a version all the same.
+            let has_version = self.keeps_versions && self.is_claimed(&key) != old.is_claimed;
+            (new != old.value || has_version).then(|| new.unwrap_or_else(|| Update::delete(key)))
         });
         sorted(changed.collect())
     }
@@ -133,16 +147,24 @@ impl Register {
         self.claims.is_in_conflict()
     }
 
+    /// From now on versions are kept.
+    pub(crate) fn keep_versions(&mut self) {
+        self.keeps_versions = true;
+    }
+
     /// At which version an object is that is known.
-    pub(crate) fn set_version(&mut self, id: &ObjectId, version: Arc<str>) {
-        if let Some(slot) = self.store.find(id) {
-            self.store.set_version(slot, version);
+    pub(crate) fn set_version(&mut self, id: &ObjectId, version: impl fmt::Display) {
+        if let Some(slot) = self.store.find(id).filter(|_| self.keeps_versions) {
+            self.store.set_version(slot, version.to_string().into());
         }
     }
 
-    /// At which version the object is that has a key; `None` if no object claims it, or if that is not known.
-    pub(crate) fn version(&self, key: &Key) -> Option<&Arc<str>> {
-        self.store.version(self.claims.winner(key, &self.store)?.slot)
+    /// At which version the object is that an update follows from; `None` if none claims its key, or if that is not known.
+    pub(crate) fn version(&self, update: &Update) -> Option<&Arc<str>> {
+        if !self.keeps_versions || !update.exists() {
+            return None;
+        }
+        self.store.version(self.claims.winner(&update.key(), &self.store)?.slot)
     }
 
     /// What is in force for an object; `None` if it is not known.
@@ -169,6 +191,10 @@ impl Register {
         }
     }
 
+    fn is_claimed(&self, key: &Key) -> bool {
+        self.claims.winner(key, &self.store).is_some()
+    }
+
     /// Lets an object claim other keys and values than before.
     fn replace(&mut self, slot: u32, with: InForce) {
         for claim in self.store.claims(slot) {
@@ -185,8 +211,8 @@ impl Register {
     fn touch(&mut self, claim: &Claim) {
         let key = self.store.claimed(*claim).key();
         if !self.before.contains_key(&key) {
-            let value = self.value(&key);
-            self.before.insert(key, value);
+            let before = InForceBefore { value: self.value(&key), is_claimed: self.is_claimed(&key) };
+            self.before.insert(key, before);
         }
     }
 

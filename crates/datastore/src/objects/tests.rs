@@ -350,6 +350,20 @@ fn versions_are_kept_where_they_are_wanted() {
     objects.set_version(&other, 9);
     assert_eq!(told(&objects)[0], pod, "the first one counts");
     objects.remove(&other);
+    // One that is as what is built in.
+    let default = id(Kind::Tier, "default");
+    let tier = r#", "spec": {"order": 1000000, "defaultAction": "Deny"}"#;
+    let versions_of = |objects: &Objects, updates: Vec<Update>| -> Vec<Option<String>> {
+        objects.at_versions(updates).map(|(_, version)| version.map(|version| version.to_string())).collect()
+    };
+    objects.take_updates();
+    objects.set(&default, resource(&default, tier));
+    objects.set_version(&default, 6);
+    let updates = objects.take_updates();
+    assert_eq!(versions_of(&objects, updates), [Some("6".to_owned())]);
+    objects.remove(&default);
+    let updates = objects.take_updates();
+    assert_eq!(versions_of(&objects, updates), [None], "what is built in has none");
     // One that cannot be used is as it is at this version; the last good one stands for it.
     objects.set(&policy, resource(&policy, &spec("\"high\"")));
     objects.set_version(&policy, 5);

@@ -127,10 +127,11 @@ impl Entry {
     }
 
     /// Whether the other one is the same object with the same value, whatever its version (`WouldBeNoOp` of
-    /// `typha/pkg/syncproto/sync_proto.go`).
+    /// `typha/pkg/syncproto/sync_proto.go`), as long as that is known of both or of neither.
     #[must_use]
-    pub fn has_same_value(&self, other: &Self) -> bool {
-        self.remote_view == other.remote_view && self.path == other.path && self.value == other.value
+    pub fn is_equal_but_for_version(&self, other: &Self) -> bool {
+        let is_equal = self.remote_view == other.remote_view && self.path == other.path && self.value == other.value;
+        is_equal && self.version.is_some() == other.version.is_some()
     }
 
     /// Its version in the datastore; empty if that is not known.

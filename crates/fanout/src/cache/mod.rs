@@ -217,7 +217,7 @@ impl Cache {
 
     fn set(&mut self, entry: Entry) {
         let before = self.entries.get(&entry.path);
-        if before.is_some_and(|before| before.has_same_value(&entry)) {
+        if before.is_some_and(|before| before.is_equal_but_for_version(&entry)) {
             self.stats.skipped += 1;
             return;
         }
