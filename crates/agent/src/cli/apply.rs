@@ -3,10 +3,7 @@
 use tortie_store::apply::{Applied, apply};
 
 use super::Failure;
-use super::confirming::ConfirmingArgs;
-use super::store::StoreArgs;
-use super::wish::Wish;
-use super::written::FileArgs;
+use super::wish::WriteArgs;
 
 /// Write resources into etcd or Kubernetes, as calicoctl does.
 ///
@@ -25,18 +22,11 @@ use super::written::FileArgs;
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     #[command(flatten)]
-    files: FileArgs,
-    #[command(flatten)]
-    store: StoreArgs,
-    #[command(flatten)]
-    confirming: ConfirmingArgs,
+    write: WriteArgs,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let resources = args.files.read(args.store.keeps())?;
-    let wish = |resource| Wish::of(resource, |store, key, object| apply(store, key, object).map(word));
-    let wishes: Vec<Wish<'_>> = resources.iter().map(wish).collect();
-    args.confirming.write(&args.store, &wishes, args.store.needs_initialising())
+    args.write.run(true, |store, key, object| apply(store, key, object).map(word))
 }
 
 fn word(applied: Applied) -> &'static str {

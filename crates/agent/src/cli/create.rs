@@ -3,10 +3,7 @@
 use tortie_store::apply::{Applied, create, replace};
 
 use super::Failure;
-use super::confirming::ConfirmingArgs;
-use super::store::StoreArgs;
-use super::wish::Wish;
-use super::written::FileArgs;
+use super::wish::WriteArgs;
 
 /// Write new resources into etcd or Kubernetes, as calicoctl does.
 ///
@@ -18,11 +15,7 @@ use super::written::FileArgs;
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     #[command(flatten)]
-    files: FileArgs,
-    #[command(flatten)]
-    store: StoreArgs,
-    #[command(flatten)]
-    confirming: ConfirmingArgs,
+    write: WriteArgs,
 }
 
 /// Replace resources in etcd or Kubernetes, as calicoctl does.
@@ -34,24 +27,14 @@ pub(super) struct Args {
 #[command(verbatim_doc_comment)]
 pub(super) struct ReplaceArgs {
     #[command(flatten)]
-    files: FileArgs,
-    #[command(flatten)]
-    store: StoreArgs,
-    #[command(flatten)]
-    confirming: ConfirmingArgs,
+    write: WriteArgs,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let resources = args.files.read(args.store.keeps())?;
-    let wish = |resource| Wish::of(resource, |store, key, object| create(store, key, object).map(|()| "created"));
-    let wishes: Vec<Wish<'_>> = resources.iter().map(wish).collect();
-    args.confirming.write(&args.store, &wishes, args.store.needs_initialising())
+    args.write.run(true, |store, key, object| create(store, key, object).map(|()| "created"))
 }
 
 pub(super) fn run_replace(args: &ReplaceArgs) -> Result<(), Failure> {
-    let resources = args.files.read(args.store.keeps())?;
     let word = |applied| if applied == Applied::Unchanged { "unchanged" } else { "replaced" };
-    let wish = |resource| Wish::of(resource, move |store, key, object| replace(store, key, object).map(word));
-    let wishes: Vec<Wish<'_>> = resources.iter().map(wish).collect();
-    args.confirming.write(&args.store, &wishes, false)
+    args.write.run(false, |store, key, object| replace(store, key, object).map(word))
 }

@@ -5,7 +5,42 @@ use tortie_resources::stored::ResourceKey;
 use tortie_store::ResourceStore;
 use tortie_store::apply::{Applied, ApplyError, edit};
 
-use super::written::{Written, new_errors};
+use super::Failure;
+use super::confirming::ConfirmingArgs;
+use super::store::StoreArgs;
+use super::written::{FileArgs, new_errors};
+
+/// Resources that are written in files, and where and how they are to be kept.
+#[derive(Debug, clap::Args)]
+pub(super) struct WriteArgs {
+    #[command(flatten)]
+    files: FileArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    confirming: ConfirmingArgs,
+}
+
+impl WriteArgs {
+    /// Writes each resource by `write`, which says in a word what it has done. What every cluster has is there first if resources may
+    /// be new.
+    pub(super) fn run(
+        &self,
+        may_create: bool,
+        write: impl Fn(&dyn ResourceStore, &ResourceKey, &Value) -> Result<&'static str, ApplyError> + Copy,
+    ) -> Result<(), Failure> {
+        let resources = self.files.read(self.store.keeps())?;
+        let wishes: Vec<Wish<'_>> = resources
+            .iter()
+            .map(|resource| Wish {
+                place: resource.to_string(),
+                key: resource.key.clone(),
+                write: Box::new(move |store| write(store, &resource.key, &resource.object).map(Some)),
+            })
+            .collect();
+        self.confirming.write(&self.store, &wishes, may_create && self.store.needs_initialising())
+    }
+}
 
 /// Something to be written: how to name it when it fails, which resource, and what writes it and says in a word what that
 /// does.
@@ -18,18 +53,6 @@ pub(super) struct Wish<'w> {
 type WriteOne<'w> = Box<dyn Fn(&dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> + 'w>;
 
 impl<'w> Wish<'w> {
-    /// A resource of a file.
-    pub(super) fn of(
-        resource: &'w Written,
-        write: impl Fn(&dyn ResourceStore, &ResourceKey, &Value) -> Result<&'static str, ApplyError> + 'w,
-    ) -> Self {
-        Self {
-            place: resource.to_string(),
-            key: resource.key.clone(),
-            write: Box::new(move |store| write(store, &resource.key, &resource.object).map(Some)),
-        }
-    }
-
     /// A change of what is there, which must be valid after it as far as it was before.
     pub(super) fn edit(
         key: &'w ResourceKey,
