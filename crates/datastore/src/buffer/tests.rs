@@ -120,8 +120,8 @@ struct SourceModel {
     /// The statuses not heard yet, each with `last` as it was then.
     statuses: Vec<(SyncStatus, BTreeMap<u8, u32>)>,
     clock: u32,
-    /// The versions that the consumer has heard, of the objects that come next.
-    versions: Option<Vec<(Key, Arc<str>)>>,
+    /// The versions that the consumer has heard, of the objects that come next, and how many of these it wanted at the most.
+    versions: Option<(Vec<(Key, Arc<str>)>, usize)>,
 }
 
 /// Every other version of an object is known to the source.
@@ -149,7 +149,7 @@ fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consume
         Some(Next::Versions(versions)) => {
             assert!(!versions.is_empty() && told.versions.is_none() && !buffer.is_empty());
             assert!(!buffer.begins_with_status(), "their objects come next");
-            told.versions = Some(versions);
+            told.versions = Some((versions, limit));
         }
         Some(Next::Updates(updates, _)) => {
             let of_update = |update: &Update| {
@@ -157,9 +157,9 @@ fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consume
                 Some((update.key(), version))
             };
             let versions: Vec<_> = updates.iter().filter_map(of_update).collect();
-            let heard = told.versions.take();
-            assert!((1..=limit).contains(&updates.len()) || heard.is_some());
-            assert_eq!(versions, heard.unwrap_or_default(), "of each that is known, and of no other");
+            let (heard, limit) = told.versions.take().unwrap_or((Vec::new(), limit));
+            assert!((1..=limit).contains(&updates.len()));
+            assert_eq!(versions, heard, "of each that is known, and of no other");
             let keys: BTreeSet<_> = updates.iter().map(Update::key).collect();
             assert_eq!(keys.len(), updates.len(), "a key twice");
             for update in updates {
