@@ -17,8 +17,8 @@ pub(super) use pending::READY;
 
 /// Let changes stand that wait for it: in etcd or Kubernetes, and those that the agent of this node holds back.
 ///
-/// The change that `tortie apply --confirm` or `tortie delete --confirm` has made is taken back when its time has passed, unless
-/// this comes. What an agent holds back that runs with --confirm-host-changes, as it would cut the connection of whoever manages
+/// The change that a command with --confirm has made, such as `tortie apply`, is taken back when its time has passed, unless this
+/// comes. What an agent holds back that runs with --confirm-host-changes, as it would cut the connection of whoever manages
 /// the host, is put in force; only root may do that. Ends with exit code 0 if a change stays, also if that was confirmed before,
 /// and with 1 if there is none, or it is being taken back or has been. With --status nothing is confirmed, and exit code 0 says
 /// that a change waits.
