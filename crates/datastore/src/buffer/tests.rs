@@ -109,6 +109,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+type Versions = Vec<(Key, Arc<str>)>;
+
 /// What a source has told, without thought of who has heard it.
 #[derive(Debug, Default)]
 struct SourceModel {
@@ -121,7 +123,7 @@ struct SourceModel {
     statuses: Vec<(SyncStatus, BTreeMap<u8, u32>)>,
     clock: u32,
     /// The versions that the consumer has heard, of the objects that come next, and how many of these it wanted at the most.
-    versions: Option<(Vec<(Key, Arc<str>)>, usize)>,
+    versions: Option<(Versions, usize)>,
 }
 
 /// Every other version of an object is known to the source.
