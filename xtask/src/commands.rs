@@ -136,7 +136,8 @@ pub(crate) fn bench_smoke() -> Result<(), String> {
     needs::to_build()?;
     let all =
         ["--package", "tortie-benches", "--package", "tortie-classes", "--package", "tortie-evaluate", "--benches"];
-    run(cargo(&["bench", "--locked"]).args(all).args(["--", "--test"]))?;
+    // Not optimized, since what they share with the tests is built so already.
+    run(cargo(&["bench", "--locked", "--profile", "dev"]).args(all).args(["--", "--test"]))?;
     needs::to_run()?;
     run(cargo(&["bench", "--profile", "dev"]).args(OF_NFTABLES).args(["--", "--test"]))?;
     let small = "--pods 3 --policies 6 --edits 2 --sets 6 --idle 1";

@@ -16,11 +16,14 @@ use tortie_model::{
     PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 
-const ADDRESSES: u32 = 100_000;
-const POLICIES: u32 = 5_000;
+/// Builds without optimizations are only tried, a twentieth of the size that is in the names.
+const SHARE: u32 = if cfg!(debug_assertions) { 20 } else { 1 };
+const ADDRESSES: u32 = 100_000 / SHARE;
+const POLICIES: u32 = 5_000 / SHARE;
 /// Deployments, all pods of which have the same labels.
-const APPS: u32 = 5_000;
-const APPS_IN_NAMESPACE: u32 = 50;
+const APPS: u32 = POLICIES;
+/// There are a hundred namespaces, or 125.
+const APPS_IN_NAMESPACE: u32 = APPS / 100;
 /// On one node, no two with the same policies.
 const LOCAL: u32 = 250;
 
@@ -223,7 +226,7 @@ fn of_cluster(c: &mut Criterion) {
 }
 
 /// On how many nodes the pods of the cluster are.
-const NODES: u32 = 1_000;
+const NODES: u32 = 1_000 / SHARE;
 
 fn forward_id() -> PolicyId {
     PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "forward")
