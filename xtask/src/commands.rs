@@ -22,10 +22,19 @@ pub(crate) fn with_feature(command: &str, args: &[String]) -> Result<(), String>
     run(cargo(&again).args(args))
 }
 
+/// How many tests of a program run at a time.
+const THREADS: &str = "RUST_TEST_THREADS";
+
 /// All tests, a part of the conformance cases, and a part of the faults.
 pub(crate) fn test(args: &[String]) -> Result<(), String> {
     needs::to_test()?;
-    run(cargo(&["test", "--workspace", "--all-features", "--locked"]).args(args))?;
+    let mut tests = cargo(&["test", "--workspace", "--all-features", "--locked"]);
+    if std::env::var_os(THREADS).is_none() {
+        // Tests of programs wait for them most of the time.
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        tests.env(THREADS, (2 * processors).to_string());
+    }
+    run(tests.args(args))?;
     if std::env::var("TORTIE_SKIP_KERNEL_TESTS").is_ok_and(|skip| skip == "1") {
         println!("conformance cases and faults skipped: TORTIE_SKIP_KERNEL_TESTS=1");
         return Ok(());
