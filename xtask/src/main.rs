@@ -10,6 +10,7 @@ mod commands;
 mod deny;
 mod fuzz;
 mod needs;
+mod packages;
 mod report;
 mod shell;
 mod tidy;

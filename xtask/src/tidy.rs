@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::packages;
 use crate::shell::{cargo, output, root};
 
 /// Which of our crates each one may use. Development dependencies are free.
@@ -98,9 +99,10 @@ fn dependencies(wrong: &mut Vec<String>) -> Result<(), String> {
     let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
     let allowed: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
-    for package in metadata["packages"].as_array().into_iter().flatten() {
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    packages::check(packages, wrong)?;
+    for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
-        published(package, wrong);
         let short = name.strip_prefix("tortie-").unwrap_or(name);
         if short == "xtask" {
             continue;
@@ -119,21 +121,6 @@ fn dependencies(wrong: &mut Vec<String>) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Checks what a package tells of itself.
-fn published(package: &serde_json::Value, wrong: &mut Vec<String>) {
-    let name = package["name"].as_str().unwrap_or_default();
-    if package["license"] != "Apache-2.0" {
-        wrong.push(format!("{name} does not say that its licence is Apache-2.0"));
-    }
-    let unpublished = package["publish"].as_array().is_some_and(Vec::is_empty);
-    if unpublished != matches!(name, "tortie-testkit" | "tortie-benches" | "xtask") {
-        wrong.push(format!("{name}: `publish` is not what it should be"));
-    }
-    if !unpublished && ["description", "readme", "rust_version"].iter().any(|field| package[field].is_null()) {
-        wrong.push(format!("{name} lacks a description, a readme or a rust-version"));
-    }
 }
 
 fn crate_count(wrong: &mut Vec<String>) -> Result<(), String> {

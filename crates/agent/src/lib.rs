@@ -1,6 +1,7 @@
 //! The Tortie agent: command line, configuration, and everything that touches the world. The engine itself is in the
 //! crates that this one brings together; no policy logic is here.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 #![allow(clippy::disallowed_methods, reason = "the agent is where processes, threads, clocks and files belong")]
 

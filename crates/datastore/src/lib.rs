@@ -22,6 +22,7 @@
 //! assert!(state.set_file("cluster.yaml".as_ref(), Some(FileContent::Text(manifest))).is_empty());
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 #![allow(clippy::disallowed_methods, reason = "sources read files and wait on threads of their own")]
 

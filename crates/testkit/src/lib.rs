@@ -66,3 +66,8 @@ pub mod packet;
 pub mod program;
 pub mod sources;
 pub mod walker;
+
+/// Keeps the examples of the front page true; here, as it is in no package.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FrontPage;

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod changes;
@@ -39,8 +40,3 @@ pub use tortie_rules as rules;
 pub use tortie_selector as selector;
 pub use tortie_store as store;
 pub use tortie_trace as trace;
-
-/// Keeps the example of the front page true.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct FrontPage;

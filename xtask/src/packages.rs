@@ -1,0 +1,203 @@
+//! What packages tell of themselves: whoever finds one in a registry sees this and nothing else of the workspace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::shell::{command, output, root};
+
+/// A README says for whom a crate is within so many lines.
+const FIRST_LINES: usize = 16;
+
+/// Whether a package stays in the workspace.
+pub(crate) fn is_unpublished(package: &Value) -> bool {
+    package["publish"].as_array().is_some_and(Vec::is_empty)
+}
+
+/// Checks all packages, as `cargo metadata` tells of them.
+pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), String> {
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        if package["license"] != "Apache-2.0" {
+            wrong.push(format!("{name} does not say that its licence is Apache-2.0"));
+        }
+        if is_unpublished(package) != matches!(name, "tortie-testkit" | "tortie-benches" | "xtask") {
+            wrong.push(format!("{name}: `publish` is not what it should be"));
+        }
+        if !is_unpublished(package) {
+            fields(name, package, wrong);
+            documents(name, package, wrong)?;
+        }
+    }
+    circles(packages, wrong);
+    compiler(packages, wrong)
+}
+
+/// What a registry shows.
+fn fields(name: &str, package: &Value, wrong: &mut Vec<String>) {
+    for field in ["description", "readme", "rust_version"] {
+        if package[field].is_null() {
+            wrong.push(format!("{name} has no `{field}`"));
+        }
+    }
+    for field in ["keywords", "categories", "authors"] {
+        if package[field].as_array().is_none_or(Vec::is_empty) {
+            wrong.push(format!("{name} has no `{field}`"));
+        }
+    }
+    let documentation = format!("https://docs.rs/{name}");
+    if package["documentation"] != documentation.as_str() {
+        wrong.push(format!("{name}: `documentation` is not {documentation}"));
+    }
+    // Where features hide items, all of them are documented, and each says what it needs.
+    let has_features = package["features"].as_object().is_some_and(|features| !features.is_empty());
+    let mut docs = json!({ "rustdoc-args": ["--cfg", "docsrs"] });
+    if has_features {
+        docs["all-features"] = true.into();
+    }
+    if package["metadata"]["docs"]["rs"] != docs {
+        wrong.push(format!("{name}: `package.metadata.docs.rs` is not {docs}"));
+    }
+}
+
+/// What is read before the code.
+fn documents(name: &str, package: &Value, wrong: &mut Vec<String>) -> Result<(), String> {
+    let folder = Path::new(package["manifest_path"].as_str().unwrap_or_default()).parent().unwrap_or(Path::new(""));
+    let read = |file: &str| fs::read_to_string(folder.join(file)).map_err(|error| format!("{name}: {file}: {error}"));
+    let has_features = package["features"].as_object().is_some_and(|features| !features.is_empty());
+    if has_features && !read("src/lib.rs")?.contains("#![cfg_attr(docsrs, feature(doc_cfg))]") {
+        wrong.push(format!("{name}: src/lib.rs has features, and does not let docs.rs say what needs them"));
+    }
+    let readme = read("README.md")?;
+    if !says_for_whom(&readme) {
+        wrong.push(format!("{name}: the first lines of README.md do not say `For …; not for …`"));
+    }
+    for link in links(&readme) {
+        let is_whole = link.starts_with("https://") || link.starts_with('#');
+        if !is_whole {
+            wrong.push(format!("{name}: README.md links to {link}, which leads nowhere in a registry"));
+        }
+    }
+    Ok(())
+}
+
+fn says_for_whom(readme: &str) -> bool {
+    let first: Vec<&str> = readme.lines().take(FIRST_LINES).collect();
+    let mut paragraphs = first.split(|line| line.is_empty()).map(|lines| lines.join(" "));
+    paragraphs.any(|text| text.starts_with("For ") && text.contains("; not "))
+}
+
+/// Where the links of a text in Markdown lead.
+fn links(text: &str) -> Vec<String> {
+    let mut is_code = false;
+    let prose = text.lines().filter(|line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    });
+    prose
+        .flat_map(|line| {
+            let inline = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+            // `[name]: where`
+            let defined = line.strip_prefix('[').and_then(|rest| rest.split_once("]: ")).map(|(_, link)| link);
+            inline.chain(defined).map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// A registry takes a package when it has all that the package names with a version, dependencies of tests included.
+fn circles(packages: &[Value], wrong: &mut Vec<String>) {
+    let published: BTreeSet<&str> = packages
+        .iter()
+        .filter(|package| !is_unpublished(package))
+        .filter_map(|package| package["name"].as_str())
+        .collect();
+    let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for package in packages {
+        let Some(name) = package["name"].as_str().filter(|name| published.contains(name)) else { continue };
+        // What has a path and no version is left out of the package.
+        let named = package["dependencies"].as_array().into_iter().flatten().filter(|named| named["req"] != "*");
+        let ours = named.filter_map(|named| named["name"].as_str()).filter(|named| published.contains(named));
+        waits.insert(name, ours.collect());
+    }
+    loop {
+        let ready: BTreeSet<&str> =
+            waits.iter().filter(|(_, for_whom)| for_whom.is_empty()).map(|(name, _)| *name).collect();
+        if ready.is_empty() {
+            break;
+        }
+        waits.retain(|name, _| !ready.contains(name));
+        waits.values_mut().for_each(|for_whom| for_whom.retain(|name| !ready.contains(name)));
+    }
+    if !waits.is_empty() {
+        let names: Vec<&str> = waits.into_keys().collect();
+        wrong.push(format!(
+            "none of {} can be published first; is one a dependency of the others' tests?",
+            names.join(", ")
+        ));
+    }
+}
+
+/// The oldest compiler is the one that container images are built with, and no newer than the one that checks.
+fn compiler(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), String> {
+    let oldest: BTreeSet<&str> = packages.iter().filter_map(|package| package["rust_version"].as_str()).collect();
+    let [oldest] = oldest.iter().copied().collect::<Vec<_>>()[..] else {
+        wrong.push(format!("`rust-version` is not the same everywhere: {oldest:?}"));
+        return Ok(());
+    };
+    let told = output(&mut command("rustc", &["--version"]))?;
+    let used = told.split_whitespace().nth(1).unwrap_or_default();
+    if version(used) < version(oldest) {
+        wrong.push(format!("Rust {used} is older than `rust-version`, {oldest}"));
+    }
+    let path = "deploy/Containerfile";
+    let image = fs::read_to_string(root().join(path)).map_err(|error| format!("{path}: {error}"))?;
+    if !image.contains(&format!("/rust:{oldest}-")) {
+        wrong.push(format!("{path} does not build with Rust {oldest}, which is `rust-version`"));
+    }
+    Ok(())
+}
+
+/// The first two numbers of a version.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_those_of_the_text_only() {
+        let text = "[a](https://a) and [b](../b.md)\n```\nlist[0](c)\n```\n[d]: src/d.rs\n* [e](#e \"E\")\n";
+        assert_eq!(links(text), ["https://a", "../b.md", "src/d.rs", "#e"]);
+    }
+
+    #[test]
+    fn whom_it_is_for_is_said_at_the_beginning() {
+        assert!(says_for_whom("# x\n\nWhat it is.\n\nFor those who\nwant it; not for others.\n\nMore.\n"));
+        assert!(!says_for_whom("# x\n\nWhat it is.\n\nFor those who want it.\n"));
+        let late = format!("# x\n\n{}For those; not for others.\n", "More.\n\n".repeat(FIRST_LINES));
+        assert!(!says_for_whom(&late));
+    }
+
+    #[test]
+    fn packages_that_wait_for_each_other_are_told() {
+        let package = |name: &str, kind: Value, req: &str, other: &str| json!({ "name": name, "publish": null, "dependencies": [{ "name": other, "kind": kind, "req": req }] });
+        let mut wrong = Vec::new();
+        circles(&[package("a", Value::Null, "^0.1", "b"), package("b", json!("dev"), "*", "a")], &mut wrong);
+        assert_eq!(wrong, [""; 0]);
+        circles(&[package("a", Value::Null, "^0.1", "b"), package("b", json!("dev"), "^0.1", "a")], &mut wrong);
+        assert!(wrong[0].starts_with("none of a, b can be published first"), "{wrong:?}");
+    }
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert!(version("1.100.0") > version("1.90"));
+        assert_eq!(version("1.90.1"), version("1.90"));
+        assert_eq!(version("nightly"), None);
+    }
+}
