@@ -8,7 +8,7 @@ use std::process::Command;
 use public_api::{Builder, PublicApi};
 use serde_json::{Value, json};
 
-use crate::shell::{self, cargo, output, root};
+use crate::shell::{self, cargo, cargo_of, output, root};
 
 /// The compiler that writes the form of JSON which `public-api` reads. Both versions change together.
 const RUST: &str = "1.95.0";
@@ -74,14 +74,7 @@ fn library(package: &Value) -> Option<(&str, &str)> {
 
 /// Describes all libraries as JSON.
 fn document() -> Result<(), String> {
-    let mut cargo = cargo(&[]);
-    if !output(&mut shell::command("rustc", &["--version"]))?.starts_with(&format!("rustc {RUST} ")) {
-        let mut install =
-            shell::command("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update"]);
-        shell::run(install.arg(RUST)).map_err(|error| format!("Rust {RUST} is needed: {error}"))?;
-        cargo = shell::command("rustup", &["run", RUST, "cargo"]);
-        cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
-    }
+    let mut cargo = cargo_of(RUST)?;
     // The workspace as a whole has the features with which other commands build it, so that nothing is built twice.
     cargo.args(["doc", "--quiet", "--locked", "--workspace", "--lib", "--no-deps", "--all-features"]);
     shell::run(unstable(&mut cargo).env("RUSTDOCFLAGS", "--cap-lints=allow -Z unstable-options --output-format json"))

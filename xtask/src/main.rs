@@ -8,9 +8,11 @@ mod api;
 mod codegen;
 mod commands;
 mod deny;
+mod features;
 mod fuzz;
 mod needs;
 mod packages;
+mod publish;
 mod report;
 mod shell;
 mod tidy;
@@ -35,6 +37,10 @@ cargo xtask COMMAND
                       below /usr/share
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   deny                what we depend on, against deny.toml: licences, duplicates, sources, who may use what
+  features            whether each crate compiles with each of its features alone
+  publish-check [--oldest]
+                      whether the packages that would be published compile from what is in them; --oldest: with the oldest
+                      compiler that must work, which is installed
   fuzz [--minutes N] [TARGET…]
                       fuzzing guided by coverage, of all targets if none is named, N minutes (10) in total; what reaches
                       different code becomes the corpus in fuzz/corpus
@@ -80,6 +86,8 @@ fn main() -> ExitCode {
         "manual" => commands::manual(&rest),
         "tidy" => tidy::run(),
         "deny" => deny::run(),
+        "features" => features::check(&rest),
+        "publish-check" => publish::check(&rest),
         "fuzz" => fuzz::run(&rest),
         "fuzz-smoke" => fuzz::smoke(&rest),
         "bench-smoke" => commands::bench_smoke(),

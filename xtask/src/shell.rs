@@ -22,6 +22,20 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
 }
 
+/// Cargo of a release of Rust, which is installed if another one runs us.
+pub(crate) fn cargo_of(release: &str) -> Result<Command, String> {
+    // A release without its last number is the newest of these.
+    let is_this = |told: &str| told.strip_prefix(release).is_some_and(|rest| rest.starts_with([' ', '.']));
+    if output(&mut command("rustc", &["--version"]))?.strip_prefix("rustc ").is_some_and(is_this) {
+        return Ok(cargo(&[]));
+    }
+    let mut install = command("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update"]);
+    run(install.arg(release)).map_err(|error| format!("Rust {release} is needed: {error}"))?;
+    let mut cargo = command("rustup", &["run", release, "cargo"]);
+    cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+    Ok(cargo)
+}
+
 /// Runs a command whose output the user sees.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{}: {error}", show(command)))?;

@@ -1,0 +1,36 @@
+//! `cargo xtask features`: every feature compiles without the others.
+
+use serde_json::Value;
+
+use crate::packages::is_unpublished;
+use crate::shell::{cargo, output, run};
+
+/// Checks each crate with each of its features alone, and without any.
+///
+/// Warnings are errors here as they are for all features together: what is there for one feature only is easily left over.
+pub(crate) fn check(args: &[String]) -> Result<(), String> {
+    if !args.is_empty() {
+        return Err("cargo xtask features".into());
+    }
+    let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
+    let metadata: Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
+    let mut count = 0;
+    for package in metadata["packages"].as_array().into_iter().flatten().filter(|package| !is_unpublished(package)) {
+        let (Some(name), Some(features)) = (package["name"].as_str(), package["features"].as_object()) else {
+            continue;
+        };
+        // A crate without features has been built as it is.
+        if features.is_empty() {
+            continue;
+        }
+        for feature in std::iter::once("").chain(features.keys().map(String::as_str)) {
+            println!("{name} {}", if feature.is_empty() { "without features" } else { feature });
+            let check = ["clippy", "--quiet", "--locked", "--lib", "--bins", "--no-default-features"];
+            let mut check = cargo(&check);
+            run(check.args(["--package", name, "--features", feature, "--", "-D", "warnings"]))?;
+            count += 1;
+        }
+    }
+    println!("{count} combinations");
+    Ok(())
+}

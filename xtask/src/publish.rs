@@ -1,0 +1,95 @@
+//! `cargo xtask publish-check`: what would be published builds from what is in the packages alone.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::packages::is_unpublished;
+use crate::shell::{cargo, cargo_of, command, output, root, run};
+
+/// Packs all crates, unpacks them into a workspace of their own, and has the compiler check that, the oldest one that must work if
+/// the arguments are `--oldest`.
+///
+/// `cargo package` itself builds each crate with everything that it needs, once more for each; here they share what is built,
+/// also with other commands, as profiles are the same.
+pub(crate) fn check(args: &[String]) -> Result<(), String> {
+    let is_oldest = match args {
+        [] => false,
+        [arg] if arg == "--oldest" => true,
+        _ => return Err("cargo xtask publish-check [--oldest]".into()),
+    };
+    let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
+    let metadata: Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
+    let packages: Vec<&Value> = metadata["packages"].as_array().into_iter().flatten().collect();
+    let published: Vec<String> = packages
+        .iter()
+        .filter(|package| !is_unpublished(package))
+        .filter_map(|package| Some(format!("{}-{}", package["name"].as_str()?, package["version"].as_str()?)))
+        .collect();
+    let packed = Path::new(metadata["target_directory"].as_str().unwrap_or_default()).join("package");
+    pack(&packages)?;
+
+    let folder = packed.join("unpacked");
+    unpack(&packed, &published, &folder)?;
+    fs::write(folder.join("Cargo.toml"), workspace(&published)?).map_err(at(&folder))?;
+    fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).map_err(at(&folder))?;
+
+    let mut compiler = match packages.first().and_then(|package| package["rust_version"].as_str()) {
+        Some(oldest) if is_oldest => cargo_of(oldest)?,
+        _ => cargo(&[]),
+    };
+    // What they have in common is in the lock file; that tests need more is gone from it.
+    compiler.args(["check", "--workspace", "--lib", "--bins", "--examples", "--all-features", "--target-dir"]);
+    run(compiler.arg(packed.parent().unwrap_or(&packed)).current_dir(&folder))?;
+    println!("{} packages are complete", published.len());
+    Ok(())
+}
+
+/// Makes the files that a registry would be given.
+fn pack(packages: &[&Value]) -> Result<(), String> {
+    let mut pack = cargo(&["package", "--quiet", "--workspace", "--no-verify", "--locked", "--allow-dirty"]);
+    for name in packages.iter().filter(|package| is_unpublished(package)).filter_map(|package| package["name"].as_str())
+    {
+        pack.args(["--exclude", name]);
+    }
+    run(&mut pack)
+}
+
+fn unpack(packed: &Path, published: &[String], folder: &Path) -> Result<(), String> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(at(folder))?;
+    }
+    fs::create_dir_all(folder).map_err(at(folder))?;
+    for package in published {
+        let file: PathBuf = packed.join(format!("{package}.crate"));
+        run(command("tar", &["-xzf"]).arg(file).arg("-C").arg(folder))?;
+    }
+    Ok(())
+}
+
+/// The manifest of a workspace of packages, in which they find each other.
+fn workspace(published: &[String]) -> Result<String, String> {
+    let ours = fs::read_to_string(root().join("Cargo.toml")).map_err(at(&root()))?;
+    let mut manifest = format!("[workspace]\nresolver = \"3\"\nmembers = {published:?}\n\n[patch.crates-io]\n");
+    for package in published {
+        let name = package.rsplit_once('-').map_or(package.as_str(), |(name, _)| name);
+        // Writing to a string cannot fail.
+        let _ = writeln!(manifest, "{name} = {{ path = {package:?} }}");
+    }
+    let mut is_profile = false;
+    for line in ours.lines() {
+        if line.starts_with('[') {
+            is_profile = line.starts_with("[profile.");
+        }
+        if is_profile {
+            manifest.extend([line, "\n"]);
+        }
+    }
+    Ok(manifest)
+}
+
+fn at(path: &Path) -> impl FnOnce(std::io::Error) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
