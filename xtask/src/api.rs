@@ -8,6 +8,7 @@ use std::process::Command;
 use public_api::{Builder, PublicApi};
 use serde_json::{Value, json};
 
+use crate::api_errors;
 use crate::shell::{self, cargo, cargo_of, output, root};
 
 /// The compiler that writes the form of JSON which `public-api` reads. Both versions change together.
@@ -21,6 +22,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         _ => return Err("cargo xtask api [--check]".into()),
     };
     let lists = lists()?;
+    let missing = api_errors::missing(lists.iter().map(|list| list.text.as_str()));
+    if !missing.is_empty() {
+        return Err(format!("errors are no errors:\n{}", missing.join("\n")));
+    }
     if check {
         return compare(&lists);
     }

@@ -4,6 +4,8 @@
 
 #[cfg(feature = "api")]
 mod api;
+#[cfg(feature = "api")]
+mod api_errors;
 #[cfg(feature = "codegen")]
 mod codegen;
 mod commands;

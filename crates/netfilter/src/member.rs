@@ -182,6 +182,9 @@ impl Member {
     ///
     /// `hash:net` refuses networks of length 0 as well, but those are accepted here, since
     /// `IpSets` of `tortie-ipsets` stores each as its two halves.
+    ///
+    /// # Errors
+    /// [`MemberError`] if it does not.
     pub fn check(&self, set_type: SetType) -> Result<(), MemberError> {
         match (set_type, self) {
             (SetType::HashIp, Self::Net(net)) if net.0.is_host() => {

@@ -1,5 +1,7 @@
 //! Problems of the datastore, as they travel.
 
+use std::fmt;
+
 use tortie_datastore::{Fallback, InputProblem};
 use tortie_resources::{FieldProblem, Position, Severity};
 
@@ -49,6 +51,13 @@ impl From<&InputProblem> for WireProblem {
     }
 }
 
+impl fmt::Display for WireProblem {
+    /// As the problem that it tells of.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        InputProblem::from(self.clone()).fmt(f)
+    }
+}
+
 impl From<WireProblem> for InputProblem {
     fn from(problem: WireProblem) -> Self {
         let fallback = match WireFallback::try_from(problem.fallback) {
@@ -67,4 +76,17 @@ impl From<WireProblem> for InputProblem {
 
 fn short(text: &str) -> String {
     text.chars().take(TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_shown_as_that_of_which_it_tells() {
+        let field = FieldProblem::new(Severity::Error, Position { line: 3, column: 5 }, "spec.order", "is no number");
+        let problem = InputProblem::new("NetworkPolicy/shop/web", field, Fallback::LastGood).in_file("web.yaml");
+        assert_eq!(WireProblem::from(&problem).to_string(), problem.to_string());
+        assert_eq!(problem.to_string(), "web.yaml:3:5: NetworkPolicy/shop/web: spec.order: is no number");
+    }
 }
