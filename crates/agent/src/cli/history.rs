@@ -247,8 +247,16 @@ fn name(history: &History, path: &str) -> String {
 struct Described<'e> {
     entry: &'e HistoryEntry,
     files: Vec<ChangedFile<'e>>,
-    /// What happened to objects, by their kinds and names.
-    objects: BTreeMap<String, Change>,
+    /// What happened to objects.
+    objects: BTreeMap<Object, Change>,
+}
+
+/// An object as people know it: kind and names, and the API, by which those of Calico and Kubernetes are told apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Object {
+    subject: String,
+    /// Such as `networking.k8s.io`; without the version, in which the same object may be written again.
+    group: String,
 }
 
 struct ChangedFile<'e> {
@@ -309,21 +317,29 @@ fn describe<'e>(history: &History, entry: &'e HistoryEntry) -> Described<'e> {
     });
     let files = files.collect();
     let mut objects = BTreeMap::new();
-    for subject in before.keys().chain(after.keys()) {
-        let (old, new) = (before.get(subject), after.get(subject));
+    for object in before.keys().chain(after.keys()) {
+        let (old, new) = (before.get(object), after.get(object));
         if old != new {
-            objects.insert(subject.clone(), Change::of(old, new));
+            objects.insert(object.clone(), Change::of(old, new));
         }
     }
     Described { entry, files, objects }
 }
 
 /// Adds the objects of a manifest.
-fn objects(path: &str, text: Option<&str>, to: &mut BTreeMap<String, Value>) {
+fn objects(path: &str, text: Option<&str>, to: &mut BTreeMap<Object, Value>) {
     let Some(text) = text else { return };
     let (manifest, values) = read_written(text, Format::of(Path::new(path)), &Options::default(), &mut Interner::new());
     let named = manifest.resources.into_iter().map(|resource| resource.subject).zip(values);
-    to.extend(named.filter(|(subject, _)| !subject.is_empty()));
+    to.extend(named.filter(|(subject, _)| !subject.is_empty()).map(|(subject, value)| {
+        let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let group = match api_version.split_once('/').map_or("", |(group, _)| group) {
+            // In which of its forms an object of Calico is written makes it no other one.
+            "crd.projectcalico.org" => "projectcalico.org",
+            group => group,
+        };
+        (Object { subject, group: group.to_owned() }, value)
+    }));
 }
 
 impl Described<'_> {
@@ -342,6 +358,13 @@ impl Described<'_> {
         self.objects.values().filter(|found| **found == change).count()
     }
 
+    /// Kind and names; and the API, if objects of two have the same ones.
+    fn name(&self, object: &Object) -> String {
+        let Object { subject, group } = object;
+        let is_alone = self.objects.keys().filter(|other| other.subject == *subject).count() == 1;
+        if is_alone { subject.clone() } else { format!("{subject} ({group})") }
+    }
+
     fn whole(&self, with_diff: bool) -> Value {
         let file = |file: &ChangedFile<'_>| {
             let mut whole = json!({
@@ -353,7 +376,8 @@ impl Described<'_> {
             }
             whole
         };
-        let object = |(object, change): (&String, &Change)| json!({ "object": object, "change": change.word() });
+        let object =
+            |(object, change): (&Object, &Change)| json!({ "object": self.name(object), "change": change.word() });
         json!({
             "state": self.entry.number,
             "time": self.time(),
@@ -370,7 +394,7 @@ impl Described<'_> {
             out.push_str("changes before this one could not be kept\n");
         }
         for (object, change) in &self.objects {
-            let _ = writeln!(out, "  {} {object}", change.sign());
+            let _ = writeln!(out, "  {} {}", change.sign(), self.name(object));
         }
         for file in &self.files {
             match file.diff() {

@@ -138,3 +138,17 @@ fn another_cluster_does_not_become_what_this_one_was() {
         .unwrap();
     assert_eq!((good(&output), world.order("web")), ("NetworkPolicy/shop/web restored\n", Some(1)));
 }
+
+#[test]
+fn policies_of_calico_and_kubernetes_of_one_name_are_counted_apart() {
+    let world = World::followed(FORMS[1], &(policy("web", 1) + &kubernetes_policy("web", 80)));
+    world.write(&["apply"], &(policy("web", 2) + &kubernetes_policy("web", 81)));
+    world.until_there_are(2);
+    let table = good(&world.tortie(&["history"])).to_owned();
+    let line: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((line[0], &line[2..]), ("2", &["~2", "~2"][..]), "{table}");
+    let shown = good(&world.tortie(&["history", "2"])).to_owned();
+    let objects: Vec<&str> = shown.lines().filter(|line| line.starts_with("  ")).take(2).collect();
+    let expected = ["  ~ NetworkPolicy/shop/web (networking.k8s.io)", "  ~ NetworkPolicy/shop/web (projectcalico.org)"];
+    assert_eq!(objects, expected, "{shown}");
+}
