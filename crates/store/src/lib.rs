@@ -42,5 +42,5 @@ mod texts;
 pub use memory_store::{Fault, MemoryStore};
 pub use staged::{StagedStore, StagedWrite};
 pub use stamp::timestamp;
-pub use store::{Listing, ResourceStore, StoreError, StoredResource};
+pub use store::{Listing, ResourceStore, StoreError, StoredResource, Verb};
 pub use texts::{StoredText, TextChange, TextStore};

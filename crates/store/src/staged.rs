@@ -8,7 +8,7 @@ use serde_json::Value;
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
 use crate::stamp::{random, stamp};
-use crate::{Listing, ResourceStore, StoreError, StoredResource};
+use crate::{Listing, ResourceStore, StoreError, StoredResource, Verb};
 
 /// The version of what is staged and not written. No datastore has it.
 const STAGED: Revision = Revision(i64::MAX);
@@ -139,6 +139,17 @@ impl StagedWrite {
             (Some(before), Some(after)) => !is_same(&before.object, after),
             (before, after) => before.is_some() || after.is_some(),
         })
+    }
+
+    /// What would have to be done to take the write back, if that is something else than what was done: what is replaced is put
+    /// back as it was replaced.
+    #[must_use]
+    pub fn reverse(&self) -> Option<Verb> {
+        match (&self.before, &self.after) {
+            (None, Some(_)) => Some(Verb::Delete),
+            (Some(_), None) => Some(Verb::Create),
+            _ => None,
+        }
     }
 }
 
@@ -272,5 +283,23 @@ mod tests {
         apply(&staged, &tier, &json!({"spec": {"order": 6}})).expect("staged");
         apply(&staged, &tier, &json!({"spec": {"order": 5}})).expect("staged");
         assert_eq!(staged.into_writes(), []);
+    }
+
+    #[test]
+    fn what_would_take_a_write_back_is_known_before_it_is_made() {
+        let store = MemoryStore::default();
+        initialise(&store).expect("initialised");
+        let (gone, new, other) =
+            (key(ResourceKind::Tier, "gone"), key(ResourceKind::Tier, "new"), key(ResourceKind::Tier, "other"));
+        for tier in [&gone, &other] {
+            apply(&store, tier, &json!({"spec": {"order": 5}})).expect("applied");
+        }
+        let staged = StagedStore::new(&store);
+        delete(&staged, &gone, None).expect("staged");
+        apply(&staged, &new, &json!({"spec": {"order": 5}})).expect("staged");
+        apply(&staged, &other, &json!({"spec": {"order": 6}})).expect("staged");
+        let back: Vec<Option<Verb>> = staged.into_writes().iter().map(StagedWrite::reverse).collect();
+        assert_eq!(back, [Some(Verb::Create), Some(Verb::Delete), None]);
+        assert_eq!(store.is_allowed(Verb::Delete, &new), Ok(true), "nobody is told apart here");
     }
 }

@@ -78,6 +78,37 @@ pub trait ResourceStore: Send + Sync {
         let _ = (key, based_on);
         Ok(object.cloned())
     }
+
+    /// Whether who writes here has the right to do this to a resource, whether it is there or not. A datastore that does not tell
+    /// rights apart by what is done lets everything be done.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] or [`StoreError::Refused`] if it cannot be asked.
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        let _ = (verb, key);
+        Ok(true)
+    }
+}
+
+/// What is done to a resource, as Kubernetes names it in roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verb {
+    /// It is made.
+    Create,
+    /// It is taken away.
+    Delete,
+}
+
+impl Verb {
+    /// The word that roles have for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Delete => "delete",
+        }
+    }
 }
 
 /// A resource as it is kept.

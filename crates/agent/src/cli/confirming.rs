@@ -125,6 +125,9 @@ impl ConfirmingArgs {
         let mut writes = Vec::new();
         if written.errors.is_empty() {
             writes = written.try_out(opened, staged.into_writes(), wishes)?;
+            if self.confirm.is_some() {
+                written.require_way_back(opened, &writes, wishes)?;
+            }
         }
         if !written.errors.is_empty() {
             eprintln!("tortie: nothing has been changed");
@@ -270,15 +273,41 @@ impl Written {
                     words.for_each(|(_, word)| *word = "unchanged");
                 }
                 Err(error @ StoreError::Unavailable(_)) => return Err(failed(error)),
-                Err(error) => {
-                    let wish = wishes.iter().find(|wish| wish.key == write.key);
-                    let place = wish.map_or("tortie", |wish| &wish.place).to_owned();
-                    eprintln!("{place}: {error}");
-                    self.errors.push((write.key, place, error.to_string()));
-                }
+                Err(error) => self.refused(&write.key, error.to_string(), wishes),
             }
         }
         Ok(changing)
+    }
+
+    /// Asks the datastore whether all this can be taken back by who does it: otherwise nobody would, though nobody confirms.
+    fn require_way_back(
+        &mut self,
+        store: &dyn ResourceStore,
+        writes: &[StagedWrite],
+        wishes: &[Wish<'_>],
+    ) -> Result<(), Failure> {
+        for write in writes {
+            let Some(back) = write.reverse() else { continue };
+            let verb = back.as_str();
+            let why = match store.is_allowed(back, &write.key) {
+                Ok(true) => continue,
+                Ok(false) => format!("it could not be taken back, as you have no right to {verb} it"),
+                Err(error @ StoreError::Unavailable(_)) => return Err(failed(error)),
+                Err(error) => {
+                    format!("it is not known whether you have the right to {verb} it, to take it back: {error}")
+                }
+            };
+            self.refused(&write.key, format!("{}: {why}; without --confirm, it is done for good", write.key), wishes);
+        }
+        Ok(())
+    }
+
+    /// Says of a resource why it is not written.
+    fn refused(&mut self, key: &ResourceKey, error: String, wishes: &[Wish<'_>]) {
+        let wish = wishes.iter().find(|wish| wish.key == *key);
+        let place = wish.map_or("tortie", |wish| &wish.place).to_owned();
+        eprintln!("{place}: {error}");
+        self.errors.push((key.clone(), place, error));
     }
 
     /// All that is known. `confirm` is for how long a confirmation is waited for.

@@ -76,7 +76,10 @@ fn what_is_for_others_to_write_is_refused() {
     let world = World::new(FORMS[0], "");
     let profile = "apiVersion: projectcalico.org/v3\nkind: Profile\nmetadata: {name: p}\nspec: {}\n---\n";
     let refused = world.write(&["apply"], profile);
-    assert!(bad(&refused).contains("Profile is none that is written here: Kubernetes has its own"), "{refused:?}");
+    assert!(
+        bad(&refused).contains("Profile is not kept in Kubernetes, which has namespaces and service accounts instead"),
+        "{refused:?}"
+    );
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n";
     let refused = world.write(&["apply"], &(policy("web", 1) + namespace));
     assert!(

@@ -105,3 +105,48 @@ fn a_patch_is_taken_back_unless_it_is_confirmed() {
     good(&world.tortie(&["confirm"]));
     assert_eq!(world.order("new"), Some(1));
 }
+
+#[test]
+fn what_could_not_be_taken_back_is_not_done() {
+    for form in FORMS {
+        let world = World::new(form, &policy("there", 1));
+        world.server.deny("delete", "networkpolicies");
+        let refused = world.write(&["apply", "--confirm", "1m"], &(policy("there", 2) + &policy("new", 1)));
+        assert_eq!(
+            bad(&refused),
+            "stdin:6:1: NetworkPolicy/shop/new: it could not be taken back, as you have no right to delete it; without \
+             --confirm, it is done for good\ntortie: nothing has been changed\n"
+        );
+        assert_eq!((world.order("there"), world.order("new")), (Some(1), None), "{form}");
+        assert!(world.status().is_null(), "{}", world.status());
+        // What is there already is put back by the right to change it.
+        good(&world.write(&["apply", "--confirm", "1m"], &policy("there", 2)));
+        good(&world.tortie(&["confirm"]));
+        assert_eq!(good(&world.write(&["apply"], &policy("new", 1))), "NetworkPolicy/shop/new created\n");
+
+        let world = World::new(form, &policy("there", 1));
+        world.server.deny("create", "networkpolicies");
+        let refused = world.change(&["delete", "np", "there", "--confirm", "1m"]);
+        assert!(bad(&refused).contains("you have no right to create it"), "{refused:?}");
+        assert_eq!(world.order("there"), Some(1));
+    }
+}
+
+#[test]
+fn nodes_are_shown_and_what_kubernetes_has_instead_of_others_is_told() {
+    let world = World::new(FORMS[0], "");
+    let addresses = json!([{"type": "InternalIP", "address": "192.0.2.1"}]);
+    world.server.apply(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"addresses": addresses},
+    }));
+    assert_eq!(good(&world.get(&["nodes", "-o", "name"])), "node.projectcalico.org/n1\n");
+    assert_eq!(good(&world.get(&["node", "n1", "-o", "name"])), "node.projectcalico.org/n1\n");
+    let refused = world.get(&["profiles"]);
+    let why = "Profile is not kept in Kubernetes, which has namespaces and service accounts instead";
+    assert!(bad(&refused).contains(why), "{refused:?}");
+    assert!(
+        bad(&world.get(&["wep", "-A"])).contains("WorkloadEndpoint is not kept in Kubernetes, which has pods instead")
+    );
+    let written = world.change(&["label", "node", "n1", "a=b"]);
+    assert!(bad(&written).contains("which has nodes of its own, which are only read here"), "{written:?}");
+}

@@ -45,6 +45,8 @@ pub struct Client {
 
 /// How many objects are asked for at a time.
 const PAGE: usize = 500;
+/// Questions about rights, which are asked by creating them.
+const REVIEWS: ApiResource = ApiResource::new("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
 /// How often a list is begun again whose pages have expired.
 const TRIES: usize = 3;
 
@@ -250,6 +252,29 @@ impl Client {
             return Err(ApiError::Malformed("there is no list of groups".into()));
         };
         Ok(groups.iter().filter_map(|group| group.get("name")?.as_str().map(str::to_owned)).collect())
+    }
+
+    /// Whether the server would let this client do something, such as `delete`, to the object of a name. Nothing is done, and the
+    /// object need not be there (`SelfSubjectAccessReview` of `authorization.k8s.io/v1`).
+    ///
+    /// # Errors
+    /// See [`ApiError`]; [`ApiError::Malformed`] if the answer tells neither.
+    pub fn is_allowed(&self, verb: &str, resource: ApiResource, namespace: &str, name: &str) -> Result<bool, ApiError> {
+        let review = serde_json::json!({
+            "apiVersion": REVIEWS.api_version(),
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "verb": verb,
+                "group": resource.group,
+                "version": resource.version,
+                "resource": resource.plural,
+                "namespace": namespace,
+                "name": name,
+            }},
+        });
+        let answer = self.create(REVIEWS, "", &review)?;
+        let allowed = answer.pointer("/status/allowed").and_then(Value::as_bool);
+        allowed.ok_or_else(|| ApiError::Malformed("a review of access tells nothing".into()))
     }
 
     fn change(&self, method: Method, target: String, content_type: &'static str, body: &Value) -> Call {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tortie_resources::custom::{self, AddressKind, policy_name};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 use tortie_resources::syncer::calico_node;
-use tortie_store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore};
+use tortie_store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 
 use super::client::Client;
 use super::error::ApiError;
@@ -62,6 +62,15 @@ fn no_kind(kind: ResourceKind) -> StoreError {
     StoreError::Unavailable(format!("the API server has no {}: their definition is not installed", kind.plural()))
 }
 
+/// What Kubernetes has of its own where Calico has another kind.
+fn instead(kind: ResourceKind) -> &'static str {
+    match kind {
+        ResourceKind::Node => "nodes of its own, which are only read here",
+        ResourceKind::Profile => "namespaces and service accounts",
+        _ => "pods",
+    }
+}
+
 fn text_of<'o>(object: &'o Value, name: &str) -> &'o str {
     object.get("metadata").and_then(|metadata| metadata.get(name)).and_then(Value::as_str).unwrap_or_default()
 }
@@ -93,7 +102,8 @@ impl KubernetesStore {
     }
 
     fn api(&self, kind: ResourceKind) -> Result<ApiResource, StoreError> {
-        let none = || StoreError::Refused(format!("{kind} is none that is written here: Kubernetes has its own"));
+        let none =
+            || StoreError::Refused(format!("{kind} is not kept in Kubernetes, which has {} instead", instead(kind)));
         api_resource(kind, self.calico).ok_or_else(none)
     }
 
@@ -184,15 +194,14 @@ impl ResourceStore for KubernetesStore {
             return self.read(key, self.object(key)?);
         }
         let node = self.client.get(ApiResource::NODES, "", key.name()).map_err(|error| of_resource(key, &error))?;
-        let revision = version_of(&node)?;
-        let object = calico_node(&node.to_string())
-            .ok_or_else(|| StoreError::Unreadable { key: key.clone(), why: "is no valid node".into() })?;
-        Ok(StoredResource { key: key.clone(), revision, object })
+        read_node(key, &node)
     }
 
     /// The version is that of the newest resource.
     fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
-        let objects = match self.client.list(self.api(kind)?, namespace.unwrap_or_default(), "") {
+        let is_node = kind == ResourceKind::Node;
+        let api = if is_node { ApiResource::NODES } else { self.api(kind)? };
+        let objects = match self.client.list(api, namespace.unwrap_or_default(), "") {
             // Kinds of Kubernetes are there, or nobody wants them.
             Err(error) if error.is_not_found() && kind.is_of_kubernetes() => Vec::new(),
             Err(error) if error.is_not_found() => return Err(no_kind(kind)),
@@ -201,7 +210,7 @@ impl ResourceStore for KubernetesStore {
         let mut listing = Listing::default();
         for object in objects {
             let Some(key) = key_of_object(kind, &object) else { continue };
-            match self.read(&key, object) {
+            match if is_node { read_node(&key, &object) } else { self.read(&key, object) } {
                 Ok(resource) => {
                     listing.revision = listing.revision.max(resource.revision);
                     listing.resources.push(resource);
@@ -278,6 +287,19 @@ impl ResourceStore for KubernetesStore {
             (Some(object), Some(based_on)) => dry.update(key, object.clone(), based_on).map(|made| Some(made.object)),
         }
     }
+
+    /// Asks the server about an object of the name that one has which is made here.
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        let allowed = self.client.is_allowed(verb.as_str(), self.api(key.kind())?, key.namespace(), key.name());
+        allowed.map_err(|error| failed(&error))
+    }
+}
+
+/// The node of Calico that one of Kubernetes stands for.
+fn read_node(key: &ResourceKey, node: &Value) -> Result<StoredResource, StoreError> {
+    let object = calico_node(&node.to_string())
+        .ok_or_else(|| StoreError::Unreadable { key: key.clone(), why: "is no valid node".into() })?;
+    Ok(StoredResource { key: key.clone(), revision: version_of(node)?, object })
 }
 
 /// The resource that an object stands for; `None` if its names are none.

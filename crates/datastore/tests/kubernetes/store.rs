@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tortie_datastore::kubernetes::KubernetesStore;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
-use tortie_store::{ResourceStore, StoreError, TextChange, TextStore};
+use tortie_store::{ResourceStore, StoreError, TextChange, TextStore, Verb};
 use tortie_testkit::apiserver::{ApiServer, Fault, On};
 
 use super::client;
@@ -239,4 +239,40 @@ fn handles_have_names_in_lower_case() {
     assert!(store.text("/calico/ipam/v2/handle/A.b").unwrap().is_some());
     assert_eq!(store.text("/calico/ipam/v2/handle/a.b"), Ok(None));
     assert_eq!(store.text("/calico/ipam/v2/handle/c"), Ok(None));
+}
+
+#[test]
+fn rights_are_asked_for_before_they_are_needed() {
+    for form in [CRD, "projectcalico.org/v3"] {
+        let (server, (group, version)) = (ApiServer::start().unwrap(), form.split_once('/').unwrap());
+        server.install_calico(group, version);
+        let store = KubernetesStore::discover(client(&server)).unwrap();
+        let pool = key(ResourceKind::IpPool, "p");
+        assert_eq!(store.is_allowed(Verb::Delete, &pool), Ok(true));
+        server.deny("delete", "ippools");
+        assert_eq!(store.is_allowed(Verb::Delete, &pool), Ok(false));
+        assert_eq!(store.is_allowed(Verb::Create, &pool), Ok(true));
+        assert_eq!(store.is_allowed(Verb::Delete, &key(ResourceKind::Tier, "t")), Ok(true));
+        store.create(&pool, json!({"spec": {"cidr": "10.0.0.0/16"}})).unwrap();
+        assert!(matches!(store.delete(&pool, None), Err(StoreError::Refused(_))), "the server means it");
+        server.partition();
+        assert!(matches!(store.is_allowed(Verb::Delete, &pool), Err(StoreError::Unavailable(_))));
+    }
+}
+
+#[test]
+fn nodes_of_kubernetes_are_listed_as_those_of_calico() {
+    let (server, store) = world();
+    let addresses = json!([{"type": "InternalIP", "address": "192.0.2.1"}]);
+    for name in ["n1", "n2"] {
+        let metadata = json!({"name": name, "labels": {"rack": "a"}});
+        server.apply(
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"addresses": addresses}}),
+        );
+    }
+    let listing = store.list(ResourceKind::Node, None).unwrap();
+    assert_eq!(listing.resources[0], store.get(&key(ResourceKind::Node, "n1")).unwrap());
+    assert_eq!((listing.resources.len(), listing.revision), (2, listing.resources[1].revision));
+    let refused = store.list(ResourceKind::Profile, None);
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
 }

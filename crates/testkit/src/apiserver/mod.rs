@@ -79,6 +79,8 @@ struct Shared {
 struct State {
     store: Store,
     faults: Vec<Planned>,
+    /// What nobody may do, as verb and plural.
+    denied: Vec<(String, String)>,
     token: String,
     /// How often a watch is told of the version.
     every: Duration,
@@ -304,6 +306,11 @@ impl ApiServer {
         self.shared.lock().faults.clear();
     }
 
+    /// Lets nobody do this to objects of a kind from now on: `create`, `update`, `patch` or `delete`. Whoever asks is told so.
+    pub fn deny(&self, verb: &str, plural: &str) {
+        self.shared.lock().denied.push((verb.to_owned(), plural.to_owned()));
+    }
+
     /// How many faults are still to come.
     #[must_use]
     pub fn faults_left(&self) -> usize {
@@ -403,10 +410,21 @@ fn namespace_of(kind: &ServedKind, object: &Value) -> String {
     object["metadata"]["namespace"].as_str().filter(|namespace| !namespace.is_empty()).unwrap_or("default").to_owned()
 }
 
+impl State {
+    fn is_denied(&self, verb: &str, plural: &str) -> bool {
+        self.denied.iter().any(|denied| *denied == (verb.to_owned(), plural.to_owned()))
+    }
+}
+
 impl Shared {
     fn new() -> Self {
-        let state =
-            State { store: Store::default(), faults: Vec::new(), token: String::new(), every: Duration::from_secs(60) };
+        let state = State {
+            store: Store::default(),
+            faults: Vec::new(),
+            denied: Vec::new(),
+            token: String::new(),
+            every: Duration::from_secs(60),
+        };
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),

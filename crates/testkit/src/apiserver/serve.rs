@@ -53,6 +53,10 @@ fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dy
         http::answer(stream, 200, document.to_string().as_bytes(), "")?;
         return Ok(true);
     }
+    if let Some(answer) = review(shared, request) {
+        http::answer(stream, 201, answer.to_string().as_bytes(), "")?;
+        return Ok(true);
+    }
     let Some(route) = route(shared, &request.path) else {
         let missing = refuse(404, "NotFound", "the server could not find the requested resource");
         http::refusal(stream, &missing, None)?;
@@ -74,6 +78,10 @@ fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dy
         http::refusal(stream, &refusal, retry_after)?;
         return Ok(true);
     }
+    if on == On::Object && shared.lock().is_denied(verb(&request.method), &route.kind.plural) {
+        http::refusal(stream, &refuse(403, "Forbidden", "is forbidden: User \"test\" cannot do this"), None)?;
+        return Ok(true);
+    }
     match fault {
         Some(Fault::Hangup) => return Ok(false),
         Some(Fault::Slow(pause)) => thread::sleep(pause),
@@ -83,6 +91,31 @@ fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dy
         On::Watch => watch(shared, request, &route, fault, stream),
         On::List | On::Continue => list(shared, request, &route, fault, stream),
         On::Object | On::Write | On::Any => object(shared, request, &route, fault, stream),
+    }
+}
+
+/// The answer to who asks about its rights: `SelfSubjectAccessReview` of `authorization.k8s.io/v1`.
+fn review(shared: &Shared, request: &Request) -> Option<Value> {
+    let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
+    if request.method != "POST" || path != ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"] {
+        return None;
+    }
+    let mut review: Value = serde_json::from_slice(&request.body).ok()?;
+    let attributes = &review["spec"]["resourceAttributes"];
+    let (verb, plural) = (attributes["verb"].as_str()?, attributes["resource"].as_str()?);
+    let allowed = !shared.lock().is_denied(verb, plural);
+    review["status"] = json!({"allowed": allowed});
+    Some(review)
+}
+
+/// What roles call a method that is about one object.
+fn verb(method: &str) -> &'static str {
+    match method {
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "get",
     }
 }
 
