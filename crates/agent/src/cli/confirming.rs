@@ -35,7 +35,7 @@ pub(super) struct ConfirmingArgs {
     #[arg(long, value_name = "TIME", value_parser = window)]
     confirm: Option<Duration>,
     /// Validate, say what would be done, and change nothing; Kubernetes is asked by dry runs of its own. --dry-run=server, as kubectl
-    /// has it, is the same.
+    /// has it, is the same; --dry-run=client only validates what is written in files, and does not ask the datastore.
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "server",
         default_value = "none", hide_default_value = true, hide_possible_values = true, conflicts_with = "confirm")]
     dry_run: DryRun,
@@ -54,6 +54,8 @@ pub(super) enum DryRun {
     /// What is asked for is done.
     #[default]
     None,
+    /// What is written is validated, and the datastore not asked.
+    Client,
     /// The datastore is asked what it would do.
     Server,
 }
@@ -94,17 +96,49 @@ impl ConfirmingArgs {
         self.dry_run != DryRun::None
     }
 
+    /// Whether the datastore is not to be asked.
+    pub(super) fn is_offline(&self) -> bool {
+        self.dry_run == DryRun::Client
+    }
+
+    /// Says of what is valid that it is, and no more: what would be done depends on what is there.
+    pub(super) fn tell_valid<'k>(&self, keys: impl Iterator<Item = &'k ResourceKey>) -> Result<(), Failure> {
+        let words = keys.map(|key| (key.clone(), "valid")).collect();
+        Written { words, errors: Vec::new() }.print_dry(self.output)
+    }
+
+    /// Refuses what cannot be said without the datastore.
+    pub(super) fn needs_datastore(&self) -> Result<(), Failure> {
+        if !self.is_offline() {
+            return Ok(());
+        }
+        let why = "--dry-run=client is for what is written in files; what would come of this is known where it is kept: --dry-run asks";
+        Err(Failure::Usage(why.into()))
+    }
+
     /// Writes, at once and for good or as it is asked for.
     pub(super) fn write(&self, store: &StoreArgs, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
-        let opened = store.open()?;
+        self.needs_datastore()?;
+        self.write_to(&*store.open()?, store, wishes, is_initial)
+    }
+
+    /// The same, to a datastore that is open already.
+    pub(super) fn write_to(
+        &self,
+        opened: &dyn ResourceStore,
+        store: &StoreArgs,
+        wishes: &[Wish<'_>],
+        is_initial: bool,
+    ) -> Result<(), Failure> {
+        self.needs_datastore()?;
         if self.is_dry() {
-            return try_all(&*opened, wishes, is_initial, self.output);
+            return try_all(opened, wishes, is_initial, self.output);
         }
         if self.confirm.is_none() {
-            return write_now(&*opened, wishes, is_initial, self.output);
+            return write_now(opened, wishes, is_initial, self.output);
         }
         let datastore = store.reference()?;
-        self.write_whole(&*opened, datastore, wishes, is_initial).map(drop)
+        self.write_whole(opened, datastore, wishes, is_initial).map(drop)
     }
 
     /// Writes everything that is asked for, or nothing, also without `--confirm`. Returns whether there was anything to say.
@@ -235,16 +269,7 @@ fn try_all(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, out
     written.try_out(store, staged.into_writes(), wishes)?;
     let Written { words, errors } = &mut written;
     words.retain(|(key, _)| errors.iter().all(|(wrong, ..)| wrong != key));
-    let whole = || {
-        let mut whole = written.whole(None);
-        if let Some(whole) = whole.as_object_mut() {
-            whole.insert("dry_run".to_owned(), true.into());
-        }
-        whole
-    };
-    let text = || written.words.iter().map(|(key, word)| format!("{key} {word} (dry run)\n")).collect();
-    output.print(whole, text)?;
-    if written.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+    written.print_dry(output)
 }
 
 /// What became of what was asked for.
@@ -308,6 +333,20 @@ impl Written {
         let place = wish.map_or("tortie", |wish| &wish.place).to_owned();
         eprintln!("{place}: {error}");
         self.errors.push((key.clone(), place, error));
+    }
+
+    /// Says what would be done.
+    fn print_dry(&self, output: Output) -> Result<(), Failure> {
+        let whole = || {
+            let mut whole = self.whole(None);
+            if let Some(whole) = whole.as_object_mut() {
+                whole.insert("dry_run".to_owned(), true.into());
+            }
+            whole
+        };
+        let text = || self.words.iter().map(|(key, word)| format!("{key} {word} (dry run)\n")).collect();
+        output.print(whole, text)?;
+        if self.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
     }
 
     /// All that is known. `confirm` is for how long a confirmation is waited for.

@@ -9,17 +9,19 @@ use tortie_store::apply::{ApplyError, delete};
 use super::Failure;
 use super::confirming::ConfirmingArgs;
 use super::names::{self, KindOrOne};
+use super::selected::SelectArgs;
 use super::store::StoreArgs;
 use super::wish::Wish;
 use super::written::{self, Wanted};
 
 /// Delete resources from etcd or Kubernetes, as calicoctl does.
 ///
-/// By kind and name, or those that are written in files. A resource with a resourceVersion is deleted at that version
+/// By kind and name, with --all or -l what the namespace has of the kind, or those that are written in files. A resource with a resourceVersion is deleted at that version
 /// only. Tiers go last; one that policies are in is not deleted, and neither is what every cluster has. With --confirm what is
 /// deleted comes back unless `tortie confirm` comes in time.
 ///
 /// Examples: tortie delete networkpolicy web -n shop
+///           tortie delete networksets -A -l 'team=shop,stage!=prod' --dry-run
 ///           tortie delete -f policies/
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -36,6 +38,8 @@ pub(super) struct Args {
     /// The namespace of resources that do not say.
     #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = names::namespace)]
     namespace: String,
+    #[command(flatten)]
+    select: SelectArgs,
     /// What does not exist counts as deleted.
     #[arg(long)]
     skip_not_exists: bool,
@@ -46,7 +50,23 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let targets = targets(args)?;
+    args.confirming.needs_datastore()?;
+    let is_selected = args.select.is_given()?;
+    let kind = args.kind.as_ref().filter(|_| is_selected);
+    if is_selected && kind.is_none() {
+        return Err(Failure::Usage("--all and -l are for all resources of a kind, and files are given".into()));
+    }
+    // What is wrong with files is known without the datastore.
+    let (targets, opened) = match kind {
+        Some(kind) => {
+            names::kept(kind.kind, args.store.keeps())?;
+            let opened = args.store.open()?;
+            let found = args.select.find(kind, &args.names, &args.namespace, &*opened)?;
+            let target = |(key, version)| ("tortie".to_owned(), key, Some(version));
+            (found.into_iter().map(target).collect(), opened)
+        }
+        None => (targets(args)?, args.store.open()?),
+    };
     let wishes: Vec<Wish<'_>> = targets
         .into_iter()
         .map(|(place, key, version)| Wish {
@@ -58,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             }),
         })
         .collect();
-    args.confirming.write(&args.store, &wishes, false)
+    args.confirming.write_to(&*opened, &args.store, &wishes, false)
 }
 
 /// What to delete, and where it is asked for.

@@ -1,37 +1,44 @@
 //! `tortie get`.
 
-mod label_query;
 mod table;
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tortie_resources::stored::{API_VERSION, DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, labelled};
 use tortie_resources::to_yaml;
 use tortie_store::{ResourceStore, StoreError};
 
-use self::label_query::LabelQuery;
 use super::Failure;
+use super::label_query::LabelQuery;
 use super::names::{self, KindOrOne};
+use super::selected::{namespace_of, nothing};
 use super::store::StoreArgs;
+use super::written;
 
 /// Show resources in etcd or Kubernetes, as calicoctl and kubectl do.
 ///
-/// By their names, or all of a kind. What -o yaml and -o json print can be applied again: each resource whole as it is
+/// By their names, all of a kind, or those that are written in files, as the datastore has them. What -o yaml and -o json print can be applied again: each resource whole as it is
 /// kept, with the version that it is at.
 ///
 /// Examples: tortie get networkpolicies -A
 ///           tortie get np -l 'team=shop,stage!=test' -o wide
+///           tortie get -f policies/ -o yaml
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
-    kind: KindOrOne,
+    #[arg(required_unless_present = "filename", conflicts_with = "filename")]
+    kind: Option<KindOrOne>,
     /// The names.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// The namespace.
+    /// Files, directories, or - for standard input, in which the resources are that are meant.
+    #[arg(short, long, value_name = "PATH", num_args = 1.., conflicts_with_all = ["all_namespaces", "selector"])]
+    filename: Vec<PathBuf>,
+    /// The namespace; of files, of resources that do not say.
     #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", default_value = "default", value_parser = names::namespace)]
     namespace: String,
     /// In all namespaces.
@@ -73,15 +80,23 @@ struct Shown {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let keys = names::keys(&args.kind, &args.names, &args.namespace)?;
+    let keeps = args.store.keeps();
+    let keys = match &args.kind {
+        Some(kind) => names::keys(kind, &args.names, &args.namespace)?,
+        None => written::keys(&args.filename, &args.namespace, keeps)?,
+    };
     if !keys.is_empty() && (args.all_namespaces || args.selector.is_some()) {
         return Err(Failure::Usage("-A and -l are for all resources of a kind, and names are given".into()));
     }
-    for kind in keys.iter().map(ResourceKey::kind).chain([args.kind.kind]) {
-        names::kept(kind, args.store.keeps())?;
+    let kind = args.kind.as_ref().map(|kind| kind.kind);
+    for kind in keys.iter().map(ResourceKey::kind).chain(kind) {
+        names::kept(kind, keeps)?;
     }
     let store = args.store.open()?;
-    let shown = if keys.is_empty() { list(args, &*store)? } else { find_each(&keys, &*store)? };
+    let shown = match kind {
+        Some(kind) if keys.is_empty() => list(kind, args, &*store)?,
+        _ => find_each(&keys, &*store)?,
+    };
     for error in &shown.errors {
         eprintln!("tortie: {error}");
     }
@@ -129,9 +144,8 @@ fn find(store: &dyn ResourceStore, key: &ResourceKey) -> Result<Value, StoreErro
     Ok(object)
 }
 
-fn list(args: &Args, store: &dyn ResourceStore) -> Result<Shown, Failure> {
-    let kind = args.kind.kind;
-    let namespace = Some(args.namespace.as_str()).filter(|_| kind.is_namespaced() && !args.all_namespaces);
+fn list(kind: ResourceKind, args: &Args, store: &dyn ResourceStore) -> Result<Shown, Failure> {
+    let namespace = namespace_of(kind, &args.namespace, args.all_namespaces);
     let listing = store.list(kind, namespace).map_err(failed)?;
     let mut objects: Vec<Value> = listing.resources.into_iter().map(|resource| resource.object).collect();
     objects.iter_mut().for_each(|object| labelled(kind, object));
@@ -149,8 +163,9 @@ fn list(args: &Args, store: &dyn ResourceStore) -> Result<Shown, Failure> {
 fn print(args: &Args, shown: &Shown) -> Result<(), Failure> {
     let is_for_programs = matches!(args.output, Output::Json | Output::Yaml);
     if shown.objects.is_empty() && !is_for_programs {
-        if shown.errors.is_empty() {
-            eprintln!("tortie: {}", nothing(args));
+        if let (Some(kind), true) = (&args.kind, shown.errors.is_empty()) {
+            let nothing = nothing(kind.kind, args.selector.is_some(), &args.namespace, args.all_namespaces);
+            eprintln!("tortie: {nothing}");
         }
         return Ok(());
     }
@@ -162,16 +177,6 @@ fn print(args: &Args, shown: &Shown) -> Result<(), Failure> {
         Output::Yaml => to_yaml(&shown.whole),
     };
     io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
-}
-
-/// What is said where there is nothing to show.
-fn nothing(args: &Args) -> String {
-    let kind = args.kind.kind;
-    let such = if args.selector.is_some() { " with such labels" } else { "" };
-    match kind.is_namespaced() && !args.all_namespaces {
-        true => format!("there is no {kind}{such} in namespace {}; -A shows those of all namespaces", args.namespace),
-        false => format!("there is no {kind}{such}"),
-    }
 }
 
 /// A table for each kind.

@@ -6,25 +6,30 @@ use tortie_store::apply::{LabelChange, change_labels};
 use super::Failure;
 use super::confirming::ConfirmingArgs;
 use super::names::{self, KindOrOne};
+use super::selected::SelectArgs;
 use super::store::StoreArgs;
 use super::wish::Wish;
 
 /// Change labels of resources in etcd or Kubernetes, as kubectl does.
 ///
-/// KEY=VALUE sets a label, KEY- takes it away. A label that has another value already is changed with --overwrite only.
+/// KEY=VALUE sets a label, KEY- takes it away. A label that has another value already is changed with --overwrite only. By names,
+/// or with --all or -l what the namespace has of the kind.
 ///
-/// Example: tortie label hep node-1-eth0 role=edge team-
+/// Examples: tortie label hep node-1-eth0 role=edge team-
+///           tortie label np -n shop -l team=web tier=front
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
     kind: KindOrOne,
-    /// The names, and then KEY=VALUE or KEY- for each label.
+    /// The names, unless --all or -l says which; and then KEY=VALUE or KEY- for each label.
     #[arg(value_name = "NAME|KEY=VALUE|KEY-", required = true)]
     words: Vec<String>,
     /// The namespace.
     #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = names::namespace)]
     namespace: String,
+    #[command(flatten)]
+    select: SelectArgs,
     /// Also change labels that have another value.
     #[arg(long)]
     overwrite: bool,
@@ -36,11 +41,20 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let (names, change) = sorted_out(&args.words).map_err(Failure::Usage)?;
-    let keys = names::wanted(&args.kind, &names, &args.namespace, args.store.keeps())?;
+    args.confirming.needs_datastore()?;
+    let (keys, opened) = if args.select.is_given()? {
+        names::kept(args.kind.kind, args.store.keeps())?;
+        let opened = args.store.open()?;
+        let found = args.select.find(&args.kind, &names, &args.namespace, &*opened)?;
+        (found.into_iter().map(|(key, _)| key).collect(), opened)
+    } else {
+        let keys = names::wanted(&args.kind, &names, &args.namespace, args.store.keeps())?;
+        (keys, args.store.open()?)
+    };
     let word = if change.values().any(Option::is_some) { "labeled" } else { "unlabeled" };
     let changed = |object: &mut Value| change_labels(object, &change, args.overwrite);
     let wishes: Vec<Wish<'_>> = keys.iter().map(|key| Wish::edit(key, word, changed)).collect();
-    args.confirming.write(&args.store, &wishes, false)
+    args.confirming.write_to(&*opened, &args.store, &wishes, false)
 }
 
 /// The names of resources, and the labels.

@@ -45,6 +45,8 @@ mod github;
 mod history;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod label;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod label_query;
 mod line_diff;
 mod listeners;
 #[cfg(feature = "manual")]
@@ -63,6 +65,8 @@ mod progress;
 mod render;
 mod replay;
 mod run;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod selected;
 mod selector;
 mod show;
 mod signals;

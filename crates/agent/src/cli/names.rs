@@ -15,6 +15,13 @@ pub(super) struct KindOrOne {
     name: Option<String>,
 }
 
+impl KindOrOne {
+    /// Whether one resource is meant.
+    pub(super) fn is_one(&self) -> bool {
+        self.name.is_some()
+    }
+}
+
 impl FromStr for KindOrOne {
     type Err = String;
 

@@ -60,8 +60,28 @@ pub(super) enum Wanted {
     Identified,
 }
 
-/// Reads files, directories and, as `-`, standard input. Problems are printed; if there is an error, nothing is read.
+/// Reads files, directories and, as `-`, standard input, for who writes. Problems are printed; if there is an error, nothing is
+/// read.
 pub(super) fn read(paths: &[PathBuf], namespace: &str, wanted: Wanted, keeps: Keeps) -> Result<Vec<Written>, Failure> {
+    let all = read_all(paths, namespace, wanted, keeps);
+    if let Err(Failure::Reported(_)) = all {
+        eprintln!("tortie: nothing has been changed");
+    }
+    all
+}
+
+/// Which resources are written there, each once.
+pub(super) fn keys(paths: &[PathBuf], namespace: &str, keeps: Keeps) -> Result<Vec<ResourceKey>, Failure> {
+    let mut keys: Vec<ResourceKey> = Vec::new();
+    for written in read_all(paths, namespace, Wanted::Identified, keeps)? {
+        if !keys.contains(&written.key) {
+            keys.push(written.key);
+        }
+    }
+    Ok(keys)
+}
+
+fn read_all(paths: &[PathBuf], namespace: &str, wanted: Wanted, keeps: Keeps) -> Result<Vec<Written>, Failure> {
     let mut files = Vec::new();
     for path in paths {
         if path.as_os_str() == "-" {
@@ -84,7 +104,6 @@ pub(super) fn read(paths: &[PathBuf], namespace: &str, wanted: Wanted, keeps: Ke
         all.extend(written);
     }
     if errors > 0 {
-        eprintln!("tortie: nothing has been changed");
         return Err(Failure::Reported(1));
     }
     if all.is_empty() {

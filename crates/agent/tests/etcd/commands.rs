@@ -1,5 +1,8 @@
 //! What people do with single resources: find them by kind, namespace and labels, create, replace, patch and label them.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 use tortie_testkit::etcd::EtcdOptions;
 
@@ -258,7 +261,106 @@ fn what_is_deleted_or_staged_can_be_tried_first() {
     assert_eq!(world.spec("web")["order"], 10);
     let both = world.tortie(&["apply", "-f", &file, "--dry-run", "--confirm", "1m"]);
     assert_eq!(both.status.code(), Some(2));
-    assert_eq!(world.tortie(&["apply", "-f", &file, "--dry-run=client"]).status.code(), Some(2));
+}
+
+#[test]
+fn what_is_written_is_validated_without_a_datastore() {
+    let tortie = |args: &[&str], text: &str| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
+            // Nobody listens there.
+            .args([args, &["--dry-run=client", "--datastore", "etcd://127.0.0.1:1"]].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let nowhere = |args: &[&str], text: &str| tortie(&[args, &["-f", "-"]].concat(), text);
+    let expected = "NetworkPolicy/shop/web valid (dry run)\nNetworkPolicy/shop/db valid (dry run)\n\
+                    GlobalNetworkSet/office valid (dry run)\n";
+    for command in ["apply", "create", "replace"] {
+        assert_eq!(good(&nowhere(&[command], POLICIES)), expected);
+    }
+    let whole = nowhere(&["apply", "-o", "json"], POLICIES);
+    let whole: Value = serde_json::from_str(good(&whole)).unwrap();
+    assert_eq!(
+        (&whole["dry_run"], &whole["resources"][2]),
+        (&json!(true), &json!({"resource": "GlobalNetworkSet/office", "outcome": "valid"}))
+    );
+    let wrong = nowhere(&["apply"], &POLICIES.replace("order: 20", "ordr: 20"));
+    assert!(bad(&wrong).starts_with("stdin:10:8: NetworkPolicy/shop/db: spec.ordr: "), "{wrong:?}");
+    assert_eq!(text(&wrong.stdout), "");
+    // What would come of these is not known without it.
+    for args in [
+        &["patch", "np", "web", "-p", "{}"][..],
+        &["label", "np", "web", "a=b"],
+        &["delete", "np", "web"],
+        &["staged", "commit", "shop/web"],
+    ] {
+        let refused = tortie(args, "");
+        assert!(refused.status.code() == Some(2), "{args:?}: {refused:?}");
+        assert!(text(&refused.stderr).contains("--dry-run=client is for what is written in files"), "{refused:?}");
+    }
+}
+
+#[test]
+fn several_resources_are_labelled_and_deleted_by_labels() {
+    let world = world();
+    let tortie = |args: &[&str]| world.tortie(&[args, &["-n", "shop"]].concat());
+    assert_eq!(good(&tortie(&["label", "np", "-l", "team in (a)", "seen=yes"])), "NetworkPolicy/shop/web labeled\n");
+    assert_eq!(world.labels("db"), json!({"team": "b"}));
+    let both = "NetworkPolicy/shop/db labeled\nNetworkPolicy/shop/web labeled\n";
+    assert_eq!(good(&tortie(&["label", "np", "--all", "checked=yes"])), both);
+    assert_eq!(world.labels("db"), json!({"team": "b", "checked": "yes"}));
+    let everywhere = world.tortie(&["label", "np", "-A", "-l", "seen", "seen-"]);
+    assert_eq!(good(&everywhere), "NetworkPolicy/shop/web unlabeled\n");
+    // By what is shown of them, too.
+    let tier = tortie(&["delete", "np", "-l", "projectcalico.org/tier=default", "--dry-run"]);
+    assert_eq!(good(&tier), "NetworkPolicy/shop/db deleted (dry run)\nNetworkPolicy/shop/web deleted (dry run)\n");
+    assert_eq!(good(&tortie(&["delete", "np", "-l", "team=a"])), "NetworkPolicy/shop/web deleted\n");
+    assert_eq!((world.spec("web"), &world.spec("db")["order"]), (Value::Null, &json!(20)));
+
+    let none = tortie(&["delete", "np", "-l", "team=a"]);
+    assert_eq!((none.status.code(), text(&none.stdout)), (Some(0), ""));
+    let why =
+        "tortie: there is no NetworkPolicy with such labels in namespace shop; -A shows those of all namespaces\n";
+    assert_eq!(text(&none.stderr), why);
+    for (args, why) in [
+        (&["delete", "np", "db", "-l", "team=b"][..], "and names are given"),
+        (&["delete", "np/db", "--all"], "and names are given"),
+        (&["label", "np", "db", "a=b", "--all"], "and names are given"),
+        (&["delete", "np", "-l", ""], "the selector is empty; --all means all"),
+        (&["delete", "np", "--all", "-l", "a"], "cannot be used with"),
+        (&["delete", "-f", "-", "--all"], "and files are given"),
+    ] {
+        let refused = tortie(args);
+        assert!(refused.status.code() == Some(2) && text(&refused.stderr).contains(why), "{args:?}: {refused:?}");
+    }
+    assert_eq!(world.tortie(&["delete", "np", "db", "-A"]).status.code(), Some(2));
+    assert_eq!(world.spec("db")["order"], 20);
+    assert_eq!(good(&tortie(&["delete", "np", "--all"])), "NetworkPolicy/shop/db deleted\n");
+}
+
+#[test]
+fn what_files_name_is_shown_as_it_is_kept() {
+    let world = world();
+    let changed = POLICIES.replace("order: 10", "order: 99") + "---\n" + POLICIES.rsplit("---").next().unwrap();
+    let file = world.file("policies.yaml", &changed);
+    let shown = world.tortie(&["get", "-f", &file, "-o", "json"]);
+    let shown: Value = serde_json::from_str(good(&shown)).unwrap();
+    let items = shown["items"].as_array().unwrap();
+    let names: Vec<&str> = items.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
+    assert_eq!((names, &items[0]["spec"]["order"]), (vec!["web", "db", "office"], &json!(10)));
+    good(&world.tortie(&["delete", "gnetsets", "office"]));
+    let missing = world.tortie(&["get", "-o", "name", "-f", &file]);
+    assert_eq!(bad(&missing), "tortie: GlobalNetworkSet/office does not exist\n");
+    assert_eq!(text(&missing.stdout), "networkpolicy.projectcalico.org/web\nnetworkpolicy.projectcalico.org/db\n");
+    let unknown = world.tortie_reading(&["get", "-f", "-"], "{apiVersion: v1, kind: Namespace, metadata: {name: a}}");
+    assert!(bad(&unknown).contains("it belongs in Kubernetes") && !bad(&unknown).contains("changed"), "{unknown:?}");
+    assert_eq!(world.tortie(&["get", "np", "-f", &file]).status.code(), Some(2));
+    assert_eq!(world.tortie(&["get", "-A", "-f", &file]).status.code(), Some(2));
 }
 
 #[test]

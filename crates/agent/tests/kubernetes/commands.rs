@@ -133,6 +133,25 @@ fn what_could_not_be_taken_back_is_not_done() {
 }
 
 #[test]
+fn resources_are_labelled_and_deleted_by_labels() {
+    for form in FORMS {
+        let world = World::new(form, &(policy("web", 1) + &policy("db", 2) + &kubernetes_policy("web", 80)));
+        good(&world.change(&["label", "np", "web", "team=a"]));
+        assert_eq!(
+            good(&world.change(&["label", "np", "-l", "team=a", "seen=yes"])),
+            "NetworkPolicy/shop/web labeled\n"
+        );
+        assert_eq!(
+            good(&world.change(&["label", "knp", "--all", "team=a"])),
+            "KubernetesNetworkPolicy/shop/web labeled\n"
+        );
+        assert_eq!(good(&world.change(&["delete", "np", "-l", "team=a,seen"])), "NetworkPolicy/shop/web deleted\n");
+        assert_eq!((world.order("web"), world.order("db")), (None, Some(2)));
+        assert!(world.kubernetes("web").is_some());
+    }
+}
+
+#[test]
 fn nodes_are_shown_and_what_kubernetes_has_instead_of_others_is_told() {
     let world = World::new(FORMS[0], "");
     let addresses = json!([{"type": "InternalIP", "address": "192.0.2.1"}]);

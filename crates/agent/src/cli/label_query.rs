@@ -1,4 +1,4 @@
-//! Which labels what is shown must have.
+//! Which labels what is meant must have.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,15 +10,23 @@ use tortie_selector::Selector;
 /// What kubectl takes for `-l`, or a selector of Calico. Both mean the same where they look the same: that an object without the
 /// label is not equal to any value, and in no set.
 #[derive(Clone, Debug)]
-pub(super) struct LabelQuery(Selector);
+pub(super) struct LabelQuery {
+    selector: Selector,
+    is_blank: bool,
+}
 
 impl LabelQuery {
+    /// Whether nothing was written.
+    pub(super) fn is_blank(&self) -> bool {
+        self.is_blank
+    }
+
     /// Whether the object has such labels.
     pub(super) fn matches(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
         let labels: BTreeMap<&str, &str> =
             labels.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?))).collect();
-        self.0.matches(&labels)
+        self.selector.matches(&labels)
     }
 }
 
@@ -29,7 +37,8 @@ impl FromStr for LabelQuery {
         // Quotes, braces and `&&` are Calico's; so are calls such as `all()`.
         let is_of_calico = text.contains(['\'', '"', '{', '&', '|']) || text.contains("()") || text.contains("has(");
         let calico = if is_of_calico { text.to_owned() } else { of_kubectl(text)? };
-        Selector::parse(&calico).map(Self).map_err(|error| error.to_string())
+        let selector = Selector::parse(&calico).map_err(|error| error.to_string())?;
+        Ok(Self { selector, is_blank: text.trim().is_empty() })
     }
 }
 
@@ -125,7 +134,7 @@ mod tests {
 
     fn canonical(text: &str) -> String {
         match text.parse::<LabelQuery>() {
-            Ok(query) => query.0.canonical().to_owned(),
+            Ok(query) => query.selector.canonical().to_owned(),
             Err(why) => format!("error: {why}"),
         }
     }

@@ -1,0 +1,88 @@
+//! Several resources of a kind, other than by their names.
+
+use tortie_resources::stored::{ResourceKey, ResourceKind, Revision, labelled};
+use tortie_store::ResourceStore;
+
+use super::Failure;
+use super::label_query::LabelQuery;
+use super::names::KindOrOne;
+
+/// Which resources of a kind, other than by their names.
+#[derive(Debug, clap::Args)]
+pub(super) struct SelectArgs {
+    /// All of the kind in the namespace.
+    #[arg(long)]
+    all: bool,
+    /// Those with such labels: `a=b,c!=d,e in (f,g),!h` as kubectl has it, or a selector of Calico.
+    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "all", allow_hyphen_values = true)]
+    selector: Option<LabelQuery>,
+    /// With --all or -l: in all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+}
+
+impl SelectArgs {
+    /// Whether resources are meant by anything but names.
+    pub(super) fn is_given(&self) -> Result<bool, Failure> {
+        let is_given = self.all || self.selector.is_some();
+        if self.all_namespaces && !is_given {
+            return Err(Failure::Usage("-A is for --all and -l".into()));
+        }
+        // A variable of a script that is not set must not mean everything.
+        if self.selector.as_ref().is_some_and(LabelQuery::is_blank) {
+            return Err(Failure::Usage("-l: the selector is empty; --all means all".into()));
+        }
+        Ok(is_given)
+    }
+
+    /// The resources that are meant, each at the version at which it is so; says if there are none.
+    pub(super) fn find(
+        &self,
+        kind: &KindOrOne,
+        names: &[String],
+        namespace: &str,
+        store: &dyn ResourceStore,
+    ) -> Result<Vec<(ResourceKey, Revision)>, Failure> {
+        if kind.is_one() || !names.is_empty() {
+            return Err(Failure::Usage("--all and -l are for all resources of a kind, and names are given".into()));
+        }
+        let kind = kind.kind;
+        let listing = store.list(kind, namespace_of(kind, namespace, self.all_namespaces));
+        let listing = listing.map_err(|error| Failure::Failed(error.to_string()))?;
+        if !listing.unreadable.is_empty() {
+            for (key, why) in &listing.unreadable {
+                eprintln!("tortie: {key}: {why}");
+            }
+            // It may be meant, or not.
+            let why = "nothing has been changed, as what cannot be read may be meant as well; names say which are";
+            return Err(Failure::Failed(why.into()));
+        }
+        let mut found = Vec::new();
+        for mut resource in listing.resources {
+            labelled(kind, &mut resource.object);
+            if self.selector.as_ref().is_none_or(|query| query.matches(&resource.object)) {
+                found.push((resource.key, resource.revision));
+            }
+        }
+        if found.is_empty() {
+            eprintln!("tortie: {}", nothing(kind, self.selector.is_some(), namespace, self.all_namespaces));
+        }
+        Ok(found)
+    }
+}
+
+/// Where resources of a kind are looked for; `None` is everywhere.
+pub(super) fn namespace_of(kind: ResourceKind, namespace: &str, all_namespaces: bool) -> Option<&str> {
+    Some(namespace).filter(|_| kind.is_namespaced() && !all_namespaces)
+}
+
+/// What is said where there is nothing.
+pub(super) fn nothing(kind: ResourceKind, has_selector: bool, namespace: &str, all_namespaces: bool) -> String {
+    let such = if has_selector { " with such labels" } else { "" };
+    match namespace_of(kind, namespace, all_namespaces) {
+        Some(namespace) => {
+            format!("there is no {kind}{such} in namespace {namespace}; -A shows those of all namespaces")
+        }
+        None => format!("there is no {kind}{such}"),
+    }
+}
