@@ -40,15 +40,17 @@ pub enum Backend {
     Nft,
     /// Chains, by the old iptables.
     Legacy,
-    /// Tables of nftables, without iptables and IP sets.
+    /// Tables of nftables as Felix lays them out, without iptables and IP sets.
     Nftables,
+    /// The same laid out to be fast.
+    NftablesFast,
     /// eBPF programs. What is left to iptables is nftables'.
     Ebpf,
 }
 
 impl Backend {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Nft, Self::Legacy, Self::Nftables, Self::Ebpf];
+    pub const ALL: [Self; 5] = [Self::Nft, Self::Legacy, Self::Nftables, Self::NftablesFast, Self::Ebpf];
     /// The implementations of iptables.
     const IPTABLES: [Self; 2] = [Self::Nft, Self::Legacy];
 
@@ -59,7 +61,17 @@ impl Backend {
             Self::Nft => "nft",
             Self::Legacy => "legacy",
             Self::Nftables => "nftables",
+            Self::NftablesFast => "nftables-fast",
             Self::Ebpf => "ebpf",
+        }
+    }
+
+    /// Of tables of nftables, how they are laid out, `NFTablesLayout`.
+    fn layout(self) -> Option<&'static str> {
+        match self {
+            Self::Nftables => Some("Felix"),
+            Self::NftablesFast => Some("Fast"),
+            Self::Nft | Self::Legacy | Self::Ebpf => None,
         }
     }
 
@@ -114,6 +126,8 @@ struct Fault {
     ebpf: Beside,
     /// Whether it means anything with tables of nftables.
     nftables: Beside,
+    /// Whether it means anything with tables that are laid out to be fast.
+    fast: Beside,
     /// Lets it happen. The agent has not been started when it begins.
     run: fn(&mut Stage) -> Done,
     /// Whether it makes a hole that the judge must find.
@@ -125,7 +139,8 @@ struct Fault {
 impl Fault {
     const fn new(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Self {
         let (sample, backends, never) = (Sample::None, &Backend::IPTABLES, Beside::Never);
-        Self { name, about, sample, backends, ebpf: never, nftables: never, run, is_self_check: false, nodes: 1 }
+        let (ebpf, nftables, fast) = (never, never, never);
+        Self { name, about, sample, backends, ebpf, nftables, fast, run, is_self_check: false, nodes: 1 }
     }
 
     /// With which back ends it is run; if asked for the sample alone, in that.
@@ -143,7 +158,10 @@ impl Fault {
             Beside::InFull => (!sample).then_some(backend),
             Beside::InSample => Some(backend),
         };
-        with_iptables.chain(with(self.nftables, Backend::Nftables)).chain(with(self.ebpf, Backend::Ebpf))
+        with_iptables
+            .chain(with(self.nftables, Backend::Nftables))
+            .chain(with(self.fast, Backend::NftablesFast))
+            .chain(with(self.ebpf, Backend::Ebpf))
     }
 
     const fn sample(mut self, sample: Sample) -> Self {
@@ -161,8 +179,20 @@ impl Fault {
         self
     }
 
+    /// In either layout, but in the sample only in Felix's.
     const fn nftables(mut self, nftables: Beside) -> Self {
         self.nftables = nftables;
+        self.fast = match nftables {
+            Beside::Never => Beside::Never,
+            Beside::InFull | Beside::InSample => Beside::InFull,
+        };
+        self
+    }
+
+    /// In the sample only laid out to be fast.
+    const fn fast_in_sample(mut self) -> Self {
+        self.nftables = Beside::InFull;
+        self.fast = Beside::InSample;
         self
     }
 

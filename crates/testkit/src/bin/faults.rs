@@ -8,7 +8,7 @@ use clap::Parser;
 use tortie_testkit::faults::{Backend, Families, Options, list, run, totals};
 use tortie_testkit::kernel::{Unavailable, in_user_namespace};
 
-const BACKENDS: [&str; 4] = ["nft", "legacy", "nftables", "ebpf"];
+const BACKENDS: [&str; 5] = ["nft", "legacy", "nftables", "nftables-fast", "ebpf"];
 
 /// Lets programs fail, others change the kernel, files be torn and processes be killed, while packets that policy allows
 /// and packets that it denies are sent to pods on a node of namespaces with the real agent on it.
@@ -28,7 +28,8 @@ struct Args {
     /// Only faults with this in their names; may be repeated.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// What enforces policy: nft and legacy, which are implementations of iptables, nftables without it, and ebpf.
+    /// What enforces policy: nft and legacy, which are implementations of iptables, nftables without it, nftables-fast with
+    /// `NFTablesLayout=Fast`, and ebpf.
     #[arg(long, value_delimiter = ',', default_values = BACKENDS, value_parser = BACKENDS)]
     backend: Vec<String>,
     /// The pods' addresses: 4, 6, or both.

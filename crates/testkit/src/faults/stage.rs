@@ -97,7 +97,8 @@ impl Stage {
         families: Families,
         nodes: usize,
     ) -> Result<Self, Trouble> {
-        let world = World::new(families, nodes);
+        let mut world = World::new(families, nodes);
+        world.many_rules = backend == Backend::NftablesFast;
         fs::create_dir_all(folder.join("manifests"))?;
         let folder = folder.canonicalize()?;
         let lab = Lab::new(&world.lab_pods(), &LabOptions::for_agent().nodes(nodes))?;
@@ -107,7 +108,8 @@ impl Stage {
             node.sysctl(&[("netfilter/nf_conntrack_udp_timeout".to_owned(), "5")])?;
         }
         let by_programs = backend == Backend::Ebpf;
-        let by_nftables = backend == Backend::Nftables;
+        let layout = backend.layout();
+        let by_nftables = layout.is_some();
         let backend = backend.iptables();
         let environment = [
             ("FELIX_IPTABLESBACKEND", backend.name()),
@@ -122,7 +124,8 @@ impl Stage {
         // Where it is not wanted, a fault may ask for it by other means than the environment, which would win.
         let with_programs = by_programs.then_some(("FELIX_BPFENABLED", "true"));
         let with_nftables = by_nftables.then_some(("FELIX_NFTABLESMODE", "Enabled"));
-        let environment = environment.into_iter().chain(with_programs).chain(with_nftables);
+        let with_layout = layout.map(|layout| ("FELIX_NFTABLESLAYOUT", layout));
+        let environment = environment.into_iter().chain(with_programs).chain(with_nftables).chain(with_layout);
         let mut stage = Self {
             backend,
             by_programs,

@@ -27,6 +27,9 @@ pub(super) const WEB_OPEN: [Pair; 2] = [("stranger", "web", true), ("outside", "
 /// See [`WEB_OPEN`].
 pub(super) const WEB_CLOSED: [Pair; 2] = [("stranger", "web", false), ("outside", "web", false)];
 
+/// How many rules for nobody there are where there are many.
+const OTHERS: u16 = 10;
+
 /// From whom, to whom, and whether policy allows it.
 pub(super) type Pair = (&'static str, &'static str, bool);
 
@@ -67,6 +70,9 @@ pub(super) struct World {
     pub(super) web_name: String,
     /// The selector of the policy of `web`.
     pub(super) web_selector: String,
+    /// Whether policies ask for so many things that maps lead to their rules where tables are laid out to be fast. Who is
+    /// allowed is the same.
+    pub(super) many_rules: bool,
     /// Whether `web` has its policy.
     pub(super) web_policy: bool,
     /// What Calico's `ClusterInformation` says of the datastore, if it is there.
@@ -108,6 +114,7 @@ impl World {
             web_admits: Vec::new(),
             web_name: "web".to_owned(),
             web_selector: "app: web".to_owned(),
+            many_rules: false,
             web_policy: true,
             ready: None,
             felix: None,
@@ -195,14 +202,7 @@ impl World {
         if self.web_policy {
             add("web.yaml", self.web_policy_text());
         }
-        add(
-            "db.yaml",
-            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: db, namespace: shop}\nspec:\n  \
-             podSelector: {matchLabels: {app: db}}\n  ingress:\n  - from:\n    \
-             - podSelector: {matchLabels: {app: web}}\n    - podSelector: {matchLabels: {app: stranger}}\n    \
-             ports: [{port: 8000, protocol: UDP}, {port: 8000, protocol: TCP}]\n"
-                .to_owned(),
-        );
+        add("db.yaml", self.db_policy_text());
         add(
             "stranger.yaml",
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: stranger, namespace: shop}\nspec:\n  \
@@ -234,19 +234,51 @@ impl World {
         files
     }
 
-    /// The policy of `web`.
-    pub(super) fn web_policy_text(&self) -> String {
-        let mut from = "    - podSelector: {matchLabels: {friend: 'yes'}}\n".to_owned();
-        for app in &self.web_admits {
-            // No other policy needs the set of these.
+    /// The policy of `db`. With many rules a map leads to them by port.
+    fn db_policy_text(&self) -> String {
+        let mut text =
+            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: db, namespace: shop}\nspec:\n  \
+             podSelector: {matchLabels: {app: db}}\n  ingress:\n  - from:\n    \
+             - podSelector: {matchLabels: {app: web}}\n    - podSelector: {matchLabels: {app: stranger}}\n    \
+             ports: [{port: 8000, protocol: UDP}, {port: 8000, protocol: TCP}]\n"
+                .to_owned();
+        for number in 1..=if self.many_rules { OTHERS } else { 0 } {
+            let port = 8000 + number;
             let _ = writeln!(
-                from,
-                "    - podSelector: {{matchExpressions: [{{key: app, operator: In, values: [{app}, nobody]}}]}}"
+                text,
+                "  - from: [{{podSelector: {{matchLabels: {{friend: c{number}}}}}}}]\n    \
+                 ports: [{{port: {port}, protocol: UDP}}, {{port: 8000, protocol: TCP}}]"
             );
+        }
+        text
+    }
+
+    /// The policy of `web`. With many rules a map leads to them by address.
+    pub(super) fn web_policy_text(&self) -> String {
+        let mut rules = vec!["{matchLabels: {friend: 'yes'}}".to_owned()];
+        // No other policy needs the set of these.
+        let admitted =
+            |app: &String| format!("{{matchExpressions: [{{key: app, operator: In, values: [{app}, nobody]}}]}}");
+        rules.extend(self.web_admits.iter().map(admitted));
+        let mut ingress = String::new();
+        if self.many_rules {
+            rules.extend((1..=OTHERS).map(|number| format!("{{matchLabels: {{friend: c{number}}}}}")));
+            for (from, last) in rules.iter().zip(8001..) {
+                let _ = writeln!(
+                    ingress,
+                    "  - from: [{{podSelector: {from}}}]\n    \
+                     ports: [{{port: 8000, endPort: {last}, protocol: UDP}}, {{port: 8000, endPort: {last}, protocol: TCP}}]"
+                );
+            }
+        } else {
+            ingress.push_str("  - from:\n");
+            for from in rules {
+                let _ = writeln!(ingress, "    - podSelector: {from}");
+            }
         }
         format!(
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {}, namespace: shop}}\nspec:\n  \
-             podSelector: {{matchLabels: {{{}}}}}\n  ingress:\n  - from:\n{from}",
+             podSelector: {{matchLabels: {{{}}}}}\n  ingress:\n{ingress}",
             self.web_name, self.web_selector
         )
     }

@@ -1,6 +1,7 @@
 //! Tables of nftables enforce policy, and somebody else writes to them, or whoever keeps them ends.
 
 mod kernel;
+mod layouts;
 mod others;
 
 use std::time::Duration;
@@ -19,6 +20,18 @@ pub(super) const FAULTS: &[Fault] = &[
     of_nftables("N2-restart", "nftables: restarts with the same state write nothing", restart),
     Fault::new("N3-switch", "nftables: from iptables and back while packets are sent, by configuration", switch)
         .sample(Sample::Nft),
+    // Each begins with one layout and goes through both.
+    of_nftables(
+        "N3-layouts",
+        "nftables: from one layout to the other and back while packets are sent",
+        layouts::switch,
+    )
+    .fast_in_sample(),
+    of_nftables(
+        "N3-layouts-killed",
+        "nftables: killed at messages that a change of the layout needs",
+        layouts::killed_in_switch,
+    ),
     of_nftables("N4-meddled", "nftables: somebody deletes, flushes and opens what is ours", meddled),
     of_nftables("N5-insists", "nftables: somebody accepts everything again and again: no fight without pause", insists),
     of_nftables("N6-others", "nftables: others commit to tables of their own all the time: nothing is read", others),
@@ -34,8 +47,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "N7-owned",
         "nftables: another process owns the table of our name: closed until it ends",
         others::owned,
-    )
-    .nftables(Beside::InSample),
+    ),
     of_nftables(
         "N7-taken",
         "nftables: another process deletes our table and owns one of its name for a while",
@@ -51,7 +63,8 @@ pub(super) const FAULTS: &[Fault] = &[
     of_nftables("N9-killed-at-sends", "nftables: killed at each message that a change needs", |stage| {
         kernel::killed_in_change(stage, "sendto,sendmsg")
     })
-    .nftables(Beside::InSample),
+    // A change of a map by address takes several transactions.
+    .fast_in_sample(),
     of_nftables("N9-killed-at-answers", "nftables: killed before each answer that a change needs", |stage| {
         kernel::killed_in_change(stage, "recvfrom,recvmsg")
     }),
@@ -79,6 +92,14 @@ const EVERYTHING_LED_ASTRAY: &str = r#"{ echo "add chain $family calico his"; ec
     for pod in $(nft list map $map | grep -o '"cali[^"]*" :' | tr -d '" :'); do
         echo "delete element $map { $pod }"; echo "add element $map { $pod : goto his }"
     done; } | nft -f -"#;
+
+/// Nothing, in Felix's layout.
+const NO_ADDRESS_LEADS_ANYWHERE: &str = "for map in $(nft list maps $family | grep -o 'filter-cali-pm-[^ ]*'); do
+        nft flush map $family calico $map; done";
+
+/// All that maps of addresses and ports lead to accepts. Nothing, in Felix's layout.
+const EVERY_ADDRESS_LED_ASTRAY: &str = r#"nft list table $family calico |
+    awk -v t="$family calico" '/^\tchain filter-cali-p[ad]-/{print "flush chain", t, $2; print "add rule", t, $2, "accept"}' | nft -f -"#;
 
 /// A base chain that comes later than it should.
 const AT_ANOTHER_PRIORITY: &str = r#"{ echo "flush chain $family calico filter-FORWARD"
@@ -149,6 +170,8 @@ fn meddled(stage: &mut Stage) -> Done {
         AT_ANOTHER_PRIORITY,
         "nft flush table $family calico",
         "nft add table $family calico '{ flags dormant; }'",
+        NO_ADDRESS_LEADS_ANYWHERE,
+        EVERY_ADDRESS_LED_ASTRAY,
     ] {
         let good = stage.nftables()?;
         stage.may_be_open(SOON);

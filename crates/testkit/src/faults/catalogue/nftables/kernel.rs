@@ -35,7 +35,7 @@ pub(super) fn programs(stage: &mut Stage) -> Done {
 }
 
 /// Nothing is asked but what a change needs.
-fn quietly(stage: &mut Stage) {
+pub(super) fn quietly(stage: &mut Stage) {
     for parameter in ["ROUTE", "INTERFACE", "NFTABLES", "IPSETS"] {
         stage.environment.insert(format!("FELIX_{parameter}REFRESHINTERVAL"), "0".to_owned());
     }
