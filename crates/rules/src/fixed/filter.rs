@@ -84,6 +84,23 @@ impl Renderer {
         ]
     }
 
+    /// Lets packets of known connections to the host through of which nothing behind would do otherwise: those of other interfaces than
+    /// workloads', whether there are host endpoints or not, and those of workloads whose chains would. Guards of tunnels and IPVS come before.
+    fn known_input(&self) -> [Rule; 2] {
+        let marks = self.marks();
+        let known = || Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED).mark_clear(marks.accept);
+        let of_others = self.workload_interfaces().fold(known(), Matches::not_in_interface);
+        let ask = Action::Dispatch { by: DispatchBy::InInterface, map: chain::KNOWN_FROM };
+        [
+            Rule::when(of_others, self.clear_and_allow()).comment("Known connections of the host"),
+            Rule::when(known(), ask).comment("Known connections of endpoints"),
+        ]
+    }
+
+    fn clear_and_allow(&self) -> Action {
+        Action::Several([Action::ClearMark(self.marks().policy()), self.allow()].into())
+    }
+
     fn filter_input(&self, family: Family) -> Chain {
         let marks = self.marks();
         let mut rules = self.tunnel_input(family);
@@ -93,6 +110,9 @@ impl Renderer {
                 Rule::new(Action::Jump(chain::FORWARD_CHECK)),
                 Rule::when(Matches::new().mark_not_clear(marks.endpoint), Action::Return),
             ]);
+        }
+        if self.passes_known_connections() {
+            rules.extend(self.known_input());
         }
         let of_workloads = self.workload_packets(family, Side::Source).into_iter();
         rules.extend(of_workloads.map(|packets| Rule::when(packets, Action::Goto(chain::WORKLOAD_TO_HOST))));
@@ -184,6 +204,11 @@ impl Renderer {
             // Forwarded by IPVS: policed as in FORWARD. A goto, so that its return skips the rest of this chain.
             let forwarded = Matches::new().mark_not_clear(self.marks().endpoint);
             rules.push(Rule::when(forwarded, Action::Goto(chain::FORWARD_ENDPOINT_MARK)));
+        }
+        if self.passes_known_connections() {
+            // Whichever endpoint there is would let them through, and what is translated is `mangle` POSTROUTING's.
+            let known = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);
+            rules.push(Rule::when(known, self.clear_and_allow()).comment("Known connections of the host"));
         }
         // The host can always reach its workloads: whoever controls the host controls these rules.
         let to_workloads = self.workload_packets(family, Side::Destination).into_iter();

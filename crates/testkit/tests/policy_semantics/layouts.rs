@@ -15,12 +15,15 @@ use tortie_iptables::{
     Action, Chain, ChainName, ConntrackState, DispatchBy, Layout, MapKey, MapKind, MapVerdict, MarkBits, Match,
     Matches, PortList, PortRange, Protocol, Rule, Side, Table,
 };
-use tortie_model::{AdminState, Family, IfaceName, QosControls};
+use tortie_model::{AdminState, Family, IfaceName, QosControls, desired::Members};
 use tortie_nftables::{
     Command, Context, Features, FullNames, LayeredName, ProgramRule, SetKind, SetName, TableId, Transaction,
     Verdict as KernelVerdict, compile, wire::ObservedRule,
 };
-use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, Renderer, RulesConfig, names::chain};
+use tortie_rules::{
+    HostDispatch, IpvsConfig, Marks, NftablesConfig, PacketFilter, Renderer, RulesConfig, TunnelConfig,
+    names::{chain, ip_set_name, static_set},
+};
 use tortie_testkit::{
     evaluator::Verdict,
     kernel_test,
@@ -146,14 +149,91 @@ fn packets_of_known_connections_fare_by_either_layout_alike() {
     assert_eq!(at_once, 28);
 }
 
+/// What INPUT and OUTPUT do with packets of known connections by all kinds of interfaces, also beside guards of tunnels and IPVS, and
+/// how many rules these meet.
+#[test]
+fn packets_of_known_connections_of_the_host_fare_by_either_layout_alike() {
+    let tunnel = |config: RulesConfig| {
+        let tunnel = TunnelConfig { enabled: true, has_address: true };
+        RulesConfig { vxlan_v4: tunnel, ..config }
+    };
+    let ipvs = |config: RulesConfig| {
+        let marks = Marks::allocate(Marks::DEFAULT_MASK, false, true).unwrap();
+        RulesConfig { marks, ipvs: Some(IpvsConfig { node_ports: Vec::new() }), ..config }
+    };
+    let to = |protocol, port| Packet::with_ports(protocol, ([10, 0, 0, 1].into(), 1000), ([10, 0, 0, 2].into(), port));
+    let change: [(&dyn Fn(RulesConfig) -> RulesConfig, usize); 3] =
+        [(&|config| config, 1), (&tunnel, 1), (&|config| ipvs(tunnel(config)), 4)];
+    for (change, most_of_input) in change {
+        let [felix, fast] = [Layout::Felix, Layout::Fast].map(|layout| change(of_layout(layout, false)));
+        let (accept, with_ipvs) = (felix.marks.accept.get(), felix.ipvs.is_some());
+        let [felix, fast] = [felix, fast].map(endpoints);
+        let (mut known, mut others) = (0, 0);
+        for hook in [chain::INPUT, chain::OUTPUT] {
+            for interface in ["cali1", "cali2", "cali3", "cali9", "eth0", "eth1"] {
+                for packet in [to(6, 80), to(17, 4789)] {
+                    for (mark, within_rates, is_translated) in
+                        [(0, true, false), (0, false, false), (accept, true, false), (0, true, true)]
+                    {
+                        for state in [
+                            ConntrackState::Established,
+                            ConntrackState::Related,
+                            ConntrackState::Invalid,
+                            ConntrackState::New,
+                        ] {
+                            let is_input = hook == chain::INPUT;
+                            let (from, to) = if is_input { (interface, "") } else { ("", interface) };
+                            let mut skb = Skb::new(packet, from, to);
+                            (skb.mark, skb.within_rates) = (mark, within_rates);
+                            skb.conntrack = BTreeSet::from([state]);
+                            skb.conntrack.extend(is_translated.then_some(ConntrackState::Dnat));
+                            skb.local_addresses.insert(if is_input {
+                                [10, 0, 0, 2].into()
+                            } else {
+                                [10, 0, 0, 1].into()
+                            });
+                            let [by_felix, by_fast] = [&felix, &fast].map(|tables| tables.walk(hook, &skb).unwrap());
+                            // Nothing follows these chains but the end of a base chain that accepts.
+                            let fate =
+                                |walk: &Walk| if walk.fate == Fate::Returned { Fate::Accepted } else { walk.fate };
+                            let told = |walk: &Walk| (fate(walk), walk.mark);
+                            let what = format!("{hook} {interface}, {packet}, {state:?}, {mark:x}, {is_translated}");
+                            assert_eq!(told(&by_felix), told(&by_fast), "{what}, IPVS {with_ipvs}: {by_fast:?}");
+                            let is_known = state == ConntrackState::Established && mark == 0;
+                            if is_known && fate(&by_fast) == Fate::Accepted {
+                                let most = if is_input { most_of_input } else { 1 };
+                                *(if by_fast.path.len() <= most { &mut known } else { &mut others }) += 1;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        // The other ones are within the limits of an endpoint that has some.
+        assert!(known > 40 && others <= 4, "{known} {others}");
+    }
+}
+
 /// Three workloads, of which one is down and one has limits, and a host endpoint.
 fn forwarding(layout: Layout) -> Tables {
-    let renderer = Renderer::new(of_layout(layout, false));
+    endpoints(of_layout(layout, false))
+}
+
+/// The same with another configuration.
+fn endpoints(config: RulesConfig) -> Tables {
+    let renderer = Renderer::new(config);
     let mut tables = Tables::new();
     for chain in renderer.fixed_chains(Table::Filter, Family::V4) {
         tables.add_chain(chain);
     }
     tables.add_chain(Chain::new(chain::CIDR_BLOCK, vec![Rule::new(Action::Drop)]));
+    for chain in [chain::SET_ENDPOINT_MARK, chain::FROM_ENDPOINT_MARK] {
+        tables.add_chain(Chain::new(chain, Vec::new()));
+    }
+    for set in [static_set::VXLAN_SOURCES, static_set::THIS_HOST] {
+        let name = ip_set_name(Family::V4, &set.into()).unwrap();
+        tables.add_set(name, Members::Nets(Vec::new()));
+    }
     let limits = QosControls { ingress_packet_rate: 10, egress_packet_rate: 10, ..QosControls::default() };
     let workloads = [
         ("cali1", AdminState::Active, None),
