@@ -8,7 +8,7 @@ use tortie_ipsets::{Member, Report, SetType};
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
 use tortie_model::desired::{DesiredUpdate, Vtep, WireguardPeer};
 use tortie_model::{AdminState, Family, HostEndpointName, Hostname, IfaceName, IpSetId, WorkloadEndpointId};
-use tortie_nftables::Table as NftablesTable;
+use tortie_nftables::{RuleCount, Table as NftablesTable};
 use tortie_rules::names::static_set;
 use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
 
@@ -16,7 +16,7 @@ use crate::bandwidth::Bandwidth;
 use crate::config::DataplaneConfig;
 use crate::drive::SetCounters;
 use crate::gate::PolicyGate;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, KernelError};
 use crate::links::{LinkChange, LinkEvent, Links};
 use crate::managers::Completion;
 use crate::managers::dscp::Dscp;
@@ -436,6 +436,46 @@ impl Dataplane {
         let mut families = self.output.families.iter().filter_map(|output| output.set_members(id));
         let first = families.next()?;
         Some(first.into_iter().chain(families.flatten()).collect())
+    }
+
+    /// What the kernel has counted for rules of policies and profiles, by family; `None` where tables of nftables do not enforce
+    /// them.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn rule_counts(&self, kernel: &mut impl Kernel) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>> {
+        if self.config.nftables.is_none() || self.config.rules.policy_by == PolicyBy::Programs {
+            return None;
+        }
+        let mut counts = Vec::new();
+        for (family, table) in self.nftables() {
+            match kernel.count_nftables(table.config().id) {
+                Ok(listed) => {
+                    let of_table = table.counts(&listed.unwrap_or_default());
+                    counts.extend(of_table.into_iter().map(|count| (family, count)));
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(counts))
+    }
+
+    /// What a chain of rules of policies is called in the kernel. `None` if it is not there by itself: nothing leads to it, or others
+    /// include its rules.
+    #[must_use]
+    pub fn kernel_name(&self, chain: ChainName) -> Option<String> {
+        const LAYERS: [tortie_iptables::Table; 3] =
+            [tortie_iptables::Table::Filter, tortie_iptables::Table::Mangle, tortie_iptables::Table::Raw];
+        if self.config.nftables.is_none() {
+            return Some(chain.to_string());
+        }
+        let mut tables = self.nftables();
+        let found = tables.find_map(|(_, table)| LAYERS.iter().find_map(|layer| table.kernel_name(*layer, chain)));
+        found.map(|name| name.to_string())
+    }
+
+    fn nftables(&self) -> impl Iterator<Item = (Family, &NftablesTable)> {
+        self.output.families.iter().filter_map(|output| Some((output.family, output.nftables.as_ref()?)))
     }
 
     /// All that is out of sync, as of the last apply.

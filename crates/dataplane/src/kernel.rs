@@ -18,7 +18,8 @@ use crate::wireguard_device::{WireguardChange, WireguardDevice};
 /// The outside: programs, routes, neighbours, sysctls, connection tracking and the clock of one network namespace.
 ///
 /// All calls block; what goes wrong is a value. Nothing else in this crate has effects, and all of them happen within
-/// [`Dataplane::apply`](crate::Dataplane::apply) and [`cleanup`](fn@crate::cleanup).
+/// [`Dataplane::apply`](crate::Dataplane::apply) and [`cleanup`](fn@crate::cleanup); what is counted is read within
+/// [`Dataplane::rule_counts`](crate::Dataplane::rule_counts).
 pub trait Kernel {
     /// Runs all commands, side by side if possible, and tells how each ended, in the same order. An outcome that is
     /// missing counts as a program that could not be run.
@@ -35,6 +36,14 @@ pub trait Kernel {
     /// # Errors
     /// If it cannot be read. Only asked where [`DataplaneConfig::nftables`](crate::DataplaneConfig) says so.
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError>;
+
+    /// Of a table of nftables its rules with what they have counted, and perhaps more; `None` if there are none.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn count_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        self.read_nftables(table)
+    }
 
     /// Makes all changes of a table of nftables, or none.
     ///

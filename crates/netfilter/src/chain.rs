@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -84,6 +85,8 @@ pub struct Rule {
     pub comments: Comments,
     /// Where the rule comes from.  It is not part of the rule's text.
     pub origin: Option<Origin>,
+    /// Where rules come from that became one with this one, which decides and counts for them as well.
+    pub merged: MergedOrigins,
     /// The rules of a chain with the same number, which stand together, are one opening: all that they do is to let
     /// packets through, so that without all of them no packet gets further than with them. A rule without a number must
     /// never be left out. It is not part of the rule's text.
@@ -166,6 +169,32 @@ pub struct Origin {
     pub owner: Arc<str>,
     /// Which part of the object, counted from 0.
     pub part: Option<u32>,
+}
+
+/// Where any number of rules come from, in order.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct MergedOrigins(Option<Arc<[Origin]>>);
+
+impl MergedOrigins {
+    /// They.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Origin] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl FromIterator<Origin> for MergedOrigins {
+    fn from_iter<I: IntoIterator<Item = Origin>>(origins: I) -> Self {
+        let origins: Arc<[Origin]> = origins.into_iter().collect();
+        Self(Some(origins).filter(|origins| !origins.is_empty()))
+    }
+}
+
+/// Short: there may be thousands.
+impl fmt::Debug for MergedOrigins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} more", self.as_slice().len())
+    }
 }
 
 /// A comment as the kernel will show it: never empty, ASCII letters, digits, spaces and

@@ -16,7 +16,7 @@ mod set_type;
 mod values;
 
 pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
-pub use chain::{Chain, Comment, Comments, HookPosition, Origin, Rule};
+pub use chain::{Chain, Comment, Comments, HookPosition, MergedOrigins, Origin, Rule};
 pub use graph::ChainGraph;
 pub use hash::{HASH_COMMENT_PREFIX, RuleHash, RuleHasher};
 pub use map::{DispatchBy, Layout, MapKey, MapKind, MapVerdict};

@@ -13,7 +13,7 @@ mod decode;
 mod encode;
 
 pub use compile::{Unsupported, compile};
-pub(crate) use decode::{expressions as decode, verdict};
+pub(crate) use decode::{counted, expressions as decode, verdict};
 pub(crate) use encode::{ANONYMOUS_SET, expressions as encode, write_verdict};
 
 /// Bytes in the order in which registers hold them.

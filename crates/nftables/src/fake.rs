@@ -370,6 +370,7 @@ impl Content {
             handle: *handle,
             comment: rule.shown.comment.clone(),
             expressions: rule.expressions.clone(),
+            counted: None,
         };
         let chain = |(name, chain): (&LayeredName, &Chain)| {
             (name.clone(), ObservedChain { base: chain.base.map(Some), rules: chain.rules.iter().map(rule).collect() })

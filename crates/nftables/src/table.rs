@@ -33,6 +33,7 @@ use crate::transaction::{TableId, Transaction};
 use crate::wire::Snapshot;
 
 mod changes;
+mod counts;
 mod desired;
 mod flows;
 mod isolation;
@@ -40,6 +41,7 @@ mod layouts;
 mod observed;
 mod sets;
 
+pub use counts::RuleCount;
 use desired::{DesiredChain, LayerState};
 use flows::FlowTable;
 use isolation::Quarantined;

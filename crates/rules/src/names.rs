@@ -224,6 +224,19 @@ const fn profile_prefix(direction: Direction) -> ChainPrefix {
     }
 }
 
+/// Of a chain of rules of a policy, a profile or a group of policies, for which direction they are.
+#[must_use]
+pub fn direction_of(chain: ChainName) -> Option<Direction> {
+    let has = |prefixes: [&str; 3]| prefixes.iter().any(|prefix| chain.as_str().starts_with(prefix));
+    if has(["cali-pi-", "cali-gi-", "cali-pri-"]) {
+        Some(Direction::Ingress)
+    } else if has(["cali-po-", "cali-go-", "cali-pro-"]) {
+        Some(Direction::Egress)
+    } else {
+        None
+    }
+}
+
 /// A policy's id as names and flow logs carry it: `kind/namespace/name` or `kind/name`, the kind short
 /// (`felix/types/policy_id.go`).
 #[must_use]

@@ -6,8 +6,10 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{EndpointStatus, StatusChange};
+use tortie_iptables::ChainName;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Hostname, IpSetId, Update};
+use tortie_nftables::RuleCount;
 use tortie_protocol::Report;
 
 use super::config::to_message;
@@ -249,6 +251,16 @@ impl Enforcement for Driver {
     /// Nothing is known of what a driver counts.
     fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
         None
+    }
+
+    /// Nor of its rules.
+    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, String>> {
+        None
+    }
+
+    /// As Felix calls it; whether it is there is not known.
+    fn kernel_name(&self, chain: ChainName) -> Option<String> {
+        Some(chain.to_string())
     }
 
     fn set_members(&self, _: &IpSetId) -> Option<Vec<String>> {

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{EndpointStatus, StatusChange};
+use tortie_iptables::ChainName;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, HostEndpointName, IpSetId, Update, WorkloadEndpointId};
+use tortie_nftables::RuleCount;
 
 use super::inspect::Listing;
 use crate::bpf::DecisionCount;
@@ -67,6 +69,13 @@ pub trait Enforcement {
     /// About how many packets each rule has decided, if that is counted here and not in rules that can be listed.
     fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>>;
 
+    /// What the kernel has counted for each rule of policies and profiles, if it can be read here and not in rules that programs
+    /// list.
+    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, String>>;
+
+    /// What a chain of rules of a policy is called in the kernel; `None` if there is none.
+    fn kernel_name(&self, chain: ChainName) -> Option<String>;
+
     /// The members that an IP set is to have, as the kernel spells them; `None` for one that is not enforced here.
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>>;
 }
@@ -110,6 +119,8 @@ pub struct EnforcementReport {
     pub listings: Vec<Listing>,
     /// Who enforces policy.
     pub by: EnforcedBy,
+    /// Whether tables of nftables are programmed, and nothing of iptables.
+    pub by_nftables: bool,
 }
 
 /// An apply that is over.

@@ -7,8 +7,10 @@ use tortie_dataplane::{
     ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, LinkEvent, MigrationChange, ProblemIdentity,
     WireguardKey,
 };
+use tortie_iptables::ChainName;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpSetId, Update};
+use tortie_nftables::RuleCount;
 use tortie_rules::PolicyBy;
 
 use super::enforcement::{Applied, EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Progress};
@@ -43,8 +45,9 @@ pub struct InKernel<K> {
     problems: BTreeMap<ProblemIdentity, String>,
     applied_once: bool,
     last_apply: Option<Applied>,
-    /// How the rules can be listed.
+    /// How the rules can be listed by programs.
     listings: Vec<Listing>,
+    by_nftables: bool,
     /// What is not as configured for as long as this enforces.
     drawback: Option<String>,
     /// What is still to be put right in the kernel, by which the node does not do its job.
@@ -72,7 +75,9 @@ impl<K: Kernel> InKernel<K> {
             Family::V6 => &config.iptables.programs_v6,
         };
         let listing = |family: &Family| Listing { family: *family, program: programs(*family).save.clone() };
+        let by_nftables = config.nftables.is_some() && config.rules.policy_by == PolicyBy::Chains;
         let listings = match config.rules.policy_by {
+            PolicyBy::Chains if by_nftables => Vec::new(),
             PolicyBy::Chains => config.families.iter().map(listing).collect(),
             PolicyBy::Programs => Vec::new(),
         };
@@ -91,6 +96,7 @@ impl<K: Kernel> InKernel<K> {
             applied_once: false,
             last_apply: None,
             listings,
+            by_nftables,
             drawback: None,
             degraded: None,
             machine: None,
@@ -404,6 +410,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
             last_apply: self.last_apply,
             workloads: self.dataplane.workload_statuses().map(|(id, status)| (id.clone(), status)).collect(),
             listings: self.listings.clone(),
+            by_nftables: self.by_nftables,
             by: if self.programs.is_some() { EnforcedBy::Programs } else { EnforcedBy::Chains },
             hosts: self.dataplane.host_statuses().map(|(name, status)| (name.clone(), status)).collect(),
         }
@@ -411,6 +418,16 @@ impl<K: Kernel> Enforcement for InKernel<K> {
 
     fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
         self.programs.as_mut().map(|programs| programs.counts())
+    }
+
+    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, String>> {
+        let counts = self.dataplane.rule_counts(&mut self.kernel)?;
+        Some(counts.map_err(|error| error.to_string()))
+    }
+
+    fn kernel_name(&self, chain: ChainName) -> Option<String> {
+        // Programs have no chains.
+        if self.programs.is_some() { None } else { self.dataplane.kernel_name(chain) }
     }
 
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use tortie_iptables::ChainName;
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{IpSetId, Update};
+use tortie_model::{Family, IpSetId, Update};
+use tortie_nftables::RuleCount;
 
 use super::enforcement::{Enforcement, EnforcementReport, Progress};
 use crate::bpf::DecisionCount;
@@ -94,6 +96,14 @@ impl<E: Enforcement> Enforcement for Observed<E> {
 
     fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
         self.inner.decision_counts()
+    }
+
+    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, String>> {
+        self.inner.rule_counts()
+    }
+
+    fn kernel_name(&self, chain: ChainName) -> Option<String> {
+        self.inner.kernel_name(chain)
     }
 
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {

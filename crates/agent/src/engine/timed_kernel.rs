@@ -74,6 +74,10 @@ impl<K: Kernel> Kernel for TimedKernel<'_, K> {
         self.timed(|kernel| kernel.read_nftables(table))
     }
 
+    fn count_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        self.timed(|kernel| kernel.count_nftables(table))
+    }
+
     fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
         self.timed(|kernel| kernel.commit_nftables(transaction))
     }

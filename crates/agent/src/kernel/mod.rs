@@ -217,6 +217,15 @@ impl Kernel for LinuxKernel {
         Ok(snapshot)
     }
 
+    fn count_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        let opened = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok);
+        let mut nftables = opened.map_err(kernel_error)?;
+        let snapshot = nftables.read_rules(table).map_err(kernel_error)?;
+        self.nftables = Some(nftables);
+        self.runner.note_progress();
+        Ok(snapshot)
+    }
+
     fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
         let failed = |error: NetlinkError| CommitError::Failed(error.to_string());
         let opened = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok);

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use tortie_model::Family;
 
-use crate::engine::inspect::{DecisionCounters, Listing, Policy, RuleCounters, RuleCounts};
+use crate::engine::inspect::{CountedRule, DecisionCounters, Listing, Policy, RuleCounters, RuleCounts};
 use crate::exec::{Job, Runner};
 
+/// So many of the rules that share a count are named: with `NFTablesLayout=Fast` there may be thousands.
+const NAMED: usize = 8;
 /// How long a listing may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -21,6 +23,12 @@ pub(super) fn note(
     list: impl Fn(&Listing) -> Result<Vec<u8>, String>,
 ) -> Result<Option<Vec<DecisionCounters>>, String> {
     match counts {
+        RuleCounts::Rules(rules) => {
+            for policy in policies {
+                policy.counters = Some(counters_of(&policy.id, &rules));
+            }
+            Ok(None)
+        }
         RuleCounts::Listings(listings) => note_rules(policies, &listings, list).map(|()| None),
         RuleCounts::Decisions(decisions) => {
             for policy in policies {
@@ -31,6 +39,20 @@ pub(super) fn note(
         }
         RuleCounts::Failed(why) => Err(why),
     }
+}
+
+/// Of what rules of nftables have counted, what they have for rules of a policy.
+fn counters_of(policy: &str, rules: &[CountedRule]) -> Vec<RuleCounters> {
+    let told = |rule: &CountedRule| {
+        let (own, others): (Vec<_>, Vec<_>) = rule.of.iter().partition(|(owner, _)| **owner == *policy);
+        if own.is_empty() {
+            return None;
+        }
+        let named = own.into_iter().chain(others).take(NAMED);
+        let counts_for = named.map(|(owner, which)| format!("{owner} {which}")).collect();
+        Some(RuleCounters { counts_for, ..rule.counters.clone() })
+    };
+    rules.iter().filter_map(told).collect()
 }
 
 /// Notes the counters of the rules of all chains of the policies.
@@ -84,7 +106,19 @@ fn of_chains(text: &str, family: Family, chains: &BTreeSet<String>) -> Vec<RuleC
         if let (Ok(packets), Ok(bytes)) = (packets.parse(), bytes.parse()) {
             let ip_version = family.number();
             let (table, chain, rule) = (table.to_owned(), chain.to_owned(), rule.to_owned());
-            rules.push(RuleCounters { ip_version, table, chain, rule, packets, bytes });
+            let (counts_for, kernel_rules) = (Vec::new(), 1);
+            let counted = RuleCounters {
+                ip_version,
+                table,
+                chain,
+                rule,
+                packets,
+                bytes,
+                counts_for,
+                counted_together: 0,
+                kernel_rules,
+            };
+            rules.push(counted);
         }
     }
     rules
@@ -149,6 +183,26 @@ COMMIT
         let packets = policies.map(|policy| policy.decisions.unwrap().iter().map(|found| found.packets).sum::<u64>());
         assert_eq!(packets, [3, 0]);
         assert_eq!(note(&mut [], RuleCounts::Failed("no".into()), nothing), Err("no".into()));
+    }
+
+    #[test]
+    fn each_policy_gets_what_rules_of_nftables_count_for_it_and_others() {
+        let rule = |packets, of: &[(&str, &str)]| CountedRule {
+            counters: RuleCounters { packets, counted_together: of.len(), ..RuleCounters::default() },
+            of: of.iter().map(|(owner, which)| ((*owner).into(), (*which).to_owned())).collect(),
+        };
+        let many: Vec<String> = (0..100).map(|number| format!("Policy/{number}")).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|owner| (&**owner, "egress 0")).collect();
+        let rules = vec![rule(1, &[("Tier/a", "ingress 0"), ("Tier/b", "ingress 2")]), rule(2, &many)];
+        let mut policies = ["Tier/b", "Policy/99", "Policy/c"].map(|id| Policy { id: id.into(), ..Policy::default() });
+        let nothing = |_: &Listing| Err("nothing is to be listed".to_owned());
+        assert_eq!(note(&mut policies, RuleCounts::Rules(rules), nothing), Ok(None));
+        let [b, last, none] = policies.map(|policy| policy.counters.unwrap());
+        assert_eq!((b[0].packets, b[0].counted_together), (1, 2));
+        assert_eq!(b[0].counts_for, ["Tier/b ingress 2", "Tier/a ingress 0"], "its own come first");
+        assert_eq!((last[0].packets, last[0].counted_together, last[0].counts_for.len()), (2, 100, NAMED));
+        assert_eq!(last[0].counts_for[0], "Policy/99 egress 0");
+        assert!(none.is_empty() && b.len() == 1 && last.len() == 1);
     }
 
     #[test]

@@ -41,11 +41,26 @@ impl Nftables {
     /// # Errors
     /// If it cannot be read.
     pub fn read(&mut self, table: TableId) -> Result<Option<Snapshot>, NetlinkError> {
-        const WHAT: &str = "table of nftables";
+        self.read_by(|| SnapshotReader::new(table), "table of nftables")
+    }
+
+    /// Of a table only the rules, and what they have counted; `None` if there are none.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn read_rules(&mut self, table: TableId) -> Result<Option<Snapshot>, NetlinkError> {
+        self.read_by(|| SnapshotReader::of_rules(table), "rules of nftables")
+    }
+
+    fn read_by(
+        &mut self,
+        reader: impl Fn() -> SnapshotReader,
+        what: &'static str,
+    ) -> Result<Option<Snapshot>, NetlinkError> {
         const ATTEMPTS: usize = 4;
         let mut attempt = 1;
         loop {
-            match self.read_once(table, WHAT) {
+            match self.read_once(reader(), what) {
                 Err(error) if error.is_worth_another_dump() && attempt < ATTEMPTS => attempt += 1,
                 result => return result,
             }
@@ -66,8 +81,7 @@ impl Nftables {
         listed.map(|()| reader.finish().is_some())
     }
 
-    fn read_once(&mut self, table: TableId, what: &'static str) -> Result<Option<Snapshot>, NetlinkError> {
-        let mut reader = SnapshotReader::new(table);
+    fn read_once(&mut self, mut reader: SnapshotReader, what: &'static str) -> Result<Option<Snapshot>, NetlinkError> {
         while let Some(request) = reader.next_request() {
             let listed = self.socket.visit_raw(request.kind, &request.payload, what, |kind, payload| {
                 reader.on_message(kind, payload);

@@ -12,14 +12,15 @@ use super::connections::{CLUSTER, Open, connect, policy, serve, until};
 
 const WEB: &str = "KubernetesNetworkPolicy/shop/web";
 
+/// A policy of the same pods, whose rule becomes one with that of the other policy with `NFTablesLayout=Fast`.
+const ADMIN: &str = "KubernetesNetworkPolicy/shop/admin";
+
 /// A node on which the client has reached port 80 of the web server and was refused UDP.
-fn after_packets(is_by_programs: bool) -> (Node, [Namespace; 2]) {
+fn after_packets(settings: &[(&'static str, &'static str)]) -> (Node, [Namespace; 2]) {
     let mut node = Node::new("nft", CLUSTER);
     node.write("policy.yaml", &policy(&[80], &[]));
-    if is_by_programs {
-        node.set("FELIX_BPFENABLED", "true");
-        node.set("FELIX_FLOWLOGSLOCALREPORTER", "Enabled");
-    }
+    node.write("admin.yaml", &policy(&[8080], &[]).replace("{name: web,", "{name: admin,"));
+    settings.iter().for_each(|(name, value)| node.set(name, value));
     let (web, client) = (connect(&node, "web", 2), connect(&node, "client", 3));
     serve(&web, &[80], &[]);
     node.start();
@@ -42,7 +43,7 @@ fn packets(entry: &Value) -> u64 {
 
 tortie_testkit::kernel_test! {
     fn programs_count_what_each_rule_decides() {
-        let (node, _pods) = after_packets(true);
+        let (node, _pods) = after_packets(&[("FELIX_BPFENABLED", "true"), ("FELIX_FLOWLOGSLOCALREPORTER", "Enabled")]);
         let denied = |counted: &Value| {
             packets(found(&counted["decisions"], |entry| entry["tier"] == "default" && entry["policy"].is_null()))
         };
@@ -77,7 +78,7 @@ tortie_testkit::kernel_test! {
     }
 
     fn rules_of_chains_count_what_they_match() {
-        let (node, _pods) = after_packets(false);
+        let (node, _pods) = after_packets(&[]);
         let counted = json(&node, &["show", "counters"]);
         assert!(counted["decisions"].is_null(), "{counted:#}");
         let policy = found(&counted["policies"], |policy| policy["id"] == WEB);
@@ -85,6 +86,47 @@ tortie_testkit::kernel_test! {
         assert!(packets(found(&policy["counters"], is_of_tcp)) > 0, "{policy:#}");
         assert!(policy.get("decisions").is_none(), "{policy:#}");
         let text = said(&node, &["show", "counters"]);
-        assert!(text.starts_with(&format!("{WEB}\n")) && text.contains("-p tcp"), "{text}");
+        assert!(text.contains(&format!("{WEB}\n")) && text.contains("-p tcp"), "{text}");
+    }
+
+    fn rules_of_nftables_count_and_tell_with_which_others_they_share_it() {
+        for layout in ["Felix", "Fast"] {
+            let (node, [_, client]) = after_packets(&[("FELIX_NFTABLESMODE", "Enabled"), ("FELIX_NFTABLESLAYOUT", layout)]);
+            let counted = json(&node, &["show", "counters"]);
+            assert!(counted["decisions"].is_null(), "{counted:#}");
+            let rule_of = |counted: &Value, policy: &str| {
+                let policy = found(&counted["policies"], |entry| entry["id"] == policy);
+                found(&policy["counters"], |rule| rule["rule"].as_str().unwrap().contains("tcp dport")).clone()
+            };
+            let (web, admin) = (rule_of(&counted, WEB), rule_of(&counted, ADMIN));
+            assert!(packets(&web) > 0 && web["bytes"].as_u64() >= Some(packets(&web) * 40), "{web:#}");
+            // What the kernel says itself.
+            let listed = node.shell("PATH=/usr/sbin:/sbin:/usr/bin:/bin nft list table ip calico");
+            let line = format!("counter packets {} bytes {}", web["packets"], web["bytes"]);
+            let of_port = |text: &str| text.contains("tcp dport") && text.contains("80") && text.contains(&line);
+            assert!(listed.lines().any(of_port), "{web:#}\n{listed}");
+
+            let (own, other) = (format!("{WEB} ingress 0"), format!("{ADMIN} ingress 0"));
+            let policy = &json(&node, &["show", "policy", WEB])["policies"][0];
+            let text = said(&node, &["show", "counters"]);
+            if layout == "Felix" {
+                assert_eq!(packets(&admin), 0, "{admin:#}");
+                assert_eq!((&web["counts_for"], &web["counted_together"]), (&serde_json::json!([own]), &1.into()));
+                let chain = policy["ingress_chain"].as_str().unwrap();
+                assert!(listed.contains(&format!("chain {chain} {{")) && web["chain"] == chain, "{policy:#}");
+                assert!(!text.contains(" and "), "{text}");
+            } else {
+                // One rule lets both ports through, so that nobody knows which of the policies it was.
+                assert_eq!(packets(&admin), packets(&web), "{admin:#}");
+                assert_eq!((&web["counts_for"], &web["counted_together"]), (&serde_json::json!([own, other]), &2.into()));
+                assert_eq!(admin["counts_for"], serde_json::json!([other, own]));
+                assert!(policy["ingress_chain"].is_null(), "its rules stand in the chain of the group: {policy:#}");
+                assert!(text.contains(&format!("ingress 0 and {other}")), "{text}");
+            }
+            let before = packets(&web);
+            until("one more connection is counted", &node, || Open::tcp(&client, "10.65.0.2", 80));
+            let now = rule_of(&json(&node, &["show", "counters"]), WEB);
+            assert!(packets(&now) > before, "{now:#}");
+        }
     }
 }

@@ -6,13 +6,14 @@ use smallvec::SmallVec;
 
 use super::constants::{
     CODE_ACCEPT, CODE_CONTINUE, CODE_DROP, CODE_GOTO, CODE_JUMP, CODE_RETURN, DATA_VALUE, DATA_VERDICT, EXPR_DATA,
-    EXPR_NAME, VERDICT_CHAIN, VERDICT_CODE, bitwise, cmp, connlimit, ct, fib, immediate, limit, log, lookup, masq,
-    meta, nat, offload, payload, range, reject,
+    EXPR_NAME, VERDICT_CHAIN, VERDICT_CODE, bitwise, cmp, connlimit, counter, ct, fib, immediate, limit, log, lookup,
+    masq, meta, nat, offload, payload, range, reject,
 };
 use super::{
     Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, SetReference, Verdict,
 };
 use crate::attribute::{Attribute, attributes, find};
+use crate::wire::Counted;
 
 /// The expressions in a rule's list. One that is never made here is [`Expression::Foreign`].
 pub(crate) fn expressions(list: &[u8]) -> Vec<Expression> {
@@ -23,6 +24,16 @@ pub(crate) fn expressions(list: &[u8]) -> Vec<Expression> {
             expression(name, &Data(data)).unwrap_or_else(|| Expression::Foreign(name.into()))
         })
         .collect()
+}
+
+/// What the counter in a rule's list of expressions says, if it has one.
+pub(crate) fn counted(list: &[u8]) -> Option<Counted> {
+    let is_counter =
+        |element: &Attribute<'_>| find(element.value, EXPR_NAME).is_some_and(|name| name.text() == "counter");
+    let element = attributes(list).find(is_counter)?;
+    let data = Data(find(element.value, EXPR_DATA)?.value);
+    let number = |kind| data.get(kind)?.u64();
+    Some(Counted { packets: number(counter::PACKETS)?, bytes: number(counter::BYTES)? })
 }
 
 struct Data<'a>(&'a [u8]);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tortie_netfilter::{Action, AddressUnion, Match, PortList, PortRange, Rule, Side};
+use tortie_netfilter::{Action, AddressUnion, Match, MergedOrigins, Origin, PortList, PortRange, Rule, Side};
 
 use super::{Sets, name_origin};
 
@@ -46,6 +46,7 @@ fn merge<T>(
                     |(place, question): (usize, &Match)| if place == at { joined.clone() } else { question.clone() };
                 rule.matches = rule.matches.iter().enumerate().map(with).collect();
                 name_origin(&mut rule);
+                rule.merged = origins(&rule, &others);
                 rule.add_comment(format!("and {} more", others.len()));
                 merged.push(rule);
             }
@@ -56,6 +57,16 @@ fn merge<T>(
         }
     }
     merged
+}
+
+/// Where all these rules come from, but for the first one itself.
+fn origins(first: &Rule, others: &[Rule]) -> MergedOrigins {
+    let all = others.iter().flat_map(|rule| rule.origin.iter().chain(rule.merged.as_slice()));
+    let mut origins: Vec<Origin> = first.merged.as_slice().iter().chain(all).cloned().collect();
+    // One rule of a policy is several here where it has many ports.
+    origins.dedup();
+    origins.retain(|origin| Some(origin) != first.origin.as_ref());
+    origins.into_iter().collect()
 }
 
 /// What a question wants the address of a side to be in; `None` if it asks for something else.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tortie_net::Family;
-use tortie_netfilter::{Action, Chain, ChainGraph, ChainName, Rule, StandIn, Table as Layer, kernel_chain};
+use tortie_netfilter::{
+    Action, Chain, ChainGraph, ChainName, MergedOrigins, Origin, Rule, StandIn, Table as Layer, kernel_chain,
+};
 
 use super::Table;
 use super::isolation::Quarantined;
@@ -76,6 +78,10 @@ pub(super) struct DesiredRule {
     pub(super) digest: Digest,
     /// The opening that it is a part of.
     pub(super) opens: Option<u32>,
+    /// Where it comes from.
+    pub(super) origin: Option<Origin>,
+    /// Where rules come from that became one with it.
+    pub(super) merged: MergedOrigins,
 }
 
 /// Type, hook and priority of the kernel's own chains (`felix/nftables/table.go`).
@@ -204,7 +210,8 @@ impl Table {
                 let expressions = compile(rule, &context)?;
                 let digest = Digest::of(&expressions, &shown.comment);
                 let rule_of_program = Arc::new(ProgramRule { shown, expressions });
-                Ok(DesiredRule { rule: rule_of_program, digest, opens: rule.opens })
+                let (origin, merged) = (rule.origin.clone(), rule.merged.clone());
+                Ok(DesiredRule { rule: rule_of_program, digest, opens: rule.opens, origin, merged })
             })
             .collect()
     }

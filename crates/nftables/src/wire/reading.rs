@@ -16,7 +16,7 @@ use tortie_net::InterfaceName;
 use tortie_netfilter::MapKind;
 
 use crate::attribute::{Attribute, Writer, find};
-use crate::expression::{Expression, SetReference, Verdict, decode, verdict};
+use crate::expression::{Expression, SetReference, Verdict, counted, decode, verdict};
 use crate::names::LayeredName;
 use crate::set::SetKind;
 use crate::transaction::{BaseChain, ChainKind, Hook, TableId};
@@ -56,6 +56,18 @@ pub struct ObservedRule {
     pub comment: String,
     /// What it does.
     pub expressions: Vec<Expression>,
+    /// What its counter says, if it has one.
+    pub counted: Option<Counted>,
+}
+
+/// What a rule has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "all that the kernel counts")]
+pub struct Counted {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// A set or map as the kernel has it.
@@ -129,6 +141,14 @@ impl SnapshotReader {
         Self { table, snapshot: Snapshot::default(), requests, ports: BTreeMap::new(), elements: BTreeMap::new() }
     }
 
+    /// A reader of nothing but the rules, for what these have counted.
+    #[must_use]
+    pub fn of_rules(table: TableId) -> Self {
+        let mut reader = Self::new(table);
+        reader.requests.retain(|request| request.kind == GETRULE);
+        reader
+    }
+
     /// What to ask for next, when all of what was asked for has been handed over; `None` at the end.
     pub fn next_request(&mut self) -> Option<Request> {
         self.requests.pop_front()
@@ -168,9 +188,10 @@ impl SnapshotReader {
             return;
         };
         let comment = find(attributes, RULE_USERDATA).and_then(|data| comment(data.value)).unwrap_or_default();
-        let expressions = find(attributes, RULE_EXPRESSIONS).map_or_else(Vec::new, |list| decode(list.value));
+        let list = find(attributes, RULE_EXPRESSIONS).map_or(&[][..], |list| list.value);
+        let (expressions, counted) = (decode(list), counted(list));
         let chain = self.snapshot.chains.entry(LayeredName::from_kernel(chain.text())).or_default();
-        chain.rules.push(ObservedRule { handle, comment, expressions });
+        chain.rules.push(ObservedRule { handle, comment, expressions, counted });
     }
 
     fn flow_table(&mut self, attributes: &[u8]) {

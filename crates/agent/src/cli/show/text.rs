@@ -67,7 +67,7 @@ pub(super) fn policy(policy: &Policy) -> String {
         None => {}
     }
     if policy.counters.as_ref().is_some_and(|counters| !counters.is_empty()) {
-        out.push_str(&rules(policy.counters.iter().flatten()));
+        out.push_str(&rules(&policy.id, policy.counters.iter().flatten()));
     }
     if policy.decisions.as_ref().is_some_and(|decisions| !decisions.is_empty()) {
         let rows = policy.decisions.iter().flatten().map(|decision| {
@@ -81,12 +81,38 @@ pub(super) fn policy(policy: &Policy) -> String {
     out
 }
 
-fn rules<'a>(rules: impl Iterator<Item = &'a RuleCounters>) -> String {
-    let rows = rules.map(|rule| {
-        let place = format!("  IPv{} {} {}", rule.ip_version, rule.table, rule.chain);
-        vec![place, rule.packets.to_string(), rule.bytes.to_string(), rule.rule.clone()]
+fn rules<'a>(policy: &str, rules: impl Iterator<Item = &'a RuleCounters>) -> String {
+    let rules: Vec<&RuleCounters> = rules.collect();
+    let with_numbers = rules.iter().any(|rule| !rule.counts_for.is_empty());
+    let rows = rules.into_iter().map(|rule| {
+        let chain = if with_numbers { rule.chain.clone() } else { format!("{} {}", rule.table, rule.chain) };
+        let place = format!("  IPv{} {chain}", rule.ip_version);
+        let mut row = vec![place, rule.packets.to_string(), rule.bytes.to_string()];
+        row.extend(with_numbers.then(|| counted_for(policy, rule)));
+        row.push(match rule.kernel_rules {
+            0 | 1 => rule.rule.clone(),
+            several => format!("{} (the sum of {several} places)", rule.rule),
+        });
+        row
     });
-    table(&["  CHAIN", "PACKETS", "BYTES", "RULE"], rows)
+    let heads = ["  CHAIN", "PACKETS", "BYTES", "COUNTS FOR", "RULE"];
+    table(&heads.into_iter().filter(|head| with_numbers || *head != "COUNTS FOR").collect::<Vec<_>>(), rows)
+}
+
+/// The policy's own rules by number, and how many of others share the count.
+fn counted_for(policy: &str, rule: &RuleCounters) -> String {
+    let own = rule.counts_for.iter().filter_map(|named| named.strip_prefix(policy)?.strip_prefix(' '));
+    let own: Vec<&str> = own.collect();
+    let mut text = own.join(", ");
+    let others = rule.counted_together.saturating_sub(own.len());
+    if others > 0 {
+        let first = rule.counts_for.get(own.len()).map_or("", String::as_str);
+        let _ = match others {
+            1 => write!(text, " and {first}"),
+            more => write!(text, " and {more} more, such as {first}"),
+        };
+    }
+    text
 }
 
 /// What programs have decided.
@@ -104,7 +130,7 @@ pub(super) fn counters(policies: &[Policy]) -> String {
     let mut out = String::new();
     for policy in policies.iter().filter(|policy| policy.counters.as_ref().is_some_and(|rules| !rules.is_empty())) {
         let _ = writeln!(out, "{}", policy.id);
-        out.push_str(&rules(policy.counters.iter().flatten()));
+        out.push_str(&rules(&policy.id, policy.counters.iter().flatten()));
     }
     out
 }

@@ -1,6 +1,7 @@
 //! The answers; their fields are those of `org.tortie.agent.varlink`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tortie_model::Family;
@@ -190,6 +191,8 @@ pub struct Policy {
 /// Where what is counted for rules of policies is found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RuleCounts {
+    /// Here, for rules of tables of nftables.
+    Rules(Vec<CountedRule>),
     /// In the kernel's rules, which these programs list; nowhere if another program enforces.
     Listings(Vec<Listing>),
     /// Here.
@@ -239,12 +242,35 @@ pub struct RuleCounters {
     pub table: String,
     /// The chain.
     pub chain: String,
-    /// The rule, as `iptables-save` prints it.
+    /// The rule, as `iptables-save` or `nft` prints it.
     pub rule: String,
     /// Packets that matched since the chain was written.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// With nftables, which rules of policies are counted here, as `KIND/NAMESPACE/NAME DIRECTION NUMBER`: those of the policy,
+    /// and the first of others, where several share the count.
+    #[serde(default)]
+    pub counts_for: Vec<String>,
+    /// How many these are in all; 0 if that is not told.
+    #[serde(default)]
+    pub counted_together: usize,
+    /// Of how many rules of the kernel this is the sum.
+    #[serde(default = "one")]
+    pub kernel_rules: usize,
+}
+
+const fn one() -> usize {
+    1
+}
+
+/// What the kernel has counted for rules of policies that are one rule in the kernel, wherever it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CountedRule {
+    /// The count.
+    pub counters: RuleCounters,
+    /// Whose rules they are, by the owner's id, and in words: `ingress 3`.
+    pub of: Vec<(Arc<str>, String)>,
 }
 
 /// An IP set that policies of this node need.

@@ -7,18 +7,20 @@ mod answers;
 mod configuration;
 mod counts;
 mod inventory;
+mod rule_counts;
 
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
+use tortie_iptables::ChainName;
 use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
 
 use super::Session;
 use super::enforcement::{EnforcedBy, Enforcement};
 use crate::config::Notice;
 pub use answers::{
-    Answer, Configuration, DecisionCounters, Endpoint, EngineStatus, IpSet, LastApply, Listing, Parameter, Policy,
-    RuleCounters, RuleCounts, SetValue, Tier,
+    Answer, Configuration, CountedRule, DecisionCounters, Endpoint, EngineStatus, IpSet, LastApply, Listing, Parameter,
+    Policy, RuleCounters, RuleCounts, SetValue, Tier,
 };
 pub(crate) use counts::answer as decision_counters;
 pub(super) use inventory::Inventory;
@@ -63,9 +65,11 @@ impl<E: Enforcement> Session<E> {
             Query::Endpoints(name) => Answer::Endpoints(self.endpoints(name.as_deref())),
             Query::Policies { name, counts } => {
                 let mut policies = self.inventory.policies(name.as_deref());
-                if self.enforcement.report().by == EnforcedBy::Programs {
-                    // There are no chains.
-                    policies.iter_mut().for_each(|policy| (policy.ingress_chain, policy.egress_chain) = (None, None));
+                for policy in &mut policies {
+                    for chain in [&mut policy.ingress_chain, &mut policy.egress_chain] {
+                        let name = chain.take().and_then(|chain| ChainName::new(&chain).ok());
+                        *chain = name.and_then(|name| self.enforcement.kernel_name(name));
+                    }
                 }
                 Answer::Policies(policies, counts.then(|| self.rule_counts()))
             }
@@ -79,7 +83,12 @@ impl<E: Enforcement> Session<E> {
     /// Where what is counted for rules is found.
     fn rule_counts(&mut self) -> RuleCounts {
         match self.enforcement.decision_counts() {
-            Some(Ok(counted)) => RuleCounts::Decisions(counts::answers(counted)),
+            Some(Ok(counted)) => return RuleCounts::Decisions(counts::answers(counted)),
+            Some(Err(why)) => return RuleCounts::Failed(why),
+            None => {}
+        }
+        match self.enforcement.rule_counts() {
+            Some(Ok(counted)) => RuleCounts::Rules(rule_counts::answers(counted)),
             Some(Err(why)) => RuleCounts::Failed(why),
             None => RuleCounts::Listings(self.enforcement.report().listings),
         }

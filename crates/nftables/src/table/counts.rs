@@ -1,0 +1,70 @@
+//! What the kernel has counted for rules, by where these come from.
+
+use std::collections::HashMap;
+
+use tortie_netfilter::{ChainName, Origin, RuleHash, Table as Layer};
+
+use super::Table;
+use super::desired::DesiredRule;
+use crate::names::LayeredName;
+use crate::render::hash_in;
+use crate::wire::{Counted, Snapshot};
+
+/// A rule with an origin, and what the kernel has counted for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "all that there is to tell")]
+pub struct RuleCount {
+    /// The layer of its chain.
+    pub layer: Layer,
+    /// The chain that was asked for, of which the rule's may be a part.
+    pub of: ChainName,
+    /// Its chain in the kernel.
+    pub chain: LayeredName,
+    /// The rule as `nft` prints it, without its comment and its counts.
+    pub text: String,
+    /// Since the rule was written.
+    pub counted: Counted,
+    /// Where it comes from: several places if it stands for several rules, which share the count.
+    pub origins: Vec<Origin>,
+}
+
+impl Table {
+    /// What a [listing](crate::wire::SnapshotReader::of_rules) has counted for rules with an origin, by chain, in order. Rules that
+    /// are not there, or not yet, have nothing.
+    #[must_use]
+    pub fn counts(&self, listed: &Snapshot) -> Vec<RuleCount> {
+        let mut counts = Vec::new();
+        for (name, chain) in &self.chains {
+            let Some(listed) = listed.chains.get(name) else { continue };
+            if chain.rules.iter().all(|rule| rule.origin.is_none()) {
+                continue;
+            }
+            let by_hash: HashMap<RuleHash, Counted> = listed
+                .rules
+                .iter()
+                .filter_map(|rule| Some((hash_in(&rule.comment)?, rule.counted.unwrap_or_default())))
+                .collect();
+            let (layer, of) = chain.source;
+            let count = |rule: &DesiredRule| {
+                let first = rule.origin.clone()?;
+                Some(RuleCount {
+                    layer,
+                    of,
+                    chain: name.clone(),
+                    text: rule.rule.shown.text.clone(),
+                    counted: *by_hash.get(&rule.rule.shown.hash)?,
+                    origins: std::iter::once(first).chain(rule.merged.as_slice().iter().cloned()).collect(),
+                })
+            };
+            counts.extend(chain.rules.iter().filter_map(count));
+        }
+        counts
+    }
+
+    /// What a chain is called in the kernel; `None` if it is not there by itself: nothing leads to it, or others include its rules.
+    #[must_use]
+    pub fn kernel_name(&self, layer: Layer, chain: ChainName) -> Option<LayeredName> {
+        let name = self.layered(layer, chain);
+        self.chains.contains_key(&name).then_some(name)
+    }
+}
