@@ -107,7 +107,9 @@ fn ruleset(form: Form, policy: Policy) -> String {
     let members = |rule| -> Vec<String> {
         match policy.peers {
             Peers::Networks => vec![policy.admitted(rule).0.to_string()],
-            Peers::Sets | Peers::SetsOnePort => policy.members(rule).map(|member| member.to_string()).collect(),
+            Peers::Sets | Peers::SetsOnePort | Peers::SetsPortRange => {
+                policy.members(rule).map(|member| member.to_string()).collect()
+            }
         }
     };
     let rules = 0..policy.rules;

@@ -48,6 +48,9 @@ struct Args {
     /// Who enforces, one behind the other.
     #[arg(long, value_delimiter = ',', default_values_t = [Backend::Legacy, Backend::Nft, Backend::NftablesFelix, Backend::NftablesFast, Backend::Ebpf])]
     backends: Vec<Backend>,
+    /// How the agent finds workloads, one behind the other. By address only iptables can; other back ends are left out then.
+    #[arg(long, value_delimiter = ',', default_values_t = [Workloads::ByName])]
+    workloads: Vec<Workloads>,
     /// Each rule is a policy by itself, all of them for this pod.
     #[arg(long)]
     policies: bool,
@@ -64,7 +67,7 @@ struct Args {
     /// Only what the kernel's test runs say.
     #[arg(long)]
     test_runs_only: bool,
-    /// What the rules ask for.
+    /// What the rules ask for; `sets-port-range` with `--no-test-runs` alone.
     #[arg(long, value_delimiter = ',', default_values_t = [Peers::Networks, Peers::Sets])]
     peers: Vec<Peers>,
     /// How many packets are sent at a time, fewer of them through more than 100 rules; the best of the times counts.
@@ -73,6 +76,24 @@ struct Args {
     /// How often.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     times: u32,
+}
+
+/// How workloads are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workloads {
+    /// By their interfaces' names
+    ByName,
+    /// Wherever their addresses are
+    ByAddress,
+}
+
+impl std::fmt::Display for Workloads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::ByName => "by-name",
+            Self::ByAddress => "by-address",
+        })
+    }
 }
 
 /// Who enforces.
@@ -142,6 +163,9 @@ fn failure(error: &dyn Error) -> ExitCode {
 }
 
 fn measure(args: &Args) -> Result<()> {
+    if args.peers.contains(&Peers::SetsPortRange) && (args.forms || !args.no_test_runs) {
+        return Err("rules for ranges of ports are known to the agent alone: add --no-test-runs".into());
+    }
     if args.forms {
         return forms::measure(&args.peers, &args.rules, args.packets, args.times);
     }
@@ -173,18 +197,28 @@ fn measure_traffic(args: &Args) -> Result<()> {
     let bare = Traffic::new(&Node::new()?)?.measure(Case::Open, args.packets, args.times)?;
     let table = Table::new(bare);
     table.print_head();
+    let backends = |workloads: Workloads| {
+        let knows = move |backend: &Backend| {
+            workloads == Workloads::ByName || matches!(backend, Backend::Legacy | Backend::Nft)
+        };
+        let (known, others): (Vec<_>, Vec<_>) = args.backends.iter().copied().partition(knows);
+        others.iter().for_each(|backend| eprintln!("{backend} finds no workloads {workloads}; left out"));
+        known.into_iter().map(move |backend| (workloads, backend))
+    };
+    let backends: Vec<(Workloads, Backend)> = args.workloads.iter().copied().flat_map(backends).collect();
     for peers in &args.peers {
-        for backend in &args.backends {
+        for (workloads, backend) in &backends {
             for rules in &args.rules {
                 let policy = Policy { peers: *peers, rules: *rules, are_policies: args.policies };
                 let mut node = Node::new()?;
-                let in_force = node.start(&args.agent, *backend, policy, args.flow_logs)?;
+                let in_force = node.start(&args.agent, (*backend, *workloads), policy, args.flow_logs)?;
                 let traffic = Traffic::new(&node)?;
                 let packets = (args.packets / u32::from(rules.div_ceil(100))).max(500);
                 let of = |case| traffic.measure(case, packets, args.times);
                 let row = Row {
                     peers: *peers,
                     backend: *backend,
+                    workloads: *workloads,
                     rules: *rules,
                     first: of(Case::First(policy))?,
                     last: of(Case::Last(policy))?,

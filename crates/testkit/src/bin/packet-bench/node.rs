@@ -11,7 +11,7 @@ use tortie_testkit::netns::Namespace;
 use tortie_testkit::program::{Answer, Program};
 
 use crate::policy::{POD, Policy};
-use crate::{Backend, Result};
+use crate::{Backend, Result, Workloads};
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -42,7 +42,16 @@ impl Node {
         let on = |name: &str| (name.to_owned(), "1");
         let proxy_arp = format!("ipv4/conf/{interface}/proxy_arp");
         let off = |name: &str| (format!("ipv4/conf/{name}/rp_filter"), "0");
-        namespace.sysctl(&[on("ipv4/ip_forward"), on(&proxy_arp), off("all"), off("eth0"), off(&interface)])?;
+        // The pod's first answer must not wait until its gateway is found.
+        let proxy_delay = (format!("ipv4/neigh/{interface}/proxy_delay"), "0");
+        namespace.sysctl(&[
+            on("ipv4/ip_forward"),
+            on(&proxy_arp),
+            proxy_delay,
+            off("all"),
+            off("eth0"),
+            off(&interface),
+        ])?;
         client.ip(["addr add 10.64.0.2/24 dev eth0", "link set eth0 up"])?;
         pod.ip([
             format!("addr add {POD}/32 dev eth0"),
@@ -83,7 +92,7 @@ impl Node {
     pub(crate) fn start(
         &mut self,
         agent: &Path,
-        backend: Backend,
+        (backend, workloads): (Backend, Workloads),
         policy: Policy,
         flow_logs: bool,
     ) -> Result<Duration> {
@@ -106,6 +115,9 @@ impl Node {
             .env("FELIX_HEALTHENABLED", "true")
             .env("FELIX_IPV6SUPPORT", "false")
             .envs(backend.parameters().iter().copied());
+        if workloads == Workloads::ByAddress {
+            command.args(["--workloads", "by-address"]);
+        }
         if flow_logs {
             command.env("FELIX_FLOWLOGSFILE", self.folder.path().join("flows"));
         }

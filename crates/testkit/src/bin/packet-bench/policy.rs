@@ -23,6 +23,8 @@ pub(crate) enum Peers {
     Sets,
     /// An IP set each, and all of them the same port.
     SetsOnePort,
+    /// An IP set each, and two ports, by which no map of ports leads to them.
+    SetsPortRange,
 }
 
 impl fmt::Display for Peers {
@@ -31,6 +33,7 @@ impl fmt::Display for Peers {
             Self::Networks => "networks",
             Self::Sets => "sets",
             Self::SetsOnePort => "sets, one port",
+            Self::SetsPortRange => "sets, a range of ports",
         })
     }
 }
@@ -87,12 +90,18 @@ spec:
             let (address, port) = self.admitted(rule);
             let source = match self.peers {
                 Peers::Networks => format!("nets: [{address}/32]"),
-                Peers::Sets | Peers::SetsOnePort => format!("selector: rule == 'r{rule}', namespaceSelector: global()"),
+                Peers::Sets | Peers::SetsOnePort | Peers::SetsPortRange => {
+                    format!("selector: rule == 'r{rule}', namespaceSelector: global()")
+                }
+            };
+            let ports = match self.peers {
+                Peers::SetsPortRange => format!("'{port}:{}'", port + 1),
+                Peers::Networks | Peers::Sets | Peers::SetsOnePort => port.to_string(),
             };
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
-                "  - {{action: Allow, protocol: UDP, source: {{{source}}}, destination: {{ports: [{port}]}}}}"
+                "  - {{action: Allow, protocol: UDP, source: {{{source}}}, destination: {{ports: [{ports}]}}}}"
             );
         }
         if self.peers != Peers::Networks {

@@ -116,7 +116,7 @@ fn assemble(policy: Policy) -> std::result::Result<tortie_ebpf::Program, Assembl
                     .jump(end)
                     .place(matched);
             }
-            Peers::Sets | Peers::SetsOnePort => in_set(&mut asm, rule, end),
+            Peers::Sets | Peers::SetsOnePort | Peers::SetsPortRange => in_set(&mut asm, rule, end),
         }
         let matched = asm.label();
         asm.load(Size::U16, Register::R1, Register::R7, PORT)

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use tortie_model::Family;
 
-use crate::Backend;
 use crate::policy::{Peers, Policy};
 use crate::straight::StraightLine;
 use crate::test_run::Place;
 use crate::traffic::Cost;
+use crate::{Backend, Workloads};
 
 /// One policy under one back end.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) peers: Peers,
     pub(crate) backend: Backend,
+    pub(crate) workloads: Workloads,
     pub(crate) rules: u16,
     pub(crate) first: Cost,
     pub(crate) last: Cost,
@@ -47,14 +48,18 @@ impl Table {
     }
 
     pub(crate) fn print(&self, row: &Row) {
-        let Row { peers, backend, rules, first, last, none, established, walked, in_force } = row;
+        let Row { peers, backend, workloads, rules, first, last, none, established, walked, in_force } = row;
         let mut cells = [first, last, none, established].map(|cost| nanoseconds(*cost));
         for (cell, walked) in cells.iter_mut().zip(walked.iter().flatten()) {
             *cell = format!("{walked} rules, {cell}");
         }
         let [first, last, none, established] = cells;
+        let how = match workloads {
+            Workloads::ByName => "",
+            Workloads::ByAddress => ", workloads by address",
+        };
         println!(
-            "| {peers} | {backend} | {rules} | {first} | {last} | {none} | {established} | {:.2} s |",
+            "| {peers} | {backend}{how} | {rules} | {first} | {last} | {none} | {established} | {:.2} s |",
             in_force.as_secs_f64()
         );
     }

@@ -77,7 +77,9 @@ fn with_port_of_last(policy: Policy, family: Family, last: u16) -> DesiredUpdate
         let mut of_rule = RuleSets::default();
         match policy.peers {
             Peers::Networks => rule.destination.nets = [Cidr::host(address(family, admitted))].into_iter().collect(),
-            Peers::Sets | Peers::SetsOnePort => of_rule.dst = [set(number).as_str().into()].into_iter().collect(),
+            Peers::Sets | Peers::SetsOnePort | Peers::SetsPortRange => {
+                of_rule.dst = [set(number).as_str().into()].into_iter().collect();
+            }
         }
         let port = if number + 1 == policy.rules { last } else { port };
         rule.destination.ports = [PortSpec::single(port)].into();
