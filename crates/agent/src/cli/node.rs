@@ -169,6 +169,7 @@ pub(super) fn dataplane_settings(
     let by_nftables = settings::uses_nftables(config, machine.facts().kube_proxy_uses_nftables) && !by_programs;
     let mut may_be_in_iptables = true;
     if by_nftables {
+        resolved.beside_nftables.iter().for_each(|notice| tracing::warn!("{notice}"));
         let left = left_in_iptables(&settings.families, TimeLimits::default().probe);
         settings.ip_sets.installed = left.sets && exec::is_installed("ipset");
         may_be_in_iptables = left.chains;

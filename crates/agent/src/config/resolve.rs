@@ -160,6 +160,8 @@ pub struct Resolved {
     pub raw: BTreeMap<String, String>,
     /// What the operator should know.
     pub notices: Vec<Notice>,
+    /// What else there is to know where `NFTablesMode=Auto` has chosen nftables.
+    pub beside_nftables: Vec<Notice>,
 }
 
 /// The spelling that Felix gives a parameter; a name that it does not know stays as it is.
@@ -242,31 +244,51 @@ impl Sources {
             }
         }
         notices.extend(overruled(&config, &set_at));
-        Ok(Resolved { config, raw, notices })
+        let beside_nftables = match config.nftables_mode {
+            NftablesMode::Auto if !config.bpf_enabled => overruled_by_nftables(&config, &set_at, BY_AUTO),
+            _ => Vec::new(),
+        };
+        Ok(Resolved { config, raw, notices, beside_nftables })
     }
 }
 
 /// Parameters that are set, and that others leave nothing to do.
 fn overruled(config: &Config, set_at: &BTreeMap<&'static str, ConfigSource>) -> Vec<Notice> {
     const BY_PROGRAMS: &str = "eBPF programs enforce policy, and what they leave to chains is written for iptables";
+    if config.nftables_mode != NftablesMode::Enabled {
+        return Vec::new();
+    }
+    if !config.bpf_enabled {
+        return overruled_by_nftables(config, set_at, "NFTablesMode=Enabled");
+    }
+    let source = set_at.get("NFTablesMode");
+    let notice = |source: &ConfigSource| Notice::Overruled {
+        name: "NFTablesMode",
+        source: *source,
+        by: "BPFEnabled",
+        why: BY_PROGRAMS,
+    };
+    source.map(notice).into_iter().collect()
+}
+
+const BY_AUTO: &str = "NFTablesMode=Auto, which follows kube-proxy to nftables";
+
+/// Parameters that are set, and that have nothing to do where nftables is programmed.
+fn overruled_by_nftables(
+    config: &Config,
+    set_at: &BTreeMap<&'static str, ConfigSource>,
+    by: &'static str,
+) -> Vec<Notice> {
     const SETS: &str = "sets are read together with their table, as often as NftablesRefreshInterval says";
     const FEATURES: &str = "nothing depends on what iptables can do, and only ChecksumOffloadBroken counts";
     let defaults = Config::default();
-    let is_enabled = config.nftables_mode == NftablesMode::Enabled;
-    let by_nftables = is_enabled && !config.bpf_enabled;
     let pieces = config.feature_detect_override.split(',').map(str::trim).filter(|piece| !piece.is_empty());
     let mut of_iptables = pieces.filter(|piece| !piece.starts_with("ChecksumOffloadBroken"));
     let cases = [
-        (is_enabled && config.bpf_enabled, "NFTablesMode", "BPFEnabled", BY_PROGRAMS),
-        (
-            by_nftables && config.ipsets_refresh_interval != defaults.ipsets_refresh_interval,
-            "IpsetsRefreshInterval",
-            "NFTablesMode=Enabled",
-            SETS,
-        ),
-        (by_nftables && of_iptables.next().is_some(), "FeatureDetectOverride", "NFTablesMode=Enabled", FEATURES),
+        (config.ipsets_refresh_interval != defaults.ipsets_refresh_interval, "IpsetsRefreshInterval", SETS),
+        (of_iptables.next().is_some(), "FeatureDetectOverride", FEATURES),
     ];
-    let notice = |(is_so, name, by, why): (bool, &'static str, &'static str, &'static str)| {
+    let notice = |(is_so, name, why): (bool, &'static str, &'static str)| {
         let source = *set_at.get(name).filter(|_| is_so)?;
         Some(Notice::Overruled { name, source, by, why })
     };

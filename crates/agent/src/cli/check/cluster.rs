@@ -1,12 +1,12 @@
 //! What objects say of each other.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tortie_datastore::{Fallback, InputProblem};
-use tortie_model::desired::DesiredUpdate;
+use tortie_model::desired::{ConfigSource, DesiredUpdate};
 use tortie_model::{
-    Direction, HostEndpointKey, HostEndpointName, Hostname, Key, NamespacedName, Policy, PolicyId, ProfileName,
-    TierName, Update,
+    Direction, HostConfigKey, HostEndpointKey, HostEndpointName, Hostname, Key, NamespacedName, Policy, PolicyId,
+    ProfileName, TierName, Update,
 };
 use tortie_plan::{Cluster, Finding};
 use tortie_resources::stored::built_in_tier;
@@ -16,7 +16,7 @@ use super::super::Failure;
 use super::super::origin::{Origin, Origins};
 use super::input::Input;
 use super::lint::Lint;
-use crate::config::Config;
+use crate::config::{Config, Notice, Sources};
 use crate::settings;
 
 /// What is advised against that can only be seen by more than one object.
@@ -24,6 +24,7 @@ pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure>
     let origins = Origins::of_texts(input.texts.clone(), &input.options);
     let names = Names::of(&input.updates);
     let mut found: Vec<_> = input.updates.iter().flat_map(|update| names.absent(update, &origins)).collect();
+    found.extend(parameters(&input.updates, &origins));
     // Without any endpoint no policy selects anything, and there is nothing to say of that.
     if names.has_endpoints {
         found.extend(effects(&input.updates, &origins)?);
@@ -102,6 +103,42 @@ impl<'u> Names<'u> {
             })
             .collect()
     }
+}
+
+/// Parameters to which others leave nothing to do, for all nodes, and for each that has some of its own. What a selector gives to some
+/// nodes is left out.
+fn parameters(updates: &[Update], origins: &Origins) -> Vec<(Lint, InputProblem)> {
+    let (mut global, mut of_hosts): (BTreeMap<_, _>, BTreeMap<&Hostname, BTreeMap<_, _>>) = Default::default();
+    for update in updates {
+        match update {
+            Update::GlobalConfig(name, Some(value)) => drop(global.insert(name.to_string(), value.to_string())),
+            Update::HostConfig(HostConfigKey { host, name }, Some(value)) => {
+                of_hosts.entry(host).or_default().insert(name.to_string(), value.to_string());
+            }
+            _ => {}
+        }
+    }
+    let mut found = BTreeMap::new();
+    for (host, own) in
+        std::iter::once((None, BTreeMap::new())).chain(of_hosts.into_iter().map(|(at, own)| (Some(at), own)))
+    {
+        let mut sources = Sources::default();
+        sources.set(ConfigSource::DatastoreGlobal, global.clone());
+        sources.set(ConfigSource::DatastorePerHost, own);
+        let notices = sources.resolve().map(|resolved| resolved.notices).unwrap_or_default();
+        for notice in notices {
+            let Notice::Overruled { name, source, by, why } = notice else { continue };
+            let key = match (host, source) {
+                (Some(host), ConfigSource::DatastorePerHost) => {
+                    Key::HostConfig(HostConfigKey { host: host.clone(), name: name.into() })
+                }
+                _ => Key::GlobalConfig(name.into()),
+            };
+            found.entry(key).or_insert_with(|| format!("has no effect beside {by}: {why}"));
+        }
+    }
+    let tell = |(key, what): (Key, String)| tell(Lint::ParameterOverruled, key.to_string(), origins.object(&key), what);
+    found.into_iter().filter_map(tell).collect()
 }
 
 /// What comes to nothing, or is left without policy, in a cluster of exactly these objects.

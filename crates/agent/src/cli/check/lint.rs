@@ -23,6 +23,8 @@ pub(super) enum Lint {
     TierAbsent,
     /// No policy and no profile is for a host endpoint: all but failsafe ports is denied.
     HostEndpointWithoutPolicy,
+    /// Another parameter leaves one nothing to do.
+    ParameterOverruled,
     /// A network has bits set behind its prefix.
     HostBits,
     /// An object names no namespace and belongs to `default`.

@@ -94,6 +94,26 @@ fn a_value_that_is_wrong_is_named_once() {
 }
 
 #[test]
+fn a_parameter_that_another_leaves_nothing_to_do_is_named_where_it_is_set() {
+    let configuration = |name: &str, spec: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+        )
+    };
+    let global = configuration("default", "nftablesMode: Enabled, ipsetsRefreshInterval: 7s");
+    let said = told(&global, &[]);
+    assert!(said.contains("IpsetsRefreshInterval: has no effect beside NFTablesMode=Enabled: "), "{said}");
+    assert!(said.contains("(warning) [parameter-overruled]") && said.contains("m.yaml:1:1: "), "{said}");
+    assert_eq!(told(&global, &[Lint::ParameterOverruled]), "no problems in 1 file\n");
+    let of_node = configuration("node.n1", "bpfEnabled: true");
+    let both = told(&(configuration("default", "nftablesMode: Enabled") + "---\n" + &of_node), &[]);
+    assert!(both.contains("NFTablesMode: has no effect beside BPFEnabled: "), "{both}");
+    for alone in ["nftablesMode: Auto, ipsetsRefreshInterval: 7s", "nftablesMode: Enabled"] {
+        assert_eq!(told(&configuration("default", alone), &[]), "no problems in 1 file\n", "{alone}");
+    }
+}
+
+#[test]
 fn merge_keys_are_followed_and_must_be_mappings() {
     let policy = |rule: &str| {
         format!(

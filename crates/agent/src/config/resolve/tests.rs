@@ -119,6 +119,24 @@ fn parameters_that_others_leave_nothing_to_do_are_named_with_these() {
 }
 
 #[test]
+fn parameters_that_have_nothing_to_do_where_nftables_is_chosen_are_kept_for_then() {
+    let beside = |pairs: &[(&str, &str)]| -> Vec<String> {
+        let resolved = resolve(&[(ConfigSource::DatastoreGlobal, pairs)]).unwrap();
+        assert!(resolved.notices.is_empty(), "{:?}", resolved.notices);
+        resolved.beside_nftables.iter().map(ToString::to_string).collect()
+    };
+    let interval = ("IpsetsRefreshInterval", "7");
+    let said = beside(&[interval]);
+    assert_eq!(said, beside(&[interval, ("NFTablesMode", "Auto")]));
+    let begins =
+        "datastore (global): IpsetsRefreshInterval: has no effect beside NFTablesMode=Auto, which follows kube-proxy";
+    assert!(said.len() == 1 && said[0].starts_with(begins), "{said:?}");
+    for without in [&[interval, ("NFTablesMode", "Disabled")][..], &[interval, ("BPFEnabled", "true")], &[]] {
+        assert!(beside(without).is_empty(), "{without:?}");
+    }
+}
+
+#[test]
 fn what_a_cluster_says_of_itself_is_no_parameter_without_effect() {
     let resolved =
         resolve(&[(ConfigSource::DatastoreGlobal, &[("ClusterGUID", "a1"), ("clustertype", "k8s")])]).unwrap();

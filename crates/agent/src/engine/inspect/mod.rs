@@ -61,7 +61,11 @@ impl<E: Enforcement> Session<E> {
     pub(super) fn answer(&mut self, question: &Question) {
         let answer = match &question.query {
             Query::Status => Answer::Status(Box::new(self.status())),
-            Query::Configuration => Answer::Configuration(configuration::of(&self.sources, &self.resolved)),
+            Query::Configuration => {
+                let mut configuration = configuration::of(&self.sources, &self.resolved);
+                configuration.notices.extend(self.beside_nftables().iter().map(ToString::to_string));
+                Answer::Configuration(configuration)
+            }
             Query::Endpoints(name) => Answer::Endpoints(self.endpoints(name.as_deref())),
             Query::Policies { name, counts } => {
                 let mut policies = self.inventory.policies(name.as_deref());
@@ -128,7 +132,13 @@ impl<E: Enforcement> Session<E> {
     /// Parameters that say one thing, and others that say another.
     fn overruled(&self) -> impl Iterator<Item = String> + '_ {
         let is_one = |notice: &&Notice| matches!(notice, Notice::Overruled { .. });
-        self.resolved.notices.iter().filter(is_one).map(ToString::to_string)
+        self.resolved.notices.iter().filter(is_one).chain(self.beside_nftables()).map(ToString::to_string)
+    }
+
+    /// Those that have nothing to do because nftables was chosen.
+    fn beside_nftables(&self) -> &[Notice] {
+        let told = &self.resolved.beside_nftables;
+        if !told.is_empty() && self.enforcement.report().by_nftables { told } else { &[] }
     }
 
     fn endpoints(&self, name: Option<&str>) -> Vec<Endpoint> {
