@@ -46,7 +46,8 @@ enum What {
     ///
     /// Where eBPF programs enforce policy, each rule of a policy or profile, and each end of a tier, with direction and verdict,
     /// since the programs were attached: packets that begin a connection, or belong to none. A rule that decides about no packet at
-    /// all, since others always come before it, is not there. Otherwise the rules of the policies' chains, since these were written.
+    /// all, since others always come before it, is not there. Otherwise the rules of the policies' chains, since these were written; with
+    /// nftables also which rules of policies each counts for, as several may share a count.
     ///
     /// Example: tortie show counters
     Counters {
