@@ -31,6 +31,7 @@ pub mod netlink;
 pub mod pending_change;
 #[cfg(feature = "policysync")]
 pub mod policysync;
+mod service_manager;
 pub mod settings;
 pub mod status;
 pub mod stop;

@@ -40,6 +40,7 @@ use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 #[cfg(feature = "policysync")]
 use crate::policysync::PolicySync;
+use crate::service_manager::ServiceManager;
 use crate::settings;
 #[cfg(feature = "kubernetes")]
 use crate::status::NodeKeyWriter;
@@ -54,7 +55,8 @@ use crate::stop::Stop;
 /// this order of precedence; a change of one takes effect at once. With FELIX_HEALTHENABLED=true, /liveness and /readiness
 /// answer on port 9099 (ready means: policy is in the kernel); with FELIX_PROMETHEUSMETRICSENABLED=true, /metrics on 9091.
 /// SIGTERM ends the program within seconds and leaves everything in force; a second one ends it at once. SIGHUP has --config
-/// and the manifests read again.
+/// and the manifests read again. A service manager that wants to be told, as systemd with Type=notify, hears that policy is in
+/// force once it is.
 ///
 /// Example: tortie run --datastore file:/etc/tortie --node worker-1
 #[derive(Debug, clap::Args)]
@@ -180,6 +182,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         node_is_known: false,
         status,
         flows,
+        service_manager: ServiceManager::from_environment(),
         #[cfg(feature = "policysync")]
         policy_sync: PolicySync::default(),
     };
@@ -194,6 +197,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         match end {
             SessionEnd::Stopped => {
                 tracing::info!("stopping; what is in force stays in force");
+                run.service_manager.stopping();
                 return Ok(());
             }
             SessionEnd::Reconfigured(update) => {
@@ -265,6 +269,8 @@ struct Run<'a> {
     status: StatusWriters,
     /// Where those who ask find flows.
     flows: SharedFlows,
+    /// What has started this program, if it wants to be told how it is.
+    service_manager: ServiceManager,
     /// Which workloads are told their policy.
     #[cfg(feature = "policysync")]
     policy_sync: PolicySync,
@@ -356,7 +362,8 @@ impl Run<'_> {
             datastore.tell(StatusNews::Begin(settings));
         }
         #[cfg_attr(not(feature = "policysync"), expect(unused_mut, reason = "there is nobody else to be told"))]
-        let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(StatusReports::new(self.status.clone()))];
+        let mut observers: Vec<Box<dyn Observer>> =
+            vec![Box::new(StatusReports::new(self.status.clone())), Box::new(self.service_manager.clone())];
         #[cfg(feature = "policysync")]
         if let Some(feed) = self.policy_sync.begin(&self.resolved.config.policy_sync_path_prefix) {
             observers.push(Box::new(feed));
