@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use xtask::package::{self, Binary, Limit, Made, Package};
+
 use crate::needs;
-use crate::shell::{built, cargo, output, root, run};
+use crate::shell::{built, built_with, cargo, output, root, run};
 
 /// Builds the agent and lets it be shown.
 pub(crate) fn demo(args: &[String]) -> Result<(), String> {
@@ -115,24 +117,53 @@ pub(crate) fn manual(args: &[String]) -> Result<(), String> {
         _ => return Err("manual takes one directory".to_owned()),
     };
     needs::to_build()?;
-    let agent = build_agent()?;
-    let scripts = [
-        ("bash", "bash-completion/completions/tortie"),
-        ("zsh", "zsh/site-functions/_tortie"),
-        ("fish", "fish/vendor_completions.d/tortie.fish"),
-    ];
-    for (shell, path) in scripts {
-        let path = folder.join(path);
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(failed)?;
-        }
-        let script = output(std::process::Command::new(&agent).args(["completions", shell]))?;
-        std::fs::write(&path, script).map_err(failed)?;
-    }
-    run(std::process::Command::new(&agent).args(["man", "--directory"]).arg(folder.join("man/man1")))?;
+    package::write_manual(&build_agent()?, &folder)?;
     println!("{}", folder.display());
     Ok(())
+}
+
+/// What is given away. Fails where a program is larger than it may be.
+pub(crate) fn package(args: &[String]) -> Result<(), String> {
+    let mut out = root().join("target/package");
+    let (mut default, mut full) = (true, true);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--out" => out = args.next().ok_or("--out takes a directory")?.into(),
+            "--default" => full = false,
+            "--full" => default = false,
+            other => return Err(format!("package does not know `{other}`; it takes --out DIR, --default or --full")),
+        }
+    }
+    if !default && !full {
+        return Err("--default and --full exclude each other; without them both are made".to_owned());
+    }
+    needs::to_package()?;
+    std::fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
+    let mut made = Vec::new();
+    if default {
+        let agent = build_dist(&[])?;
+        made.push(("default features", Binary::split(&agent, &out, "tortie-default")?, Limit::DEFAULT));
+    }
+    if full {
+        let agent = build_dist(&["--features", "full"])?;
+        let package = Package { agent, out, epoch: package::epoch(), compression: 9 };
+        let Made { binary, debian, image } = package.make()?;
+        println!("{}\n{}", debian.display(), image.display());
+        made.push(("all features (`full`)", binary, Limit::FULL));
+    }
+    let rows: Vec<_> = made.iter().map(|(name, binary, limit)| (*name, binary, *limit)).collect();
+    print!("{}", package::table(&rows));
+    made.iter().try_for_each(|(_, binary, limit)| binary.hold_to(*limit))
+}
+
+/// Builds the agent as it is given away.
+fn build_dist(options: &[&str]) -> Result<PathBuf, String> {
+    let mut build = cargo(&["rustc", "--locked", "--profile", "dist", "--package", "tortie-agent", "--bin", "tortie"]);
+    // The linker of this target, since Rust 1.90, is one that can. Nothing compares addresses of functions.
+    let fold: &[&str] = if cfg!(target_arch = "x86_64") { &["-Clink-arg=-Wl,--icf=all"] } else { &[] };
+    let mut programs = built_with(build.args(options), fold)?;
+    programs.remove("tortie").ok_or_else(|| "cargo did not tell where the agent is".to_owned())
 }
 
 fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {

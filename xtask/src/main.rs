@@ -16,8 +16,9 @@ mod needs;
 mod packages;
 mod publish;
 mod report;
-mod shell;
 mod tidy;
+
+use xtask::shell;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,10 @@ cargo xtask COMMAND
   parameters          the table of Felix's parameters in docs/parameters.md, to be committed
   manual [DIR]        manual pages of all commands, and what bash, zsh and fish complete them by, into DIR (target/manual), laid out as
                       below /usr/share
+  package [--out DIR] [--default | --full]
+                      what is given away, into DIR (target/package): the agent without its symbols and these beside it, a Debian
+                      package, and an image in the OCI's layout, with all features (--full); and the agent with its default
+                      features (--default); says how large they are, and fails if that is more than is allowed
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   deny                what we depend on, against deny.toml: licences, duplicates, sources, who may use what
   features            whether each crate compiles with each of its features alone
@@ -86,6 +91,7 @@ fn main() -> ExitCode {
         "api" => commands::with_feature("api", &rest),
         "parameters" => commands::parameters(),
         "manual" => commands::manual(&rest),
+        "package" => commands::package(&rest),
         "tidy" => tidy::run(),
         "deny" => deny::run(),
         "features" => features::check(&rest),

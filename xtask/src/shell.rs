@@ -5,20 +5,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The root of the workspace.
-pub(crate) fn root() -> PathBuf {
+#[must_use]
+pub fn root() -> PathBuf {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().map_or(manifest.clone(), PathBuf::from)
 }
 
 /// A command that starts in the root of the workspace.
-pub(crate) fn command(program: &str, args: &[&str]) -> Command {
+#[must_use]
+pub fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(root());
     command
 }
 
 /// Cargo, the one that runs us.
-pub(crate) fn cargo(args: &[&str]) -> Command {
+#[must_use]
+pub fn cargo(args: &[&str]) -> Command {
     command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
 }
 
@@ -37,13 +40,13 @@ pub(crate) fn cargo_of(release: &str) -> Result<Command, String> {
 }
 
 /// Runs a command whose output the user sees.
-pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+pub fn run(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{}: {error}", show(command)))?;
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", show(command))) }
 }
 
 /// Runs a command for its standard output.
-pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+pub fn output(command: &mut Command) -> Result<String, String> {
     let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("{}: {error}", show(command)))?;
     if !output.status.success() {
         return Err(format!("{}: {}", show(command), output.status));
@@ -52,8 +55,17 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
 }
 
 /// Runs a build and tells where the programs are that it made, by their names.
-pub(crate) fn built(build: &mut Command) -> Result<BTreeMap<String, PathBuf>, String> {
-    let messages = output(build.arg("--message-format=json-render-diagnostics"))?;
+pub fn built(build: &mut Command) -> Result<BTreeMap<String, PathBuf>, String> {
+    built_with(build, &[])
+}
+
+/// The same with these arguments for the compiler of the program.
+pub fn built_with(build: &mut Command, rustc: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> {
+    build.arg("--message-format=json-render-diagnostics");
+    if !rustc.is_empty() {
+        build.arg("--").args(rustc);
+    }
+    let messages = output(build)?;
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     Ok(messages
         .filter_map(|message| {
@@ -69,14 +81,15 @@ fn show(command: &Command) -> String {
 }
 
 /// Whether a program is there.
-pub(crate) fn is_installed(file: &str) -> bool {
+#[must_use]
+pub fn is_installed(file: &str) -> bool {
     // Tools of the kernel live where an ordinary user's search path does not lead.
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(file).is_file())
 }
 
 /// Fails unless there is so much room for what is built. A full disk ends a linker by a bus error, which tells nobody why.
-pub(crate) fn require_room(folder: &Path, mebibytes: u64) -> Result<(), String> {
+pub fn require_room(folder: &Path, mebibytes: u64) -> Result<(), String> {
     let Some(free) = free_mebibytes(folder) else { return Ok(()) };
     if free >= mebibytes {
         return Ok(());

@@ -1,0 +1,212 @@
+//! The Debian package.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use super::machine::{Agent, Machine, Service, write_cluster};
+use super::unit::{allowed_calls, counted_calls, settings};
+use super::{MADE, said};
+
+const UNIT: &str = "/usr/lib/systemd/system/tortie.service";
+const EBPF: &str = "/usr/share/doc/tortie/examples/ebpf.conf";
+
+/// Each file with its rights and owner.
+fn contents() -> BTreeSet<String> {
+    let listed = said(Command::new("dpkg-deb").arg("--contents").arg(&MADE.debian));
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        format!("{} {} {}", words[0], words[1], words[5].trim_start_matches('.'))
+    };
+    listed.lines().map(line).filter(|line| !line.ends_with('/')).collect()
+}
+
+#[test]
+fn it_holds_the_agent_its_unit_and_what_is_written_about_them() {
+    let contents = contents();
+    let (pages, others): (BTreeSet<_>, BTreeSet<_>) = contents.iter().partition(|line| line.contains("/man1/"));
+    let expected = [
+        "-rw-r----- root/root /etc/tortie/felix.cfg",
+        "-rw-r----- root/root /etc/tortie/tortie.env",
+        "-rw-r--r-- root/root /usr/lib/systemd/system/tortie.service",
+        "-rw-r--r-- root/root /usr/share/bash-completion/completions/tortie",
+        "-rw-r--r-- root/root /usr/share/doc/tortie/CHANGELOG.md.gz",
+        "-rw-r--r-- root/root /usr/share/doc/tortie/LICENSE",
+        "-rw-r--r-- root/root /usr/share/doc/tortie/copyright",
+        "-rw-r--r-- root/root /usr/share/doc/tortie/examples/ebpf.conf",
+        "-rw-r--r-- root/root /usr/share/fish/vendor_completions.d/tortie.fish",
+        "-rw-r--r-- root/root /usr/share/zsh/vendor-completions/_tortie",
+        "-rwxr-xr-x root/root /usr/bin/tortie",
+    ];
+    assert_eq!(others.iter().map(|line| line.as_str()).collect::<Vec<_>>(), expected);
+    for page in ["tortie.1.gz", "tortie-run.1.gz", "tortie-cleanup.1.gz", "tortie-staged-commit.1.gz"] {
+        assert!(pages.contains(&format!("-rw-r--r-- root/root /usr/share/man/man1/{page}")), "{page}: {pages:?}");
+    }
+}
+
+#[test]
+fn it_depends_on_what_the_program_is_linked_to() {
+    let field = |name| said(Command::new("dpkg-deb").arg("--field").arg(&MADE.debian).arg(name));
+    assert_eq!(field("Version").trim(), env!("CARGO_PKG_VERSION"));
+    let linked = said(Command::new("ldd").arg(&MADE.binary.program));
+    let libraries = linked.lines().filter_map(|line| line.trim().split_once(" => "));
+    let mut owners: BTreeSet<&str> = libraries
+        .map(|(name, _)| match name.split('.').next().unwrap() {
+            "libc" | "libm" | "libpthread" | "libdl" | "librt" => "libc6",
+            "libgcc_s" => "libgcc-s1",
+            other => panic!("{other} is of a package that is not depended on"),
+        })
+        .collect();
+    // What it runs under each back end.
+    owners.insert("conntrack");
+    let depends = field("Depends");
+    let named: BTreeSet<&str> = depends.split(',').map(|one| one.split_whitespace().next().unwrap()).collect();
+    assert_eq!(named, owners);
+    assert_eq!(field("Recommends").trim(), "iptables, ipset", "neither nftables nor eBPF programs need any");
+}
+
+/// How the unit starts the agent, with the example that is for eBPF programs or without.
+fn service(machine: &Machine, with_ebpf: bool) -> Service {
+    let mut settings = settings(&machine.read(UNIT));
+    if with_ebpf {
+        for (name, values) in super::unit::settings(&machine.read(EBPF)) {
+            settings.entry(name).or_default().extend(values);
+        }
+    }
+    let words = |name: &str| -> Vec<String> {
+        settings[name].iter().flat_map(|value| value.split_whitespace()).map(str::to_owned).collect()
+    };
+    let below = |folder: &str, name: &str| -> Vec<String> {
+        words(name).iter().map(|word| format!("{folder}/{word}")).collect()
+    };
+    let mut writable = [below("/run", "RuntimeDirectory"), below("/var/lib", "StateDirectory")].concat();
+    writable.extend(words("ReadWritePaths").into_iter().filter(|path| !path.starts_with('-')));
+    let environment = words("EnvironmentFile").iter().map(|path| machine.read(path)).collect::<String>();
+    Service {
+        words: words("ExecStart"),
+        environment: environment.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect(),
+        capabilities: words("CapabilityBoundingSet")
+            .iter()
+            .map(|name| format!("+{}", name.strip_prefix("CAP_").unwrap().to_lowercase()))
+            .collect(),
+        writable,
+    }
+}
+
+fn install(machine: &Machine) {
+    machine.write("/tmp/place", "");
+    let copy = "cp \"$DEB\" \"$ROOT/tmp/tortie.deb\"";
+    said(machine.outside(copy).env("DEB", &MADE.debian));
+    // What others do after an installation, such as an index of manual pages, is not ours.
+    machine.said(&["dpkg", "--no-triggers", "--install", "/tmp/tortie.deb"]);
+}
+
+/// What somebody does who wants the demonstration's policy on this machine.
+fn configure(machine: &Machine, parameters: &str) {
+    write_cluster(machine, "/etc/tortie/policy");
+    let environment = machine.read("/etc/tortie/tortie.env");
+    let chosen = "TORTIE_DATASTORE=file:/etc/tortie/policy\nFELIX_FELIXHOSTNAME=demo-node\n";
+    machine.write("/etc/tortie/tortie.env", &format!("{environment}{chosen}"));
+    machine.write("/etc/tortie/felix.cfg", &format!("[global]\n{parameters}"));
+}
+
+fn ready(agent: &mut Agent) {
+    let told = agent.tells();
+    assert!(told.starts_with("READY=1\n"), "{told}");
+}
+
+fn stopped(agent: &mut Agent) {
+    let (status, log) = agent.end();
+    assert!(status.success(), "{status}: {log}");
+    assert!(agent.tells().starts_with("STOPPING=1\n"));
+}
+
+/// What dpkg itself keeps of a package that was there.
+fn of_others(path: &str) -> bool {
+    ["var/lib/dpkg/", "var/log/", "var/cache/", "tmp/"].iter().any(|folder| path.starts_with(folder))
+}
+
+tortie_testkit::kernel_test! {
+    fn it_is_installed_enforces_policy_and_leaves_nothing_when_it_is_purged() {
+        let machine = Machine::like_this_one();
+        let written = || machine.written().into_iter().filter(|path| !of_others(path)).collect::<Vec<_>>();
+        assert_eq!(written(), [""; 0]);
+        install(&machine);
+        let installed: BTreeSet<String> = contents().iter().map(|line| line.split(" /").nth(1).unwrap().to_owned()).collect();
+        assert_eq!(written().into_iter().collect::<BTreeSet<_>>(), installed, "nothing is enabled, made or changed besides");
+        machine.said(&["dpkg", "--verify", "tortie"]);
+
+        // An agent that has not been told where its cluster is touches nothing.
+        let mut unconfigured = machine.start(&service(&machine, false));
+        let (status, log) = unconfigured.wait();
+        assert!(!status.success() && log.contains("--datastore"), "{status}: {log}");
+        assert_eq!(machine.ruleset(), "");
+
+        configure(&machine, "NFTablesMode = Enabled\n");
+        let mut agent = machine.start(&service(&machine, false));
+        ready(&mut agent);
+        let enforced = machine.ruleset();
+        assert!(enforced.contains("filter-cali-tw-"), "{enforced}");
+        stopped(&mut agent);
+
+        let removed = machine.run(&["dpkg", "--no-triggers", "--remove", "tortie"]);
+        let message = String::from_utf8(removed.stderr).unwrap();
+        assert!(removed.status.success() && message.contains("run `tortie cleanup`"), "{message}");
+        // A host is not opened by the removal of a package.
+        assert!(machine.ruleset().contains("filter-cali-tw-"));
+        let left = written();
+        assert!(left.iter().all(|path| path.starts_with("etc/tortie/") || path.starts_with("var/lib/tortie/") || path == "run/xtables.lock"), "{left:?}");
+        assert!(left.contains(&"etc/tortie/tortie.env".to_owned()), "what was configured stays: {left:?}");
+
+        install(&machine);
+        let cleaned = machine.said(&["tortie", "cleanup"]);
+        assert!(cleaned.contains("tables changed"), "{cleaned}");
+        assert_eq!(machine.ruleset(), "");
+        machine.said(&["dpkg", "--no-triggers", "--purge", "tortie"]);
+        assert_eq!(written(), [""; 0]);
+        assert!(!machine.run(&["ls", "/etc/tortie"]).status.success());
+        assert!(!machine.run(&["ls", "/var/lib/tortie"]).status.success());
+    }
+
+    fn the_unit_allows_what_the_agent_does_under_each_back_end() {
+        let machine = Machine::like_this_one();
+        install(&machine);
+        said(&mut machine.outside("mount -t bpf bpf \"$ROOT/sys/fs/bpf\""));
+        let backends = [
+            ("NFTablesMode = Enabled\n", false),
+            ("IptablesBackend = NFT\n", false),
+            ("BPFEnabled = true\n", true),
+        ];
+        let own = machine.read("/etc/tortie/tortie.env");
+        for (parameters, with_ebpf) in backends {
+            machine.write("/etc/tortie/tortie.env", &own);
+            configure(&machine, parameters);
+            let mut service = service(&machine, with_ebpf);
+            let counts = "/run/tortie/calls";
+            service.words.splice(0..0, ["strace", "-f", "-c", "-o", counts].map(str::to_owned));
+            let mut agent = machine.start(&service);
+            ready(&mut agent);
+            let (status, log) = agent.end();
+            assert!(status.success() && !log.contains(" ERROR "), "{parameters}: {status}: {log}");
+            let mut filters = settings(&machine.read(UNIT))["SystemCallFilter"].clone();
+            if with_ebpf {
+                filters.extend(settings(&machine.read(EBPF))["SystemCallFilter"].clone());
+            }
+            let allowed = allowed_calls(&filters);
+            let made = counted_calls(&machine.read(counts));
+            assert!(made.len() > 30 && made.contains("sendto") && made.contains("execve"), "{made:?}");
+            let refused: Vec<_> = made.iter().filter(|call| !allowed.contains(*call)).collect();
+            assert_eq!(refused, [""; 0], "{parameters}");
+            machine.said(&["tortie", "cleanup"]);
+        }
+    }
+
+    fn systemd_understands_the_unit_and_finds_little_that_it_leaves_open() {
+        let machine = Machine::like_this_one();
+        install(&machine);
+        let verified = machine.run(&["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", UNIT]);
+        let complaints = String::from_utf8_lossy(&verified.stderr).into_owned();
+        assert!(verified.status.success() && !complaints.contains("tortie"), "{verified:?}");
+        // Of 100; most of it is for the two capabilities, the network, and root. Above 40 its word for it is no longer OK.
+        machine.said(&["systemd-analyze", "security", "--offline=yes", "--threshold=30", UNIT]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Files and folders of what is packed.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::shell::run;
+
+pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> String + '_ {
+    move |error| format!("{}: {error}", path.display())
+}
+
+/// Writes a file that all may read, and the folders that it is in.
+pub(super) fn write(path: &Path, text: &str) -> Result<(), String> {
+    make_parent(path)?;
+    fs::write(path, text).map_err(failed(path))?;
+    set_mode(path, 0o644)
+}
+
+/// Copies a file, and makes the folders that it is to be in.
+pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), String> {
+    make_parent(to)?;
+    fs::copy(from, to).map_err(failed(from))?;
+    set_mode(to, mode)
+}
+
+pub(super) fn set_mode(path: &Path, mode: u32) -> Result<(), String> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed(path))
+}
+
+/// An empty folder in place of what may be there.
+pub(super) fn empty(folder: &Path) -> Result<PathBuf, String> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(folder)(error)),
+        _ => fs::create_dir_all(folder).map_err(failed(folder))?,
+    }
+    Ok(folder.to_owned())
+}
+
+/// All regular files and links below a folder, as paths from there, in order.
+pub(super) fn below(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(current) = folders.pop() {
+        for entry in fs::read_dir(&current).map_err(failed(&current))? {
+            let entry = entry.map_err(failed(&current))?;
+            let path = entry.path();
+            if entry.file_type().map_err(failed(&path))?.is_dir() {
+                folders.push(path);
+            } else {
+                found.push(path.strip_prefix(folder).map_or(path.clone(), Path::to_owned));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The folders below a folder may be entered by all, whatever the umask was.
+pub(super) fn open_folders(folder: &Path) -> Result<(), String> {
+    run(Command::new("find").arg(folder).args(["-type", "d", "-exec", "chmod", "0755", "{}", "+"]))
+}
+
+/// The SHA-256 of a file, in hexadecimal digits.
+pub(super) fn sha256(path: &Path) -> Result<String, String> {
+    let line = crate::shell::output(Command::new("sha256sum").arg("--binary").arg(path))?;
+    line.split_whitespace()
+        .next()
+        .map(str::to_owned)
+        .ok_or_else(|| format!("sha256sum says nothing of {}", path.display()))
+}
+
+fn make_parent(path: &Path) -> Result<(), String> {
+    path.parent().map_or(Ok(()), |parent| fs::create_dir_all(parent).map_err(failed(parent)))
+}

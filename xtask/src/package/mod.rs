@@ -1,0 +1,97 @@
+//! What is given away: the agent without its symbols and these beside it, a Debian package, and an image.
+//!
+//! All of it is made from a program that is already built, so that tests make it from the one that they test.
+
+mod binary;
+mod debian;
+mod files;
+mod image;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::shell::{output, root, run};
+
+pub use binary::{Binary, Limit, table};
+
+/// What to make packages of, and how.
+#[derive(Clone, Debug)]
+pub struct Package {
+    /// The agent, with all its features: it writes its own manual pages.
+    pub agent: PathBuf,
+    /// The folder that everything is written into.
+    pub out: PathBuf,
+    /// The time of all files, in seconds since 1970: what is made twice of the same program is the same.
+    pub epoch: u64,
+    /// How hard to compress, 1 to 9.
+    pub compression: u8,
+}
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// The agent without symbols, and these.
+    pub binary: Binary,
+    /// The Debian package.
+    pub debian: PathBuf,
+    /// The image, a folder of the OCI's layout.
+    pub image: PathBuf,
+}
+
+impl Package {
+    /// Makes everything.
+    ///
+    /// # Errors
+    /// If a program that this needs is not there or fails, or a file cannot be written.
+    pub fn make(&self) -> Result<Made, String> {
+        std::fs::create_dir_all(&self.out).map_err(|error| format!("{}: {error}", self.out.display()))?;
+        let binary = Binary::split(&self.agent, &self.out, "tortie")?;
+        let debian = debian::make(self, &binary)?;
+        let image = image::make(self, &binary)?;
+        Ok(Made { binary, debian, image })
+    }
+}
+
+/// The version of the workspace.
+#[must_use]
+pub fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// What Debian and the OCI call the machine that this runs on.
+fn architecture() -> Result<&'static str, String> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => Err(format!("no packages are made for {other}")),
+    }
+}
+
+/// The time that files of a package have: `SOURCE_DATE_EPOCH`, or when the last change was committed, or 1980 where nobody knows.
+#[must_use]
+pub fn epoch() -> u64 {
+    let said = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.trim().parse().ok());
+    let committed = || {
+        let git = Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root()).output().ok()?;
+        String::from_utf8_lossy(&git.stdout).trim().parse().ok()
+    };
+    // The oldest time that every archive can hold.
+    said.or_else(committed).unwrap_or(315_532_800)
+}
+
+/// What shells complete commands by, and manual pages, laid out as below `/usr/share`.
+///
+/// # Errors
+/// If the agent cannot write them.
+pub fn write_manual(agent: &Path, share: &Path) -> Result<(), String> {
+    let scripts = [
+        ("bash", "bash-completion/completions/tortie"),
+        ("zsh", "zsh/site-functions/_tortie"),
+        ("fish", "fish/vendor_completions.d/tortie.fish"),
+    ];
+    for (shell, path) in scripts {
+        let script = output(Command::new(agent).args(["completions", shell]))?;
+        files::write(&share.join(path), &script)?;
+    }
+    run(Command::new(agent).args(["man", "--directory"]).arg(share.join("man/man1")))
+}
