@@ -1,5 +1,7 @@
-//! The manifests of `deploy/` are what the API takes them for.
+//! The manifests of `deploy/` are what the API takes them for, and the chart makes the same ones.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that reads the manifests")]
+
+mod chart;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,10 +22,13 @@ fn deploy() -> PathBuf {
 }
 
 fn documents(file: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(file).unwrap();
-    let (manifest, written) = read_written(&text, Format::Yaml, &Options::default(), &mut Interner::new());
-    assert_eq!(manifest.unreadable, [], "{}", file.display());
-    assert!(!written.is_empty(), "{}", file.display());
+    documents_of(&fs::read_to_string(file).unwrap(), &file.display().to_string())
+}
+
+fn documents_of(text: &str, name: &str) -> Vec<Value> {
+    let (manifest, written) = read_written(text, Format::Yaml, &Options::default(), &mut Interner::new());
+    assert_eq!(manifest.unreadable, [], "{name}");
+    assert!(!written.is_empty(), "{name}");
     written
 }
 
@@ -78,6 +83,13 @@ fn lost(path: &str, written: &Value, kept: &Value, found: &mut Vec<String>) {
     }
 }
 
+fn assert_understood(name: &str, object: &Value) {
+    let kept = understood(object).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut found = Vec::new();
+    lost("", object, &kept, &mut found);
+    assert!(found.is_empty(), "{name}: the API does not know {found:?}");
+}
+
 #[test]
 fn nothing_is_misspelt() {
     for file in manifests() {
@@ -88,10 +100,7 @@ fn nothing_is_misspelt() {
             }
             // A patch may say that an object is not wanted; that is not the API's.
             object.as_object_mut().unwrap().shift_remove("$patch");
-            let kept = understood(&object).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let mut found = Vec::new();
-            lost("", &object, &kept, &mut found);
-            assert!(found.is_empty(), "{name}: the API does not know {found:?}");
+            assert_understood(&name, &object);
         }
     }
 }
