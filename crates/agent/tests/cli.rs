@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -291,36 +290,6 @@ fn a_vital_parameter_that_is_wrong_ends_the_start() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("ChainInsertMode"), "{}", stderr(&output));
-}
-
-#[test]
-fn the_front_page_shows_what_the_commands_print() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: shop}\nspec:\n  \
-                  podSelector: {}\n  ingress:\n    - ports: [{port: 80, protocl: TCP}]\n";
-    let dir = directory(&[]);
-    fs::create_dir(dir.path().join("manifests")).unwrap();
-    fs::write(dir.path().join("manifests/web.yaml"), policy).unwrap();
-    symlink(root.join("examples"), dir.path().join("examples")).unwrap();
-    let programs = Path::new(env!("CARGO_BIN_EXE_tortie")).parent().unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-    let mut commands = 0;
-    for block in readme.split("```console\n$ ").skip(1) {
-        let (block, _) = block.split_once("```").unwrap();
-        for example in block.split("\n$ ") {
-            let (command, expected) = example.split_once('\n').unwrap();
-            if let Some(file) = command.strip_prefix("cat ") {
-                fs::write(dir.path().join(file), expected).unwrap();
-                continue;
-            }
-            let mut shell = Command::new("sh");
-            shell.args(["-c", &format!("{command} 2>&1")]).current_dir(dir.path()).env("PATH", &path);
-            assert_eq!(stdout(&shell.output().unwrap()).trim_end(), expected.trim_end(), "$ {command}");
-            commands += 1;
-        }
-    }
-    assert_eq!(commands, 13);
 }
 
 #[test]

@@ -1,0 +1,141 @@
+//! The guides of the book, followed to the letter: each command is run in a shell on a machine of its own, and what it prints is compared with
+//! what the page says. So are the front page and other documents with commands.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests that follow pages")]
+
+mod felix;
+mod markdown;
+mod session;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use tortie_testkit::netns::Namespace;
+
+use session::{Session, root};
+
+/// A machine with nothing but its loopback interface follows a page.
+fn follow(page: &str) {
+    Session::start(&Namespace::new().unwrap()).follow(page);
+}
+
+/// A host that is managed from another one, over a connection to port 22.
+struct Managed {
+    host: Namespace,
+    administrator: Namespace,
+}
+
+impl Managed {
+    fn new() -> Self {
+        let (host, administrator) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+        let cable = format!("ip link add eth0 type veth peer name eth0 netns {}", administrator.path().display());
+        host.shell(&format!("{cable}; ip addr add 192.0.2.1/24 dev eth0; ip link set eth0 up")).unwrap();
+        administrator.shell("ip addr add 192.0.2.7/24 dev eth0; ip link set eth0 up").unwrap();
+        Self { host, administrator }
+    }
+}
+
+tortie_testkit::kernel_test! {
+    fn a_host_is_protected_as_the_guide_says() {
+        use std::io::{Read as _, Write as _};
+        use std::net::{SocketAddr, TcpListener, TcpStream};
+        let managed = Managed::new();
+        let listener = managed.host.run(|| TcpListener::bind("0.0.0.0:22")).unwrap().unwrap();
+        thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                thread::spawn(move || {
+                    let mut byte = [0];
+                    while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+                });
+            }
+        });
+        let port: SocketAddr = "192.0.2.1:22".parse().unwrap();
+        let connect = || TcpStream::connect_timeout(&port, Duration::from_secs(5));
+        let mut connection = managed.administrator.run(connect).unwrap().unwrap();
+        connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Session::start(&managed.host).follow("docs/book/src/guides/host.md");
+        connection.write_all(b"x").unwrap();
+        connection.read_exact(&mut [0]).unwrap();
+    }
+
+    fn a_node_goes_from_felix_to_tortie_and_back_as_the_guide_says() {
+        let node = Namespace::new().unwrap();
+        node.shell("ip link add cali1234 type veth peer name pod; ip link set cali1234 up; ip link set pod up").unwrap();
+        let felix = felix::leave_its_rules(&node);
+        Session::start(&node).follow("docs/book/src/guides/felix.md");
+        felix.finds_its_chains(&node);
+    }
+
+    fn policy_beside_another_cni_plugin_is_as_the_guide_says() {
+        follow("docs/book/src/guides/other-cni.md");
+    }
+
+    fn upgrades_are_as_the_guide_says() {
+        follow("docs/book/src/guides/upgrade.md");
+    }
+
+    fn the_introduction_shows_what_commands_print() {
+        follow("docs/book/src/introduction.md");
+    }
+
+    fn the_front_page_shows_what_commands_print() {
+        let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: shop}\nspec:\n  \
+                      podSelector: {}\n  ingress:\n    - ports: [{port: 80, protocl: TCP}]\n";
+        let recording = concat!(
+            r#"{"key": "/calico/v1/host/worker-1/workload/k8s/shop%2fweb/endpoint/eth0", "value": {"state": "active", "name": "#,
+            r#""cali1", "profile_ids": [], "ipv4_nets": ["10.0.0.1/32"], "labels": {"app": "web"}}}"#,
+            "\n{\"status\": \"in-sync\"}\n"
+        );
+        let mut session = Session::start(&Namespace::new().unwrap());
+        session.write("manifests/web.yaml", policy);
+        session.write("recording.jsonl", recording);
+        session.follow("README.md");
+    }
+
+    /// With a page that is wrong in one place, what has been seen above is no accident.
+    fn what_is_not_as_a_page_says_is_found() {
+        let follow = |text: &str| {
+            let mut session = Session::start(&Namespace::new().unwrap());
+            session.follow_text("page", text)
+        };
+        let good = "```sh\nexport NAME=value\ncd /etc\nsleep 1000 &\nmkdir tortie\n```\n```console\n$ echo $NAME in $PWD on $(hostname)\nvalue in \
+                    /etc on worker-1\n$ kill -0 $! && false\n$ cat /nowhere\n…: No such file or directory\n```\n";
+        assert_eq!(follow(good), Ok(()));
+        assert!(!Path::new("/etc/tortie").exists(), "the machine is the page's own");
+        let bad = follow(&good.replace("value in /etc", "value in /var")).unwrap_err();
+        assert!(bad.starts_with("page:8: echo $NAME"), "{bad}");
+        let bad = follow(&good.replace("cd /etc", "cd /nowhere")).unwrap_err();
+        assert!(bad.starts_with("page:2: a command failed") && bad.contains("/nowhere"), "{bad}");
+    }
+}
+
+/// Documents and folders with documents whose commands count.
+const PLACES: [&str; 3] = ["docs/book/src", "README.md", "deploy/README.md"];
+
+fn pages(path: &Path, pages: &mut BTreeSet<String>) {
+    if path.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| self::pages(&entry.unwrap().path(), pages));
+    } else if path.extension().is_some_and(|extension| extension == "md") {
+        pages.insert(path.strip_prefix(root()).unwrap().display().to_string());
+    }
+}
+
+#[test]
+fn each_page_with_commands_is_followed_above() {
+    let mut all = BTreeSet::new();
+    PLACES.iter().for_each(|place| pages(&root().join(place), &mut all));
+    let tests = include_str!("main.rs");
+    let (mut followed, mut unused) = (0, BTreeSet::from(markdown::REASONS));
+    for page in all {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        unused.retain(|reason| !text.contains(&format!("not-run=\"{reason}\"")));
+        let steps = markdown::steps(&text).unwrap_or_else(|error| panic!("{page}: {error}"));
+        let is_followed = tests.contains(&format!("follow(\"{page}\")"));
+        assert_eq!(!steps.is_empty(), is_followed, "{page}: {} commands", steps.len());
+        followed += usize::from(is_followed);
+    }
+    assert!(followed >= 6, "{followed}");
+    assert!(unused.is_empty(), "{unused:?}");
+}

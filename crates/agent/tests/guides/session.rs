@@ -1,0 +1,143 @@
+//! A shell on a machine of its own, as far as a page can tell.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tortie_testkit::netns::Namespace;
+
+use super::markdown::{Step, is_as_shown, steps};
+
+/// How long a command may take, and how long one is repeated.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the shell finds before the first command: a machine called `worker-1` whose `/etc`, `/run`, `/var/lib` and BPF file system are
+/// its own, so that a page can name the places where things are by default.
+const MACHINE: &str = r#"set -e
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /var/lib
+mkdir -p /run/lock /run/etc/upper /run/etc/work
+mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work /etc
+mount -t bpf bpf /sys/fs/bpf 2>/dev/null || true
+hostname worker-1
+exec bash --norc --noprofile"#;
+
+/// A shell in a namespace. What it has started ends with it.
+pub(crate) struct Session {
+    shell: Child,
+    input: ChildStdin,
+    folder: TempDir,
+    /// How many commands it was given.
+    given: usize,
+}
+
+impl Session {
+    /// A shell that starts where the repository begins, as far as `examples/` goes, and finds `tortie`.
+    pub(crate) fn start(machine: &Namespace) -> Self {
+        let folder = TempDir::new().unwrap();
+        let work = folder.path().join("work");
+        fs::create_dir(&work).unwrap();
+        std::os::unix::fs::symlink(root().join("examples"), work.join("examples")).unwrap();
+        let programs = Path::new(env!("CARGO_BIN_EXE_tortie")).parent().unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
+            .args(["--", "bash", "-c", MACHINE])
+            .env_clear()
+            .env("PATH", format!("{}:{path}:/usr/sbin:/sbin", programs.display()))
+            .envs([("HOME", "/root"), ("LANG", "C.UTF-8"), ("TERM", "dumb")])
+            .current_dir(work)
+            .stdin(Stdio::piped());
+        let mut shell = machine.spawn(&mut command).unwrap();
+        let input = shell.stdin.take().unwrap();
+        Self { shell, input, folder, given: 0 }
+    }
+
+    /// A file that a page takes for granted.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.folder.path().join("work").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Does what a page of the repository says, and compares what is printed with what the page says.
+    pub(crate) fn follow(&mut self, page: &str) {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        if let Err(difference) = self.follow_text(page, &text) {
+            panic!("{difference}");
+        }
+    }
+
+    /// Does what a text says. What differs, with its place.
+    pub(crate) fn follow_text(&mut self, page: &str, text: &str) -> Result<(), String> {
+        let steps = steps(text).map_err(|error| format!("{page}: {error}"))?;
+        if steps.is_empty() {
+            return Err(format!("{page}: there is nothing to follow"));
+        }
+        steps.iter().try_for_each(|step| self.follow_step(step).map_err(|why| format!("{page}:{}: {why}", step.line)))
+    }
+
+    fn follow_step(&mut self, step: &Step) -> Result<(), String> {
+        let end = Instant::now() + PATIENCE;
+        let command = &step.command;
+        loop {
+            let (is_alive, printed) = self.run(command, step.must_succeed);
+            if !is_alive {
+                return Err(format!("a command failed, or took too long:\n{command}\n{printed}"));
+            }
+            match &step.output {
+                Some(shown) if !is_as_shown(shown, &printed) => {
+                    if !step.is_repeated || Instant::now() > end {
+                        return Err(format!("{command}\n--- the page says\n{shown}--- it is\n{printed}"));
+                    }
+                    thread::sleep(Duration::from_millis(50));
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Runs lines in the shell. Whether the shell is still there afterwards, and what was printed.
+    fn run(&mut self, command: &str, must_succeed: bool) -> (bool, String) {
+        self.given += 1;
+        let file = |kind: &str| self.folder.path().join(format!("{}.{kind}", self.given));
+        let (script, output, status) = (file("sh"), file("output"), file("status"));
+        fs::write(&script, command).unwrap();
+        let strict = if must_succeed { "set -e" } else { "set +e" };
+        let [script, to] = [&script, &output].map(|path| path.display().to_string());
+        let line = format!("{strict}; . {script} >{to} 2>&1 </dev/null; : >{}\n", status.display());
+        self.input.write_all(line.as_bytes()).unwrap();
+        let done = self.wait_for(&status);
+        (done, String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned())
+    }
+
+    /// Waits for the file that tells that a command is done.
+    fn wait_for(&mut self, file: &Path) -> bool {
+        let end = Instant::now() + PATIENCE;
+        while !file.exists() {
+            if self.shell.try_wait().unwrap().is_some() || Instant::now() > end {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // With it goes the first process of its namespace of processes, and with that all others.
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+/// Where the repository begins.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
