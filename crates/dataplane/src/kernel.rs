@@ -35,7 +35,10 @@ pub trait Kernel {
     ///
     /// # Errors
     /// If it cannot be read. Only asked where [`DataplaneConfig::nftables`](crate::DataplaneConfig) says so.
-    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError>;
+    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        let _ = table;
+        Err(KernelError::Unsupported)
+    }
 
     /// Of a table of nftables its rules with what they have counted, and perhaps more; `None` if there are none.
     ///
@@ -49,7 +52,10 @@ pub trait Kernel {
     ///
     /// # Errors
     /// What the kernel refuses, as far as it says so.
-    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError>;
+    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        let _ = transaction;
+        Err(CommitError::Failed("not supported".to_owned()))
+    }
 
     /// All routes of a table of a family, of every type and protocol.
     ///
@@ -68,18 +74,24 @@ pub trait Kernel {
     /// interface that is not there.
     fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>>;
 
-    /// The routing rules of a family that lead to a table.
+    /// The routing rules of a family that lead to a table. A kernel without `WireGuard` need not know any.
     ///
     /// # Errors
     /// If they cannot be read. A family that the kernel does not have has none.
-    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError>;
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        let _ = (family, table);
+        Ok(Vec::new())
+    }
 
     /// Makes or removes a routing rule.
     ///
     /// # Errors
     /// If the kernel refuses; [`KernelError::NotFound`] for one that is to be removed and not there,
     /// [`KernelError::Exists`] for one that is there already.
-    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError>;
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        let _ = change;
+        Err(KernelError::Unsupported)
+    }
 
     /// All permanent neighbour entries of a family: ARP or neighbour discovery.
     ///
@@ -87,11 +99,15 @@ pub trait Kernel {
     /// If they cannot be read. A family that the kernel does not have has none.
     fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError>;
 
-    /// The permanent forwarding entries of a device, but those that multicast and unknown frames take.
+    /// The permanent forwarding entries of a device, but those that multicast and unknown frames take. A kernel of which nobody wants
+    /// tunnels need not know any, nor the devices and addresses below.
     ///
     /// # Errors
     /// If they cannot be read.
-    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError>;
+    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
+        let _ = interface;
+        Ok(Vec::new())
+    }
 
     /// Changes neighbour and forwarding entries, in this order, and tells what became of each; an outcome that is missing
     /// counts as a failure. [`KernelError::NotFound`] stands for an entry or an interface that is not there.
@@ -124,20 +140,29 @@ pub trait Kernel {
     ///
     /// # Errors
     /// If it cannot be read.
-    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError>;
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
+        let _ = name;
+        Ok(None)
+    }
 
     /// The addresses of a device in a family, with their prefix lengths.
     ///
     /// # Errors
     /// If they cannot be read. A device that is not there has none.
-    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError>;
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
+        let _ = (interface, family);
+        Ok(Vec::new())
+    }
 
     /// Changes a device or its addresses.
     ///
     /// # Errors
     /// If the kernel refuses; [`KernelError::NotFound`] for what is to be changed or removed and not there,
     /// [`KernelError::Exists`] for what is there already.
-    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError>;
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
+        let _ = change;
+        Err(KernelError::Unsupported)
+    }
 
     /// Has checksums of packets that are sent computed before the device with this index and name gets them; does nothing if they
     /// are already.

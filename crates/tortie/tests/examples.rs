@@ -1,4 +1,5 @@
-//! Each program of `examples/` is run, and what it prints is compared. None is longer than what is read at a glance.
+//! Each program of `examples/` is run, and what it prints is compared. None is longer than what is read at a glance, but for the agent that
+//! a guide is about, which `cni_agent.rs` runs on a kernel.
 
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "tests read files")]
@@ -155,6 +156,9 @@ fn trace_prints() {
     assert_eq!(printed_by(trace::main), lines);
 }
 
+/// The one that needs a kernel, and how many lines it may have.
+const AGENT: (&str, usize) = ("cni_agent", 150);
+
 /// The programs in `examples/` by their names.
 fn programs() -> BTreeMap<String, String> {
     let files = std::fs::read_dir(root().join("examples")).unwrap().map(|entry| entry.unwrap().path());
@@ -166,22 +170,25 @@ fn programs() -> BTreeMap<String, String> {
 #[test]
 fn none_is_longer_than_30_lines_with_imports_and_comments() {
     let lines = programs().into_iter().map(|(name, text)| (name, text.lines().count()));
-    let long: Vec<(String, usize)> = lines.filter(|&(_, lines)| lines > 30).collect();
+    let limit = |name: &str| if name == AGENT.0 { AGENT.1 } else { 30 };
+    let long: Vec<(String, usize)> = lines.filter(|(name, lines)| *lines > limit(name)).collect();
     assert_eq!(long, []);
 }
 
 #[test]
 fn each_is_run_here_is_an_example_of_cargo_and_is_listed() {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
-    let (tests, manifest) = (read("crates/tortie/tests/examples.rs"), read("crates/tortie/Cargo.toml"));
+    let tests = read("crates/tortie/tests/examples.rs") + &read("crates/tortie/tests/cni_agent.rs");
+    let manifest = read("crates/tortie/Cargo.toml");
     let pages = [read("README.md"), read("crates/tortie/README.md")];
     let programs = programs();
     assert_eq!(manifest.matches("[[example]]").count(), programs.len());
     for (name, text) in programs {
-        assert!(tests.contains(&format!("printed_by({name}::main)")), "{name} is not run");
+        let run = if name == AGENT.0 { format!("{name}::enforce(") } else { format!("printed_by({name}::main)") };
+        assert!(tests.contains(&run), "{name} is not run");
         assert!(manifest.contains(&format!("path = \"../../examples/{name}.rs\"")), "{name} is no example of cargo");
-        let command = format!("`cargo run --package tortie --example {name}`");
-        assert!(text.lines().next().is_some_and(|line| line.contains(&command)), "{name} does not say how to run it");
+        let command = format!("`cargo run --package tortie --example {name}");
+        assert!(text.lines().take(2).any(|line| line.contains(&command)), "{name} does not say how to run it");
         for page in &pages {
             assert!(page.contains(&format!("examples/{name}.rs)")), "{name} is not listed");
         }

@@ -1,0 +1,80 @@
+//! The agent of the guide about embedding, on a real kernel: pods as a CNI plugin connects them, and which of them it lets talk.
+
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, reason = "a test that makes pods and connects them")]
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tortie_testkit::netns::Namespace;
+
+#[allow(dead_code, unreachable_pub, reason = "where it is a program, it is public, and has a command line")]
+#[path = "../../../examples/cni_agent.rs"]
+mod cni_agent;
+
+const PORT: u16 = 5432;
+
+/// A pod with this last byte of its address, which serves a port.
+struct Pod {
+    namespace: Namespace,
+    address: IpAddr,
+    _server: TcpListener,
+}
+
+impl Pod {
+    fn new(node: &Namespace, last: u8) -> Self {
+        let namespace = Namespace::new().unwrap();
+        let address = Ipv4Addr::new(10, 65, 1, last);
+        let path = namespace.path();
+        let cable = format!("ip link add veth{last} type veth peer name eth0 netns {}", path.display());
+        let up = format!(
+            "ip link set veth{last} up; ip addr add 10.65.1.254/32 dev veth{last}; ip route add {address} dev veth{last}"
+        );
+        node.shell(&format!("{cable}; {up}")).unwrap();
+        let routes = "ip route add 10.65.1.254 dev eth0; ip route add default via 10.65.1.254";
+        namespace.shell(&format!("ip addr add {address}/32 dev eth0; ip link set eth0 up; {routes}")).unwrap();
+        let server = namespace.run(|| TcpListener::bind((address, PORT))).unwrap().unwrap();
+        Self { namespace, address: address.into(), _server: server }
+    }
+
+    fn reaches(&self, other: &Self) -> bool {
+        let address = SocketAddr::new(other.address, PORT);
+        self.namespace.run(|| TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()).unwrap()
+    }
+}
+
+fn until(what: &str, told: &Mutex<Vec<String>>, done: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < end, "waiting until {what}: {:?}", told.lock().unwrap());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+tortie_testkit::kernel_test! {
+    fn pods_that_policy_admits_talk_and_others_do_not() {
+        let node = Arc::new(Namespace::new().unwrap());
+        node.shell("sysctl -qw net.ipv4.ip_forward=1").unwrap();
+        let (web, api, db) = (Pod::new(&node, 1), Pod::new(&node, 2), Pod::new(&node, 3));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        until("pods are connected", &told, || web.reaches(&db) && api.reaches(&db));
+
+        let places = [(&web, "veth1"), (&api, "veth2"), (&db, "veth3")];
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
+        let (on, telling, addresses) = (Arc::clone(&node), Arc::clone(&told), places.map(|(pod, interface)| (pod.address, interface)));
+        thread::spawn(move || {
+            // What this thread starts is on the node.
+            on.enter().unwrap();
+            let places: BTreeMap<_, _> = addresses.map(|(address, interface)| (address, cni_agent::place(interface).unwrap())).into();
+            let tell = |line| telling.lock().unwrap().push(line);
+            cni_agent::enforce(directory, "demo-node", places, tell).unwrap();
+        });
+        until("the web server is kept from the database", &told, || !web.reaches(&db));
+        assert!(api.reaches(&db), "{:?}", told.lock().unwrap());
+        let rules = node.shell("iptables-nft-save -t filter").unwrap();
+        assert!(rules.contains("NetworkPolicy shop/db-clients ingress"), "{rules}");
+    }
+}
