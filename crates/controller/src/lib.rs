@@ -48,5 +48,5 @@ mod work;
 
 pub use cluster::{Observed, Watched};
 pub use controller::{Controller, Next, Status};
-pub use ipam::{MetricFamily, MetricKind};
+pub use ipam::{MetricFamily, MetricKind, metric_families};
 pub use work::{Done, Item, Job, JobError};

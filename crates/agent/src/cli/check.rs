@@ -17,7 +17,7 @@ use super::color::ColorChoice;
 use super::progress::Progress;
 use excerpt::Excerpts;
 use input::Input;
-use lint::Lint;
+pub(super) use lint::Lint;
 
 /// Validate manifests.
 ///

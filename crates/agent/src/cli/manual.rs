@@ -47,7 +47,7 @@ pub(super) struct ManArgs {
 }
 
 /// The whole command line. `help` is left out: each command has --help.
-fn whole() -> Command {
+pub(super) fn whole() -> Command {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     command
@@ -67,7 +67,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
 pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {
     let whole = whole();
     let Some(directory) = &args.directory else {
-        let found = args.command.iter().try_fold(&whole, |command, name| command.find_subcommand(name));
+        let found = command_of(&whole, &args.command);
         let none = || Failure::Usage(format!("there is no command `{}`", args.command.join(" ")));
         let text = page(found.ok_or_else(none)?, &args.command).map_err(Failure::io("the page"))?;
         return io::stdout().write_all(&text).map_err(Failure::io("standard output"));
@@ -75,9 +75,7 @@ pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {
     let failed = || Failure::io(directory.display().to_string());
     fs::create_dir_all(directory).map_err(failed())?;
     for path in paths(&whole) {
-        let Some(command) = path.iter().try_fold(&whole, |command, name| command.find_subcommand(name)) else {
-            continue;
-        };
+        let Some(command) = command_of(&whole, &path) else { continue };
         let text = page(command, &path).map_err(failed())?;
         fs::write(directory.join(format!("{}.1", title(&path))), text).map_err(failed())?;
     }
@@ -85,7 +83,7 @@ pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {
 }
 
 /// The names of the program, without any, and of all commands that are shown, with those of the commands that they are of.
-fn paths(whole: &Command) -> Vec<Vec<String>> {
+pub(super) fn paths(whole: &Command) -> Vec<Vec<String>> {
     fn add(command: &Command, path: &[String], paths: &mut Vec<Vec<String>>) {
         paths.push(path.to_owned());
         for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
@@ -97,8 +95,13 @@ fn paths(whole: &Command) -> Vec<Vec<String>> {
     paths
 }
 
+/// The command of these names.
+pub(super) fn command_of<'a>(whole: &'a Command, path: &[String]) -> Option<&'a Command> {
+    path.iter().try_fold(whole, |command, name| command.find_subcommand(name))
+}
+
 /// `tortie-staged-commit`.
-fn title(path: &[String]) -> String {
+pub(super) fn title(path: &[String]) -> String {
     std::iter::once("tortie").chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join("-")
 }
 

@@ -62,6 +62,8 @@ mod parameters;
 mod patch;
 mod plan;
 mod progress;
+#[cfg(feature = "manual")]
+mod reference;
 mod render;
 mod replay;
 mod run;
@@ -157,6 +159,8 @@ enum Command {
     Completions(manual::CompletionsArgs),
     #[cfg(feature = "manual")]
     Man(manual::ManArgs),
+    #[cfg(feature = "manual")]
+    Reference(reference::Args),
 }
 
 /// The configuration of this machine: environment variables and the configuration file.
@@ -223,6 +227,8 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => manual::completions(&args),
         #[cfg(feature = "manual")]
         Command::Man(args) => manual::man(&args),
+        #[cfg(feature = "manual")]
+        Command::Reference(args) => reference::run(&args),
     };
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -86,6 +86,14 @@ fn metrics(status: &Status, nodes: &NodeStatus, problems: usize) -> String {
     text.finish() + &process::expose()
 }
 
+/// The metrics of a controller that has done nothing.
+#[cfg(feature = "manual")]
+#[must_use]
+pub fn example_metrics() -> String {
+    let nodes = NodeStatus { addresses: tortie_controller::metric_families(), ..NodeStatus::default() };
+    metrics(&Status::default(), &nodes, 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

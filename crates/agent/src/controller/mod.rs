@@ -28,6 +28,8 @@ use tortie_controller::{Controller, Job, Next, Observed, Status, Watched};
 use tortie_datastore::kubernetes::{ApiResource, Client, Event, ListWatch, Received, Reflector, Waker};
 use tortie_store::etcd::{EtcdFeed, Heard};
 
+#[cfg(feature = "manual")]
+pub use answers::example_metrics;
 pub use answers::{NodeStatus, answer};
 pub(crate) use election::random;
 pub use fence::{Fence, Fenced, Split, Store};

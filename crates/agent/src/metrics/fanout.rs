@@ -2,7 +2,8 @@
 //! `typha/pkg/syncserver`).
 
 use tortie_datastore::Quantiles;
-use tortie_fanout::server::{Server, SyncerStats};
+use tortie_fanout::cache::{CacheStats, Upstream};
+use tortie_fanout::server::{Server, ServerStats, SyncerStats};
 use tortie_resources::syncer::SyncerType;
 
 use super::{Exposition, as_f64};
@@ -10,15 +11,32 @@ use super::{Exposition, as_f64};
 /// The figures in Prometheus' text format; `log_errors` is how many errors have been logged.
 #[must_use]
 pub fn expose(server: &Server, log_errors: u64) -> String {
-    let (stats, cache, upstream) = (server.stats(), server.hub().stats(), server.hub().upstream());
     let syncers = SyncerType::ALL.map(|syncer| (syncer.as_str(), server.stats_of(syncer)));
+    text(server.stats(), server.hub().stats(), &server.hub().upstream(), &syncers, log_errors)
+}
+
+/// The figures of a server that has done nothing.
+#[cfg(feature = "manual")]
+#[must_use]
+pub fn example() -> String {
+    let syncers = SyncerType::ALL.map(|syncer| (syncer.as_str(), SyncerStats::default()));
+    text(ServerStats::default(), CacheStats::default(), &Upstream::default(), &syncers, 0)
+}
+
+fn text(
+    stats: ServerStats,
+    cache: CacheStats,
+    upstream: &Upstream,
+    syncers: &[(&str, SyncerStats)],
+    log_errors: u64,
+) -> String {
     let mut e = Exposition::default();
     e.count("typha_logs_dropped", "Number of messages that were not logged.", 0);
     e.count("typha_log_errors", "Number of error messages logged.", log_errors);
     e.count("typha_connections_accepted", "Total number of connections accepted over time.", stats.accepted);
     e.count("typha_connections_dropped", "Connections sent elsewhere for rebalancing.", stats.rebalanced);
     e.level("typha_connections_active", "Open client connections, handshakes included.", stats.active);
-    per_syncer(&mut e, &syncers);
+    per_syncer(&mut e, syncers);
 
     e.count("tortie_fanout_connections_refused", "Connections refused.", stats.refused);
     e.count(

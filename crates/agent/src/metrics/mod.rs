@@ -8,6 +8,8 @@ pub mod fanout;
 mod flows;
 mod nftables;
 pub mod process;
+#[cfg(feature = "manual")]
+pub mod reference;
 pub mod wireguard;
 
 use std::collections::{BTreeMap, BTreeSet};

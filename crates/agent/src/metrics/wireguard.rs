@@ -26,7 +26,7 @@ pub fn expose(host: &str, devices: &[InterfaceName], timeout: Duration) -> Resul
     Ok(text(host, &traffic?))
 }
 
-fn text(host: &str, devices: &[(InterfaceName, DeviceTraffic)]) -> String {
+pub(super) fn text(host: &str, devices: &[(InterfaceName, DeviceTraffic)]) -> String {
     let mut e = Exposition::default();
     let key = |device: &DeviceTraffic| device.public_key.as_ref().map(ToString::to_string).unwrap_or_default();
     let mut about = Vec::new();

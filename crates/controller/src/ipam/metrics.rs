@@ -58,6 +58,12 @@ impl Reclaimed {
     }
 }
 
+/// The names of all metrics of addresses, without values.
+#[must_use]
+pub fn metric_families() -> Vec<MetricFamily> {
+    families(&Collector::default(), &Pools::default(), &[], &Reclaimed::default())
+}
+
 /// Numbers by pool and node.
 type Table<'n> = BTreeMap<(&'n str, &'n str), usize>;
 

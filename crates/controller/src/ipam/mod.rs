@@ -12,7 +12,7 @@ mod stepwise;
 
 pub(crate) use block::{affinity_at, block_at, is_leaving};
 pub(crate) use collector::{BlockVerdict, Collector, NodeState, PodName, Touched, View};
-pub use metrics::{MetricFamily, MetricKind};
+pub use metrics::{MetricFamily, MetricKind, metric_families};
 pub(crate) use metrics::{Reclaimed, families};
 pub(crate) use pods::PodFacts;
 pub(crate) use pools::Pools;

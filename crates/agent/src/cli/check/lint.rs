@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Something that is valid and that few people mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Lint {
+pub(in crate::cli) enum Lint {
     /// The selector of a policy matches no endpoint.
     SelectsNothing,
     /// The selector or service of a rule matches nothing that there is.
@@ -35,6 +35,41 @@ pub(super) enum Lint {
     DeprecatedVersion,
     /// Something that was found by a newer library.
     Other,
+}
+
+impl Lint {
+    /// What to do about it.
+    #[cfg(feature = "manual")]
+    pub(in crate::cli) fn advice(self) -> &'static str {
+        match self {
+            Self::SelectsNothing => {
+                "Compare the selector with the labels of endpoints: `tortie show pods SELECTOR`. Remove the policy if what it was for is gone."
+            }
+            Self::RuleSelectsNothing => {
+                "Correct the selector or the name of the service. A rule that allows opens nothing as it is, one that denies closes nothing."
+            }
+            Self::RuleNeverMatches => {
+                "Look for conditions that exclude each other, such as networks of IPv4 and `ipVersion: 6`."
+            }
+            Self::PolicyShadowed => "Give the policy a lower order or an earlier tier, or remove it.",
+            Self::RuleShadowed => "Move the rule before those that decide, or remove it.",
+            Self::ServiceAbsent => {
+                "Correct the name, or apply the Service as well; until then the rule matches nothing."
+            }
+            Self::ProfileAbsent => "Apply the profile, or the namespace or service account that it stands for.",
+            Self::TierAbsent => "Apply the tier as well; until then the policy is not in force.",
+            Self::HostEndpointWithoutPolicy => {
+                "Apply a policy that selects the host endpoint, with rules for both directions, before it."
+            }
+            Self::HostBits => {
+                "Write the network by its first address: `10.0.0.0/8` for `10.0.0.1/8`, or `10.0.0.1/32` if one address is meant."
+            }
+            Self::NamespaceOmitted => "Write `metadata.namespace`.",
+            Self::Template => "Render the template before, and check what comes of it.",
+            Self::DeprecatedVersion => "Write the `apiVersion` that the warning names.",
+            Self::Other => "See what the warning says.",
+        }
+    }
 }
 
 impl fmt::Display for Lint {
