@@ -137,6 +137,7 @@ pub fn place(interface: &str) -> Result<AddressPlace, Box<dyn Error>> {
     Ok(AddressPlace { interface: IfaceName::from(interface), port: None, index })
 }
 
+/// What the command line asks for.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [directory, node, pods @ ..] = &args[..] else { return Err("DIRECTORY NODE ADDRESS=INTERFACE…".into()) };

@@ -105,7 +105,7 @@ fn of_testkit(program: &str) -> [&str; 8] {
 }
 
 /// Builds the agent and tells where it is.
-fn build_agent() -> Result<PathBuf, String> {
+pub(crate) fn build_agent() -> Result<PathBuf, String> {
     build_agent_with(&["--features=full"])
 }
 

@@ -16,7 +16,9 @@ mod needs;
 mod packages;
 mod publish;
 mod report;
+mod site;
 mod tidy;
+mod tools;
 
 use xtask::shell;
 
@@ -42,6 +44,9 @@ cargo xtask COMMAND
                       what is given away, into DIR (target/package): the agent without its symbols and these beside it, a Debian
                       package, and an image in the OCI's layout, with all features (--full); and the agent with its default
                       features (--default); says how large they are, and fails if that is more than is allowed
+  site [--out DIR] [--agent PROGRAM]
+                      the documentation as a site, into DIR (target/site): docs/book, other documents, and a reference made from the
+                      program; fails where a link leads nowhere
   tidy                what the compiler does not check: dependencies between crates, file sizes, documents
   deny                what we depend on, against deny.toml: licences, duplicates, sources, who may use what
   features            whether each crate compiles with each of its features alone
@@ -92,6 +97,7 @@ fn main() -> ExitCode {
         "parameters" => commands::parameters(),
         "manual" => commands::manual(&rest),
         "package" => commands::package(&rest),
+        "site" => site::build(&rest),
         "tidy" => tidy::run(),
         "deny" => deny::run(),
         "features" => features::check(&rest),

@@ -121,13 +121,9 @@ mod tests {
             }
             let source = std::fs::read_to_string(&path).unwrap();
             for word in source.split('"').skip(1).step_by(2) {
-                let is_name = |prefix: &&str| word.starts_with(*prefix) && word.len() > prefix.len();
+                let is_name = |prefix: &&str| word.starts_with(*prefix) && !word.ends_with('_');
                 let plain = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-                if plain
-                    && ["felix_", "tortie_", "typha_", "ipam_", "process_", "wireguard_"]
-                        .iter()
-                        .any(|prefix| is_name(&prefix))
-                {
+                if plain && ["felix_", "tortie_", "typha_", "ipam_", "process_", "wireguard_"].iter().any(is_name) {
                     names.insert(word.to_owned());
                 }
             }

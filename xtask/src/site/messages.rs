@@ -1,0 +1,198 @@
+//! What programs say when something is wrong, from the source of the types that say it: their texts, and what is written about each.
+
+use std::fmt::Write as _;
+
+use super::{files, read};
+use crate::shell::root;
+
+/// Files, and a type in each.
+type Sources = &'static [(&'static str, &'static str)];
+
+/// When something is said, what to do about it in general, and which types say it, in which files.
+const TYPES: &[(&str, &str, Sources)] = &[
+    (
+        "What the agent cannot put in force",
+        "`tortie status`, `/readiness` and the log (`out of sync`) say these, with the policy or endpoint in front and the kernel's words at the end. \
+         Everything else is in force, what takes the place of the thing denies, and it is tried again by itself: within 30 seconds once the \
+         kernel would take it. If it lasts, correct what the message names, or what else on the node holds it; `tortie_dataplane_problems` counts.",
+        &[
+            ("crates/dataplane/src/report.rs", "DataplaneProblem"),
+            ("crates/dataplane/src/report.rs", "EndpointProblem"),
+            ("crates/netfilter/src/problem.rs", "ChainProblem"),
+            ("crates/dataplane/src/report.rs", "DeviceProblem"),
+            ("crates/dataplane/src/bandwidth.rs", "BandwidthProblem"),
+            ("crates/dataplane/src/kernel.rs", "KernelError"),
+        ],
+    ),
+    (
+        "Why the agent does not start, or ends",
+        "The last line of the log. What was in force stays. Correct what is named, and start it again.",
+        &[
+            ("crates/agent/src/kernel/detect.rs", "DetectError"),
+            ("crates/agent/src/engine/session/error.rs", "SessionError"),
+            ("crates/agent/src/driver/mod.rs", "DriverError"),
+            ("crates/fanout/src/server/mod.rs", "StartError"),
+            ("crates/fanout/src/tls/mod.rs", "TlsError"),
+        ],
+    ),
+    (
+        "Datastores",
+        "What is in force stays while a datastore cannot be read, and it is asked again by itself. What is said to be refused stays so until \
+         somebody changes addresses, certificates or rights.",
+        &[
+            ("crates/datastore/src/read.rs", "ReadError"),
+            ("crates/datastore/src/last_good/record.rs", "RecordError"),
+            ("crates/datastore/src/kubernetes/error.rs", "KubeConfigError"),
+            ("crates/datastore/src/kubernetes/error.rs", "ApiError"),
+            ("crates/store/src/etcd/config.rs", "EtcdConfigError"),
+        ],
+    ),
+    (
+        "Commands that write",
+        "Said by the command that was typed, which has then written nothing unless it says so.",
+        &[
+            ("crates/store/src/store.rs", "StoreError"),
+            ("crates/store/src/apply.rs", "ApplyError"),
+            ("crates/store/src/pending/steps.rs", "CarryOutError"),
+            ("crates/store/src/pending/steps.rs", "ConfirmError"),
+            ("crates/store/src/pending/journal.rs", "JournalError"),
+            ("crates/datastore/src/history/store.rs", "HistoryError"),
+            ("crates/datastore/src/history/rollback.rs", "RollbackError"),
+        ],
+    ),
+    (
+        "Commands that ask",
+        "Said by the command that was typed; nothing was changed.",
+        &[
+            ("crates/agent/src/local_api/client.rs", "ClientError"),
+            ("crates/trace/src/cluster.rs", "TraceError"),
+            ("crates/trace/src/service.rs", "ServiceError"),
+        ],
+    ),
+];
+
+/// Types that say something to programs only, or within what others say.
+const INNER: &[&str] = &["ClusterProblem", "Problem"];
+
+/// The rest of the page of messages.
+pub(super) fn page() -> Result<String, String> {
+    let mut text = String::new();
+    for (heading, advice, types) in TYPES {
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(text, "\n## {heading}\n\n{advice}\n\n| message | what it means |\n|---|---|\n");
+        for (file, name) in *types {
+            let source = read(&root().join(file))?;
+            let variants =
+                variants(&source, name).ok_or_else(|| format!("{file}: there is no enum {name} with messages"))?;
+            for Variant { message, about } in variants {
+                let _ = writeln!(text, "| {} | {} |", cell(&format!("`{message}`")), cell(&about));
+            }
+        }
+    }
+    complete()?;
+    Ok(text)
+}
+
+/// Whether all problems that the libraries tell of are on the page.
+fn complete() -> Result<(), String> {
+    for path in files(&root().join("crates"))? {
+        if path.extension().is_none_or(|end| end != "rs") || !path.components().any(|part| part.as_os_str() == "src") {
+            continue;
+        }
+        for line in read(&path)?.lines() {
+            let name =
+                line.strip_prefix("pub enum ").and_then(|rest| rest.split([' ', '<']).next()).unwrap_or_default();
+            let is_there = TYPES.iter().any(|(_, _, types)| types.iter().any(|(_, listed)| *listed == name));
+            if name.ends_with("Problem") && !is_there && !INNER.contains(&name) {
+                return Err(format!(
+                    "{}: {name} is not among the messages of xtask/src/site/messages.rs",
+                    path.display()
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "&lt;")
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Variant {
+    /// With names in capitals, or `…`, for what differs.
+    message: String,
+    about: String,
+}
+
+/// The variants of an enum whose errors are written as `thiserror` has them, in a source that is formatted by rustfmt. Those that only show
+/// another error are left out.
+fn variants(source: &str, name: &str) -> Option<Vec<Variant>> {
+    let (_, body) = source.split_once(&format!("\npub enum {name}"))?;
+    let (body, _) = body.split_once('{')?.1.split_once("\n}")?;
+    let (mut found, mut about, mut attribute) = (Vec::new(), String::new(), String::new());
+    for line in body.lines() {
+        let Some(inner) = line.strip_prefix("    ").filter(|inner| !inner.starts_with("    ") || !attribute.is_empty())
+        else {
+            continue;
+        };
+        if let Some(doc) = inner.strip_prefix("///") {
+            about += doc;
+        } else if inner.starts_with("#[error") || (!attribute.is_empty() && !attribute.ends_with(")]")) {
+            attribute += inner.trim();
+        } else if inner.starts_with(char::is_uppercase) {
+            if let Some(message) = message(&attribute) {
+                found.push(Variant { message, about: about.trim().to_owned() });
+            }
+            about.clear();
+            attribute.clear();
+        }
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// The text in `#[error("text {placeholder}", …)]`.
+fn message(attribute: &str) -> Option<String> {
+    let text = attribute.strip_prefix("#[error(")?.strip_prefix('"')?;
+    let (mut message, mut characters) = (String::new(), text.chars());
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => break,
+            '\\' => message.extend(characters.next().filter(|escaped| *escaped != 'n')),
+            '{' => {
+                let name: String = characters.by_ref().take_while(|inner| *inner != '}').collect();
+                let name = name.split(':').next().unwrap_or_default().to_uppercase();
+                message += if name.starts_with(|first: char| first.is_ascii_uppercase()) { &name } else { "…" };
+            }
+            // A code span of Markdown has none of its own.
+            '`' => message.push('\''),
+            other => message.push(other),
+        }
+    }
+    (!message.trim_matches(['…', ':', ' ']).is_empty()).then_some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_what_is_written_about_them_are_read() {
+        let source = "\npub enum Wrong {\n    /// It is\n    /// so.\n    #[error(\"{0}: `it` is {}\", .1)]\n    It(u8, u8),\n    \
+                      #[error(transparent)]\n    Other(Error),\n    /// There.\n    #[error(\n        \"there is {what}\"\n    )]\n    There {\n        \
+                      /// What.\n        what: u8,\n    },\n}\n";
+        let variant = |message: &str, about: &str| Variant { message: message.to_owned(), about: about.to_owned() };
+        assert_eq!(
+            variants(source, "Wrong"),
+            Some(vec![variant("…: 'it' is …", "It is so."), variant("there is WHAT", "There.")])
+        );
+        assert_eq!(variants(source, "Right"), None);
+    }
+
+    #[test]
+    fn all_types_have_messages_and_no_problem_is_missing() {
+        let page = page().unwrap();
+        assert!(page.contains("| `interface INTERFACE belongs to OTHER` | Another endpoint has the same interface; this one waits until that one is gone. |"), "{page}");
+        assert!(page.lines().count() > 100);
+    }
+}

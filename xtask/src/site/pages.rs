@@ -1,0 +1,160 @@
+//! The pages that somebody has written, from all over the repository.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use super::{files, markdown, read, write};
+use crate::shell::root;
+
+/// Where the pages of the book itself are.
+const BOOK: &str = "docs/book/src";
+
+/// Documents of the repository that are pages as well, and what the book calls them.
+const DOCUMENTS: [(&str, &str); 6] = [
+    ("README.md", "overview.md"),
+    ("ARCHITECTURE.md", "architecture.md"),
+    ("CONTRIBUTING.md", "contributing.md"),
+    ("SECURITY.md", "security.md"),
+    ("CHANGELOG.md", "changelog.md"),
+    ("deploy/README.md", "deploy.md"),
+];
+
+/// Documents that are generated, as the repository and the book call them.
+const GENERATED: [(&str, &str); 1] = [("docs/parameters.md", "reference/parameters.md")];
+
+/// Writes all pages into a folder.
+pub(super) fn collect(folder: &Path) -> Result<(), String> {
+    let book = root().join(BOOK);
+    for path in files(&book)? {
+        let inner = path.strip_prefix(&book).unwrap_or(&path);
+        let text = included(&read(&path)?, path.parent().unwrap_or(&path))?;
+        write(&folder.join(inner), &without_attributes(&text))?;
+    }
+    for (document, page) in DOCUMENTS {
+        let text = read(&root().join(document))?;
+        let linked = markdown::map_links(&text, |text, target, is_image| {
+            linked(Path::new(document), Path::new(page), folder, (text, target, is_image))
+        });
+        let linked = linked.map_err(|error| format!("{document}: {error}"))?;
+        write(&folder.join(page), &without_attributes(&linked))?;
+    }
+    Ok(())
+}
+
+/// A page with the files in it that it includes, each by a line of its own.
+fn included(page: &str, folder: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    for line in page.lines() {
+        match line.trim().strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}")) {
+            Some(path) => text += &read(&folder.join(path))?,
+            None => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// What tests are told behind a fence (`sh,not-run="…"`) is nothing for readers.
+fn without_attributes(page: &str) -> String {
+    let line = |line: &str| {
+        let end = ["```sh", "```console", "```text"].iter().find_map(|fence| {
+            let at = line.find(fence)?;
+            line[at + fence.len()..].starts_with(',').then_some(at + fence.len())
+        });
+        line[..end.unwrap_or(line.len())].to_owned() + "\n"
+    };
+    page.lines().map(line).collect()
+}
+
+/// A link of a document as it is in its page: to another page, to an image that is copied, or only words where a file of the repository
+/// is no page.
+fn linked(
+    document: &Path,
+    page: &Path,
+    folder: &Path,
+    (text, target, is_image): (&str, &str, bool),
+) -> Result<Option<String>, String> {
+    if target.contains("://") || target.starts_with('#') {
+        return Ok(None);
+    }
+    let (path, fragment) = target.split_once('#').map_or((target, ""), |(path, fragment)| (path, fragment));
+    let file = normal(&document.parent().unwrap_or(document).join(path));
+    let fragment = if fragment.is_empty() { String::new() } else { format!("#{fragment}") };
+    let there = root().join(&file);
+    if !there.exists() {
+        return Err(format!("the link to {target} leads nowhere"));
+    }
+    let to = |other: &Path| format!("{}{}{fragment}", "../".repeat(page.components().count() - 1), other.display());
+    if let Some(page) = page_of(&file) {
+        return Ok(Some(format!("[{text}]({})", to(&page))));
+    }
+    if is_image {
+        let copy = folder.join(&file);
+        let failed = |error: std::io::Error| format!("{}: {error}", copy.display());
+        fs::create_dir_all(copy.parent().unwrap_or(&copy)).map_err(failed)?;
+        fs::copy(&there, &copy).map_err(failed)?;
+        return Ok(Some(format!("![{text}]({})", to(&file))));
+    }
+    let shown = file.display().to_string();
+    let says_it = text.trim_matches('`').trim_end_matches('/') == shown;
+    Ok(Some(if says_it { text.to_owned() } else { format!("{text} (`{shown}`)") }))
+}
+
+/// The page that a file of the repository is.
+fn page_of(file: &Path) -> Option<PathBuf> {
+    let is_it =
+        |(document, _): &&(&str, &str)| Path::new(document) == file || Path::new(document) == file.join("README.md");
+    let page = DOCUMENTS.iter().chain(&GENERATED).find(is_it).map(|(_, page)| PathBuf::from(page));
+    page.or_else(|| file.strip_prefix(BOOK).ok().map(Path::to_path_buf))
+}
+
+/// Without `..`.
+fn normal(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut whole, part| {
+        match part {
+            Component::ParentDir => drop(whole.pop()),
+            Component::CurDir => {}
+            part => whole.push(part),
+        }
+        whole
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(document: &str, page: &str, target: &str) -> Result<Option<String>, String> {
+        linked(Path::new(document), Path::new(page), Path::new("/nowhere"), ("text", target, false))
+    }
+
+    #[test]
+    fn links_between_documents_lead_to_pages_and_others_are_words() {
+        let said = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(link("README.md", "overview.md", "deploy/README.md#agents"), said("[text](deploy.md#agents)"));
+        assert_eq!(
+            link("deploy/README.md", "deploy.md", "../docs/parameters.md"),
+            said("[text](reference/parameters.md)")
+        );
+        assert_eq!(link("README.md", "overview.md", "docs/book/src/guides/host.md"), said("[text](guides/host.md)"));
+        assert_eq!(link("README.md", "overview.md", "crates/calc"), said("text (`crates/calc`)"));
+        assert_eq!(link("README.md", "overview.md", "deploy"), said("[text](deploy.md)"));
+        assert_eq!(link("README.md", "overview.md", "https://example.org"), Ok(None));
+        assert!(link("README.md", "overview.md", "crates/none").is_err());
+    }
+
+    #[test]
+    fn readers_do_not_see_what_tests_are_told() {
+        assert_eq!(without_attributes("```sh,not-run=\"x, y\"\n```rust,no_run\n"), "```sh\n```rust,no_run\n");
+    }
+
+    #[test]
+    fn documents_link_to_what_there_is() {
+        let folder = std::env::temp_dir().join(format!("tortie-site-{}", std::process::id()));
+        let collected = collect(&folder);
+        let pages = files(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(collected, Ok(()));
+        assert!(pages.iter().any(|page| page.ends_with("architecture.md")), "{pages:?}");
+    }
+}

@@ -1,0 +1,35 @@
+//! Programs of others that are installed with cargo into `target/tools`, at one version each.
+
+use std::path::PathBuf;
+
+use crate::shell::{self, cargo, root};
+
+/// A program as its package names it.
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    /// The newest version that is known to work.
+    pub(crate) version: &'static str,
+}
+
+impl Tool {
+    /// Where the program is; it is built first if it is not there at this version.
+    pub(crate) fn installed(&self) -> Result<PathBuf, String> {
+        let tools = root().join("target/tools");
+        let program = tools.join("bin").join(self.name);
+        let there = program.is_file().then(|| shell::output(std::process::Command::new(&program).arg("--version")));
+        if there.is_some_and(|version| version.is_ok_and(|version| version.contains(self.version))) {
+            return Ok(program);
+        }
+        // It is run a few times; optimizing it takes longer than that.
+        let features = ["--debug", "--no-default-features"];
+        let mut install = cargo(&["install", "--locked", "--quiet", "--force", self.name, "--version", self.version]);
+        // Not among our artefacts, where nobody would ever need its own again.
+        let artefacts = std::env::temp_dir().join(format!("tortie-{}-{}", self.name, std::process::id()));
+        install.args(features).arg("--root").arg(&tools).env("CARGO_TARGET_DIR", &artefacts);
+        let installed = shell::run(install.env("CARGO_PROFILE_DEV_DEBUG", "0"));
+        let removed = std::fs::remove_dir_all(&artefacts);
+        installed?;
+        removed.map_err(|error| format!("{}: {error}", artefacts.display()))?;
+        Ok(program)
+    }
+}
