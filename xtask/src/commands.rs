@@ -124,7 +124,7 @@ pub(crate) fn manual(args: &[String]) -> Result<(), String> {
 
 /// What is given away. Fails where a program is larger than it may be.
 pub(crate) fn package(args: &[String]) -> Result<(), String> {
-    let mut out = root().join("target/package");
+    let mut out = root().join("target/packages");
     let (mut default, mut full) = (true, true);
     let mut args = args.iter();
     while let Some(arg) = args.next() {

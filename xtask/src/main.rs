@@ -41,7 +41,7 @@ cargo xtask COMMAND
   manual [DIR]        manual pages of all commands, and what bash, zsh and fish complete them by, into DIR (target/manual), laid out as
                       below /usr/share
   package [--out DIR] [--default | --full]
-                      what is given away, into DIR (target/package): the agent without its symbols and these beside it, a Debian
+                      what is given away, into DIR (target/packages): the agent without its symbols and these beside it, a Debian
                       package, and an image in the OCI's layout, with all features (--full); and the agent with its default
                       features (--default); says how large they are, and fails if that is more than is allowed
   site [--out DIR] [--agent PROGRAM]

@@ -26,7 +26,10 @@ pub fn cargo(args: &[&str]) -> Command {
 }
 
 /// Cargo of a release of Rust, which is installed if another one runs us.
-pub(crate) fn cargo_of(release: &str) -> Result<Command, String> {
+///
+/// # Errors
+/// If it cannot be installed.
+pub fn cargo_of(release: &str) -> Result<Command, String> {
     // A release without its last number is the newest of these.
     let is_this = |told: &str| told.strip_prefix(release).is_some_and(|rest| rest.starts_with([' ', '.']));
     if output(&mut command("rustc", &["--version"]))?.strip_prefix("rustc ").is_some_and(is_this) {

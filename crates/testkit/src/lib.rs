@@ -69,5 +69,6 @@ pub mod walker;
 
 /// Keeps the examples of the front page true; here, as it is in no package.
 #[cfg(doctest)]
+#[allow(rustdoc::invalid_codeblock_attributes, reason = "its fences tell a test of commands what does not run there")]
 #[doc = include_str!("../../../README.md")]
 struct FrontPage;
