@@ -26,9 +26,6 @@ pub fn cargo(args: &[&str]) -> Command {
 }
 
 /// Cargo of a release of Rust, which is installed if another one runs us.
-///
-/// # Errors
-/// If it cannot be installed.
 pub fn cargo_of(release: &str) -> Result<Command, String> {
     // A release without its last number is the newest of these.
     let is_this = |told: &str| told.strip_prefix(release).is_some_and(|rest| rest.starts_with([' ', '.']));
