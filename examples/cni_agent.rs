@@ -99,7 +99,7 @@ fn run(command: &KernelCommand) -> std::io::Result<CommandOutcome> {
 }
 
 /// Keeps what a directory of manifests says in force for the pods at these places. `tell` hears what changes.
-pub fn enforce(directory: &str, name: &str, places: Places, tell: impl Fn(String)) -> Result<(), Box<dyn Error>> {
+pub(crate) fn enforce(directory: &str, name: &str, places: Places, tell: impl Fn(String)) -> Result<(), Box<dyn Error>> {
     let mut node = Node::new(name);
     node.dataplane_config.rules.workloads = WorkloadsBy::Address;
     node.dataplane_config.rules.workload_prefixes = vec!["veth".parse()?];
@@ -131,14 +131,14 @@ pub fn enforce(directory: &str, name: &str, places: Places, tell: impl Fn(String
 }
 
 /// The place behind an interface.
-pub fn place(interface: &str) -> Result<AddressPlace, Box<dyn Error>> {
+pub(crate) fn place(interface: &str) -> Result<AddressPlace, Box<dyn Error>> {
     let line = Command::new("ip").args(["-oneline", "link", "show", "dev", interface]).output()?;
     let index = String::from_utf8(line.stdout)?.split(':').next().unwrap_or_default().parse()?;
     Ok(AddressPlace { interface: IfaceName::from(interface), port: None, index })
 }
 
 /// What the command line asks for.
-pub fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [directory, node, pods @ ..] = &args[..] else { return Err("DIRECTORY NODE ADDRESS=INTERFACE…".into()) };
     let mut places = Places::new();

@@ -26,6 +26,9 @@ pub fn cargo(args: &[&str]) -> Command {
 }
 
 /// Cargo of a release of Rust, which is installed if another one runs us.
+///
+/// # Errors
+/// If there is no `rustup` to install it by, or it cannot.
 pub fn cargo_of(release: &str) -> Result<Command, String> {
     // A release without its last number is the newest of these.
     let is_this = |told: &str| told.strip_prefix(release).is_some_and(|rest| rest.starts_with([' ', '.']));
@@ -40,12 +43,18 @@ pub fn cargo_of(release: &str) -> Result<Command, String> {
 }
 
 /// Runs a command whose output the user sees.
+///
+/// # Errors
+/// If it cannot be started or does not succeed.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{}: {error}", show(command)))?;
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", show(command))) }
 }
 
 /// Runs a command for its standard output.
+///
+/// # Errors
+/// If it cannot be started or does not succeed, or prints what is no text.
 pub fn output(command: &mut Command) -> Result<String, String> {
     let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("{}: {error}", show(command)))?;
     if !output.status.success() {
@@ -55,11 +64,17 @@ pub fn output(command: &mut Command) -> Result<String, String> {
 }
 
 /// Runs a build and tells where the programs are that it made, by their names.
+///
+/// # Errors
+/// If the build fails.
 pub fn built(build: &mut Command) -> Result<BTreeMap<String, PathBuf>, String> {
     built_with(build, &[])
 }
 
 /// The same with these arguments for the compiler of the program.
+///
+/// # Errors
+/// If the build fails.
 pub fn built_with(build: &mut Command, rustc: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> {
     build.arg("--message-format=json-render-diagnostics");
     if !rustc.is_empty() {
@@ -89,6 +104,9 @@ pub fn is_installed(file: &str) -> bool {
 }
 
 /// Fails unless there is so much room for what is built. A full disk ends a linker by a bus error, which tells nobody why.
+///
+/// # Errors
+/// That there is less, and what to do about it.
 pub fn require_room(folder: &Path, mebibytes: u64) -> Result<(), String> {
     let Some(free) = free_mebibytes(folder) else { return Ok(()) };
     if free >= mebibytes {

@@ -61,6 +61,9 @@ impl Lint {
             Self::HostEndpointWithoutPolicy => {
                 "Apply a policy that selects the host endpoint, with rules for both directions, before it."
             }
+            Self::ParameterOverruled => {
+                "Remove the parameter, or the one that leaves it nothing to do: the warning names both."
+            }
             Self::HostBits => {
                 "Write the network by its first address: `10.0.0.0/8` for `10.0.0.1/8`, or `10.0.0.1/32` if one address is meant."
             }
