@@ -99,7 +99,7 @@ fn run(command: &KernelCommand) -> std::io::Result<CommandOutcome> {
 }
 
 /// Keeps what a directory of manifests says in force for the pods at these places. `tell` hears what changes.
-pub(crate) fn enforce(directory: &str, name: &str, places: Places, tell: impl Fn(String)) -> Result<(), Box<dyn Error>> {
+pub(crate) fn enforce(folder: &str, name: &str, places: Places, tell: impl Fn(String)) -> Result<(), Box<dyn Error>> {
     let mut node = Node::new(name);
     node.dataplane_config.rules.workloads = WorkloadsBy::Address;
     node.dataplane_config.rules.workload_prefixes = vec!["veth".parse()?];
@@ -110,7 +110,7 @@ pub(crate) fn enforce(directory: &str, name: &str, places: Places, tell: impl Fn
     dataplane.on_links_in_sync();
 
     // In a cluster this is the API server: `tortie::datastore::kubernetes`.
-    let changes = node.watch(DirSource::new(directory, Options::default()))?;
+    let changes = node.watch(DirSource::new(folder, Options::default()))?;
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || changes.into_iter().all(|change| sender.send(change).is_ok()));
     let mut host = Host { places, begun: Instant::now() };
