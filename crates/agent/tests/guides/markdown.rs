@@ -1,12 +1,13 @@
 //! The commands of a page, and what it says that they print.
 
 /// Why commands of a page need not run here. What is not on this list is no reason.
-pub(crate) const REASONS: [&str; 6] = [
+pub(crate) const REASONS: [&str; 7] = [
     "builds from source",
     "needs Felix",
     "needs a Kubernetes cluster",
     "needs other nodes",
     "needs running pods",
+    "needs systemd",
     "shows another cluster",
 ];
 
