@@ -27,7 +27,7 @@ impl Server {
     /// Listens on every port of `pod` at every address it has.
     pub(super) fn start(namespace: &Namespace, pod: &Pod) -> Result<Self, NetnsError> {
         let failed = |source| NetnsError::Socket { what: format!("serving {}", pod.place), source };
-        let sockets = namespace.run(|| Sockets::open(pod))?.map_err(failed)?;
+        let sockets = namespace.run(|| open_when_free(pod))?.map_err(failed)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let signal = stop.try_clone().map_err(failed)?;
         sockets.watch(&signal, STOP).map_err(failed)?;
@@ -37,6 +37,19 @@ impl Server {
             .spawn(move || sockets.serve(&identity))
             .map_err(failed)?;
         Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+/// Opens the sockets as soon as nobody has those of before: a process that another thread is just starting has them until it runs
+/// its own program.
+fn open_when_free(pod: &Pod) -> std::io::Result<Sockets> {
+    let mut tries = 100;
+    loop {
+        match Sockets::open(pod) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && tries > 0 => tries -= 1,
+            opened => return opened,
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
