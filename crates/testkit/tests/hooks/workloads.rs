@@ -87,6 +87,16 @@ fn request(source: [u8; 4], text: [u8; 5]) -> Vec<u8> {
     [ethernet, header, vec![0, 68, 0, 67, 0, 13, 0, 0], text.to_vec()].concat()
 }
 
+/// The next datagram. Waiting with a limit is interrupted now and then, while other tests run.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match socket.recv(buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            received => return received,
+        }
+    }
+}
+
 kernel_test! {
     fn policy_of_workloads_is_in_force_in_both_directions() {
         let lab = lab();
@@ -229,7 +239,7 @@ kernel_test! {
             send(spoofed, b"spoofed");
             send(good, b"good");
             let mut text = [0; 16];
-            let length = receiver.recv(&mut text).unwrap();
+            let length = receive(&receiver, &mut text).unwrap();
             assert_eq!(&text[..length], b"good");
             let after = generation.counted(DecisionId::default());
             assert!(after.packets > before.packets, "{before:?} {after:?}");
@@ -246,13 +256,13 @@ kernel_test! {
         let sender = FrameSender::open(lab.namespace(&a).unwrap(), "eth0").unwrap();
         let mut text = [0; 16];
         sender.send(&request([1, 0, 0, 0], *b"first")).unwrap();
-        assert_eq!(server.recv(&mut text).unwrap(), 5, "nobody is in the way");
+        assert_eq!(receive(&server, &mut text).unwrap(), 5, "nobody is in the way");
         let policy = Settings { endpoint_to_host: EndpointToHost::Allow, ..Settings::default() };
         let _generation = judged(&lab, &content, &HookSettings { policy, ..HookSettings::default() });
         for (source, text) in [([1, 0, 0, 0], b"spoof"), ([0, 0, 0, 0], b"asked")] {
             sender.send(&request(source, *text)).unwrap();
         }
-        let length = server.recv(&mut text).unwrap();
+        let length = receive(&server, &mut text).unwrap();
         assert_eq!(&text[..length], b"asked");
     }
 
@@ -266,13 +276,13 @@ kernel_test! {
             receiver.set_read_timeout(Some(SHORT)).unwrap();
             let sender = from.run(|| UdpSocket::bind(any).unwrap()).unwrap();
             sender.send_to(&[7; 5000], format!("{address}:83")).unwrap();
-            assert!(receiver.recv(&mut [0; 8192]).is_err(), "port 83 is denied");
+            assert!(receive(&receiver, &mut [0; 8192]).is_err(), "port 83 is denied");
             let mut content = content();
             content.pods[1].1.ingress = vec![allow(Protocol::UDP, &[83])];
             content.write(&lab, &generation);
             receiver.set_read_timeout(Some(LONG)).unwrap();
             sender.send_to(&[7; 5000], format!("{address}:83")).unwrap();
-            assert_eq!(receiver.recv(&mut [0; 8192]).unwrap(), 5000);
+            assert_eq!(receive(&receiver, &mut [0; 8192]).unwrap(), 5000);
             self::content().write(&lab, &generation);
         }
     }
