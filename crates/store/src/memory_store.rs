@@ -8,7 +8,7 @@ use serde_json::Value;
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
 use crate::stamp::{random, stamp};
-use crate::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore};
+use crate::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 
 /// A [`ResourceStore`] and [`TextStore`] in memory that fails when it is told to: for tests of what writes to a datastore.
 ///
@@ -212,6 +212,10 @@ impl ResourceStore for MemoryStore {
             state.writes += 1;
             Ok(())
         })
+    }
+
+    fn is_allowed(&self, _: Verb, _: &ResourceKey) -> Result<bool, StoreError> {
+        Ok(true)
     }
 }
 

@@ -230,6 +230,10 @@ impl ResourceStore for StagedStore<'_> {
         }
         self.stage(key, None)
     }
+
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        self.store.is_allowed(verb, key)
+    }
 }
 
 #[cfg(test)]

@@ -84,10 +84,7 @@ pub trait ResourceStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] or [`StoreError::Refused`] if it cannot be asked.
-    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
-        let _ = (verb, key);
-        Ok(true)
-    }
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError>;
 }
 
 /// What is done to a resource, as Kubernetes names it in roles.

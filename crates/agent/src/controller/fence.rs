@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
-use tortie_store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore};
+use tortie_store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 
 /// Until when this controller leads. Clones are the same.
 #[derive(Clone, Debug)]
@@ -109,6 +109,10 @@ impl ResourceStore for Fenced {
     fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
         self.pass()?.delete(key, version)
     }
+
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        self.store.is_allowed(verb, key)
+    }
 }
 
 impl TextStore for Fenced {
@@ -165,6 +169,10 @@ impl<R: ResourceStore, W: ResourceStore> ResourceStore for Split<R, W> {
 
     fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
         self.writes.delete(key, version)
+    }
+
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        self.writes.is_allowed(verb, key)
     }
 }
 

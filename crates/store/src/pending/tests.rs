@@ -9,7 +9,7 @@ use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 use super::*;
 use crate::apply::{apply, delete, initialise};
 use crate::staged::unversioned;
-use crate::{Fault, Listing, MemoryStore, ResourceStore, StagedStore, StoreError, StoredResource};
+use crate::{Fault, Listing, MemoryStore, ResourceStore, StagedStore, StoreError, StoredResource, Verb};
 
 const WINDOW: u64 = 60_000;
 
@@ -141,6 +141,10 @@ impl ResourceStore for MortalStore {
 
     fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
         self.live(|store| store.delete(key, version))
+    }
+
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        self.live(|store| store.is_allowed(verb, key))
     }
 }
 
@@ -479,6 +483,10 @@ impl ResourceStore for Opinionated {
 
     fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
         self.0.delete(key, version)
+    }
+
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        self.0.is_allowed(verb, key)
     }
 }
 
