@@ -227,14 +227,10 @@ const fn profile_prefix(direction: Direction) -> ChainPrefix {
 /// Of a chain of rules of a policy, a profile or a group of policies, for which direction they are.
 #[must_use]
 pub fn direction_of(chain: ChainName) -> Option<Direction> {
-    let has = |prefixes: [&str; 3]| prefixes.iter().any(|prefix| chain.as_str().starts_with(prefix));
-    if has(["cali-pi-", "cali-gi-", "cali-pri-"]) {
-        Some(Direction::Ingress)
-    } else if has(["cali-po-", "cali-go-", "cali-pro-"]) {
-        Some(Direction::Egress)
-    } else {
-        None
-    }
+    [Direction::Ingress, Direction::Egress].into_iter().find(|direction| {
+        let prefixes = [policy_prefix(*direction), group_prefix(*direction), profile_prefix(*direction)];
+        prefixes.iter().any(|prefix| chain.as_str().starts_with(prefix.as_str()))
+    })
 }
 
 /// A policy's id as names and flow logs carry it: `kind/namespace/name` or `kind/name`, the kind short
@@ -245,18 +241,26 @@ pub fn policy_id_text(id: &PolicyId) -> String {
     if id.namespace.is_empty() { format!("{kind}/{}", id.name) } else { format!("{kind}/{}/{}", id.namespace, id.name) }
 }
 
+const fn group_prefix(direction: Direction) -> ChainPrefix {
+    const INBOUND: ChainPrefix = ChainPrefix::new("cali-gi-");
+    const OUTBOUND: ChainPrefix = ChainPrefix::new("cali-go-");
+    match direction {
+        Direction::Ingress => INBOUND,
+        Direction::Egress => OUTBOUND,
+    }
+}
+
 /// The chain of a group of policies: a hash of the selector, the direction and all policies in order, staged ones
 /// included (`felix/rules/endpoints.go`).
 #[must_use]
 pub fn group_chain(direction: Direction, selector: &str, policies: &[PolicyId]) -> ChainName {
-    const INBOUND: ChainPrefix = ChainPrefix::new("cali-gi-");
-    const OUTBOUND: ChainPrefix = ChainPrefix::new("cali-go-");
     /// What fits behind the prefix.
     const UID_LEN: usize = 20;
 
-    let (prefix, word) = match direction {
-        Direction::Ingress => (INBOUND, "inbound"),
-        Direction::Egress => (OUTBOUND, "outbound"),
+    let prefix = group_prefix(direction);
+    let word = match direction {
+        Direction::Ingress => "inbound",
+        Direction::Egress => "outbound",
     };
     let mut hasher = Sha3_224::new();
     let mut line = |text: &str| {
