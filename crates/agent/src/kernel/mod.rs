@@ -109,6 +109,17 @@ impl LinuxKernel {
 }
 
 impl LinuxKernel {
+    fn with_nftables<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Nftables) -> Result<T, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
+        let mut nftables = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok)?;
+        let answer = ask(&mut nftables)?;
+        // After a failure an answer may still be on its way.
+        self.nftables = Some(nftables);
+        Ok(answer)
+    }
+
     fn with_wireguard<T>(
         &mut self,
         ask: impl FnOnce(&mut WireguardNetlink) -> Result<T, NetlinkError>,
@@ -186,13 +197,7 @@ impl Kernel for LinuxKernel {
     }
 
     fn ruleset_generation(&mut self) -> Option<u32> {
-        let nftables = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok);
-        let result = nftables.and_then(|mut nftables| {
-            let generation = nftables.generation()?;
-            self.nftables = Some(nftables);
-            Ok(generation)
-        });
-        match result {
+        match self.with_nftables(Nftables::generation) {
             Ok(generation) => {
                 self.nftables_failure = None;
                 Some(generation)
@@ -209,19 +214,13 @@ impl Kernel for LinuxKernel {
     }
 
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
-        let opened = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok);
-        let mut nftables = opened.map_err(kernel_error)?;
-        let snapshot = nftables.read(table).map_err(kernel_error)?;
-        self.nftables = Some(nftables);
+        let snapshot = self.with_nftables(|nftables| nftables.read(table)).map_err(kernel_error)?;
         self.runner.note_progress();
         Ok(snapshot)
     }
 
     fn count_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
-        let opened = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok);
-        let mut nftables = opened.map_err(kernel_error)?;
-        let snapshot = nftables.read_rules(table).map_err(kernel_error)?;
-        self.nftables = Some(nftables);
+        let snapshot = self.with_nftables(|nftables| nftables.read_rules(table)).map_err(kernel_error)?;
         self.runner.note_progress();
         Ok(snapshot)
     }
