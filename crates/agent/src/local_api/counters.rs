@@ -1,6 +1,6 @@
 //! What the kernel has counted for rules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tortie_model::Family;
@@ -24,9 +24,7 @@ pub(super) fn note(
 ) -> Result<Option<Vec<DecisionCounters>>, String> {
     match counts {
         RuleCounts::Rules(rules) => {
-            for policy in policies {
-                policy.counters = Some(counters_of(&policy.id, &rules));
-            }
+            note_counted(policies, &rules);
             Ok(None)
         }
         RuleCounts::Listings(listings) => note_rules(policies, &listings, list).map(|()| None),
@@ -41,18 +39,26 @@ pub(super) fn note(
     }
 }
 
-/// Of what rules of nftables have counted, what they have for rules of a policy.
-fn counters_of(policy: &str, rules: &[CountedRule]) -> Vec<RuleCounters> {
-    let told = |rule: &CountedRule| {
-        let (own, others): (Vec<_>, Vec<_>) = rule.of.iter().partition(|(owner, _)| **owner == *policy);
-        if own.is_empty() {
-            return None;
+/// Gives each policy what rules of nftables have counted for it.
+fn note_counted(policies: &mut [Policy], rules: &[CountedRule]) {
+    // For each owner the numbers of the rules that count for it, and where among those that a rule counts for it is.
+    let mut places: HashMap<&str, BTreeMap<usize, Vec<usize>>> = HashMap::new();
+    for (number, rule) in rules.iter().enumerate() {
+        for (at, (owner, _)) in rule.of.iter().enumerate() {
+            places.entry(owner).or_default().entry(number).or_default().push(at);
         }
-        let named = own.into_iter().chain(others).take(NAMED);
-        let counts_for = named.map(|(owner, which)| format!("{owner} {which}")).collect();
-        Some(RuleCounters { counts_for, ..rule.counters.clone() })
-    };
-    rules.iter().filter_map(told).collect()
+    }
+    for policy in policies {
+        let told = |(number, own): (&usize, &Vec<usize>)| {
+            let rule = rules.get(*number)?;
+            let own = own.iter().filter_map(|at| rule.of.get(*at));
+            let others = rule.of.iter().filter(|(owner, _)| **owner != *policy.id);
+            let named = own.chain(others).take(NAMED);
+            let counts_for = named.map(|(owner, which)| format!("{owner} {which}")).collect();
+            Some(RuleCounters { counts_for, ..rule.counters.clone() })
+        };
+        policy.counters = Some(places.get(&*policy.id).into_iter().flatten().filter_map(told).collect());
+    }
 }
 
 /// Notes the counters of the rules of all chains of the policies.
