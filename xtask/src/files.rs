@@ -1,4 +1,4 @@
-//! Files and folders of what is packed.
+//! Files and folders, with errors that name them.
 
 use std::fs;
 use std::io;
@@ -8,30 +8,45 @@ use std::process::Command;
 
 use crate::shell::run;
 
-pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> String + '_ {
+/// Says which file it is about.
+pub fn failed(path: &Path) -> impl Fn(io::Error) -> String + '_ {
     move |error| format!("{}: {error}", path.display())
 }
 
+/// The text of a file.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(failed(path))
+}
+
 /// Writes a file that all may read, and the folders that it is in.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), String> {
+///
+/// # Errors
+/// If they cannot be written.
+pub fn write(path: &Path, text: &str) -> Result<(), String> {
     make_parent(path)?;
     fs::write(path, text).map_err(failed(path))?;
     set_mode(path, 0o644)
 }
 
 /// Copies a file, and makes the folders that it is to be in.
-pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), String> {
+pub(crate) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), String> {
     make_parent(to)?;
     fs::copy(from, to).map_err(failed(from))?;
     set_mode(to, mode)
 }
 
-pub(super) fn set_mode(path: &Path, mode: u32) -> Result<(), String> {
+pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), String> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed(path))
 }
 
 /// An empty folder in place of what may be there.
-pub(super) fn empty(folder: &Path) -> Result<PathBuf, String> {
+///
+/// # Errors
+/// If that cannot be removed, or the folder not made.
+pub fn empty(folder: &Path) -> Result<PathBuf, String> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(folder)(error)),
         _ => fs::create_dir_all(folder).map_err(failed(folder))?,
@@ -40,7 +55,10 @@ pub(super) fn empty(folder: &Path) -> Result<PathBuf, String> {
 }
 
 /// All regular files and links below a folder, as paths from there, in order.
-pub(super) fn below(folder: &Path) -> Result<Vec<PathBuf>, String> {
+///
+/// # Errors
+/// If a folder cannot be read.
+pub fn below(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(current) = folders.pop() {
@@ -59,12 +77,12 @@ pub(super) fn below(folder: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// The folders below a folder may be entered by all, whatever the umask was.
-pub(super) fn open_folders(folder: &Path) -> Result<(), String> {
+pub(crate) fn open_folders(folder: &Path) -> Result<(), String> {
     run(Command::new("find").arg(folder).args(["-type", "d", "-exec", "chmod", "0755", "{}", "+"]))
 }
 
 /// The SHA-256 of a file, in hexadecimal digits.
-pub(super) fn sha256(path: &Path) -> Result<String, String> {
+pub(crate) fn sha256(path: &Path) -> Result<String, String> {
     let line = crate::shell::output(Command::new("sha256sum").arg("--binary").arg(path))?;
     line.split_whitespace()
         .next()

@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "automation runs programs and reads files")]
 
+pub mod files;
 pub mod package;
 pub mod shell;

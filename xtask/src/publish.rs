@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use xtask::files::failed;
 
 use crate::packages::is_unpublished;
 use crate::shell::{cargo, cargo_of, command, output, root, run};
@@ -33,8 +34,8 @@ pub(crate) fn check(args: &[String]) -> Result<(), String> {
 
     let folder = packed.join("unpacked");
     unpack(&packed, &published, &folder)?;
-    fs::write(folder.join("Cargo.toml"), workspace(&published)?).map_err(at(&folder))?;
-    fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).map_err(at(&folder))?;
+    fs::write(folder.join("Cargo.toml"), workspace(&published)?).map_err(failed(&folder))?;
+    fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).map_err(failed(&folder))?;
 
     let mut compiler = match packages.first().and_then(|package| package["rust_version"].as_str()) {
         Some(oldest) if is_oldest => cargo_of(oldest)?,
@@ -59,9 +60,9 @@ fn pack(packages: &[&Value]) -> Result<(), String> {
 
 fn unpack(packed: &Path, published: &[String], folder: &Path) -> Result<(), String> {
     if folder.exists() {
-        fs::remove_dir_all(folder).map_err(at(folder))?;
+        fs::remove_dir_all(folder).map_err(failed(folder))?;
     }
-    fs::create_dir_all(folder).map_err(at(folder))?;
+    fs::create_dir_all(folder).map_err(failed(folder))?;
     for package in published {
         let file: PathBuf = packed.join(format!("{package}.crate"));
         run(command("tar", &["-xzf"]).arg(file).arg("-C").arg(folder))?;
@@ -71,7 +72,7 @@ fn unpack(packed: &Path, published: &[String], folder: &Path) -> Result<(), Stri
 
 /// The manifest of a workspace of packages, in which they find each other.
 fn workspace(published: &[String]) -> Result<String, String> {
-    let ours = fs::read_to_string(root().join("Cargo.toml")).map_err(at(&root()))?;
+    let ours = fs::read_to_string(root().join("Cargo.toml")).map_err(failed(&root()))?;
     let mut manifest = format!("[workspace]\nresolver = \"3\"\nmembers = {published:?}\n\n[patch.crates-io]\n");
     for package in published {
         let name = package.rsplit_once('-').map_or(package.as_str(), |(name, _)| name);
@@ -88,8 +89,4 @@ fn workspace(published: &[String]) -> Result<String, String> {
         }
     }
     Ok(manifest)
-}
-
-fn at(path: &Path) -> impl FnOnce(std::io::Error) -> String {
-    move |error| format!("{}: {error}", path.display())
 }

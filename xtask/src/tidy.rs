@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use xtask::files::read;
+
 use crate::packages;
 use crate::shell::{cargo, output, root};
 
@@ -210,10 +212,6 @@ fn file(path: &Path, wrong: &mut Vec<String>) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {

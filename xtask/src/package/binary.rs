@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::files::failed;
+use crate::files::failed;
 use crate::shell::{output, run};
 
 /// How large a program without symbols may be.

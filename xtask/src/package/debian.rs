@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::binary::Binary;
-use super::files::{below, copy, empty, failed, open_folders, write};
 use super::{Package, architecture, version, write_manual};
+use crate::files::{below, copy, empty, failed, open_folders, write};
 use crate::shell::{output, root, run};
 
 /// Files of `deploy/debian`, where each is installed, and its mode.

@@ -12,8 +12,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::binary::Binary;
-use super::files::{copy, empty, failed, open_folders, sha256, write};
 use super::{Package, architecture, version};
+use crate::files::{copy, empty, failed, open_folders, sha256, write};
 use crate::shell::{output, root, run};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";

@@ -4,12 +4,12 @@
 
 mod binary;
 mod debian;
-mod files;
 mod image;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::files;
 use crate::shell::{output, root, run};
 
 pub use binary::{Binary, Limit, table};

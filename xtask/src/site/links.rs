@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{files, read};
+use xtask::files::{below, read};
 
 /// Follows each link that stays within the site, to its place in a page if it names one. How many there are.
 pub(super) fn check(site: &Path) -> Result<usize, String> {
-    let all: BTreeSet<PathBuf> = files(site)?.into_iter().collect();
+    let all: BTreeSet<PathBuf> = below(site)?.into_iter().map(|path| site.join(path)).collect();
     let mut texts = BTreeMap::new();
     // The page for what is not there is shown under any path.
     let is_page = |path: &&PathBuf| path.extension().is_some_and(|end| end == "html") && !path.ends_with("404.html");

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{files, read};
+use xtask::files::{below, read};
+
 use crate::shell::root;
 
 /// Files, and a type in each.
@@ -95,7 +96,8 @@ pub(super) fn page() -> Result<String, String> {
 
 /// Whether all problems that the libraries tell of are on the page.
 fn complete() -> Result<(), String> {
-    for path in files(&root().join("crates"))? {
+    let crates = root().join("crates");
+    for path in below(&crates)?.into_iter().map(|path| crates.join(path)) {
         if path.extension().is_none_or(|end| end != "rs") || !path.components().any(|part| part.as_os_str() == "src") {
             continue;
         }

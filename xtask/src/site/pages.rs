@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::{files, markdown, read, write};
+use xtask::files::{below, read, write};
+
+use super::markdown;
 use crate::shell::root;
 
 /// Where the pages of the book itself are.
@@ -25,8 +27,8 @@ const GENERATED: [(&str, &str); 1] = [("docs/parameters.md", "reference/paramete
 /// Writes all pages into a folder.
 pub(super) fn collect(folder: &Path) -> Result<(), String> {
     let book = root().join(BOOK);
-    for path in files(&book)? {
-        let inner = path.strip_prefix(&book).unwrap_or(&path);
+    for inner in below(&book)? {
+        let path = book.join(&inner);
         let text = included(&read(&path)?, path.parent().unwrap_or(&path))?;
         write(&folder.join(inner), &without_attributes(&text))?;
     }
@@ -152,7 +154,7 @@ mod tests {
     fn documents_link_to_what_there_is() {
         let folder = std::env::temp_dir().join(format!("tortie-site-{}", std::process::id()));
         let collected = collect(&folder);
-        let pages = files(&folder).unwrap();
+        let pages = below(&folder).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(collected, Ok(()));
         assert!(pages.iter().any(|page| page.ends_with("architecture.md")), "{pages:?}");
