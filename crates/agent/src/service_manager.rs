@@ -133,7 +133,7 @@ mod tests {
             manager.on_progress(&progress(), false);
             assert_eq!(heard(&listener), None, "nothing is in force yet");
             manager.on_progress(&progress(), true);
-            // A session that begins anew has a clone.
+            // A session that restarts has a clone.
             manager.clone().on_progress(&progress(), true);
             assert_eq!(heard(&listener).as_deref(), Some("READY=1\nSTATUS=policy is in force\n"));
             assert_eq!(heard(&listener), None);

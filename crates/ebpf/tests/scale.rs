@@ -131,7 +131,7 @@ fn delta(set: IpSetId, added: &[IpAddr], removed: &[IpAddr]) -> DesiredUpdate {
 }
 
 #[test]
-#[ignore = "measures; run it alone, with --release -- --ignored --nocapture"]
+#[ignore = "prints figures that only a release build on a quiet machine has; other tests assert what is decided"]
 fn maps_of_a_node_with_5000_policies() {
     let before = resident_mib();
     let mut node = Node::new(NodeSettings::default());
@@ -187,7 +187,7 @@ fn many_rules(count: u32) -> Vec<DesiredUpdate> {
 }
 
 #[test]
-#[ignore = "measures; run it alone, with --release -- --ignored --nocapture"]
+#[ignore = "prints figures that only a release build on a quiet machine has; other tests assert what is decided"]
 fn maps_of_a_policy_with_many_rules() {
     for count in [100, 1_000, 10_000, 30_000] {
         let before = resident_mib();
@@ -255,7 +255,7 @@ fn a_workload_that_5000_policies_are_about_has_room() {
 
 /// Where little is alike: addresses of which each is in ten of 5,000 sets, no two in the same, and a policy for each set.
 #[test]
-#[ignore = "measures; run it alone, with --release -- --ignored --nocapture"]
+#[ignore = "prints figures that only a release build on a quiet machine has; other tests assert what is decided"]
 fn maps_of_addresses_of_which_no_two_are_alike() {
     for addresses in [1_000_u32, 10_000, 50_000, ADDRESSES] {
         let mut node = Node::new(NodeSettings::default());

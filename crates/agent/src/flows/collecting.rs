@@ -48,7 +48,7 @@ pub struct FlowMetrics {
     /// Changes of the cluster of which there were too many at once, so that flows may be told without them.
     pub changes_dropped: u64,
     /// News that those who follow were too slow for.
-    pub lost_to_followers: u64,
+    pub lost_to_subscribers: u64,
     /// Each rule.
     pub rules: Vec<RuleMetrics>,
     /// Rules that are not counted one by one.
@@ -209,7 +209,7 @@ impl Outputs {
             receivers: Vec::new(),
             dropped: self.aggregator.dropped() + self.file.as_ref().map_or(0, RotatingFile::dropped),
             changes_dropped: self.changes_dropped,
-            lost_to_followers: self.shared.lost(),
+            lost_to_subscribers: self.shared.lost(),
             rules: counts.iter().map(rule).collect(),
             other_rules: *counts.others(),
         });

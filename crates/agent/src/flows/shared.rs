@@ -43,7 +43,7 @@ struct State {
     recent: VecDeque<Arc<[Event]>>,
     /// How many events these batches have.
     kept: usize,
-    followers: Vec<Follower>,
+    subscriptions: Vec<Subscription>,
     /// How much news all of them were too slow for.
     lost: u64,
     /// By the text of policies' ids.
@@ -51,7 +51,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Follower {
+struct Subscription {
     sender: SyncSender<Batch>,
     /// How much news was lost to it since it was told of losses last.
     lost: u64,
@@ -71,7 +71,7 @@ impl SharedFlows {
         let mut state = self.lock();
         let (sender, news) = sync_channel(QUEUE);
         state.is_collecting.then(|| {
-            state.followers.push(Follower { sender, lost: 0 });
+            state.subscriptions.push(Subscription { sender, lost: 0 });
             news
         })
     }
@@ -108,14 +108,14 @@ impl SharedFlows {
         }
         let batch: Arc<[Event]> = events.into();
         let mut state = self.lock();
-        let State { followers, lost, .. } = &mut *state;
+        let State { subscriptions, lost, .. } = &mut *state;
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        followers.retain_mut(|follower| {
-            match follower.sender.try_send(Batch { events: Arc::clone(&batch), lost: follower.lost }) {
-                Ok(()) => follower.lost = 0,
+        subscriptions.retain_mut(|subscription| {
+            match subscription.sender.try_send(Batch { events: Arc::clone(&batch), lost: subscription.lost }) {
+                Ok(()) => subscription.lost = 0,
                 // One who is slow misses some, and learns how many.
                 Err(TrySendError::Full(_)) => {
-                    follower.lost += count;
+                    subscription.lost += count;
                     *lost += count;
                 }
                 Err(TrySendError::Disconnected(_)) => return false,

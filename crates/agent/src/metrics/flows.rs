@@ -14,7 +14,7 @@ pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
     e.count("tortie_flows_unknown_rules", help, flows.stats.unknown_rules);
     e.count("tortie_flows_dropped", "Number of flows that could not be counted together or written.", flows.dropped);
     let help = "Number of flows that readers of `tortie flows --follow` were too slow for.";
-    e.count("tortie_flows_follower_lost", help, flows.lost_to_followers);
+    e.count("tortie_flows_follower_lost", help, flows.lost_to_subscribers);
     let help = "Number of changes that flows could not follow, so that some may be told without names and rules.";
     e.count("tortie_flows_changes_dropped", help, flows.changes_dropped);
     receivers(&flows.receivers, e);
