@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tortie_bpf::NetfilterLink;
 
 use crate::faults::{
@@ -49,11 +50,14 @@ fn hole(stage: &mut Stage, seconds: &str) -> Done {
     stage.watch(Duration::from_millis(500))
 }
 
-/// Until links are looked after again.
+/// Until links are looked after again, for which the agent has to wait: it could be just about to.
 fn detached(stage: &mut Stage) -> Done {
     stage.begin()?;
+    stage.signal(Signal::STOP)?;
     for link in stage.links() {
         NetfilterLink::open(&link)?.detach()?;
     }
+    stage.watch(Duration::from_millis(100))?;
+    stage.signal(Signal::CONT)?;
     stage.watch(Duration::from_secs(2))
 }
