@@ -8,7 +8,9 @@ mod map;
 mod mapping;
 mod object;
 mod program;
+mod ring;
 
 pub use link::{NetfilterLink, NetfilterLinkInfo, NetfilterPosition};
 pub use map::{ArrayMap, MapInfo, PerCpuArrayMap, PrefixMap};
 pub use program::{Program, ProgramInfo, TestRun};
+pub use ring::RingBuffer;

@@ -3,7 +3,8 @@
 
 use std::io::ErrorKind;
 
-use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
 
 /// `r0 = NUMBER; exit`
 fn returns(number: i32) -> Vec<u8> {
@@ -85,6 +86,63 @@ fn each_cpu_has_values() {
     map.clear(1).unwrap();
     assert!(map.read(2).is_err(), "there is no third");
     assert_eq!((map.info().value_size, map.info().entries), (12, 2));
+}
+
+/// Writes the 8 bytes of a number on the stack into a ring; returns what the kernel says of that.
+fn tells(ring: &RingBuffer, number: i32) -> Program {
+    let [a, b, c, d] = number.to_ne_bytes();
+    let bytes = [
+        // *(u64 *)(r10 - 8) = NUMBER
+        [0x7a, 0x0a, 0xf8, 0xff, a, b, c, d],
+        // r2 = r10 - 8
+        [0xbf, 0xa2, 0, 0, 0, 0, 0, 0],
+        [0x07, 0x02, 0, 0, 0xf8, 0xff, 0xff, 0xff],
+        [0x18, 0x11, 0, 0, 0, 0, 0, 0],
+        [0; 8],
+        [0xb7, 0x03, 0, 0, 8, 0, 0, 0],
+        [0xb7, 0x04, 0, 0, 0, 0, 0, 0],
+        // bpf_ringbuf_output
+        [0x85, 0, 0, 0, 130, 0, 0, 0],
+        [0x95, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    let mut bytes = bytes.concat();
+    bytes[28..32].copy_from_slice(&ring.descriptor().to_ne_bytes());
+    Program::load_classifier("tells", &bytes).unwrap()
+}
+
+fn told(ring: &mut RingBuffer) -> Vec<u64> {
+    let mut told = Vec::new();
+    ring.read(|record| told.push(u64::from_ne_bytes(record.try_into().unwrap()))).unwrap();
+    told
+}
+
+#[test]
+fn what_programs_tell_is_read_once_and_in_order() {
+    const BYTES: u32 = 4096;
+    let is_readable = |ring: &RingBuffer| {
+        let mut fds = [PollFd::new(ring, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 200_000_000 })).unwrap() == 1
+    };
+    let mut ring = RingBuffer::create("ring", BYTES).unwrap();
+    assert_eq!(ring.info().entries, BYTES);
+    assert!(told(&mut ring).is_empty() && !is_readable(&ring));
+    let tell = |ring: &RingBuffer, number| tells(ring, number).test_run(&[0; 64], 1).unwrap().result;
+    assert_eq!((tell(&ring, 7), tell(&ring, 8)), (0, 0));
+    assert!(is_readable(&ring));
+    assert_eq!(told(&mut ring), [7, 8]);
+    assert!(told(&mut ring).is_empty() && !is_readable(&ring));
+    // Past its end, more than once: each record takes 16 bytes.
+    for round in 0..600 {
+        assert_eq!((tell(&ring, round), told(&mut ring)), (0, vec![u64::try_from(round).unwrap()]));
+    }
+    // What has no room is not written over what has not been read.
+    let many = tells(&ring, 5).test_run(&[0; 64], 300).unwrap();
+    assert_ne!(many.result, 0);
+    let told_then = told(&mut ring);
+    assert!(told_then.iter().all(|number| *number == 5));
+    assert!((240..=256).contains(&told_then.len()), "{}", told_then.len());
+    assert_eq!((tell(&ring, 9), told(&mut ring)), (0, vec![9]));
+    assert!(RingBuffer::create("odd", BYTES + 1).is_err(), "no power of two");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Jumps lead forwards, so one pass in the order of the instructions knows for each which registers and which bytes of the
 //! stack have been written on every way to it.
 
-use crate::instruction::{Base, Helper, Instruction, Operand, Register, Size};
+use crate::instruction::{Base, Instruction, Operand, Register, Size};
 
 /// The bytes of the stack.
 const STACK: usize = 512;
@@ -181,7 +181,7 @@ impl Written {
                 self.read(left)?;
                 self.read_operand(right)?;
             }
-            Instruction::Call(helper) => self.call(helper.arguments(), helper != Helper::MapLookup)?,
+            Instruction::Call(helper) => self.call(helper.arguments(), helper.writes_memory())?,
             Instruction::CallKernel(function) => self.call(function.arguments, true)?,
             Instruction::Exit => self.read(Register::R0)?,
         }

@@ -266,6 +266,8 @@ pub enum Helper {
     ProbeReadKernel,
     /// `r1` packet, `r2` offset, `r3` destination, `r4` size: 0, or an error.
     SkbLoadBytes,
+    /// `r1` ring buffer, `r2` address, `r3` size, `r4` nothing: 0, or an error if there is no room.
+    RingbufOutput,
     /// `r1` destination, `r2` size, `r3` what is read from, `r4` offset, `r5` nothing: 0, or an error.
     DynptrRead,
 }
@@ -278,7 +280,16 @@ impl Helper {
             Self::MapLookup => 1,
             Self::SkbLoadBytes => 26,
             Self::ProbeReadKernel => 113,
+            Self::RingbufOutput => 130,
             Self::DynptrRead => 201,
+        }
+    }
+
+    /// Whether it writes memory that it is given the address of.
+    pub(crate) const fn writes_memory(self) -> bool {
+        match self {
+            Self::MapLookup | Self::RingbufOutput => false,
+            Self::ProbeReadKernel | Self::SkbLoadBytes | Self::DynptrRead => true,
         }
     }
 
@@ -288,7 +299,7 @@ impl Helper {
         match self {
             Self::MapLookup => 2,
             Self::ProbeReadKernel => 3,
-            Self::SkbLoadBytes => 4,
+            Self::SkbLoadBytes | Self::RingbufOutput => 4,
             Self::DynptrRead => 5,
         }
     }

@@ -1,6 +1,6 @@
 //! The maps that hooks read: what they are numbered by, how large a value is and what stands where in it.
 //!
-//! All are arrays, and numbers in them are in the machine's order. A value that packets may meet is never written again: a change
+//! All but [`MapKind::Log`] are arrays, and numbers in them are in the machine's order. A value that packets may meet is never written again: a change
 //! writes blocks, groups, endpoints and a value of `roots` that nothing leads to, and at last [`MapKind::Current`], of which only
 //! the lowest byte ever differs. So a packet meets everything as it was before the change, or everything as it is afterwards.
 
@@ -29,16 +29,23 @@ pub enum MapKind {
     Decisions,
     /// [`ExactRecord`] by [`exact_bucket`]: IPv6 addresses that the tree has as well.
     Exact,
+    /// A ring of [`LOG_BYTES`] into which programs write [`LogRecord`](crate::LogRecord)s, if [`RootsRecord::logs`] says so.
+    Log,
+    /// One value of 8 bytes: how many found no room there.
+    Lost,
 }
 
 /// The version of what is in maps: whoever writes maps of another one does not go on with these.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// How many values [`MapKind::Blocks`] may have: the kernel's verifier lets programs go so far within a value.
 pub const MAX_BLOCKS: u32 = 1 << 19;
 
 /// How many values [`MapKind::Roots`] has.
 pub const ROOTS: u32 = 4;
+
+/// The bytes of [`MapKind::Log`]: of some 5,000 packets.
+pub const LOG_BYTES: u32 = 1 << 18;
 
 /// A cell that decides is the number of the decision, and in so many of the lowest bits what is decided.
 pub const VERDICT_BITS: u32 = 2;
@@ -63,6 +70,8 @@ pub mod roots {
     pub const IN_FORCE: i32 = 1;
     /// No endpoint has untracked policy: nothing is asked about known connections of the host.
     pub const NO_UNTRACKED: i32 = 2;
+    /// What is decided is logged.
+    pub const LOG: i32 = 4;
     /// Where the tree of interfaces goes on behind two bytes that are 0.
     pub const NEAR_INTERFACES: i16 = 20;
     /// How many buckets there are in which IPv6 addresses are looked for first.
@@ -93,13 +102,15 @@ pub(crate) const DECISION_SIZE: usize = 16;
 
 impl MapKind {
     /// All of them, in the order in which a change must write them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Exact,
         Self::Blocks,
         Self::Groups,
         Self::Endpoints,
         Self::Counters,
         Self::Decisions,
+        Self::Log,
+        Self::Lost,
         Self::Roots,
         Self::Current,
     ];
@@ -122,14 +133,17 @@ impl MapKind {
             Self::Counters => "counters",
             Self::Decisions => "decisions",
             Self::Exact => "exact",
+            Self::Log => "log",
+            Self::Lost => "lost",
         }
     }
 
-    /// The bytes of a value.
+    /// The bytes of a value; 0 for the ring, which has none.
     #[must_use]
     pub const fn value_size(self) -> usize {
         match self {
-            Self::Current => 8,
+            Self::Log => 0,
+            Self::Current | Self::Lost => 8,
             Self::Roots => roots::SIZE,
             Self::Blocks => CELLS * 4,
             Self::Groups => GROUP_SIZE,
@@ -144,7 +158,13 @@ impl MapKind {
     /// first.
     #[must_use]
     pub const fn is_joined(self) -> bool {
-        matches!(self, Self::Blocks | Self::Groups | Self::Endpoints | Self::Roots | Self::Exact)
+        matches!(self, Self::Blocks | Self::Groups | Self::Endpoints | Self::Roots | Self::Exact | Self::Lost)
+    }
+
+    /// Whether it is no array but a ring, which nobody but programs writes.
+    #[must_use]
+    pub const fn is_ring(self) -> bool {
+        matches!(self, Self::Log)
     }
 
     /// Whether each CPU has values of its own.
@@ -170,6 +190,8 @@ pub struct RootsRecord {
     pub exact_buckets: u32,
     /// Whether what is here is in force. If it is not, policy is not known, and what it could deny is dropped: see [`hooks`](crate::hooks).
     pub is_in_force: bool,
+    /// Whether programs write into [`MapKind::Log`] what is decided about packets that begin a connection, or belong to none.
+    pub logs: bool,
 }
 
 impl RootsRecord {
@@ -196,9 +218,10 @@ impl RootsRecord {
     }
 
     fn bytes_with(&self, flags: u32) -> [u8; roots::SIZE] {
-        let Self { interfaces, near_interfaces, addresses: [v4, v6], all_interfaces, exact_buckets, is_in_force } =
+        let Self { interfaces, near_interfaces, addresses: [v4, v6], all_interfaces, exact_buckets, is_in_force, logs } =
             *self;
-        let flags = u32::from(is_in_force) | flags;
+        let set = |flag: i32, is_set| if is_set { flag.unsigned_abs() } else { 0 };
+        let flags = set(roots::IN_FORCE, is_in_force) | set(roots::LOG, logs) | flags;
         let near = near_interfaces.bits();
         let shift = exact_shift(exact_buckets);
         numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, flags, near, exact_buckets, shift])
@@ -220,6 +243,7 @@ impl RootsRecord {
             all_interfaces,
             exact_buckets,
             is_in_force: flags & roots::IN_FORCE.unsigned_abs() != 0,
+            logs: flags & roots::LOG.unsigned_abs() != 0,
         };
         let has_untracked = flags & roots::NO_UNTRACKED.unsigned_abs() == 0;
         let written = if has_untracked { record.to_bytes() } else { record.to_bytes_without_untracked() };
@@ -463,6 +487,7 @@ mod tests {
             all_interfaces: 4,
             exact_buckets: 8,
             is_in_force: true,
+            logs: false,
         };
         let bytes = record.to_bytes();
         let value = |value| Cell::value(value).bits();
@@ -477,6 +502,9 @@ mod tests {
         assert_eq!(flags, (roots::IN_FORCE | roots::NO_UNTRACKED).unsigned_abs());
         assert_eq!(record.to_bytes_without_untracked()[..16], bytes[..16]);
         assert_eq!(RootsRecord { is_in_force: false, ..record }.to_bytes()[16..20], [0; 4]);
+        let logging = RootsRecord { logs: true, ..record };
+        assert_eq!(number(&logging.to_bytes(), roots::FLAGS), (roots::IN_FORCE | roots::LOG).unsigned_abs());
+        assert_eq!(RootsRecord::from_bytes(&logging.to_bytes()), Some((logging, true)));
         assert_eq!(RootsRecord::from_bytes(&bytes), Some((record, true)));
         assert_eq!(RootsRecord::from_bytes(&record.to_bytes_without_untracked()), Some((record, false)));
         assert_eq!((RootsRecord::from_bytes(&[0xee; 64]), RootsRecord::from_bytes(&bytes[1..])), (None, None));
@@ -510,7 +538,7 @@ mod tests {
         let ids: std::collections::BTreeSet<MapId> = MapKind::ALL.map(MapKind::id).into();
         assert_eq!(ids.len(), MapKind::ALL.len());
         let sizes = MapKind::ALL.map(MapKind::value_size);
-        assert_eq!(sizes, [64, 1024, 64, 64, 16, 16, 64, 8]);
+        assert_eq!(sizes, [64, 1024, 64, 64, 16, 16, 0, 8, 64, 8]);
         assert!(sizes.iter().all(|size| size % 8 == 0), "per-CPU values are rounded up to 8");
         assert_eq!(GroupRoots::CLOSED.to_bytes()[28..32], Cell::value(0).bits().to_ne_bytes());
     }

@@ -10,6 +10,7 @@ mod decide;
 pub mod hooks;
 mod instruction;
 pub mod layout;
+mod log;
 mod node;
 mod tables;
 mod walk;
@@ -20,6 +21,7 @@ pub use btf::{Btf, BtfError};
 pub use check::Flaw;
 pub use decide::{ExactPlace, Question};
 pub use instruction::{Base, Helper, KernelFunction, Label, MapId, Operand, Operation, Register, Size, Test, Width};
+pub use log::LogRecord;
 pub use node::{
     AdoptError, Description, EndpointName, Flush, Interface, Located, MapSizes, Node, NodeSettings, Numbered, Problem,
     Write,

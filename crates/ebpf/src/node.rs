@@ -40,12 +40,19 @@ pub struct NodeSettings {
     /// How many blocks of 1,024 bytes policies may take; a group that needs more denies everything. Addresses take some as well. More than
     /// [`MAX_BLOCKS`] are never there.
     pub max_blocks: u32,
+    /// Whether what is decided is logged: see [`MapKind::Log`].
+    pub logs: bool,
 }
 
 impl Default for NodeSettings {
-    /// Those of [`Settings`], interfaces that begin with `cali`, and as many blocks as there can be.
+    /// Those of [`Settings`], interfaces that begin with `cali`, as many blocks as there can be, and no log.
     fn default() -> Self {
-        Self { evaluate: Settings::default(), workload_prefixes: vec!["cali".into()], max_blocks: MAX_BLOCKS }
+        Self {
+            evaluate: Settings::default(),
+            workload_prefixes: vec!["cali".into()],
+            max_blocks: MAX_BLOCKS,
+            logs: false,
+        }
     }
 }
 
@@ -99,13 +106,14 @@ pub struct Node {
     current: u32,
     /// Values of roots that packets may still be at.
     retired_roots: Vec<u32>,
+    logs: bool,
 }
 
 impl Node {
     /// Of a node that is told nothing yet.
     #[must_use]
     pub fn new(settings: NodeSettings) -> Self {
-        let NodeSettings { evaluate, workload_prefixes, max_blocks } = settings;
+        let NodeSettings { evaluate, workload_prefixes, max_blocks, logs } = settings;
         Self {
             classes: Classes::new(evaluate),
             tables: Tables::with_max_blocks(max_blocks.min(MAX_BLOCKS)),
@@ -122,6 +130,7 @@ impl Node {
             roots: [(RootsRecord::default(), true); ROOTS as usize],
             current: 0,
             retired_roots: Vec::new(),
+            logs,
         }
     }
 
@@ -187,6 +196,7 @@ impl Node {
             addresses: Family::ALL.map(|family| self.tables.addresses(family)),
             all_interfaces,
             is_in_force: true,
+            logs: self.logs,
             ..RootsRecord::default()
         };
         let record = record.with_interfaces(self.interfaces, self.tables.all_blocks());
@@ -353,7 +363,7 @@ impl Node {
             MapKind::Exact => self.exact.record(index).to_bytes().to_vec(),
             MapKind::Groups => self.groups.get(index).unwrap_or(&GroupRoots::CLOSED).to_bytes().to_vec(),
             MapKind::Endpoints => self.records.get(index).copied().unwrap_or_default().to_bytes().to_vec(),
-            MapKind::Counters => vec![0; map.value_size()],
+            MapKind::Counters | MapKind::Log | MapKind::Lost => vec![0; map.value_size()],
             MapKind::Decisions => self.tables.identity(DecisionId::from_number(index)).unwrap_or_default().to_vec(),
             MapKind::Roots => match self.roots.get(index as usize) {
                 Some((roots, false)) => roots.to_bytes_without_untracked().to_vec(),

@@ -4,14 +4,18 @@
 
 #[path = "hooks/headers.rs"]
 mod headers;
+#[path = "hooks/log.rs"]
+mod log;
 #[path = "hooks/records.rs"]
 mod records;
 
-use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program};
+use std::cell::RefCell;
+
+use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
 use tortie_ebpf::classes::evaluate::{EndpointToHost, FailsafePort, Settings};
 use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
 use tortie_ebpf::layout::{
-    ALLOW, CounterRecord, DENY, EndpointKind, EndpointRecord, MapKind, ROOTS, RootsRecord, VERDICT_BITS,
+    ALLOW, CounterRecord, DENY, EndpointKind, EndpointRecord, LOG_BYTES, MapKind, ROOTS, RootsRecord, VERDICT_BITS,
 };
 use tortie_ebpf::{Assignment, Blocks, Btf, Cell, GroupRoots, MapSizes, Shortcuts};
 use tortie_model::{Family, Protocol};
@@ -98,11 +102,12 @@ const SIZES: MapSizes = MapSizes { blocks: VALUES, groups: VALUES, endpoints: VA
 struct Maps {
     arrays: Vec<(MapKind, ArrayMap)>,
     counters: PerCpuArrayMap,
+    log: RefCell<RingBuffer>,
 }
 
 impl Maps {
     fn new() -> Self {
-        let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu());
+        let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu() && !kind.is_ring());
         let size = |kind: MapKind| u32::try_from(kind.value_size()).unwrap();
         let create = |kind: MapKind| {
             let values = match kind {
@@ -115,14 +120,19 @@ impl Maps {
         };
         let arrays = kinds.map(|kind| (kind, create(kind))).collect();
         let counters = PerCpuArrayMap::create("counters", size(MapKind::Counters), 64).unwrap();
-        Self { arrays, counters }
+        let log = RefCell::new(RingBuffer::create("log", LOG_BYTES).unwrap());
+        Self { arrays, counters, log }
     }
 
     fn load(&self, hook: Hook, family: Family, kernel: &KernelLayout, settings: &HookSettings) -> Program {
         let program = program(hook, family, kernel, settings, &SIZES).unwrap();
         let bytes = program.bytes(|map| {
             let found = self.arrays.iter().find(|(kind, _)| kind.id() == map);
-            found.map_or(self.counters.descriptor(), |(_, array)| array.descriptor())
+            match found {
+                Some((_, array)) => array.descriptor(),
+                None if map == MapKind::Log.id() => self.log.borrow().descriptor(),
+                None => self.counters.descriptor(),
+            }
         });
         match Program::load_netfilter(hook.name(), LICENSE, &bytes) {
             Ok(program) => program,
@@ -266,7 +276,7 @@ impl Bench {
         let asked = if self.hook == Hook::Output { 0b10 } else { 0b1 };
         let endpoint = EndpointRecord { kind: EndpointKind::Host, asked, groups: [3; 8], ..EndpointRecord::default() };
         self.write(MapKind::Endpoints, 1, &endpoint.to_bytes());
-        let roots = RootsRecord { addresses: [addresses; 2], is_in_force: true, ..RootsRecord::default() };
+        let roots = RootsRecord { addresses: [addresses; 2], is_in_force: true, logs: true, ..RootsRecord::default() };
         let roots = roots.with_interfaces(interfaces, &blocks);
         self.write(MapKind::Roots, 2, &roots.to_bytes());
         self.write(MapKind::Current, 0, &2_u64.to_ne_bytes());

@@ -8,11 +8,12 @@ use super::kernel::TUPLE;
 use crate::decide::{ExactPlace, Question};
 use crate::instruction::Register;
 use crate::layout::MapKind;
+use crate::log::{LogRecord, LoggedPlaces};
 use crate::node::MapSizes;
 use crate::walk::BlocksPlace;
 
 /// How many bytes there are.
-pub(super) const BYTES: u16 = 248;
+pub(super) const BYTES: u16 = 272;
 
 /// The place on the stack, as seen from its end, of what is so far from `r7`.
 pub(super) const fn at(offset: i16) -> i16 {
@@ -27,6 +28,8 @@ pub(super) const EXACT_SHIFT: i16 = 4;
 /// Where it is that something is known of a packet.
 #[derive(Clone, Copy)]
 pub(super) struct Places {
+    /// What is logged of it: a head, and behind it all that follows.
+    pub(super) log: i16,
     /// The beginning. Of an IPv4 packet that is where its first 24 bytes are put, as they are.
     pub(super) begin: i16,
     pub(super) source: i16,
@@ -43,7 +46,9 @@ pub(super) struct Places {
 }
 
 /// The bytes of what is known of a packet.
-const PACKET: i16 = 40;
+const PACKET: i16 = LogRecord::SIZES[1] - HEAD;
+/// The bytes of what is logged before it.
+const HEAD: i16 = LogRecord::HEAD;
 
 /// So many blocks.
 pub(super) const fn blocks_place(count: u32) -> BlocksPlace {
@@ -62,19 +67,19 @@ pub(super) enum Seen {
 impl Seen {
     /// Where it is known.
     pub(super) const fn places(self, family: Family) -> Places {
-        let begin = match self {
+        let log = match self {
             Self::Now => 8,
-            Self::First => 8 + PACKET,
+            Self::First => 8 + HEAD + PACKET,
         };
-        let [source, destination, protocol, source_port] = match family {
-            Family::V4 => [12, 16, 9, 20],
-            Family::V6 => [0, 16, 38, 32],
-        };
-        let [has_detail, has_source_port, rest] = match family {
-            Family::V4 => [26, 27, 24],
-            Family::V6 => [36, 37, 36],
+        let begin = log + HEAD;
+        let LoggedPlaces { source, destination, protocol, source_port, has_detail, has_source_port } =
+            LogRecord::places(family);
+        let rest = match family {
+            Family::V4 => 24,
+            Family::V6 => 36,
         };
         Places {
+            log,
             begin,
             source: begin + source,
             destination: begin + destination,
@@ -124,8 +129,8 @@ pub(super) enum Side {
 impl Side {
     const fn begin(self) -> i16 {
         match self {
-            Self::In => 88,
-            Self::Out => 112,
+            Self::In => 104,
+            Self::Out => 128,
         }
     }
 
@@ -159,12 +164,12 @@ pub(super) mod interface {
 }
 
 /// The packet, and what the hook knows of it.
-pub(super) const SKB: i16 = 136;
-pub(super) const STATE: i16 = 144;
+pub(super) const SKB: i16 = 152;
+pub(super) const STATE: i16 = 160;
 /// The bytes of the packet.
-pub(super) const LENGTH: i16 = 152;
+pub(super) const LENGTH: i16 = 168;
 /// What connection tracking says, one of [`tracked`].
-pub(super) const TRACKED: i16 = 156;
+pub(super) const TRACKED: i16 = 172;
 
 pub(super) mod tracked {
     /// It begins a connection, or is not tracked.
@@ -175,16 +180,20 @@ pub(super) mod tracked {
 }
 
 /// What `bpf_dynptr_from_skb` makes.
-pub(super) const DYNPTR: i16 = 160;
+pub(super) const DYNPTR: i16 = 176;
 /// The host endpoint of all interfaces.
-pub(super) const ALL_INTERFACES: i16 = 176;
+pub(super) const ALL_INTERFACES: i16 = 192;
 /// The host endpoint whose pre-DNAT policy is asked.
-pub(super) const PICKED: i16 = 184;
+pub(super) const PICKED: i16 = 200;
 /// Keys of maps.
-pub(super) const KEY: i16 = 192;
+pub(super) const KEY: i16 = 208;
 /// The address of a device.
-pub(super) const DEVICE: i16 = 200;
+pub(super) const DEVICE: i16 = 216;
 /// A header or a tuple.
-pub(super) const BUFFER: i16 = 208;
+pub(super) const BUFFER: i16 = 224;
 
-const _: () = assert!(BUFFER + TUPLE <= BYTES.cast_signed() && BYTES.is_multiple_of(8));
+/// The flags of the roots.
+pub(super) const FLAGS: i16 = 268;
+
+const _: () = assert!(BUFFER + TUPLE <= FLAGS && FLAGS + 4 == BYTES.cast_signed() && BYTES.is_multiple_of(8));
+const _: () = assert!(Seen::First.places(Family::V6).begin + PACKET <= Side::In.begin());

@@ -30,6 +30,8 @@ const V4_HEADER: i16 = 20;
 const V6_HEADER: i16 = 40;
 /// Ports, or an ICMP message.
 const BEHIND: i16 = 4;
+/// Where an ICMP message has its id.
+const ICMP_ID: i16 = 4;
 /// The first byte of an IPv4 header without options.
 const V4_PLAIN: i32 = 0x45;
 /// The bits of an IPv4 header that say where a fragment begins.
@@ -136,7 +138,11 @@ impl Code<'_> {
 
     /// Reads so many bytes at [`OFFSET`] to the buffer, wherever the kernel has them.
     fn collect(&mut self, bytes: i16) {
-        let unknown = self.unknown;
+        self.try_collect(bytes, self.unknown);
+    }
+
+    /// The same where it goes on if there are not so many.
+    fn try_collect(&mut self, bytes: i16, otherwise: Label) {
         self.asm
             .load(Size::U64, Register::R1, Base::Frame, at(SKB))
             .set(Register::R2, 0)
@@ -148,7 +154,17 @@ impl Code<'_> {
             .set(Register::R4, OFFSET)
             .set(Register::R5, 0)
             .call(Helper::DynptrRead)
-            .jump_if(Register::R0, Test::NotEqual, 0, unknown);
+            .jump_if(Register::R0, Test::NotEqual, 0, otherwise);
+    }
+
+    /// Copies two bytes.
+    fn copy_half(&mut self, from: i16, to: i16) {
+        self.asm.load(Size::U16, Register::R1, Base::Frame, at(from)).store(
+            Size::U16,
+            Base::Frame,
+            at(to),
+            Register::R1,
+        );
     }
 
     /// Copies so many times four bytes.
@@ -267,7 +283,11 @@ impl Code<'_> {
             .load(Size::U16, Register::R1, Base::Frame, at(BUFFER))
             .store(Size::U16, Base::Frame, at(packet.detail), Register::R1)
             .store(Size::U8, Base::Frame, at(packet.has_detail), 1)
-            .jump(bare);
+            // The id, by which the log tells echoes apart; what has none, or is shorter, has what follows or 0.
+            .compute(Operation::Add, OFFSET, i32::from(ICMP_ID));
+        self.try_collect(2, bare);
+        self.copy_half(BUFFER, packet.source_port);
+        self.asm.jump(bare);
 
         self.asm.place(ports);
         self.collect(BEHIND);

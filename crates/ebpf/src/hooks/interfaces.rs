@@ -4,7 +4,7 @@ use tortie_model::Direction;
 
 use super::failsafe::Replies;
 use super::frame::{
-    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, EXACT_SHIFT, KEY, LENGTH, SKB, STATE, Seen, Side, TRACKED, at,
+    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, EXACT_SHIFT, FLAGS, KEY, LENGTH, SKB, STATE, Seen, Side, TRACKED, at,
     blocks_place, interface, tracked,
 };
 use super::kernel::NAME;
@@ -117,6 +117,7 @@ impl Code<'_> {
         let in_force = self.asm.label();
         self.asm
             .load(Size::U32, Register::R1, Register::R0, roots::FLAGS)
+            .store(Size::U32, Base::Frame, at(FLAGS), Register::R1)
             .jump_if(Register::R1, Test::Common, roots::IN_FORCE, in_force)
             .jump(closed)
             .place(in_force);

@@ -3,10 +3,11 @@
 use tortie_model::{Direction, Protocol};
 
 use super::Code;
-use super::frame::{KEY, LENGTH, Seen, Side, at};
+use super::frame::{FLAGS, KEY, LENGTH, Seen, Side, at};
 use super::headers::in_network_order;
-use crate::instruction::{Base, Label, Operation, Register, Size, Test};
-use crate::layout::{ALLOW, DENY, EndpointRecord, MapKind, UNDECIDED, VERDICT_BITS, endpoint};
+use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
+use crate::layout::{ALLOW, DENY, EndpointRecord, MapKind, UNDECIDED, VERDICT_BITS, endpoint, roots};
+use crate::log::LogRecord;
 
 /// The places of the groups of host endpoints.
 pub(super) mod host {
@@ -99,6 +100,7 @@ impl Code<'_> {
         self.asm.decide(&question, missing).jump(decided).place(missing).set(Register::R9, 0).place(decided);
         if counted == Counted::Yes {
             self.count();
+            self.log(asked.seen);
         }
         let Outcomes { allow, deny, undecided } = outcomes;
         self.asm
@@ -123,6 +125,31 @@ impl Code<'_> {
             .add_atomically(Register::R0, 0, Register::R1)
             .load(Size::U32, Register::R1, Base::Frame, at(LENGTH))
             .add_atomically(Register::R0, 8, Register::R1)
+            .place(end);
+    }
+
+    /// Tells whoever reads the log of the decision in `r9` about a packet.
+    fn log(&mut self, seen: Seen) {
+        let (log, end) = (self.asm.label(), self.asm.label());
+        let head = seen.places(self.family).log;
+        let size = LogRecord::SIZES[usize::from(self.is_v6())];
+        self.asm
+            .load(Size::U32, Register::R1, Base::Frame, at(FLAGS))
+            .jump_if(Register::R1, Test::Common, roots::LOG, log)
+            .jump(end)
+            .place(log)
+            .store(Size::U32, Base::Frame, at(head), Register::R9)
+            .load(Size::U32, Register::R1, Base::Frame, at(LENGTH))
+            .store(Size::U32, Base::Frame, at(head + LogRecord::LENGTH), Register::R1)
+            .set_map(Register::R1, MapKind::Log.id())
+            .set_stack(Register::R2, at(head).unsigned_abs())
+            .set(Register::R3, i32::from(size))
+            .set(Register::R4, 0)
+            .call(Helper::RingbufOutput)
+            .jump_if(Register::R0, Test::Equal, 0, end)
+            .set_first_value(Register::R1, MapKind::Lost.id())
+            .set(Register::R2, 1)
+            .add_atomically(Register::R1, 0, Register::R2)
             .place(end);
     }
 

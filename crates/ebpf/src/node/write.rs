@@ -1,6 +1,6 @@
 //! What is to be written.
 
-use crate::layout::{MapKind, ROOTS};
+use crate::layout::{LOG_BYTES, MapKind, ROOTS};
 use crate::node::{Node, Problem};
 
 /// A value of a map. One of [`MapKind::Counters`] is for all CPUs.
@@ -78,11 +78,12 @@ pub struct MapSizes {
 }
 
 impl MapSizes {
-    /// The entries of a map, of which each has one at least.
+    /// The entries of a map, of which each has one at least; the bytes of the ring.
     #[must_use]
     pub fn get(&self, map: MapKind) -> u32 {
         let entries = match map {
-            MapKind::Current => 1,
+            MapKind::Current | MapKind::Lost => 1,
+            MapKind::Log => LOG_BYTES,
             MapKind::Roots => ROOTS,
             MapKind::Blocks => self.blocks,
             MapKind::Groups => self.groups,

@@ -1,8 +1,8 @@
 //! Maps, programs and links of a node.
 
-use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program};
+use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
 use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
-use tortie_ebpf::layout::{CounterRecord, MapKind, ROOTS};
+use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, MapKind, ROOTS};
 use tortie_ebpf::{Btf, DecisionId, MapSizes};
 use tortie_model::Family;
 use tortie_testkit::lab::Lab;
@@ -40,7 +40,7 @@ impl Generation {
     /// Loaded, and attached nowhere.
     pub(crate) fn load(settings: &HookSettings) -> Self {
         let size = |kind: MapKind| u32::try_from(kind.value_size()).unwrap();
-        let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu());
+        let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu() && !kind.is_ring());
         let create = |kind: MapKind| {
             let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
             let values = match kind {
@@ -52,12 +52,16 @@ impl Generation {
         };
         let arrays: Vec<_> = kinds.map(|kind| (kind, create(kind))).collect();
         let counters = PerCpuArrayMap::create("counters", size(MapKind::Counters), 2048).unwrap();
+        let log = RingBuffer::create("log", LOG_BYTES).unwrap();
         let kernel = kernel();
         let both = Hook::ALL.into_iter().flat_map(|hook| Family::ALL.map(|family| (hook, family)));
         let programs = both.map(|(hook, family)| {
             let bytes = program(hook, family, &kernel, settings, &SIZES).unwrap().bytes(|map| {
-                let found = arrays.iter().find(|(kind, _)| kind.id() == map);
-                found.map_or(counters.descriptor(), |(_, array)| array.descriptor())
+                match arrays.iter().find(|(kind, _)| kind.id() == map) {
+                    Some((_, array)) => array.descriptor(),
+                    None if map == MapKind::Log.id() => log.descriptor(),
+                    None => counters.descriptor(),
+                }
             });
             ((hook, family), Program::load_netfilter(hook.name(), LICENSE, &bytes).unwrap())
         });

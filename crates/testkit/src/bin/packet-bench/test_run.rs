@@ -5,10 +5,10 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program};
+use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
 use tortie_ebpf::classes::evaluate::{EndpointToHost, Settings};
 use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
-use tortie_ebpf::layout::{CounterRecord, MapKind, ROOTS};
+use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, MapKind, ROOTS};
 use tortie_ebpf::{Btf, Interface, MapSizes, Node, NodeSettings, Write};
 use tortie_model::Family;
 use tortie_testkit::netns::Namespace;
@@ -208,6 +208,7 @@ const fn position(family: Family, place: Place) -> NetfilterPosition {
 struct Maps {
     arrays: Vec<(MapKind, ArrayMap)>,
     counters: PerCpuArrayMap,
+    log: RingBuffer,
 }
 
 impl Maps {
@@ -221,13 +222,14 @@ impl Maps {
             kind => sizes.get(kind).saturating_mul(2).max(64),
         };
         let mut arrays = Vec::new();
-        for kind in MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu()) {
+        for kind in MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu() && !kind.is_ring()) {
             let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
             arrays.push((kind, create(kind.name(), size(kind)?, entries(kind))?));
         }
         let counters = MapKind::Counters;
         let counters = PerCpuArrayMap::create(counters.name(), size(counters)?, entries(counters))?;
-        Ok(Self { arrays, counters })
+        let log = RingBuffer::create(MapKind::Log.name(), LOG_BYTES)?;
+        Ok(Self { arrays, counters, log })
     }
 
     fn write(&self, writes: &[Write]) -> Result<()> {
@@ -273,9 +275,10 @@ impl Maps {
             ..MapSizes::default()
         };
         let program = program(place.hook(), family, &kernel, &settings, &sizes)?;
-        let bytes = program.bytes(|map| {
-            let array = self.arrays.iter().find(|(kind, _)| kind.id() == map);
-            array.map_or(self.counters.descriptor(), |(_, array)| array.descriptor())
+        let bytes = program.bytes(|map| match self.arrays.iter().find(|(kind, _)| kind.id() == map) {
+            Some((_, array)) => array.descriptor(),
+            None if map == MapKind::Log.id() => self.log.descriptor(),
+            None => self.counters.descriptor(),
         });
         Ok(Program::load_netfilter("measured", LICENSE, &bytes)?)
     }
@@ -289,7 +292,11 @@ impl Maps {
 
     /// What the kernel says that all maps take, room for more included.
     fn kernel_bytes(&self) -> Result<u64> {
-        let descriptors = self.arrays.iter().map(|(_, array)| array.descriptor()).chain([self.counters.descriptor()]);
+        let descriptors = self
+            .arrays
+            .iter()
+            .map(|(_, array)| array.descriptor())
+            .chain([self.counters.descriptor(), self.log.descriptor()]);
         let bytes = descriptors.map(|descriptor| -> Result<u64> {
             let told = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"))?;
             let bytes = told.lines().find_map(|line| line.strip_prefix("memlock:"));
