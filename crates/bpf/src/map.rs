@@ -136,6 +136,18 @@ impl ArrayMap {
         Ok(Self { array, joined: Some(mapping) })
     }
 
+    /// The same map once more.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let array = Array::of(self.array.map.try_clone()?, TYPE_ARRAY)?;
+        match self.joined {
+            None => Ok(Self { array, joined: None }),
+            Some(_) => Self::join(array, self.array.info.value_size),
+        }
+    }
+
     fn offset(&self, index: u32) -> usize {
         index as usize * self.array.info.value_size as usize
     }

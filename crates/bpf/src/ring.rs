@@ -75,6 +75,14 @@ impl RingBuffer {
         Ok(Self { map, info: MapInfo { id, value_size, entries }, consumer, producer, data })
     }
 
+    /// The same ring once more. Only one of the two may be read.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Self::of(self.map.try_clone()?)
+    }
+
     /// Gives it a name in a BPF file system, which keeps it alive.
     ///
     /// # Errors

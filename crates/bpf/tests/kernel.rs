@@ -142,6 +142,9 @@ fn what_programs_tell_is_read_once_and_in_order() {
     assert!(told_then.iter().all(|number| *number == 5));
     assert!((240..=256).contains(&told_then.len()), "{}", told_then.len());
     assert_eq!((tell(&ring, 9), told(&mut ring)), (0, vec![9]));
+    assert_eq!(tell(&ring, 10), 0);
+    let mut other = ring.try_clone().unwrap();
+    assert_eq!((told(&mut other), told(&mut ring)), (vec![10], vec![]), "it is known how far it was read");
     assert!(RingBuffer::create("odd", BYTES + 1).is_err(), "no power of two");
 }
 

@@ -1,6 +1,7 @@
 //! From packets that rules logged and connections that the kernel tracks to connections by name.
 
 mod asked;
+mod passed;
 mod tracked;
 
 use std::collections::VecDeque;
@@ -45,15 +46,25 @@ impl Default for Limits {
     }
 }
 
-/// A packet that a rule logged.
+/// What decided about a packet that was logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Decision<'a> {
+    /// A rule, as rendered (see [`tortie_rules::rule_prefix`]). What passed the packet on to it is told as well, before it.
+    Prefix(&'a str),
+    /// This, or nothing that is known. What passed the packet on to it is not told.
+    Hit(Option<&'a Arc<Hit>>),
+}
+
+/// A packet that was logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedPacket<'a> {
     /// The packet.
     pub id: FlowId,
     /// Its length in bytes, with the IP header.
     pub length: u32,
-    /// Which rule, as rendered (see [`tortie_rules::rule_prefix`]).
-    pub prefix: &'a str,
+    /// What decided.
+    pub by: Decision<'a>,
 }
 
 /// A connection that the kernel tracks.
@@ -74,7 +85,7 @@ pub struct Stats {
     pub connections: usize,
     /// Those for which there was no room.
     pub no_room: u64,
-    /// Packets whose rule is not known: logged by other rules, or by rules that have been gone for long.
+    /// Packets of which is not known what decided: logged by other rules, or by rules that have been gone for long.
     pub unknown_rules: u64,
 }
 
@@ -134,20 +145,31 @@ impl Collector {
         self.evaluator.apply(update)
     }
 
-    /// Takes a packet that a rule logged. What the kernel said of connections until then must have been told before, so that
+    /// Takes a packet that was logged. What the kernel said of connections until then must have been told before, so that
     /// a packet is not taken for one of an earlier connection.
     pub fn on_packet(&mut self, logged: &LoggedPacket<'_>, now: Time) {
-        let Some(hit) = self.hits.read(logged.prefix) else {
+        let hit = match logged.by {
+            Decision::Prefix(prefix) => self.hits.read(prefix),
+            Decision::Hit(hit) => hit.cloned(),
+        };
+        let Some(hit) = hit else {
             self.stats.unknown_rules += 1;
             return;
         };
-        self.counts.hit(&hit, now);
+        let at_workload = self.is_at_workload(&hit, &logged.id.packet);
+        let passed = match logged.by {
+            // Each rule that passes on logs that itself.
+            Decision::Prefix(_) => Vec::new(),
+            Decision::Hit(_) => self.passed_before(&hit, &logged.id.packet, at_workload),
+        };
+        for hit in passed.iter().chain([&hit]) {
+            self.counts.hit(hit, now);
+        }
         let dropped = Count { packets: 1, bytes: logged.length.into() };
         let denies = hit.verdict == Verdict::Deny;
         if denies {
             self.counts.add(&hit, dropped);
         }
-        let at_workload = self.is_at_workload(&hit, &logged.id.packet);
         if !self.flows.contains_key(&logged.id) && !self.begin(&logged.id, None, now) {
             return;
         }
@@ -160,7 +182,10 @@ impl Collector {
             Direction::Egress => &mut tracked.egress,
         };
         let leaves = at_workload && hit.direction == Direction::Egress;
-        let differs = trail.add(hit);
+        let mut differs = false;
+        for hit in passed.into_iter().chain([hit]) {
+            differs |= trail.add(hit);
+        }
         if differs && leaves {
             // What decides behind it does so again.
             tracked.ingress = Trail::default();

@@ -7,6 +7,8 @@ use tortie_ebpf::hooks::Hook;
 use tortie_ebpf::layout::MapKind;
 use tortie_model::Family;
 
+use super::log::LogSource;
+
 /// A hook of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -69,6 +71,12 @@ pub trait Edge: fmt::Debug + Send {
     /// # Errors
     /// What the kernel says.
     fn write(&mut self, map: &Self::Map, index: u32, value: &[u8]) -> io::Result<()>;
+
+    /// Where programs that have these maps log; `None` if nobody can read that.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn open_log(&mut self, maps: &[(MapKind, Self::Map)]) -> io::Result<Option<LogSource>>;
 
     /// Reads a value; of a map that has values for each CPU, one behind the other.
     ///

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tortie_ebpf::layout::MapKind;
 
 use super::edge::{Edge, Kept, Place, Turn};
+use super::log::LogSource;
 
 /// What survives a process.
 #[derive(Debug, Default)]
@@ -186,6 +187,10 @@ impl Edge for FakeEdge {
 
     fn lacks_hooks(&mut self) -> io::Result<Option<String>> {
         Ok(lock(&self.held).is_old.then(|| "the kernel (5.15) is too old".to_owned()))
+    }
+
+    fn open_log(&mut self, _: &[(MapKind, u32)]) -> io::Result<Option<LogSource>> {
+        Ok(None)
     }
 
     fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<u32> {

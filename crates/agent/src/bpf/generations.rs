@@ -11,10 +11,11 @@ use std::io;
 
 use tortie_ebpf::Write;
 use tortie_ebpf::hooks::Hook;
-use tortie_ebpf::layout::{MAX_BLOCKS, MapKind, ROOTS};
+use tortie_ebpf::layout::{MAX_BLOCKS, MapKind};
 use tortie_model::Family;
 
 use super::edge::{Edge, Kept, Place, Turn};
+use super::log::LogSource;
 
 const UNFINISHED: &str = "-new";
 /// What programs were made from.
@@ -315,6 +316,15 @@ impl<E: Edge> Generations<E> {
         Ok(repairs)
     }
 
+    /// Where the programs in use log; `None` if nobody can read that, or there are none.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open_log(&mut self) -> Result<Option<LogSource>, EdgeError> {
+        let Some(current) = &self.current else { return Ok(None) };
+        self.edge.open_log(&current.maps).map_err(failed("opening the log of programs"))
+    }
+
     /// What was done in the kernel.
     pub fn counts(&self) -> Counts {
         self.counts
@@ -340,8 +350,7 @@ impl<E: Edge> Generation<E> {
     /// Maps of zeros, with room for twice as much as there is.
     fn empty(edge: &mut E, number: u64, contents: &impl Contents) -> Result<Self, EdgeError> {
         let room = |kind| match kind {
-            MapKind::Current => 1,
-            MapKind::Roots => ROOTS,
+            MapKind::Current | MapKind::Roots | MapKind::Log | MapKind::Lost => contents.entries(kind),
             MapKind::Blocks => {
                 let needed = contents.entries(kind);
                 needed.saturating_mul(2).max(4096).min(MAX_BLOCKS.max(needed))

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,13 +12,14 @@ use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::mount::{MountFlags, mount};
 use rustix::thread::{MembarrierCommand, membarrier};
 use sha2::{Digest, Sha256};
-use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program};
+use tortie_bpf::{ArrayMap, MapInfo, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
 use tortie_ebpf::hooks::{self, HookSettings, KernelLayout, LICENSE};
 use tortie_ebpf::layout::{self, MapKind};
 use tortie_ebpf::{Btf, MapSizes};
 use tortie_model::Family;
 
 use super::edge::{Edge, Kept, Place, Turn};
+use super::log::LogSource;
 use crate::netlink::tracking;
 
 /// Where pinned objects are.
@@ -40,13 +42,41 @@ pub struct LinuxEdge {
     netlink_timeout: Duration,
 }
 
-/// A map of either kind.
+/// A map of any kind.
 #[derive(Debug)]
 pub enum LinuxMap {
     /// With one value for all CPUs.
     Shared(ArrayMap),
     /// With a value for each CPU.
     PerCpu(PerCpuArrayMap),
+    /// No values, but records one behind the other.
+    Ring(RingBuffer),
+}
+
+impl LinuxMap {
+    fn descriptor(&self) -> RawFd {
+        match self {
+            Self::Shared(map) => map.descriptor(),
+            Self::PerCpu(map) => map.descriptor(),
+            Self::Ring(map) => map.descriptor(),
+        }
+    }
+
+    fn pin(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::Shared(map) => map.pin(path),
+            Self::PerCpu(map) => map.pin(path),
+            Self::Ring(map) => map.pin(path),
+        }
+    }
+
+    fn info(&self) -> MapInfo {
+        match self {
+            Self::Shared(map) => map.info(),
+            Self::PerCpu(map) => map.info(),
+            Self::Ring(map) => map.info(),
+        }
+    }
 }
 
 impl LinuxEdge {
@@ -156,6 +186,9 @@ impl Edge for LinuxEdge {
     fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<LinuxMap> {
         let name = format!("tortie_{}", kind.name());
         let size = u32::try_from(kind.value_size()).map_err(io::Error::other)?;
+        if kind.is_ring() {
+            return RingBuffer::create(&name, entries).map(LinuxMap::Ring);
+        }
         if kind.is_per_cpu() {
             return PerCpuArrayMap::create(&name, size, entries).map(LinuxMap::PerCpu);
         }
@@ -168,7 +201,16 @@ impl Edge for LinuxEdge {
             LinuxMap::Shared(map) => map.write(index, value),
             // What is counted is never set to anything else.
             LinuxMap::PerCpu(map) => map.clear(index),
+            LinuxMap::Ring(_) => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    fn open_log(&mut self, maps: &[(MapKind, LinuxMap)]) -> io::Result<Option<LogSource>> {
+        let of = |wanted: MapKind| maps.iter().find_map(|(kind, map)| (*kind == wanted).then_some(map));
+        let (Some(LinuxMap::Ring(ring)), Some(LinuxMap::Shared(lost))) = (of(MapKind::Log), of(MapKind::Lost)) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        Ok(Some(LogSource { ring: ring.try_clone()?, lost: lost.try_clone()? }))
     }
 
     fn read(&mut self, map: &LinuxMap, index: u32) -> io::Result<Vec<u8>> {
@@ -179,6 +221,7 @@ impl Edge for LinuxEdge {
                 Ok(value)
             }
             LinuxMap::PerCpu(map) => map.read(index),
+            LinuxMap::Ring(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -199,10 +242,7 @@ impl Edge for LinuxEdge {
         };
         let bytes = self.program(place, &sizes)?.bytes(|id| {
             let map = maps.iter().find(|(kind, _)| kind.id() == id);
-            map.map_or(-1, |(_, map)| match map {
-                LinuxMap::Shared(map) => map.descriptor(),
-                LinuxMap::PerCpu(map) => map.descriptor(),
-            })
+            map.map_or(-1, |(_, map)| map.descriptor())
         });
         let name = format!("tortie_{}", place.to_string().replace('-', "_"));
         Program::load_netfilter(&name, LICENSE, &bytes)
@@ -245,8 +285,7 @@ impl Edge for LinuxEdge {
     fn keep(&mut self, folder: &str, name: &str, what: Kept<'_, LinuxMap, Program>) -> io::Result<()> {
         let path = self.free_path(folder, name)?;
         match what {
-            Kept::Map(LinuxMap::Shared(map)) => map.pin(&path),
-            Kept::Map(LinuxMap::PerCpu(map)) => map.pin(&path),
+            Kept::Map(map) => map.pin(&path),
             Kept::Program(program) => program.pin(&path),
             Kept::Text(text) => {
                 let mut value = text.as_bytes().to_vec();
@@ -260,19 +299,17 @@ impl Edge for LinuxEdge {
 
     fn kept_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(LinuxMap, u32)> {
         let path = self.directory.join(folder).join(name);
-        let (map, info) = if kind.is_per_cpu() {
-            let map = PerCpuArrayMap::open(&path)?;
-            let info = map.info();
-            (LinuxMap::PerCpu(map), info)
+        let map = if kind.is_ring() {
+            LinuxMap::Ring(RingBuffer::open(&path)?)
+        } else if kind.is_per_cpu() {
+            LinuxMap::PerCpu(PerCpuArrayMap::open(&path)?)
+        } else if kind.is_joined() {
+            let size = u32::try_from(kind.value_size()).map_err(io::Error::other)?;
+            LinuxMap::Shared(ArrayMap::open_joined(&path, size)?)
         } else {
-            let map = if kind.is_joined() {
-                ArrayMap::open_joined(&path, u32::try_from(kind.value_size()).map_err(io::Error::other)?)?
-            } else {
-                ArrayMap::open(&path)?
-            };
-            let info = map.info();
-            (LinuxMap::Shared(map), info)
+            LinuxMap::Shared(ArrayMap::open(&path)?)
         };
+        let info = map.info();
         if info.value_size as usize != kind.value_size() {
             return Err(io::Error::other(format!("its values have {} bytes", info.value_size)));
         }

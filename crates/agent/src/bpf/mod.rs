@@ -10,10 +10,12 @@ mod fake;
 pub mod generations;
 mod interfaces;
 mod kernel;
+mod log;
 mod policy;
 mod superseded;
 
 pub use kernel::LinuxEdge;
 pub(crate) use kernel::{read_layout, remove_all};
+pub use log::{Decided, DecidedPacket, LogSource, PacketLog};
 pub use policy::{DecisionCount, PolicyPrograms, PolicyState, PolicyStats, ProgramPolicy};
 pub use superseded::Superseded;

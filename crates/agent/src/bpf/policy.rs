@@ -9,12 +9,14 @@ use tortie_dataplane::{LinkEvent, ProgramProblem};
 use tortie_ebpf::layout::{CounterRecord, MapKind, VERDICT_BITS};
 use tortie_ebpf::{DecisionId, Interface, Node, NodeSettings, Problem, Write};
 use tortie_evaluate::{DecidedBy, Verdict};
+use tortie_flows::Hit;
 use tortie_model::desired::{DesiredUpdate, Rules};
 use tortie_model::{Direction, Family, RuleAction};
 
 use super::edge::Edge;
 use super::generations::{Contents, Generations};
 use super::interfaces::{InterfaceChange, Interfaces};
+use super::log::PacketLog;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
@@ -102,6 +104,17 @@ pub struct ProgramPolicy<E: Edge> {
     problems: Vec<ProgramProblem>,
     /// Policies and profiles that log.
     logging: BTreeSet<String>,
+    log: Option<LogOf>,
+}
+
+/// A log that is wanted.
+#[derive(Debug)]
+struct LogOf {
+    log: PacketLog,
+    /// Of the maps and programs with this number; 0 for none.
+    generation: u64,
+    /// Whether all decisions have been named.
+    is_named: bool,
 }
 
 #[derive(Debug)]
@@ -128,7 +141,14 @@ impl<E: Edge> ProgramPolicy<E> {
             misunderstood: None,
             problems: Vec::new(),
             logging: BTreeSet::new(),
+            log: None,
         }
+    }
+
+    /// Tells what decisions mean, and where programs log them, of a node whose [`NodeSettings`] say that they do.
+    #[must_use]
+    pub fn with_log(self, log: Option<PacketLog>) -> Self {
+        Self { log: log.map(|log| LogOf { log, generation: 0, is_named: false }), ..self }
     }
 
     /// Says once of each policy and profile that it has rules which would log.
@@ -149,6 +169,17 @@ impl<E: Edge> ProgramPolicy<E> {
         }
     }
 
+    /// Has whoever reads the log read that of the programs in use. Policy is in force without it.
+    fn follow_log(&mut self) {
+        let generation = self.generations.number();
+        let Some(log) = self.log.as_mut().filter(|log| log.generation != generation) else { return };
+        log.generation = generation;
+        log.log.set_source(self.generations.open_log().unwrap_or_else(|error| {
+            tracing::error!(%error, "flows are told without what eBPF programs decide");
+            None
+        }));
+    }
+
     fn check_at(&self) -> Option<Duration> {
         self.checked.zip(self.check_interval).map(|(checked, interval)| checked + interval)
     }
@@ -164,18 +195,19 @@ impl<E: Edge> ProgramPolicy<E> {
         if self.check_at().is_some_and(|at| at <= now) {
             self.checked = Some(now);
             let repairs =
-                self.generations.check(&NodeContents::new(&mut self.node)).map_err(|error| error.to_string())?;
+                self.generations.check(&NodeContents::new(&mut self.node, None)).map_err(|error| error.to_string())?;
             for thing in repairs.things {
                 tracing::warn!("{thing}; somebody else has changed it, and it is put right");
             }
         }
         if self.is_dirty || self.node.is_settling() || self.failure.is_some() || !self.generations.is_in_force() {
-            let mut contents = NodeContents::new(&mut self.node);
+            let mut contents = NodeContents::new(&mut self.node, self.log.as_mut());
             let result = self.generations.bring(&mut contents);
             if let Some(problems) = contents.problems {
                 self.problems = problems;
             }
             result.map_err(|error| error.to_string())?;
+            self.follow_log();
             self.is_dirty = false;
             self.checked.get_or_insert(now);
         }
@@ -294,13 +326,38 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
 /// A node as what maps are to hold.
 struct NodeContents<'a> {
     node: &'a mut Node,
+    log: Option<&'a mut LogOf>,
     /// What the last flush had to say, if there was one.
     problems: Option<Vec<ProgramProblem>>,
 }
 
 impl<'a> NodeContents<'a> {
-    fn new(node: &'a mut Node) -> Self {
-        Self { node, problems: None }
+    fn new(node: &'a mut Node, log: Option<&'a mut LogOf>) -> Self {
+        Self { node, log, problems: None }
+    }
+
+    /// Says what the numbers of decisions mean that are about to be written: packets still have none of them.
+    fn name_decisions(&mut self, writes: &[Write]) {
+        let Some(log) = &mut self.log else { return };
+        let hit = |number: u32| {
+            let id = DecisionId::from_number(number);
+            let (verdict, by) = self.node.decided(id);
+            let verdict = match verdict {
+                Verdict::Allow => tortie_rules::Verdict::Allow,
+                Verdict::Deny => tortie_rules::Verdict::Deny,
+                // What is asked next decides.
+                Verdict::Undecided => return (id, None),
+            };
+            let direction = self.node.decided_direction(id);
+            (id, by.zip(direction).map(|(by, direction)| Hit { direction, verdict, decided_by: by.clone() }))
+        };
+        if std::mem::replace(&mut log.is_named, true) {
+            let written = writes.iter().filter(|write| write.map == MapKind::Decisions);
+            log.log.name(written.map(|write| hit(write.index)));
+        } else {
+            // Those that another process has named are not written again.
+            log.log.name((0..).take(self.node.tables().decision_extent()).map(hit));
+        }
     }
 }
 
@@ -317,7 +374,9 @@ impl Contents for NodeContents<'_> {
             is_degraded: true,
         };
         self.problems = Some(flush.problems().into_iter().map(problem).collect());
-        flush.writes().collect()
+        let writes: Vec<Write> = flush.writes().collect();
+        self.name_decisions(&writes);
+        writes
     }
 
     fn all(&self) -> Vec<Write> {

@@ -116,7 +116,7 @@ fn setup(
     let kernel = LinuxKernel::new(resolved.config.netlink_timeout).with_runner(runner);
     let metrics = SharedMetrics::default();
     let cutter = connection_cutter(&resolved.config, &settings.rules, &metrics)?;
-    let programs = program_policy(&resolved.config, &settings)?;
+    let programs = program_policy(&resolved.config, &settings, None)?;
     let in_kernel = InKernel::new(settings, kernel, Health::default(), metrics);
     let in_kernel = match programs {
         None => in_kernel.with_superseded(Superseded::new(resolved.config.netlink_timeout)),

@@ -15,7 +15,7 @@ use tortie_rules::{PolicyBy, RulesConfig};
 
 use super::Failure;
 use crate::announcements::Announcements;
-use crate::bpf::{LinuxEdge, PolicyPrograms, ProgramPolicy};
+use crate::bpf::{LinuxEdge, PacketLog, PolicyPrograms, ProgramPolicy};
 use crate::config::{Config, IptablesBackend, Notice, Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::exec::{self, Runner};
@@ -92,10 +92,11 @@ pub(super) fn enforcing(settings: &DataplaneConfig) -> String {
     }
 }
 
-/// Policy by eBPF programs, if that is configured.
+/// Policy by eBPF programs, if that is configured, which log if somebody reads that.
 pub(super) fn program_policy(
     config: &Config,
     settings: &DataplaneConfig,
+    log: Option<PacketLog>,
 ) -> Result<Option<Box<dyn PolicyPrograms>>, Failure> {
     if settings.rules.policy_by == PolicyBy::Chains {
         return Ok(None);
@@ -108,9 +109,11 @@ pub(super) fn program_policy(
         return Err(failed(format!("BPFEnabled: {why}")));
     }
     let (hooks, node) = program_settings(&settings.rules, config.bpf_max_blocks);
+    let node = NodeSettings { logs: log.is_some(), ..node };
     let edge = LinuxEdge::new(hooks, config.netlink_timeout).map_err(Failure::io("the network namespace"))?;
     let check_interval = settings.routes.refresh_interval;
-    Ok(Some(Box::new(ProgramPolicy::new(node, settings.families.clone(), edge, check_interval))))
+    let policy = ProgramPolicy::new(node, settings.families.clone(), edge, check_interval);
+    Ok(Some(Box::new(policy.with_log(log))))
 }
 
 /// What eBPF programs are made from, and what their maps are.
@@ -123,7 +126,7 @@ pub(super) fn program_settings(rules: &RulesConfig, max_blocks: u32) -> (HookSet
         policy: policy.clone(),
         deny_invalid_conntrack: rules.deny_invalid_conntrack,
     };
-    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks })
+    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks, logs: false })
 }
 
 /// The families of addresses that are programmed, in words.
@@ -291,14 +294,15 @@ pub(super) fn connection_cutter(
     ConnectionCutter::start(rules, config.netlink_timeout, metrics.clone()).map(Some).map_err(failed)
 }
 
-/// Collects flows, where that is asked for.
+/// Collects flows, where that is asked for, also of what eBPF programs log.
 pub(super) fn flow_collector(
     config: &Config,
     shared: &SharedFlows,
     metrics: &SharedMetrics,
+    log: &PacketLog,
 ) -> Result<Option<FlowCollector>, Failure> {
     let Some(settings) = settings::flows(config).map_err(failed)? else { return Ok(None) };
-    FlowCollector::start(&settings, shared.clone(), metrics.clone()).map(Some).map_err(failed)
+    FlowCollector::start(&settings, shared.clone(), metrics.clone(), log.clone()).map(Some).map_err(failed)
 }
 
 /// Reports announcements of virtual machines, where some are expected.

@@ -22,7 +22,7 @@ use super::node::{
     tables_of_nftables, wake, watch_links,
 };
 use super::signals::{self, Handlers};
-use crate::bpf::Superseded;
+use crate::bpf::{PacketLog, Superseded};
 use crate::config::{LogSeverity, Resolved, Sources};
 use crate::driver::{Driver, DriverSetup};
 use crate::engine::{
@@ -305,11 +305,13 @@ impl Run<'_> {
                 let Some(cutter) = insist(&inputs.stop, "starting to cut connections", start_cutter) else {
                     return Ok(SessionEnd::Stopped);
                 };
-                let start_flows = || flow_collector(&self.resolved.config, &self.flows, &self.metrics);
+                let log = PacketLog::default();
+                let start_flows = || flow_collector(&self.resolved.config, &self.flows, &self.metrics, &log);
                 let Some(flows) = insist(&inputs.stop, "starting to collect flows", start_flows) else {
                     return Ok(SessionEnd::Stopped);
                 };
-                let programs = program_policy(&self.resolved.config, &settings)?;
+                let log = flows.is_some().then_some(log);
+                let programs = program_policy(&self.resolved.config, &settings, log)?;
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
                 let in_kernel =
                     in_kernel.with_drawback(drawback).with_machine(machine).with_cutter(cutter).with_flows(flows);

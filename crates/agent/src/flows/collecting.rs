@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tortie_evaluate::DecidedBy;
 use tortie_flows::{
-    Aggregate, Aggregator, Collector, EndGroup, Event, Flow, LoggedPacket, RuleTotals, Stats, Time, Trail,
+    Aggregate, Aggregator, Collector, Decision, EndGroup, Event, Flow, LoggedPacket, RuleTotals, Stats, Time, Trail,
 };
 use tortie_model::PolicyId;
 
 use super::file::RotatingFile;
-use super::heard::{Heard, News, Source};
+use super::heard::{Heard, LoggedBy, News, Source};
 use super::record::{self, HitRecord};
 use super::told::{Listener, Told};
 use super::{FlowSettings, LastHit, SharedFlows};
@@ -339,8 +339,11 @@ impl<S: Source> Worker<S> {
             }
         }
         for packet in &heard.packets {
-            let logged = LoggedPacket { id: packet.id, length: packet.length, prefix: &packet.prefix };
-            self.collector.on_packet(&logged, now);
+            let by = match &packet.by {
+                LoggedBy::Rule(prefix) => Decision::Prefix(prefix),
+                LoggedBy::Program(hit) => Decision::Hit(hit.as_ref()),
+            };
+            self.collector.on_packet(&LoggedPacket { id: packet.id, length: packet.length, by }, now);
         }
     }
 

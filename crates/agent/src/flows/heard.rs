@@ -1,24 +1,35 @@
 //! What is heard of the kernel.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use tortie_flows::{ConnectionNews, FlowId};
+use tortie_flows::{ConnectionNews, FlowId, Hit};
 use tortie_rules::{NFLOG_GROUP_EGRESS, NFLOG_GROUP_INGRESS};
 
 use super::edge;
+use crate::bpf::{DecidedPacket, PacketLog};
 use crate::netlink::{ConnectionEvents, Conntrack, NetlinkError, Nflog, Read};
 
 /// How long to wait before what cannot be opened is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// A packet that a rule logged.
+/// A packet that was logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Logged {
     pub(super) id: FlowId,
     pub(super) length: u32,
-    pub(super) prefix: Box<str>,
+    pub(super) by: LoggedBy,
+}
+
+/// What logged a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LoggedBy {
+    /// A rule, with its prefix.
+    Rule(Box<str>),
+    /// A program, which decided by this; by nothing that is known if there is none.
+    Program(Option<Arc<Hit>>),
 }
 
 /// Something that was heard of a connection.
@@ -54,6 +65,7 @@ pub(super) trait Source {
 #[derive(Debug)]
 pub(super) struct Kernel {
     stopped: OwnedFd,
+    log: PacketLog,
     timeout: Duration,
     nflog: Opened<Nflog>,
     events: Opened<ConnectionEvents>,
@@ -118,9 +130,10 @@ impl<T> Opened<T> {
 
 impl Kernel {
     /// Opens nothing yet. All is to end when `stopped` is hung up.
-    pub(super) fn new(stopped: OwnedFd, timeout: Duration) -> Self {
+    pub(super) fn new(stopped: OwnedFd, log: PacketLog, timeout: Duration) -> Self {
         Self {
             stopped,
+            log,
             timeout,
             nflog: Opened::new("packets that rules log"),
             events: Opened::new("news of connections"),
@@ -141,7 +154,10 @@ impl Source for Kernel {
         let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN)];
         let nflog = self.nflog.socket.as_ref().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         let events = self.events.socket.as_ref().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
-        fds.extend(nflog.into_iter().chain(events));
+        // Without it is looked for what is logged all the same, each time that this ends.
+        let log = self.log.readable().ok().flatten();
+        let log = log.as_ref().map(|log| PollFd::new(log, PollFlags::IN));
+        fds.extend(nflog.into_iter().chain(events).chain(log));
         let timeout = longest.try_into().ok();
         // An interrupted wait is a short one.
         let _ = poll(&mut fds, timeout.as_ref());
@@ -150,11 +166,19 @@ impl Source for Kernel {
 
     fn hear(&mut self, heard: &mut Heard) {
         // First the packets: whatever ended before one of them was logged is then among the news of connections.
+        let decided = self.log.take();
+        heard.lost += decided.lost;
+        heard.unreadable += decided.unreadable;
+        heard.packets.extend(decided.packets.into_iter().map(|DecidedPacket { id, length, by }| Logged {
+            id,
+            length,
+            by: LoggedBy::Program(by),
+        }));
         self.nflog.read(heard, Self::open_nflog, |nflog, heard| {
             nflog.read(|logged| {
                 let prefix = std::str::from_utf8(logged.prefix).ok();
                 if let (Some(prefix), Some(id)) = (prefix, edge::of_packet(&logged.packet.tuple)) {
-                    heard.packets.push(Logged { id, length: logged.packet.length, prefix: prefix.into() });
+                    heard.packets.push(Logged { id, length: logged.packet.length, by: LoggedBy::Rule(prefix.into()) });
                 } else {
                     heard.unreadable += 1;
                 }

@@ -1,4 +1,5 @@
-//! Who talks to whom: connections by name with the rules that decided, from what rules log (NFLOG) and the kernel tracks.
+//! Who talks to whom: connections by name with the rules that decided, from what rules (NFLOG) or eBPF programs log and the kernel
+//! tracks.
 //!
 //! A thread of its own reads both, some times a second, and never holds anybody up: what the kernel cannot keep for it is lost
 //! and counted. Only where `FlowLogsLocalReporter`, `FlowLogsGoldmaneServer` or `FlowLogsFile` asks for it do rules log at all.
@@ -23,6 +24,7 @@ use tortie_flows::{Collector, Limits};
 use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
 
+use crate::bpf::PacketLog;
 use crate::metrics::SharedMetrics;
 use collecting::{Clock, Outputs, Worker};
 pub use collecting::{FlowMetrics, ReceiverMetrics, RuleMetrics};
@@ -72,18 +74,24 @@ pub struct FlowCollector {
 }
 
 impl FlowCollector {
-    /// Starts the thread. What it finds out is to be had from `shared`, and counted in `metrics`.
+    /// Starts the thread. What it finds out is to be had from `shared`, and counted in `metrics`; `log` is that of eBPF programs, if
+    /// there are any.
     ///
     /// # Errors
     /// If there can be no thread or pipe.
-    pub fn start(settings: &FlowSettings, shared: SharedFlows, metrics: SharedMetrics) -> std::io::Result<Self> {
+    pub fn start(
+        settings: &FlowSettings,
+        shared: SharedFlows,
+        metrics: SharedMetrics,
+        log: PacketLog,
+    ) -> std::io::Result<Self> {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (told, updates) = told::queue(told::WAITING);
         let limits = Limits::default();
         let collector = Collector::new(settings.evaluation.clone(), settings.previews, limits);
         let clock = Clock::start();
         let outputs = Outputs::new(settings, shared, metrics, clock.now())?;
-        let kernel = Kernel::new(stopped, settings.netlink_timeout);
+        let kernel = Kernel::new(stopped, log, settings.netlink_timeout);
         let worker = Worker::new(updates, kernel, collector, outputs, clock);
         let thread = Builder::new().name("flows".to_owned()).spawn(move || worker.run())?;
         Ok(Self { told: Some(told), stop: Some(stop), thread: Some(thread) })

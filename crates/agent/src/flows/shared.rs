@@ -140,7 +140,7 @@ impl SharedFlows {
 #[cfg(test)]
 mod tests {
     use tortie_evaluate::{Packet, Settings};
-    use tortie_flows::{Collector, FlowId, Limits, LoggedPacket, Time};
+    use tortie_flows::{Collector, Decision, FlowId, Limits, LoggedPacket, Time};
     use tortie_rules::no_profile_prefix;
 
     use super::*;
@@ -151,7 +151,7 @@ mod tests {
         for port in [1, 2] {
             let ends = (("10.0.0.1".parse().unwrap(), 40000), ("10.0.0.2".parse().unwrap(), port));
             let id = FlowId { packet: Packet::tcp(ends.0, ends.1).unwrap(), icmp_id: 0 };
-            collector.on_packet(&LoggedPacket { id, length: 60, prefix: &prefix }, Time::from_secs(1));
+            collector.on_packet(&LoggedPacket { id, length: 60, by: Decision::Prefix(&prefix) }, Time::from_secs(1));
         }
         collector.take_events(Time::from_secs(10))
     }

@@ -209,7 +209,7 @@ fn names_of(flow: &Flow) -> [&Name; 2] {
 }
 
 /// The tiers of a layer.
-fn tiers(state: &HostEndpointState, layer: Layer) -> &[TierPolicies] {
+pub(super) fn tiers(state: &HostEndpointState, layer: Layer) -> &[TierPolicies] {
     match layer {
         Layer::Normal => &state.tiers,
         Layer::Forward => &state.forward_tiers,
@@ -228,7 +228,7 @@ fn workload_at([source, destination]: [&Name; 2], direction: Direction) -> Optio
 }
 
 /// What a step of an evaluation says, if it says anything.
-fn hit_of(step: Step, direction: Direction) -> Option<Hit> {
+pub(super) fn hit_of(step: Step, direction: Direction) -> Option<Hit> {
     let (ruling, decided_by) = match step {
         Step::Policy { tier, policy, rules, ruling, staged: false } => {
             // The last one that was looked at decided.

@@ -115,7 +115,7 @@ fn prefix(verdict: Verdict, direction: Direction) -> String {
 }
 
 fn log(collector: &mut Collector, id: FlowId, verdict: Verdict, direction: Direction, ms: u64) {
-    collector.on_packet(&LoggedPacket { id, length: 60, prefix: &prefix(verdict, direction) }, at(ms));
+    collector.on_packet(&LoggedPacket { id, length: 60, by: Decision::Prefix(&prefix(verdict, direction)) }, at(ms));
 }
 
 fn news(id: FlowId, packets: u64) -> ConnectionNews {
@@ -357,7 +357,7 @@ fn decisions_of_host_endpoints_are_counted_apart_from_those_of_workloads() {
     // To a workload, forwarded: both that say something are counted.
     let forwarded = id(AWAY, DB, 80);
     let end_of_tier = tortie_rules::end_of_tier_prefix(Verdict::Pass, Direction::Ingress, &TierName::new("edge"));
-    collector.on_packet(&LoggedPacket { id: forwarded, length: 60, prefix: &end_of_tier }, at(0));
+    collector.on_packet(&LoggedPacket { id: forwarded, length: 60, by: Decision::Prefix(&end_of_tier) }, at(0));
     log(&mut collector, forwarded, Verdict::Allow, Direction::Ingress, 0);
     collector.on_new(&news(forwarded, 3), at(10));
     let mut aggregator = Aggregator::new(at(0), 100);
@@ -427,8 +427,77 @@ fn what_there_is_no_room_for_is_counted() {
     // Rules are counted all the same.
     let hits: u64 = collector.rules().iter().map(|(_, totals)| totals.hits).sum();
     assert_eq!(hits, 2);
-    collector.on_packet(&LoggedPacket { id: id(WEB, DB, 1), length: 60, prefix: "DPI0|np/shop/other" }, at(0));
+    collector
+        .on_packet(&LoggedPacket { id: id(WEB, DB, 1), length: 60, by: Decision::Prefix("DPI0|np/shop/other") }, at(0));
     assert_eq!(collector.stats().unknown_rules, 1);
+}
+
+#[test]
+fn what_is_logged_by_its_decision_counts_as_what_is_logged_by_its_prefix() {
+    let tell = |by_decision: bool| {
+        let mut collector = collector(&[]);
+        let tier = TierName::new("default");
+        let policy = policy_id(PolicyKind::NetworkPolicy, "db");
+        for (port, index, verdict) in [(1, 0, Verdict::Allow), (2, 1, Verdict::Deny), (2, 1, Verdict::Deny)] {
+            let decided_by = DecidedBy::PolicyRule { tier: tier.clone(), policy: policy.clone(), index };
+            let hit = Arc::new(Hit { direction: Direction::Ingress, verdict, decided_by });
+            if by_decision {
+                let by = Decision::Hit(Some(&hit));
+                collector.on_packet(&LoggedPacket { id: id(WEB, DB, port), length: 60, by }, at(0));
+            } else {
+                log(&mut collector, id(WEB, DB, port), verdict, Direction::Ingress, 0);
+            }
+        }
+        let mut rules: Vec<_> = collector.rules().iter().map(|(hit, totals)| (hit.clone(), *totals)).collect();
+        rules.sort_by_key(|(_, totals)| totals.hits);
+        (collector.take_events(at(1000)), rules)
+    };
+    let (told, rules) = tell(true);
+    assert_eq!((told.len(), rules.len()), (2, 2));
+    assert_eq!((told, rules), tell(false));
+
+    let mut collector = collector(&[]);
+    collector.on_packet(&LoggedPacket { id: id(WEB, DB, 1), length: 60, by: Decision::Hit(None) }, at(0));
+    assert_eq!((collector.stats().unknown_rules, collector.stats().connections), (1, 0));
+}
+
+#[test]
+fn what_passed_a_packet_on_is_found_where_only_the_decision_is_logged() {
+    let mut collector = collector(&[]);
+    let (admin, db) = (policy_id(PolicyKind::GlobalNetworkPolicy, "admin"), policy_id(PolicyKind::NetworkPolicy, "db"));
+    let tier = |name: &str, policy: &PolicyId| TierPolicies {
+        name: TierName::new(name),
+        default_action: None,
+        ingress: [policy.clone()].into(),
+        egress: [].into(),
+    };
+    let (_, desired) = workload("db", DB, &[]);
+    let DesiredUpdate::WorkloadEndpoint(endpoint, state) = desired else { panic!() };
+    let tiers = [tier("first", &admin), tier("default", &db)].into();
+    let state = WorkloadEndpointState { tiers, ..state };
+    let pass = policy(&[RuleAction::Log, RuleAction::NextTier]);
+    collector.on_desired(&DesiredUpdate::Policy(admin.clone(), pass)).unwrap();
+    collector.on_desired(&DesiredUpdate::WorkloadEndpoint(endpoint, state)).unwrap();
+
+    let hit = |tier: &str, policy: &PolicyId, index, verdict| {
+        let decided_by = DecidedBy::PolicyRule { tier: TierName::new(tier), policy: policy.clone(), index };
+        Arc::new(Hit { direction: Direction::Ingress, verdict, decided_by })
+    };
+    let allow = hit("default", &db, 0, Verdict::Allow);
+    let log = |collector: &mut Collector, hit: &Arc<Hit>, port| {
+        let by = Decision::Hit(Some(hit));
+        collector.on_packet(&LoggedPacket { id: id(WEB, DB, port), length: 60, by }, at(0));
+        let events = collector.take_events(at(1000));
+        events.iter().flat_map(|event| event.flow.ingress.hits().cloned()).collect::<Vec<_>>()
+    };
+    let passed = hit("first", &admin, 1, Verdict::Pass);
+    assert_eq!(log(&mut collector, &allow, 1), [(*passed).clone(), (*allow).clone()]);
+    assert_eq!(log(&mut collector, &allow, 1), [], "the same once more");
+    let hits: u64 = collector.rules().iter().filter(|(hit, _)| **hit == *passed).map(|(_, totals)| totals.hits).sum();
+    assert_eq!(hits, 2);
+    // Policies were others when it was decided.
+    let deny = hit("default", &db, 1, Verdict::Deny);
+    assert_eq!(log(&mut collector, &deny, 2), [(*deny).clone()]);
 }
 
 #[test]
@@ -449,7 +518,7 @@ fn long_names_are_known_by_their_hashes() {
     let long = policy_id(PolicyKind::NetworkPolicy, &name);
     collector.on_desired(&DesiredUpdate::Policy(long.clone(), policy(&[RuleAction::Log, RuleAction::Deny]))).unwrap();
     let prefix = rule_prefix(Verdict::Deny, OwnerKind::Policy, Direction::Ingress, 1, &format!("np/shop/{name}"));
-    collector.on_packet(&LoggedPacket { id: id(WEB, DB, 1), length: 60, prefix: &prefix }, at(0));
+    collector.on_packet(&LoggedPacket { id: id(WEB, DB, 1), length: 60, by: Decision::Prefix(&prefix) }, at(0));
     let (hit, _) = collector.rules().iter().next().unwrap();
     let tier = TierName::new("default");
     assert_eq!(hit.decided_by, DecidedBy::PolicyRule { tier, policy: long, index: 1 });

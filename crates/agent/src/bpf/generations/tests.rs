@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex};
 
-use tortie_ebpf::layout::MapKind;
+use tortie_ebpf::layout::{MapKind, ROOTS};
 
 use super::*;
 use crate::bpf::fake::{FakeEdge, Held, lock};

@@ -39,7 +39,7 @@ fn id(port: u16) -> FlowId {
 }
 
 fn denied(port: u16) -> Logged {
-    Logged { id: id(port), length: 60, prefix: no_profile_prefix(tortie_model::Direction::Ingress).into() }
+    Logged { id: id(port), length: 60, by: LoggedBy::Rule(no_profile_prefix(tortie_model::Direction::Ingress).into()) }
 }
 
 /// A worker and who tells it; in the folder is its file.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustix::process::Uid;
 use serde_json::{Map, Value};
 use tortie_evaluate::{Packet, Settings};
-use tortie_flows::{Collector, Event, FlowId, Limits, LoggedPacket};
+use tortie_flows::{Collector, Decision, Event, FlowId, Limits, LoggedPacket};
 use tortie_model::Direction;
 use tortie_rules::no_profile_prefix;
 
@@ -30,7 +30,7 @@ fn event() -> Event {
     let id = FlowId { packet, icmp_id: 0 };
     let mut collector = Collector::new(Settings::default(), false, Limits::default());
     let prefix = no_profile_prefix(Direction::Ingress);
-    collector.on_packet(&LoggedPacket { id, length: 60, prefix: &prefix }, Duration::ZERO);
+    collector.on_packet(&LoggedPacket { id, length: 60, by: Decision::Prefix(&prefix) }, Duration::ZERO);
     collector.take_events(Duration::from_secs(1)).remove(0)
 }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_evaluate::{Packet, Settings};
-use tortie_flows::{Aggregator, ConnectionNews, Count, FlowId, Limits, LoggedPacket, Traffic};
+use tortie_flows::{Aggregator, ConnectionNews, Count, Decision, FlowId, Limits, LoggedPacket, Traffic};
 use tortie_model::desired::{self, DesiredUpdate, HostEndpointState, Rules, TierPolicies, WorkloadEndpointState};
 use tortie_model::{
     HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName, NetworkSet, NetworkSetName, ProfileName,
@@ -88,7 +88,7 @@ fn counted_to(
         collector.on_new(&ConnectionNews { id, sent_to: None, traffic: Some(traffic) }, at(0));
     }
     for prefix in prefixes {
-        collector.on_packet(&LoggedPacket { id, length: 60, prefix }, at(0));
+        collector.on_packet(&LoggedPacket { id, length: 60, by: Decision::Prefix(prefix) }, at(0));
     }
     for event in collector.take_events(at(1)) {
         aggregator.add(&event, |end| collector.describe(end));
