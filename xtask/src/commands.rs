@@ -61,6 +61,7 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     run_conformance(&words("--shard 13/40 --family dual --backend nftables-fast --flows"))?;
     run_conformance(&words("--shard 7/40 --family dual --backend nft --nodes 3 --deadline 30"))?;
     run_conformance(&words("--shard 3/40 --family dual --backend nft --flows"))?;
+    run_conformance(&words("--shard 23/40 --family dual --backend ebpf --flows"))?;
     for (index, source) in ["etcd", "kubernetes", "fanout", "typha"].into_iter().enumerate() {
         run_conformance(&words(&format!("--shard {index}/24 --source {source} --backend nft")))?;
     }

@@ -107,7 +107,7 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
     }
 }
 
-/// How flows are collected; `None` if nobody asks for them.
+/// How flows are collected; `None` if nobody asks for them, and rules that log do so in the kernel.
 ///
 /// # Errors
 /// If parameters do not fit each other.
@@ -117,10 +117,13 @@ pub fn flows(config: &Config) -> Result<Option<FlowSettings>, SettingsError> {
         max_size: u64::from(config.flow_logs_file_max_size_mb) * 1024 * 1024,
         max_files: config.flow_logs_file_max_files,
     });
-    if !collects_flows(config) {
+    let tells = collects_flows(config);
+    if !tells && !config.bpf_enabled {
         return Ok(None);
     }
     Ok(Some(FlowSettings {
+        tells,
+        log_rules: config.bpf_enabled.then(|| log(config)).transpose()?,
         // As often as Felix does, at the most.
         flush_interval: config.flow_logs_flush_interval.max(Duration::from_secs(1)),
         previews: config.flow_logs_policy_evaluation_mode == PolicyEvaluationMode::Continuous,
@@ -359,18 +362,9 @@ pub(crate) fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
             is_set("IptablesMangleAllowAction"),
             "IptablesMangleAllowAction: what eBPF programs let through before addresses are translated is left to the rules that follow",
         ),
-        (is_set("LogPrefix"), "LogPrefix: eBPF programs log nothing, so that rules with the action Log do nothing"),
-        (
-            is_set("LogActionRateLimit") || is_set("LogActionRateLimitBurst"),
-            "LogActionRateLimit: eBPF programs log nothing, so that rules with the action Log do nothing",
-        ),
         (
             is_set("MaxIpsetSize"),
             "MaxIpsetSize: sets that policies need are no IP sets, but tables of eBPF programs, which BPFMaxBlocks bounds",
-        ),
-        (
-            collects_flows(config),
-            "FlowLogs…: eBPF programs log nothing, so that flows come without rules, and not if denied",
         ),
     ];
     asked.into_iter().filter_map(|(is_asked, what)| is_asked.then_some(what)).collect()

@@ -40,19 +40,12 @@ pub struct NodeSettings {
     /// How many blocks of 1,024 bytes policies may take; a group that needs more denies everything. Addresses take some as well. More than
     /// [`MAX_BLOCKS`] are never there.
     pub max_blocks: u32,
-    /// Whether what is decided is logged: see [`MapKind::Log`].
-    pub logs: bool,
 }
 
 impl Default for NodeSettings {
-    /// Those of [`Settings`], interfaces that begin with `cali`, as many blocks as there can be, and no log.
+    /// Those of [`Settings`], interfaces that begin with `cali`, and as many blocks as there can be.
     fn default() -> Self {
-        Self {
-            evaluate: Settings::default(),
-            workload_prefixes: vec!["cali".into()],
-            max_blocks: MAX_BLOCKS,
-            logs: false,
-        }
+        Self { evaluate: Settings::default(), workload_prefixes: vec!["cali".into()], max_blocks: MAX_BLOCKS }
     }
 }
 
@@ -113,7 +106,7 @@ impl Node {
     /// Of a node that is told nothing yet.
     #[must_use]
     pub fn new(settings: NodeSettings) -> Self {
-        let NodeSettings { evaluate, workload_prefixes, max_blocks, logs } = settings;
+        let NodeSettings { evaluate, workload_prefixes, max_blocks } = settings;
         Self {
             classes: Classes::new(evaluate),
             tables: Tables::with_max_blocks(max_blocks.min(MAX_BLOCKS)),
@@ -130,7 +123,7 @@ impl Node {
             roots: [(RootsRecord::default(), true); ROOTS as usize],
             current: 0,
             retired_roots: Vec::new(),
-            logs,
+            logs: false,
         }
     }
 
@@ -144,6 +137,12 @@ impl Node {
         self.is_in_sync |= matches!(update, DesiredUpdate::InSync);
         self.has_news = true;
         Ok(())
+    }
+
+    /// Whether programs log what they decide from the next flush on, see [`MapKind::Log`]; at first they do not.
+    pub fn set_logs(&mut self, logs: bool) {
+        self.has_news |= logs != self.logs;
+        self.logs = logs;
     }
 
     /// An interface is new, or has another name or other addresses.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::{DecidedBy, Evaluator, Packet, Settings, UpdateError};
 use tortie_model::desired::{DesiredUpdate, TierPolicies, WorkloadEndpointState};
 use tortie_model::{Direction, PolicyId, TierName, Update};
@@ -21,6 +21,7 @@ use crate::flow::{Count, Event, Flow, FlowId, Name, Stage, Time, Traffic};
 use crate::hits::{Hit, Hits};
 use crate::names::Names;
 use crate::trail::Trail;
+use passed::Logging;
 use tracked::{InKernel, Tracked};
 
 /// How long what belongs to a new connection may take to arrive: the rules of both ends, and that it is tracked.
@@ -106,6 +107,8 @@ pub struct Collector {
     previews: bool,
     limits: Limits,
     stats: Stats,
+    /// Policies and profiles with rules that log.
+    logging: AHashSet<Logging>,
 }
 
 impl Collector {
@@ -125,6 +128,7 @@ impl Collector {
             previews,
             limits,
             stats: Stats::default(),
+            logging: AHashSet::new(),
         }
     }
 
@@ -139,6 +143,7 @@ impl Collector {
     /// If it contradicts what came before; nothing is changed then.
     pub fn on_desired(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
         self.hits.on_desired(update);
+        self.note_logging(update);
         if let DesiredUpdate::PolicyRemove(id) = update {
             self.counts.retain(|hit| !matches!(&hit.decided_by, DecidedBy::PolicyRule { policy, .. } if policy == id));
         }

@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use tortie_iptables::{Action, InterfaceName, InterfacePattern, Layout, PortRange, Protocol, Rate, RejectWith};
-use tortie_model::{Cidr, Family};
+use tortie_iptables::{
+    Action, InterfaceName, InterfacePattern, Layout, LogPrefix, PortRange, Protocol, Rate, RejectWith,
+};
+use tortie_model::{Cidr, Family, PolicyId, ProfileName, TierName};
 
 use crate::marks::{MarkMaskTooSmall, Marks};
 
@@ -368,6 +370,54 @@ pub struct LogConfig {
     pub prefix: String,
     /// At most this often, `LogActionRateLimit`, with this burst, `LogActionRateLimitBurst`.
     pub limit: Option<(Rate, Option<u16>)>,
+}
+
+impl LogConfig {
+    /// What a line begins with that a rule of a policy logs.
+    ///
+    /// ```
+    /// use tortie_model::{PolicyId, PolicyKind, TierName};
+    /// use tortie_rules::LogConfig;
+    ///
+    /// let log = LogConfig { prefix: "%t %p".to_owned(), limit: None };
+    /// let policy = PolicyId::new(PolicyKind::NetworkPolicy, "shop", "db");
+    /// assert_eq!(log.prefix_of_policy(&policy, &TierName::new("default")).as_str(), "default shop/db");
+    /// ```
+    #[must_use]
+    pub fn prefix_of_policy(&self, id: &PolicyId, tier: &TierName) -> LogPrefix {
+        self.prefix(tier.as_str(), id.kind.short_name(), &id.namespace, &id.name)
+    }
+
+    /// What a line begins with that a rule of a profile logs.
+    #[must_use]
+    pub fn prefix_of_profile(&self, name: &ProfileName) -> LogPrefix {
+        self.prefix("", "pro", "", name.as_str())
+    }
+
+    fn prefix(&self, tier: &str, kind: &str, namespace: &str, name: &str) -> LogPrefix {
+        const DEFAULT: &str = "calico-packet";
+        let mut prefix = String::new();
+        let mut rest = if self.prefix.is_empty() { DEFAULT } else { self.prefix.as_str() };
+        while let Some((before, after)) = rest.split_once('%') {
+            prefix.push_str(before);
+            let known = match after.chars().next() {
+                Some('t') => tier.to_owned(),
+                Some('k') => kind.to_owned(),
+                Some('n') => name.to_owned(),
+                Some('p') if namespace.is_empty() => name.to_owned(),
+                Some('p') => format!("{namespace}/{name}"),
+                _ => {
+                    prefix.push('%');
+                    rest = after;
+                    continue;
+                }
+            };
+            prefix.push_str(&known);
+            rest = after.get(1..).unwrap_or_default();
+        }
+        prefix.push_str(rest);
+        LogPrefix::new(&prefix)
+    }
 }
 
 /// How packets that leave the pools are masqueraded.

@@ -14,6 +14,7 @@ use tortie_model::{Direction, Family, PolicyId, ProfileName, RuleAction, TierNam
 
 pub use self::conditions::InvalidCondition;
 use self::conditions::{Conditions, Parsed};
+use crate::config::LogConfig;
 use crate::endpoint::word;
 use crate::names::{full_policy_chain, full_profile_chain, policy_chain, policy_id_text, profile_chain};
 use crate::nflog::{OwnerKind, Verdict, nflog, rule_prefix};
@@ -81,6 +82,15 @@ pub(crate) struct Context<'a> {
 pub(crate) enum Owner<'a> {
     Policy(&'a PolicyId, &'a TierName),
     Profile(&'a ProfileName),
+}
+
+impl Owner<'_> {
+    fn log_prefix(self, config: &LogConfig) -> LogPrefix {
+        match self {
+            Self::Policy(id, tier) => config.prefix_of_policy(id, tier),
+            Self::Profile(name) => config.prefix_of_profile(name),
+        }
+    }
 }
 
 impl Renderer {
@@ -247,7 +257,7 @@ impl Renderer {
                 let limited = Matches::new()
                     .and_maybe(self.config().log.limit, |all, (rate, burst)| all.limit(rate, burst))
                     .and_all(matches);
-                rules.push(Rule::when(limited, Action::Log(self.log_prefix(context))));
+                rules.push(Rule::when(limited, Action::Log(context.owner.log_prefix(&self.config().log))));
                 return;
             }
         };
@@ -271,40 +281,6 @@ impl Renderer {
         let matched = || Matches::new().mark_set(mark);
         rules.extend(told.map(|told| Rule::when(matched(), told)));
         rules.push(Rule::when(matched(), last));
-    }
-
-    /// `LogPrefix` with `%t`, `%k`, `%n` and `%p` filled in.
-    fn log_prefix(&self, context: &Context<'_>) -> LogPrefix {
-        const DEFAULT: &str = "calico-packet";
-        let format = match self.config().log.prefix.as_str() {
-            "" => DEFAULT,
-            configured => configured,
-        };
-        let (kind, namespace, name, tier) = match context.owner {
-            Owner::Policy(id, tier) => (id.kind.short_name(), &*id.namespace, &*id.name, tier.as_str()),
-            Owner::Profile(name) => ("pro", "", name.as_str(), ""),
-        };
-        let mut prefix = String::new();
-        let mut rest = format;
-        while let Some((before, after)) = rest.split_once('%') {
-            prefix.push_str(before);
-            let known = match after.chars().next() {
-                Some('t') => tier.to_owned(),
-                Some('k') => kind.to_owned(),
-                Some('n') => name.to_owned(),
-                Some('p') if namespace.is_empty() => name.to_owned(),
-                Some('p') => format!("{namespace}/{name}"),
-                _ => {
-                    prefix.push('%');
-                    rest = after;
-                    continue;
-                }
-            };
-            prefix.push_str(&known);
-            rest = &after[1..];
-        }
-        prefix.push_str(rest);
-        LogPrefix::new(&prefix)
     }
 }
 

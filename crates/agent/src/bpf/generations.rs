@@ -11,7 +11,7 @@ use std::io;
 
 use tortie_ebpf::Write;
 use tortie_ebpf::hooks::Hook;
-use tortie_ebpf::layout::{MAX_BLOCKS, MapKind};
+use tortie_ebpf::layout::{LOG_BYTES, MAX_BLOCKS, MapKind, ROOTS};
 use tortie_model::Family;
 
 use super::edge::{Edge, Kept, Place, Turn};
@@ -350,7 +350,9 @@ impl<E: Edge> Generation<E> {
     /// Maps of zeros, with room for twice as much as there is.
     fn empty(edge: &mut E, number: u64, contents: &impl Contents) -> Result<Self, EdgeError> {
         let room = |kind| match kind {
-            MapKind::Current | MapKind::Roots | MapKind::Log | MapKind::Lost => contents.entries(kind),
+            MapKind::Current | MapKind::Lost => 1,
+            MapKind::Roots => ROOTS,
+            MapKind::Log => LOG_BYTES,
             MapKind::Blocks => {
                 let needed = contents.entries(kind);
                 needed.saturating_mul(2).max(4096).min(MAX_BLOCKS.max(needed))

@@ -115,6 +115,8 @@ struct LogOf {
     generation: u64,
     /// Whether all decisions have been named.
     is_named: bool,
+    /// Whether all that is decided is wanted, and not only while some rule logs.
+    wants_all: bool,
 }
 
 #[derive(Debug)]
@@ -145,13 +147,15 @@ impl<E: Edge> ProgramPolicy<E> {
         }
     }
 
-    /// Tells what decisions mean, and where programs log them, of a node whose [`NodeSettings`] say that they do.
+    /// Has programs log what they decide while a policy or profile has rules that log, or always if all of it is wanted, and tells
+    /// `log` where they do so and what decisions mean.
     #[must_use]
-    pub fn with_log(self, log: Option<PacketLog>) -> Self {
-        Self { log: log.map(|log| LogOf { log, generation: 0, is_named: false }), ..self }
+    pub fn with_log(mut self, log: PacketLog, wants_all: bool) -> Self {
+        self.node.set_logs(wants_all);
+        Self { log: Some(LogOf { log, generation: 0, is_named: false, wants_all }), ..self }
     }
 
-    /// Says once of each policy and profile that it has rules which would log.
+    /// Has programs log as long as a policy or profile has rules that do, or says that nothing comes of these.
     fn note_logging(&mut self, update: &DesiredUpdate) {
         let none = Rules::default();
         let (name, rules) = match update {
@@ -164,8 +168,13 @@ impl<E: Edge> ProgramPolicy<E> {
         let logs = rules.into_iter().any(|rules| rules.iter().any(|view| view.rule.action == RuleAction::Log));
         if !logs {
             self.logging.remove(&name);
-        } else if self.logging.insert(name.clone()) {
-            tracing::warn!("{name}: eBPF programs log nothing, so that its rules with the action Log do nothing");
+        } else if self.logging.insert(name.clone()) && self.log.is_none() {
+            tracing::warn!(
+                "{name}: nobody reads here what eBPF programs log: its rules with the action Log do nothing"
+            );
+        }
+        if let Some(log) = &self.log {
+            self.node.set_logs(log.wants_all || !self.logging.is_empty());
         }
     }
 

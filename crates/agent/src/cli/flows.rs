@@ -15,7 +15,7 @@ use super::Failure;
 use super::color::ColorChoice;
 use super::output::Output;
 use crate::flows::FlowRecord;
-use crate::local_api::{Client, DEFAULT_SOCKET, Status};
+use crate::local_api::{Client, DEFAULT_SOCKET};
 use filter::Filter;
 use text::Text;
 
@@ -27,9 +27,6 @@ use text::Text;
 ///
 /// With --follow, what came faster than it was read is left out, and its number is said on standard error. A terminal shows
 /// colours unless NO_COLOR is set.
-///
-/// Where eBPF programs enforce policy (BPFEnabled) nothing is logged: connections of pods are shown without the rules that
-/// decided, those of host endpoints and attempts that policy denied not at all; `tortie show counters` counts these.
 ///
 /// Example: tortie flows --denied --to shop/db --follow
 #[derive(Debug, clap::Args)]
@@ -62,13 +59,6 @@ struct Flows {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let failed = |error: crate::local_api::ClientError| Failure::Failed(error.to_string());
     let mut client = Client::connect(&args.socket).map_err(failed)?;
-    let status: Status = client.call("Status", Map::new()).map_err(failed)?;
-    if status.engine.is_some_and(|engine| engine.enforced_by == "programs") {
-        eprintln!(
-            "tortie: eBPF programs enforce policy here and log nothing: shown are connections of pods, without what \
-             decided, and no denied attempts; `tortie show counters` counts these"
-        );
-    }
     let coloured = args.color.wanted(io::stdout().is_terminal());
     let text = Text { coloured, staged: args.filter.staged() };
     if !args.follow {

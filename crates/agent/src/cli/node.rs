@@ -109,11 +109,13 @@ pub(super) fn program_policy(
         return Err(failed(format!("BPFEnabled: {why}")));
     }
     let (hooks, node) = program_settings(&settings.rules, config.bpf_max_blocks);
-    let node = NodeSettings { logs: log.is_some(), ..node };
     let edge = LinuxEdge::new(hooks, config.netlink_timeout).map_err(Failure::io("the network namespace"))?;
     let check_interval = settings.routes.refresh_interval;
     let policy = ProgramPolicy::new(node, settings.families.clone(), edge, check_interval);
-    Ok(Some(Box::new(policy.with_log(log))))
+    Ok(Some(match log {
+        None => Box::new(policy),
+        Some(log) => Box::new(policy.with_log(log, settings.rules.flow_logs)),
+    }))
 }
 
 /// What eBPF programs are made from, and what their maps are.
@@ -126,7 +128,7 @@ pub(super) fn program_settings(rules: &RulesConfig, max_blocks: u32) -> (HookSet
         policy: policy.clone(),
         deny_invalid_conntrack: rules.deny_invalid_conntrack,
     };
-    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks, logs: false })
+    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks })
 }
 
 /// The families of addresses that are programmed, in words.

@@ -310,8 +310,7 @@ impl Run<'_> {
                 let Some(flows) = insist(&inputs.stop, "starting to collect flows", start_flows) else {
                     return Ok(SessionEnd::Stopped);
                 };
-                let log = flows.is_some().then_some(log);
-                let programs = program_policy(&self.resolved.config, &settings, log)?;
+                let programs = program_policy(&self.resolved.config, &settings, Some(log))?;
                 let in_kernel = InKernel::new(settings, kernel, self.health.clone(), self.metrics.clone());
                 let in_kernel =
                     in_kernel.with_drawback(drawback).with_machine(machine).with_cutter(cutter).with_flows(flows);

@@ -134,8 +134,7 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
             "Whether eBPF programs enforce policy, at hooks of netfilter, in place of chains and IP sets; takes Linux 6.4. Policy \
              only: kube-proxy goes on, and iptables is left with what pools, floating addresses, DSCP values, tunnels and service \
              loops need of it, and is not needed where they need nothing; where it is installed, `filter` also accepts what programs \
-             let through. Denied packets are dropped, and nothing is logged: `tortie flows` shows connections of pods without the \
-             rules that decided, and no denied attempts, and policies have no last hit; `tortie show counters` counts",
+             let through. Denied packets are dropped; rules with the action Log write lines of this program's log",
         ),
     ),
     felix("BPFEnforceRPF", "oneof(Disabled,Strict,Loose)", "Loose", NotUsed(EBPF)),
@@ -470,14 +469,9 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "LogActionRateLimit",
         "log-rate",
         "",
-        Used("How many lines Log rules may write; with `BPFEnabled` they write none"),
+        Used("How many lines Log rules may write; with `BPFEnabled` at most 1,000 a second if nothing is said"),
     ),
-    felix(
-        "LogActionRateLimitBurst",
-        "int(0,9999)",
-        "5",
-        Used("How many lines Log rules may write at once; with `BPFEnabled` they write none"),
-    ),
+    felix("LogActionRateLimitBurst", "int(0,9999)", "5", Used("How many lines Log rules may write at once")),
     felix(
         "LogDebugFilenameRegex",
         "regexp(nil-on-empty)",
@@ -494,7 +488,9 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "LogPrefix",
         "string",
         "calico-packet",
-        Used("What the lines of Log rules begin with; with `BPFEnabled` there are none"),
+        Used(
+            "What the lines of Log rules begin with; with `BPFEnabled` they are lines of this program's log, and not of the kernel's",
+        ),
     ),
     felix(
         "LogSeverityFile",

@@ -13,7 +13,8 @@ use tortie_flows::{
 use tortie_model::PolicyId;
 
 use super::file::RotatingFile;
-use super::heard::{Heard, LoggedBy, News, Source};
+use super::heard::{Heard, Logged, LoggedBy, News, Source};
+use super::log_rules::LogRules;
 use super::record::{self, HitRecord};
 use super::told::{Listener, Told};
 use super::{FlowSettings, LastHit, SharedFlows};
@@ -274,7 +275,9 @@ pub(super) struct Worker<S> {
     told: Listener,
     source: S,
     collector: Collector,
-    outputs: Outputs,
+    /// Where flows go, if they are told.
+    outputs: Option<Outputs>,
+    log_rules: Option<LogRules>,
     clock: Clock,
     /// When connections are listed next.
     listing: Time,
@@ -283,17 +286,25 @@ pub(super) struct Worker<S> {
 }
 
 impl<S: Source> Worker<S> {
-    pub(super) fn new(told: Listener, source: S, collector: Collector, outputs: Outputs, clock: Clock) -> Self {
-        Self { told, source, collector, outputs, clock, listing: clock.now(), is_broken: false }
+    pub(super) fn new(told: Listener, source: S, collector: Collector, outputs: Option<Outputs>, clock: Clock) -> Self {
+        Self { told, source, collector, outputs, log_rules: None, clock, listing: clock.now(), is_broken: false }
+    }
+
+    /// Has the lines of rules written that log.
+    pub(super) fn with_log_rules(self, log_rules: Option<LogRules>) -> Self {
+        Self { log_rules, ..self }
     }
 
     pub(super) fn run(mut self) {
-        self.outputs.shared.begin();
+        if let Some(outputs) = &self.outputs {
+            outputs.shared.begin();
+        }
         while self.turn() {}
-        self.outputs.take(&mut self.collector, self.clock.now());
-        self.outputs.flush(&self.collector, self.clock.now());
-        self.outputs.shared.end();
-        self.outputs.metrics.lock().flows = None;
+        let Some(mut outputs) = self.outputs else { return };
+        outputs.take(&mut self.collector, self.clock.now());
+        outputs.flush(&self.collector, self.clock.now());
+        outputs.shared.end();
+        outputs.metrics.lock().flows = None;
     }
 
     /// Waits for something to do, and does it; false at the end.
@@ -320,18 +331,28 @@ impl<S: Source> Worker<S> {
                 break;
             }
         }
-        if self.clock.now() >= self.listing {
+        if self.outputs.is_some() && self.clock.now() >= self.listing {
             self.list();
         }
-        self.outputs.take(&mut self.collector, self.clock.now());
+        if let Some(outputs) = &mut self.outputs {
+            outputs.take(&mut self.collector, self.clock.now());
+        }
         true
     }
 
     fn take(&mut self, heard: &Heard) {
         let now = self.clock.now();
-        self.outputs.lost += heard.lost;
-        self.outputs.unreadable += heard.unreadable;
-        self.outputs.changes_dropped = self.told.dropped();
+        if let Some(log) = &mut self.log_rules {
+            for Logged { id, length, by } in &heard.packets {
+                if let LoggedBy::Program(Some(hit)) = by {
+                    log.log(&self.collector, id, *length, hit, now);
+                }
+            }
+        }
+        let Some(outputs) = &mut self.outputs else { return };
+        outputs.lost += heard.lost;
+        outputs.unreadable += heard.unreadable;
+        outputs.changes_dropped = self.told.dropped();
         for news in &heard.connections {
             match news {
                 News::Began(news) => self.collector.on_new(news, now),

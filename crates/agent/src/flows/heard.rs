@@ -66,6 +66,8 @@ pub(super) trait Source {
 pub(super) struct Kernel {
     stopped: OwnedFd,
     log: PacketLog,
+    /// Whether it is read what rules log and of connections, and not only what programs log.
+    reads_all: bool,
     timeout: Duration,
     nflog: Opened<Nflog>,
     events: Opened<ConnectionEvents>,
@@ -130,10 +132,11 @@ impl<T> Opened<T> {
 
 impl Kernel {
     /// Opens nothing yet. All is to end when `stopped` is hung up.
-    pub(super) fn new(stopped: OwnedFd, log: PacketLog, timeout: Duration) -> Self {
+    pub(super) fn new(stopped: OwnedFd, log: PacketLog, reads_all: bool, timeout: Duration) -> Self {
         Self {
             stopped,
             log,
+            reads_all,
             timeout,
             nflog: Opened::new("packets that rules log"),
             events: Opened::new("news of connections"),
@@ -148,9 +151,11 @@ impl Kernel {
 
 impl Source for Kernel {
     fn wait(&mut self, longest: Duration) -> bool {
-        // The others would wait for this one.
-        self.nflog.get(Self::open_nflog);
-        self.events.get(ConnectionEvents::open);
+        if self.reads_all {
+            // The others would wait for this one.
+            self.nflog.get(Self::open_nflog);
+            self.events.get(ConnectionEvents::open);
+        }
         let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN)];
         let nflog = self.nflog.socket.as_ref().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         let events = self.events.socket.as_ref().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
@@ -174,6 +179,9 @@ impl Source for Kernel {
             length,
             by: LoggedBy::Program(by),
         }));
+        if !self.reads_all {
+            return;
+        }
         self.nflog.read(heard, Self::open_nflog, |nflog, heard| {
             nflog.read(|logged| {
                 let prefix = std::str::from_utf8(logged.prefix).ok();

@@ -1,7 +1,7 @@
 //! Who talks to whom: connections by name with the rules that decided, from what rules (NFLOG) or eBPF programs log and the kernel
 //! tracks.
 //!
-//! A thread of its own reads both, some times a second, and never holds anybody up: what the kernel cannot keep for it is lost
+//! Where eBPF programs enforce policy, the lines of rules with the action `Log` are written here as well. A thread of its own reads both, some times a second, and never holds anybody up: what the kernel cannot keep for it is lost
 //! and counted. Only where `FlowLogsLocalReporter`, `FlowLogsGoldmaneServer` or `FlowLogsFile` asks for it do rules log at all.
 
 mod collecting;
@@ -10,6 +10,7 @@ mod file;
 #[cfg(feature = "goldmane")]
 mod goldmane;
 mod heard;
+mod log_rules;
 mod record;
 mod shared;
 mod told;
@@ -23,6 +24,7 @@ use tortie_evaluate::Settings as Evaluation;
 use tortie_flows::{Collector, Limits};
 use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
+use tortie_rules::LogConfig;
 
 use crate::bpf::PacketLog;
 use crate::metrics::SharedMetrics;
@@ -31,6 +33,7 @@ pub use collecting::{FlowMetrics, ReceiverMetrics, RuleMetrics};
 #[cfg(feature = "goldmane")]
 pub use goldmane::{Receiver, ReceiverError, TlsFiles};
 use heard::Kernel;
+use log_rules::LogRules;
 pub use record::{EndRecord, FlowRecord, HitRecord, ServiceRecord, StagedRecord};
 pub use shared::{Batch, Followed, LastHit, SharedFlows};
 use told::{Teller, Told};
@@ -38,6 +41,10 @@ use told::{Teller, Told};
 /// What is collected, and where it goes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSettings {
+    /// Whether flows are told, and not only the lines written of rules that log.
+    pub tells: bool,
+    /// How these lines look, where eBPF programs enforce policy; elsewhere the kernel writes them.
+    pub log_rules: Option<LogConfig>,
     /// How often what was counted together is written.
     pub flush_interval: Duration,
     /// Whether staged policies are asked about each connection.
@@ -68,6 +75,8 @@ pub struct FlowFile {
 #[derive(Debug)]
 pub struct FlowCollector {
     told: Option<Teller>,
+    /// Whether ends are named, for which objects of the cluster are needed.
+    names: bool,
     /// Its other end becomes readable when this is dropped.
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -90,16 +99,17 @@ impl FlowCollector {
         let limits = Limits::default();
         let collector = Collector::new(settings.evaluation.clone(), settings.previews, limits);
         let clock = Clock::start();
-        let outputs = Outputs::new(settings, shared, metrics, clock.now())?;
-        let kernel = Kernel::new(stopped, log, settings.netlink_timeout);
-        let worker = Worker::new(updates, kernel, collector, outputs, clock);
+        let kernel = Kernel::new(stopped, log, settings.tells, settings.netlink_timeout);
+        let log_rules = settings.log_rules.clone().map(|config| LogRules::new(config, clock.now()));
+        let outputs = if settings.tells { Some(Outputs::new(settings, shared, metrics, clock.now())?) } else { None };
+        let worker = Worker::new(updates, kernel, collector, outputs, clock).with_log_rules(log_rules);
         let thread = Builder::new().name("flows".to_owned()).spawn(move || worker.run())?;
-        Ok(Self { told: Some(told), stop: Some(stop), thread: Some(thread) })
+        Ok(Self { told: Some(told), names: settings.tells, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Notes a change of an object of the cluster.
     pub fn on_object(&self, update: &Update) {
-        if tortie_flows::is_named(update) {
+        if self.names && tortie_flows::is_named(update) {
             self.tell(Told::Object(update.clone()));
         }
     }

@@ -288,7 +288,8 @@ fn flows_are_collected_where_somebody_asks_for_them() {
         sources.set(ConfigSource::Environment, raw);
         let config = sources.resolve().unwrap().config;
         let flows = flows(&config).unwrap();
-        assert_eq!(rules(&config).unwrap().flow_logs, flows.is_some(), "{pairs:?}");
+        let tells = flows.as_ref().is_some_and(|flows| flows.tells);
+        assert_eq!(rules(&config).unwrap().flow_logs, tells, "{pairs:?}");
         flows
     };
     assert_eq!(flows(&[("FlowLogsFlushInterval", "7")]), None);
@@ -304,6 +305,13 @@ fn flows_are_collected_where_somebody_asks_for_them() {
     .unwrap();
     assert_eq!(file.file, Some(FlowFile { path: "/f".into(), max_size: 3 << 20, max_files: 2 }));
     assert_eq!((file.flush_interval, file.previews), (Duration::from_secs(1), false));
+    assert_eq!((file.tells, file.log_rules), (true, None));
+    // Programs have the lines of rules that log written.
+    let limit = [("BPFEnabled", "true"), ("LogPrefix", "dropped"), ("LogActionRateLimit", "7/minute")];
+    let lines = flows(&limit).unwrap();
+    let log = lines.log_rules.unwrap();
+    assert_eq!((lines.tells, log.prefix.as_str()), (false, "dropped"));
+    assert_eq!(log.limit, Some(("7/minute".parse().unwrap(), Some(5))));
 }
 
 #[test]
@@ -317,17 +325,12 @@ fn what_programs_do_not_do_is_named_where_it_is_asked_for() {
     };
     assert_eq!(named(&[("BPFEnabled", "true"), ("IptablesFilterAllowAction", "RETURN")]), [""; 0]);
     assert_eq!(named(&[("DefaultEndpointToHostAction", "ACCEPT"), ("IptablesFilterDenyAction", "DROP")]), [""; 0]);
-    for (name, value) in [
-        ("IptablesFilterDenyAction", "REJECT"),
-        ("IptablesMangleAllowAction", "RETURN"),
-        ("LogPrefix", "dropped"),
-        ("LogActionRateLimit", "7/minute"),
-        ("MaxIpsetSize", "7"),
-    ] {
+    for (name, value) in
+        [("IptablesFilterDenyAction", "REJECT"), ("IptablesMangleAllowAction", "RETURN"), ("MaxIpsetSize", "7")]
+    {
         assert_eq!(named(&[(name, value)]), [name]);
     }
-    assert_eq!(named(&[("LogActionRateLimitBurst", "7")]), ["LogActionRateLimit"]);
-    assert_eq!(named(&[("FlowLogsFile", "/f")]), ["FlowLogs…"]);
+    assert_eq!(named(&[("LogPrefix", "dropped"), ("LogActionRateLimit", "7/minute"), ("FlowLogsFile", "/f")]), [""; 0]);
 }
 
 #[test]

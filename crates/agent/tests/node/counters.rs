@@ -63,18 +63,73 @@ tortie_testkit::kernel_test! {
         assert_eq!(policy["decisions"], serde_json::json!([rule]));
         assert!(policy["ingress_chain"].is_null(), "{policy:#}");
         assert_eq!(json(&node, &["status"])["engine"]["enforced_by"], "programs");
-        let flows = until("the connection is told", &node, || {
-            let output = node.ask(&["flows", "-o", "json"]);
-            assert!(String::from_utf8_lossy(&output.stderr).contains("no denied attempts"), "{output:?}");
-            let flows: Value = serde_json::from_slice(&output.stdout).unwrap();
-            Some(flows).filter(|flows| flows["flows"].as_array().is_some_and(|flows| !flows.is_empty()))
+        let is_there = |flow: &Value, verdict: &str, protocol: &str, decided: &Value| {
+            let is_of_rule = flow["ingress"].as_array().unwrap().last().is_some_and(|last| {
+                decided.as_object().unwrap().iter().all(|(name, value)| last[name] == *value)
+            });
+            flow["verdict"] == verdict && flow["protocol"] == protocol && is_of_rule
+        };
+        until("the connection and what was denied are told with their rules", &node, || {
+            let flows = json(&node, &["flows"]);
+            let flows = flows["flows"].as_array().unwrap();
+            let allowed = serde_json::json!({"verdict": "allow", "policy": WEB, "rule": 0});
+            let denied = serde_json::json!({"verdict": "deny", "tier": "default", "policy": null});
+            let has = |verdict, protocol, decided| flows.iter().any(|flow| is_there(flow, verdict, protocol, decided));
+            (has("allow", "TCP", &allowed) && has("deny", "UDP", &denied)).then_some(())
         });
-        let is_without_rules = |flow: &Value| flow["verdict"] == "allow" && flow["ingress"] == serde_json::json!([]);
-        assert!(flows["flows"].as_array().unwrap().iter().all(is_without_rules), "{flows:#}");
+        until("the last hit is told", &node, || {
+            let policy = &json(&node, &["show", "policy", WEB])["policies"][0];
+            policy["last_hit"]["hits"].as_u64().filter(|hits| *hits > 0)
+        });
         let text = said(&node, &["show", "counters"]);
         assert!(text.lines().any(|line| line.starts_with("ingress") && line.ends_with(&format!("{WEB} rule 0"))), "{text}");
         let text = said(&node, &["show", "policy", WEB]);
         assert!(text.contains("DIRECTION") && text.contains("allow"), "{text}");
+    }
+
+    fn rules_that_log_write_lines_of_the_agent_where_programs_decide() {
+        let mut node = Node::new("nft", CLUSTER);
+        let calico = |rules: &str| {
+            format!(
+                "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: web, namespace: shop}}\nspec: \
+                 {{selector: app == 'web', types: [Ingress], ingress: [{rules}]}}\n"
+            )
+        };
+        let (log, allow) = ("{action: Log, protocol: TCP}", "{action: Allow, protocol: TCP}");
+        node.write("policy.yaml", &calico(&format!("{log}, {allow}")));
+        node.set("FELIX_BPFENABLED", "true");
+        node.set("FELIX_LOGPREFIX", "seen %p");
+        node.set("FELIX_LOGACTIONRATELIMIT", "1/hour");
+        node.set("FELIX_LOGACTIONRATELIMITBURST", "2");
+        let (web, client) = (connect(&node, "web", 2), connect(&node, "client", 3));
+        serve(&web, &[80], &[]);
+        node.start();
+        let open = || {
+            until("the web server answers", &node, || {
+                Open::tcp(&client, "10.65.0.2", 80)?.answers(Duration::from_secs(5)).then_some(())
+            });
+        };
+        let lines = || node.log().lines().filter(|line| line.contains("seen shop/web")).count();
+        open();
+        until("a line is written", &node, || (lines() > 0).then_some(()));
+        let said = node.log();
+        let line = said.lines().find(|line| line.contains("seen shop/web")).unwrap();
+        for part in ["10.65.0.3", "10.65.0.2", "80", "TCP", "rule", "ingress", "allow", "NetworkPolicy/shop/web"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        (0..4).for_each(|_| open());
+        until("another line is written", &node, || (lines() == 2).then_some(()));
+        // Flows are not told for that.
+        assert!(!node.ask(&["flows"]).status.success());
+        // Without the rule nothing is logged, with it again.
+        node.write("policy.yaml", &calico(allow));
+        until("nothing is logged", &node, || {
+            let shown = json(&node, &["show", "policy", "NetworkPolicy/shop/web"]);
+            (shown["policies"][0]["ingress_rules"] == 1).then_some(())
+        });
+        open();
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(lines(), 2);
     }
 
     fn rules_of_chains_count_what_they_match() {

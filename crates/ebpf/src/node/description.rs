@@ -78,7 +78,7 @@ impl Description {
         settings: &NodeSettings,
         updates: impl IntoIterator<Item = &'a DesiredUpdate>,
     ) -> Result<Self, UpdateError> {
-        let NodeSettings { evaluate, workload_prefixes, max_blocks, logs: _ } = settings;
+        let NodeSettings { evaluate, workload_prefixes, max_blocks } = settings;
         let mut classes = Classes::new(evaluate.clone());
         let mut endpoints = Endpoints::new(workload_prefixes.clone());
         for update in updates {

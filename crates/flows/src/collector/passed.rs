@@ -1,10 +1,10 @@
-//! What passed a packet on, where only the decision about it was logged.
+//! What else a packet met, where only the decision about it was logged.
 
 use std::sync::Arc;
 
-use tortie_evaluate::{DecidedBy, Explanation, Layer, Packet};
-use tortie_model::Direction;
-use tortie_model::desired::TierPolicies;
+use tortie_evaluate::{DecidedBy, Explanation, Layer, Packet, RuleOutcome, RuleStep, Step};
+use tortie_model::desired::{self, DesiredUpdate, TierPolicies};
+use tortie_model::{Direction, ProfileName, RuleAction};
 use tortie_rules::Verdict;
 
 use super::asked::{hit_of, tiers};
@@ -14,26 +14,101 @@ use crate::hits::Hit;
 const LAYERS: [Layer; 4] = [Layer::Untracked, Layer::PreDnat, Layer::Normal, Layer::Forward];
 
 impl Collector {
+    /// The rules with the action `Log` that a packet met on its way to what decided about it, in order. None, if policies have
+    /// changed since so that something else would decide.
+    #[must_use]
+    pub fn log_rules(&self, hit: &Hit, packet: &Packet) -> Vec<DecidedBy> {
+        if self.logging.is_empty() {
+            return Vec::new();
+        }
+        let at_workload = self.is_at_workload(hit, packet);
+        let steps = self.steps_to(hit, packet, at_workload, |tiers, profiles| {
+            let mut policies = tiers.iter().flat_map(|tier| policies(tier, hit.direction));
+            policies.any(|policy| self.logging.contains(&Logging::Policy(policy.clone())))
+                || profiles.iter().any(|profile| self.logging.contains(&Logging::Profile(profile.clone())))
+        });
+        let logged = |rules: &[RuleStep]| -> Vec<usize> {
+            let matched = |rule: &&RuleStep| rule.action == RuleAction::Log && rule.outcome == RuleOutcome::Matched;
+            rules.iter().filter(matched).map(|rule| rule.index).collect()
+        };
+        let of_step = |step| -> Vec<DecidedBy> {
+            match step {
+                Step::Policy { tier, policy, rules, staged: false, .. } => {
+                    let rule = |index| DecidedBy::PolicyRule { tier: tier.clone(), policy: policy.clone(), index };
+                    logged(&rules).into_iter().map(rule).collect()
+                }
+                Step::Profile { profile, rules, .. } => {
+                    let rule = |index| DecidedBy::ProfileRule { profile: profile.clone(), index };
+                    logged(&rules).into_iter().map(rule).collect()
+                }
+                _ => Vec::new(),
+            }
+        };
+        steps.into_iter().flatten().flat_map(of_step).collect()
+    }
+
     /// What passed a packet on to what decided about it, in order. Nothing, if policies have changed since so that something else
     /// would decide.
     pub(super) fn passed_before(&self, hit: &Hit, packet: &Packet, at_workload: bool) -> Vec<Arc<Hit>> {
+        let steps = self.steps_to(hit, packet, at_workload, |tiers, _| may_pass_to(tiers, hit));
+        let hits = steps.into_iter().flatten().filter_map(|step| hit_of(step, hit.direction));
+        hits.filter(|hit| hit.verdict == Verdict::Pass).map(Arc::new).collect()
+    }
+
+    /// All that the endpoint looked at which decided so, if its tiers and profiles are wanted.
+    fn steps_to(
+        &self,
+        hit: &Hit,
+        packet: &Packet,
+        at_workload: bool,
+        wanted: impl Fn(&[TierPolicies], &[ProfileName]) -> bool,
+    ) -> Option<Vec<Step>> {
         let direction = hit.direction;
         if at_workload {
             let address = if direction == Direction::Ingress { packet.destination() } else { packet.source() };
-            let ids = self.evaluator.workloads_with_address(address);
-            return ids
-                .iter()
-                .filter(|id| self.evaluator.workload_endpoint(id).is_some_and(|state| may_pass_to(&state.tiers, hit)))
-                .find_map(|id| passed(self.evaluator.explain_workload(id, direction, packet).ok()?, hit))
-                .unwrap_or_default();
+            return self.evaluator.workloads_with_address(address).iter().find_map(|id| {
+                let state = self.evaluator.workload_endpoint(id)?;
+                let asked = wanted(&state.tiers, &state.endpoint.profiles);
+                asked.then(|| steps_of(self.evaluator.explain_workload(id, direction, packet).ok()?, hit))?
+            });
         }
         let hosts = self.evaluator.host_endpoints();
-        let layers = hosts.flat_map(|(name, state)| LAYERS.map(|layer| (name, layer, tiers(state, layer))));
-        layers
-            .filter(|(.., tiers)| may_pass_to(tiers, hit))
-            .find_map(|(name, layer, _)| passed(self.evaluator.explain_host(name, layer, direction, packet).ok()?, hit))
-            .unwrap_or_default()
+        let mut layers = hosts.flat_map(|(name, state)| LAYERS.map(|layer| (name, state, layer)));
+        layers.find_map(|(name, state, layer)| {
+            let asked = wanted(tiers(state, layer), &state.endpoint.profiles);
+            asked.then(|| steps_of(self.evaluator.explain_host(name, layer, direction, packet).ok()?, hit))?
+        })
     }
+
+    /// Notes which policies and profiles have rules that log.
+    pub(super) fn note_logging(&mut self, update: &DesiredUpdate) {
+        let logs = |[inbound, outbound]: [&desired::Rules; 2]| {
+            inbound.iter().chain(outbound.iter()).any(|rule| rule.rule.action == RuleAction::Log)
+        };
+        let (owner, logs) = match update {
+            DesiredUpdate::Policy(id, policy) => {
+                (Logging::Policy(id.clone()), logs([&policy.inbound, &policy.outbound]))
+            }
+            DesiredUpdate::PolicyRemove(id) => (Logging::Policy(id.clone()), false),
+            DesiredUpdate::Profile(name, profile) => {
+                (Logging::Profile(name.clone()), logs([&profile.inbound, &profile.outbound]))
+            }
+            DesiredUpdate::ProfileRemove(name) => (Logging::Profile(name.clone()), false),
+            _ => return,
+        };
+        if logs {
+            self.logging.insert(owner);
+        } else {
+            self.logging.remove(&owner);
+        }
+    }
+}
+
+/// A policy or profile that has rules which log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Logging {
+    Policy(tortie_model::PolicyId),
+    Profile(ProfileName),
 }
 
 /// Whether a tier before the one that decided could have passed something on.
@@ -45,11 +120,8 @@ fn may_pass_to(tiers: &[TierPolicies], hit: &Hit) -> bool {
     })
 }
 
-/// What passed on, if this ends with what decided.
-fn passed(explanation: Explanation, decided: &Hit) -> Option<Vec<Arc<Hit>>> {
-    let steps = explanation.steps.into_iter().filter_map(|step| hit_of(step, decided.direction));
-    let mut hits: Vec<Hit> = steps.collect();
-    let last = hits.pop()?;
-    let passes = hits.iter().all(|hit| hit.verdict == Verdict::Pass);
-    (last == *decided && passes).then(|| hits.into_iter().map(Arc::new).collect())
+/// What was looked at, if it ends with what decided.
+fn steps_of(explanation: Explanation, decided: &Hit) -> Option<Vec<Step>> {
+    let last = explanation.steps.iter().rev().find_map(|step| hit_of(step.clone(), decided.direction))?;
+    (last == *decided).then_some(explanation.steps)
 }

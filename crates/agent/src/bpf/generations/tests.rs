@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex};
 
-use tortie_ebpf::layout::{MapKind, ROOTS};
+use tortie_ebpf::layout::MapKind;
 
 use super::*;
 use crate::bpf::fake::{FakeEdge, Held, lock};

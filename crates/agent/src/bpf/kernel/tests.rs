@@ -67,6 +67,8 @@ fn numbers() -> Vec<(String, u32, u32)> {
             numbers.push((name, map.info().id, map.info().entries));
         } else if let Ok(map) = PerCpuArrayMap::open(&path) {
             numbers.push((name, map.info().id, map.info().entries));
+        } else if let Ok(ring) = RingBuffer::open(&path) {
+            numbers.push((name, ring.info().id, ring.info().entries));
         }
     }
     numbers.sort();

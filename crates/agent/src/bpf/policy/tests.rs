@@ -147,20 +147,43 @@ fn a_kernel_without_such_hooks_is_named_and_not_asked_again() {
 }
 
 #[test]
+fn programs_log_while_somebody_wants_that() {
+    for (wants_all, expected) in [(false, [false, true, false, true, false]), (true, [true; 5])] {
+        let kernel = Kernel::default();
+        let mut policy = told(&kernel).with_log(PacketLog::default(), wants_all);
+        let logs = |policy: &mut ProgramPolicy<FakeEdge>| {
+            assert!(policy.apply(SECOND).in_force);
+            let roots = policy.node.all().find(|write| write.map == MapKind::Roots).unwrap();
+            let flags = u32::from_ne_bytes(roots.value[16..20].try_into().unwrap());
+            flags & tortie_ebpf::layout::roots::LOG.unsigned_abs() != 0
+        };
+        let mut found = vec![logs(&mut policy)];
+        for action in [RuleAction::Log, RuleAction::Deny, RuleAction::Log] {
+            tell_profile(&mut policy, action);
+            found.push(logs(&mut policy));
+        }
+        policy.on_update(&DesiredUpdate::ProfileRemove("p".into()));
+        found.push(logs(&mut policy));
+        assert_eq!(found, expected);
+    }
+}
+
+fn tell_profile(policy: &mut ProgramPolicy<FakeEdge>, action: RuleAction) {
+    let rule = Rule { action, ..Rule::default() };
+    let rules = Rules::new([rule].into(), [RuleSets::default()].into()).unwrap();
+    let profile = Profile { inbound: Rules::default(), outbound: rules };
+    policy.on_update(&DesiredUpdate::Profile("p".into(), profile.into()));
+}
+
+#[test]
 fn policies_that_would_log_are_known() {
     let kernel = Kernel::default();
     let mut policy = told(&kernel);
-    let tell = |policy: &mut ProgramPolicy<FakeEdge>, action: RuleAction| {
-        let rule = Rule { action, ..Rule::default() };
-        let rules = Rules::new([rule].into(), [RuleSets::default()].into()).unwrap();
-        let profile = Profile { inbound: Rules::default(), outbound: rules };
-        policy.on_update(&DesiredUpdate::Profile("p".into(), profile.into()));
-    };
-    tell(&mut policy, RuleAction::Log);
+    tell_profile(&mut policy, RuleAction::Log);
     assert_eq!(policy.logging, ["profile p".to_owned()].into());
-    tell(&mut policy, RuleAction::Deny);
+    tell_profile(&mut policy, RuleAction::Deny);
     assert!(policy.logging.is_empty());
-    tell(&mut policy, RuleAction::Log);
+    tell_profile(&mut policy, RuleAction::Log);
     policy.on_update(&DesiredUpdate::ProfileRemove("p".into()));
     assert!(policy.logging.is_empty());
 }

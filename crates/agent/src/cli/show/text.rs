@@ -61,10 +61,8 @@ pub(super) fn policy(policy: &Policy) -> String {
     line("ingress", &way(policy.ingress_rules, &policy.ingress_chain));
     line("egress", &way(policy.egress_rules, &policy.egress_chain));
     line("IP sets", &policy.ip_sets.join(", "));
-    match &policy.last_hit {
-        Some(last) => line("last hit", &format!("{}, {} in all", last.time, last.hits)),
-        None if policy.decisions.is_some() => line("last hit", "not told: eBPF programs log nothing"),
-        None => {}
+    if let Some(last) = &policy.last_hit {
+        line("last hit", &format!("{}, {} in all", last.time, last.hits));
     }
     if policy.counters.as_ref().is_some_and(|counters| !counters.is_empty()) {
         out.push_str(&rules(&policy.id, policy.counters.iter().flatten()));

@@ -48,6 +48,8 @@ fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Teller, SharedFl
     let (shared, metrics) = (SharedFlows::default(), SharedMetrics::default());
     let file = FlowFile { path: folder.join("flows"), max_size: 1 << 20, max_files: 2 };
     let settings = FlowSettings {
+        tells: true,
+        log_rules: None,
         flush_interval: Duration::from_secs(300),
         previews: true,
         evaluation: Settings::default(),
@@ -60,7 +62,7 @@ fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Teller, SharedFl
     let clock = Clock::start();
     let outputs = Outputs::new(&settings, shared.clone(), metrics.clone(), clock.now()).unwrap();
     let source = Script { looks: looks.into(), can_list: true, ..Script::default() };
-    (Worker::new(receiver, source, collector, outputs, clock), told, shared, metrics)
+    (Worker::new(receiver, source, collector, Some(outputs), clock), told, shared, metrics)
 }
 
 fn looks(packets: &[&[u16]]) -> Vec<Heard> {
@@ -99,7 +101,8 @@ fn more_is_read_at_once_and_losses_are_counted() {
     looks[2].more = false;
     let (mut worker, _told, ..) = worker(looks, folder.path());
     assert!(worker.turn());
-    assert_eq!((worker.outputs.lost, worker.outputs.unreadable), (6, 3));
+    let outputs = worker.outputs.as_ref().unwrap();
+    assert_eq!((outputs.lost, outputs.unreadable), (6, 3));
     assert_eq!(worker.collector.stats().connections, 3);
     assert!(!worker.turn());
 }
@@ -134,7 +137,7 @@ fn rules_are_measured() {
     let folder = tempfile::tempdir().unwrap();
     let (mut worker, _told, shared, metrics) = worker(looks(&[&[1, 1, 2]]), folder.path());
     assert!(worker.turn());
-    worker.outputs.give_totals(&worker.collector);
+    worker.outputs.as_ref().unwrap().give_totals(&worker.collector);
     let flows = metrics.lock().flows.clone().unwrap();
     assert_eq!(flows.stats.connections, 2);
     let [rule] = &flows.rules[..] else { panic!("{:?}", flows.rules) };

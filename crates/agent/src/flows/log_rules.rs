@@ -1,0 +1,126 @@
+//! Lines of rules with the action `Log`, where eBPF programs enforce policy: they cannot write into the kernel's log, so the agent
+//! writes into its own.
+
+use std::time::Duration;
+
+use tortie_evaluate::DecidedBy;
+use tortie_flows::{Collector, FlowId, Hit, Time};
+use tortie_iptables::{Rate, RateUnit};
+use tortie_rules::{LogConfig, Verdict};
+
+use super::record;
+
+/// How many lines there may be at once if nothing is said, as iptables has it.
+const BURST: u16 = 5;
+/// How many in a second where there is no limit: whoever reads packets must get on.
+const MOST: (Rate, Option<u16>) = match Rate::new(1000, RateUnit::Second) {
+    Some(rate) => (rate, Some(1000)),
+    None => unreachable!(),
+};
+
+/// Writes a line for each rule that logs a packet, no more often than is allowed.
+#[derive(Debug)]
+pub(super) struct LogRules {
+    config: LogConfig,
+    /// The time that a line takes of what has been saved, which is no longer than for a burst.
+    each: Duration,
+    longest: Duration,
+    saved: Duration,
+    counted: Time,
+    /// Lines since the last one for which there was no time.
+    suppressed: u64,
+}
+
+impl LogRules {
+    pub(super) fn new(config: LogConfig, now: Time) -> Self {
+        let (rate, burst) = config.limit.unwrap_or(MOST);
+        let unit = Duration::from_secs(match rate.per() {
+            RateUnit::Second => 1,
+            RateUnit::Minute => 60,
+            RateUnit::Hour => 60 * 60,
+            RateUnit::Day => 24 * 60 * 60,
+        });
+        let each = unit / u32::from(rate.count());
+        let longest = each * u32::from(burst.unwrap_or(BURST));
+        Self { config, each, longest, saved: longest, counted: now, suppressed: 0 }
+    }
+
+    /// Logs a packet of which is known what decided about it.
+    pub(super) fn log(&mut self, collector: &Collector, id: &FlowId, length: u32, decided: &Hit, now: Time) {
+        for rule in collector.log_rules(decided, &id.packet) {
+            if !self.may_log(now) {
+                self.suppressed += 1;
+                continue;
+            }
+            let (prefix, owner, rule) = match &rule {
+                DecidedBy::PolicyRule { tier, policy, index } => {
+                    (self.config.prefix_of_policy(policy, tier), format!("policy {policy}"), *index)
+                }
+                DecidedBy::ProfileRule { profile, index } => {
+                    (self.config.prefix_of_profile(profile), format!("profile {profile}"), *index)
+                }
+                // No rules.
+                _ => continue,
+            };
+            let suppressed = std::mem::take(&mut self.suppressed);
+            let packet = &id.packet;
+            tracing::info!(
+                direction = record::direction(decided.direction),
+                owner,
+                rule,
+                protocol = record::protocol(packet.protocol()),
+                source = %packet.source(),
+                source_port = packet.source_port(),
+                destination = %packet.destination(),
+                destination_port = packet.destination_port(),
+                length,
+                verdict = record::verdict(decided.verdict != Verdict::Deny),
+                suppressed,
+                "{}",
+                prefix.as_str()
+            );
+        }
+    }
+
+    fn may_log(&mut self, now: Time) -> bool {
+        let since = now.saturating_sub(self.counted);
+        self.counted = now;
+        self.saved = self.saved.saturating_add(since).min(self.longest);
+        match self.saved.checked_sub(self.each) {
+            Some(rest) => {
+                self.saved = rest;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(limit: Option<(Rate, Option<u16>)>, at: &[u64]) -> Vec<bool> {
+        let time = Duration::from_millis;
+        let config = LogConfig { prefix: String::new(), limit };
+        let mut log = LogRules::new(config, time(0));
+        at.iter().map(|at| log.may_log(time(*at))).collect()
+    }
+
+    #[test]
+    fn lines_are_written_no_more_often_than_is_allowed() {
+        let rate = |count, per, burst| Some((Rate::new(count, per).unwrap(), burst));
+        assert_eq!(
+            lines(rate(2, RateUnit::Second, Some(1)), &[0, 10, 499, 500, 999, 1000]),
+            [true, false, false, true, false, true]
+        );
+        // A burst, and what is saved is no more than for another.
+        let after_an_hour = 3_600_000;
+        let often = [&[0; 6][..], &[after_an_hour; 6]].concat();
+        let burst = [true, true, true, true, true, false];
+        assert_eq!(lines(rate(10, RateUnit::Minute, None), &often), [burst, burst].concat());
+        assert_eq!(lines(None, &[0; 1001]).iter().filter(|may| **may).count(), 1000);
+        // Time that goes back gives nothing.
+        assert_eq!(lines(rate(1, RateUnit::Second, Some(1)), &[5000, 0, 900, 1000]), [true, false, false, true]);
+    }
+}
