@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tortie_bpf::{ArrayMap, RingBuffer};
 use tortie_ebpf::{DecisionId, LogRecord};
+use tortie_evaluate::Verdict;
 use tortie_flows::{FlowId, Hit};
 
 /// How many packets wait for whoever collects: more than a ring holds. What comes on top is lost and counted.
@@ -116,6 +117,8 @@ impl State {
         let Self { source: Some(source), lost_before, decisions, waiting } = self else { return };
         let read = source.ring.read(|bytes| match LogRecord::from_bytes(bytes) {
             None => waiting.unreadable += 1,
+            // What was asked next decided.
+            Some(LogRecord { verdict: Verdict::Undecided, .. }) => {}
             Some(_) if waiting.packets.len() >= WAITING => waiting.lost += 1,
             Some(LogRecord { decision, length, packet, icmp_id, .. }) => {
                 let by = decisions.get(&decision).cloned();

@@ -2,7 +2,6 @@ use tortie_bpf::Program;
 use tortie_ebpf::{Assembler, Base, Helper, MapId, Register, Size};
 use tortie_evaluate::DecidedBy;
 use tortie_model::{Direction, TierName};
-use tortie_rules::Verdict;
 use tortie_testkit::kernel_test;
 
 use super::*;
@@ -37,7 +36,7 @@ fn write(ring: &RingBuffer, cell: i32, bytes: i32, times: u32) {
 
 fn hit(tier: &str) -> Hit {
     let decided_by = DecidedBy::EndOfTier { tier: TierName::new(tier) };
-    Hit { direction: Direction::Ingress, verdict: Verdict::Deny, decided_by }
+    Hit { direction: Direction::Ingress, verdict: tortie_rules::Verdict::Deny, decided_by }
 }
 
 fn tiers(decided: &Decided) -> Vec<Option<Hit>> {
@@ -60,6 +59,7 @@ kernel_test! {
         write(&ring, CELL, 36, 1);
         log.name([(number, None)]);
         write(&ring, CELL, 36, 1);
+        write(&ring, CELL | 2, 36, 1);
         assert_eq!(tiers(&log.take()), [None, Some(hit("first")), Some(hit("second")), None]);
         assert_eq!(log.take(), Decided::default());
     }
