@@ -52,8 +52,15 @@ fn first(node: &Node, args: &[&str]) -> Value {
     until(&format!("a flow is told for {args:?}"), node, || flows(node, args).first().cloned())
 }
 
+/// A node on which rules of one kind of iptables log, or eBPF programs do.
+fn node_with(backend: &'static str) -> Node {
+    let mut node = Node::new(if backend == "ebpf" { "nft" } else { backend }, CLUSTER);
+    node.set("FELIX_BPFENABLED", if backend == "ebpf" { "true" } else { "false" });
+    node
+}
+
 fn collecting(backend: &'static str) -> (Node, Namespace, Namespace) {
-    let mut node = Node::new(backend, CLUSTER);
+    let mut node = node_with(backend);
     node.write("policy.yaml", &policy(&[80], &[]));
     node.write("staged.yaml", STAGED);
     node.set("FELIX_FLOWLOGSLOCALREPORTER", "Enabled");
@@ -77,9 +84,83 @@ fn knock(client: &Namespace, port: u16) {
     assert!(refused.is_err(), "port {port} is open");
 }
 
+fn host_endpoints_are_told_of(backend: &'static str) {
+    let mut node = node_with(backend);
+    let admin = Namespace::new().unwrap();
+    node.shell(&format!(
+        "ip link add uplink type veth peer name eth0 netns {}; ip addr add 192.0.2.1/24 dev uplink; ip link set uplink up",
+        admin.path().display()
+    ));
+    admin.shell("ip addr add 192.0.2.7/24 dev eth0; ip link set eth0 up").unwrap();
+    serve(node.namespace(), &[22, 23], &[]);
+    node.write("host.yaml", HOST);
+    let file = node.folder().join("flows.jsonl");
+    for (name, value) in [
+        ("FELIX_FLOWLOGSLOCALREPORTER", "Enabled"),
+        ("FELIX_FLOWLOGSFILE", file.to_str().unwrap()),
+        ("FELIX_FLOWLOGSFLUSHINTERVAL", "1"),
+        ("FELIX_FAILSAFEINBOUNDHOSTPORTS", "none"),
+    ] {
+        node.set(name, value);
+    }
+    node.shell("sysctl -qw net.netfilter.nf_conntrack_acct=1");
+    node.start();
+    let manifests = node.manifests().display().to_string();
+    let calculated = |port: &str| {
+        let datastore = format!("file:{manifests}");
+        let question =
+            ["trace", "--datastore", &datastore, "--from", "192.0.2.7", "--to", "192.0.2.1", "-o", "json", "--port"];
+        let mut trace = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        trace.env("FELIX_FAILSAFEINBOUNDHOSTPORTS", "none");
+        let output = trace.args(question).arg(port).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    let patience = Duration::from_secs(5);
+    for (port, verdict, rule) in [(22, "allow", 0), (23, "deny", 1)] {
+        until("it is decided as the policy says", &node, || match verdict {
+            "allow" => Open::tcp(&admin, "192.0.2.1", port)?.answers(patience).then_some(()),
+            _ => Open::tcp(&admin, "192.0.2.1", port).is_none().then_some(()),
+        });
+        let flow = first(&node, &["--port", &port.to_string()]);
+        assert_eq!((&flow["verdict"], &flow["destination"]["kind"]), (&json!(verdict), &json!("node")), "{flow}");
+        let hit = json!([
+            { "verdict": verdict, "tier": "default", "policy": "GlobalNetworkPolicy/hosts", "rule": rule }
+        ]);
+        assert_eq!((&flow["host"], &flow["ingress"]), (&hit, &json!([])), "{flow}");
+        let trace = calculated(&port.to_string());
+        assert_eq!(
+            (&trace["verdict"], &trace["policy"], &trace["rule"]),
+            (&json!(verdict), &hit[0]["policy"], &json!(rule))
+        );
+        // The same policy is staged without its first rule.
+        let staged = json!([
+            { "policy": "StagedGlobalNetworkPolicy/hosts", "direction": "ingress", "at": "host endpoint", "verdict": "deny" }
+        ]);
+        assert_eq!(flow["staged"], staged, "{flow}");
+        assert_eq!(trace["pending"]["verdict"], "deny", "{trace}");
+        let line = until("it is counted in the file", &node, || {
+            let text = fs::read_to_string(&file).ok()?;
+            let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.find(|line| line["port"] == port && line["attempts"].as_u64() > Some(0))
+        });
+        assert_eq!((&line["at"], &line["reporter"]), (&json!("host endpoint"), &json!("ingress")), "{line}");
+        assert_eq!((&line["destination"]["kind"], &line["policies"]), (&json!("node"), &hit), "{line}");
+    }
+    let name =
+        r#"{direction="ingress",tier="default",policy="GlobalNetworkPolicy/hosts",profile="",rule="0",action="allow"}"#;
+    until("the rule is measured", &node, || {
+        node.get(9091, "/metrics").contains(&format!("tortie_rule_hits{name}")).then_some(())
+    });
+    assert!(node.metric(&format!("tortie_rule_hits{name}")) >= 1.0);
+    assert!(node.metric(&format!("tortie_rule_last_hit_timestamp_seconds{name}")) > 1e9);
+    assert_eq!(node.metric("tortie_other_rules_hits"), 0.0);
+    let denied = name.replace(r#"rule="0",action="allow""#, r#"rule="1",action="deny""#);
+    assert!(node.metric(&format!("tortie_rule_bytes{denied}")) >= 60.0);
+}
+
 tortie_testkit::kernel_test! {
     fn connections_are_told_with_the_rules_that_decided() {
-        for backend in ["nft", "legacy"] {
+        for backend in ["nft", "legacy", "ebpf"] {
             let (node, _web, client) = collecting(backend);
             talk(&node, &client, 80);
             let allowed = first(&node, &["--to", "shop/web", "--port", "80", "--from", "shop/client"]);
@@ -111,72 +192,7 @@ tortie_testkit::kernel_test! {
     }
 
     fn what_host_endpoints_decide_is_told_counted_and_the_same_as_calculated() {
-        let mut node = Node::new("nft", CLUSTER);
-        let admin = Namespace::new().unwrap();
-        node.shell(&format!(
-            "ip link add uplink type veth peer name eth0 netns {}; ip addr add 192.0.2.1/24 dev uplink; ip link set uplink up",
-            admin.path().display()
-        ));
-        admin.shell("ip addr add 192.0.2.7/24 dev eth0; ip link set eth0 up").unwrap();
-        serve(node.namespace(), &[22, 23], &[]);
-        node.write("host.yaml", HOST);
-        let file = node.folder().join("flows.jsonl");
-        for (name, value) in [
-            ("FELIX_FLOWLOGSLOCALREPORTER", "Enabled"),
-            ("FELIX_FLOWLOGSFILE", file.to_str().unwrap()),
-            ("FELIX_FLOWLOGSFLUSHINTERVAL", "1"),
-            ("FELIX_FAILSAFEINBOUNDHOSTPORTS", "none"),
-        ] {
-            node.set(name, value);
-        }
-        node.shell("sysctl -qw net.netfilter.nf_conntrack_acct=1");
-        node.start();
-        let manifests = node.manifests().display().to_string();
-        let calculated = |port: &str| {
-            let datastore = format!("file:{manifests}");
-            let question = ["trace", "--datastore", &datastore, "--from", "192.0.2.7", "--to", "192.0.2.1", "-o", "json", "--port"];
-            let mut trace = Command::new(env!("CARGO_BIN_EXE_tortie"));
-            trace.env("FELIX_FAILSAFEINBOUNDHOSTPORTS", "none");
-            let output = trace.args(question).arg(port).output().unwrap();
-            serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
-        };
-        let patience = Duration::from_secs(5);
-        for (port, verdict, rule) in [(22, "allow", 0), (23, "deny", 1)] {
-            until("it is decided as the policy says", &node, || match verdict {
-                "allow" => Open::tcp(&admin, "192.0.2.1", port)?.answers(patience).then_some(()),
-                _ => Open::tcp(&admin, "192.0.2.1", port).is_none().then_some(()),
-            });
-            let flow = first(&node, &["--port", &port.to_string()]);
-            assert_eq!((&flow["verdict"], &flow["destination"]["kind"]), (&json!(verdict), &json!("node")), "{flow}");
-            let hit = json!([
-                { "verdict": verdict, "tier": "default", "policy": "GlobalNetworkPolicy/hosts", "rule": rule }
-            ]);
-            assert_eq!((&flow["host"], &flow["ingress"]), (&hit, &json!([])), "{flow}");
-            let trace = calculated(&port.to_string());
-            assert_eq!((&trace["verdict"], &trace["policy"], &trace["rule"]), (&json!(verdict), &hit[0]["policy"], &json!(rule)));
-            // The same policy is staged without its first rule.
-            let staged = json!([
-                { "policy": "StagedGlobalNetworkPolicy/hosts", "direction": "ingress", "at": "host endpoint", "verdict": "deny" }
-            ]);
-            assert_eq!(flow["staged"], staged, "{flow}");
-            assert_eq!(trace["pending"]["verdict"], "deny", "{trace}");
-            let line = until("it is counted in the file", &node, || {
-                let text = fs::read_to_string(&file).ok()?;
-                let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-                lines.find(|line| line["port"] == port && line["attempts"].as_u64() > Some(0))
-            });
-            assert_eq!((&line["at"], &line["reporter"]), (&json!("host endpoint"), &json!("ingress")), "{line}");
-            assert_eq!((&line["destination"]["kind"], &line["policies"]), (&json!("node"), &hit), "{line}");
-        }
-        let name = r#"{direction="ingress",tier="default",policy="GlobalNetworkPolicy/hosts",profile="",rule="0",action="allow"}"#;
-        until("the rule is measured", &node, || {
-            node.get(9091, "/metrics").contains(&format!("tortie_rule_hits{name}")).then_some(())
-        });
-        assert!(node.metric(&format!("tortie_rule_hits{name}")) >= 1.0);
-        assert!(node.metric(&format!("tortie_rule_last_hit_timestamp_seconds{name}")) > 1e9);
-        assert_eq!(node.metric("tortie_other_rules_hits"), 0.0);
-        let denied = name.replace(r#"rule="0",action="allow""#, r#"rule="1",action="deny""#);
-        assert!(node.metric(&format!("tortie_rule_bytes{denied}")) >= 60.0);
+        ["nft", "ebpf"].into_iter().for_each(host_endpoints_are_told_of);
     }
 
     fn one_who_follows_is_told_at_once() {
@@ -254,9 +270,10 @@ tortie_testkit::kernel_test! {
         const SECONDS: u32 = 20;
         /// In percent of a processor; several times what it is, so that only a change of its order fails.
         const MOST: f64 = 25.0;
+        for backend in ["nft", "ebpf"] {
         let mut shares = Vec::new();
         for collects in ["Disabled", "Enabled"] {
-            let mut node = Node::new("nft", CLUSTER);
+            let mut node = node_with(backend);
             node.write("policy.yaml", &policy(&[80], &[]));
             node.write("staged.yaml", STAGED);
             node.set("FELIX_FLOWLOGSLOCALREPORTER", collects);
@@ -285,14 +302,15 @@ tortie_testkit::kernel_test! {
             let (took, used) = (begin.elapsed(), node.processor_time().saturating_sub(used));
             let share = 100.0 * used.as_secs_f64() / took.as_secs_f64();
             shares.push(share);
-            println!("flows {collects}: {opened} connections in {took:.1?}, {share:.1} % of a processor");
+            println!("{backend}, flows {collects}: {opened} connections in {took:.1?}, {share:.1} % of a processor");
             if collects == "Enabled" {
                 let status = node.ask(&["flows", "-o", "json"]);
                 assert!(status.status.success());
             }
         }
         let [without, with] = shares[..] else { panic!("{shares:?}") };
-        println!("flows cost {:.1} % of a processor at {PER_SECOND} connections a second", with - without);
+        println!("{backend}: flows cost {:.1} % of a processor at {PER_SECOND} connections a second", with - without);
         assert!(cfg!(debug_assertions) || with - without <= MOST, "{shares:?}");
+        }
     }
 }
