@@ -8,7 +8,7 @@ use tortie_testkit::netns::Namespace;
 
 use super::*;
 use crate::bpf::generations::{Contents, Generations};
-use crate::bpf::{PolicyPrograms, PolicyState, ProgramPolicy};
+use crate::bpf::{PacketLog, PolicyPrograms, PolicyState, ProgramPolicy};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const NOW: Duration = Duration::from_secs(1);
@@ -166,6 +166,26 @@ kernel_test! {
                 assert_eq!((next.stats().built, numbers()), (0, before.clone()));
             }
             assert_eq!(value(MapKind::Current, 0).len(), current.len());
+        });
+    }
+
+    fn a_restart_goes_on_with_the_log_and_one_that_wants_none_ends_it() {
+        in_namespace(|| {
+            let log = PacketLog::default();
+            in_force(&mut process(edge(), 3).with_log(log.clone(), true));
+            assert!(log.readable().unwrap().is_some());
+            let before = numbers();
+            let log = PacketLog::default();
+            let mut same = process(edge(), 3).with_log(log.clone(), true);
+            in_force(&mut same);
+            assert_eq!((same.stats().map_writes, same.stats().built), (0, 0));
+            assert!(log.readable().unwrap().is_some());
+            drop(same);
+            let mut without = process(edge(), 3);
+            in_force(&mut without);
+            let stats = without.stats();
+            assert_eq!((stats.map_writes, stats.built), (2, 0), "roots, and which of them count");
+            assert_eq!(numbers(), before);
         });
     }
 
