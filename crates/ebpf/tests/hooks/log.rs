@@ -1,15 +1,26 @@
 //! What programs log.
 
 use tortie_ebpf::classes::evaluate::{Packet, Payload, Verdict};
-use tortie_ebpf::layout::{LOG_BYTES, MapKind, RootsRecord};
+use tortie_ebpf::layout::{LOG_BYTES, MapKind, roots};
 use tortie_ebpf::{DecisionId, LogRecord};
 use tortie_model::Family;
 
 use crate::{Bench, Expected, PORTS, V4, V6, v4, v6};
 
 impl Bench {
+    /// Has decisions logged, or not, by the roots that are in force.
+    pub(crate) fn set_logs(&self, logs: bool) {
+        let place = usize::try_from(roots::FLAGS).unwrap();
+        let (_, map) = self.maps.arrays.iter().find(|(kind, _)| *kind == MapKind::Roots).unwrap();
+        let mut bytes = [0; roots::SIZE];
+        map.read(2, &mut bytes).unwrap();
+        let flags = if logs { roots::IN_FORCE | roots::LOG } else { roots::IN_FORCE };
+        bytes[place..place + 4].copy_from_slice(&flags.to_ne_bytes());
+        self.write(MapKind::Roots, 2, &bytes);
+    }
+
     /// What has been logged since it was last asked.
-    fn logged(&self) -> Vec<LogRecord> {
+    pub(crate) fn logged(&self) -> Vec<LogRecord> {
         let mut records = Vec::new();
         let read = self.maps.log.borrow_mut().read(|bytes| records.push(LogRecord::from_bytes(bytes).unwrap()));
         read.unwrap();
@@ -56,7 +67,10 @@ fn what_is_decided_is_logged_as_it_was_judged() {
             Family::V4 => V4.map(|address| address.to_vec()),
             Family::V6 => V6.map(|address| address.to_vec()),
         };
-        let expect = |expected| bench.expect(&source, &destination, expected);
+        let expect = |expected| {
+            bench.expect(&source, &destination, expected);
+            bench.set_logs(true);
+        };
         let (allow, deny) = (Verdict::Allow, Verdict::Deny);
         // Known numbers of ports as in most packets, and others, which are read another way.
         for protocol in [6, 17, 132] {
@@ -74,6 +88,7 @@ fn what_is_decided_is_logged_as_it_was_judged() {
     }
     let bench = Bench::new(Family::V4);
     bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: None, source_port: None });
+    bench.set_logs(true);
     bench.expect_logged(&v4(6, 3, 0, &PORTS), Verdict::Deny, 6, ports(80), 0);
     bench.expect_logged(&v4(6, 0, 1, &PORTS), Verdict::Allow, 6, Payload::Other, 0);
 }
@@ -82,24 +97,19 @@ fn what_is_decided_is_logged_as_it_was_judged() {
 fn nothing_is_logged_unless_somebody_wants_it() {
     let bench = Bench::new(Family::V4);
     bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: Some(80), source_port: Some(0x0611) });
-    let (_, roots) = bench.maps.arrays.iter().find(|(kind, _)| *kind == MapKind::Roots).unwrap();
-    let mut logging = [0; 64];
-    roots.read(2, &mut logging).unwrap();
-    let mut quiet = logging;
-    let log = RootsRecord { logs: true, ..RootsRecord::default() }.to_bytes();
-    quiet.iter_mut().zip(log).for_each(|(byte, flag)| *byte &= !flag);
-    for (written, expected) in [(logging, 1), (quiet, 0), (logging, 1)] {
-        bench.write(MapKind::Roots, 2, &written);
+    for (logs, expected) in [(false, 0), (true, 1), (false, 0), (true, 1)] {
+        bench.set_logs(logs);
         assert!(bench.passes(&v4(6, 0, 0, &PORTS)));
         assert_eq!(bench.logged().len(), expected);
     }
-    assert_eq!((bench.counted(1).packets, bench.lost()), (3, 0));
+    assert_eq!((bench.counted(1).packets, bench.lost()), (4, 0));
 }
 
 #[test]
 fn what_nobody_reads_is_lost_and_counted_and_judged_all_the_same() {
     let bench = Bench::new(Family::V4);
     bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: Some(80), source_port: Some(0x0611) });
+    bench.set_logs(true);
     let packets = LOG_BYTES / 32;
     assert_eq!(bench.run(&v4(6, 0, 0, &PORTS), packets).result, 1);
     let (kept, lost) = (bench.logged().len() as u64, bench.lost());
