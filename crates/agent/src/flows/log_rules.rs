@@ -5,18 +5,15 @@ use std::time::Duration;
 
 use tortie_evaluate::DecidedBy;
 use tortie_flows::{Collector, FlowId, Hit, Time};
-use tortie_iptables::{Rate, RateUnit};
+use tortie_iptables::RateUnit;
 use tortie_rules::{LogConfig, Verdict};
 
 use super::record;
 
 /// How many lines there may be at once if nothing is said, as iptables has it.
 const BURST: u16 = 5;
-/// How many in a second where there is no limit: whoever reads packets must get on.
-const MOST: (Rate, Option<u16>) = match Rate::new(1000, RateUnit::Second) {
-    Some(rate) => (rate, Some(1000)),
-    None => unreachable!(),
-};
+/// What a line takes, and how many there may be at once, where there is no limit: whoever reads packets must get on.
+const NO_LIMIT: (Duration, u32) = (Duration::from_millis(1), 1000);
 
 /// Writes a line for each rule that logs a packet, no more often than is allowed.
 #[derive(Debug)]
@@ -33,15 +30,19 @@ pub(super) struct LogRules {
 
 impl LogRules {
     pub(super) fn new(config: LogConfig, now: Time) -> Self {
-        let (rate, burst) = config.limit.unwrap_or(MOST);
-        let unit = Duration::from_secs(match rate.per() {
-            RateUnit::Second => 1,
-            RateUnit::Minute => 60,
-            RateUnit::Hour => 60 * 60,
-            RateUnit::Day => 24 * 60 * 60,
-        });
-        let each = unit / u32::from(rate.count());
-        let longest = each * u32::from(burst.unwrap_or(BURST));
+        let (each, burst) = match config.limit {
+            None => NO_LIMIT,
+            Some((rate, burst)) => {
+                let unit = Duration::from_secs(match rate.per() {
+                    RateUnit::Second => 1,
+                    RateUnit::Minute => 60,
+                    RateUnit::Hour => 60 * 60,
+                    RateUnit::Day => 24 * 60 * 60,
+                });
+                (unit / u32::from(rate.count()), u32::from(burst.unwrap_or(BURST)))
+            }
+        };
+        let longest = each * burst;
         Self { config, each, longest, saved: longest, counted: now, suppressed: 0 }
     }
 
@@ -98,6 +99,8 @@ impl LogRules {
 
 #[cfg(test)]
 mod tests {
+    use tortie_iptables::Rate;
+
     use super::*;
 
     fn lines(limit: Option<(Rate, Option<u16>)>, at: &[u64]) -> Vec<bool> {

@@ -132,7 +132,8 @@ impl Code<'_> {
     fn log(&mut self, seen: Seen) {
         let (log, end) = (self.asm.label(), self.asm.label());
         let head = seen.places(self.family).log;
-        let size = LogRecord::SIZES[usize::from(self.is_v6())];
+        let [v4, v6] = LogRecord::SIZES;
+        let size = if self.is_v6() { v6 } else { v4 };
         self.asm
             .load(Size::U32, Register::R1, Base::Frame, at(FLAGS))
             .jump_if(Register::R1, Test::Common, roots::LOG, log)

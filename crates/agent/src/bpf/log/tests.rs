@@ -96,6 +96,6 @@ kernel_test! {
             log.name([]);
         }
         let decided = log.take();
-        assert_eq!((decided.packets.len(), decided.lost as usize), (WAITING, written - WAITING));
+        assert_eq!((decided.packets.len(), decided.lost), (WAITING, (written - WAITING) as u64));
     }
 }
