@@ -46,8 +46,9 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
         return Ok(());
     }
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    run_conformance(&words("--shard 0/3"))?;
-    run_conformance(&words("--shard 1/6 --family dual --backend nft"))?;
+    run_conformance(&words("--shard 0/3 --backend nft"))?;
+    run_conformance(&words("--shard 3/6 --backend legacy"))?;
+    run_conformance(&words("--shard 1/9 --family dual --backend nft"))?;
     for (index, family) in [(2, "4"), (9, "6"), (17, "dual")] {
         run_conformance(&words(&format!("--shard {index}/24 --family {family} --backend ebpf")))?;
     }
