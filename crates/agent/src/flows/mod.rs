@@ -1,8 +1,9 @@
 //! Who talks to whom: connections by name with the rules that decided, from what rules (NFLOG) or eBPF programs log and the kernel
 //! tracks.
 //!
-//! Where eBPF programs enforce policy, the lines of rules with the action `Log` are written here as well. A thread of its own reads both, some times a second, and never holds anybody up: what the kernel cannot keep for it is lost
-//! and counted. Only where `FlowLogsLocalReporter`, `FlowLogsGoldmaneServer` or `FlowLogsFile` asks for it do rules log at all.
+//! A thread of its own reads both, some times a second, and never holds anybody up: what the kernel cannot keep for it is lost
+//! and counted. Only where `FlowLogsLocalReporter`, `FlowLogsGoldmaneServer` or `FlowLogsFile` asks for it do rules log at all. Where
+//! eBPF programs enforce policy, the thread also writes the lines of rules with the action `Log`.
 
 mod collecting;
 mod edge;
