@@ -1,9 +1,7 @@
 //! `cargo xtask features`: every feature compiles without the others.
 
-use serde_json::Value;
-
-use crate::packages::is_unpublished;
-use crate::shell::{cargo, output, run};
+use crate::packages::{is_unpublished, metadata};
+use crate::shell::{cargo, run};
 
 /// Checks each crate with each of its features alone, and without any.
 ///
@@ -12,8 +10,7 @@ pub(crate) fn check(args: &[String]) -> Result<(), String> {
     if !args.is_empty() {
         return Err("cargo xtask features".into());
     }
-    let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
-    let metadata: Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
+    let metadata = metadata()?;
     let mut count = 0;
     for package in metadata["packages"].as_array().into_iter().flatten().filter(|package| !is_unpublished(package)) {
         let (Some(name), Some(features)) = (package["name"].as_str(), package["features"].as_object()) else {

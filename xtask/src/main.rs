@@ -53,6 +53,7 @@ cargo xtask COMMAND
   publish-check [--oldest]
                       whether the packages that would be published compile from what is in them; --oldest: with the oldest
                       compiler that must work, which is installed
+  oldest              whether the agent with its default features compiles with that compiler, without a warning
   fuzz [--minutes N] [TARGET…]
                       fuzzing guided by coverage, of all targets if none is named, N minutes (10) in total; what reaches
                       different code becomes the corpus in fuzz/corpus
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
         "deny" => deny::run(),
         "features" => features::check(&rest),
         "publish-check" => publish::check(&rest),
+        "oldest" => publish::oldest(&rest),
         "fuzz" => fuzz::run(&rest),
         "fuzz-smoke" => fuzz::smoke(&rest),
         "bench-smoke" => commands::bench_smoke(),

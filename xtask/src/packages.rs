@@ -6,10 +6,16 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::shell::{command, output, root};
+use crate::shell::{cargo, command, output, root};
 
 /// A README says for whom a crate is within so many lines.
 const FIRST_LINES: usize = 16;
+
+/// What cargo tells of the workspace's own packages.
+pub(crate) fn metadata() -> Result<Value, String> {
+    let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
+    serde_json::from_str(&metadata).map_err(|error| error.to_string())
+}
 
 /// Whether a package stays in the workspace.
 pub(crate) fn is_unpublished(package: &Value) -> bool {

@@ -1,14 +1,16 @@
-//! `cargo xtask publish-check`: what would be published builds from what is in the packages alone.
+//! `cargo xtask publish-check`: what would be published builds from what is in the packages alone; `oldest`: the agent builds with
+//! the oldest compiler that must work.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 use xtask::files::failed;
 
-use crate::packages::is_unpublished;
-use crate::shell::{cargo, cargo_of, command, output, root, run};
+use crate::packages::{is_unpublished, metadata};
+use crate::shell::{cargo, cargo_of, command, root, run};
 
 /// Packs all crates, unpacks them into a workspace of their own, and has the compiler check that, the oldest one that must work if
 /// the arguments are `--oldest`.
@@ -21,8 +23,7 @@ pub(crate) fn check(args: &[String]) -> Result<(), String> {
         [arg] if arg == "--oldest" => true,
         _ => return Err("cargo xtask publish-check [--oldest]".into()),
     };
-    let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
-    let metadata: Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
+    let metadata = metadata()?;
     let packages: Vec<&Value> = metadata["packages"].as_array().into_iter().flatten().collect();
     let published: Vec<String> = packages
         .iter()
@@ -37,15 +38,29 @@ pub(crate) fn check(args: &[String]) -> Result<(), String> {
     fs::write(folder.join("Cargo.toml"), workspace(&published)?).map_err(failed(&folder))?;
     fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).map_err(failed(&folder))?;
 
-    let mut compiler = match packages.first().and_then(|package| package["rust_version"].as_str()) {
-        Some(oldest) if is_oldest => cargo_of(oldest)?,
-        _ => cargo(&[]),
-    };
+    let mut compiler = if is_oldest { oldest_cargo(&metadata)? } else { cargo(&[]) };
     // What they have in common is in the lock file; that tests need more is gone from it.
     compiler.args(["check", "--workspace", "--lib", "--bins", "--examples", "--all-features", "--target-dir"]);
     run(compiler.arg(packed.parent().unwrap_or(&packed)).current_dir(&folder))?;
     println!("{} packages are complete", published.len());
     Ok(())
+}
+
+/// Has the oldest compiler that must work check the agent with its default features, and all that it is made of, without a warning.
+/// Nothing that another compiler has made helps it: all features would take minutes.
+pub(crate) fn oldest(args: &[String]) -> Result<(), String> {
+    if !args.is_empty() {
+        return Err("cargo xtask oldest".into());
+    }
+    let mut compiler = oldest_cargo(&metadata()?)?;
+    compiler.args(["check", "--locked", "--package", "tortie-agent", "--lib", "--bins"]);
+    run(compiler.env("RUSTFLAGS", "-D warnings"))
+}
+
+/// Cargo of the release that manifests name as `rust-version`.
+fn oldest_cargo(metadata: &Value) -> Result<Command, String> {
+    let release = metadata["packages"][0]["rust_version"].as_str();
+    cargo_of(release.ok_or("no manifest names `rust-version`")?)
 }
 
 /// Makes the files that a registry would be given.

@@ -25,7 +25,7 @@ pub fn cargo(args: &[&str]) -> Command {
     command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
 }
 
-/// Cargo of a release of Rust, which is installed if another one runs us.
+/// Cargo of a release of Rust, which is installed if another one runs us and it is not there.
 ///
 /// # Errors
 /// If there is no `rustup` to install it by, or it cannot.
@@ -35,11 +35,17 @@ pub fn cargo_of(release: &str) -> Result<Command, String> {
     if output(&mut command("rustc", &["--version"]))?.strip_prefix("rustc ").is_some_and(is_this) {
         return Ok(cargo(&[]));
     }
-    let mut install = command("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update"]);
-    run(install.arg(release)).map_err(|error| format!("Rust {release} is needed: {error}"))?;
-    let mut cargo = command("rustup", &["run", release, "cargo"]);
-    cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
-    Ok(cargo)
+    let cargo = || {
+        let mut cargo = command("rustup", &["run", release, "cargo"]);
+        cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+        cargo
+    };
+    // To install one that is there asks the network for a newer one.
+    if !cargo().arg("--version").output().is_ok_and(|told| told.status.success()) {
+        let mut install = command("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update"]);
+        run(install.arg(release)).map_err(|error| format!("Rust {release} is needed: {error}"))?;
+    }
+    Ok(cargo())
 }
 
 /// Runs a command whose output the user sees.

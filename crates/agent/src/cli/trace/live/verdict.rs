@@ -84,11 +84,13 @@ pub(super) fn compare(
     let denying = legs.iter().find(is_denying);
     let is_open = denying.is_none() && legs.iter().any(|leg| leg.verdict() == Verdict::Undecided);
     match (fate, denying) {
-        (Fate::Vanished, _) if let Some(programs) = programs => programs.compare(denying.copied()),
-        (Fate::Vanished, _) => Agreement::NotCompared(
-            "no rule drops the packet, but it does not come out: look at routes and at the filter of reverse paths"
-                .into(),
-        ),
+        (Fate::Vanished, _) => match programs {
+            Some(programs) => programs.compare(denying.copied()),
+            None => Agreement::NotCompared(
+                "no rule drops the packet, but it does not come out: look at routes and at the filter of reverse paths"
+                    .into(),
+            ),
+        },
         _ if is_open => Agreement::NotCompared("rules of others on this node decide".to_owned()),
         (Fate::Passed(_), Some(leg)) => {
             let by = leg.explanation.answer.decided_by.in_words(leg.direction);
