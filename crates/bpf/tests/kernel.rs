@@ -178,5 +178,10 @@ fn what_the_verifier_says_is_told() {
     let error = Program::load_classifier("empty", &[0x95, 0, 0, 0, 0, 0, 0, 0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     assert!(error.to_string().contains("R0 !read_ok"), "{error}");
-    assert!(Program::load_classifier("none", &[]).is_err());
+    let unseen = Program::load_classifier("none", &[]).unwrap_err();
+    assert_eq!(
+        unseen.to_string(),
+        std::io::Error::from_raw_os_error(7).to_string(),
+        "it did not get as far as the verifier"
+    );
 }

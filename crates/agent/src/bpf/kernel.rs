@@ -179,6 +179,10 @@ impl Edge for LinuxEdge {
                      CONFIG_NETFILTER_BPF_LINK"
                 )))
             }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let needed = "loading programs needs CAP_BPF, CAP_PERFMON and the system call bpf";
+                Err(io::Error::new(error.kind(), format!("{error}; {needed}")))
+            }
             Err(error) => Err(error),
         }
     }
