@@ -1,4 +1,4 @@
-//! What a service manager is told, such as systemd: that policy is in force, and that the agent ends.
+//! What a service manager is told, such as systemd: that the agent waits, that policy is in force, and that the agent ends.
 //!
 //! The protocol is that of `sd_notify(3)`: assignments as lines of one datagram to the socket that `NOTIFY_SOCKET` names. Units that
 //! are to start when policy is in force are ordered after one with `Type=notify`.
@@ -55,6 +55,13 @@ impl ServiceManager {
         // Enforcing waits for nobody.
         socket.set_nonblocking(true)?;
         Ok(Self(Some(Rc::new(Listener { socket, address, knows_ready: Cell::new(false), is_deaf: Cell::new(false) }))))
+    }
+
+    /// Policy is not in force yet. Whoever asks why starting takes so long is told.
+    pub(crate) fn starting(&self) {
+        if let Some(listener) = &self.0 {
+            listener.tell("STATUS=waiting for the datastore; what was in force stays in force\n");
+        }
     }
 
     /// Policy is in force; said once, and again only if it could not be said.
@@ -130,6 +137,8 @@ mod tests {
         for (listener, name) in listeners {
             listener.set_nonblocking(true).unwrap();
             let mut manager = ServiceManager::at(OsStr::new(&name)).unwrap();
+            manager.starting();
+            assert!(heard(&listener).unwrap().starts_with("STATUS=waiting for the datastore"));
             manager.on_progress(&progress(), false);
             assert_eq!(heard(&listener), None, "nothing is in force yet");
             manager.on_progress(&progress(), true);
@@ -147,6 +156,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let manager = ServiceManager::at(path.as_os_str()).unwrap();
+        manager.starting();
         manager.ready();
         let listener = UnixDatagram::bind(&path).unwrap();
         listener.set_nonblocking(true).unwrap();

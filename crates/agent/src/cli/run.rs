@@ -186,6 +186,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         #[cfg(feature = "policysync")]
         policy_sync: PolicySync::default(),
     };
+    run.service_manager.starting();
     for number in 1.. {
         if number > 1 {
             run.resend.ask();

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::machine::{Agent, Machine, Service, write_cluster};
 use super::unit::{allowed_calls, counted_calls, settings};
 use super::{MADE, said};
 
 const UNIT: &str = "/usr/lib/systemd/system/tortie.service";
+/// What the agent writes into a folder of Calico's.
+const MTU: &str = "var/lib/calico/mtu";
 const EBPF: &str = "/usr/share/doc/tortie/examples/ebpf.conf";
 
 /// Each file with its rights and owner.
@@ -109,14 +112,9 @@ fn configure(machine: &Machine, parameters: &str) {
     machine.write("/etc/tortie/felix.cfg", &format!("[global]\n{parameters}"));
 }
 
-fn ready(agent: &mut Agent) {
-    let told = agent.tells();
-    assert!(told.starts_with("READY=1\n"), "{told}");
-}
-
 fn stopped(agent: &mut Agent) {
     let (status, log) = agent.end();
-    assert!(status.success(), "{status}: {log}");
+    assert!(status.success() && !log.contains(" ERROR "), "{status}: {log}");
     assert!(agent.tells().starts_with("STOPPING=1\n"));
 }
 
@@ -138,12 +136,15 @@ tortie_testkit::kernel_test! {
         // An agent that has not been told where its cluster is touches nothing.
         let mut unconfigured = machine.start(&service(&machine, false));
         let (status, log) = unconfigured.wait();
-        assert!(!status.success() && log.contains("--datastore"), "{status}: {log}");
+        assert!(log.contains("--datastore"), "{status}: {log}");
+        // Starting it again and again would tell nothing else.
+        let not_again = &settings(&machine.read(UNIT))["RestartPreventExitStatus"];
+        assert_eq!(not_again, &[status.code().unwrap().to_string()]);
         assert_eq!(machine.ruleset(), "");
 
         configure(&machine, "NFTablesMode = Enabled\n");
         let mut agent = machine.start(&service(&machine, false));
-        ready(&mut agent);
+        agent.is_ready();
         let enforced = machine.ruleset();
         assert!(enforced.contains("filter-cali-tw-"), "{enforced}");
         stopped(&mut agent);
@@ -154,7 +155,8 @@ tortie_testkit::kernel_test! {
         // A host is not opened by the removal of a package.
         assert!(machine.ruleset().contains("filter-cali-tw-"));
         let left = written();
-        assert!(left.iter().all(|path| path.starts_with("etc/tortie/") || path.starts_with("var/lib/tortie/") || path == "run/xtables.lock"), "{left:?}");
+        let stays = |path: &String| path.starts_with("etc/tortie/") || path.starts_with("var/lib/tortie/") || path == MTU || path == "run/xtables.lock";
+        assert!(left.iter().all(stays), "{left:?}");
         assert!(left.contains(&"etc/tortie/tortie.env".to_owned()), "what was configured stays: {left:?}");
 
         install(&machine);
@@ -165,6 +167,16 @@ tortie_testkit::kernel_test! {
         assert_eq!(written(), [""; 0]);
         assert!(!machine.run(&["ls", "/etc/tortie"]).status.success());
         assert!(!machine.run(&["ls", "/var/lib/tortie"]).status.success());
+        assert!(!machine.run(&["ls", "/var/lib/calico"]).status.success());
+
+        // What a CNI plugin keeps there is not ours.
+        install(&machine);
+        let of_plugin = "var/lib/calico/nodename";
+        for file in [MTU, of_plugin] {
+            machine.write(&format!("/{file}"), "");
+        }
+        machine.said(&["dpkg", "--no-triggers", "--purge", "tortie"]);
+        assert_eq!(written(), [MTU, of_plugin]);
     }
 
     fn the_unit_allows_what_the_agent_does_under_each_back_end() {
@@ -184,7 +196,7 @@ tortie_testkit::kernel_test! {
             let counts = "/run/tortie/calls";
             service.words.splice(0..0, ["strace", "-f", "-c", "-o", counts].map(str::to_owned));
             let mut agent = machine.start(&service);
-            ready(&mut agent);
+            agent.is_ready();
             let (status, log) = agent.end();
             assert!(status.success() && !log.contains(" ERROR "), "{parameters}: {status}: {log}");
             let mut filters = settings(&machine.read(UNIT))["SystemCallFilter"].clone();
@@ -198,6 +210,24 @@ tortie_testkit::kernel_test! {
             assert_eq!(refused, [""; 0], "{parameters}");
             machine.said(&["tortie", "cleanup"]);
         }
+    }
+
+    fn without_the_rights_of_the_example_it_is_said_what_programs_need() {
+        let machine = Machine::like_this_one();
+        install(&machine);
+        configure(&machine, "BPFEnabled = true\n");
+        let mut agent = machine.start(&service(&machine, false));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let told = loop {
+            let status = machine.run(&["tortie", "status"]);
+            let told = String::from_utf8(status.stdout).unwrap();
+            if told.contains("os error 1") || Instant::now() > deadline {
+                break told;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        assert!(told.contains("needs CAP_BPF, CAP_PERFMON") && told.contains("not ready"), "{told}");
+        assert!(agent.end().0.success());
     }
 
     fn systemd_understands_the_unit_and_finds_little_that_it_leaves_open() {

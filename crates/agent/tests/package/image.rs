@@ -81,8 +81,7 @@ tortie_testkit::kernel_test! {
             capabilities: Vec::new(),
             writable: vec!["/run/tortie".to_owned(), "/var/lib/tortie".to_owned()],
         });
-        let told = agent.tells();
-        assert!(told.starts_with("READY=1\n"), "{told}");
+        agent.is_ready();
         assert!(machine.ruleset().contains("filter-cali-tw-"));
         let status = machine.said(&["/usr/bin/tortie", "status"]);
         assert!(status.contains("demo-node"), "{status}");

@@ -25,11 +25,13 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// As the machine that the test runs on, but for what is written: [`Machine::written`] tells that.
+    /// As the machine that the test runs on, but for what is written: [`Machine::written`] tells that; and without what agents have
+    /// left there.
     pub(crate) fn like_this_one() -> Self {
-        // An overlay must not be below what it lies on, so that it has a disk of its own.
-        let overlay = "mkdir upper work root
-            mount -t overlay overlay -o lowerdir=/,upperdir=$PWD/upper,workdir=$PWD/work root
+        // An overlay must not be below what it lies on, so that it has a disk of its own. Such a device hides what is below.
+        let overlay = "mkdir -p upper work root bare/var/lib
+            for folder in calico tortie; do mknod bare/var/lib/$folder c 0 0; done
+            mount -t overlay overlay -o lowerdir=bare:/,upperdir=$PWD/upper,workdir=$PWD/work root
             mount --rbind /dev root/dev
             mount -t tmpfs tmpfs root/run
             mount -t tmpfs tmpfs root/tmp";
@@ -179,6 +181,12 @@ impl Agent {
                 panic!("{error}; {status}: {log}")
             }
         }
+    }
+
+    /// Waits until it tells its service manager that policy is in force, after it has told that it waits.
+    pub(crate) fn is_ready(&mut self) {
+        let told = [self.tells(), self.tells()];
+        assert!(told[0].starts_with("STATUS=waiting ") && told[1].starts_with("READY=1\n"), "{told:?}");
     }
 
     /// Ends it as a service manager does, and returns what it has written besides.
