@@ -19,6 +19,7 @@ mod report;
 mod site;
 mod tidy;
 mod tools;
+mod trial;
 
 use xtask::shell;
 
@@ -44,6 +45,9 @@ cargo xtask COMMAND
                       what is given away, into DIR (target/packages): the agent without its symbols and these beside it, a Debian
                       package, and an image in the OCI's layout, with all features (--full); and the agent with its default
                       features (--default); says how large they are, and fails if that is more than is allowed
+  try-package FILE.deb
+                      installs a Debian package on a machine that systemd runs, a container with a network of its own, and has it
+                      enforce policy by each back end, fail, be restarted and be removed; as root, and with Debian's mirror in reach
   site [--out DIR] [--agent PROGRAM]
                       the documentation as a site, into DIR (target/site): docs/book, other documents, and a reference made from the
                       program; fails where a link leads nowhere
@@ -98,6 +102,7 @@ fn main() -> ExitCode {
         "parameters" => commands::parameters(),
         "manual" => commands::manual(&rest),
         "package" => commands::package(&rest),
+        "try-package" => trial::try_package(&rest),
         "site" => site::build(&rest),
         "tidy" => tidy::run(),
         "deny" => deny::run(),

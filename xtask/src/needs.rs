@@ -50,6 +50,13 @@ const PACKAGE_READERS: &[Need] = &[
     Need { file: "systemd-analyze", package: "systemd" },
 ];
 
+/// What makes another machine, and runs it.
+const MACHINES: &[Need] = &[
+    Need { file: "debootstrap", package: "debootstrap" },
+    Need { file: "systemd-nspawn", package: "systemd-container" },
+    Need { file: "nsenter", package: "util-linux" },
+];
+
 const COMPILERS: &[Need] = &[Need { file: "cc", package: "gcc" }];
 /// What the features of the agent need as well.
 const PROTOCOL_TOOLS: &[Need] = &[
@@ -81,6 +88,14 @@ pub(crate) fn to_run() -> Result<(), String> {
 pub(crate) fn to_package() -> Result<(), String> {
     to_build()?;
     install(PACKERS)
+}
+
+/// Installs what is missing for trying packages.
+pub(crate) fn to_try_packages() -> Result<(), String> {
+    if !is_root() {
+        return Err("only root can start a machine".into());
+    }
+    install(MACHINES)
 }
 
 /// Installs what is missing for the tests.

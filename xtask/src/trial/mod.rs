@@ -1,0 +1,98 @@
+//! `cargo xtask try-package`: the Debian package on a machine of its own, which systemd runs.
+//!
+//! The machine is a container of `systemd-nspawn` with the kernel of this one and a network of its own, made by `debootstrap` once from
+//! Debian's mirror. What is written into it is gone when it ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use xtask::files::failed;
+
+use crate::needs;
+use crate::shell::{output, root, run};
+
+const DISTRIBUTION: &str = "bookworm";
+/// What is on it besides the least.
+const PACKAGES: &str = "systemd-sysv,dbus,iptables,ipset,conntrack,nftables,iproute2,procps,netcat-openbsd";
+/// How long it may take to boot.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tries a package.
+pub(crate) fn try_package(args: &[String]) -> Result<(), String> {
+    let [package] = args else { return Err("cargo xtask try-package FILE.deb".into()) };
+    let package = fs::canonicalize(package).map_err(failed(Path::new(package)))?;
+    needs::to_try_packages()?;
+    let machine = Machine::boot(&system()?, &package)?;
+    run(&mut machine.shell(include_str!("steps.sh"))?)
+        .map_err(|_| "what is said last is not as it should be".to_owned())
+}
+
+/// A root directory that nothing has been written into.
+fn system() -> Result<PathBuf, String> {
+    let folder = root().join("target").join(DISTRIBUTION);
+    if !folder.is_dir() {
+        println!("making {}", folder.display());
+        let new = folder.with_extension("new");
+        let mut debootstrap = Command::new("debootstrap");
+        debootstrap.args(["--variant=minbase", &format!("--include={PACKAGES}"), DISTRIBUTION]).arg(&new);
+        output(&mut debootstrap)?;
+        fs::rename(&new, &folder).map_err(failed(&new))?;
+    }
+    Ok(folder)
+}
+
+/// A machine that runs.
+struct Machine(Child);
+
+impl Machine {
+    fn boot(system: &Path, package: &Path) -> Result<Self, String> {
+        let mut boot = Command::new("unshare");
+        boot.args(["--mount", "--propagation=private", "sh", "-euc", include_str!("boot.sh"), "boot"]);
+        boot.args([system, package, &root().join("examples/demo")]).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut machine = Self(boot.spawn().map_err(|error| format!("unshare: {error}"))?);
+        let deadline = Instant::now() + PATIENCE;
+        while !machine.is_running() {
+            if let Some(status) = machine.0.try_wait().map_err(|error| error.to_string())? {
+                return Err(format!("the machine has ended: {status}"));
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the machine does not run after {} s", PATIENCE.as_secs()));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        Ok(machine)
+    }
+
+    fn is_running(&self) -> bool {
+        let asked = self.shell("systemctl is-system-running").map(|mut shell| shell.output());
+        asked.is_ok_and(|told| told.is_ok_and(|told| told.status.success()))
+    }
+
+    /// A script that root runs there.
+    fn shell(&self, script: &str) -> Result<Command, String> {
+        let path = format!("/proc/{0}/task/{0}/children", self.0.id());
+        let children = fs::read_to_string(&path).map_err(failed(Path::new(&path)))?;
+        let init = children.split_whitespace().next().ok_or("the machine has not begun")?;
+        let mut shell = Command::new("nsenter");
+        shell.args(["--all", "--root", "--wd", "--target", init, "env", "--ignore-environment", "--chdir=/"]);
+        shell.args(["PATH=/usr/sbin:/usr/bin", "LC_ALL=C", "sh", "-uc", script]).stdin(Stdio::null());
+        Ok(shell)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Where it has ended already, or never ran, there is nobody to be told.
+        let _ = self.shell("systemctl poweroff --force --force").map(|mut shell| shell.output());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let groups = "find /sys/fs/cgroup -depth -type d -path '*/tortie-trial*' -exec rmdir {} +";
+        let _ = Command::new("sh").args(["-c", groups]).output();
+    }
+}
