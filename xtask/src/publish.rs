@@ -80,7 +80,8 @@ fn unpack(packed: &Path, published: &[String], folder: &Path) -> Result<(), Stri
     fs::create_dir_all(folder).map_err(failed(folder))?;
     for package in published {
         let file: PathBuf = packed.join(format!("{package}.crate"));
-        run(command("tar", &["-xzf"]).arg(file).arg("-C").arg(folder))?;
+        // All files of packages are of one time in the past, by which the compiler would take what is new for what it knows.
+        run(command("tar", &["-xzmf"]).arg(file).arg("-C").arg(folder))?;
     }
     Ok(())
 }
