@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 /// What is missing in the lists of all libraries: a type whose name ends in `Error`, or that a function returns as its error,
-/// implements `Error`; one whose name ends in `Problem` can be displayed.
+/// implements `Error`; one whose name ends in `Problem` can be displayed. No error is a text or a tuple, which callers cannot
+/// tell from others; this is so for what functions are given, too.
 pub(crate) fn missing<'t>(lists: impl Iterator<Item = &'t str>) -> Vec<String> {
     let lines: Vec<&str> = lists.flat_map(str::lines).collect();
     let of_trait = |name: &str| -> BTreeSet<&str> {
@@ -24,11 +25,16 @@ pub(crate) fn missing<'t>(lists: impl Iterator<Item = &'t str>) -> Vec<String> {
                 wrong.insert(format!("{of_type} does not implement Display"));
             }
         }
-        // Types of other crates are theirs; a text is no type of ours.
+        // Types of other crates are theirs.
         if let Some(error) = error_of(line).filter(|error| error.starts_with("tortie"))
             && !errors.contains(last(error))
         {
             wrong.insert(format!("{error} does not implement Error, and is returned as one: {line}"));
+        }
+        if line.starts_with("pub ")
+            && let Some(error) = errors_in(line).find(|error| is_no_type(error))
+        {
+            wrong.insert(format!("{error} is no type of error: {line}"));
         }
     }
     wrong.into_iter().collect()
@@ -40,25 +46,69 @@ fn last(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or(path)
 }
 
+/// Whether what is returned as an error is a text or a tuple. Nothing at all is left to whoever says that there is one reason.
+fn is_no_type(error: &str) -> bool {
+    error == "&str"
+        || (error.starts_with('&') && error.ends_with(" str"))
+        || error == "alloc::string::String"
+        || error.starts_with('(') && error != "()"
+}
+
 /// The second parameter of the `Result` that a function returns.
 fn error_of(line: &str) -> Option<&str> {
     let (_, result) = line.rsplit_once(" -> core::result::Result<")?;
-    let result = result.split(" where ").next()?.strip_suffix('>')?;
-    let mut depth = 0_usize;
-    let comma = result.char_indices().find(|(_, c)| {
+    second_parameter(result)
+}
+
+/// The second parameter of each `Result` of a line.
+fn errors_in(line: &str) -> impl Iterator<Item = &str> {
+    line.match_indices("core::result::Result<")
+        .filter_map(|(at, found)| second_parameter(line.get(at + found.len()..)?))
+}
+
+/// The second parameter of a type whose parameters begin here.
+fn second_parameter(parameters: &str) -> Option<&str> {
+    let (mut depth, mut begin, mut before) = (0_usize, None, ' ');
+    for (at, c) in parameters.char_indices() {
         match c {
+            ',' if depth == 0 && begin.is_none() => begin = Some(at + 1),
+            '>' if before == '-' => {}
+            '>' if depth == 0 => return Some(parameters.get(begin?..at)?.trim()),
             '<' | '(' | '[' => depth += 1,
             '>' | ')' | ']' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        *c == ',' && depth == 0
-    });
-    Some(result.get(comma?.0 + 1..)?.trim())
+        before = c;
+    }
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_and_tuples_are_no_errors() {
+        for line in [
+            "pub fn a::f(&self) -> core::result::Result<alloc::vec::Vec<alloc::string::String>, alloc::string::String>",
+            "pub fn a::f<T>() -> core::result::Result<T, &'static str> where T: core::fmt::Debug",
+            "pub fn a::f() -> core::result::Result<(), (&'static str, alloc::string::String)>",
+            "pub fn a::T::f(&mut self, core::result::Result<u8, alloc::string::String>) -> bool",
+            "pub fn a::f(impl core::ops::function::Fn(u8) -> core::result::Result<u8, alloc::string::String> + 'static)",
+            "pub type a::F<'o> = (dyn core::ops::function::Fn() -> core::result::Result<u8, alloc::string::String> + 'o)",
+            "pub a::T::field: core::option::Option<core::result::Result<fn() -> u8, alloc::string::String>>",
+        ] {
+            let told = missing([line].into_iter());
+            assert!(told.len() == 1 && told[0].contains(" is no type of error: "), "{line}: {told:?}");
+        }
+        for line in [
+            "pub fn a::f() -> core::result::Result<alloc::string::String, std::io::error::Error>",
+            "pub fn a::f() -> core::result::Result<(alloc::string::String, u8), ()>",
+            "pub fn a::f() -> core::result::Result<fn(u8, u8) -> u8, alloc::boxed::Box<dyn core::error::Error>>",
+        ] {
+            assert_eq!(missing([line].into_iter()), [""; 0]);
+        }
+    }
 
     #[test]
     fn what_is_missing_is_told() {

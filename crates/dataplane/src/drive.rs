@@ -6,7 +6,7 @@ use std::time::Duration;
 use tortie_ipsets::{CommandFailure, IpSets, Plan as SetPlan, Report};
 use tortie_iptables::{Backend, CommandError, CommitCounter, Plan as TablePlan, Reconciler, TableError};
 
-use tortie_nftables::{Plan as NftablesPlan, Table as NftablesTable, TableError as NftablesError};
+use tortie_nftables::{Plan as NftablesPlan, ReadError, Table as NftablesTable, TableError as NftablesError};
 
 use crate::kernel::{CommandOutcome, CommandStatus, Kernel, KernelCommand};
 
@@ -142,7 +142,8 @@ fn nftables_table(kernel: &mut dyn Kernel, table: &mut NftablesTable) -> Nftable
         let now = kernel.now();
         match table.plan(now) {
             NftablesPlan::Read => {
-                let result = kernel.read_nftables(table.config().id).map_err(|error| error.to_string());
+                let result =
+                    kernel.read_nftables(table.config().id).map_err(|error| ReadError::Failed(error.to_string()));
                 table.on_read(kernel.now(), result);
             }
             NftablesPlan::Commit(transaction) => {

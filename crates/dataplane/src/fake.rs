@@ -19,7 +19,7 @@ use tortie_iptables::{Backend, Command, CommandError, Table};
 use tortie_model::{Cidr, Family, IfaceName, Mac};
 use tortie_nftables::fake::FakeKernel as FakeNftables;
 use tortie_nftables::wire::Snapshot;
-use tortie_nftables::{CommitError, TableId, Transaction};
+use tortie_nftables::{CommitError, ReadError, TableId, Transaction};
 
 use crate::device::{Device, DeviceChange, DeviceKind, FdbEntry};
 use crate::kernel::{
@@ -410,11 +410,12 @@ impl Kernel for FakeKernel {
     }
 
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        let failed = |error: ReadError| KernelError::Failed(error.to_string());
         if table.is_arp {
-            return self.arp.read().map_err(KernelError::Failed);
+            return self.arp.read().map_err(failed);
         }
         let nftables = self.nftables.get_mut(&table.family).ok_or(KernelError::Unsupported)?;
-        nftables.read().map_err(KernelError::Failed)
+        nftables.read().map_err(failed)
     }
 
     fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {

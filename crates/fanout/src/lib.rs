@@ -53,4 +53,4 @@ pub mod server;
 pub mod tls;
 pub mod typha;
 
-pub use discovery::ServerDiscovery;
+pub use discovery::{DiscoveryError, ServerDiscovery};

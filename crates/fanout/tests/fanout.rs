@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tortie_datastore::{Fallback, watch};
-use tortie_fanout::ServerDiscovery;
 use tortie_fanout::cache::CacheLimits;
 use tortie_fanout::client::{ClientConfig, FanoutSource};
 use tortie_fanout::protocol::frame::{self, Compression};
 use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_fanout::typha::{self, ClientAction, ClientSession, TyphaOptions, TyphaSource};
+use tortie_fanout::{DiscoveryError, ServerDiscovery};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::syncer::SyncerType;
 use tortie_testkit::etcd::Proxy;
@@ -98,9 +98,9 @@ struct Found {
 }
 
 impl ServerDiscovery for Found {
-    fn servers(&self) -> Result<Vec<String>, String> {
-        let mut servers = self.servers.lock().map_err(|error| error.to_string())?;
-        servers.pop_front().ok_or_else(|| "nobody answers".to_owned())
+    fn servers(&self) -> Result<Vec<String>, DiscoveryError> {
+        let mut servers = self.servers.lock().expect("no panic");
+        servers.pop_front().ok_or_else(|| DiscoveryError::NoServer { place: "the list".to_owned() })
     }
 
     fn connected(&self) {

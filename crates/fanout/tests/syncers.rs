@@ -54,7 +54,7 @@ impl Store {
             let of_syncer = all.entry(syncer).or_default();
             of_syncer.opened += 1;
             if of_syncer.broken {
-                return Err("out of threads".to_owned());
+                return Err("out of threads".into());
             }
             let (feed, watching) = channel();
             feed.begin_resync().unwrap();

@@ -11,7 +11,7 @@ use tortie_netfilter::{MapKey, MapKind, Member};
 use crate::expression::{Expression, SetReference, Verdict};
 use crate::names::{LayeredName, MAX_NAME_LEN};
 use crate::set::{ElementText, SetKind, element, map_key_bytes};
-use crate::table::{CommitError, Plan, Table, TableError};
+use crate::table::{CommitError, Plan, ReadError, Table, TableError};
 use crate::transaction::{BaseChain, Command, FLOW_TABLE, ProgramRule, TableId, Transaction};
 use crate::wire::{ObservedChain, ObservedRule, ObservedSet, SetShape, Snapshot};
 
@@ -136,10 +136,10 @@ impl FakeKernel {
     ///
     /// # Errors
     /// If that is to fail.
-    pub fn read(&mut self) -> Result<Option<Snapshot>, String> {
+    pub fn read(&mut self) -> Result<Option<Snapshot>, ReadError> {
         if self.read_failures > 0 {
             self.read_failures -= 1;
-            return Err("injected failure".to_owned());
+            return Err(ReadError::Failed("injected failure".to_owned()));
         }
         Ok(self.content.as_ref().map(Content::snapshot))
     }

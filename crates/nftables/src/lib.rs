@@ -28,6 +28,8 @@ pub use layout::{HostChanges, Hosts, LaidOut, Sets, expand, lay_out};
 pub use names::{FullNames, LayeredName, MAX_NAME_LEN, SetName};
 pub use render::{RenderedRule, hash_in, rules};
 pub use set::{ElementText, Key, NetworkChange, Networks, SetKind, element};
-pub use table::{CommitError, Plan, RuleCount, SetProblem, Table, TableConfig, TableError, TableStats, UpdateError};
+pub use table::{
+    CommitError, Plan, ReadError, RuleCount, SetProblem, Table, TableConfig, TableError, TableStats, UpdateError,
+};
 pub use text::{Context, Deviation, deviations, write_rule};
 pub use transaction::{BaseChain, ChainKind, Command, Hook, ProgramRule, TableId, Transaction};

@@ -97,6 +97,15 @@ pub enum Plan {
     Failed(TableError),
 }
 
+/// Why a table was not read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The kernel was not asked, or did not answer as it should; in the words of the system.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// Why a table cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -106,8 +115,9 @@ pub enum TableError {
     Read {
         /// The table.
         table: TableId,
-        /// What the kernel said.
-        reason: String,
+        /// What reading led to last.
+        #[source]
+        reason: ReadError,
     },
     /// It cannot be written, whatever is tried.
     #[error("cannot write table {table}: {reason}")]
@@ -585,7 +595,7 @@ impl Table {
 
     /// Reports what reading led to: what [`SnapshotReader::finish`](crate::wire::SnapshotReader::finish) made of the listings,
     /// `None` if there is no such table. A report that was not asked for is ignored.
-    pub fn on_read(&mut self, now: Duration, result: Result<Option<Snapshot>, String>) {
+    pub fn on_read(&mut self, now: Duration, result: Result<Option<Snapshot>, ReadError>) {
         let Phase::Reading = self.phase else { return };
         self.phase = Phase::Idle;
         self.suspected = false;

@@ -10,7 +10,7 @@ use tortie_resources::stored::{
 };
 
 use self::checks::{check, check_new_pool, check_same_pool, check_writable};
-pub use self::edits::{LabelChange, change_labels, edit, merge_patch};
+pub use self::edits::{LabelChange, LabelError, change_labels, edit, merge_patch};
 use crate::stamp::{random, uuid};
 use crate::{ResourceStore, StoreError, StoredResource};
 

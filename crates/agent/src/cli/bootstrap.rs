@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::Kernel;
-use tortie_fanout::ServerDiscovery;
+use tortie_fanout::{DiscoveryError, ServerDiscovery};
 use tortie_model::Hostname;
 
 use super::Failure;
@@ -66,7 +66,7 @@ fn service(_namespace: &str, name: &str, _node: Option<&Hostname>) -> Result<Box
 struct AsFound(Box<dyn FindServers>);
 
 impl ServerDiscovery for AsFound {
-    fn servers(&self) -> Result<Vec<String>, String> {
+    fn servers(&self) -> Result<Vec<String>, DiscoveryError> {
         Ok(self.0.find()?.into_iter().map(|candidate| candidate.address).collect())
     }
 }

@@ -1,6 +1,7 @@
 //! Writing that is taken back unless it is confirmed.
 
 use std::env;
+use std::error::Error;
 use std::fmt::Display;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -400,8 +401,8 @@ pub(super) fn watch_in_background(state_dir: Option<&Path>) -> Result<(), Failur
 }
 
 /// Opens the datastore of a change again.
-pub(super) fn open_again(change: &PendingChange) -> Result<Arc<dyn ResourceStore>, String> {
-    open_reference(&change.datastore).map_err(|failure| failure.to_string())
+pub(super) fn open_again(change: &PendingChange) -> Result<Arc<dyn ResourceStore>, Box<dyn Error + Send + Sync>> {
+    open_reference(&change.datastore).map_err(|failure| failure.to_string().into())
 }
 
 /// Who runs this program.

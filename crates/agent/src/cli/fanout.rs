@@ -131,7 +131,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             let directory = DirectoryArgs::only_read(settle);
             let wanted = Wanted { options, blocks: true, node: None, directory, engine: None, versions: false };
             let source = datastore.source(&local, wanted).map_err(|failure| failure.to_string())?;
-            watch(source).map_err(|error| error.to_string())
+            Ok(watch(source)?)
         })
     } else {
         SyncerSources::none()

@@ -1,7 +1,7 @@
 //! `tortie label`.
 
 use serde_json::Value;
-use tortie_store::apply::{LabelChange, change_labels};
+use tortie_store::apply::{LabelChange, LabelError, change_labels};
 
 use super::Failure;
 use super::confirming::ConfirmingArgs;
@@ -52,9 +52,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         (keys, args.store.open()?)
     };
     let word = if change.values().any(Option::is_some) { "labeled" } else { "unlabeled" };
-    let changed = |object: &mut Value| change_labels(object, &change, args.overwrite);
+    let changed = |object: &mut Value| change_labels(object, &change, args.overwrite).map_err(|error| in_words(&error));
     let wishes: Vec<Wish<'_>> = keys.iter().map(|key| Wish::edit(key, word, changed)).collect();
     args.confirming.write_to(&*opened, &args.store, &wishes, false)
+}
+
+/// With the option that helps.
+fn in_words(error: &LabelError) -> String {
+    format!("{error}; --overwrite makes it `{}`", error.wanted)
 }
 
 /// The names of resources, and the labels.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tortie_datastore::chance;
 use tortie_datastore::kubernetes::{KubeConfig, ServiceEndpoint, ServiceEndpoints};
+use tortie_fanout::DiscoveryError;
 use tortie_fanout::server::Server;
 
 use super::Failure;
@@ -38,11 +39,16 @@ impl TyphaService {
 }
 
 impl FindServers for TyphaService {
-    fn find(&self) -> Result<Vec<Candidate>, String> {
-        let endpoints =
-            self.endpoints.list().map_err(|error| format!("endpoints of Service {}: {error}", self.name))?;
+    fn find(&self) -> Result<Vec<Candidate>, DiscoveryError> {
+        let endpoints = self.endpoints.list().map_err(|error| DiscoveryError::Unknown {
+            place: format!("endpoints of Service {}", self.name),
+            source: error.into(),
+        })?;
         let servers = in_order(endpoints, &self.node, chance);
-        if servers.is_empty() { Err(format!("Service {} has no ready endpoint", self.name)) } else { Ok(servers) }
+        if servers.is_empty() {
+            return Err(DiscoveryError::NoServer { place: format!("Service {}", self.name) });
+        }
+        Ok(servers)
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 use tortie_controller::elector::ElectorConfig;
-use tortie_controller::nodes::{self, Access, Kept, LiveObjects, NodeController, Overrides, Seen};
+use tortie_controller::nodes::{self, Access, Kept, LiveError, LiveObjects, NodeController, Overrides, Seen};
 use tortie_controller::{Controller, Job, Next, Observed, Status, Watched};
 use tortie_datastore::kubernetes::{ApiResource, Client, Event, ListWatch, Received, Reflector, Waker};
 use tortie_store::etcd::{EtcdFeed, Heard};
@@ -352,7 +352,7 @@ fn follow_datastore(shared: &Shared, mut feed: EtcdFeed) {
 struct Live(Client);
 
 impl LiveObjects for Live {
-    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, String> {
+    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
         let resource = match kind {
             Seen::Nodes => ApiResource::NODES,
             Seen::Pods => ApiResource::PODS,
@@ -360,7 +360,8 @@ impl LiveObjects for Live {
         match self.0.get(resource, namespace, name) {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.to_string()),
+            Err(error) if error.is_refusal() => Err(LiveError::Refused(error.to_string())),
+            Err(error) => Err(LiveError::Unavailable(error.to_string())),
         }
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use tortie_dataplane::{DeviceChange, DeviceKind, Kernel, KernelError, WireguardKey};
 use tortie_datastore::chance;
-use tortie_fanout::ServerDiscovery;
+use tortie_fanout::{DiscoveryError, ServerDiscovery};
 use tortie_model::{Family, Hostname};
 use tortie_store::StoreError;
 
@@ -52,13 +52,13 @@ pub(crate) trait FindServers: fmt::Debug + Send + Sync {
     /// The servers there are now, those to be preferred first.
     ///
     /// # Errors
-    /// Why they cannot be found, as a sentence for the log.
-    fn find(&self) -> Result<Vec<Candidate>, String>;
+    /// Why they cannot be found.
+    fn find(&self) -> Result<Vec<Candidate>, DiscoveryError>;
 }
 
 /// Servers that are always the same.
 impl FindServers for Vec<String> {
-    fn find(&self) -> Result<Vec<Candidate>, String> {
+    fn find(&self) -> Result<Vec<Candidate>, DiscoveryError> {
         Ok(self.iter().map(|address| Candidate { address: address.clone(), node: None }).collect())
     }
 }
@@ -307,7 +307,7 @@ impl Bootstrap {
 }
 
 impl ServerDiscovery for Bootstrap {
-    fn servers(&self) -> Result<Vec<String>, String> {
+    fn servers(&self) -> Result<Vec<String>, DiscoveryError> {
         self.finder.find().map(|candidates| self.approve(candidates))
     }
 

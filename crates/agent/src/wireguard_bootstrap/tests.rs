@@ -22,7 +22,7 @@ const SERVERS: [(&str, Option<&str>); 2] = [("10.0.0.2:5473", Some("n2")), ("[fd
 struct Servers(Vec<Candidate>);
 
 impl FindServers for Servers {
-    fn find(&self) -> Result<Vec<Candidate>, String> {
+    fn find(&self) -> Result<Vec<Candidate>, DiscoveryError> {
         Ok(self.0.clone())
     }
 }

@@ -125,7 +125,7 @@ fn live_node(access: Access<'_>, name: &str) -> Result<LiveNode, JobError> {
         other => other?.object,
     };
     let Some(kubernetes) = kubernetes_name(&node).map(str::to_owned) else { return Ok(LiveNode::Foreign) };
-    let found = access.live.get(Seen::Nodes, "", &kubernetes).map_err(JobError::Kubernetes)?;
+    let found = access.live.get(Seen::Nodes, "", &kubernetes)?;
     Ok(if found.is_some() { LiveNode::Exists(kubernetes) } else { LiveNode::Leaves(kubernetes) })
 }
 
@@ -141,7 +141,7 @@ fn is_confirmed(access: Access<'_>, leak: &Leak, nodes: &mut BTreeMap<String, Li
         (LiveNode::Foreign, _) | (LiveNode::Exists(_), Reason::NodeGone) => return Ok(false),
     };
     let Some((namespace, name)) = &leak.pod else { return Ok(*node == LiveNode::Gone) };
-    let pod = access.live.get(Seen::Pods, namespace, name).map_err(JobError::Kubernetes)?;
+    let pod = access.live.get(Seen::Pods, namespace, name)?;
     Ok(!pod.is_some_and(|pod| PodFacts::read(&pod).may_have(leak.address, kubernetes)))
 }
 

@@ -15,4 +15,4 @@ pub use controller::{Kept, Next, NodeController};
 pub use custom::CustomKind;
 pub use followed::Seen;
 pub(crate) use kept::kubernetes_name;
-pub use task::{Access, Done, Job, JobError, LiveObjects};
+pub use task::{Access, Done, Job, JobError, LiveError, LiveObjects};

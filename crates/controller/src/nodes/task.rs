@@ -23,7 +23,19 @@ pub trait LiveObjects: Send + Sync {
     ///
     /// # Errors
     /// Why nothing can be said of it.
-    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, String>;
+    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, LiveError>;
+}
+
+/// Why the API server does not say what it has now, in its own words or in those of its client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LiveError {
+    /// It does not allow to ask, or not this user; trying again does not help.
+    #[error("{0}")]
+    Refused(String),
+    /// It does not answer, or nothing that makes sense; trying again may help.
+    #[error("{0}")]
+    Unavailable(String),
 }
 
 /// What a job may use.
@@ -120,7 +132,7 @@ pub enum JobError {
     Store(#[from] StoreError),
     /// What Kubernetes says.
     #[error("Kubernetes: {0}")]
-    Kubernetes(String),
+    Kubernetes(#[from] LiveError),
     /// What is there is not as it must be.
     #[error("{0}")]
     Unfit(String),
@@ -222,8 +234,8 @@ fn delete_node(access: Access<'_>, node: &str, kubernetes: &str, done: &mut Done
         Err(StoreError::NotFound(_)) => return Ok(()),
         other => other?,
     };
-    let is_gone = kubernetes_name(&object) == Some(kubernetes)
-        && access.live.get(Seen::Nodes, "", kubernetes).map_err(JobError::Kubernetes)?.is_none();
+    let is_gone =
+        kubernetes_name(&object) == Some(kubernetes) && access.live.get(Seen::Nodes, "", kubernetes)?.is_none();
     if is_gone { delete(access, &key, revision, done) } else { Ok(()) }
 }
 

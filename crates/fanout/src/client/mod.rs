@@ -87,7 +87,7 @@ impl FanoutSource {
     async fn servers(&self) -> Result<Vec<String>, String> {
         match &self.discovery {
             None => Ok(self.config.servers.clone()),
-            Some(discovery) => find(discovery).await,
+            Some(discovery) => find(discovery).await.map_err(|error| error.to_string()),
         }
     }
 

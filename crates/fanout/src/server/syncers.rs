@@ -1,5 +1,6 @@
 //! The syncers of others than Felix, each read for as long as it has clients.
 
+use std::error::Error;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use crate::counters::{SyncerCounters, SyncerStats};
 use crate::typha::Hubs;
 
 /// How to read what another syncer than Felix's has: begins, or says why it cannot.
-type Open = Box<dyn Fn(SyncerType) -> Result<Watching, String> + Send + Sync>;
+type Open = Box<dyn Fn(SyncerType) -> Result<Watching, Box<dyn Error + Send + Sync>> + Send + Sync>;
 
 /// Where the objects of other syncers than Felix's are read.
 ///
@@ -30,12 +31,14 @@ impl SyncerSources {
     /// Felix's syncer alone.
     #[must_use]
     pub fn none() -> Self {
-        Self { syncers: Vec::new(), open: Box::new(|_| Err("it is not served".to_owned())) }
+        Self { syncers: Vec::new(), open: Box::new(|_| Err("it is not served".into())) }
     }
 
-    /// All of them. `open` begins to read one.
+    /// All of them. `open` begins to read one; why it cannot goes into the log, and its clients are sent away.
     #[must_use]
-    pub fn all(open: impl Fn(SyncerType) -> Result<Watching, String> + Send + Sync + 'static) -> Self {
+    pub fn all(
+        open: impl Fn(SyncerType) -> Result<Watching, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
+    ) -> Self {
         let syncers = SyncerType::ALL.into_iter().filter(|syncer| *syncer != SyncerType::Felix).collect();
         Self { syncers, open: Box::new(open) }
     }
@@ -132,7 +135,7 @@ impl Syncers {
     }
 
     fn read(&self, syncer: SyncerType) -> Result<Reading, String> {
-        let upstream = (self.sources.open)(syncer)?;
+        let upstream = (self.sources.open)(syncer).map_err(|error| error.to_string())?;
         let instance = Instance(RandomState::new().hash_one(std::process::id()));
         let counters = self.counters.get(syncer as usize).cloned().unwrap_or_default();
         let hub = Hub::counted(Cache::new(instance, self.limits, Instant::now()), counters);

@@ -113,7 +113,7 @@ impl TyphaSource {
     async fn next_server(&self, attempts: &mut Attempts<String>) -> Result<String, String> {
         let servers = match &self.discovery {
             None => self.options.servers.clone(),
-            Some(discovery) => find(discovery).await?,
+            Some(discovery) => find(discovery).await.map_err(|error| error.to_string())?,
         };
         attempts.next(&servers).map(|(server, _)| server).ok_or_else(|| "there is no server to connect to".to_owned())
     }

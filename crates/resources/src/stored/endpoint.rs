@@ -26,11 +26,32 @@ pub(crate) fn endpoint_name(parts: [&str; 4]) -> Result<String, EndpointNameErro
     Ok(name)
 }
 
-/// Whether an endpoint is called as its `spec` demands. `Err` names the field and what is wrong with it.
+/// Why a workload endpoint cannot be called as it is. Displayed, it begins with the field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// Its name says something else than its `spec`.
+    #[error("metadata.name: must be {must}, as node, workload and endpoint say")]
+    Name {
+        /// What it must be called.
+        must: String,
+    },
+    /// Its `spec` makes no name.
+    #[error("{field}: {error}")]
+    Part {
+        /// The field, such as `spec.node`.
+        field: &'static str,
+        /// What is wrong with its value.
+        #[source]
+        error: EndpointNameError,
+    },
+}
+
+/// Whether an endpoint is called as its `spec` demands.
 ///
 /// # Errors
 /// The field, and what is wrong with it.
-pub fn check_endpoint(name: &str, spec: &Map<String, Value>) -> Result<(), (&'static str, String)> {
+pub fn check_endpoint(name: &str, spec: &Map<String, Value>) -> Result<(), EndpointError> {
     let text = |field: &str| spec.get(field).and_then(Value::as_str).unwrap_or_default();
     let orchestrator = text("orchestrator");
     let (field, workload) = match orchestrator {
@@ -47,10 +68,10 @@ pub fn check_endpoint(name: &str, spec: &Map<String, Value>) -> Result<(), (&'st
     ];
     match endpoint_name(parts.map(|(_, part)| part)) {
         Ok(expected) if expected == name => Ok(()),
-        Ok(expected) => Err(("metadata.name", format!("must be {expected}, as node, workload and endpoint say"))),
+        Ok(must) => Err(EndpointError::Name { must }),
         Err(error) => {
             let field = parts.iter().find(|(_, part)| *part == error.part).map_or("spec", |(field, _)| field);
-            Err((field, error.to_string()))
+            Err(EndpointError::Part { field, error })
         }
     }
 }

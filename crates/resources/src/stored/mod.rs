@@ -32,13 +32,13 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 
 pub(crate) use endpoint::endpoint_name;
-pub use endpoint::{EndpointNameError, check_endpoint};
+pub use endpoint::{EndpointError, EndpointNameError, check_endpoint};
 pub use kind::{ResourceKind, UnknownKind};
 pub use object::{
     ObjectError, from_stored, key_in_kubernetes, key_of, labelled, revision_of, strip_metadata, to_stored,
 };
 pub use tiers::{
-    BuiltIn, DEFAULT_ALLOW_PROFILE, DEFAULT_TIER_ORDER, built_in_tier, built_in_tiers, check_tier, tier_of,
+    BuiltIn, DEFAULT_ALLOW_PROFILE, DEFAULT_TIER_ORDER, TierError, built_in_tier, built_in_tiers, check_tier, tier_of,
 };
 
 /// The `apiVersion` of everything that is kept.

@@ -198,7 +198,26 @@ fn built_in_tiers_stay_what_they_are() {
         ("kube-admin", json!({}), "spec.order"),
         ("kube-baseline", json!({"order": 10_000_000, "defaultAction": "Deny"}), "spec.defaultAction"),
     ] {
-        assert_eq!(check_tier(name, &spec(value)).expect_err(name).0, field);
+        let said = check_tier(name, &spec(value)).expect_err(name).to_string();
+        assert!(said.starts_with(&format!("{field}: must be ")), "{said}");
+    }
+}
+
+#[test]
+fn an_endpoint_is_called_as_its_spec_says() {
+    let spec = |value: Value| value.as_object().expect("a spec").clone();
+    let of = |node: &str, pod: &str| {
+        spec(json!({"node": node, "orchestrator": "k8s", "pod": pod, "endpoint": "eth0", "workload": "other"}))
+    };
+    assert_eq!(check_endpoint("n1-k8s-web--1-eth0", &of("n1", "web-1")), Ok(()));
+    let said = check_endpoint("n1-k8s-web-1-eth0", &of("n1", "web-1")).expect_err("another name");
+    assert_eq!(said, EndpointError::Name { must: "n1-k8s-web--1-eth0".into() });
+    assert_eq!(said.to_string(), "metadata.name: must be n1-k8s-web--1-eth0, as node, workload and endpoint say");
+    for (node, pod, field, part) in [("", "web", "spec.node", ""), ("n1", "web-", "spec.pod", "web-")] {
+        let error = EndpointNameError { part: part.into() };
+        let said = check_endpoint("any", &of(node, pod)).expect_err(field);
+        assert_eq!(said, EndpointError::Part { field, error });
+        assert_eq!(said.to_string(), format!("{field}: `{part}` cannot be a part of the name of a workload endpoint"));
     }
 }
 

@@ -62,22 +62,34 @@ pub fn tier_of(spec: &Map<String, Value>) -> &str {
     spec.get("tier").and_then(Value::as_str).filter(|tier| !tier.is_empty()).unwrap_or("default")
 }
 
+/// Why a built-in tier cannot be as it is written. Displayed, it begins with the field.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TierError {
+    /// It has another order.
+    #[error("spec.order: must be {} for the tier {}", .0.order, .0.name)]
+    Order(BuiltIn),
+    /// It has another default action.
+    #[error("spec.defaultAction: must be {} for the tier {}", .0.default_action.as_str(), .0.name)]
+    DefaultAction(BuiltIn),
+}
+
 /// Whether a tier may be what it is written as: order and default action of the built-in ones are fixed
-/// (`libcalico-go/lib/validator/v3/validator.go`). `Err` names the field and what it must be.
+/// (`libcalico-go/lib/validator/v3/validator.go`).
 ///
 /// # Errors
-/// The field, and what is wrong with it.
-pub fn check_tier(name: &str, spec: &Map<String, Value>) -> Result<(), (&'static str, String)> {
+/// What it must be.
+pub fn check_tier(name: &str, spec: &Map<String, Value>) -> Result<(), TierError> {
     let Some(tier) = built_in_tier(name) else { return Ok(()) };
     // What is missing is filled in as for any tier.
     let order =
         spec.get("order").filter(|order| !order.is_null()).map_or(Some(f64::from(DEFAULT_TIER_ORDER)), Value::as_f64);
     if order != Some(tier.order) {
-        return Err(("spec.order", format!("must be {} for the tier {name}", tier.order)));
+        return Err(TierError::Order(tier));
     }
     let action = spec.get("defaultAction").filter(|action| !action.is_null()).map_or(Some("Deny"), Value::as_str);
     if action != Some(tier.default_action.as_str()) {
-        return Err(("spec.defaultAction", format!("must be {} for the tier {name}", tier.default_action.as_str())));
+        return Err(TierError::DefaultAction(tier));
     }
     Ok(())
 }

@@ -25,10 +25,11 @@ pub(super) fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value
     check_writable(key)?;
     let empty = Map::new();
     let spec = object.get("spec").and_then(Value::as_object).unwrap_or(&empty);
-    let wrong = |(field, what): (&str, String)| refused(key, format!("{field}: {what}"));
     match key.kind() {
-        ResourceKind::Tier => check_tier(key.name(), spec).map_err(wrong)?,
-        ResourceKind::WorkloadEndpoint => check_endpoint(key.name(), spec).map_err(wrong)?,
+        ResourceKind::Tier => check_tier(key.name(), spec).map_err(|error| refused(key, error.to_string()))?,
+        ResourceKind::WorkloadEndpoint => {
+            check_endpoint(key.name(), spec).map_err(|error| refused(key, error.to_string()))?;
+        }
         ResourceKind::BgpConfiguration if key.name() != "default" => {
             let is_given = |name: &&&str| spec.get(**name).is_some_and(|value| !is_empty(value));
             if let Some(name) = FOR_ALL_NODES.iter().find(is_given) {

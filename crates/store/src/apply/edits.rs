@@ -96,11 +96,24 @@ pub fn merge_patch(object: &mut Value, patch: &Value) {
 /// Labels to be set, and, as `None`, to be taken away.
 pub type LabelChange = BTreeMap<String, Option<String>>;
 
+/// A label has another value already, and is not to be overwritten.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("metadata.labels: {name} is `{there}` already")]
+#[non_exhaustive]
+pub struct LabelError {
+    /// The label.
+    pub name: String,
+    /// Its value.
+    pub there: String,
+    /// The value that it was to have.
+    pub wanted: String,
+}
+
 /// Changes labels of an object. One that has another value already is changed only if it may be overwritten.
 ///
 /// # Errors
-/// Which label has another value, in words.
-pub fn change_labels(object: &mut Value, change: &LabelChange, overwrite: bool) -> Result<(), String> {
+/// Which label has another value. The object is as it was.
+pub fn change_labels(object: &mut Value, change: &LabelChange, overwrite: bool) -> Result<(), LabelError> {
     let mut patch = Map::new();
     for (name, value) in change {
         let there = object.get("metadata").and_then(|metadata| metadata.get("labels")?.get(name)?.as_str());
@@ -108,7 +121,8 @@ pub fn change_labels(object: &mut Value, change: &LabelChange, overwrite: bool) 
             && there != value
             && !overwrite
         {
-            return Err(format!("metadata.labels: {name} is `{there}` already; --overwrite makes it `{value}`"));
+            let (name, there, wanted) = (name.clone(), there.to_owned(), value.clone());
+            return Err(LabelError { name, there, wanted });
         }
         patch.insert(name.clone(), json!(value));
     }

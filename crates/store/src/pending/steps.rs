@@ -1,5 +1,6 @@
 //! What is done with a change, step by step. Whoever calls these has the journal's lock.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -90,7 +91,7 @@ fn carry_out_one(store: &dyn ResourceStore, write: &Write) -> Result<Option<Stor
 }
 
 /// Opens the datastore of a change, or says why that cannot be done now.
-pub type Opener<'o> = dyn Fn(&PendingChange) -> Result<Arc<dyn ResourceStore>, String> + 'o;
+pub type Opener<'o> = dyn Fn(&PendingChange) -> Result<Arc<dyn ResourceStore>, Box<dyn Error + Send + Sync>> + 'o;
 
 /// What there was to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,7 +138,8 @@ pub fn attend(journal: &dyn Journal, open: &Opener<'_>, now: &Moment) -> Result<
         }
     };
     begin_roll_back(journal, &mut change, &why);
-    let rolled_back = open(&change).and_then(|store| roll_back(journal, &*store, change, &why, now));
+    let opened = open(&change).map_err(|error| error.to_string());
+    let rolled_back = opened.and_then(|store| roll_back(journal, &*store, change, &why, now));
     Ok(match rolled_back {
         Ok(change) => Attended::RolledBack(Box::new(change)),
         Err(why) => Attended::Retry { why },

@@ -1,3 +1,4 @@
+use std::error::Error;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +35,9 @@ fn kept(store: &MemoryStore, keys: &[ResourceKey]) -> Vec<Option<Value>> {
     keys.iter().map(|key| store.get(key).ok().map(|there| unversioned(there.object))).collect()
 }
 
-fn at_work(store: &Arc<MemoryStore>) -> impl Fn(&PendingChange) -> Result<Arc<dyn ResourceStore>, String> {
+fn at_work(
+    store: &Arc<MemoryStore>,
+) -> impl Fn(&PendingChange) -> Result<Arc<dyn ResourceStore>, Box<dyn Error + Send + Sync>> {
     let store = Arc::clone(store);
     move |_| Ok(Arc::clone(&store) as Arc<dyn ResourceStore>)
 }
@@ -520,7 +523,7 @@ fn a_change_whose_time_has_passed_is_being_taken_back_though_nobody_can() {
     let journal = MemoryJournal::default();
     let change = begin(&journal, change(&*store, &at(0))).expect("begun");
     carry_out(&journal, &*store, change, &|| at(1)).expect("carried out");
-    let away = |_: &PendingChange| Err("it is away".to_owned());
+    let away = |_: &PendingChange| Err("it is away".into());
     let retry = Attended::Retry { why: "it is away".into() };
     assert_eq!(attend(&journal, &away, &at(100)).expect("attended"), retry);
     let why = "it was not confirmed in time".to_owned();

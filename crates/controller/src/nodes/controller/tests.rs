@@ -8,7 +8,7 @@ use tortie_store::{Fault, MemoryStore, ResourceStore, StoreError};
 use std::time::UNIX_EPOCH;
 
 use super::*;
-use crate::nodes::task::{Access, LiveObjects};
+use crate::nodes::task::{Access, LiveError, LiveObjects};
 
 const KINDS: [ResourceKind; 3] =
     [ResourceKind::Node, ResourceKind::HostEndpoint, ResourceKind::KubeControllersConfiguration];
@@ -18,7 +18,7 @@ const KINDS: [ResourceKind; 3] =
 struct Kubernetes(std::sync::Mutex<BTreeMap<String, Value>>);
 
 impl LiveObjects for Kubernetes {
-    fn get(&self, _kind: Seen, _namespace: &str, name: &str) -> Result<Option<Value>, String> {
+    fn get(&self, _kind: Seen, _namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
         Ok(self.0.lock().expect("no panic").get(name).cloned())
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tortie_datastore::{Event, Watching, channel, watch};
 use tortie_model::Update;
 
+use crate::DiscoveryError;
 use crate::server::{Server, ServerConfig};
 use crate::tls::PeerNames;
 use crate::tls::tests::issue;
@@ -81,9 +82,9 @@ struct Found {
 }
 
 impl ServerDiscovery for Found {
-    fn servers(&self) -> Result<Vec<String>, String> {
+    fn servers(&self) -> Result<Vec<String>, DiscoveryError> {
         let mut servers = self.servers.lock().unwrap();
-        servers.pop_front().ok_or_else(|| "nobody answers".to_owned())
+        servers.pop_front().ok_or_else(|| DiscoveryError::NoServer { place: "the list".to_owned() })
     }
 
     fn connected(&self) {

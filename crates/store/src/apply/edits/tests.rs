@@ -101,7 +101,8 @@ fn labels_are_set_and_taken_away() {
     let change = |name: &str, value: Option<&str>| LabelChange::from([(name.to_owned(), value.map(str::to_owned))]);
     assert_eq!(change_labels(&mut object, &change("a", Some("b")), false), Ok(()));
     let said = change_labels(&mut object, &change("a", Some("x")), false).expect_err("refused");
-    assert_eq!(said, "metadata.labels: a is `b` already; --overwrite makes it `x`");
+    assert_eq!((said.name.as_str(), said.there.as_str(), said.wanted.as_str()), ("a", "b", "x"));
+    assert_eq!(said.to_string(), "metadata.labels: a is `b` already");
     assert_eq!(change_labels(&mut object, &change("a", Some("x")), true), Ok(()));
     assert_eq!(change_labels(&mut object, &change("c", None), false), Ok(()));
     assert_eq!(change_labels(&mut object, &change("none", None), false), Ok(()));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_store::{MemoryStore, ResourceStore, TextChange, TextStore};
 
-use crate::nodes::{Access, Job, Kept, LiveObjects, Next, NodeController, Overrides, Seen};
+use crate::nodes::{Access, Job, Kept, LiveError, LiveObjects, Next, NodeController, Overrides, Seen};
 use crate::{MetricFamily, Observed};
 
 const GRACE: Duration = Duration::from_secs(900);
@@ -20,7 +20,7 @@ const RESOURCES: &str = "/calico/resources/v3/projectcalico.org/";
 struct Live(Vec<Value>);
 
 impl LiveObjects for Live {
-    fn get(&self, _kind: Seen, _namespace: &str, name: &str) -> Result<Option<Value>, String> {
+    fn get(&self, _kind: Seen, _namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
         Ok(self.0.iter().find(|object| object["metadata"]["name"] == name).cloned())
     }
 }

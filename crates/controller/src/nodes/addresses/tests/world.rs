@@ -11,7 +11,7 @@ use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 use tortie_store::{Fault, MemoryStore, ResourceStore, StoreError, StoredText, TextChange, TextStore};
 
 use crate::Observed;
-use crate::nodes::{Access, Job, Kept, LiveObjects, Next, NodeController, Overrides, Seen};
+use crate::nodes::{Access, Job, Kept, LiveError, LiveObjects, Next, NodeController, Overrides, Seen};
 
 const KINDS: [ResourceKind; 3] =
     [ResourceKind::Node, ResourceKind::HostEndpoint, ResourceKind::KubeControllersConfiguration];
@@ -59,7 +59,7 @@ fn object(name: &str, pod: &Pod) -> Value {
 }
 
 impl LiveObjects for Kubernetes {
-    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, String> {
+    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
         let truth = self.0.lock().expect("no panic");
         Ok(match kind {
             Seen::Nodes => {
