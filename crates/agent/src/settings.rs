@@ -18,8 +18,9 @@ use tortie_rules::{
 
 use crate::config::{
     AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, FlowTableOffload,
-    IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesLayout, NftablesMode, PolicyEvaluationMode,
-    ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange, WorkloadSourceSpoofing,
+    IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesLayout, NftablesMode, PREFIXES_BY_ADDRESS,
+    PolicyEvaluationMode, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange,
+    WorkloadSourceSpoofing,
 };
 use crate::flows::{FlowFile, FlowSettings};
 #[cfg(feature = "goldmane")]
@@ -372,10 +373,9 @@ pub(crate) fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
 
 /// For a node on which other CNI plugins name the interfaces of workloads, and route to them.
 pub fn by_address(settings: &mut DataplaneConfig) {
-    const OTHERS: [InterfaceName; 2] = [InterfaceName::from_static("veth"), InterfaceName::from_static("cni")];
     let rules = &mut settings.rules;
     if rules.workload_prefixes == RulesConfig::with_marks(rules.marks).workload_prefixes {
-        rules.workload_prefixes = OTHERS.into();
+        rules.workload_prefixes = PREFIXES_BY_ADDRESS.map(InterfaceName::from_static).into();
     }
     rules.workloads = WorkloadsBy::Address;
 }

@@ -102,7 +102,8 @@ fn setup(
     started: Instant,
     stop: &Stop,
 ) -> Result<(ServeSetup<LinuxKernel>, Vec<TableId>), Failure> {
-    let (_, resolved) = configuration(message, &environment).map_err(failed)?;
+    let (sources, _) = configuration(message, &environment).map_err(failed)?;
+    let resolved = sources.by_address(args.machine.is_by_address()).resolve().map_err(failed)?;
     announce(&resolved, |notice| !notice.is_local());
     let hostname = hostname(None, &resolved);
     let runner = Runner::new(stop.clone());

@@ -47,10 +47,17 @@ pub(super) struct MachineArgs {
     pub(super) mtu_file: PathBuf,
     /// How workloads are told apart. by-name: by the names of their interfaces, as Calico's CNI plugin makes them.
     /// by-address: wherever their addresses are, on a veth of their own or behind a bridge, as other CNI plugins (flannel,
-    /// kindnet, ptp, bridge) leave them; InterfacePrefix then is which interfaces are closed to unknown workloads, and by
-    /// default veth,cni
+    /// kindnet, ptp, bridge) leave them; InterfacePrefix then is which interfaces are closed to unknown workloads, and
+    /// veth,cni in place of cali
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
     pub(super) workloads: Workloads,
+}
+
+impl MachineArgs {
+    /// Whether workloads are told apart by their addresses.
+    pub(super) fn is_by_address(&self) -> bool {
+        self.workloads == Workloads::ByAddress
+    }
 }
 
 /// How workloads are told apart.
@@ -234,7 +241,7 @@ pub(super) fn dataplane_settings(
         settings::for_nftables(config, &mut settings).map_err(failed)?;
     }
     ask_for_tables(config, &mut settings);
-    if args.workloads == Workloads::ByAddress {
+    if args.is_by_address() {
         if by_nftables {
             return Err(failed("NFTablesMode: nftables tells workloads apart by name, and not as --workloads says"));
         }

@@ -101,7 +101,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.dataplane == DataplaneUrl::Internal {
         capability::require_net_admin("tortie run")?;
     }
-    let sources = super::local_sources(args.config.as_deref())?;
+    // A driver tells workloads apart as its own command line says.
+    let by_address = args.dataplane == DataplaneUrl::Internal && args.machine.is_by_address();
+    let sources = super::local_sources(args.config.as_deref())?.by_address(by_address);
     let resolved = resolve(&sources)?;
     let hostname = hostname(args.node.as_deref(), &resolved);
     let health = Health::default();

@@ -22,4 +22,5 @@ pub(crate) use parse::go_duration;
 pub use parse::{FailsafePort, IfacePattern, LogRate, TableRange};
 pub use resolve::{ConfigError, Notice, Resolved};
 pub(crate) use resolve::{canonical_name, judge, source_name};
+pub(crate) use sources::{BY_ADDRESS, PREFIXES_BY_ADDRESS};
 pub use sources::{IdleLine, Raw, Sources, from_environment, from_file_text};

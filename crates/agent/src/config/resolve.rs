@@ -8,6 +8,7 @@ use tortie_resources::spelling;
 
 use super::felix::{self, FelixParameter, PARAMETERS, Treatment};
 use super::params::{Config, NftablesMode, PARAMS, Param};
+use super::sources::BY_ADDRESS;
 use super::sources::{IdleLine, Sources};
 
 /// Something that the operator should know about a configuration value.
@@ -244,11 +245,24 @@ impl Sources {
             }
         }
         notices.extend(overruled(&config, &set_at));
+        if self.overrules_prefix(&config)
+            && let Some(source) = set_at.get("InterfacePrefix").copied()
+        {
+            let why = "interfaces whose names begin with veth or cni are closed to unknown workloads";
+            notices.push(Notice::Overruled { name: "InterfacePrefix", source, by: BY_ADDRESS, why });
+        }
         let beside_nftables = match config.nftables_mode {
             NftablesMode::Auto if !config.bpf_enabled => overruled_by_nftables(&config, &set_at, BY_AUTO),
             _ => Vec::new(),
         };
         Ok(Resolved { config, raw, notices, beside_nftables })
+    }
+}
+
+impl Sources {
+    /// Whether `InterfacePrefix` is what workloads that are told apart by their addresses have in its place.
+    pub(crate) fn overrules_prefix(&self, config: &Config) -> bool {
+        self.by_address && config.interface_prefix == Config::default().interface_prefix
     }
 }
 

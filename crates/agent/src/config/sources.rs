@@ -8,12 +8,21 @@ use tortie_model::desired::{ConfigSource, ConfigUpdate};
 /// The raw values of one source, by name as the source spells it. Empty values do not count.
 pub type Raw = BTreeMap<String, String>;
 
+/// How the option is given that has workloads told apart by their addresses.
+pub(crate) const BY_ADDRESS: &str = "--workloads by-address";
+
+/// What `InterfacePrefix` is with that option, unless it is set to something else than its default: what other CNI plugins name
+/// interfaces.
+pub(crate) const PREFIXES_BY_ADDRESS: [&str; 2] = ["veth", "cni"];
+
 /// The raw values of all sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     by_source: BTreeMap<ConfigSource, Raw>,
     /// Lines of the configuration file that set nothing.
     pub(super) idle_lines: Vec<IdleLine>,
+    /// What else says something about parameters: `--workloads by-address`.
+    pub(super) by_address: bool,
 }
 
 /// A line of a configuration file that sets nothing, since it has no `=`.
@@ -43,6 +52,12 @@ impl Sources {
         let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| is_idle(line));
         self.idle_lines = lines.map(|(number, line)| IdleLine { number, text: line.to_owned() }).collect();
         Ok(())
+    }
+
+    /// Whether workloads are told apart by their addresses (`--workloads by-address`).
+    #[must_use]
+    pub fn by_address(self, by_address: bool) -> Self {
+        Self { by_address, ..self }
     }
 
     /// Replaces what the datastore says.

@@ -4,7 +4,7 @@ use tortie_model::desired::ConfigSource;
 
 use super::answers::{Configuration, Parameter, SetValue};
 use crate::config::felix::{PARAMETERS, Treatment};
-use crate::config::{Notice, PARAMS, Resolved, Sources, source_name};
+use crate::config::{BY_ADDRESS, Notice, PARAMS, PREFIXES_BY_ADDRESS, Resolved, Sources, source_name};
 
 /// All parameters of Felix's and ours.
 pub(super) fn of(sources: &Sources, resolved: &Resolved) -> Configuration {
@@ -21,6 +21,16 @@ pub(super) fn of(sources: &Sources, resolved: &Resolved) -> Configuration {
                 set.extend(written.filter(|_| is_heeded).map(|(_, value)| {
                     (source, SetValue { source: source_name(source).to_owned(), value: value.clone() })
                 }));
+            }
+            if felix.name == "InterfacePrefix" && sources.overrules_prefix(&resolved.config) {
+                let written = set.is_empty().then(|| (ConfigSource::Default, default_value(&default)));
+                return Parameter {
+                    name: felix.name.to_owned(),
+                    value: PREFIXES_BY_ADDRESS.join(","),
+                    source: BY_ADDRESS.to_owned(),
+                    overridden: set.into_iter().chain(written).map(|(_, value)| value).collect(),
+                    used: true,
+                };
             }
             let mut set = set.into_iter();
             let (source, value) = match set.next() {
@@ -39,6 +49,10 @@ pub(super) fn of(sources: &Sources, resolved: &Resolved) -> Configuration {
         .collect();
     parameters.sort_by(|a, b| a.name.cmp(&b.name));
     Configuration { parameters, notices: resolved.notices.iter().map(ToString::to_string).collect() }
+}
+
+fn default_value(value: &str) -> SetValue {
+    SetValue { source: source_name(ConfigSource::Default).to_owned(), value: value.to_owned() }
 }
 
 fn shown(default: &str) -> String {

@@ -147,3 +147,34 @@ fn each_parameter_is_told_with_its_source_and_what_it_overrides() {
     assert_eq!(notices.len(), 2, "{notices:?}");
     assert!(parameters.len() >= 218 && parameters.is_sorted_by(|a, b| a.name < b.name));
 }
+
+#[test]
+fn prefixes_of_interfaces_are_told_as_the_option_for_addresses_makes_them() {
+    let with = |value: Option<&str>, by_address| {
+        let mut sources = Sources::default().by_address(by_address);
+        let raw = value.map(|value| ("interfaceprefix".to_owned(), value.to_owned()));
+        sources.set(ConfigSource::Environment, raw.into_iter().collect());
+        let resolved = sources.resolve().unwrap();
+        let Configuration { parameters, notices } = configuration::of(&sources, &resolved);
+        (parameters.into_iter().find(|parameter| parameter.name == "InterfacePrefix").unwrap(), notices)
+    };
+    let overruled = |parameter: &Parameter, by: &str, value: &str| {
+        assert_eq!((parameter.value.as_str(), parameter.source.as_str()), ("veth,cni", "--workloads by-address"));
+        assert_eq!(parameter.overridden, [SetValue { source: by.into(), value: value.into() }]);
+    };
+    let (unset, notices) = with(None, true);
+    overruled(&unset, "default", "cali");
+    assert_eq!(notices, [""; 0]);
+    let (set, notices) = with(Some("cali"), true);
+    overruled(&set, "environment variable", "cali");
+    let why = "interfaces whose names begin with veth or cni are closed to unknown workloads";
+    assert_eq!(
+        notices,
+        [format!("environment variable: InterfacePrefix: has no effect beside --workloads by-address: {why}")]
+    );
+    for (value, by_address, shown) in [(Some("lxc"), true, "lxc"), (Some("cali"), false, "cali"), (None, false, "cali")]
+    {
+        let (parameter, notices) = with(value, by_address);
+        assert_eq!((parameter.value.as_str(), parameter.overridden.len(), notices.len()), (shown, 0, 0));
+    }
+}
