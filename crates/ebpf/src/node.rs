@@ -228,8 +228,8 @@ impl Node {
         entries
     }
 
-    /// Gives each endpoint that is at an interface its record, and each of these interfaces the number of it. Gives the number
-    /// of the endpoint of all interfaces.
+    /// Gives each endpoint that is at an interface its record, and each of these interfaces the number of it. Groups of endpoints
+    /// that are at none stand at numbers that no interface has. Gives the number of the endpoint of all interfaces.
     fn update_records(&mut self) -> u32 {
         let places = self.endpoints.places();
         self.release_sources(&places);
@@ -242,6 +242,8 @@ impl Node {
             let record = self.record(&EndpointName::Host(name.clone()), true);
             self.records.number_of(record)
         });
+        let idle = self.records_of_idle_groups(at.values().copied().chain(all));
+        at.extend((NO_INTERFACE..).zip(idle));
         self.records.retain(&at.values().copied().chain(all).collect());
         let gone = self.at.keys().filter(|index| !at.contains_key(index)).map(|index| (*index, 0));
         let there = at.iter().filter(|(index, number)| self.at.get(index) != Some(number));
@@ -255,6 +257,23 @@ impl Node {
         self.tables.blocks().release(std::mem::replace(&mut self.interfaces, interfaces));
         self.at = at;
         all.unwrap_or(0)
+    }
+
+    /// The numbers of nobody's records that have the groups which none of these has, so that whoever goes on with the maps finds
+    /// all groups.
+    fn records_of_idle_groups(&mut self, records: impl Iterator<Item = u32>) -> Vec<u32> {
+        let asked: BTreeSet<u32> =
+            records.filter_map(|number| self.records.get(number)).flat_map(|record| record.groups).collect();
+        let all: BTreeSet<u32> = self.group_numbers.values().copied().collect();
+        let idle: Vec<u32> = all.difference(&asked).copied().collect();
+        let record = |groups: &[u32]| {
+            let mut record = EndpointRecord::default();
+            record.groups.iter_mut().zip(groups).for_each(|(to, group)| *to = *group);
+            record
+        };
+        idle.chunks(EndpointRecord::default().groups.len())
+            .map(|groups| self.records.number_of(record(groups)))
+            .collect()
     }
 
     fn record(&mut self, name: &EndpointName, is_at_all: bool) -> EndpointRecord {
@@ -433,6 +452,9 @@ impl Node {
             && self.records.in_use().next().is_none()
     }
 }
+
+/// From here on the kernel numbers no interface.
+const NO_INTERFACE: u32 = 1 << 31;
 
 /// The first and the last address of an IPv6 network.
 fn addresses_of(net: Cidr) -> RangeInclusive<[u8; 16]> {

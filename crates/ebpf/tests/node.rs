@@ -311,10 +311,19 @@ fn roots_tell_whether_an_endpoint_that_is_there_has_untracked_policy() {
 
 /// What another process goes on with.
 fn restarted(before: &Written, updates: impl IntoIterator<Item = DesiredUpdate>) -> Written {
+    restarted_at(&[("cali1", 1), ("cali2", 2)], before, updates)
+}
+
+/// The same with these interfaces.
+fn restarted_at(
+    interfaces: &[(&str, u32)],
+    before: &Written,
+    updates: impl IntoIterator<Item = DesiredUpdate>,
+) -> Written {
     let mut after = Written { node: Node::new(NodeSettings::default()), maps: before.maps.clone() };
     after.tell(updates);
-    for (name, index) in [("cali1", 1), ("cali2", 2)] {
-        after.node.on_interface(interface(name, index));
+    for (name, index) in interfaces {
+        after.node.on_interface(interface(name, *index));
     }
     let read = |map: MapKind, index| Ok(before.maps.get(&(map, index)).cloned().unwrap_or(vec![0; map.value_size()]));
     after.node.adopt(before.node.sizes().get(MapKind::Decisions), read).map_err(|error: AdoptError<()>| error).unwrap();
@@ -349,6 +358,28 @@ fn a_node_that_goes_on_with_maps_writes_only_what_differs() {
     assert!(of(MapKind::Blocks) * 2 < blocks, "{} of {blocks}", of(MapKind::Blocks));
     let used: Vec<_> = before.node.all().map(|write| (write.map, write.index)).collect();
     assert!(writes.iter().all(|entry| *entry == (MapKind::Current, 0) || !used.contains(entry)), "{writes:?}");
+}
+
+#[test]
+fn policy_of_endpoints_without_an_interface_is_not_written_again_either() {
+    // Each has groups of its own, more than one record of nobody has room for.
+    let names: Vec<String> = (1..=9).map(|number| format!("cali{number}")).collect();
+    let told = || names.iter().zip(1..).flat_map(|(name, rules)| [policy(name, rules), workload(name, name)]);
+    for up in [0, 1, 4, 9] {
+        let interfaces: Vec<(&str, u32)> = names.iter().map(String::as_str).zip(1..).take(up).collect();
+        let mut before = Written::new(1000, told());
+        for (name, index) in &interfaces {
+            before.node.on_interface(interface(name, *index));
+            before.flush();
+        }
+        before.tell([policy("cali9", 7)]);
+        before.flush();
+        before.tell([policy("cali9", 9)]);
+        before.flush();
+        let mut same = restarted_at(&interfaces, &before, told().chain([DesiredUpdate::InSync]));
+        let writes: Vec<_> = same.node.flush().writes().map(|write| (write.map, write.index)).collect();
+        assert_eq!(writes, [], "with {up} interfaces");
+    }
 }
 
 #[test]

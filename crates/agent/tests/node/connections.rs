@@ -30,6 +30,20 @@ spec: {nodeName: n1, containers: [{name: c, image: i}]}
 status: {phase: Running, podIPs: [{ip: 10.65.0.3}]}
 ";
 
+/// A pod without an interface, which has policy of its own.
+const AWAY: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: away, namespace: shop, labels: {app: away}}
+spec: {nodeName: n1, containers: [{name: c, image: i}]}
+status: {phase: Running, podIPs: [{ip: 10.65.0.4}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: away, namespace: shop}
+spec: {podSelector: {matchLabels: {app: away}}, ingress: [{ports: [{protocol: TCP, port: 443}]}]}
+";
+
 /// What the client may reach of the web server.
 pub(super) fn policy(tcp: &[u16], udp: &[u16]) -> String {
     let port = |protocol| move |port: &u16| format!("{{protocol: {protocol}, port: {port}}}");
@@ -204,7 +218,10 @@ tortie_testkit::kernel_test! {
             assert_eq!(connection.answers(patience), stays, "connection {number}\n{}", node.log());
         }
         assert!(node.metric("tortie_bpf_map_writes") > 0.0 && node.metric("tortie_bpf_generations_built") == 1.0);
-        // Who starts again goes on with what is there.
+        // Who starts again goes on with what is there, policy of a pod without an interface included.
+        let written = node.metric("tortie_bpf_map_writes");
+        node.write("away.yaml", AWAY);
+        until("it is in maps", &node, || (node.metric("tortie_bpf_map_writes") > written).then_some(()));
         node.stop(Signal::TERM);
         node.start();
         until("programs are known", &node, || (node.metric("tortie_bpf_generation") >= 1.0).then_some(()));
