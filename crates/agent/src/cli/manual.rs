@@ -11,9 +11,9 @@ use super::{Cli, Failure};
 
 /// Print what a shell needs to complete commands, options and values.
 ///
-/// bash: tortie completions bash > /etc/bash_completion.d/tortie
-/// zsh:  tortie completions zsh > /usr/local/share/zsh/site-functions/_tortie
-/// fish: tortie completions fish > /etc/fish/completions/tortie.fish
+/// Examples: tortie completions bash > /etc/bash_completion.d/tortie
+///           tortie completions zsh > /usr/local/share/zsh/site-functions/_tortie
+///           tortie completions fish > /etc/fish/completions/tortie.fish
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct CompletionsArgs {

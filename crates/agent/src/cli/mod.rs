@@ -42,6 +42,7 @@ mod flows;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod get;
 mod github;
+mod help;
 mod history;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod label;
@@ -88,7 +89,7 @@ mod written;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tortie_model::desired::ConfigSource;
 
 use crate::config::{Sources, from_environment};
@@ -99,16 +100,19 @@ pub use exit::Failure;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    success; for `check`: nothing is wrong
-  1    failure; for `check`: problems were found; for `run`: the input is unusable (see --unreadable); for `confirm`:
-       there is no change to confirm
-  2    wrong usage, or a selector that does not parse; for `plan` and `diff`: something changes
-  3    for `trace`: the connection is denied; for `status`: the agent is not ready
-  4    for `trace --live`: the kernel does not do what was calculated; for `trace --tables`: a table says something else
+  1    failure; for `check`: problems were found; for `run`: the input is
+       unusable (see --unreadable); for `confirm`: there is no change to confirm
+  2    wrong usage, or a selector that does not parse; for `plan` and `diff`:
+       something changes
+  3    for `trace`: the connection is denied; for `status`: the agent is not
+       ready
+  4    for `trace --live`: the kernel does not do what was calculated; for
+       `trace --tables`: a table says something else
   129  for `dataplane`: a parameter changed; both sides should be started again";
 
 /// A network-policy engine for Linux: what the cluster says becomes what this node's kernel enforces.
 #[derive(Debug, Parser)]
-#[command(name = "tortie", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "tortie", version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -180,10 +184,16 @@ fn read_again(sources: &mut Sources, file: Option<&Path>) -> Result<(), Failure>
     Ok(())
 }
 
+/// What the command line says. Ends the program if that makes no sense, or asks for help.
+fn parse() -> Cli {
+    let matches = help::laid_out(Cli::command(), help::columns()).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 /// Parses the command line and does what it says.
 #[must_use]
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match parse().command {
         Command::Run(args) => run::run(&args),
         Command::Dataplane(args) => dataplane::run(&args),
         Command::Render(args) => render::run(&args),

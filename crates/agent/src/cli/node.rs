@@ -5,6 +5,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use tortie_dataplane::DataplaneConfig;
 use tortie_ebpf::NodeSettings;
 use tortie_ebpf::hooks::HookSettings;
@@ -43,7 +44,7 @@ pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
 #[derive(Debug, clap::Args)]
 pub(super) struct MachineArgs {
     /// Where to write the MTU of workloads, for CNI plugins; an empty path for nowhere
-    #[arg(long, value_name = "FILE", default_value = "/var/lib/calico/mtu")]
+    #[arg(long, value_name = "FILE", default_value = "/var/lib/calico/mtu", value_parser = path_or_none())]
     pub(super) mtu_file: PathBuf,
     /// How workloads are told apart. by-name: by the names of their interfaces, as Calico's CNI plugin makes them.
     /// by-address: wherever their addresses are, on a veth of their own or behind a bridge, as other CNI plugins (flannel,
@@ -51,6 +52,11 @@ pub(super) struct MachineArgs {
     /// veth,cni in place of cali
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
     pub(super) workloads: Workloads,
+}
+
+/// Takes the empty path as well, which other options of paths refuse.
+fn path_or_none() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 impl MachineArgs {
@@ -371,4 +377,26 @@ pub(super) fn watch_links<T: Send + 'static>(
     let links = monitor::spawn(config, reports).map_err(Failure::io("the interface monitor"))?;
     let ruleset = ruleset.transpose().map_err(Failure::io("the monitor of nftables"))?;
     Ok([Some(links), ruleset].into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        machine: MachineArgs,
+    }
+
+    #[test]
+    fn the_empty_path_writes_the_mtu_nowhere() {
+        let path = |args: &[&str]| Only::try_parse_from(args).unwrap().machine.mtu_file;
+        assert_eq!(path(&["only"]), PathBuf::from("/var/lib/calico/mtu"));
+        for args in [&["only", "--mtu-file", ""][..], &["only", "--mtu-file="]] {
+            assert!(machine::mtu_file(path(args)).is_none(), "{args:?}");
+        }
+    }
 }

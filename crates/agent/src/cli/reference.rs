@@ -5,9 +5,9 @@ use std::io::{self, Write as _};
 
 use clap::ValueEnum as _;
 
-use super::Failure;
 use super::check::Lint;
 use super::manual::{command_of, paths, title, whole};
+use super::{Failure, help};
 use crate::metrics::reference;
 
 /// Print a chapter of the reference in Markdown. `tortie parameters` prints another one.
@@ -43,11 +43,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 /// The help of each command as `--help` prints it.
 fn commands() -> String {
-    let whole = whole();
+    let whole = help::laid_out(whole(), help::COLUMNS);
     let mut text = "# Commands\n\nWhat `--help` says of each, in a build with all features.\n".to_owned();
     for path in paths(&whole) {
         if let Some(command) = command_of(&whole, &path) {
-            let help = command.clone().term_width(100).render_long_help().to_string();
+            let help = command.clone().render_long_help().to_string();
             let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
             // Writing to a string cannot fail, here and below.
             let _ = write!(text, "\n## {}\n\n```text\n{}```\n", title(&path).replace('-', " "), help);

@@ -20,9 +20,10 @@ use crate::config::{Config, Resolved, Sources};
 use crate::engine::describe_ignored;
 use crate::settings;
 
-/// Print exactly what would be handed to `ipset restore` and `iptables-restore` on a clean node, or what `nft -f` takes for the
-/// tables of nftables that a node programs in their place; where eBPF programs enforce policy, print the tables that they read as
-/// well.
+/// Print what would be programmed on a clean node.
+///
+/// That is exactly what would be handed to `ipset restore` and `iptables-restore`, or what `nft -f` takes for the tables of nftables
+/// that a node programs in their place; where eBPF programs enforce policy, the tables that they read as well.
 ///
 /// Needs no privileges and touches nothing. Parameters come from FELIX_* variables, --config and the datastore.
 ///
