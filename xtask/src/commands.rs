@@ -47,12 +47,12 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     }
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     run_conformance(&words("--shard 0/3 --backend nft"))?;
-    run_conformance(&words("--shard 3/6 --backend legacy"))?;
-    run_conformance(&words("--shard 1/9 --family dual --backend nft"))?;
+    run_conformance(&words("--shard 4/12 --backend legacy"))?;
+    run_conformance(&words("--shard 7/18 --family dual --backend nft"))?;
     for (index, family) in [(2, "4"), (9, "6"), (17, "dual")] {
         run_conformance(&words(&format!("--shard {index}/24 --family {family} --backend ebpf")))?;
     }
-    run_conformance(&words("--shard 5/12 --driven --backend nft"))?;
+    run_conformance(&words("--shard 5/24 --driven --backend nft"))?;
     run_conformance(&words("--shard 5/48 --driven --backend ebpf"))?;
     // A third, other cases for each family.
     for (index, family) in [(1, "4"), (4, "6"), (7, "dual")] {
