@@ -18,7 +18,7 @@ use crate::faults::{
 
 pub(super) const FAULTS: &[Fault] = &[
     sampled("B1-killed", "eBPF: killed at random moments under edits; packets are judged meanwhile", killed),
-    sampled("B1-killed-at-start", "eBPF: killed again and again before all programs are attached", killed_at_start),
+    of_programs("B1-killed-at-start", "eBPF: killed again and again before all programs are attached", killed_at_start),
     sampled("B2-restart", "eBPF: restarts, and a node without the agent", restart),
     Fault::new("B3-switch", "eBPF: from iptables and back while packets are sent, by configuration", switch)
         .sample(Sample::Nft),
