@@ -210,6 +210,11 @@ impl<E: Edge> ProgramPolicy<E> {
             }
         }
         if self.is_dirty || self.node.is_settling() || self.failure.is_some() || !self.generations.is_in_force() {
+            if let Some(log) = self.log.as_mut().filter(|log| log.generation != 0 && !self.generations.is_in_force()) {
+                // Programs are about to be replaced, and numbers given out again that these still log.
+                log.log.set_source(None);
+                log.generation = 0;
+            }
             let mut contents = NodeContents::new(&mut self.node, self.log.as_mut());
             let result = self.generations.bring(&mut contents);
             if let Some(problems) = contents.problems {

@@ -343,6 +343,7 @@ impl<S: Source> Worker<S> {
     fn take(&mut self, heard: &Heard) {
         let now = self.clock.now();
         if let Some(log) = &mut self.log_rules {
+            log.lost(heard.lost);
             for Logged { id, length, by } in &heard.packets {
                 if let LoggedBy::Program(Some(hit)) = by {
                     log.log(&self.collector, id, *length, hit, now);

@@ -26,6 +26,8 @@ pub(super) struct LogRules {
     counted: Time,
     /// Lines since the last one for which there was no time.
     suppressed: u64,
+    /// Messages since the last one that were not read in time: whether a rule logged these packets is not known.
+    lost: u64,
 }
 
 impl LogRules {
@@ -43,7 +45,12 @@ impl LogRules {
             }
         };
         let longest = each * burst;
-        Self { config, each, longest, saved: longest, counted: now, suppressed: 0 }
+        Self { config, each, longest, saved: longest, counted: now, suppressed: 0, lost: 0 }
+    }
+
+    /// Some messages were not read in time. The next line says so.
+    pub(super) fn lost(&mut self, messages: u64) {
+        self.lost += messages;
     }
 
     /// Logs a packet of which is known what decided about it.
@@ -64,6 +71,7 @@ impl LogRules {
                 _ => continue,
             };
             let suppressed = std::mem::take(&mut self.suppressed);
+            let lost = std::mem::take(&mut self.lost);
             let packet = &id.packet;
             tracing::info!(
                 direction = record::direction(decided.direction),
@@ -77,6 +85,7 @@ impl LogRules {
                 length,
                 verdict = record::verdict(decided.verdict != Verdict::Deny),
                 suppressed,
+                lost,
                 "{}",
                 prefix.as_str()
             );
