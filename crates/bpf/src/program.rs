@@ -2,13 +2,14 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use crate::call::{PROG_LOAD, PROG_TEST_RUN, ProgLoad, ProgTestRun, call, descriptor, name, number, size};
 use crate::link::{ATTACH_NETFILTER, NetfilterPosition};
 use crate::object;
 
+const TYPE_SOCKET_FILTER: u32 = 1;
 const TYPE_SCHED_CLS: u32 = 3;
 const TYPE_NETFILTER: u32 = 32;
 /// How much of what the verifier says is kept: its last words are why.
@@ -49,6 +50,29 @@ impl Program {
         load(TYPE_SCHED_CLS, 0, text, c"Apache-2.0", instructions)
     }
 
+    /// Loads a socket filter, which the match `bpf` of netfilter's rules asks as well. Of the name 15 bytes count. The kernel lets only
+    /// those read its structures whose licence it takes for compatible with its own.
+    ///
+    /// # Errors
+    /// What the kernel says, and what its verifier says.
+    pub fn load_socket_filter(text: &str, license: &CStr, instructions: &[u8]) -> io::Result<Self> {
+        load(TYPE_SOCKET_FILTER, 0, text, license, instructions)
+    }
+
+    /// The same program by another file descriptor.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// The number of its file descriptor.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
     /// Loads a program for netfilter hooks. Of the name 15 bytes count. The kernel lets only those read its structures and call its
     /// functions whose licence it takes for compatible with its own.
     ///
@@ -84,13 +108,13 @@ impl Program {
         // `struct bpf_prog_info`: the second word, and the one behind 216 bytes.
         let words: [u32; 58] = object::info(&self.0)?;
         let [prog_type, id, ..] = words;
-        if prog_type != TYPE_SCHED_CLS && prog_type != TYPE_NETFILTER {
+        if ![TYPE_SOCKET_FILTER, TYPE_SCHED_CLS, TYPE_NETFILTER].contains(&prog_type) {
             return Err(object::other(format!("type {prog_type} is no program of ours")));
         }
         Ok(ProgramInfo { id, verified: words.get(54).copied().unwrap_or_default() })
     }
 
-    /// Runs a classifier on a packet, beginning with its Ethernet header, so many times.
+    /// Runs a classifier or a socket filter on a packet, beginning with its Ethernet header, so many times.
     ///
     /// # Errors
     /// What the kernel says.

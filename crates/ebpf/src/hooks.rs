@@ -14,6 +14,7 @@
 //! keep a packet from being tracked, nor mark it. So untracked policy is asked about each packet, tracked as it is; and what the hooks behind
 //! PREROUTING must know of what was decided there, they ask again, about the addresses that connection tracking saw first.
 
+mod access;
 mod conntrack;
 mod failsafe;
 mod frame;
@@ -37,6 +38,22 @@ pub use kernel::{KernelLayout, Missing};
 /// What the programs say of their licence: the kernel lets none read its structures that it does not take for compatible with its
 /// own.
 pub const LICENSE: &CStr = c"Dual MIT/GPL";
+
+/// How the kernel has packets meet programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_enums, reason = "whoever attaches programs must know how")]
+pub enum Attachment {
+    /// By links of netfilter (Linux 6.4): programs accept packets with 1 and drop them with 0.
+    Link,
+    /// As what a rule in a chain of nftables asks, which drops what it holds for (the match `bpf` of `xt_bpf`; for kernels that have
+    /// no links): programs are socket filters, accept packets with 0 and drop them with 1.
+    Rule,
+}
+
+impl Attachment {
+    /// Both, the better one first.
+    pub const ALL: [Self; 2] = [Self::Link, Self::Rule];
+}
 
 /// A place in netfilter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -168,10 +185,14 @@ impl Code<'_> {
     /// Ends the program.
     fn end(&mut self) {
         let (accept, drop, unknown) = (self.accept, self.drop, self.unknown);
-        // NF_ACCEPT is 1 and NF_DROP 0.
-        self.asm.place(accept).set(Register::R0, 1).exit();
+        let [accepted, dropped] = match self.kernel.attachment() {
+            // NF_ACCEPT and NF_DROP.
+            Attachment::Link => [1, 0],
+            Attachment::Rule => [0, 1],
+        };
+        self.asm.place(accept).set(Register::R0, accepted).exit();
         self.asm.place(unknown).set(Register::R9, 0);
         self.count();
-        self.asm.place(drop).set(Register::R0, 0).exit();
+        self.asm.place(drop).set(Register::R0, dropped).exit();
     }
 }

@@ -34,6 +34,14 @@ pub enum Turn {
     Odd,
 }
 
+impl Turn {
+    /// That of a generation.
+    #[must_use]
+    pub const fn of(generation: u64) -> Self {
+        if generation.is_multiple_of(2) { Self::Even } else { Self::Odd }
+    }
+}
+
 /// What is kept beyond the end of the process besides links.
 #[derive(Clone, Copy, Debug)]
 pub enum Kept<'a, M, P> {
@@ -51,7 +59,8 @@ pub trait Edge: fmt::Debug + Send {
     type Map: fmt::Debug + Send;
     /// A program that the kernel has accepted.
     type Program: fmt::Debug + Send;
-    /// That a program is attached. When it is dropped, and was not pinned, it is attached no longer.
+    /// That a program is attached. When it is dropped, and was not pinned, the program is attached no longer, or until the folder of its
+    /// generation is removed.
     type Link: fmt::Debug + Send;
 
     /// Why the kernel has no programs at hooks of netfilter; `None` if it has.
@@ -90,11 +99,17 @@ pub trait Edge: fmt::Debug + Send {
     /// What the kernel says.
     fn load(&mut self, place: Place, maps: &[(MapKind, Self::Map)]) -> io::Result<Self::Program>;
 
-    /// Attaches a program.
+    /// Attaches a program of a generation, whose folder is there already.
     ///
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`] if one is attached there in this turn; otherwise what the kernel says.
-    fn attach(&mut self, place: Place, turn: Turn, program: &Self::Program) -> io::Result<Self::Link>;
+    fn attach(&mut self, place: Place, generation: u64, program: &Self::Program) -> io::Result<Self::Link>;
+
+    /// A number that changes when somebody may have detached a program, whoever it was; `None` if that needs no looking after.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn changes(&mut self) -> io::Result<Option<u32>>;
 
     /// What programs are made from: which version of maps they read, and their instructions. The same text means that programs
     /// that are attached need not be replaced.
@@ -135,7 +150,7 @@ pub trait Edge: fmt::Debug + Send {
     /// What the kernel says.
     fn pin(&mut self, folder: &str, name: &str, link: &Self::Link) -> io::Result<()>;
 
-    /// The folders in which links are pinned.
+    /// The folders in which links are pinned, and those of generations that are attached all the same.
     ///
     /// # Errors
     /// What the kernel says.
@@ -153,7 +168,7 @@ pub trait Edge: fmt::Debug + Send {
     /// What the kernel says.
     fn rename(&mut self, folder: &str, name: &str) -> io::Result<()>;
 
-    /// Detaches all links in a folder, and removes it.
+    /// Detaches all links of a folder, which begins with the number of its generation, and removes it.
     ///
     /// # Errors
     /// What the kernel says.

@@ -32,6 +32,10 @@ pub(super) struct Held {
     pub(super) tracks: bool,
     /// There are no programs at hooks of netfilter.
     pub(super) is_old: bool,
+    /// Programs are attached by rules, which stay when a process ends, and when their pins go.
+    pub(super) by_rules: bool,
+    /// How often somebody changed what is attached.
+    changes: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +49,7 @@ enum Pin {
 #[derive(Debug)]
 struct HeldLink {
     place: Place,
-    turn: Turn,
+    generation: u64,
     maps: Vec<(MapKind, u32)>,
     process: Weak<()>,
     is_detached: bool,
@@ -54,7 +58,7 @@ struct HeldLink {
 impl Held {
     fn is_attached(&self, id: u32, link: &HeldLink) -> bool {
         let is_pinned = self.pins.values().any(|names| names.values().any(|pinned| *pinned == Pin::Link(id)));
-        !link.is_detached && (is_pinned || link.process.strong_count() > 0)
+        !link.is_detached && (self.by_rules || is_pinned || link.process.strong_count() > 0)
     }
 
     /// How many programs are attached at a place.
@@ -95,6 +99,7 @@ impl Held {
 
     /// Somebody else detaches a program.
     pub(super) fn detach(&mut self, place: Place) {
+        self.changes += 1;
         self.links.values_mut().filter(|link| link.place == place).for_each(|link| link.is_detached = true);
         self.guarded.remove(&place);
     }
@@ -134,7 +139,11 @@ impl Held {
     }
 
     pub(super) fn folders(&self) -> Vec<String> {
-        self.pins.keys().cloned().collect()
+        let named: BTreeSet<u64> = self.pins.keys().filter_map(|name| generation_of(name)).collect();
+        let attached = self.links.iter().filter(|(id, link)| self.by_rules && self.is_attached(**id, link));
+        let unnamed = attached.map(|(_, link)| link.generation).filter(|number| !named.contains(number));
+        let unnamed: BTreeSet<u64> = unnamed.collect();
+        self.pins.keys().cloned().chain(unnamed.into_iter().map(|number| number.to_string())).collect()
     }
 }
 
@@ -173,6 +182,11 @@ impl FakeEdge {
         held.judge();
         result
     }
+}
+
+/// The number that the name of a folder begins with.
+fn generation_of(folder: &str) -> Option<u64> {
+    folder.split('-').next()?.parse().ok()
 }
 
 pub(super) fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
@@ -226,19 +240,25 @@ impl Edge for FakeEdge {
         self.step(|_, _| Ok(maps.to_vec()))
     }
 
-    fn attach(&mut self, place: Place, turn: Turn, program: &Self::Program) -> io::Result<Self::Link> {
+    fn changes(&mut self) -> io::Result<Option<u32>> {
+        self.step(|held, _| Ok(held.by_rules.then_some(held.changes)))
+    }
+
+    fn attach(&mut self, place: Place, generation: u64, program: &Self::Program) -> io::Result<Self::Link> {
         self.step(|held, _| {
+            let at = |link: &HeldLink| (link.place, Turn::of(link.generation));
             let is_taken = held
                 .links
                 .iter()
-                .any(|(id, link)| (link.place, link.turn) == (place, turn) && held.is_attached(*id, link));
+                .any(|(id, link)| at(link) == (place, Turn::of(generation)) && held.is_attached(*id, link));
             if is_taken {
                 return Err(io::ErrorKind::ResourceBusy.into());
             }
             held.next += 1;
             let handle = Arc::new(());
             let process = Arc::downgrade(&handle);
-            held.links.insert(held.next, HeldLink { place, turn, maps: program.clone(), process, is_detached: false });
+            held.links
+                .insert(held.next, HeldLink { place, generation, maps: program.clone(), process, is_detached: false });
             Ok((held.next, handle))
         })
     }
@@ -313,6 +333,15 @@ impl Edge for FakeEdge {
     }
 
     fn remove(&mut self, folder: &str) -> io::Result<()> {
+        self.step(|held, _| {
+            let number = generation_of(folder);
+            let by_rules = held.by_rules;
+            held.links
+                .values_mut()
+                .filter(|link| by_rules && Some(link.generation) == number)
+                .for_each(|link| link.is_detached = true);
+            Ok(())
+        })?;
         // One after the other.
         loop {
             let is_done = self.step(|held, _| {

@@ -14,7 +14,7 @@ use tortie_ebpf::hooks::Hook;
 use tortie_ebpf::layout::{LOG_BYTES, MAX_BLOCKS, MapKind, ROOTS};
 use tortie_model::Family;
 
-use super::edge::{Edge, Kept, Place, Turn};
+use super::edge::{Edge, Kept, Place};
 use super::log::LogSource;
 
 const UNFINISHED: &str = "-new";
@@ -78,6 +78,8 @@ pub struct Generations<E: Edge> {
     has_old: bool,
     /// Nobody has looked yet for what another process has left.
     is_new: bool,
+    /// What [`Edge::changes`] said when links were looked at last.
+    changes: Option<u32>,
     counts: Counts,
 }
 
@@ -111,7 +113,16 @@ struct Attached<E: Edge> {
 impl<E: Edge> Generations<E> {
     /// Touches nothing yet.
     pub fn new(edge: E, families: Vec<Family>) -> Self {
-        Self { edge, families, current: None, is_spoilt: false, has_old: true, is_new: true, counts: Counts::default() }
+        Self {
+            edge,
+            families,
+            current: None,
+            is_spoilt: false,
+            has_old: true,
+            is_new: true,
+            changes: None,
+            counts: Counts::default(),
+        }
     }
 
     /// Why the kernel can enforce nothing, now and whenever it is tried again; `None` if it can.
@@ -200,7 +211,7 @@ impl<E: Edge> Generations<E> {
                 .edge
                 .kept_program(&folder, &program_name(place), &name)
                 .map_err(|error| format!("the program {name}: {error}"))?;
-            match self.edge.attach(place, turn(number), &program) {
+            match self.edge.attach(place, number, &program) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
                 Err(error) => return Err(format!("the program {name}: {error}")),
                 Ok(_) => return Err(format!("the program {name} is not attached")),
@@ -268,12 +279,54 @@ impl<E: Edge> Generations<E> {
         Ok(())
     }
 
+    /// Looks whether programs may have been detached since the last time, as far as somebody else's changes show it, and if so attaches
+    /// them again.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub fn watch(&mut self) -> Result<Repairs, EdgeError> {
+        if self.current.is_none() {
+            return Ok(Repairs::default());
+        }
+        let changes = self.edge.changes().map_err(failed("asking what has been changed"))?;
+        if changes == self.changes {
+            return Ok(Repairs::default());
+        }
+        let repairs = self.check_links()?;
+        // What comes between is looked at once more.
+        self.changes = changes;
+        Ok(repairs)
+    }
+
+    /// Whether others can detach programs, so that it must be looked after.
+    pub fn is_watched(&self) -> bool {
+        self.changes.is_some()
+    }
+
     /// Looks whether links and maps are as they should be, and puts them right: links that somebody detached are attached again;
     /// maps that somebody wrote are replaced by the next [`bring`](Self::bring).
     ///
     /// # Errors
     /// What could not be done.
     pub fn check(&mut self, contents: &impl Contents) -> Result<Repairs, EdgeError> {
+        let mut repairs = self.check_links()?;
+        let Some(current) = &self.current else { return Ok(repairs) };
+        let before = repairs.things.len();
+        for Write { map, index, value } in contents.all() {
+            let of_kind = current.maps.iter().find(|(kind, _)| *kind == map && !kind.is_per_cpu());
+            let Some((_, handle)) = of_kind else { continue };
+            let found = self.edge.read(handle, index).map_err(failed(format!("reading the map {}", map.name())))?;
+            if found != value {
+                repairs.things.push(format!("the map {} was out of sync", map.name()));
+                self.is_spoilt = true;
+                break;
+            }
+        }
+        self.counts.repairs += (repairs.things.len() - before) as u64;
+        Ok(repairs)
+    }
+
+    fn check_links(&mut self) -> Result<Repairs, EdgeError> {
         let mut repairs = Repairs::default();
         let Some(current) = &mut self.current else { return Ok(repairs) };
         self.edge.track_connections().map_err(failed("having connections tracked"))?;
@@ -281,7 +334,7 @@ impl<E: Edge> Generations<E> {
         let pinned = self.edge.names(&folder).map_err(failed("reading which programs are attached"))?;
         for attached in &mut current.attached {
             let name = attached.place.to_string();
-            let must_pin = match self.edge.attach(attached.place, turn(current.number), &attached.program) {
+            let must_pin = match self.edge.attach(attached.place, current.number, &attached.program) {
                 Ok(link) => {
                     repairs.things.push(format!("the program {name} was not attached"));
                     attached.link = link;
@@ -302,16 +355,6 @@ impl<E: Edge> Generations<E> {
         }
         let kept = current.keep_rest(&mut self.edge, &folder, &pinned)?;
         repairs.things.extend(kept.into_iter().map(|name| format!("{name} was not pinned")));
-        for Write { map, index, value } in contents.all() {
-            let of_kind = current.maps.iter().find(|(kind, _)| *kind == map && !kind.is_per_cpu());
-            let Some((_, handle)) = of_kind else { continue };
-            let found = self.edge.read(handle, index).map_err(failed(format!("reading the map {}", map.name())))?;
-            if found != value {
-                repairs.things.push(format!("the map {} was out of sync", map.name()));
-                self.is_spoilt = true;
-                break;
-            }
-        }
         self.counts.repairs += repairs.things.len() as u64;
         Ok(repairs)
     }
@@ -372,10 +415,12 @@ impl<E: Edge> Generation<E> {
     /// Attaches programs, and keeps all of it.
     fn keep(&mut self, edge: &mut E, places: &[Place], folder: &str) -> Result<(), EdgeError> {
         self.made_of = edge.made_of(places).map_err(failed("making programs"))?;
+        // Of what has no folder it would not be known that it is not complete.
+        edge.keep(folder, MADE_OF, Kept::Text(&self.made_of)).map_err(failed(format!("pinning {MADE_OF}")))?;
         for place in places {
             self.attach(edge, *place, folder)?;
         }
-        self.keep_rest(edge, folder, &[]).map(drop)
+        self.keep_rest(edge, folder, &[MADE_OF.to_owned()]).map(drop)
     }
 
     /// Keeps maps, programs and what they were made from that are not kept yet; gives their names.
@@ -402,7 +447,7 @@ impl<E: Edge> Generation<E> {
 
     fn attach(&mut self, edge: &mut E, place: Place, folder: &str) -> Result<(), EdgeError> {
         let program = edge.load(place, &self.maps).map_err(failed(format!("loading the program {place}")))?;
-        let link = edge.attach(place, turn(self.number), &program);
+        let link = edge.attach(place, self.number, &program);
         let link = link.map_err(failed(format!("attaching the program {place}")))?;
         edge.pin(folder, &place.to_string(), &link).map_err(failed(format!("pinning the program {place}")))?;
         self.attached.push(Attached { place, program, link });
@@ -421,10 +466,6 @@ fn program_name(place: Place) -> String {
 /// Whether what has this name is none of the links.
 fn is_kept_beside(name: &str) -> bool {
     name == MADE_OF || name.starts_with("map-") || name.starts_with("program-")
-}
-
-const fn turn(number: u64) -> Turn {
-    if number.is_multiple_of(2) { Turn::Even } else { Turn::Odd }
 }
 
 #[cfg(test)]

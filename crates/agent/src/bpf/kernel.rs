@@ -12,13 +12,13 @@ use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::mount::{MountFlags, mount};
 use rustix::thread::{MembarrierCommand, membarrier};
 use sha2::{Digest, Sha256};
-use tortie_bpf::{ArrayMap, MapInfo, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
-use tortie_ebpf::hooks::{self, HookSettings, KernelLayout, LICENSE};
+use tortie_bpf::{ArrayMap, MapInfo, PerCpuArrayMap, Program, RingBuffer};
+use tortie_ebpf::hooks::{self, Attachment, HookSettings, KernelLayout};
 use tortie_ebpf::layout::{self, MapKind};
 use tortie_ebpf::{Btf, MapSizes};
-use tortie_model::Family;
 
-use super::edge::{Edge, Kept, Place, Turn};
+use super::attach::{self, LinuxLink, Means};
+use super::edge::{Edge, Kept, Place};
 use super::log::LogSource;
 use crate::netlink::tracking;
 
@@ -36,6 +36,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct LinuxEdge {
     directory: PathBuf,
     settings: HookSettings,
+    means: Means,
     /// Read when it is needed.
     layout: Option<KernelLayout>,
     layout_version: u32,
@@ -80,14 +81,15 @@ impl LinuxMap {
 }
 
 impl LinuxEdge {
-    /// Programs with these settings.
+    /// Programs with these settings, attached in this way, or if none is given in the best that the kernel has.
     ///
     /// # Errors
     /// If the network namespace cannot be told.
-    pub fn new(settings: HookSettings, netlink_timeout: Duration) -> io::Result<Self> {
+    pub fn new(settings: HookSettings, wanted: Option<Attachment>, netlink_timeout: Duration) -> io::Result<Self> {
         Ok(Self {
             directory: own_directory()?,
             settings,
+            means: Means::new(wanted, netlink_timeout),
             layout: None,
             layout_version: layout::VERSION,
             netlink_timeout,
@@ -97,7 +99,7 @@ impl LinuxEdge {
     /// For maps of these sizes.
     fn program(&mut self, place: Place, sizes: &MapSizes) -> io::Result<tortie_ebpf::Program> {
         if self.layout.is_none() {
-            self.layout = Some(read_layout()?);
+            self.layout = Some(read_layout(self.means.attachment()?)?);
         }
         let layout = self.layout.as_ref().ok_or(io::ErrorKind::NotFound)?;
         hooks::program(place.hook, place.family, layout, &self.settings, sizes).map_err(io::Error::other)
@@ -132,7 +134,7 @@ fn own_directory() -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// If it does not say, or lacks something.
-pub(crate) fn read_layout() -> io::Result<KernelLayout> {
+pub(crate) fn read_layout(attachment: Attachment) -> io::Result<KernelLayout> {
     let read = |name: &str| {
         let path = format!("/sys/kernel/btf/{name}");
         fs::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
@@ -143,7 +145,7 @@ pub(crate) fn read_layout() -> io::Result<KernelLayout> {
     if let Ok(module) = read("nf_conntrack") {
         btf.add_module(module).map_err(|error| wrong(&error))?;
     }
-    KernelLayout::read(&btf).map_err(|error| wrong(&error))
+    KernelLayout::read(attachment, &btf).map_err(|error| wrong(&error))
 }
 
 /// Mounts the file system for pinned objects if nobody has.
@@ -165,26 +167,10 @@ fn mount_directory() -> io::Result<()> {
 impl Edge for LinuxEdge {
     type Map = LinuxMap;
     type Program = Program;
-    type Link = NetfilterLink;
+    type Link = LinuxLink;
 
     fn lacks_hooks(&mut self) -> io::Result<Option<String>> {
-        // r0 = NF_ACCEPT; exit
-        const ACCEPT: [u8; 16] = [0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
-        match Program::load_netfilter("tortie_probe", LICENSE, &ACCEPT) {
-            Ok(_) => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                let release = rustix::system::uname().release().to_string_lossy().into_owned();
-                Ok(Some(format!(
-                    "the kernel ({release}) takes no eBPF programs for hooks of netfilter; that needs Linux 6.4 or later, built with \
-                     CONFIG_NETFILTER_BPF_LINK"
-                )))
-            }
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let needed = "loading programs needs CAP_BPF, CAP_PERFMON and the system call bpf";
-                Err(io::Error::new(error.kind(), format!("{error}; {needed}")))
-            }
-            Err(error) => Err(error),
-        }
+        self.means.lacking()
     }
 
     fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<LinuxMap> {
@@ -249,30 +235,15 @@ impl Edge for LinuxEdge {
             map.map_or(-1, |(_, map)| map.descriptor())
         });
         let name = format!("tortie_{}", place.to_string().replace('-', "_"));
-        Program::load_netfilter(&name, LICENSE, &bytes)
+        self.means.load(&name, &bytes)
     }
 
-    fn attach(&mut self, place: Place, turn: Turn, program: &Program) -> io::Result<NetfilterLink> {
-        let [even, odd] = place.hook.priorities();
-        let position = NetfilterPosition {
-            family: match place.family {
-                Family::V4 => 2,
-                Family::V6 => 10,
-            },
-            hook: place.hook.number(),
-            priority: match turn {
-                Turn::Even => even,
-                Turn::Odd => odd,
-            },
-            defragment: true,
-        };
-        match NetfilterLink::attach(program, position) {
-            // Before Linux 6.6 nobody could ask for that; where connections are tracked packets are whole all the same.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                NetfilterLink::attach(program, NetfilterPosition { defragment: false, ..position })
-            }
-            result => result,
-        }
+    fn attach(&mut self, place: Place, generation: u64, program: &Program) -> io::Result<LinuxLink> {
+        self.means.attach(place, generation, program)
+    }
+
+    fn changes(&mut self) -> io::Result<Option<u32>> {
+        self.means.changes()
     }
 
     fn made_of(&mut self, places: &[Place]) -> io::Result<String> {
@@ -320,11 +291,11 @@ impl Edge for LinuxEdge {
         Ok((map, info.entries))
     }
 
-    fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Program, NetfilterLink)> {
+    fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Program, LinuxLink)> {
         let folder = self.directory.join(folder);
         let program = Program::open(&folder.join(name))?;
-        let link = NetfilterLink::open(&folder.join(link))?;
-        if link.info()?.program != program.info()?.id {
+        let link = self.means.open(&folder.join(link))?;
+        if link.program()? != program.info()?.id {
             return Err(io::Error::other("another program is attached"));
         }
         Ok((program, link))
@@ -338,12 +309,12 @@ impl Edge for LinuxEdge {
         Ok(String::from_utf8_lossy(text).into_owned())
     }
 
-    fn pin(&mut self, folder: &str, name: &str, link: &NetfilterLink) -> io::Result<()> {
+    fn pin(&mut self, folder: &str, name: &str, link: &LinuxLink) -> io::Result<()> {
         link.pin(&self.free_path(folder, name)?)
     }
 
     fn folders(&mut self) -> io::Result<Vec<String>> {
-        names_in(&self.directory)
+        folders(&self.directory, self.netlink_timeout)
     }
 
     fn names(&mut self, folder: &str) -> io::Result<Vec<String>> {
@@ -355,7 +326,7 @@ impl Edge for LinuxEdge {
     }
 
     fn remove(&mut self, folder: &str) -> io::Result<()> {
-        remove(&self.directory.join(folder))
+        remove(&self.directory, folder, self.netlink_timeout)
     }
 
     fn track_connections(&mut self) -> io::Result<()> {
@@ -380,16 +351,34 @@ fn names_in(folder: &Path) -> io::Result<Vec<String>> {
     names.collect()
 }
 
-fn remove(folder: &Path) -> io::Result<()> {
-    for name in names_in(folder)? {
+/// The folders, and the numbers of generations that have none any more.
+fn folders(directory: &Path, netlink_timeout: Duration) -> io::Result<Vec<String>> {
+    let mut folders = names_in(directory)?;
+    let named: Vec<u64> = folders.iter().filter_map(|folder| generation_of(folder)).collect();
+    let attached = attach::generations(netlink_timeout)?;
+    folders.extend(attached.iter().filter(|number| !named.contains(number)).map(u64::to_string));
+    Ok(folders)
+}
+
+/// The number that the name of a folder begins with.
+fn generation_of(folder: &str) -> Option<u64> {
+    folder.split('-').next()?.parse().ok()
+}
+
+fn remove(directory: &Path, folder: &str, netlink_timeout: Duration) -> io::Result<()> {
+    if let Some(generation) = generation_of(folder) {
+        attach::detach(generation, netlink_timeout)?;
+    }
+    let folder = directory.join(folder);
+    for name in names_in(&folder)? {
         let path = folder.join(name);
-        // One that is no link is nothing that is attached.
-        if let Ok(link) = NetfilterLink::open(&path) {
-            link.detach()?;
-        }
+        attach::detach_pinned(&path)?;
         fs::remove_file(&path)?;
     }
-    fs::remove_dir(folder)
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Detaches all programs of this network namespace, and leaves it to others whether connections are tracked. Says how many sets of
@@ -399,9 +388,9 @@ fn remove(folder: &Path) -> io::Result<()> {
 /// What could not be removed.
 pub(crate) fn remove_all(netlink_timeout: Duration) -> io::Result<usize> {
     let directory = own_directory()?;
-    let folders = names_in(&directory)?;
+    let folders = folders(&directory, netlink_timeout)?;
     for folder in &folders {
-        remove(&directory.join(folder))?;
+        remove(&directory, folder, netlink_timeout)?;
     }
     for empty in [directory.as_path(), &Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY)] {
         // Others may have theirs beside it.

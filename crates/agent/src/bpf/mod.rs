@@ -4,6 +4,7 @@
 //! of maps and programs takes the place of another ([`generations`]), what is in the kernel is looked at from time to time, and
 //! whatever goes wrong is tried again while what was in force stays in force.
 
+mod attach;
 pub mod edge;
 #[cfg(test)]
 mod fake;
@@ -14,6 +15,7 @@ mod log;
 mod policy;
 mod superseded;
 
+pub use attach::LinuxLink;
 pub use kernel::LinuxEdge;
 pub(crate) use kernel::{read_layout, remove_all};
 pub use log::{Decided, DecidedPacket, LogSource, PacketLog};

@@ -14,12 +14,14 @@ use tortie_model::desired::{DesiredUpdate, Rules};
 use tortie_model::{Direction, Family, RuleAction};
 
 use super::edge::Edge;
-use super::generations::{Contents, Generations};
+use super::generations::{Contents, Generations, Repairs};
 use super::interfaces::{InterfaceChange, Interfaces};
 use super::log::PacketLog;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
+/// How often it is looked whether somebody may have detached programs, where others can.
+const WATCH: Duration = Duration::from_secs(1);
 
 /// How it is with policy that programs enforce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,6 +97,7 @@ pub struct ProgramPolicy<E: Edge> {
     is_dirty: bool,
     check_interval: Option<Duration>,
     checked: Option<Duration>,
+    watched: Option<Duration>,
     failure: Option<Failure>,
     pause: Duration,
     /// Whether the kernel can enforce anything, once it has said so.
@@ -137,6 +140,7 @@ impl<E: Edge> ProgramPolicy<E> {
             is_dirty: true,
             check_interval,
             checked: None,
+            watched: None,
             failure: None,
             pause: FIRST_PAUSE,
             is_supported: None,
@@ -193,6 +197,10 @@ impl<E: Edge> ProgramPolicy<E> {
         self.checked.zip(self.check_interval).map(|(checked, interval)| checked + interval)
     }
 
+    fn watch_at(&self) -> Option<Duration> {
+        self.watched.filter(|_| self.generations.is_watched()).map(|watched| watched + WATCH)
+    }
+
     fn try_all(&mut self, now: Duration) -> Result<(), String> {
         if self.is_supported.is_none() {
             let lacking = self.generations.lacks_hooks().map_err(|error| error.to_string())?;
@@ -201,13 +209,17 @@ impl<E: Edge> ProgramPolicy<E> {
         if matches!(self.is_supported, Some(Err(_))) {
             return Ok(());
         }
-        if self.check_at().is_some_and(|at| at <= now) {
+        let repairs = if self.check_at().is_some_and(|at| at <= now) {
             self.checked = Some(now);
-            let repairs =
-                self.generations.check(&NodeContents::new(&mut self.node, None)).map_err(|error| error.to_string())?;
-            for thing in repairs.things {
-                tracing::warn!("{thing}; somebody else has changed it, and it is put right");
-            }
+            self.generations.check(&NodeContents::new(&mut self.node, None))
+        } else if self.watch_at().is_some_and(|at| at <= now) {
+            self.watched = Some(now);
+            self.generations.watch()
+        } else {
+            Ok(Repairs::default())
+        };
+        for thing in repairs.map_err(|error| error.to_string())?.things {
+            tracing::warn!("{thing}; somebody else has changed it, and it is put right");
         }
         if self.is_dirty || self.node.is_settling() || self.failure.is_some() || !self.generations.is_in_force() {
             if let Some(log) = self.log.as_mut().filter(|log| log.generation != 0 && !self.generations.is_in_force()) {
@@ -224,6 +236,10 @@ impl<E: Edge> ProgramPolicy<E> {
             self.follow_log();
             self.is_dirty = false;
             self.checked.get_or_insert(now);
+            if self.watched.is_none() {
+                self.watched = Some(now);
+                self.generations.watch().map_err(|error| error.to_string())?;
+            }
         }
         Ok(())
     }
@@ -311,7 +327,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
         let at = match &self.failure {
             Some(failure) => Some(failure.retry_at),
             None if self.is_dirty || self.node.is_settling() => Some(now),
-            None => self.check_at(),
+            None => self.check_at().into_iter().chain(self.watch_at()).min(),
         };
         at.map(|at| at.saturating_sub(now))
     }

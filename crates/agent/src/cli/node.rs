@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use tortie_dataplane::DataplaneConfig;
 use tortie_ebpf::NodeSettings;
-use tortie_ebpf::hooks::HookSettings;
+use tortie_ebpf::hooks::{Attachment, HookSettings};
 use tortie_iptables::Backend;
 use tortie_model::{Family, Hostname};
 use tortie_nftables::TableId;
@@ -17,7 +17,7 @@ use tortie_rules::{PolicyBy, RulesConfig};
 use super::Failure;
 use crate::announcements::Announcements;
 use crate::bpf::{LinuxEdge, PacketLog, PolicyPrograms, ProgramPolicy};
-use crate::config::{Config, IptablesBackend, Notice, Resolved, Sources};
+use crate::config::{Config, HookAttachment, IptablesBackend, Notice, Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::exec::{self, Runner};
 use crate::flows::{FlowCollector, SharedFlows};
@@ -122,7 +122,13 @@ pub(super) fn program_policy(
         return Err(failed(format!("BPFEnabled: {why}")));
     }
     let (hooks, node) = program_settings(&settings.rules, config.bpf_max_blocks);
-    let edge = LinuxEdge::new(hooks, config.netlink_timeout).map_err(Failure::io("the network namespace"))?;
+    let attachment = match config.bpf_hook_attachment {
+        HookAttachment::Auto => None,
+        HookAttachment::Link => Some(Attachment::Link),
+        HookAttachment::Rule => Some(Attachment::Rule),
+    };
+    let edge =
+        LinuxEdge::new(hooks, attachment, config.netlink_timeout).map_err(Failure::io("the network namespace"))?;
     let check_interval = settings.routes.refresh_interval;
     let policy = ProgramPolicy::new(node, settings.families.clone(), edge, check_interval);
     Ok(Some(match log {

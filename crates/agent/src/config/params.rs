@@ -23,6 +23,17 @@ choices!(
     }
 );
 choices!(
+    /// How eBPF programs get to the hooks of netfilter.
+    HookAttachment {
+        /// By links where the kernel has these, and by rules otherwise.
+        Auto = "Auto",
+        /// By links of netfilter.
+        Link = "Link",
+        /// As what rules of nftables match by.
+        Rule = "Rule",
+    }
+);
+choices!(
     /// What clients that ask for metrics over TLS must show of a certificate.
     MetricsClientAuth {
         /// One of the authority.
@@ -296,6 +307,8 @@ fn default_mtu_pattern() -> Option<IfacePattern> {
 
 params! {
     bpf_enabled: bool = "BPFEnabled", parse::boolean, false, false, PLAIN;
+    bpf_hook_attachment: HookAttachment =
+        "BPFHookAttachment", parse::one_of, HookAttachment::Auto, HookAttachment::Auto, PLAIN;
     bpf_policy_only: bool = "BPFPolicyOnly", parse::boolean, true, true, PLAIN;
     bpf_max_blocks: u32 =
         "BPFMaxBlocks", |raw| parse::integer_in(raw, 1024, 1 << 22), 1 << 19, 1 << 19, PLAIN;

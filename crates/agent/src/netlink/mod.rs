@@ -16,6 +16,7 @@
 //! # Ok::<(), tortie_agent::netlink::NetlinkError>(())
 //! ```
 
+pub(crate) mod bpf_rule;
 pub(crate) mod conntrack;
 mod device;
 mod error;

@@ -5,6 +5,7 @@ use super::wire::attribute;
 /// `NFNL_SUBSYS_NFTABLES`, in the upper byte of a message type.
 pub(super) const SUBSYSTEM: u16 = 10 << 8;
 pub(super) const NFT_MSG_NEWTABLE: u16 = SUBSYSTEM;
+pub(super) const NFT_MSG_GETTABLE: u16 = SUBSYSTEM | 1;
 pub(super) const NFT_MSG_DELTABLE: u16 = SUBSYSTEM | 2;
 pub(super) const NFT_MSG_NEWCHAIN: u16 = SUBSYSTEM | 3;
 pub(super) const NFT_MSG_NEWRULE: u16 = SUBSYSTEM | 6;
@@ -22,6 +23,7 @@ pub(super) const NFTA_CHAIN_NAME: u16 = 3;
 pub(super) const NFTA_RULE_TABLE: u16 = 1;
 pub(super) const NFTA_RULE_CHAIN: u16 = 2;
 pub(super) const NFTA_RULE_EXPRESSIONS: u16 = 4;
+pub(super) const NFTA_RULE_USERDATA: u16 = 7;
 
 const NFTA_CMP_SREG: u16 = 1;
 const NFTA_CMP_OP: u16 = 2;

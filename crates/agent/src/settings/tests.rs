@@ -234,6 +234,7 @@ fn every_parameter_changes_something() {
         "ClusterType",
         "OpenstackRegion",
         "CutDeniedConnections",
+        "BPFHookAttachment",
         "BPFMaxBlocks",
         "BPFPolicyOnly",
         "FlowLogsFile",

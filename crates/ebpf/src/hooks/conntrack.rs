@@ -1,7 +1,7 @@
 //! What connection tracking says of a packet.
 
 use super::Code;
-use super::frame::{BUFFER, SKB, Seen, TRACKED, at, tracked};
+use super::frame::{BUFFER, Seen, TRACKED, at, tracked};
 use super::kernel::TUPLE;
 use crate::instruction::{Base, Helper, Operation, Register, Size, Test};
 
@@ -33,11 +33,11 @@ const MEANINGS: i32 = {
 };
 
 impl Code<'_> {
-    /// Finds out whether the packet belongs to a known connection. `r2` holds the packet.
+    /// Finds out whether the packet belongs to a known connection.
     pub(super) fn read_conntrack(&mut self) {
         let (end, none) = (self.asm.label(), self.asm.label());
+        self.read_packet(Register::R1, self.kernel.skb_conntrack);
         self.asm
-            .load(Size::U64, Register::R1, Register::R2, self.kernel.skb_conntrack)
             .set(Register::R2, Register::R1)
             .compute(Operation::And, Register::R2, INFO)
             .compute(Operation::And, Register::R1, !INFO)
@@ -94,9 +94,8 @@ impl Code<'_> {
             self.asm.load(size, Register::R1, Base::Frame, at(from)).store(size, Base::Frame, at(to), Register::R1);
         }
         let tuple = &self.kernel.tuple;
+        self.read_packet(Register::R3, self.kernel.skb_conntrack);
         self.asm
-            .load(Size::U64, Register::R3, Base::Frame, at(SKB))
-            .load(Size::U64, Register::R3, Register::R3, self.kernel.skb_conntrack)
             .set(Register::R2, Register::R3)
             .compute(Operation::And, Register::R2, INFO)
             .compute(Operation::And, Register::R3, !INFO)

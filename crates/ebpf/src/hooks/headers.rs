@@ -5,8 +5,9 @@
 use tortie_model::Family;
 
 use super::Code;
-use super::frame::{BUFFER, DYNPTR, LENGTH, SKB, Seen, at};
-use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
+use super::access::Bytes;
+use super::frame::{BUFFER, Seen, at};
+use crate::instruction::{Base, Label, Operation, Register, Size, Test};
 
 const TCP: i32 = 6;
 const UDP: i32 = 17;
@@ -81,30 +82,18 @@ impl Code<'_> {
         self.asm.store(Size::U16, Base::Frame, at(packet.has_detail), 0x0101);
     }
 
-    /// Leaves in `r0` where the packet begins, as numbers of 8 bytes, if so many of them are in one piece.
-    fn find_bytes(&mut self, bytes: i16, otherwise: Label) {
-        self.asm
-            .load(Size::U64, Register::R1, Base::Frame, at(SKB))
-            .load(Size::U32, Register::R2, Base::Frame, at(LENGTH))
-            .load(Size::U32, Register::R3, Register::R1, self.kernel.skb_length_of_rest)
-            .compute(Operation::Subtract, Register::R2, Register::R3)
-            .jump_if(Register::R2, Test::LessSigned, i32::from(bytes), otherwise)
-            .load(Size::U64, Register::R1, Register::R1, self.kernel.skb_data)
-            .set(Register::R2, self.kernel.numbers.cast_signed())
-            .call_kernel(self.kernel.cast);
-    }
-
     /// Reads an IPv4 header without options, and what is behind it.
     fn read_plain_v4(&mut self, rare: Label) {
         let packet = Seen::Now.places(Family::V4);
-        self.find_bytes(V4_HEADER + BEHIND, rare);
-        for (register, begin) in [Register::R1, Register::R2, Register::R3].into_iter().zip((0..).step_by(8)) {
-            self.asm.load(Size::U64, register, Register::R0, begin).store(
-                Size::U64,
-                Base::Frame,
-                at(packet.begin + begin),
-                register,
-            );
+        if self.find_bytes(V4_HEADER + BEHIND, packet.begin, rare) == Bytes::InPlace {
+            for (register, begin) in [Register::R1, Register::R2, Register::R3].into_iter().zip((0..).step_by(8)) {
+                self.asm.load(Size::U64, register, Register::R0, begin).store(
+                    Size::U64,
+                    Base::Frame,
+                    at(packet.begin + begin),
+                    register,
+                );
+            }
         }
         self.asm
             .load(Size::U8, Register::R1, Base::Frame, at(packet.begin))
@@ -117,7 +106,17 @@ impl Code<'_> {
     /// Reads an IPv6 header, and what is behind it.
     fn read_plain_v6(&mut self, rare: Label) {
         let packet = Seen::Now.places(Family::V6);
-        self.find_bytes(V6_HEADER + BEHIND, rare);
+        if self.find_bytes(V6_HEADER + BEHIND, BUFFER, rare) == Bytes::Copied {
+            self.copy(BUFFER + 8, packet.source, 8);
+            self.copy(BUFFER + V6_HEADER, packet.source_port, 1);
+            self.asm.load(Size::U8, NEXT, Base::Frame, at(BUFFER + 6)).store(
+                Size::U8,
+                Base::Frame,
+                at(packet.protocol),
+                NEXT,
+            );
+            return;
+        }
         self.asm.load(Size::U8, NEXT, Register::R0, 6).store(Size::U8, Base::Frame, at(packet.protocol), NEXT);
         for begin in (0..32).step_by(8) {
             self.asm.load(Size::U64, Register::R1, Register::R0, 8 + begin).store(
@@ -143,18 +142,7 @@ impl Code<'_> {
 
     /// The same where it goes on if there are not so many.
     fn try_collect(&mut self, bytes: i16, otherwise: Label) {
-        self.asm
-            .load(Size::U64, Register::R1, Base::Frame, at(SKB))
-            .set(Register::R2, 0)
-            .set_stack(Register::R3, at(DYNPTR).unsigned_abs())
-            .call_kernel(self.kernel.dynptr_from_skb)
-            .set_stack(Register::R1, at(BUFFER).unsigned_abs())
-            .set(Register::R2, i32::from(bytes))
-            .set_stack(Register::R3, at(DYNPTR).unsigned_abs())
-            .set(Register::R4, OFFSET)
-            .set(Register::R5, 0)
-            .call(Helper::DynptrRead)
-            .jump_if(Register::R0, Test::NotEqual, 0, otherwise);
+        self.collect_at(OFFSET, bytes, otherwise);
     }
 
     /// Copies two bytes.

@@ -4,17 +4,14 @@ use tortie_model::Direction;
 
 use super::failsafe::Replies;
 use super::frame::{
-    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, EXACT_SHIFT, FLAGS, KEY, LENGTH, SKB, STATE, Seen, Side, TRACKED, at,
-    blocks_place, interface, tracked,
+    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, EXACT_SHIFT, FLAGS, KEY, LENGTH, Seen, Side, TRACKED, at, blocks_place,
+    interface, tracked,
 };
 use super::kernel::NAME;
 use super::{Code, Hook};
 use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
 use crate::layout::{EndpointKind, MapKind, endpoint, roots};
 use crate::walk::NumberWalk;
-
-/// The bit of a route that is not counted as a user of it.
-const NOT_COUNTED: i32 = 1;
 
 impl Hook {
     /// The interfaces that it knows of.
@@ -30,14 +27,8 @@ impl Hook {
 impl Code<'_> {
     /// Keeps what the program is given, and finds out what connection tracking says.
     pub(super) fn begin(&mut self) {
-        self.asm
-            .load(Size::U64, Register::R2, Register::R1, 8)
-            .store(Size::U64, Base::Frame, at(SKB), Register::R2)
-            .load(Size::U64, Register::R1, Register::R1, 0)
-            .store(Size::U64, Base::Frame, at(STATE), Register::R1)
-            .load(Size::U32, Register::R1, Register::R2, self.kernel.skb_length)
-            .store(Size::U32, Base::Frame, at(LENGTH), Register::R1)
-            .set_stack(Register::R7, BYTES);
+        self.keep_context();
+        self.asm.set_stack(Register::R7, BYTES);
         self.read_conntrack();
     }
 
@@ -186,33 +177,7 @@ impl Code<'_> {
     /// Finds the device, whose address is kept, and leaves it in `r3`.
     fn read_device(&mut self, side: Side, of_route: bool) {
         let unknown = self.unknown;
-        let member = match side {
-            Side::In => self.kernel.state_in,
-            Side::Out => self.kernel.state_out,
-        };
-        let (told, found) = (self.asm.label(), self.asm.label());
-        if of_route {
-            // What the hook was told may have changed with the destination.
-            self.asm
-                .load(Size::U64, Register::R1, Base::Frame, at(SKB))
-                .load(Size::U64, Register::R1, Register::R1, self.kernel.skb_route)
-                .compute(Operation::And, Register::R1, !NOT_COUNTED)
-                .jump_if(Register::R1, Test::Equal, 0, told)
-                .set(Register::R2, self.kernel.route.cast_signed())
-                .call_kernel(self.kernel.cast)
-                .load(Size::U64, Register::R3, Register::R0, self.kernel.route_device)
-                .jump(found)
-                .place(told);
-        }
-        self.asm.load(Size::U64, Register::R1, Base::Frame, at(STATE)).load(
-            Size::U64,
-            Register::R3,
-            Register::R1,
-            member,
-        );
-        if of_route {
-            self.asm.place(found);
-        }
+        self.find_device(side, of_route);
         self.asm.store(Size::U64, Base::Frame, at(DEVICE), Register::R3).jump_if(Register::R3, Test::Equal, 0, unknown);
     }
 
@@ -223,8 +188,8 @@ impl Code<'_> {
         let (looks, far, last) = (self.asm.label(), self.asm.label(), self.asm.label());
         let blocks = blocks_place(self.sizes.blocks);
         let walk = |first, last| NumberWalk { blocks, cell: Register::R9, number: Register::R2, first, last };
+        self.read_member(Size::U32, Register::R2, Register::R3, self.kernel.device_index);
         self.asm
-            .load(Size::U32, Register::R2, Register::R3, self.kernel.device_index)
             .find_blocks(blocks)
             .load(Size::U64, Register::R8, Base::Frame, at(ALL_INTERFACES))
             .store(Size::U64, Base::Frame, at(side.host()), Register::R8)
@@ -271,11 +236,12 @@ impl Code<'_> {
             // Never, but the program has what is there.
             self.asm.jump_if(Register::R3, Test::Equal, 0, looks);
         }
+        let name = self.find_name();
         for prefix in &self.settings.workload_prefixes {
             let other = self.asm.label();
             // Of names that are too long for a device none begins with all, as their last byte is 0.
             for (place, byte) in (0..NAME).zip(prefix.bytes()) {
-                self.asm.load(Size::U8, Register::R1, Register::R3, self.kernel.device_name + place).jump_if(
+                self.asm.load(Size::U8, Register::R1, name.base, name.begin + place).jump_if(
                     Register::R1,
                     Test::NotEqual,
                     i32::from(byte),

@@ -1,25 +1,44 @@
 //! Where the kernel has what programs read.
 
+use super::Attachment;
 use crate::btf::Btf;
 use crate::instruction::KernelFunction;
 
 /// Where a kernel has what programs read: distances in its structures, and numbers of its functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelLayout {
-    pub(super) skb_length: i16,
-    pub(super) skb_length_of_rest: i16,
-    pub(super) skb_data: i16,
     pub(super) skb_conntrack: i16,
     pub(super) skb_route: i16,
-    pub(super) state_in: i16,
-    pub(super) state_out: i16,
-    pub(super) route: u32,
     pub(super) route_device: i16,
     pub(super) device_index: i16,
     pub(super) device_name: i16,
+    pub(super) tuple: Tuple,
+    pub(super) access: Access,
+}
+
+/// How programs get at what is in the kernel's structures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// They are given netfilter's structures, and read them where they are.
+    Direct(Direct),
+    /// They are given a packet, and have copied to their stack what they read.
+    Copied {
+        /// Where the packet has its device.
+        skb_device: i16,
+    },
+}
+
+/// What is needed to read structures where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Direct {
+    pub(super) skb_length: i16,
+    pub(super) skb_length_of_rest: i16,
+    pub(super) skb_data: i16,
+    pub(super) state_in: i16,
+    pub(super) state_out: i16,
+    pub(super) route: u32,
     /// A structure of six numbers of 8 bytes, at least: as such bytes of packets are read.
     pub(super) numbers: u32,
-    pub(super) tuple: Tuple,
     pub(super) dynptr_from_skb: KernelFunction,
     pub(super) cast: KernelFunction,
 }
@@ -76,22 +95,34 @@ impl KernelLayout {
     /// Of no kernel: for programs that are only looked at.
     #[must_use]
     pub const fn placeholder() -> Self {
-        Self {
+        let direct = Direct {
             skb_length: 8,
             skb_length_of_rest: 8,
             skb_data: 8,
-            skb_conntrack: 8,
-            skb_route: 8,
             state_in: 8,
             state_out: 8,
             route: 1,
+            numbers: 1,
+            dynptr_from_skb: KernelFunction { number: 2, arguments: 3 },
+            cast: KernelFunction { number: 2, arguments: 2 },
+        };
+        Self {
+            skb_conntrack: 8,
+            skb_route: 8,
             route_device: 8,
             device_index: 8,
             device_name: 8,
-            numbers: 1,
             tuple: Tuple { begin: 8, source: 8, source_port: 8, destination: 8, destination_port: 8, protocol: 8 },
-            dynptr_from_skb: KernelFunction { number: 2, arguments: 3 },
-            cast: KernelFunction { number: 2, arguments: 2 },
+            access: Access::Direct(direct),
+        }
+    }
+
+    /// How programs for it are attached.
+    #[must_use]
+    pub const fn attachment(&self) -> Attachment {
+        match self.access {
+            Access::Direct(_) => Attachment::Link,
+            Access::Copied { .. } => Attachment::Rule,
         }
     }
 
@@ -99,8 +130,9 @@ impl KernelLayout {
     ///
     /// # Errors
     /// [`Missing`].
-    pub fn read(btf: &Btf) -> Result<Self, Missing> {
+    pub fn read(attachment: Attachment, btf: &Btf) -> Result<Self, Missing> {
         Self::new(
+            attachment,
             |structure, member| btf.offset(structure, member),
             |name| btf.structure(name),
             |name| btf.function(name),
@@ -112,6 +144,7 @@ impl KernelLayout {
     /// # Errors
     /// [`Missing`].
     pub fn new(
+        attachment: Attachment,
         offset: impl Fn(&str, &str) -> Option<u32>,
         structure: impl Fn(&str) -> Option<u32>,
         function: impl Fn(&str) -> Option<u32>,
@@ -130,29 +163,38 @@ impl KernelLayout {
             let number = function(name).ok_or(Missing::Function { name })?;
             Ok(KernelFunction { number, arguments })
         };
-        for (number, begin) in NUMBERS.into_iter().zip((0..).step_by(8)) {
-            if near(STATISTICS, number)? != begin {
-                return Err(Missing::Structure { name: STATISTICS });
+        let access = match attachment {
+            Attachment::Link => {
+                for (number, begin) in NUMBERS.into_iter().zip((0..).step_by(8)) {
+                    if near(STATISTICS, number)? != begin {
+                        return Err(Missing::Structure { name: STATISTICS });
+                    }
+                }
+                Access::Direct(Direct {
+                    skb_length: near("sk_buff", "len")?,
+                    skb_length_of_rest: near("sk_buff", "data_len")?,
+                    skb_data: near("sk_buff", "data")?,
+                    state_in: near("nf_hook_state", "in")?,
+                    state_out: near("nf_hook_state", "out")?,
+                    route: structure("dst_entry")?,
+                    numbers: structure(STATISTICS)?,
+                    dynptr_from_skb: function("bpf_dynptr_from_skb", 3)?,
+                    cast: function("bpf_rdonly_cast", 2)?,
+                })
             }
-        }
+            Attachment::Rule => Access::Copied { skb_device: near("sk_buff", "dev")? },
+        };
         let tuple = "nf_conntrack_tuple";
         let in_tuple_hash = near("nf_conntrack_tuple_hash", "tuple")?;
         Ok(Self {
-            skb_length: near("sk_buff", "len")?,
-            skb_length_of_rest: near("sk_buff", "data_len")?,
-            skb_data: near("sk_buff", "data")?,
             skb_conntrack: near("sk_buff", "_nfct")?,
             skb_route: near("sk_buff", "_skb_refdst")?,
-            state_in: near("nf_hook_state", "in")?,
-            state_out: near("nf_hook_state", "out")?,
-            route: structure("dst_entry")?,
             route_device: near("dst_entry", "dev")?,
             device_index: near("net_device", "ifindex")?,
             device_name: near("net_device", "name")
                 .ok()
                 .filter(|offset| *offset <= i16::MAX - NAME)
                 .ok_or(Missing::Member { structure: "net_device", member: "name" })?,
-            numbers: structure(STATISTICS)?,
             tuple: Tuple {
                 // The first of two, which is that of the original direction.
                 begin: i32::from(near("nf_conn", "tuplehash")?) + i32::from(in_tuple_hash),
@@ -162,8 +204,7 @@ impl KernelLayout {
                 destination_port: within(tuple, "dst.u")?,
                 protocol: within(tuple, "dst.protonum")?,
             },
-            dynptr_from_skb: function("bpf_dynptr_from_skb", 3)?,
-            cast: function("bpf_rdonly_cast", 2)?,
+            access,
         })
     }
 }

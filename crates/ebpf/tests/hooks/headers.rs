@@ -5,42 +5,44 @@ use proptest::test_runner::TestRunner;
 use tortie_ebpf::layout::MapKind;
 use tortie_model::Family;
 
-use crate::{Bench, Expected, PORTS, V4, V6, open, v4, v6};
+use crate::{Bench, Expected, PORTS, V4, V6, attachments, open, v4, v6};
 
 #[test]
 fn headers_of_ipv4_are_read() {
-    let bench = Bench::new(Family::V4);
-    let expect = |expected| bench.expect(&V4[0], &V4[1], expected);
-    for protocol in [6, 17, 33, 132, 136] {
-        expect(Expected { protocol, detail: Some(80), source_port: Some(0x0611) });
-        assert!(bench.passes(&v4(protocol, 0, 0, &PORTS)), "{protocol}");
-        assert!(bench.passes(&v4(protocol, 10, 0, &PORTS)), "{protocol} behind options");
-        assert!(bench.passes(&v4(protocol, 0, 0x2000, &PORTS)), "{protocol}, the first of some fragments");
-        assert!(!bench.passes(&v4(protocol, 0, 0, &[6, 17, 0, 81])), "another port");
-        assert!(!bench.passes(&v4(protocol, 0, 0, &[6, 18, 0, 80])), "another source port");
-        assert!(!bench.passes(&v4(protocol + 1, 0, 0, &PORTS)), "another protocol");
-        assert!(!bench.passes(&v4(protocol, 0, 1, &PORTS)), "{protocol}, a later fragment");
-        assert!(!bench.passes(&v4(protocol, 0, 0, &PORTS[..3])), "{protocol}, torn");
-        let mut short = v4(protocol, 0, 0, &PORTS);
-        short[0] = 0x44;
-        assert!(!bench.passes(&short), "a header that is too short");
-        expect(Expected { protocol, detail: None, source_port: None });
-        assert!(!bench.passes(&v4(protocol, 0, 0, &PORTS)));
-        assert!(bench.passes(&v4(protocol, 0, 1, &PORTS)), "{protocol}, a later fragment");
-        assert!(bench.passes(&v4(protocol, 0, 0x3fff, &[])), "{protocol}, a later fragment");
+    for attachment in attachments() {
+        let bench = Bench::new(attachment, Family::V4);
+        let expect = |expected| bench.expect(&V4[0], &V4[1], expected);
+        for protocol in [6, 17, 33, 132, 136] {
+            expect(Expected { protocol, detail: Some(80), source_port: Some(0x0611) });
+            assert!(bench.passes(&v4(protocol, 0, 0, &PORTS)), "{protocol}");
+            assert!(bench.passes(&v4(protocol, 10, 0, &PORTS)), "{protocol} behind options");
+            assert!(bench.passes(&v4(protocol, 0, 0x2000, &PORTS)), "{protocol}, the first of some fragments");
+            assert!(!bench.passes(&v4(protocol, 0, 0, &[6, 17, 0, 81])), "another port");
+            assert!(!bench.passes(&v4(protocol, 0, 0, &[6, 18, 0, 80])), "another source port");
+            assert!(!bench.passes(&v4(protocol + 1, 0, 0, &PORTS)), "another protocol");
+            assert!(!bench.passes(&v4(protocol, 0, 1, &PORTS)), "{protocol}, a later fragment");
+            assert!(!bench.passes(&v4(protocol, 0, 0, &PORTS[..3])), "{protocol}, torn");
+            let mut short = v4(protocol, 0, 0, &PORTS);
+            short[0] = 0x44;
+            assert!(!bench.passes(&short), "a header that is too short");
+            expect(Expected { protocol, detail: None, source_port: None });
+            assert!(!bench.passes(&v4(protocol, 0, 0, &PORTS)));
+            assert!(bench.passes(&v4(protocol, 0, 1, &PORTS)), "{protocol}, a later fragment");
+            assert!(bench.passes(&v4(protocol, 0, 0x3fff, &[])), "{protocol}, a later fragment");
+        }
+        expect(Expected { protocol: 1, detail: Some(0x0305), source_port: None });
+        assert!(bench.passes(&v4(1, 0, 0, &[3, 5])));
+        assert!(!bench.passes(&v4(1, 0, 0, &[3, 4])));
+        assert!(!bench.passes(&v4(1, 0, 0, &[3])));
+        for protocol in [0, 2, 4, 47, 50, 51, 58, 255] {
+            expect(Expected { protocol, detail: None, source_port: None });
+            assert!(bench.passes(&v4(protocol, 0, 0, &PORTS)), "{protocol} has no ports");
+            assert!(bench.passes(&v4(protocol, 0, 0, &[])), "{protocol} has no ports");
+        }
+        // Addresses count.
+        bench.expect(&V4[1], &V4[0], Expected { protocol: 50, detail: None, source_port: None });
+        assert!(!bench.passes(&v4(50, 0, 0, &[])));
     }
-    expect(Expected { protocol: 1, detail: Some(0x0305), source_port: None });
-    assert!(bench.passes(&v4(1, 0, 0, &[3, 5])));
-    assert!(!bench.passes(&v4(1, 0, 0, &[3, 4])));
-    assert!(!bench.passes(&v4(1, 0, 0, &[3])));
-    for protocol in [0, 2, 4, 47, 50, 51, 58, 255] {
-        expect(Expected { protocol, detail: None, source_port: None });
-        assert!(bench.passes(&v4(protocol, 0, 0, &PORTS)), "{protocol} has no ports");
-        assert!(bench.passes(&v4(protocol, 0, 0, &[])), "{protocol} has no ports");
-    }
-    // Addresses count.
-    bench.expect(&V4[1], &V4[0], Expected { protocol: 50, detail: None, source_port: None });
-    assert!(!bench.passes(&v4(50, 0, 0, &[])));
 }
 
 /// Headers one behind the other: the number of each and its bytes, of which the first is the number of the next.
@@ -78,47 +80,49 @@ fn fragment(field: u16) -> (u8, Vec<u8>) {
 
 #[test]
 fn headers_of_ipv6_are_read() {
-    let bench = Bench::new(Family::V6);
-    let expect = |expected| bench.expect(&V6[0], &V6[1], expected);
-    for protocol in [6, 17, 33, 132, 136] {
-        expect(Expected { protocol, detail: Some(80), source_port: Some(0x0611) });
-        let behind = |headers: &[(u8, Vec<u8>)]| bench.passes(&chain(headers, protocol, &PORTS));
-        assert!(behind(&[]));
-        for number in [0, 43, 60] {
-            assert!(behind(&[options(number, 1)]), "behind {number}");
-            assert!(behind(&[options(number, 5)]), "behind a long {number}");
+    for attachment in attachments() {
+        let bench = Bench::new(attachment, Family::V6);
+        let expect = |expected| bench.expect(&V6[0], &V6[1], expected);
+        for protocol in [6, 17, 33, 132, 136] {
+            expect(Expected { protocol, detail: Some(80), source_port: Some(0x0611) });
+            let behind = |headers: &[(u8, Vec<u8>)]| bench.passes(&chain(headers, protocol, &PORTS));
+            assert!(behind(&[]));
+            for number in [0, 43, 60] {
+                assert!(behind(&[options(number, 1)]), "behind {number}");
+                assert!(behind(&[options(number, 5)]), "behind a long {number}");
+            }
+            assert!(behind(&[authentication(3)]), "an authentication header of 12 bytes");
+            assert!(behind(&[authentication(6)]), "an authentication header of 24 bytes");
+            assert!(behind(&[fragment(1)]), "the first of some fragments");
+            assert!(behind(&[options(0, 2), options(43, 3), fragment(1), authentication(5), options(60, 1)]));
+            assert!(behind(&vec![options(60, 1); 8]));
+            assert!(!behind(&vec![options(60, 1); 9]), "nine extension headers");
+            assert!(!behind(&[fragment(8)]), "a later fragment");
+            assert!(!bench.passes(&chain(&[options(0, 1)], protocol, &PORTS[..3])), "torn");
+            assert!(!bench.passes(&v6(0, &[protocol])), "a torn header of options");
+            assert!(!bench.passes(&v6(44, &[protocol, 0, 0])), "a torn fragment header");
+            expect(Expected { protocol, detail: None, source_port: None });
+            assert!(bench.passes(&chain(&[fragment(8)], protocol, &PORTS)), "a later fragment");
+            assert!(bench.passes(&chain(&[options(60, 1), fragment(0xfff8)], protocol, &[])), "a later fragment");
+            assert!(!bench.passes(&chain(&[fragment(1)], protocol, &PORTS)));
         }
-        assert!(behind(&[authentication(3)]), "an authentication header of 12 bytes");
-        assert!(behind(&[authentication(6)]), "an authentication header of 24 bytes");
-        assert!(behind(&[fragment(1)]), "the first of some fragments");
-        assert!(behind(&[options(0, 2), options(43, 3), fragment(1), authentication(5), options(60, 1)]));
-        assert!(behind(&vec![options(60, 1); 8]));
-        assert!(!behind(&vec![options(60, 1); 9]), "nine extension headers");
-        assert!(!behind(&[fragment(8)]), "a later fragment");
-        assert!(!bench.passes(&chain(&[options(0, 1)], protocol, &PORTS[..3])), "torn");
-        assert!(!bench.passes(&v6(0, &[protocol])), "a torn header of options");
-        assert!(!bench.passes(&v6(44, &[protocol, 0, 0])), "a torn fragment header");
-        expect(Expected { protocol, detail: None, source_port: None });
-        assert!(bench.passes(&chain(&[fragment(8)], protocol, &PORTS)), "a later fragment");
-        assert!(bench.passes(&chain(&[options(60, 1), fragment(0xfff8)], protocol, &[])), "a later fragment");
-        assert!(!bench.passes(&chain(&[fragment(1)], protocol, &PORTS)));
+        expect(Expected { protocol: 58, detail: Some(0x8700), source_port: None });
+        assert!(bench.passes(&v6(58, &[135, 0])));
+        assert!(bench.passes(&chain(&[options(0, 1)], 58, &[135, 0])));
+        assert!(!bench.passes(&v6(58, &[136, 0])));
+        for protocol in [1, 4, 41, 50, 59, 135, 255] {
+            expect(Expected { protocol, detail: None, source_port: None });
+            assert!(bench.passes(&chain(&[options(0, 1)], protocol, &PORTS)), "{protocol} has no ports");
+        }
+        // What is behind a later fragment's header is not known, so neither is the protocol.
+        for number in [0, 43, 44, 51, 60] {
+            expect(Expected { protocol: number, detail: None, source_port: None });
+            assert!(!bench.passes(&chain(&[fragment(8)], number, &[6, 0, 0, 0, 0, 0, 0, 0])), "{number}");
+            assert!(!bench.passes(&v6(number, &[])), "{number}");
+        }
+        bench.expect(&V6[1], &V6[0], Expected { protocol: 50, detail: None, source_port: None });
+        assert!(!bench.passes(&v6(50, &[])));
     }
-    expect(Expected { protocol: 58, detail: Some(0x8700), source_port: None });
-    assert!(bench.passes(&v6(58, &[135, 0])));
-    assert!(bench.passes(&chain(&[options(0, 1)], 58, &[135, 0])));
-    assert!(!bench.passes(&v6(58, &[136, 0])));
-    for protocol in [1, 4, 41, 50, 59, 135, 255] {
-        expect(Expected { protocol, detail: None, source_port: None });
-        assert!(bench.passes(&chain(&[options(0, 1)], protocol, &PORTS)), "{protocol} has no ports");
-    }
-    // What is behind a later fragment's header is not known, so neither is the protocol.
-    for number in [0, 43, 44, 51, 60] {
-        expect(Expected { protocol: number, detail: None, source_port: None });
-        assert!(!bench.passes(&chain(&[fragment(8)], number, &[6, 0, 0, 0, 0, 0, 0, 0])), "{number}");
-        assert!(!bench.passes(&v6(number, &[])), "{number}");
-    }
-    bench.expect(&V6[1], &V6[0], Expected { protocol: 50, detail: None, source_port: None });
-    assert!(!bench.passes(&v6(50, &[])));
 }
 
 /// What a packet is by the words of RFC 791 and RFC 8200, written without a thought of programs. `None` if it is to be dropped.
@@ -196,29 +200,31 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn any_headers_are_read_or_lead_nowhere() {
-    let benches = Family::ALL.map(Bench::new);
-    let mut runner =
-        TestRunner::new(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() });
-    let done = runner.run(&packets(), |packet| {
-        let is_v6 = packet[0] >> 4 == 6;
-        let bench = &benches[usize::from(is_v6)];
-        let [source, destination] = if is_v6 { [&V6[0][..], &V6[1][..]] } else { [&V4[0][..], &V4[1][..]] };
-        match read(&packet) {
-            Some(expected) => {
-                bench.expect(source, destination, expected);
-                prop_assert!(bench.passes(&packet), "{expected:?}");
+    for attachment in attachments() {
+        let benches = Family::ALL.map(|family| Bench::new(attachment, family));
+        let mut runner =
+            TestRunner::new(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() });
+        let done = runner.run(&packets(), |packet| {
+            let is_v6 = packet[0] >> 4 == 6;
+            let bench = &benches[usize::from(is_v6)];
+            let [source, destination] = if is_v6 { [&V6[0][..], &V6[1][..]] } else { [&V4[0][..], &V4[1][..]] };
+            match read(&packet) {
+                Some(expected) => {
+                    bench.expect(source, destination, expected);
+                    prop_assert!(bench.passes(&packet), "{expected:?}");
+                }
+                None => {
+                    bench.expect(source, destination, Expected { protocol: 0, detail: None, source_port: None });
+                    bench.write(MapKind::Groups, 3, &open().to_bytes());
+                    prop_assert!(!bench.passes(&packet));
+                    let bare = if is_v6 { v6(59, &[]) } else { v4(59, 0, 0, &[]) };
+                    prop_assert!(bench.passes(&bare), "all else is let through");
+                }
             }
-            None => {
-                bench.expect(source, destination, Expected { protocol: 0, detail: None, source_port: None });
-                bench.write(MapKind::Groups, 3, &open().to_bytes());
-                prop_assert!(!bench.passes(&packet));
-                let bare = if is_v6 { v6(59, &[]) } else { v4(59, 0, 0, &[]) };
-                prop_assert!(bench.passes(&bare), "all else is let through");
-            }
+            Ok(())
+        });
+        if let Err(error) = done {
+            panic!("{error}");
         }
-        Ok(())
-    });
-    if let Err(error) = done {
-        panic!("{error}");
     }
 }

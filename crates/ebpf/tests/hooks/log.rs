@@ -5,7 +5,7 @@ use tortie_ebpf::layout::{LOG_BYTES, MapKind, roots};
 use tortie_ebpf::{DecisionId, LogRecord};
 use tortie_model::Family;
 
-use crate::{Bench, Expected, PORTS, V4, V6, v4, v6};
+use crate::{Bench, Expected, PORTS, V4, V6, attachments, v4, v6};
 
 impl Bench {
     /// Has decisions logged, or not, by the roots that are in force.
@@ -56,67 +56,79 @@ const ECHO: [u8; 8] = [8, 0, 0xee, 0xee, 0x12, 0x34, 0, 1];
 
 #[test]
 fn what_is_decided_is_logged_as_it_was_judged() {
-    let ports = |destination| Payload::Ports { source: 0x0611, destination };
-    for family in Family::ALL {
-        let (bench, icmp) = (Bench::new(family), if family == Family::V4 { 1 } else { 58 });
-        let packet = |protocol, payload: &[u8]| match family {
-            Family::V4 => v4(protocol, 0, 0, payload),
-            Family::V6 => v6(protocol, payload),
-        };
-        let [source, destination] = match family {
-            Family::V4 => V4.map(|address| address.to_vec()),
-            Family::V6 => V6.map(|address| address.to_vec()),
-        };
-        let expect = |expected| {
-            bench.expect(&source, &destination, expected);
-            bench.set_logs(true);
-        };
-        let (allow, deny) = (Verdict::Allow, Verdict::Deny);
-        // Known numbers of ports as in most packets, and others, which are read another way.
-        for protocol in [6, 17, 132] {
-            expect(Expected { protocol, detail: Some(80), source_port: Some(0x0611) });
-            bench.expect_logged(&packet(protocol, &PORTS), allow, protocol, ports(80), 0);
-            bench.expect_logged(&packet(protocol, &[6, 0x11, 0, 81, 0, 0, 0, 0]), deny, protocol, ports(81), 0);
+    for attachment in attachments() {
+        let ports = |destination| Payload::Ports { source: 0x0611, destination };
+        for family in Family::ALL {
+            let (bench, icmp) = (Bench::new(attachment, family), if family == Family::V4 { 1 } else { 58 });
+            let packet = |protocol, payload: &[u8]| match family {
+                Family::V4 => v4(protocol, 0, 0, payload),
+                Family::V6 => v6(protocol, payload),
+            };
+            let [source, destination] = match family {
+                Family::V4 => V4.map(|address| address.to_vec()),
+                Family::V6 => V6.map(|address| address.to_vec()),
+            };
+            let expect = |expected| {
+                bench.expect(&source, &destination, expected);
+                bench.set_logs(true);
+            };
+            let (allow, deny) = (Verdict::Allow, Verdict::Deny);
+            // Known numbers of ports as in most packets, and others, which are read another way.
+            for protocol in [6, 17, 132] {
+                expect(Expected { protocol, detail: Some(80), source_port: Some(0x0611) });
+                bench.expect_logged(&packet(protocol, &PORTS), allow, protocol, ports(80), 0);
+                bench.expect_logged(&packet(protocol, &[6, 0x11, 0, 81, 0, 0, 0, 0]), deny, protocol, ports(81), 0);
+            }
+            let message = u16::from_be_bytes([8, 0]);
+            expect(Expected { protocol: icmp, detail: Some(message), source_port: None });
+            let echo = Payload::Icmp { icmp_type: 8, code: 0 };
+            bench.expect_logged(&packet(icmp, &ECHO), allow, icmp, echo, 0x1234);
+            bench.expect_logged(&packet(icmp, &ECHO[..5]), allow, icmp, echo, 0);
+            bench.expect_logged(&packet(icmp, &[3, 4]), deny, icmp, Payload::Icmp { icmp_type: 3, code: 4 }, 0);
+            bench.expect_logged(&packet(50, &PORTS), deny, 50, Payload::Other, 0);
         }
-        let message = u16::from_be_bytes([8, 0]);
-        expect(Expected { protocol: icmp, detail: Some(message), source_port: None });
-        let echo = Payload::Icmp { icmp_type: 8, code: 0 };
-        bench.expect_logged(&packet(icmp, &ECHO), allow, icmp, echo, 0x1234);
-        bench.expect_logged(&packet(icmp, &ECHO[..5]), allow, icmp, echo, 0);
-        bench.expect_logged(&packet(icmp, &[3, 4]), deny, icmp, Payload::Icmp { icmp_type: 3, code: 4 }, 0);
-        bench.expect_logged(&packet(50, &PORTS), deny, 50, Payload::Other, 0);
+        let bench = Bench::new(attachment, Family::V4);
+        bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: None, source_port: None });
+        bench.set_logs(true);
+        bench.expect_logged(&v4(6, 3, 0, &PORTS), Verdict::Deny, 6, ports(80), 0);
+        bench.expect_logged(&v4(6, 0, 1, &PORTS), Verdict::Allow, 6, Payload::Other, 0);
     }
-    let bench = Bench::new(Family::V4);
-    bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: None, source_port: None });
-    bench.set_logs(true);
-    bench.expect_logged(&v4(6, 3, 0, &PORTS), Verdict::Deny, 6, ports(80), 0);
-    bench.expect_logged(&v4(6, 0, 1, &PORTS), Verdict::Allow, 6, Payload::Other, 0);
 }
 
 #[test]
 fn nothing_is_logged_unless_somebody_wants_it() {
-    let bench = Bench::new(Family::V4);
-    bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: Some(80), source_port: Some(0x0611) });
-    for (logs, expected) in [(false, 0), (true, 1), (false, 0), (true, 1)] {
-        bench.set_logs(logs);
-        assert!(bench.passes(&v4(6, 0, 0, &PORTS)));
-        assert_eq!(bench.logged().len(), expected);
+    for attachment in attachments() {
+        let bench = Bench::new(attachment, Family::V4);
+        bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: Some(80), source_port: Some(0x0611) });
+        for (logs, expected) in [(false, 0), (true, 1), (false, 0), (true, 1)] {
+            bench.set_logs(logs);
+            assert!(bench.passes(&v4(6, 0, 0, &PORTS)));
+            assert_eq!(bench.logged().len(), expected);
+        }
+        assert_eq!((bench.counted(1).packets, bench.lost()), (4, 0));
     }
-    assert_eq!((bench.counted(1).packets, bench.lost()), (4, 0));
 }
 
 #[test]
 fn what_nobody_reads_is_lost_and_counted_and_judged_all_the_same() {
-    let bench = Bench::new(Family::V4);
-    bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: Some(80), source_port: Some(0x0611) });
-    bench.set_logs(true);
-    let packets = LOG_BYTES / 32;
-    assert_eq!(bench.run(&v4(6, 0, 0, &PORTS), packets).result, 1);
-    let (kept, lost) = (bench.logged().len() as u64, bench.lost());
-    assert!(kept > 5000 && lost > 0, "{kept}, {lost}");
-    assert_eq!((kept + lost, bench.counted(1).packets), (u64::from(packets), u64::from(packets)));
-    bench.expect_logged(&v4(6, 0, 0, &PORTS), Verdict::Allow, 6, Payload::Ports { source: 0x0611, destination: 80 }, 0);
-    assert_eq!(bench.lost(), lost);
+    for attachment in attachments() {
+        let bench = Bench::new(attachment, Family::V4);
+        bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: Some(80), source_port: Some(0x0611) });
+        bench.set_logs(true);
+        let packets = LOG_BYTES / 32;
+        bench.run(&v4(6, 0, 0, &PORTS), packets);
+        let (kept, lost) = (bench.logged().len() as u64, bench.lost());
+        assert!(kept > 5000 && lost > 0, "{kept}, {lost}");
+        assert_eq!((kept + lost, bench.counted(1).packets), (u64::from(packets), u64::from(packets)));
+        bench.expect_logged(
+            &v4(6, 0, 0, &PORTS),
+            Verdict::Allow,
+            6,
+            Payload::Ports { source: 0x0611, destination: 80 },
+            0,
+        );
+        assert_eq!(bench.lost(), lost);
+    }
 }
 
 #[test]

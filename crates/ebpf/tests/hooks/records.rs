@@ -6,7 +6,7 @@ use tortie_ebpf::layout::{EndpointKind, EndpointRecord, MapKind, RootsRecord};
 use tortie_ebpf::{Assignment, Blocks, Cell};
 use tortie_model::{Family, Protocol};
 
-use crate::{Bench, PORTS, v4, v6};
+use crate::{Bench, PORTS, attachments, v4, v6};
 
 /// UDP port 22 is always open.
 fn failsafe_settings(workload_prefixes: &[&str]) -> HookSettings {
@@ -41,64 +41,69 @@ fn without_records() -> Vec<(&'static str, MapKind, u32, Vec<u8>)> {
 
 #[test]
 fn the_host_has_failsafe_ports_only_where_a_record_is_missing() {
-    const TO_22: [u8; 8] = [0, 80, 0, 22, 0, 0, 0, 0];
-    for hook in [Hook::Input, Hook::Output, Hook::Forward, Hook::Prerouting] {
-        for family in Family::ALL {
-            let bench = Bench::at_hook(hook, family, failsafe_settings(&["cali"]));
-            let packet = |protocol, payload: &[u8]| match family {
-                Family::V4 => v4(protocol, 0, 0, payload),
-                Family::V6 => v6(protocol, payload),
-            };
-            let (icmp, neighbour) = if family == Family::V4 { (1, [8, 0]) } else { (58, [135, 0]) };
-            let expect = |what: &str| {
-                let of_host = matches!(hook, Hook::Input | Hook::Output);
-                let judged_behind = hook == Hook::Prerouting;
-                let found = [
-                    bench.passes(&packet(17, &TO_22)),
-                    bench.passes(&packet(6, &TO_22)),
-                    bench.passes(&packet(17, &PORTS)),
-                    bench.passes(&packet(50, &[])),
-                    bench.passes(&packet(icmp, &neighbour)),
-                ];
-                let finds_neighbours = of_host && family == Family::V6;
-                let expected = [of_host, false, false, false, finds_neighbours].map(|passes| passes || judged_behind);
-                assert_eq!(found, expected, "{hook:?} {family:?}: {what}");
-            };
-            expect("nothing has been written");
-            for (what, map, index, value) in without_records() {
+    for attachment in attachments() {
+        const TO_22: [u8; 8] = [0, 80, 0, 22, 0, 0, 0, 0];
+        for hook in [Hook::Input, Hook::Output, Hook::Forward, Hook::Prerouting] {
+            for family in Family::ALL {
+                let bench = Bench::at_hook(attachment, hook, family, failsafe_settings(&["cali"]));
+                let packet = |protocol, payload: &[u8]| match family {
+                    Family::V4 => v4(protocol, 0, 0, payload),
+                    Family::V6 => v6(protocol, payload),
+                };
+                let (icmp, neighbour) = if family == Family::V4 { (1, [8, 0]) } else { (58, [135, 0]) };
+                let expect = |what: &str| {
+                    let of_host = matches!(hook, Hook::Input | Hook::Output);
+                    let judged_behind = hook == Hook::Prerouting;
+                    let found = [
+                        bench.passes(&packet(17, &TO_22)),
+                        bench.passes(&packet(6, &TO_22)),
+                        bench.passes(&packet(17, &PORTS)),
+                        bench.passes(&packet(50, &[])),
+                        bench.passes(&packet(icmp, &neighbour)),
+                    ];
+                    let finds_neighbours = of_host && family == Family::V6;
+                    let expected =
+                        [of_host, false, false, false, finds_neighbours].map(|passes| passes || judged_behind);
+                    assert_eq!(found, expected, "{hook:?} {family:?}: {what}");
+                };
+                expect("nothing has been written");
+                for (what, map, index, value) in without_records() {
+                    bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+                    bench.write(map, index, &value);
+                    expect(what);
+                }
+                let dropped = bench.counted(0).packets;
+                assert_eq!(dropped > 0, hook != Hook::Prerouting, "what is dropped is counted");
+                let roots = RootsRecord { is_in_force: true, ..RootsRecord::default() };
+                bench.write(MapKind::Roots, 2, &roots.to_bytes());
                 bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
-                bench.write(map, index, &value);
-                expect(what);
+                assert!(bench.passes(&packet(17, &PORTS)), "{hook:?} {family:?}: the interface has no endpoint");
             }
-            let dropped = bench.counted(0).packets;
-            assert_eq!(dropped > 0, hook != Hook::Prerouting, "what is dropped is counted");
-            let roots = RootsRecord { is_in_force: true, ..RootsRecord::default() };
-            bench.write(MapKind::Roots, 2, &roots.to_bytes());
-            bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
-            assert!(bench.passes(&packet(17, &PORTS)), "{hook:?} {family:?}: the interface has no endpoint");
         }
     }
 }
 
 #[test]
 fn workloads_have_nothing_where_a_record_is_missing() {
-    for hook in Hook::ALL {
-        for family in Family::ALL {
-            // Test runs are at the loopback interface, which looks like a workload's then.
-            let bench = Bench::at_hook(hook, family, failsafe_settings(&["lo"]));
-            let to_22 = [0, 80, 0, 22, 0, 0, 0, 0];
-            let packets = match family {
-                Family::V4 => [v4(17, 0, 0, &to_22), v4(17, 0, 0, &PORTS), v4(1, 0, 0, &[8, 0])],
-                Family::V6 => [v6(17, &to_22), v6(17, &PORTS), v6(58, &[135, 0])],
-            };
-            assert!(
-                !packets.iter().any(|packet| bench.passes(packet)),
-                "{hook:?} {family:?}: nothing has been written"
-            );
-            for (what, map, index, value) in without_records() {
-                bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
-                bench.write(map, index, &value);
-                assert!(!packets.iter().any(|packet| bench.passes(packet)), "{hook:?} {family:?}: {what}");
+    for attachment in attachments() {
+        for hook in Hook::ALL {
+            for family in Family::ALL {
+                // Test runs are at the loopback interface, which looks like a workload's then.
+                let bench = Bench::at_hook(attachment, hook, family, failsafe_settings(&["lo"]));
+                let to_22 = [0, 80, 0, 22, 0, 0, 0, 0];
+                let packets = match family {
+                    Family::V4 => [v4(17, 0, 0, &to_22), v4(17, 0, 0, &PORTS), v4(1, 0, 0, &[8, 0])],
+                    Family::V6 => [v6(17, &to_22), v6(17, &PORTS), v6(58, &[135, 0])],
+                };
+                assert!(
+                    !packets.iter().any(|packet| bench.passes(packet)),
+                    "{hook:?} {family:?}: nothing has been written"
+                );
+                for (what, map, index, value) in without_records() {
+                    bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+                    bench.write(map, index, &value);
+                    assert!(!packets.iter().any(|packet| bench.passes(packet)), "{hook:?} {family:?}: {what}");
+                }
             }
         }
     }
@@ -106,45 +111,48 @@ fn workloads_have_nothing_where_a_record_is_missing() {
 
 #[test]
 fn known_connections_pass_but_for_untracked_policy_and_interfaces_that_are_nobodys() {
-    for hook in Hook::ALL {
-        for family in Family::ALL {
-            let [cali, lo] = ["cali", "lo"].map(|prefix| failsafe_settings(&[prefix]));
-            let packet = if family == Family::V4 { v4(17, 0, 0, &PORTS) } else { v6(17, &PORTS) };
-            let what = format!("{hook:?} {family:?}");
-            let bench = Bench::of_known(hook, family, &cali);
-            assert!(bench.passes(&packet), "{what}: a record is missing");
-            let roots = RootsRecord { is_in_force: true, all_interfaces: 1, ..RootsRecord::default() };
-            let all_of = |layers: u32| EndpointRecord {
-                kind: EndpointKind::Host,
-                asked: layers,
-                groups: [0; 8],
-                ..EndpointRecord::default()
-            };
-            // Group 0 is closed: whatever is asked is denied.
-            bench.write(MapKind::Endpoints, 1, &all_of(0b1100_1111).to_bytes());
-            bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
-            for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
-                bench.write(MapKind::Roots, 2, &bytes);
-                assert!(bench.passes(&packet), "{what}: nothing is asked");
-            }
-            // The interface's own endpoint has untracked policy.
-            bench.write(MapKind::Endpoints, 1, &all_of(0b0011_1111).to_bytes());
-            let mut blocks = Blocks::new();
-            let interfaces = blocks.assign(Cell::value(0), &[Assignment { key: &[0, 0, 0, 1], bits: 32, value: 1 }]);
-            for (number, cells) in blocks.take_written() {
-                bench.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
-            }
-            bench.write(MapKind::Roots, 2, &roots.with_interfaces(interfaces, &blocks).to_bytes());
-            let is_asked = matches!(hook, Hook::Prerouting | Hook::Output);
-            assert_eq!(bench.passes(&packet), !is_asked, "{what}: untracked policy");
+    for attachment in attachments() {
+        for hook in Hook::ALL {
+            for family in Family::ALL {
+                let [cali, lo] = ["cali", "lo"].map(|prefix| failsafe_settings(&[prefix]));
+                let packet = if family == Family::V4 { v4(17, 0, 0, &PORTS) } else { v6(17, &PORTS) };
+                let what = format!("{hook:?} {family:?}");
+                let bench = Bench::of_known(attachment, hook, family, &cali);
+                assert!(bench.passes(&packet), "{what}: a record is missing");
+                let roots = RootsRecord { is_in_force: true, all_interfaces: 1, ..RootsRecord::default() };
+                let all_of = |layers: u32| EndpointRecord {
+                    kind: EndpointKind::Host,
+                    asked: layers,
+                    groups: [0; 8],
+                    ..EndpointRecord::default()
+                };
+                // Group 0 is closed: whatever is asked is denied.
+                bench.write(MapKind::Endpoints, 1, &all_of(0b1100_1111).to_bytes());
+                bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+                for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
+                    bench.write(MapKind::Roots, 2, &bytes);
+                    assert!(bench.passes(&packet), "{what}: nothing is asked");
+                }
+                // The interface's own endpoint has untracked policy.
+                bench.write(MapKind::Endpoints, 1, &all_of(0b0011_1111).to_bytes());
+                let mut blocks = Blocks::new();
+                let interfaces =
+                    blocks.assign(Cell::value(0), &[Assignment { key: &[0, 0, 0, 1], bits: 32, value: 1 }]);
+                for (number, cells) in blocks.take_written() {
+                    bench.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
+                }
+                bench.write(MapKind::Roots, 2, &roots.with_interfaces(interfaces, &blocks).to_bytes());
+                let is_asked = matches!(hook, Hook::Prerouting | Hook::Output);
+                assert_eq!(bench.passes(&packet), !is_asked, "{what}: untracked policy");
 
-            let nobodys = Bench::of_known(hook, family, &lo);
-            nobodys.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
-            let roots = RootsRecord { all_interfaces: 0, ..roots };
-            for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
-                nobodys.write(MapKind::Roots, 2, &bytes);
-                // The host reaches whatever it likes.
-                assert_eq!(nobodys.passes(&packet), hook == Hook::Output, "{what}: an interface that is nobody's");
+                let nobodys = Bench::of_known(attachment, hook, family, &lo);
+                nobodys.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
+                let roots = RootsRecord { all_interfaces: 0, ..roots };
+                for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
+                    nobodys.write(MapKind::Roots, 2, &bytes);
+                    // The host reaches whatever it likes.
+                    assert_eq!(nobodys.passes(&packet), hook == Hook::Output, "{what}: an interface that is nobody's");
+                }
             }
         }
     }

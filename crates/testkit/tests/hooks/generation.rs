@@ -1,7 +1,7 @@
 //! Maps, programs and links of a node.
 
 use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
-use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
+use tortie_ebpf::hooks::{Attachment, Hook, HookSettings, KernelLayout, LICENSE, program};
 use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, MapKind, ROOTS};
 use tortie_ebpf::{Btf, DecisionId, MapSizes};
 use tortie_model::Family;
@@ -24,7 +24,7 @@ fn kernel() -> KernelLayout {
     if let Ok(module) = std::fs::read("/sys/kernel/btf/nf_conntrack") {
         btf.add_module(module).unwrap();
     }
-    KernelLayout::read(&btf).unwrap()
+    KernelLayout::read(Attachment::Link, &btf).unwrap()
 }
 
 /// Where a program belongs, by which of its two priorities.

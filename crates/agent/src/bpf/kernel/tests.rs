@@ -6,6 +6,9 @@ use tortie_model::{IfaceName, WorkloadEndpoint, WorkloadEndpointId};
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 
+use tortie_bpf::NetfilterLink;
+use tortie_model::Family;
+
 use super::*;
 use crate::bpf::generations::{Contents, Generations};
 use crate::bpf::{PacketLog, PolicyPrograms, PolicyState, ProgramPolicy};
@@ -13,13 +16,21 @@ use crate::bpf::{PacketLog, PolicyPrograms, PolicyState, ProgramPolicy};
 const TIMEOUT: Duration = Duration::from_secs(10);
 const NOW: Duration = Duration::from_secs(1);
 
-fn edge() -> LinuxEdge {
+/// The ways in which this kernel lets programs be attached; by rules each does.
+fn attachments() -> Vec<Attachment> {
+    let has = |attachment| Means::new(Some(attachment), TIMEOUT).lacking().unwrap().is_none();
+    let found: Vec<Attachment> = Attachment::ALL.into_iter().filter(|attachment| has(*attachment)).collect();
+    assert_eq!(found.last(), Some(&Attachment::Rule));
+    found
+}
+
+fn edge(attachment: Attachment) -> LinuxEdge {
     let hooks = HookSettings {
         workload_prefixes: vec!["cali".into()],
         policy: NodeSettings::default().evaluate,
         deny_invalid_conntrack: true,
     };
-    LinuxEdge::new(hooks, TIMEOUT).unwrap()
+    LinuxEdge::new(hooks, Some(attachment), TIMEOUT).unwrap()
 }
 
 /// A process that was told of pods at these interfaces.
@@ -48,7 +59,20 @@ fn process(edge: LinuxEdge, pods: u32) -> ProgramPolicy<LinuxEdge> {
 
 #[track_caller]
 fn in_force(policy: &mut ProgramPolicy<LinuxEdge>) {
-    assert_eq!(policy.apply(NOW), PolicyState { in_force: true, problems: Vec::new() });
+    in_force_at(policy, NOW);
+}
+
+#[track_caller]
+fn in_force_at(policy: &mut ProgramPolicy<LinuxEdge>, now: Duration) {
+    assert_eq!(policy.apply(now), PolicyState { in_force: true, problems: Vec::new() });
+}
+
+/// Somebody else detaches a program of this generation.
+fn detach(link: &LinuxLink, generation: u64) {
+    match link {
+        LinuxLink::Link(link) => link.detach().unwrap(),
+        LinuxLink::Rule(_) => attach::detach(generation, TIMEOUT).unwrap(),
+    }
 }
 
 /// The numbers of links and their programs, and of maps, by name.
@@ -63,6 +87,11 @@ fn numbers() -> Vec<(String, u32, u32)> {
         if let Ok(link) = NetfilterLink::open(&path) {
             let info = link.info().unwrap();
             numbers.push((name, info.id, info.program));
+        } else if let Ok(program) = Program::open(&path) {
+            if !name.starts_with("program-") {
+                let id = program.info().unwrap().id;
+                numbers.push((name, id, id));
+            }
         } else if let Ok(map) = ArrayMap::open(&path) {
             numbers.push((name, map.info().id, map.info().entries));
         } else if let Ok(map) = PerCpuArrayMap::open(&path) {
@@ -77,22 +106,26 @@ fn numbers() -> Vec<(String, u32, u32)> {
 }
 
 /// A value of a map that is pinned.
-fn value(kind: MapKind, index: u32) -> Vec<u8> {
+fn value(attachment: Attachment, kind: MapKind, index: u32) -> Vec<u8> {
     let directory = own_directory().unwrap();
     let folder = names_in(&directory).unwrap().remove(0);
-    let mut edge = edge();
+    let mut edge = edge(attachment);
     let (map, _) = edge.kept_map(&folder, &format!("map-{}", kind.name()), kind).unwrap();
     edge.read(&map, index).unwrap()
 }
 
-fn in_namespace(body: impl FnOnce() + Send) {
-    let namespace = Namespace::new().unwrap();
-    namespace
-        .run(|| {
-            body();
-            remove_all(TIMEOUT).unwrap();
-        })
-        .unwrap();
+/// Once for each way of attaching programs.
+fn in_namespaces(body: impl Fn(Attachment) + Send + Sync) {
+    for attachment in attachments() {
+        let namespace = Namespace::new().unwrap();
+        namespace
+            .run(|| {
+                body(attachment);
+                assert_eq!(remove_all(TIMEOUT).unwrap(), 1);
+                assert_eq!(attach::generations(TIMEOUT).unwrap(), [0; 0]);
+            })
+            .unwrap();
+    }
 }
 
 /// Values that are lost when the process ends before so many are written.
@@ -130,25 +163,25 @@ impl Contents for Ending {
 
 kernel_test! {
     fn a_restart_goes_on_with_maps_and_programs_and_writes_what_changed() {
-        in_namespace(|| {
-            let mut first = process(edge(), 3);
+        in_namespaces(|attachment| {
+            let mut first = process(edge(attachment), 3);
             in_force(&mut first);
             assert!(first.stats().map_writes > 0 && first.stats().built == 1);
             drop(first);
             let before = numbers();
-            let mut same = process(edge(), 3);
+            let mut same = process(edge(attachment), 3);
             in_force(&mut same);
             assert_eq!((same.stats().map_writes, same.stats().built), (0, 0));
             assert_eq!(numbers(), before);
             drop(same);
 
             // A pod that came while nobody was there.
-            let mut changed = process(edge(), 4);
+            let mut changed = process(edge(attachment), 4);
             in_force(&mut changed);
             let writes = changed.stats().map_writes;
             assert!(writes > 0 && writes < 20, "{writes}");
             assert_eq!(numbers(), before);
-            let current = value(MapKind::Current, 0);
+            let current = value(attachment, MapKind::Current, 0);
             drop(changed);
 
             // One that ends at any point of a change; the next one makes it.
@@ -158,30 +191,30 @@ kernel_test! {
                     node.on_interface(Interface { name: format!("cali{pod}").as_str().into(), index: 200 + pod, addresses: Vec::new() });
                 }
                 node.on_update(&DesiredUpdate::InSync).unwrap();
-                let mut ending = Generations::new(edge(), Family::ALL.into());
+                let mut ending = Generations::new(edge(attachment), Family::ALL.into());
                 ending.bring(&mut Ending { node, writes }).unwrap();
                 drop(ending);
-                let mut next = process(edge(), 4);
+                let mut next = process(edge(attachment), 4);
                 in_force(&mut next);
                 assert_eq!((next.stats().built, numbers()), (0, before.clone()));
             }
-            assert_eq!(value(MapKind::Current, 0).len(), current.len());
+            assert_eq!(value(attachment, MapKind::Current, 0).len(), current.len());
         });
     }
 
     fn a_restart_goes_on_with_the_log_and_one_that_wants_none_ends_it() {
-        in_namespace(|| {
+        in_namespaces(|attachment| {
             let log = PacketLog::default();
-            in_force(&mut process(edge(), 3).with_log(log.clone(), true));
+            in_force(&mut process(edge(attachment), 3).with_log(log.clone(), true));
             assert!(log.readable().unwrap().is_some());
             let before = numbers();
             let log = PacketLog::default();
-            let mut same = process(edge(), 3).with_log(log.clone(), true);
+            let mut same = process(edge(attachment), 3).with_log(log.clone(), true);
             in_force(&mut same);
             assert_eq!((same.stats().map_writes, same.stats().built), (0, 0));
             assert!(log.readable().unwrap().is_some());
             drop(same);
-            let mut without = process(edge(), 3);
+            let mut without = process(edge(attachment), 3);
             in_force(&mut without);
             let stats = without.stats();
             assert_eq!((stats.map_writes, stats.built), (2, 0), "roots, and which of them count");
@@ -190,13 +223,13 @@ kernel_test! {
     }
 
     fn another_layout_and_other_programs_replace_what_is_attached() {
-        in_namespace(|| {
-            in_force(&mut process(edge(), 2));
+        in_namespaces(|attachment| {
+            in_force(&mut process(edge(attachment), 2));
             let before = numbers();
-            in_force(&mut process(edge().with_layout_version(layout::VERSION + 1), 2));
+            in_force(&mut process(edge(attachment).with_layout_version(layout::VERSION + 1), 2));
             let after = numbers();
             assert!(before.iter().zip(&after).all(|(before, after)| before.0 == after.0 && before.1 != after.1));
-            let mut others = edge();
+            let mut others = edge(attachment);
             others.settings.deny_invalid_conntrack = false;
             others.layout_version += 1;
             let mut others = process(others, 2);
@@ -205,13 +238,68 @@ kernel_test! {
             drop(others);
             // Somebody detaches one of them.
             let folder = own_directory().unwrap().join(names_in(&own_directory().unwrap()).unwrap().remove(0));
-            NetfilterLink::open(&folder.join("forward-4")).unwrap().detach().unwrap();
-            let mut edge = edge();
+            let detached = edge(attachment).means.open(&folder.join("forward-4")).unwrap();
+            detach(&detached, names_in(&own_directory().unwrap()).unwrap()[0].parse().unwrap());
+            let mut edge = edge(attachment);
             edge.settings.deny_invalid_conntrack = false;
             edge.layout_version += 1;
             let mut next = process(edge, 2);
             in_force(&mut next);
             assert_eq!(next.stats().built, 1);
         });
+    }
+
+    fn rules_that_others_change_are_put_right_within_a_second() {
+        let namespace = Namespace::new().unwrap();
+        namespace
+            .run(|| {
+                let mut policy = process(edge(Attachment::Rule), 2);
+                in_force(&mut policy);
+                let rules = || namespace.shell("nft -n list ruleset").unwrap();
+                let ours = rules();
+                assert_eq!(ours.matches("comment \"eBPF program").count(), 2 * Hook::ALL.len(), "{ours}");
+                let mut now = NOW;
+                for (what, wrongs) in [
+                    ("nft flush ruleset", 2 * Hook::ALL.len()),
+                    ("nft flush chain ip tortie-bpf-1 forward", 1),
+                    ("nft insert rule ip6 tortie-bpf-1 input accept", 1),
+                    ("nft delete table ip tortie-bpf-1", Hook::ALL.len()),
+                    ("nft add table ip other; nft add rule ip tortie-bpf-1 output accept", 1),
+                ] {
+                    namespace.shell(what).unwrap();
+                    let before = policy.stats().repairs;
+                    assert!(policy.next(now).unwrap() <= Duration::from_secs(1));
+                    now += Duration::from_secs(1);
+                    assert_eq!(policy.apply(now), PolicyState { in_force: true, problems: Vec::new() }, "{what}");
+                    assert_eq!(policy.stats().repairs - before, wrongs as u64, "{what}");
+                    let put_right = rules();
+                    assert_eq!(put_right.matches("comment \"eBPF program").count(), 2 * Hook::ALL.len(), "{what}: {put_right}");
+                    assert!(!put_right.contains("accept\n\t\t") && put_right.contains("inet tortie"), "{what}: {put_right}");
+                    now += Duration::from_secs(1);
+                    in_force_at(&mut policy, now);
+                    assert_eq!(policy.stats().repairs - before, wrongs as u64, "{what}");
+                }
+                drop(policy);
+                remove_all(TIMEOUT).unwrap();
+                assert!(!rules().contains("tortie"), "{}", rules());
+            })
+            .unwrap();
+    }
+
+    fn an_agent_that_attaches_in_the_other_way_takes_over() {
+        let all = attachments();
+        let namespace = Namespace::new().unwrap();
+        namespace
+            .run(|| {
+                for attachment in all.iter().chain(&all) {
+                    let mut policy = process(edge(*attachment), 2);
+                    in_force(&mut policy);
+                    let by_rules = attach::generations(TIMEOUT).unwrap().len();
+                    assert_eq!(by_rules, usize::from(*attachment == Attachment::Rule), "{attachment:?}");
+                    numbers();
+                }
+                remove_all(TIMEOUT).unwrap();
+            })
+            .unwrap();
     }
 }

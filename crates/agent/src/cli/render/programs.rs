@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use tortie_dataplane::DataplaneConfig;
-use tortie_ebpf::hooks::{Hook, KernelLayout, program};
+use tortie_ebpf::hooks::{Attachment, Hook, KernelLayout, program};
 use tortie_ebpf::{Description, MapSizes};
 use tortie_model::desired::DesiredUpdate;
 
@@ -23,7 +23,9 @@ pub(super) fn print(
     let description = Description::new(&node, desired).map_err(failed)?;
     let mut text = format!("# eBPF programs\n{description}");
     if args.programs {
-        let layout = match read_layout() {
+        // Older kernels have programs read in another way.
+        let read = read_layout(Attachment::Link).or_else(|_| read_layout(Attachment::Rule));
+        let layout = match read {
             Ok(layout) => {
                 text.push_str("\n# with the offsets and numbers of this machine's kernel\n");
                 layout

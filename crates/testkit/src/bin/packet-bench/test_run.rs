@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
 use tortie_ebpf::classes::evaluate::{EndpointToHost, Settings};
-use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, LICENSE, program};
+use tortie_ebpf::hooks::{Attachment, Hook, HookSettings, KernelLayout, LICENSE, program};
 use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, MapKind, ROOTS};
 use tortie_ebpf::{Btf, Interface, MapSizes, Node, NodeSettings, Write};
 use tortie_model::Family;
@@ -250,6 +250,7 @@ impl Maps {
         }
         // A test run has an interface by which the packet leaves, and here it has come by that as well.
         let kernel = KernelLayout::new(
+            Attachment::Link,
             |structure, member| {
                 let of = if (structure, member) == ("nf_hook_state", "in") { "out" } else { member };
                 btf.offset(structure, of)

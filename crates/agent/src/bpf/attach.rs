@@ -1,0 +1,224 @@
+//! How programs get to the hooks of netfilter: by links of their own, or where the kernel has none by rules that ask them.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use tortie_bpf::{NetfilterLink, NetfilterPosition, Program};
+use tortie_ebpf::hooks::{Attachment, LICENSE};
+use tortie_model::Family;
+
+use super::edge::{Place, Turn};
+use crate::netlink::bpf_rule::{self, AskedProgram, RulePlace};
+use crate::netlink::{NetlinkError, Nftables};
+
+/// r0 = 0; exit
+const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+
+/// That a program is attached.
+#[derive(Debug)]
+pub enum LinuxLink {
+    /// By a link, for as long as that is open or pinned.
+    Link(NetfilterLink),
+    /// By a rule, which stays. What is kept of it is the program.
+    Rule(Program),
+}
+
+impl LinuxLink {
+    pub(super) fn pin(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::Link(link) => link.pin(path),
+            Self::Rule(program) => program.pin(path),
+        }
+    }
+
+    /// The number of the program.
+    pub(super) fn program(&self) -> io::Result<u32> {
+        match self {
+            Self::Link(link) => link.info().map(|info| info.program),
+            Self::Rule(program) => program.info().map(|info| info.id),
+        }
+    }
+}
+
+/// The way in which this kernel's programs are attached.
+#[derive(Debug)]
+pub(super) struct Means {
+    wanted: Option<Attachment>,
+    timeout: Duration,
+    /// What the kernel has said of it.
+    found: Option<Result<Attachment, String>>,
+}
+
+impl Means {
+    /// The wanted one, or the best that the kernel has.
+    pub(super) const fn new(wanted: Option<Attachment>, timeout: Duration) -> Self {
+        Self { wanted, timeout, found: None }
+    }
+
+    /// Why there is none.
+    pub(super) fn lacking(&mut self) -> io::Result<Option<String>> {
+        self.find().map(|found| found.as_ref().err().cloned())
+    }
+
+    /// Which it is.
+    pub(super) fn attachment(&mut self) -> io::Result<Attachment> {
+        self.find()?.as_ref().copied().map_err(|why| io::Error::other(why.clone()))
+    }
+
+    fn find(&mut self) -> io::Result<&Result<Attachment, String>> {
+        let found = match self.found.take() {
+            Some(found) => found,
+            None => self.ask()?,
+        };
+        Ok(self.found.insert(found))
+    }
+
+    fn ask(&self) -> io::Result<Result<Attachment, String>> {
+        let mut lacking = Vec::new();
+        for attachment in Attachment::ALL {
+            if self.wanted.is_some_and(|wanted| wanted != attachment) {
+                continue;
+            }
+            let why = match attachment {
+                Attachment::Link => lacks_links()?,
+                Attachment::Rule => self.lacks_rules()?,
+            };
+            match why {
+                None => {
+                    tracing::info!("eBPF programs are attached by {}", in_words(attachment));
+                    return Ok(Ok(attachment));
+                }
+                Some(why) => lacking.push(why),
+            }
+        }
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        Ok(Err(format!("the kernel ({release}) has no eBPF programs at hooks of netfilter: {}", lacking.join("; "))))
+    }
+
+    fn lacks_rules(&self) -> io::Result<Option<String>> {
+        let program = Program::load_socket_filter("tortie_probe", LICENSE, &NOTHING).map_err(forbidden)?;
+        let refused = bpf_rule::is_refused(self.timeout, asked(&program)?).map_err(failed)?;
+        Ok(refused.map(|error| {
+            format!(
+                "no rules of nftables that ask programs, for which it must be built with CONFIG_NFT_COMPAT and \
+                 CONFIG_NETFILTER_XT_MATCH_BPF ({error})"
+            )
+        }))
+    }
+
+    pub(super) fn load(&mut self, name: &str, instructions: &[u8]) -> io::Result<Program> {
+        match self.attachment()? {
+            Attachment::Link => Program::load_netfilter(name, LICENSE, instructions),
+            Attachment::Rule => Program::load_socket_filter(name, LICENSE, instructions),
+        }
+    }
+
+    /// Attaches a program of a generation; what is there already in the same turn is in use.
+    pub(super) fn attach(&mut self, place: Place, generation: u64, program: &Program) -> io::Result<LinuxLink> {
+        let [even, odd] = place.hook.priorities();
+        let priority = match Turn::of(generation) {
+            Turn::Even => even,
+            Turn::Odd => odd,
+        };
+        let hook = place.hook.number();
+        match self.attachment()? {
+            Attachment::Link => {
+                let family = match place.family {
+                    Family::V4 => 2,
+                    Family::V6 => 10,
+                };
+                attach_link(program, NetfilterPosition { family, hook, priority, defragment: true })
+            }
+            Attachment::Rule => {
+                let at = RulePlace { family: place.family, hook, chain: place.hook.name(), priority };
+                let is_new = bpf_rule::attach(self.timeout, generation, &at, asked(program)?).map_err(failed)?;
+                if is_new { program.try_clone().map(LinuxLink::Rule) } else { Err(io::ErrorKind::ResourceBusy.into()) }
+            }
+        }
+    }
+
+    /// What is kept of something attached.
+    pub(super) fn open(&mut self, path: &Path) -> io::Result<LinuxLink> {
+        match self.attachment()? {
+            Attachment::Link => NetfilterLink::open(path).map(LinuxLink::Link),
+            Attachment::Rule => Program::open(path).map(LinuxLink::Rule),
+        }
+    }
+
+    /// How often the rules of nftables were changed, by anybody, if programs are attached by such.
+    pub(super) fn changes(&mut self) -> io::Result<Option<u32>> {
+        match self.attachment()? {
+            // Nobody but who has the link can detach it.
+            Attachment::Link => Ok(None),
+            Attachment::Rule => {
+                let generation = Nftables::open(self.timeout).and_then(|mut nftables| nftables.generation());
+                generation.map(Some).map_err(failed)
+            }
+        }
+    }
+}
+
+/// Whether rules of another generation ask programs, by their numbers.
+pub(super) fn generations(timeout: Duration) -> io::Result<Vec<u64>> {
+    bpf_rule::tables(timeout).map_err(failed)
+}
+
+/// Removes the rules of a generation, if it has any.
+pub(super) fn detach(generation: u64, timeout: Duration) -> io::Result<()> {
+    bpf_rule::detach(timeout, generation).map_err(failed)
+}
+
+/// Detaches what is pinned there, if that is a link.
+pub(super) fn detach_pinned(path: &Path) -> io::Result<()> {
+    match NetfilterLink::open(path) {
+        Ok(link) => link.detach(),
+        Err(_) => Ok(()),
+    }
+}
+
+fn attach_link(program: &Program, position: NetfilterPosition) -> io::Result<LinuxLink> {
+    let link = match NetfilterLink::attach(program, position) {
+        // Before Linux 6.6 nobody could ask for that; where connections are tracked packets are whole all the same.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            NetfilterLink::attach(program, NetfilterPosition { defragment: false, ..position })
+        }
+        result => result,
+    };
+    link.map(LinuxLink::Link)
+}
+
+fn lacks_links() -> io::Result<Option<String>> {
+    match Program::load_netfilter("tortie_probe", LICENSE, &NOTHING) {
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Some(
+            "no links of them, for which it must be Linux 6.4 or later, built with CONFIG_NETFILTER_BPF_LINK"
+                .to_owned(),
+        )),
+        Err(error) => Err(forbidden(error)),
+    }
+}
+
+/// Says what is needed to load programs, if that is forbidden.
+fn forbidden(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return error;
+    }
+    let needed = "loading programs needs CAP_BPF, CAP_PERFMON and the system call bpf";
+    io::Error::new(error.kind(), format!("{error}; {needed}"))
+}
+
+fn in_words(attachment: Attachment) -> &'static str {
+    match attachment {
+        Attachment::Link => "links",
+        Attachment::Rule => "rules of nftables",
+    }
+}
+
+fn asked(program: &Program) -> io::Result<AskedProgram> {
+    Ok(AskedProgram { descriptor: program.descriptor(), id: program.info()?.id })
+}
+
+fn failed(error: NetlinkError) -> io::Error {
+    io::Error::other(error)
+}

@@ -1,0 +1,278 @@
+//! Rules of nftables that ask an eBPF program, and drop the packets that it matches (`linux/netfilter/xt_bpf.h`): how programs get to
+//! hooks of netfilter where the kernel has no links for that.
+//!
+//! A table for each family has a chain for each hook, which belongs to the kernel like a pinned link: it stays when the process ends.
+//! The kernel keeps the program for as long as the rule is there, and tells of the rule which descriptor it was once; so a comment
+//! has the program's number.
+
+use std::time::Duration;
+
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
+use rustix::io::Errno;
+use tortie_model::Family;
+
+use super::error::NetlinkError;
+use super::nft_message::{
+    NFT_MSG_DELRULE, NFT_MSG_DELTABLE, NFT_MSG_GETRULE, NFT_MSG_GETTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE,
+    NFT_MSG_NEWTABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
+    NFTA_RULE_USERDATA, NFTA_TABLE_NAME, expression, nested, number, text,
+};
+use super::socket::Socket;
+use super::wire::{self, attribute, family_number, for_each_attribute};
+
+const WHAT: &str = "rule that asks an eBPF program";
+/// What the names of tables begin with, before a number.
+const TABLE: &str = "tortie-bpf-";
+
+const NFTA_CHAIN_HOOK: u16 = 4;
+const NFTA_CHAIN_POLICY: u16 = 5;
+const NFTA_CHAIN_TYPE: u16 = 7;
+const NFTA_HOOK_HOOKNUM: u16 = 1;
+const NFTA_HOOK_PRIORITY: u16 = 2;
+const NFTA_MATCH_NAME: u16 = 1;
+const NFTA_MATCH_REV: u16 = 2;
+const NFTA_MATCH_INFO: u16 = 3;
+const NFTA_IMMEDIATE_DREG: u16 = 1;
+const NFTA_IMMEDIATE_DATA: u16 = 2;
+const NFTA_DATA_VERDICT: u16 = 2;
+const NFTA_VERDICT_CODE: u16 = 1;
+const NFT_REG_VERDICT: u32 = 0;
+const NF_DROP: u32 = 0;
+const NF_ACCEPT: u32 = 1;
+/// The first byte of what belongs to a rule's comment, before its length (libnftnl's `NFTNL_UDATA_RULE_COMMENT`).
+const COMMENT: u8 = 0;
+
+/// `struct xt_bpf_info_v1`: how the program is told, its descriptor, room for a path, and what the kernel keeps.
+const INFO: usize = 528;
+const XT_BPF_MODE_FD_ELF: u16 = 2;
+
+/// Where a program is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RulePlace {
+    /// About the packets of which family.
+    pub(crate) family: Family,
+    /// At which hook, `NF_INET_*`.
+    pub(crate) hook: u32,
+    /// The name of the chain.
+    pub(crate) chain: &'static str,
+    /// In which order chains at the hook come.
+    pub(crate) priority: i32,
+}
+
+/// The program that is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskedProgram {
+    /// A descriptor of it.
+    pub(crate) descriptor: i32,
+    /// Its number on this machine.
+    pub(crate) id: u32,
+}
+
+/// Has a program asked about all packets at a place, in the table with this number. Says whether it was not: nothing else may be in the
+/// chain, whoever put it there.
+///
+/// # Errors
+/// If the kernel refuses.
+pub(crate) fn attach(
+    timeout: Duration,
+    table: u64,
+    place: &RulePlace,
+    program: AskedProgram,
+) -> Result<bool, NetlinkError> {
+    let mut socket = Socket::open_netfilter(timeout)?;
+    if is_asked(&mut socket, table, place, program.id)? {
+        return Ok(false);
+    }
+    socket.transaction(&attaching(table, place, program), WHAT)?;
+    Ok(true)
+}
+
+/// Why the kernel has no rules that ask programs, of which this is one; `None` if it has. Leaves nothing behind.
+///
+/// # Errors
+/// If that cannot be told.
+pub(crate) fn is_refused(timeout: Duration, program: AskedProgram) -> Result<Option<NetlinkError>, NetlinkError> {
+    let mut socket = match Socket::open_netfilter(timeout) {
+        Err(error @ NetlinkError::Socket { .. }) => return Ok(Some(error)),
+        socket => socket?,
+    };
+    // Behind all others, for the moment in which it would be there.
+    let place = RulePlace { family: Family::V4, hook: 1, chain: "probe", priority: i32::MAX };
+    let mut messages = attaching(u64::MAX, &place, program);
+    messages.push((NFT_MSG_DELTABLE, 0, table_message(place.family, u64::MAX)));
+    match socket.transaction(&messages, WHAT) {
+        Ok(()) => Ok(None),
+        Err(error @ NetlinkError::Refused { .. }) => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The numbers of the tables that are there.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub(crate) fn tables(timeout: Duration) -> Result<Vec<u64>, NetlinkError> {
+    let Some(mut socket) = open_if_there(timeout)? else { return Ok(Vec::new()) };
+    let mut numbers = Vec::new();
+    for family in Family::ALL {
+        let found = socket.dump_raw(NFT_MSG_GETTABLE, &header(family), WHAT, |kind, payload| {
+            let name = named(payload, NFTA_TABLE_NAME)?;
+            let number = name.strip_prefix(TABLE).and_then(|number| number.parse::<u64>().ok());
+            Ok(number.filter(|_| kind == NFT_MSG_NEWTABLE))
+        });
+        match found {
+            Ok(found) => numbers.extend(found),
+            Err(error) if is_nothing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    Ok(numbers)
+}
+
+/// Has the programs in the tables with this number asked no longer.
+///
+/// # Errors
+/// If the kernel refuses.
+pub(crate) fn detach(timeout: Duration, table: u64) -> Result<(), NetlinkError> {
+    let Some(mut socket) = open_if_there(timeout)? else { return Ok(()) };
+    for family in Family::ALL {
+        match socket.transaction(&[(NFT_MSG_DELTABLE, 0, table_message(family, table))], WHAT) {
+            Err(error) if !is_nothing(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// None where the kernel has no nftables.
+fn open_if_there(timeout: Duration) -> Result<Option<Socket>, NetlinkError> {
+    match Socket::open_netfilter(timeout) {
+        Err(NetlinkError::Socket { source, .. })
+            if source.raw_os_error() == Some(Errno::PROTONOSUPPORT.raw_os_error()) =>
+        {
+            Ok(None)
+        }
+        socket => socket.map(Some),
+    }
+}
+
+/// Whether the kernel has nothing of what was asked for, or nftables at all.
+fn is_nothing(error: &NetlinkError) -> bool {
+    matches!(error.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL))
+}
+
+/// Whether the one rule of a chain asks this program.
+fn is_asked(socket: &mut Socket, table: u64, place: &RulePlace, id: u32) -> Result<bool, NetlinkError> {
+    let of_chain =
+        [header(place.family).to_vec(), text(NFTA_RULE_TABLE, &table_name(table)), text(NFTA_RULE_CHAIN, place.chain)];
+    let (wanted, asks) = (comment(id), [b"bpf".as_slice(), &[0]].concat());
+    let name = table_name(table);
+    let rules = socket.dump_raw(NFT_MSG_GETRULE, &of_chain.concat(), WHAT, |kind, payload| {
+        // Kernels tell more than they are asked for.
+        let is_there = kind == NFT_MSG_NEWRULE
+            && named(payload, NFTA_RULE_TABLE)? == name
+            && named(payload, NFTA_RULE_CHAIN)? == place.chain;
+        let mut is_ours = false;
+        for_each_attribute(WHAT, payload.get(HEADER..).unwrap_or_default(), |kind, value| {
+            is_ours |= kind == NFTA_RULE_USERDATA && value == wanted;
+            Some(())
+        })?;
+        let asks = payload.windows(asks.len()).any(|part| part == asks);
+        Ok(is_there.then_some(is_ours && asks))
+    });
+    match rules {
+        Ok(rules) => Ok(rules == [true]),
+        Err(error) if error.errno() == Some(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn attaching(table: u64, place: &RulePlace, program: AskedProgram) -> Vec<(u16, u16, Vec<u8>)> {
+    let RulePlace { family, hook, chain, priority } = *place;
+    let header = header(family).to_vec();
+    let name = table_name(table);
+    let hook = nested(
+        NFTA_CHAIN_HOOK,
+        &[number(NFTA_HOOK_HOOKNUM, hook), number(NFTA_HOOK_PRIORITY, priority.cast_unsigned())],
+    );
+    let chain_at_hook = [
+        header.clone(),
+        text(NFTA_CHAIN_TABLE, &name),
+        text(NFTA_CHAIN_NAME, chain),
+        hook,
+        number(NFTA_CHAIN_POLICY, NF_ACCEPT),
+        text(NFTA_CHAIN_TYPE, "filter"),
+    ];
+    let of_chain = [header, text(NFTA_RULE_TABLE, &name), text(NFTA_RULE_CHAIN, chain)].concat();
+    let expressions = [
+        expression(
+            "match",
+            &[text(NFTA_MATCH_NAME, "bpf"), number(NFTA_MATCH_REV, 1), attribute(NFTA_MATCH_INFO, &info(program))],
+        ),
+        expression(
+            "immediate",
+            &[
+                number(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT),
+                nested(NFTA_IMMEDIATE_DATA, &[nested(NFTA_DATA_VERDICT, &[number(NFTA_VERDICT_CODE, NF_DROP)])]),
+            ],
+        ),
+    ];
+    let rule = [
+        of_chain.clone(),
+        nested(NFTA_RULE_EXPRESSIONS, &expressions),
+        attribute(NFTA_RULE_USERDATA, &comment(program.id)),
+    ];
+    vec![
+        (NFT_MSG_NEWTABLE, NLM_F_CREATE, table_message(family, table)),
+        (NFT_MSG_NEWCHAIN, NLM_F_CREATE, chain_at_hook.concat()),
+        // Whatever else is in it goes.
+        (NFT_MSG_DELRULE, 0, of_chain),
+        (NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, rule.concat()),
+    ]
+}
+
+fn info(program: AskedProgram) -> Vec<u8> {
+    let mut info = XT_BPF_MODE_FD_ELF.to_ne_bytes().to_vec();
+    info.extend([0, 0]);
+    info.extend(program.descriptor.to_ne_bytes());
+    info.resize(INFO, 0);
+    info
+}
+
+fn comment(id: u32) -> Vec<u8> {
+    let text = format!("eBPF program {id}\0");
+    let length = u8::try_from(text.len()).unwrap_or_default();
+    [vec![COMMENT, length], text.into_bytes()].concat()
+}
+
+fn table_name(table: u64) -> String {
+    format!("{TABLE}{table}")
+}
+
+fn table_message(family: Family, table: u64) -> Vec<u8> {
+    [header(family).to_vec(), text(NFTA_TABLE_NAME, &table_name(table))].concat()
+}
+
+/// The bytes of `struct nfgenmsg`.
+const HEADER: usize = 4;
+
+fn header(family: Family) -> [u8; HEADER] {
+    [family_number(family), 0, 0, 0]
+}
+
+/// The text of an attribute; none if it is not there.
+fn named(payload: &[u8], wanted: u16) -> Result<String, NetlinkError> {
+    let mut name = String::new();
+    for_each_attribute(WHAT, payload.get(HEADER..).unwrap_or_default(), |kind, value| {
+        if kind == wanted {
+            name = wire::text(value);
+        }
+        Some(())
+    })?;
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests;
