@@ -54,6 +54,7 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     }
     run_conformance(&words("--shard 5/24 --driven --backend nft"))?;
     run_conformance(&words("--shard 5/48 --driven --backend ebpf"))?;
+    run_conformance(&words("--shard 11/48 --family dual --backend ebpf-rules"))?;
     // A third, other cases for each family.
     for (index, family) in [(1, "4"), (4, "6"), (7, "dual")] {
         run_conformance(&words(&format!("--shard {index}/9 --family {family} --backend nftables")))?;

@@ -46,11 +46,14 @@ pub enum Backend {
     NftablesFast,
     /// eBPF programs. What is left to iptables is nftables'.
     Ebpf,
+    /// The same, attached by rules of nftables as where the kernel has no links for it.
+    EbpfRules,
 }
 
 impl Backend {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Nft, Self::Legacy, Self::Nftables, Self::NftablesFast, Self::Ebpf];
+    pub const ALL: [Self; 6] =
+        [Self::Nft, Self::Legacy, Self::Nftables, Self::NftablesFast, Self::Ebpf, Self::EbpfRules];
     /// The implementations of iptables.
     const IPTABLES: [Self; 2] = [Self::Nft, Self::Legacy];
 
@@ -63,6 +66,7 @@ impl Backend {
             Self::Nftables => "nftables",
             Self::NftablesFast => "nftables-fast",
             Self::Ebpf => "ebpf",
+            Self::EbpfRules => "ebpf-rules",
         }
     }
 
@@ -71,7 +75,7 @@ impl Backend {
         match self {
             Self::Nftables => Some("Felix"),
             Self::NftablesFast => Some("Fast"),
-            Self::Nft | Self::Legacy | Self::Ebpf => None,
+            Self::Nft | Self::Legacy | Self::Ebpf | Self::EbpfRules => None,
         }
     }
 
@@ -124,6 +128,8 @@ struct Fault {
     backends: &'static [Backend],
     /// Whether it means anything with eBPF programs.
     ebpf: Beside,
+    /// Whether it means anything with such that are attached by rules.
+    rules: Beside,
     /// Whether it means anything with tables of nftables.
     nftables: Beside,
     /// Whether it means anything with tables that are laid out to be fast.
@@ -139,8 +145,8 @@ struct Fault {
 impl Fault {
     const fn new(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Self {
         let (sample, backends, never) = (Sample::None, &Backend::IPTABLES, Beside::Never);
-        let (ebpf, nftables, fast) = (never, never, never);
-        Self { name, about, sample, backends, ebpf, nftables, fast, run, is_self_check: false, nodes: 1 }
+        let (ebpf, rules, nftables, fast) = (never, never, never, never);
+        Self { name, about, sample, backends, ebpf, rules, nftables, fast, run, is_self_check: false, nodes: 1 }
     }
 
     /// With which back ends it is run; if asked for the sample alone, in that.
@@ -162,6 +168,7 @@ impl Fault {
             .chain(with(self.nftables, Backend::Nftables))
             .chain(with(self.fast, Backend::NftablesFast))
             .chain(with(self.ebpf, Backend::Ebpf))
+            .chain(with(self.rules, Backend::EbpfRules))
     }
 
     const fn sample(mut self, sample: Sample) -> Self {
@@ -174,18 +181,23 @@ impl Fault {
         self
     }
 
+    /// However programs are attached, but in the sample only by links.
     const fn ebpf(mut self, ebpf: Beside) -> Self {
         self.ebpf = ebpf;
+        self.rules = in_full(ebpf);
+        self
+    }
+
+    /// In the sample also attached by rules.
+    const fn rules_in_sample(mut self) -> Self {
+        self.rules = Beside::InSample;
         self
     }
 
     /// In either layout, but in the sample only in Felix's.
     const fn nftables(mut self, nftables: Beside) -> Self {
         self.nftables = nftables;
-        self.fast = match nftables {
-            Beside::Never => Beside::Never,
-            Beside::InFull | Beside::InSample => Beside::InFull,
-        };
+        self.fast = in_full(nftables);
         self
     }
 
@@ -204,6 +216,14 @@ impl Fault {
     const fn self_check(mut self) -> Self {
         self.is_self_check = true;
         self
+    }
+}
+
+/// The same, but never in the sample.
+const fn in_full(beside: Beside) -> Beside {
+    match beside {
+        Beside::Never => Beside::Never,
+        Beside::InFull | Beside::InSample => Beside::InFull,
     }
 }
 

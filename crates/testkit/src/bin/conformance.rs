@@ -26,7 +26,7 @@ struct Args {
     #[arg(long, conflicts_with = "driven")]
     flows: bool,
     /// The back ends to go through: nft and legacy of iptables; nftables without it, nftables-fast, or ebpf, where none of the programs iptables,
-    /// ipset and nft can be run.
+    /// ipset and nft can be run, or ebpf-rules, the same attached by rules of nftables as on kernels before 6.4.
     #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy"])]
     backend: Vec<String>,
     /// The pods' addresses: 4 as the cases have them, 6 translated, or both.
@@ -74,6 +74,7 @@ fn main() -> ExitCode {
         let agent = CommandAgent::tortie(&args.agent).source(args.source);
         let mut agent = match backend.as_str() {
             "ebpf" => agent.by_programs(),
+            "ebpf-rules" => agent.by_programs().environment("FELIX_BPFHOOKATTACHMENT", "Rule"),
             "nftables" => agent.by_nftables(),
             "nftables-fast" => agent.by_nftables().environment("FELIX_NFTABLESLAYOUT", "Fast"),
             iptables => agent.environment("FELIX_IPTABLESBACKEND", iptables),

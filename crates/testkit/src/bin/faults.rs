@@ -8,7 +8,7 @@ use clap::Parser;
 use tortie_testkit::faults::{Backend, Families, Options, list, run, totals};
 use tortie_testkit::kernel::{Unavailable, in_user_namespace};
 
-const BACKENDS: [&str; 5] = ["nft", "legacy", "nftables", "nftables-fast", "ebpf"];
+const BACKENDS: [&str; 6] = ["nft", "legacy", "nftables", "nftables-fast", "ebpf", "ebpf-rules"];
 
 /// Lets programs fail, others change the kernel, files be torn and processes be killed, while packets that policy allows
 /// and packets that it denies are sent to pods on a node of namespaces with the real agent on it.
@@ -29,7 +29,7 @@ struct Args {
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// What enforces policy: nft and legacy, which are implementations of iptables, nftables without it, nftables-fast with
-    /// `NFTablesLayout=Fast`, and ebpf.
+    /// `NFTablesLayout=Fast`, ebpf, and ebpf-rules, where programs are attached by rules of nftables.
     #[arg(long, value_delimiter = ',', default_values = BACKENDS, value_parser = BACKENDS)]
     backend: Vec<String>,
     /// The pods' addresses: 4, 6, or both.

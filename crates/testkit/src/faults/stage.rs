@@ -107,7 +107,8 @@ impl Stage {
             let _ = node.shell("conntrack -C");
             node.sysctl(&[("netfilter/nf_conntrack_udp_timeout".to_owned(), "5")])?;
         }
-        let by_programs = backend == Backend::Ebpf;
+        let by_rules = backend == Backend::EbpfRules;
+        let by_programs = backend == Backend::Ebpf || by_rules;
         let layout = backend.layout();
         let by_nftables = layout.is_some();
         let backend = backend.iptables();
@@ -123,9 +124,11 @@ impl Stage {
         ];
         // Where it is not wanted, a fault may ask for it by other means than the environment, which would win.
         let with_programs = by_programs.then_some(("FELIX_BPFENABLED", "true"));
+        let with_rules = by_rules.then_some(("FELIX_BPFHOOKATTACHMENT", "Rule"));
         let with_nftables = by_nftables.then_some(("FELIX_NFTABLESMODE", "Enabled"));
         let with_layout = layout.map(|layout| ("FELIX_NFTABLESLAYOUT", layout));
-        let environment = environment.into_iter().chain(with_programs).chain(with_nftables).chain(with_layout);
+        let environment =
+            environment.into_iter().chain(with_programs).chain(with_rules).chain(with_nftables).chain(with_layout);
         let mut stage = Self {
             backend,
             by_programs,

@@ -109,6 +109,8 @@ pub(crate) enum Backend {
     NftablesFast,
     /// Programs in eBPF
     Ebpf,
+    /// The same, which rules of nftables ask
+    EbpfRules,
 }
 
 impl Backend {
@@ -119,6 +121,7 @@ impl Backend {
             Self::NftablesFelix => "nftables-felix",
             Self::NftablesFast => "nftables-fast",
             Self::Ebpf => "ebpf",
+            Self::EbpfRules => "ebpf-rules",
         }
     }
 
@@ -130,6 +133,7 @@ impl Backend {
             Self::NftablesFelix => &[("FELIX_NFTABLESMODE", "Enabled"), ("FELIX_NFTABLESLAYOUT", "Felix")],
             Self::NftablesFast => &[("FELIX_NFTABLESMODE", "Enabled"), ("FELIX_NFTABLESLAYOUT", "Fast")],
             Self::Ebpf => &[("FELIX_BPFENABLED", "true")],
+            Self::EbpfRules => &[("FELIX_BPFENABLED", "true"), ("FELIX_BPFHOOKATTACHMENT", "Rule")],
         }
     }
 }

@@ -71,7 +71,7 @@ pub(crate) fn count(
 
 fn list(node: &Node, backend: Backend) -> Result<Option<Listing>> {
     Ok(match backend {
-        Backend::Ebpf => None,
+        Backend::Ebpf | Backend::EbpfRules => None,
         Backend::Legacy => Some(of_iptables(&node.shell("iptables-legacy-save -c")?)),
         Backend::Nft => Some(of_iptables(&node.shell("iptables-nft-save -c")?)),
         Backend::NftablesFelix | Backend::NftablesFast => Some(of_nft(&node.shell("nft -n list table ip calico")?)),

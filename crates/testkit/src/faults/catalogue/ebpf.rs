@@ -6,8 +6,6 @@ mod refused;
 
 use std::time::Duration;
 
-use tortie_bpf::NetfilterLink;
-
 use super::programs::{admit, write_admit};
 use super::restarts::moments;
 use crate::faults::{
@@ -17,12 +15,13 @@ use crate::faults::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    sampled("B1-killed", "eBPF: killed at random moments under edits; packets are judged meanwhile", killed),
+    sampled("B1-killed", "eBPF: killed at random moments under edits; packets are judged meanwhile", killed)
+        .rules_in_sample(),
     of_programs("B1-killed-at-start", "eBPF: killed again and again before all programs are attached", killed_at_start),
     sampled("B2-restart", "eBPF: restarts, and a node without the agent", restart),
     Fault::new("B3-switch", "eBPF: from iptables and back while packets are sent, by configuration", switch)
         .sample(Sample::Nft),
-    sampled("B4-detached", "eBPF: links are detached, and pins removed, by hand", detached),
+    sampled("B4-detached", "eBPF: programs are detached, and pins removed, by hand", detached).rules_in_sample(),
     sampled("B5-current", "eBPF: the map that says which roots are in force is written by hand", |stage| {
         maps::tampered(stage, "current")
     }),
@@ -144,9 +143,7 @@ fn detached(stage: &mut Stage) -> Done {
     by_programs(stage)?;
     // Links are looked after every second here.
     stage.may_be_open(Duration::from_secs(4));
-    for link in stage.links() {
-        NetfilterLink::open(&link)?.detach()?;
-    }
+    stage.detach_programs()?;
     stage.watch(Duration::from_secs(4))?;
     stage.confirm(&BASE)?;
     std::fs::remove_dir_all(stage.pins())?;

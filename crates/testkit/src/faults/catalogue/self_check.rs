@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tortie_bpf::NetfilterLink;
 
 use crate::faults::{
     Beside, Fault, Sample,
@@ -54,9 +53,7 @@ fn hole(stage: &mut Stage, seconds: &str) -> Done {
 fn detached(stage: &mut Stage) -> Done {
     stage.begin()?;
     stage.signal(Signal::STOP)?;
-    for link in stage.links() {
-        NetfilterLink::open(&link)?.detach()?;
-    }
+    stage.detach_programs()?;
     stage.watch(Duration::from_millis(100))?;
     stage.signal(Signal::CONT)?;
     stage.watch(Duration::from_secs(2))

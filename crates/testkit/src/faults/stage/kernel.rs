@@ -2,7 +2,9 @@
 
 use std::{os::unix::fs::MetadataExt, path::PathBuf};
 
-use super::{Stage, Trouble};
+use tortie_bpf::NetfilterLink;
+
+use super::{Done, Stage, Trouble};
 use crate::faults::Backend;
 
 impl Stage {
@@ -113,6 +115,20 @@ impl Stage {
         links.retain(|link| link.file_name().and_then(|name| name.to_str()).is_some_and(is_link));
         links.sort_unstable();
         links
+    }
+
+    /// Detaches all eBPF programs, as somebody else with root may.
+    pub(in crate::faults) fn detach_programs(&self) -> Done {
+        for link in self.links() {
+            // What is pinned of a rule is the program.
+            if let Ok(link) = NetfilterLink::open(&link) {
+                link.detach()?;
+            }
+        }
+        self.shell(
+            "nft list tables | { grep tortie-bpf- || true; } | while read -r table; do nft delete $table; done",
+        )?;
+        Ok(())
     }
 
     /// What cleaning up should have removed.
