@@ -4,11 +4,16 @@ use std::{
     fs,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Done, Stage, Trouble, ensure};
+
+/// How long it may take until everyone is let go of.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// `strace`, which meddles with the agent until this is dropped, or the agent ends.
 #[derive(Debug)]
@@ -27,10 +32,17 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // By SIGTERM it lets go of the agent first.
+        // By SIGTERM it lets go of the agent first. It never ends where it waits for one who is starting a program, who waits for the new
+        // process, which it has stopped.
         if let Some(pid) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
         }
+        let end = Instant::now() + PATIENCE;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // The kernel lets go of whomever it has traced then.
+        let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::PathBuf, time::Duration};
 
-use tortie_bpf::ArrayMap;
+use tortie_bpf::{ArrayMap, NetfilterLink, Program};
 
 use super::by_programs;
 use crate::faults::{
@@ -67,8 +67,12 @@ fn write(stage: &Stage, map: &str, byte: &str) -> Done {
     }
     let number = |found: &serde_json::Value| found.as_u64().unwrap_or_default();
     for link in stage.links() {
-        let link = ask(stage, &format!("link show pinned {}", link.display()))?;
-        let program = ask(stage, &format!("prog show id {}", number(&link["prog_id"])))?;
+        // What is pinned of a rule is the program.
+        let program = match NetfilterLink::open(&link) {
+            Ok(link) => link.info()?.program,
+            Err(_) => Program::open(&link)?.info()?.id,
+        };
+        let program = ask(stage, &format!("prog show id {program}"))?;
         for id in program["map_ids"].as_array().into_iter().flatten() {
             let found = ask(stage, &format!("map show id {id}"))?;
             let name = found["name"].as_str().unwrap_or_default();
