@@ -48,6 +48,9 @@ cargo xtask COMMAND
   try-package FILE.deb
                       installs a Debian package on a machine that systemd runs, a container with a network of its own, and has it
                       enforce policy by each back end, fail, be restarted and be removed; as root, and with Debian's mirror in reach
+  try-kernel DIR -- COMMAND…
+                      a command of the checkout as root under the kernel of an unpacked Debian package, in a virtual machine with the
+                      files of this one, of which nothing is written; --help tells where kernels are from, and what can be chosen
   site [--out DIR] [--agent PROGRAM]
                       the documentation as a site, into DIR (target/site): docs/book, other documents, and a reference made from the
                       program; fails where a link leads nowhere
@@ -85,6 +88,10 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let command = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
+    // What is run there tells how it went.
+    if command == "try-kernel" {
+        return trial::try_kernel(&rest).map_or_else(|error| failure(&error), ExitCode::from);
+    }
     let result = match command.as_str() {
         "demo" => commands::demo(&rest),
         "test" => commands::test(&rest),
@@ -126,9 +133,11 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failure(&error),
     }
+}
+
+fn failure(error: &str) -> ExitCode {
+    eprintln!("xtask: {error}");
+    ExitCode::FAILURE
 }

@@ -57,6 +57,15 @@ const MACHINES: &[Need] = &[
     Need { file: "nsenter", package: "util-linux" },
 ];
 
+/// What runs other kernels, and what they begin with.
+const KERNEL_MACHINES: &[Need] = &[
+    Need { file: "qemu-system-x86_64", package: "qemu-system-x86" },
+    Need { file: "busybox", package: "busybox-static" },
+    Need { file: "ldd", package: "libc-bin" },
+    Need { file: "depmod", package: "kmod" },
+    Need { file: "xz", package: "xz-utils" },
+];
+
 const COMPILERS: &[Need] = &[Need { file: "cc", package: "gcc" }];
 /// What the features of the agent need as well.
 const PROTOCOL_TOOLS: &[Need] = &[
@@ -96,6 +105,11 @@ pub(crate) fn to_try_packages() -> Result<(), String> {
         return Err("only root can start a machine".into());
     }
     install(MACHINES)
+}
+
+/// Installs what is missing for trying kernels.
+pub(crate) fn to_try_kernels() -> Result<(), String> {
+    install(KERNEL_MACHINES)
 }
 
 /// Installs what is missing for the tests.

@@ -3,6 +3,9 @@
 //! The machine is a container of `systemd-nspawn` with the kernel of this one and a network of its own, made by `debootstrap` once from
 //! Debian's mirror. What is written into it is gone when it ends.
 
+mod initramfs;
+mod kernel;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +15,8 @@ use xtask::files::failed;
 
 use crate::needs;
 use crate::shell::{output, root, run};
+
+pub(crate) use kernel::try_kernel;
 
 const DISTRIBUTION: &str = "bookworm";
 /// What is on it besides the least.
