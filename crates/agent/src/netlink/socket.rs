@@ -333,17 +333,8 @@ impl Socket {
         what: &'static str,
     ) -> Result<Vec<(usize, NetlinkError)>, NetlinkError> {
         let begin = self.sequence.wrapping_add(1);
-        let mut next = || {
-            self.sequence = self.sequence.wrapping_add(1);
-            self.sequence
-        };
-        let mut bytes = wire::encode(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, next(), &NFTABLES_BATCH);
-        for message in messages {
-            bytes.extend(wire::encode(message.kind, message.flags | NLM_F_REQUEST, next(), &message.payload));
-        }
-        // The kernel answers to this when it has done all that went before.
-        let end = next();
-        bytes.extend(wire::encode(NFNL_MSG_BATCH_END, NLM_F_REQUEST | NLM_F_ACK, end, &NFTABLES_BATCH));
+        let Some((bytes, last)) = told_batch(messages, begin) else { return Ok(Vec::new()) };
+        self.sequence = last.wrapping_add(1);
         self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
         let mut refused = Vec::new();
         let mut is_answered = false;
@@ -360,7 +351,7 @@ impl Socket {
                 if frame.kind != NLMSG_ERROR || at > messages.len() + 1 {
                     continue;
                 }
-                is_answered |= frame.sequence == end;
+                is_answered |= frame.sequence == last;
                 if let Err(error) = wire::parse_ack(what, &frame) {
                     if at == 0 {
                         return Err(error);
@@ -456,6 +447,21 @@ impl Socket {
     }
 }
 
+/// The messages of a batch of nftables, the first of this sequence number, and the number of that which the kernel answers when it has
+/// done all that goes before; `None` if there are none. It is the last that changes something: kernels before 6.10 do not answer
+/// to the end of a batch.
+fn told_batch(messages: &[tortie_nftables::wire::Message], begin: u32) -> Option<(Vec<u8>, u32)> {
+    let (last, others) = messages.split_last()?;
+    let mut bytes = wire::encode(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, begin, &NFTABLES_BATCH);
+    let mut sequence = begin;
+    for (message, flags) in others.iter().map(|message| (message, 0)).chain([(last, NLM_F_ACK)]) {
+        sequence = sequence.wrapping_add(1);
+        bytes.extend(wire::encode(message.kind, message.flags | NLM_F_REQUEST | flags, sequence, &message.payload));
+    }
+    bytes.extend(wire::encode(NFNL_MSG_BATCH_END, NLM_F_REQUEST, sequence.wrapping_add(1), &NFTABLES_BATCH));
+    Some((bytes, sequence))
+}
+
 /// A socket that hears of changes of links and local addresses, in the order in which the kernel makes them.
 pub struct Subscription {
     raw: RawSocket,
@@ -498,5 +504,29 @@ impl Subscription {
             Err(NetlinkError::Timeout { .. }) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tortie_nftables::wire::Message;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_asks_its_last_change_for_an_answer_as_old_kernels_answer_to_no_end() {
+        let message = |kind, flags| Message { kind, flags, payload: vec![7; 4], command: 0 };
+        let (bytes, last) = told_batch(&[message(0xa00, 0x400), message(0xa03, 0x800)], u32::MAX).unwrap();
+        let frames: Vec<_> = wire::frames(&bytes).map(Result::unwrap).collect();
+        let told: Vec<_> = frames.iter().map(|frame| (frame.kind, frame.flags, frame.sequence)).collect();
+        let expected = [
+            (NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, u32::MAX),
+            (0xa00, NLM_F_REQUEST | 0x400, 0),
+            (0xa03, NLM_F_REQUEST | NLM_F_ACK | 0x800, 1),
+            (NFNL_MSG_BATCH_END, NLM_F_REQUEST, 2),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(last, 1);
+        assert_eq!(told_batch(&[], 1), None);
     }
 }
