@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock, statfs};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::thread::{MembarrierCommand, membarrier};
 use sha2::{Digest, Sha256};
@@ -183,7 +184,13 @@ impl Edge for LinuxEdge {
             return PerCpuArrayMap::create(&name, size, entries).map(LinuxMap::PerCpu);
         }
         let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
-        create(&name, size, entries).map(LinuxMap::Shared)
+        create(&name, size, entries).map(LinuxMap::Shared).map_err(|error| {
+            if kind.is_joined() && error.raw_os_error() == Some(Errno::TOOBIG.raw_os_error()) {
+                let limit = "before Linux 6.0 these may have no more than 4 MiB";
+                return io::Error::new(error.kind(), format!("{error}; {limit}"));
+            }
+            error
+        })
     }
 
     fn write(&mut self, map: &LinuxMap, index: u32, value: &[u8]) -> io::Result<()> {

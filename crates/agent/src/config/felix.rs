@@ -131,7 +131,7 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "bool",
         "false",
         Used(
-            "Whether eBPF programs enforce policy, at hooks of netfilter, in place of chains and IP sets; takes Linux 6.4, or rules of nftables that ask programs. Policy \
+            "Whether eBPF programs enforce policy, at hooks of netfilter, in place of chains and IP sets; takes Linux 6.4, or 6.0 with rules of nftables that ask programs. Policy \
              only: kube-proxy goes on, and iptables is left with what pools, floating addresses, DSCP values, tunnels and service \
              loops need of it, and is not needed where they need nothing; where it is installed, `filter` also accepts what programs \
              let through. Denied packets are dropped; rules with the action Log write lines of this program's log",
@@ -149,7 +149,7 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "Auto",
         Own(
             "how eBPF programs get to the hooks of netfilter, with `BPFEnabled`: by links (Linux 6.4), as what rules of nftables match by \
-             (`xt_bpf`, which older kernels have as well), or by links where the kernel has them and by rules otherwise",
+             (`xt_bpf`, Linux 6.0), or by links where the kernel has them and by rules otherwise",
         ),
     ),
     felix("BPFHostConntrackBypass", "bool", "false", NotUsed(EBPF)),
