@@ -46,7 +46,7 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
         return Ok(());
     }
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    run_conformance(&words("--shard 0/6 --backend nft"))?;
+    run_conformance(&words("--shard 0/7 --backend nft"))?;
     run_conformance(&words("--shard 4/12 --backend legacy"))?;
     run_conformance(&words("--shard 7/18 --family dual --backend nft"))?;
     for (index, family) in [(2, "4"), (9, "6"), (17, "dual")] {
