@@ -11,7 +11,7 @@ const NOT_COUNTED: i32 = 1;
 const LENGTH_OF_CONTEXT: i16 = 0;
 
 impl Code<'_> {
-    /// Keeps what the program is given, and how long the packet is.
+    /// Keeps what the program is given, and how long the packet is. Where structures are read in place, `r2` holds the packet then.
     pub(super) fn keep_context(&mut self) {
         match &self.kernel.access {
             Access::Direct(direct) => self
@@ -49,6 +49,16 @@ impl Code<'_> {
     pub(super) fn read_packet(&mut self, to: Register, member: i16) {
         self.asm.load(Size::U64, Register::R3, Base::Frame, at(SKB));
         self.read_member(Size::U64, to, Register::R3, member);
+    }
+
+    /// The same right behind [`Code::keep_context`], which most packets need no more of.
+    pub(super) fn read_packet_at_begin(&mut self, to: Register, member: i16) {
+        match self.kernel.access {
+            Access::Direct(_) => {
+                self.asm.load(Size::U64, to, Register::R2, member);
+            }
+            Access::Copied { .. } => self.read_packet(to, member),
+        }
     }
 
     /// Has so many bytes copied to the stack from the address in `r3`. What cannot be read is not known.

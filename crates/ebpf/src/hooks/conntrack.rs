@@ -33,10 +33,10 @@ const MEANINGS: i32 = {
 };
 
 impl Code<'_> {
-    /// Finds out whether the packet belongs to a known connection.
+    /// Finds out whether the packet belongs to a known connection, at the beginning.
     pub(super) fn read_conntrack(&mut self) {
         let (end, none) = (self.asm.label(), self.asm.label());
-        self.read_packet(Register::R1, self.kernel.skb_conntrack);
+        self.read_packet_at_begin(Register::R1, self.kernel.skb_conntrack);
         self.asm
             .set(Register::R2, Register::R1)
             .compute(Operation::And, Register::R2, INFO)

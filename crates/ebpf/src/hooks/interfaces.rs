@@ -28,8 +28,8 @@ impl Code<'_> {
     /// Keeps what the program is given, and finds out what connection tracking says.
     pub(super) fn begin(&mut self) {
         self.keep_context();
-        self.asm.set_stack(Register::R7, BYTES);
         self.read_conntrack();
+        self.asm.set_stack(Register::R7, BYTES);
     }
 
     /// Keeps a small number on the stack, of which the verifier does not know which: for each one that it knew it would look at all
