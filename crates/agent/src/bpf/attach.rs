@@ -41,16 +41,16 @@ impl LinuxLink {
     }
 }
 
-/// The way in which this kernel's programs are attached.
+/// Attaches programs in one of the two ways.
 #[derive(Debug)]
-pub(super) struct Means {
+pub(super) struct Attacher {
     wanted: Option<Attachment>,
     timeout: Duration,
     /// What the kernel has said of it.
     found: Option<Result<Attachment, String>>,
 }
 
-impl Means {
+impl Attacher {
     /// The wanted one, or the best that the kernel has.
     pub(super) const fn new(wanted: Option<Attachment>, timeout: Duration) -> Self {
         Self { wanted, timeout, found: None }
@@ -98,11 +98,11 @@ impl Means {
 
     fn lacks_rules(&self) -> io::Result<Option<String>> {
         let program = Program::load_socket_filter("tortie_probe", LICENSE, &NOTHING).map_err(forbidden)?;
-        let refused = bpf_rule::is_refused(self.timeout, asked(&program)?).map_err(failed)?;
-        Ok(refused.map(|error| {
+        let lacking = bpf_rule::lacking(self.timeout, asked(&program)?).map_err(failed)?;
+        Ok(lacking.map(|why| {
             format!(
                 "no rules of nftables that ask programs, for which it must be built with CONFIG_NFT_COMPAT and \
-                 CONFIG_NETFILTER_XT_MATCH_BPF ({error})"
+                 CONFIG_NETFILTER_XT_MATCH_BPF ({why})"
             )
         }))
     }
@@ -159,7 +159,7 @@ impl Means {
     }
 }
 
-/// Whether rules of another generation ask programs, by their numbers.
+/// The generations whose programs are asked by rules.
 pub(super) fn generations(timeout: Duration) -> io::Result<Vec<u64>> {
     bpf_rule::tables(timeout).map_err(failed)
 }
@@ -173,6 +173,7 @@ pub(super) fn detach(generation: u64, timeout: Duration) -> io::Result<()> {
 pub(super) fn detach_pinned(path: &Path) -> io::Result<()> {
     match NetfilterLink::open(path) {
         Ok(link) => link.detach(),
+        // One that is no link is nothing that is attached; and one that cannot be opened is detached once its pin is gone.
         Err(_) => Ok(()),
     }
 }

@@ -42,6 +42,11 @@ impl Turn {
     }
 }
 
+/// The number of the generation by which the name of a folder begins.
+pub(super) fn generation_of(folder: &str) -> Option<u64> {
+    folder.split('-').next()?.parse().ok()
+}
+
 /// What is kept beyond the end of the process besides links.
 #[derive(Clone, Copy, Debug)]
 pub enum Kept<'a, M, P> {

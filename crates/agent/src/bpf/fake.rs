@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tortie_ebpf::layout::MapKind;
 
-use super::edge::{Edge, Kept, Place, Turn};
+use super::edge::{Edge, Kept, Place, Turn, generation_of};
 use super::log::LogSource;
 
 /// What survives a process.
@@ -182,11 +182,6 @@ impl FakeEdge {
         held.judge();
         result
     }
-}
-
-/// The number that the name of a folder begins with.
-fn generation_of(folder: &str) -> Option<u64> {
-    folder.split('-').next()?.parse().ok()
 }
 
 pub(super) fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {

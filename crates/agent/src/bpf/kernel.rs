@@ -18,8 +18,8 @@ use tortie_ebpf::hooks::{self, Attachment, HookSettings, KernelLayout};
 use tortie_ebpf::layout::{self, MapKind};
 use tortie_ebpf::{Btf, MapSizes};
 
-use super::attach::{self, LinuxLink, Means};
-use super::edge::{Edge, Kept, Place};
+use super::attach::{self, Attacher, LinuxLink};
+use super::edge::{Edge, Kept, Place, generation_of};
 use super::log::LogSource;
 use crate::netlink::tracking;
 
@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct LinuxEdge {
     directory: PathBuf,
     settings: HookSettings,
-    means: Means,
+    attacher: Attacher,
     /// Read when it is needed.
     layout: Option<KernelLayout>,
     layout_version: u32,
@@ -90,7 +90,7 @@ impl LinuxEdge {
         Ok(Self {
             directory: own_directory()?,
             settings,
-            means: Means::new(wanted, netlink_timeout),
+            attacher: Attacher::new(wanted, netlink_timeout),
             layout: None,
             layout_version: layout::VERSION,
             netlink_timeout,
@@ -100,7 +100,7 @@ impl LinuxEdge {
     /// For maps of these sizes.
     fn program(&mut self, place: Place, sizes: &MapSizes) -> io::Result<tortie_ebpf::Program> {
         if self.layout.is_none() {
-            self.layout = Some(read_layout(self.means.attachment()?)?);
+            self.layout = Some(read_layout(self.attacher.attachment()?)?);
         }
         let layout = self.layout.as_ref().ok_or(io::ErrorKind::NotFound)?;
         hooks::program(place.hook, place.family, layout, &self.settings, sizes).map_err(io::Error::other)
@@ -171,7 +171,7 @@ impl Edge for LinuxEdge {
     type Link = LinuxLink;
 
     fn lacks_hooks(&mut self) -> io::Result<Option<String>> {
-        self.means.lacking()
+        self.attacher.lacking()
     }
 
     fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<LinuxMap> {
@@ -242,15 +242,15 @@ impl Edge for LinuxEdge {
             map.map_or(-1, |(_, map)| map.descriptor())
         });
         let name = format!("tortie_{}", place.to_string().replace('-', "_"));
-        self.means.load(&name, &bytes)
+        self.attacher.load(&name, &bytes)
     }
 
     fn attach(&mut self, place: Place, generation: u64, program: &Program) -> io::Result<LinuxLink> {
-        self.means.attach(place, generation, program)
+        self.attacher.attach(place, generation, program)
     }
 
     fn changes(&mut self) -> io::Result<Option<u32>> {
-        self.means.changes()
+        self.attacher.changes()
     }
 
     fn made_of(&mut self, places: &[Place]) -> io::Result<String> {
@@ -301,7 +301,7 @@ impl Edge for LinuxEdge {
     fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Program, LinuxLink)> {
         let folder = self.directory.join(folder);
         let program = Program::open(&folder.join(name))?;
-        let link = self.means.open(&folder.join(link))?;
+        let link = self.attacher.open(&folder.join(link))?;
         if link.program()? != program.info()?.id {
             return Err(io::Error::other("another program is attached"));
         }
@@ -365,11 +365,6 @@ fn folders(directory: &Path, netlink_timeout: Duration) -> io::Result<Vec<String
     let attached = attach::generations(netlink_timeout)?;
     folders.extend(attached.iter().filter(|number| !named.contains(number)).map(u64::to_string));
     Ok(folders)
-}
-
-/// The number that the name of a folder begins with.
-fn generation_of(folder: &str) -> Option<u64> {
-    folder.split('-').next()?.parse().ok()
 }
 
 fn remove(directory: &Path, folder: &str, netlink_timeout: Duration) -> io::Result<()> {

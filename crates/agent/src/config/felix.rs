@@ -131,8 +131,8 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         "bool",
         "false",
         Used(
-            "Whether eBPF programs enforce policy, at hooks of netfilter, in place of chains and IP sets; takes Linux 6.4, or 6.0 with rules of nftables that ask programs. Policy \
-             only: kube-proxy goes on, and iptables is left with what pools, floating addresses, DSCP values, tunnels and service \
+            "Whether eBPF programs enforce policy, at hooks of netfilter, in place of chains and IP sets; takes Linux 6.4, or \
+             6.0 with rules of nftables that ask programs. Policy only: kube-proxy goes on, and iptables is left with what pools, floating addresses, DSCP values, tunnels and service \
              loops need of it, and is not needed where they need nothing; where it is installed, `filter` also accepts what programs \
              let through. Denied packets are dropped; rules with the action Log write lines of this program's log",
         ),

@@ -90,11 +90,10 @@ pub(crate) fn attach(
 /// Why the kernel has no rules that ask programs, of which this is one; `None` if it has. Leaves nothing behind.
 ///
 /// # Errors
-/// If that cannot be told.
-pub(crate) fn is_refused(timeout: Duration, program: AskedProgram) -> Result<Option<NetlinkError>, NetlinkError> {
-    let mut socket = match Socket::open_netfilter(timeout) {
-        Err(error @ NetlinkError::Socket { .. }) => return Ok(Some(error)),
-        socket => socket?,
+/// If that cannot be told now: what it says does not mean that it never will.
+pub(crate) fn lacking(timeout: Duration, program: AskedProgram) -> Result<Option<String>, NetlinkError> {
+    let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else {
+        return Ok(Some("there is no netfilter to talk to".to_owned()));
     };
     // Behind all others, for the moment in which it would be there.
     let place = RulePlace { family: Family::V4, hook: 1, chain: "probe", priority: i32::MAX };
@@ -102,7 +101,7 @@ pub(crate) fn is_refused(timeout: Duration, program: AskedProgram) -> Result<Opt
     messages.push((NFT_MSG_DELTABLE, 0, table_message(place.family, u64::MAX)));
     match socket.transaction(&messages, WHAT) {
         Ok(()) => Ok(None),
-        Err(error @ NetlinkError::Refused { .. }) => Ok(Some(error)),
+        Err(error) if error.is_nothing_of_nftables() => Ok(Some(error.to_string())),
         Err(error) => Err(error),
     }
 }
@@ -112,7 +111,7 @@ pub(crate) fn is_refused(timeout: Duration, program: AskedProgram) -> Result<Opt
 /// # Errors
 /// If the kernel does not tell.
 pub(crate) fn tables(timeout: Duration) -> Result<Vec<u64>, NetlinkError> {
-    let Some(mut socket) = open_if_there(timeout)? else { return Ok(Vec::new()) };
+    let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else { return Ok(Vec::new()) };
     let mut numbers = Vec::new();
     for family in Family::ALL {
         let found = socket.dump_raw(NFT_MSG_GETTABLE, &header(family), WHAT, |kind, payload| {
@@ -122,7 +121,7 @@ pub(crate) fn tables(timeout: Duration) -> Result<Vec<u64>, NetlinkError> {
         });
         match found {
             Ok(found) => numbers.extend(found),
-            Err(error) if is_nothing(&error) => {}
+            Err(error) if error.is_nothing_of_nftables() => {}
             Err(error) => return Err(error),
         }
     }
@@ -136,31 +135,14 @@ pub(crate) fn tables(timeout: Duration) -> Result<Vec<u64>, NetlinkError> {
 /// # Errors
 /// If the kernel refuses.
 pub(crate) fn detach(timeout: Duration, table: u64) -> Result<(), NetlinkError> {
-    let Some(mut socket) = open_if_there(timeout)? else { return Ok(()) };
+    let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else { return Ok(()) };
     for family in Family::ALL {
         match socket.transaction(&[(NFT_MSG_DELTABLE, 0, table_message(family, table))], WHAT) {
-            Err(error) if !is_nothing(&error) => return Err(error),
+            Err(error) if !error.is_nothing_of_nftables() => return Err(error),
             _ => {}
         }
     }
     Ok(())
-}
-
-/// None where the kernel has no nftables.
-fn open_if_there(timeout: Duration) -> Result<Option<Socket>, NetlinkError> {
-    match Socket::open_netfilter(timeout) {
-        Err(NetlinkError::Socket { source, .. })
-            if source.raw_os_error() == Some(Errno::PROTONOSUPPORT.raw_os_error()) =>
-        {
-            Ok(None)
-        }
-        socket => socket.map(Some),
-    }
-}
-
-/// Whether the kernel has nothing of what was asked for, or nftables at all.
-fn is_nothing(error: &NetlinkError) -> bool {
-    matches!(error.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL))
 }
 
 /// Whether the one rule of a chain asks this program.

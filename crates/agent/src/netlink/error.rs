@@ -76,6 +76,12 @@ impl NetlinkError {
         }
     }
 
+    /// Whether nftables has nothing of what was asked for, or the kernel no nftables at all.
+    #[must_use]
+    pub(super) const fn is_nothing_of_nftables(&self) -> bool {
+        matches!(self.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL))
+    }
+
     /// Whether the object that the request is about is not there.
     #[must_use]
     pub fn is_not_found(&self) -> bool {

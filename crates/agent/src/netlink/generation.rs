@@ -130,11 +130,7 @@ impl Nftables {
         match told.map(|refused| refused.into_iter().next()) {
             Ok(None) => Ok(true),
             // Without nftables there is no table, either.
-            Ok(Some((_, error))) | Err(error)
-                if matches!(error.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL)) =>
-            {
-                Ok(false)
-            }
+            Ok(Some((_, error))) | Err(error) if error.is_nothing_of_nftables() => Ok(false),
             Ok(Some((_, error))) | Err(error) => Err(error),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{Socket as RawSocket, SocketAddr};
+use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Timeout};
 
@@ -122,6 +123,18 @@ impl Socket {
         let _ = raw.set_ext_ack(true);
         let _ = raw.set_cap_ack(true);
         Ok(Self { raw, sequence: 0, datagram: Vec::new() })
+    }
+
+    /// The same; `None` where the kernel has no netfilter to talk to.
+    pub(super) fn open_netfilter_if_there(timeout: Duration) -> Result<Option<Self>, NetlinkError> {
+        match Self::open_netfilter(timeout) {
+            Err(NetlinkError::Socket { source, .. })
+                if source.raw_os_error() == Some(Errno::PROTONOSUPPORT.raw_os_error()) =>
+            {
+                Ok(None)
+            }
+            socket => socket.map(Some),
+        }
     }
 
     /// A socket for the families of generic netlink.

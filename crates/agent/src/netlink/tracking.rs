@@ -57,18 +57,11 @@ pub(crate) fn track_connections(timeout: Duration) -> Result<(), NetlinkError> {
 /// # Errors
 /// If the kernel refuses.
 pub(crate) fn leave_connections(timeout: Duration) -> Result<bool, NetlinkError> {
-    let mut socket = match Socket::open_netfilter(timeout) {
-        Err(NetlinkError::Socket { source, .. })
-            if source.raw_os_error() == Some(Errno::PROTONOSUPPORT.raw_os_error()) =>
-        {
-            return Ok(false);
-        }
-        socket => socket?,
-    };
+    let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else { return Ok(false) };
     match socket.transaction(&[(NFT_MSG_DELTABLE, 0, message(&[text(NFTA_TABLE_NAME, TABLE)]))], WHAT) {
         Ok(()) => Ok(true),
         // Without nftables there is no table, either.
-        Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL)) => Ok(false),
+        Err(error) if error.is_nothing_of_nftables() => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -1,8 +1,8 @@
 //! Getting at what the kernel has in its own structures.
 
-use super::Code;
 use super::frame::{BUFFER, DYNPTR, KEY, LENGTH, SKB, STATE, Side, at};
 use super::kernel::{Access, NAME};
+use super::{Attachment, Code};
 use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
 
 /// The bit of a route that is not counted as a user of it.
@@ -51,7 +51,7 @@ impl Code<'_> {
         self.read_member(Size::U64, to, Register::R3, member);
     }
 
-    /// The same right behind [`Code::keep_context`], which most packets need no more of.
+    /// The same right behind [`Code::keep_context`], while a register still holds the packet.
     pub(super) fn read_packet_at_begin(&mut self, to: Register, member: i16) {
         match self.kernel.access {
             Access::Direct(_) => {
@@ -73,13 +73,8 @@ impl Code<'_> {
 
     /// Leaves the device of a side in `r3`: 0 if there is none. By the route if that is asked for, or where nothing else tells it.
     pub(super) fn find_device(&mut self, side: Side, of_route: bool) {
-        let member = match &self.kernel.access {
-            Access::Direct(direct) if side == Side::In => Some(direct.state_in),
-            Access::Direct(direct) => Some(direct.state_out),
-            Access::Copied { .. } => None,
-        };
         let (told, found) = (self.asm.label(), self.asm.label());
-        let by_route = of_route || (member.is_none() && side == Side::Out);
+        let by_route = of_route || (side == Side::Out && self.kernel.attachment() == Attachment::Rule);
         if by_route {
             // What the hook was told may have changed with the destination.
             self.read_packet(Register::R1, self.kernel.skb_route);
@@ -87,8 +82,9 @@ impl Code<'_> {
             self.read_route();
             self.asm.jump(found).place(told);
         }
-        match (&self.kernel.access, member) {
-            (_, Some(member)) => {
+        match &self.kernel.access {
+            Access::Direct(direct) => {
+                let member = if side == Side::In { direct.state_in } else { direct.state_out };
                 self.asm.load(Size::U64, Register::R1, Base::Frame, at(STATE)).load(
                     Size::U64,
                     Register::R3,
@@ -97,8 +93,7 @@ impl Code<'_> {
                 );
             }
             // Until a packet leaves it has the device by which it came. What goes through a bridge has no route.
-            (Access::Copied { skb_device }, _) => self.read_packet(Register::R3, *skb_device),
-            (Access::Direct(_), None) => {}
+            Access::Copied { skb_device } => self.read_packet(Register::R3, *skb_device),
         }
         if by_route {
             self.asm.place(found);

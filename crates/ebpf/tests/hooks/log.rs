@@ -116,7 +116,7 @@ fn what_nobody_reads_is_lost_and_counted_and_judged_all_the_same() {
         bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: Some(80), source_port: Some(0x0611) });
         bench.set_logs(true);
         let packets = LOG_BYTES / 32;
-        bench.run(&v4(6, 0, 0, &PORTS), packets);
+        assert!(bench.is_accepted(bench.run(&v4(6, 0, 0, &PORTS), packets)));
         let (kept, lost) = (bench.logged().len() as u64, bench.lost());
         assert!(kept > 5000 && lost > 0, "{kept}, {lost}");
         assert_eq!((kept + lost, bench.counted(1).packets), (u64::from(packets), u64::from(packets)));

@@ -18,7 +18,7 @@ const NOW: Duration = Duration::from_secs(1);
 
 /// The ways in which this kernel lets programs be attached; by rules each does.
 fn attachments() -> Vec<Attachment> {
-    let has = |attachment| Means::new(Some(attachment), TIMEOUT).lacking().unwrap().is_none();
+    let has = |attachment| Attacher::new(Some(attachment), TIMEOUT).lacking().unwrap().is_none();
     let found: Vec<Attachment> = Attachment::ALL.into_iter().filter(|attachment| has(*attachment)).collect();
     assert_eq!(found.last(), Some(&Attachment::Rule));
     found
@@ -238,7 +238,7 @@ kernel_test! {
             drop(others);
             // Somebody detaches one of them.
             let folder = own_directory().unwrap().join(names_in(&own_directory().unwrap()).unwrap().remove(0));
-            let detached = edge(attachment).means.open(&folder.join("forward-4")).unwrap();
+            let detached = edge(attachment).attacher.open(&folder.join("forward-4")).unwrap();
             detach(&detached, names_in(&own_directory().unwrap()).unwrap()[0].parse().unwrap());
             let mut edge = edge(attachment);
             edge.settings.deny_invalid_conntrack = false;
@@ -274,7 +274,7 @@ kernel_test! {
                     assert_eq!(policy.stats().repairs - before, wrongs as u64, "{what}");
                     let put_right = rules();
                     assert_eq!(put_right.matches("comment \"eBPF program").count(), 2 * Hook::ALL.len(), "{what}: {put_right}");
-                    assert!(!put_right.contains("accept\n\t\t") && put_right.contains("inet tortie"), "{what}: {put_right}");
+                    assert!(!put_right.contains("\t\taccept\n") && put_right.contains("inet tortie"), "{what}: {put_right}");
                     now += Duration::from_secs(1);
                     in_force_at(&mut policy, now);
                     assert_eq!(policy.stats().repairs - before, wrongs as u64, "{what}");

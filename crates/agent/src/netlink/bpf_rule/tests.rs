@@ -57,10 +57,11 @@ kernel_test! {
 
     fn whether_the_kernel_has_such_rules_is_told_and_leaves_nothing() {
         let namespace = Namespace::new().unwrap();
-        let refused = |program: AskedProgram| namespace.run(|| is_refused(TIMEOUT, program)).unwrap().unwrap();
-        assert!(refused(asked(&program(0))).is_none());
-        // No program has this descriptor.
-        assert!(refused(AskedProgram { descriptor: i32::MAX, id: 1 }).is_some());
+        let lacking = |program: AskedProgram| namespace.run(|| lacking(TIMEOUT, program)).unwrap();
+        assert_eq!(lacking(asked(&program(0))).unwrap(), None);
+        // No program has this descriptor, which says nothing about the kernel.
+        let error = lacking(AskedProgram { descriptor: i32::MAX, id: 1 }).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::BADF));
         assert_eq!(namespace.shell("nft list ruleset").unwrap().trim(), "");
     }
 }
