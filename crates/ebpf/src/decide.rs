@@ -18,7 +18,7 @@ pub struct Question {
     pub family: Family,
     /// The root of the tree of addresses.
     pub addresses: i16,
-    /// Where IPv6 addresses are looked for first; none: they are looked for in the tree alone.
+    /// Where IPv6 addresses are looked for first; none: they are looked for in that tree alone.
     pub exact: Option<ExactPlace>,
     /// What a group's entry in a map has, [`GroupRoots::to_bytes`](crate::GroupRoots::to_bytes), as a distance from what `r6` holds.
     pub group: i16,
@@ -47,6 +47,8 @@ pub struct ExactPlace {
     pub count: u32,
     /// Where [`EXACT_SHIFT`](crate::layout::roots::EXACT_SHIFT) is, as a distance from what `r7` holds.
     pub shift: i16,
+    /// Where the root of the tree is for addresses that have no class of their own, [`NETWORKS`](crate::layout::roots::NETWORKS).
+    pub networks: i16,
 }
 
 /// The places of the roots of a group.
@@ -81,6 +83,8 @@ const CLASS: Register = Register::R2;
 /// The bytes of an [`ExactRecord`], in powers of two.
 const RECORD: i32 = ExactRecord::SIZE.trailing_zeros().cast_signed();
 const _: () = assert!(ExactRecord::SIZE.is_power_of_two());
+/// How many entries such a record has.
+const WAYS: i16 = 3;
 /// How many parts the number of a cell has. Each has the bit of values when it is added.
 const PARTS: u64 = 4;
 
@@ -174,13 +178,13 @@ impl Assembler {
         let of_class = |first, last| NumberWalk { blocks, cell: CELL, number: CLASS, first, last };
         let (alike, classified, far, last) = (self.label(), self.label(), self.label(), self.label());
         self.load(Size::U32, CELL, GROUP, near).jump_if(ENDS, Test::Common, all_alike, alike);
-        if question.family == Family::V6
-            && let Some(exact) = question.exact
-        {
-            self.find_exact(exact, address, classified);
+        match question.exact {
+            Some(exact) if question.family == Family::V6 => {
+                self.find_exact(exact, address, question.addresses, classified);
+            }
+            Some(_) | None => drop(self.load(Size::U32, CELL, QUESTION, question.addresses)),
         }
-        self.load(Size::U32, CELL, QUESTION, question.addresses)
-            .begin_walk(&of_address)
+        self.begin_walk(&of_address)
             .end_walk(CELL, missing)
             .place(classified)
             .compute_half(Operation::Move, CLASS, CELL)
@@ -198,11 +202,12 @@ impl Assembler {
             .add_value(missing);
     }
 
-    /// Leaves the class of an IPv6 address in `r9`, with the bit of values, and goes on at `found` if it has an entry of its own.
-    fn find_exact(&mut self, place: ExactPlace, address: i16, found: Label) {
-        let ExactPlace { map, count, shift } = place;
+    /// Leaves the class of an IPv6 address in `r9`, with the bit of values, and goes on at `found` if it has an entry that is open;
+    /// otherwise the root of the tree that has it.
+    fn find_exact(&mut self, place: ExactPlace, address: i16, addresses: i16, found: Label) {
+        let ExactPlace { map, count, shift, networks } = place;
         let [of_first, of_second] = EXACT_FACTORS;
-        let none = self.label();
+        let (full, end) = (self.label(), self.label());
         // As `exact_bucket` has it.
         self.load(Size::U64, Register::R1, QUESTION, address)
             .set_wide(Register::R3, of_first)
@@ -213,24 +218,32 @@ impl Assembler {
             .compute(Operation::Add, Register::R1, Register::R2)
             .load(Size::U32, Register::R2, QUESTION, shift)
             .compute(Operation::ShiftRight, Register::R1, Register::R2)
-            .jump_if(Register::R1, Test::GreaterOrEqual, count.cast_signed(), none)
+            .jump_if(Register::R1, Test::GreaterOrEqual, count.cast_signed(), full)
             .compute(Operation::ShiftLeft, Register::R1, RECORD)
             .set_first_value(Register::R0, map)
             .compute(Operation::Add, Register::R0, Register::R1)
             .load(Size::U64, Register::R1, QUESTION, address)
-            .load(Size::U64, Register::R2, QUESTION, address + 8);
-        for way in 0..2 {
+            .load(Size::U64, Register::R2, QUESTION, address + 8)
+            .set(CELL, 0);
+        for way in 0..WAYS {
             let (other, entry) = (self.label(), 16 * way);
             self.load(Size::U64, Register::R3, Register::R0, entry)
                 .jump_if(Register::R1, Test::NotEqual, Register::R3, other)
                 .load(Size::U64, Register::R3, Register::R0, entry + 8)
                 .jump_if(Register::R2, Test::NotEqual, Register::R3, other)
                 .load(Size::U32, CELL, Register::R0, ExactRecord::CLASSES + 4 * way)
-                // The bit is that of values.
+                // The bit is that of values. It may stand here once more, open.
                 .jump_if_half(CELL, Test::LessSigned, 0, found)
                 .place(other);
         }
-        const { assert!(ExactRecord::WAYS == 2 && ExactRecord::OPEN == 1 << 31) };
-        self.place(none);
+        const { assert!(WAYS as usize == ExactRecord::WAYS && ExactRecord::OPEN == 1 << 31) };
+        // The class of an entry that is closed is not 0.
+        self.load(Size::U32, Register::R1, Register::R0, ExactRecord::CROWDED)
+            .compute(Operation::Or, Register::R1, CELL)
+            .load(Size::U32, CELL, QUESTION, networks)
+            .jump_if(Register::R1, Test::Equal, 0, end)
+            .place(full)
+            .load(Size::U32, CELL, QUESTION, addresses)
+            .place(end);
     }
 }

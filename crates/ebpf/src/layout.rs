@@ -27,7 +27,7 @@ pub enum MapKind {
     /// What a decision is known by, so that it keeps its number and what was counted when another process goes on. No program
     /// reads it. Zeros: the number was never given out.
     Decisions,
-    /// [`ExactRecord`] by [`exact_bucket`]: IPv6 addresses that the tree has as well.
+    /// [`ExactRecord`] by [`exact_bucket`]: IPv6 addresses that need not be followed through a tree.
     Exact,
     /// A ring of [`LOG_BYTES`] into which programs write [`LogRecord`](crate::LogRecord)s, if [`RootsRecord::logs`] says so.
     Log,
@@ -36,7 +36,7 @@ pub enum MapKind {
 }
 
 /// The version of what is in maps: whoever writes maps of another one does not go on with these.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// How many values [`MapKind::Blocks`] may have: the kernel's verifier lets programs go so far within a value.
 pub const MAX_BLOCKS: u32 = 1 << 19;
@@ -78,6 +78,8 @@ pub mod roots {
     pub const EXACT_BUCKETS: i16 = 24;
     /// By how many bits a hash of 64 is shifted to be the number of one; 0 if there are none.
     pub const EXACT_SHIFT: i16 = 28;
+    /// The tree of IPv6 addresses that are not found there.
+    pub const NETWORKS: i16 = 32;
     /// The bytes of it.
     pub const SIZE: usize = 64;
 }
@@ -184,9 +186,11 @@ pub struct RootsRecord {
     pub near_interfaces: Cell,
     /// The trees from an IPv4 and an IPv6 address to its class.
     pub addresses: [Cell; 2],
+    /// The same for IPv6 without single addresses, which is right only for those that have no class of their own.
+    pub networks: Cell,
     /// The number of the endpoint of all interfaces that are not workloads' and have none of their own; 0: there is none.
     pub all_interfaces: u32,
-    /// How many values of [`MapKind::Exact`] count, a power of two; 0: IPv6 addresses are looked for in the tree alone.
+    /// How many values of [`MapKind::Exact`] count, a power of two; 0: IPv6 addresses are looked for in trees alone.
     pub exact_buckets: u32,
     /// Whether what is here is in force. If it is not, policy is not known, and what it could deny is dropped: see [`hooks`](crate::hooks).
     pub is_in_force: bool,
@@ -218,13 +222,14 @@ impl RootsRecord {
     }
 
     fn bytes_with(&self, flags: u32) -> [u8; roots::SIZE] {
-        let Self { interfaces, near_interfaces, addresses: [v4, v6], all_interfaces, exact_buckets, is_in_force, logs } =
+        let Self { interfaces, near_interfaces, addresses, networks, all_interfaces, exact_buckets, is_in_force, logs } =
             *self;
+        let [v4, v6] = addresses.map(Cell::bits);
         let set = |flag: i32, is_set| if is_set { flag.unsigned_abs() } else { 0 };
         let flags = set(roots::IN_FORCE, is_in_force) | set(roots::LOG, logs) | flags;
-        let near = near_interfaces.bits();
+        let [interfaces, near, networks] = [interfaces, near_interfaces, networks].map(Cell::bits);
         let shift = exact_shift(exact_buckets);
-        numbers([interfaces.bits(), v4.bits(), v6.bits(), all_interfaces, flags, near, exact_buckets, shift])
+        numbers([interfaces, v4, v6, all_interfaces, flags, near, exact_buckets, shift, networks])
     }
 
     /// With another tree of interfaces, which is in these blocks.
@@ -235,11 +240,12 @@ impl RootsRecord {
 
     /// What stands in a map, and whether an endpoint that it leads to has untracked policy; `None` if it cannot be one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<(Self, bool)> {
-        let [interfaces, v4, v6, all_interfaces, flags, near_interfaces, exact_buckets] = parts(bytes);
+        let [interfaces, v4, v6, all_interfaces, flags, near_interfaces, exact_buckets, _, networks] = parts(bytes);
         let record = Self {
             interfaces: Cell::from_bits(interfaces),
             near_interfaces: Cell::from_bits(near_interfaces),
             addresses: [Cell::from_bits(v4), Cell::from_bits(v6)],
+            networks: Cell::from_bits(networks),
             all_interfaces,
             exact_buckets,
             is_in_force: flags & roots::IN_FORCE.unsigned_abs() != 0,
@@ -375,21 +381,27 @@ impl CounterRecord {
 
 /// IPv6 addresses with their classes, which the tree of addresses gives them as well.
 ///
-/// An entry is written while it is closed, and opened and closed by its one bit, so that a packet that finds it open finds all of it.
+/// An entry is written while it is closed, and opened and closed by its one bit, so that a packet that finds it open finds all of
+/// it. One that finds it closed, or none where [`Self::is_crowded`], follows the tree of addresses; one that finds none otherwise follows
+/// [`RootsRecord::networks`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExactRecord {
     addresses: [[u8; 16]; Self::WAYS],
     /// With [`Self::OPEN`].
     classes: [u32; Self::WAYS],
+    /// Whether there may be addresses without an entry that have a class of their own.
+    pub(crate) is_crowded: bool,
 }
 
 impl ExactRecord {
     /// How many addresses there are.
-    pub const WAYS: usize = 2;
+    pub const WAYS: usize = 3;
     /// The bit of a class whose address counts.
     pub const OPEN: u32 = 1 << 31;
     /// Where classes begin.
-    pub const CLASSES: i16 = 32;
+    pub const CLASSES: i16 = 48;
+    /// Where it says, by four bytes that are not 0, that there may be addresses without an entry that have a class of their own.
+    pub const CROWDED: i16 = 60;
     /// The bytes of it: as many as processors fetch at once.
     pub const SIZE: usize = 64;
 
@@ -412,7 +424,8 @@ impl ExactRecord {
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         let classes = self.classes.map(u32::to_ne_bytes);
-        let parts = self.addresses.as_flattened().iter().chain(classes.as_flattened());
+        let is_crowded = u32::from(self.is_crowded).to_ne_bytes();
+        let parts = self.addresses.as_flattened().iter().chain(classes.as_flattened()).chain(&is_crowded);
         bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
         bytes
     }
@@ -420,10 +433,11 @@ impl ExactRecord {
     /// What stands in a map; `None` if it has another size.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (addresses, rest) = bytes.split_at_checked(Self::CLASSES.unsigned_abs().into())?;
-        let (addresses, classes) = (addresses.as_chunks::<16>().0, rest.get(..4 * Self::WAYS)?.as_chunks::<4>().0);
-        let addresses = addresses.try_into().ok()?;
+        let addresses = addresses.as_chunks::<16>().0.try_into().ok()?;
+        let (classes, crowded) = rest.as_chunks::<4>().0.split_at_checked(Self::WAYS)?;
         let classes: [[u8; 4]; Self::WAYS] = classes.try_into().ok()?;
-        let record = Self { addresses, classes: classes.map(u32::from_ne_bytes) };
+        let is_crowded = crowded.iter().any(|bytes| *bytes != [0; 4]);
+        let record = Self { addresses, classes: classes.map(u32::from_ne_bytes), is_crowded };
         (record.to_bytes() == bytes).then_some(record)
     }
 }
@@ -484,6 +498,7 @@ mod tests {
             interfaces: Cell::value(1),
             near_interfaces: Cell::value(5),
             addresses: [Cell::value(2), Cell::value(3)],
+            networks: Cell::value(6),
             all_interfaces: 4,
             exact_buckets: 8,
             is_in_force: true,
@@ -496,6 +511,7 @@ mod tests {
         assert_eq!([roots::EXACT_BUCKETS, roots::EXACT_SHIFT].map(|offset| number(&bytes, offset)), [8, 61]);
         assert_eq!(number(&RootsRecord::default().to_bytes(), roots::EXACT_SHIFT), 0);
         assert_eq!(roots::ADDRESSES.map(|offset| number(&bytes, offset)), [2, 3].map(value));
+        assert_eq!(number(&bytes, roots::NETWORKS), value(6));
         assert_eq!(number(&bytes, roots::ALL_INTERFACES), 4);
         assert_eq!(number(&bytes, roots::FLAGS), roots::IN_FORCE.unsigned_abs());
         let flags = number(&record.to_bytes_without_untracked(), roots::FLAGS);

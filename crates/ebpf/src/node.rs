@@ -193,6 +193,7 @@ impl Node {
         let record = RootsRecord {
             exact_buckets: self.exact.buckets(),
             addresses: Family::ALL.map(|family| self.tables.addresses(family)),
+            networks: self.tables.networks(),
             all_interfaces,
             is_in_force: true,
             logs: self.logs,

@@ -94,6 +94,8 @@ pub struct Tables {
     blocks: Blocks,
     limits: Limits,
     addresses: [Cell; 2],
+    /// That for IPv6 without single addresses.
+    networks: Cell,
     class_numbers: ClassNumbers,
     address_count: usize,
     /// The trees of addresses that were there already, until the first update.
@@ -138,6 +140,7 @@ impl Tables {
             blocks: Blocks::new(),
             limits,
             addresses: [Cell::value(NOWHERE); 2],
+            networks: Cell::value(NOWHERE),
             class_numbers: ClassNumbers::new(limits.classes),
             address_count: 0,
             adopted: None,
@@ -193,32 +196,26 @@ impl Tables {
         let everything: Vec<Cidr> = unspecified.into_iter().filter_map(|address| Cidr::new(address, 0)).collect();
         let changed = if follows { compiled.changed_networks() } else { &everything };
         for net in changed.iter().filter(|net| net.family() == Family::V6) {
-            let hosts = compiled.prefixes_within(*net).filter(|(net, _)| net.prefix_len() == 128);
+            let hosts = compiled.prefixes_within(*net).filter(|(net, _)| is_single(*net));
             let hosts = hosts.map(|(net, class)| (address_key(net).0, self.class_numbers.value(class, Family::V6)));
             self.changed_hosts.push((*net, hosts.collect()));
         }
+        let numbers = &self.class_numbers;
         for (family, root) in Family::ALL.into_iter().zip(&mut self.addresses) {
-            let mut nets: Vec<(AddressKey, u8, u32)> = Vec::new();
-            for net in changed.iter().filter(|net| net.family() == family) {
+            let nets = changed.iter().filter(|net| net.family() == family).flat_map(|net| {
                 let around = (*net, compiled.class_of_network(*net));
-                let inside = compiled.prefixes_within(*net);
-                nets.extend(
-                    std::iter::once(around).chain(inside).map(|(net, class)| {
-                        (address_key(net), net.prefix_len(), self.class_numbers.value(class, family))
-                    }),
-                );
-            }
-            if nets.is_empty() {
-                continue;
-            }
-            let assigned = nets.iter().map(|((key, length), bits, value)| Assignment {
-                key: key.get(..*length).unwrap_or_default(),
-                bits: *bits,
-                value: *value,
+                std::iter::once(around).chain(compiled.prefixes_within(*net))
             });
-            let new = self.blocks.assign(*root, &assigned.collect::<Vec<_>>());
-            self.blocks.release(std::mem::replace(root, new));
+            assign(&mut self.blocks, root, nets.map(|(net, class)| (net, numbers.value(class, family))));
         }
+        let nets = changed.iter().filter(|net| net.family() == Family::V6).flat_map(|net| {
+            // A single address has what is around it.
+            let around = if is_single(*net) { Cidr::new(net.address(), net.prefix_len() - 1) } else { Some(*net) };
+            let around = around.map(|around| (*net, compiled.class_of_network(around)));
+            around.into_iter().chain(compiled.prefixes_within(*net).filter(|(inside, _)| !is_single(*inside)))
+        });
+        let nets = nets.map(|(net, class)| (net, numbers.value(class, Family::V6)));
+        assign(&mut self.blocks, &mut self.networks, nets);
     }
 
     /// Makes the trees of a group again. Whether they begin elsewhere now.
@@ -346,6 +343,12 @@ impl Tables {
         }
     }
 
+    /// From an IPv6 address to the class that it has unless it has one of its own.
+    #[must_use]
+    pub fn networks(&self) -> Cell {
+        self.networks
+    }
+
     /// The trees of a group.
     #[must_use]
     pub fn group(&self, group: GroupId) -> Option<GroupRoots> {
@@ -427,6 +430,24 @@ pub(crate) struct Adopted {
     pub(crate) decisions: Vec<(DecisionId, DecisionIdentity)>,
     /// Numbers that were given out at any time are below.
     pub(crate) decision_extent: u32,
+}
+
+/// Gives the addresses of networks values, in a tree of addresses.
+fn assign(blocks: &mut Blocks, root: &mut Cell, nets: impl Iterator<Item = (Cidr, u32)>) {
+    let nets: Vec<(AddressKey, u8, u32)> =
+        nets.map(|(net, value)| (address_key(net), net.prefix_len(), value)).collect();
+    let assigned = nets.iter().map(|((key, length), bits, value)| Assignment {
+        key: key.get(..*length).unwrap_or_default(),
+        bits: *bits,
+        value: *value,
+    });
+    let new = blocks.assign(*root, &assigned.collect::<Vec<_>>());
+    blocks.release(std::mem::replace(root, new));
+}
+
+/// Whether it is one IPv6 address.
+fn is_single(net: Cidr) -> bool {
+    net.family() == Family::V6 && net.prefix_len() == 128
 }
 
 fn roots(group: &Result<Group, Closed>) -> GroupRoots {

@@ -24,6 +24,8 @@ pub(super) const fn at(offset: i16) -> i16 {
 pub(super) const ADDRESSES: i16 = 0;
 /// By how much a hash is shifted of addresses that are looked for before.
 pub(super) const EXACT_SHIFT: i16 = 4;
+/// The tree for those that have no class of their own.
+pub(super) const NETWORKS: i16 = 120;
 
 /// Where it is that something is known of a packet.
 #[derive(Clone, Copy)]
@@ -104,7 +106,12 @@ impl Seen {
             blocks: blocks_place(sizes.blocks),
             family,
             addresses: ADDRESSES,
-            exact: Some(ExactPlace { map: MapKind::Exact.id(), count: sizes.exact, shift: EXACT_SHIFT }),
+            exact: Some(ExactPlace {
+                map: MapKind::Exact.id(),
+                count: sizes.exact,
+                shift: EXACT_SHIFT,
+                networks: NETWORKS,
+            }),
             group: 0,
             own,
             peer,
@@ -197,3 +204,4 @@ pub(super) const FLAGS: i16 = 268;
 
 const _: () = assert!(BUFFER + TUPLE <= FLAGS && FLAGS + 4 == BYTES.cast_signed() && BYTES.is_multiple_of(8));
 const _: () = assert!(Seen::First.places(Family::V6).begin + PACKET <= Side::In.begin());
+const _: () = assert!(Side::In.host() + 8 == NETWORKS && NETWORKS + 4 == Side::In.kind());

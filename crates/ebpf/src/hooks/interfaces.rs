@@ -4,8 +4,8 @@ use tortie_model::Direction;
 
 use super::failsafe::Replies;
 use super::frame::{
-    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, EXACT_SHIFT, FLAGS, KEY, LENGTH, Seen, Side, TRACKED, at, blocks_place,
-    interface, tracked,
+    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, EXACT_SHIFT, FLAGS, KEY, LENGTH, NETWORKS, Seen, Side, TRACKED, at,
+    blocks_place, interface, tracked,
 };
 use super::kernel::NAME;
 use super::{Code, Hook};
@@ -115,18 +115,16 @@ impl Code<'_> {
 
         self.asm.set(Register::R6, Register::R0);
         let [v4, v6] = roots::ADDRESSES;
-        let addresses = if self.is_v6() { v6 } else { v4 };
-        self.asm.load(Size::U32, Register::R1, Register::R6, addresses).store(
-            Size::U32,
-            Base::Frame,
-            at(ADDRESSES),
-            Register::R1,
-        );
-        if self.is_v6() {
-            self.asm.load(Size::U32, Register::R1, Register::R6, roots::EXACT_SHIFT).store(
+        let needed: &[(i16, i16)] = if self.is_v6() {
+            &[(v6, ADDRESSES), (roots::EXACT_SHIFT, EXACT_SHIFT), (roots::NETWORKS, NETWORKS)]
+        } else {
+            &[(v4, ADDRESSES)]
+        };
+        for (from, to) in needed {
+            self.asm.load(Size::U32, Register::R1, Register::R6, *from).store(
                 Size::U32,
                 Base::Frame,
-                at(EXACT_SHIFT),
+                at(*to),
                 Register::R1,
             );
         }

@@ -103,7 +103,7 @@ impl Node {
         let (roots, has_untracked) = reader.value(MapKind::Roots, current, roots)?;
         reader.value(MapKind::Groups, 0, |bytes| (bytes == GroupRoots::CLOSED.to_bytes()).then_some(()))?;
         reader.value(MapKind::Endpoints, 0, |bytes| (bytes == EndpointRecord::default().to_bytes()).then_some(()))?;
-        let trees = [roots.interfaces].into_iter().chain(roots.addresses);
+        let trees = [roots.interfaces, roots.networks].into_iter().chain(roots.addresses);
         trees.into_iter().try_for_each(|root| reader.tree(root))?;
 
         let mut numbers = reader.leaves(roots.interfaces);

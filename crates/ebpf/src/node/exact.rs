@@ -1,12 +1,15 @@
 //! IPv6 addresses that have a class of their own, in a hash table, so that programs need not follow their sixteen bytes.
 //!
-//! The tree of addresses has all of them as well, so an address that is not in the table costs time and nothing else. What is in
+//! The tree of addresses has all of them as well, for packets that find an entry closed: that costs time and nothing else. What is in
 //! force in the table is what the trees say that packets may be at, before and after a change: an entry whose address
 //! changes its class is closed before that comes into force, and is opened with the other class when no packet can be at the trees of before any more.
-//! As a value is not written in one step, an entry is written closed, and opened by the one bit that differs. A place is given to another address only
-//! when no packet can have read it open.
+//! As a value is not written in one step, an entry is written closed, and opened by the one bit that differs.
+//!
+//! Who finds no entry looks no further than among networks. So an address stands here, closed, before trees come into force that give it a
+//! class of its own; or there was no room for it, and its bucket says so before that, whose packets follow the tree of addresses. A place is
+//! given to another address, and a bucket says so no longer, only when no packet can be at trees any more that rely on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use crate::layout::{ExactRecord, exact_bucket};
@@ -32,6 +35,14 @@ enum State {
     Retired,
 }
 
+/// What a bucket says whose addresses have not all found a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crowded {
+    Now,
+    /// All have, but packets may still be at trees of before.
+    Before,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     address: Address,
@@ -48,6 +59,12 @@ pub(super) struct Exact {
     addresses: BTreeMap<Address, (u32, Option<usize>)>,
     /// Addresses without a place that are to get one if there is room.
     waiting: Vec<Address>,
+    /// All that have none, by bucket.
+    without_place: BTreeMap<u32, BTreeSet<Address>>,
+    /// Buckets that say that they lack room.
+    crowded: BTreeMap<u32, Crowded>,
+    /// Buckets in which an address was given a place, or has none any more.
+    touched: Vec<u32>,
     /// Places that are written but closed.
     closed: Vec<usize>,
     retired: Vec<usize>,
@@ -64,6 +81,7 @@ impl Exact {
     /// What a bucket holds.
     pub(super) fn record(&self, bucket: u32) -> ExactRecord {
         let mut record = ExactRecord::default();
+        record.is_crowded = self.crowded.contains_key(&bucket);
         let first = bucket as usize * WAYS;
         for (way, place) in self.places.iter().skip(first).take(WAYS).enumerate() {
             // What was there before stays, closed.
@@ -75,29 +93,46 @@ impl Exact {
     /// The buckets that hold anything.
     pub(super) fn in_use(&self) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(self.places.chunks(WAYS)).filter_map(|(bucket, places)| {
-            places.iter().any(|place| place.state != State::Free || place.class != 0).then_some(bucket)
+            let is_any = places.iter().any(|place| place.state != State::Free || place.class != 0);
+            (is_any || self.crowded.contains_key(&bucket)).then_some(bucket)
         })
     }
 
     /// Takes over what packets may meet, of a tree that gives addresses these classes. Only who has none yet can do that.
     pub(super) fn adopt(&mut self, found: &[ExactRecord], class_of: impl Fn(&Address) -> u32) {
-        self.places = vec![Place::default(); found.len() * WAYS];
-        for (number, place) in self.places.iter_mut().enumerate() {
-            let Some(record) = found.get(number / WAYS) else { continue };
-            let (address, class, is_open) = record.get(number % WAYS);
-            *place = Place { address, class, state: State::Free };
-            if !is_open {
-                continue;
-            }
-            if class_of(&address) == class && !self.addresses.contains_key(&address) {
-                place.state = State::Open;
+        let read = |number: usize| found.get(number / WAYS).map(|record| record.get(number % WAYS)).unwrap_or_default();
+        let place = |number| {
+            let (address, class, _) = read(number);
+            Place { address, class, state: State::Free }
+        };
+        self.places = (0..found.len() * WAYS).map(place).collect();
+        let buckets = self.buckets();
+        // An address that stands at two places has the one that is open; where it stood when there were fewer buckets nobody looks for it.
+        for wanted in [true, false] {
+            for (number, place) in self.places.iter_mut().enumerate() {
+                let (address, class, is_open) = read(number);
+                if is_open != wanted || (address, class) == Default::default() {
+                    continue;
+                }
+                let is_own = class_of(&address) == class && exact_bucket(&address, buckets) == bucket_of(number);
+                if !is_own || self.addresses.contains_key(&address) {
+                    place.state = State::Retired;
+                    self.retired.push(number);
+                    self.written.extend(is_open.then(|| bucket_of(number)));
+                    continue;
+                }
+                place.state = if is_open { State::Open } else { State::Closed { is_settled: false } };
+                if !is_open {
+                    self.closed.push(number);
+                    // As it is: what is written is waited for.
+                    self.written.push(bucket_of(number));
+                }
                 self.addresses.insert(address, (class, Some(number)));
-            } else {
-                place.state = State::Retired;
-                self.retired.push(number);
-                self.written.push(bucket_of(number));
             }
         }
+        let crowded = (0..).zip(found).filter(|(_, record)| record.is_crowded);
+        self.crowded = crowded.map(|(bucket, _)| (bucket, Crowded::Before)).collect();
+        self.touched.extend(self.crowded.keys());
     }
 
     /// Addresses in this range are these now, with these classes, ascending; all others are as they were.
@@ -109,16 +144,36 @@ impl Exact {
             if is_now == Some(class) {
                 continue;
             }
-            if let Some((_, Some(place))) = self.addresses.remove(&address) {
-                self.close(place);
+            match self.addresses.remove(&address) {
+                Some((_, Some(place))) => self.close(place),
+                Some((_, None)) | None => self.has_place(&address),
             }
         }
         for (address, class) in now {
             if !self.addresses.contains_key(address) {
                 self.addresses.insert(*address, (*class, None));
-                self.waiting.push(*address);
+                self.has_no_place(*address);
             }
         }
+    }
+
+    fn has_no_place(&mut self, address: Address) {
+        let bucket = exact_bucket(&address, self.buckets());
+        self.without_place.entry(bucket).or_default().insert(address);
+        self.touched.push(bucket);
+        self.waiting.push(address);
+    }
+
+    /// An address has a place, or needs none any more.
+    fn has_place(&mut self, address: &Address) {
+        let bucket = exact_bucket(address, self.buckets());
+        if let Some(addresses) = self.without_place.get_mut(&bucket) {
+            addresses.remove(address);
+            if addresses.is_empty() {
+                self.without_place.remove(&bucket);
+            }
+        }
+        self.touched.push(bucket);
     }
 
     fn close(&mut self, place: usize) {
@@ -149,6 +204,20 @@ impl Exact {
                 State::Free | State::Open | State::Retired => {}
             }
         }
+        for bucket in std::mem::take(&mut self.touched) {
+            match (self.without_place.contains_key(&bucket), self.crowded.get_mut(&bucket)) {
+                (true, Some(crowded)) => *crowded = Crowded::Now,
+                (true, None) => {
+                    self.crowded.insert(bucket, Crowded::Now);
+                    self.written.push(bucket);
+                }
+                (false, Some(crowded)) => {
+                    *crowded = Crowded::Before;
+                    self.written.push(bucket);
+                }
+                (false, None) => {}
+            }
+        }
         let mut written = std::mem::take(&mut self.written);
         written.sort_unstable();
         written.dedup();
@@ -162,18 +231,14 @@ impl Exact {
         let states = |wanted: State| {
             (first..first + WAYS).find(|number| self.places.get(*number).is_some_and(|place| place.state == wanted))
         };
-        let Some(number) = states(State::Free) else {
-            // One that packets may be at is free later.
-            if states(State::Retired).is_some() {
-                self.waiting.push(address);
-            }
-            return;
-        };
+        // One that packets may be at is free later, and those that have none wait again then.
+        let Some(number) = states(State::Free) else { return };
         if let Some(place) = self.places.get_mut(number) {
             *place = Place { address, class: *class, state: State::Closed { is_settled: false } };
             *given = Some(number);
             self.closed.push(number);
             self.written.push(bucket_of(number));
+            self.has_place(&address);
         }
     }
 
@@ -191,9 +256,13 @@ impl Exact {
         }
         self.places.resize(buckets * WAYS, Place::default());
         self.waiting.clear();
-        for (address, (_, place)) in &mut self.addresses {
+        self.touched.extend(self.crowded.keys());
+        self.without_place.clear();
+        for (_, place) in self.addresses.values_mut() {
             *place = None;
-            self.waiting.push(*address);
+        }
+        for address in self.addresses.keys().copied().collect::<Vec<_>>() {
+            self.has_no_place(address);
         }
     }
 
@@ -203,7 +272,14 @@ impl Exact {
             if let Some(place) = self.places.get_mut(number) {
                 place.state = State::Free;
             }
+            self.waiting.extend(self.without_place.get(&bucket_of(number)).into_iter().flatten());
         }
+        let written = &mut self.written;
+        self.crowded.retain(|bucket, crowded| {
+            let stays = *crowded == Crowded::Now;
+            written.extend((!stays).then_some(*bucket));
+            stays
+        });
         for number in &self.closed {
             if let Some(Place { state: State::Closed { is_settled }, .. }) = self.places.get_mut(*number) {
                 *is_settled = true;
@@ -213,7 +289,12 @@ impl Exact {
 
     /// Whether something is to be written although nothing has changed.
     pub(super) fn is_pending(&self) -> bool {
-        !self.closed.is_empty() || !self.waiting.is_empty()
+        let is_waiting = |bucket: u32| self.without_place.contains_key(&bucket);
+        !self.closed.is_empty()
+            || !self.waiting.is_empty()
+            || !self.written.is_empty()
+            || self.retired.iter().any(|number| is_waiting(bucket_of(*number)))
+            || self.crowded.values().any(|crowded| *crowded == Crowded::Before)
     }
 }
 

@@ -14,7 +14,7 @@ use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members};
 use tortie_model::{Direction, Family};
 
 use crate::evaluate::{evaluated, messages, settings};
-use crate::maps::Maps;
+use crate::maps::{Maps, octets};
 use crate::runner;
 use crate::scenario::{Scenario, scenarios};
 use crate::tables::groups;
@@ -124,7 +124,7 @@ impl Earlier {
 
     fn ask(&self, maps: &Maps, roots: &GroupRoots, direction: Direction, packet: &Packet) -> u32 {
         let addresses = self.addresses[usize::from(packet.family() == Family::V6)].bits();
-        maps.group(roots.cells().map(Cell::bits), addresses, direction, packet)
+        maps.group(roots.cells().map(Cell::bits), |address| maps.tree(addresses, &octets(address)), direction, packet)
     }
 
     fn is_answered_alike(&self, tables: &Tables, maps: &Maps) -> Result<(), TestCaseError> {

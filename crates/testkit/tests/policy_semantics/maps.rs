@@ -1,12 +1,12 @@
 //! What the maps of eBPF programs hold, and what programs make of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use tortie_ebpf::layout::{ExactRecord, MapKind, endpoint, roots};
+use tortie_ebpf::layout::{ExactRecord, MapKind, endpoint, exact_bucket, roots};
 use tortie_ebpf::{CELLS, Transport};
 use tortie_evaluate::Packet;
-use tortie_model::{Direction, Family};
+use tortie_model::Direction;
 
 /// Values of maps, which are zeros before they are written.
 #[derive(Clone, Debug, Default)]
@@ -71,9 +71,39 @@ impl Maps {
         }
         let place = i16::try_from(place).unwrap();
         let group = self.number(MapKind::Endpoints, endpoint, endpoint::GROUPS + 4 * place);
-        let addresses = roots::ADDRESSES[usize::from(packet.family() == Family::V6)];
-        let addresses = self.number(MapKind::Roots, slot, addresses);
-        Some(self.group(self.group_roots(group), addresses, direction, packet))
+        Some(self.group(self.group_roots(group), |address| self.class_at(slot, address), direction, packet))
+    }
+
+    /// The class that programs find an address to have by some roots.
+    fn class_at(&self, slot: u32, address: IpAddr) -> u32 {
+        let [v4, v6] = roots::ADDRESSES;
+        let root = match address {
+            IpAddr::V4(_) => v4,
+            IpAddr::V6(address) => match self.exact(slot, address.octets()) {
+                Ok(class) => return class,
+                Err(tree) => tree,
+            },
+        };
+        self.tree(self.number(MapKind::Roots, slot, root), &octets(address))
+    }
+
+    /// What the hash table says of an address: its class, or in which tree it is.
+    fn exact(&self, slot: u32, address: [u8; 16]) -> Result<u32, i16> {
+        let [_, full] = roots::ADDRESSES;
+        let buckets = self.number(MapKind::Roots, slot, roots::EXACT_BUCKETS);
+        if buckets == 0 {
+            return Err(full);
+        }
+        let entry = (MapKind::Exact, exact_bucket(&address, buckets));
+        let Some(record) = self.get(entry) else { return Err(roots::NETWORKS) };
+        let own = entries(record).filter(|(found, class)| *found == address && *class != 0);
+        let own: Vec<u32> = own.map(|(_, class)| class).collect();
+        let is_crowded = self.number(entry.0, entry.1, ExactRecord::CROWDED) != 0;
+        match own.iter().find(|class| **class & ExactRecord::OPEN != 0) {
+            Some(class) => Ok(class & !ExactRecord::OPEN),
+            None if own.is_empty() && !is_crowded => Err(roots::NETWORKS),
+            None => Err(full),
+        }
     }
 
     pub(crate) fn may_send_from(&self, endpoint: u32, address: IpAddr) -> bool {
@@ -90,7 +120,8 @@ impl Maps {
         let mut reached = BTreeSet::new();
         let Some(slot) = self.in_force() else { return reached };
         reached.insert((MapKind::Roots, slot));
-        let mut trees = roots::ADDRESSES.map(|offset| self.number(MapKind::Roots, slot, offset)).to_vec();
+        let trees = roots::ADDRESSES.into_iter().chain([roots::NETWORKS]);
+        let mut trees: Vec<u32> = trees.map(|offset| self.number(MapKind::Roots, slot, offset)).collect();
         let interfaces = self.number(MapKind::Roots, slot, roots::INTERFACES);
         trees.push(interfaces);
         let mut endpoints = self.values_of(interfaces);
@@ -112,36 +143,28 @@ impl Maps {
         reached
     }
 
-    /// IPv6 addresses that count beside the tree, and do not have the class there that some roots give them: those in force, or
-    /// others that packets may be at.
-    pub(crate) fn wrong_exact(&self, held: &BTreeSet<Entry>, bucket: Option<u32>) -> Vec<String> {
+    /// IPv6 addresses, of these and of all that stand in the hash table, that are not found to have the class that the tree of all addresses
+    /// gives them: by the roots that are in force, or by others that packets may be at.
+    pub(crate) fn wrong_classes(&self, held: &BTreeSet<Entry>, addresses: &BTreeSet<Ipv6Addr>) -> Vec<String> {
         let held = held.iter().filter(|(map, _)| *map == MapKind::Roots).map(|(_, slot)| *slot);
         let slots: BTreeSet<u32> = held.chain(self.in_force()).collect();
-        let buckets = (MapKind::Exact, bucket.unwrap_or(0))..=(MapKind::Exact, bucket.unwrap_or(u32::MAX));
-        let entries = self.0.range(buckets).flat_map(|((_, bucket), value)| {
-            (0..ExactRecord::WAYS).map(move |way| {
-                let class = &value[usize::try_from(ExactRecord::CLASSES).unwrap() + 4 * way..][..4];
-                (*bucket, &value[16 * way..][..16], u32::from_ne_bytes(class.try_into().unwrap()))
-            })
+        let known = self.exact_entries().map(|(address, _)| Ipv6Addr::from(address));
+        let addresses: BTreeSet<Ipv6Addr> = known.chain(addresses.iter().copied()).collect();
+        let all = slots.into_iter().flat_map(|slot| addresses.iter().map(move |address| (slot, *address)));
+        let wrong = all.filter(|(slot, address)| {
+            let tree = self.number(MapKind::Roots, *slot, roots::ADDRESSES[1]);
+            self.class_at(*slot, (*address).into()) != self.tree(tree, &address.octets())
         });
-        let open = entries.filter(|(.., class)| class & ExactRecord::OPEN != 0);
-        open.flat_map(|(bucket, address, class)| {
-            let slots = slots.iter().filter(move |slot| {
-                // Of a bucket that is behind the last one nothing counts.
-                bucket < self.number(MapKind::Roots, **slot, roots::EXACT_BUCKETS)
-                    && self.tree(self.number(MapKind::Roots, **slot, roots::ADDRESSES[1]), address)
-                        != class & !ExactRecord::OPEN
-            });
-            slots.map(move |slot| format!("{address:x?} at roots {slot}"))
-        })
-        .collect()
+        wrong.map(|(slot, address)| format!("{address} at roots {slot}")).collect()
+    }
+
+    fn exact_entries(&self) -> impl Iterator<Item = ([u8; 16], u32)> + '_ {
+        self.0.iter().filter(|((map, _), _)| *map == MapKind::Exact).flat_map(|(_, value)| entries(value))
     }
 
     /// How many IPv6 addresses count beside the tree.
     pub(crate) fn exact_count(&self) -> usize {
-        let records = self.0.iter().filter(|((map, _), _)| *map == MapKind::Exact);
-        let classes = records.flat_map(|(_, value)| value[usize::try_from(ExactRecord::CLASSES).unwrap()..].chunks(4));
-        classes.filter(|class| u32::from_ne_bytes((*class).try_into().unwrap()) & ExactRecord::OPEN != 0).count()
+        self.exact_entries().filter(|(_, class)| class & ExactRecord::OPEN != 0).count()
     }
 
     /// The values that a tree leads to.
@@ -156,15 +179,21 @@ impl Maps {
         cells.filter(|cell| block_of(*cell).is_none()).map(value_of).collect()
     }
 
-    /// What trees say about a packet: the value of a cell.
-    pub(crate) fn group(&self, group: [u32; 8], addresses: u32, direction: Direction, packet: &Packet) -> u32 {
+    /// What trees say about a packet whose addresses have these classes: the value of a cell.
+    pub(crate) fn group(
+        &self,
+        group: [u32; 8],
+        class_of: impl Fn(IpAddr) -> u32,
+        direction: Direction,
+        packet: &Packet,
+    ) -> u32 {
         let [own, peer, details, protocols, source_ports, no_source_port, cells, is_large] = group;
         let (own_end, peer_end) = match direction {
             Direction::Ingress => (packet.destination(), packet.source()),
             Direction::Egress => (packet.source(), packet.destination()),
         };
         let row = |root, address| {
-            let class = self.tree(addresses, &octets(address)).to_be_bytes();
+            let class = class_of(address).to_be_bytes();
             self.tree(root, &class[1..])
         };
         let Transport { protocol, detail, source_port } = Transport::of(packet);
@@ -196,6 +225,14 @@ impl Maps {
         }
         found
     }
+}
+
+/// The addresses of a bucket with their classes, each of which has a bit that says whether it is open.
+fn entries(record: &[u8]) -> impl Iterator<Item = ([u8; 16], u32)> + '_ {
+    (0..ExactRecord::WAYS).map(|way| {
+        let class = &record[usize::try_from(ExactRecord::CLASSES).unwrap() + 4 * way..][..4];
+        (record[16 * way..][..16].try_into().unwrap(), u32::from_ne_bytes(class.try_into().unwrap()))
+    })
 }
 
 /// The block that a cell leads to, which says how many bytes it is from the first one. Values have the highest bit, and zeros are where nothing

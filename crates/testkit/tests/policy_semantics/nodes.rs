@@ -306,12 +306,11 @@ impl Live {
                 return Err(TestCaseError::fail(format!("{entry:?} is in use")));
             }
             self.maps.write(write.map, write.index, &write.value);
+            if matches!(write.map, MapKind::Current | MapKind::Exact) {
+                self.expect_classes(packets)?;
+            }
             if write.map == MapKind::Current {
                 assert_eq!(at, writes.len(), "the last one");
-                self.expect_exact(None)?;
-            } else if write.map == MapKind::Exact {
-                // Decisions are read off the trees.
-                self.expect_exact(Some(write.index))?;
             } else if decisions(&self.maps, node, packets) != before {
                 return Err(TestCaseError::fail(format!("{entry:?} takes effect")));
             }
@@ -323,9 +322,11 @@ impl Live {
         Ok(())
     }
 
-    /// Addresses that are found beside the tree have the class there that the tree gives them: all, or those of one bucket.
-    fn expect_exact(&self, bucket: Option<u32>) -> Result<(), TestCaseError> {
-        match &self.maps.wrong_exact(&self.held, bucket)[..] {
+    /// However an address is looked for, it has the class that the tree of all addresses gives it.
+    fn expect_classes(&self, packets: &[Packet]) -> Result<(), TestCaseError> {
+        let ends = packets.iter().flat_map(|packet| [packet.source(), packet.destination()]);
+        let addresses = ends.filter_map(|end| if let IpAddr::V6(end) = end { Some(end) } else { None }).collect();
+        match &self.maps.wrong_classes(&self.held, &addresses)[..] {
             [] => Ok(()),
             wrong => Err(TestCaseError::fail(format!("addresses with other classes than in the tree: {wrong:?}"))),
         }
@@ -414,14 +415,14 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
             let in_use = live.maps.reached();
             let writes: Vec<Write> = node.flush().writes().collect();
             let entries: Vec<Entry> = writes.iter().map(|write| (write.map, write.index)).collect();
-            // Addresses are looked for beside the tree as soon as no packet can be at another.
+            // Addresses are opened beside the tree as soon as no packet can be at another.
             let is_again = entries.iter().any(|(map, _)| *map != MapKind::Exact);
             if is_again && !has_hidden_class(&told) || entries.iter().any(|entry| in_use.contains(entry)) {
                 return Err(TestCaseError::fail(format!("written again: {entries:?}")));
             }
             writes.iter().for_each(|write| live.maps.write(write.map, write.index, &write.value));
             live.held = in_use;
-            live.expect_exact(None)?;
+            live.expect_classes(&packets)?;
         }
     }
     // What it led to, all at once.
