@@ -4,14 +4,16 @@ use tortie_model::{Family, Protocol};
 
 use crate::assembler::Assembler;
 use crate::blocks::Cell;
-use crate::instruction::{Label, MapId, Operation, Register, Size, Test};
+use crate::instruction::{Base, Label, MapId, Operation, Register, Size, Test};
 use crate::layout::{EXACT_FACTORS, ExactRecord};
 use crate::tables::{NOWHERE, Shortcuts, family_bit};
 use crate::walk::{BlocksPlace, NumberWalk, Walk};
 
-/// Where a program finds what [`Assembler::decide`] needs, as distances from what `r7` holds.
+/// Where a program finds what [`Assembler::decide`] needs, as distances from `base`.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
+    /// The stack, or `r7`: no other register is as it was afterwards.
+    pub base: Base,
     /// The blocks.
     pub blocks: BlocksPlace,
     /// The family of the addresses, and so how many bytes they have.
@@ -45,7 +47,7 @@ pub struct ExactPlace {
     pub map: MapId,
     /// How many there are.
     pub count: u32,
-    /// Where [`EXACT_SHIFT`](crate::layout::roots::EXACT_SHIFT) is, as a distance from what `r7` holds.
+    /// Where [`EXACT_SHIFT`](crate::layout::roots::EXACT_SHIFT) is, as a distance from [`Question::base`].
     pub shift: i16,
     /// Where the root of the tree is for addresses that have no class of their own, [`NETWORKS`](crate::layout::roots::NETWORKS).
     pub networks: i16,
@@ -70,8 +72,6 @@ const ALIKE: i16 = 60;
 
 /// Holds the group.
 const GROUP: Register = Register::R6;
-/// Holds what is asked about.
-const QUESTION: Register = Register::R7;
 /// Holds the number of the cell.
 const SUM: Register = Register::R8;
 /// Holds the cell of a tree.
@@ -89,12 +89,12 @@ const WAYS: i16 = 3;
 const PARTS: u64 = 4;
 
 impl Assembler {
-    /// Leaves in `r9` the decision about a packet, which the group at `r6` is asked about at `r7`, or goes on at `missing` where something is not
+    /// Leaves in `r9` the decision about a packet, which the group at `r6` is asked about, or goes on at `missing` where something is not
     /// there: deny then. The lowest bits are the verdict, the others the [number](crate::DecisionId::from_cell). `r0` to
     /// `r5` and `r8` hold nothing afterwards.
     pub fn decide(&mut self, question: &Question, missing: Label) -> &mut Self {
         let Question { blocks, group, .. } = *question;
-        let walk = |offset: i16, bytes: u8| Walk { blocks, cell: CELL, key: QUESTION.into(), offset, bytes };
+        let walk = |offset: i16, bytes: u8| Walk { blocks, cell: CELL, key: question.base, offset, bytes };
         self.find_blocks(blocks).set_wide(SUM, (PARTS << 31).wrapping_neg());
         self.load(Size::U32, ENDS, GROUP, group + ALIKE);
         let rows = [(true, question.own, OWN, NEAR_OWN), (false, question.peer, PEER, NEAR_PEER)];
@@ -103,50 +103,41 @@ impl Assembler {
             self.add_row(question, (address, alike), (group + rows, group + near), missing);
         }
 
-        let (protocol_alone, tcp, udp, ports, found) =
-            (self.label(), self.label(), self.label(), self.label(), self.label());
-        self.load(Size::U8, Register::R1, QUESTION, question.has_detail)
-            .jump_if(Register::R1, Test::Equal, 0, protocol_alone)
-            .load(Size::U8, Register::R1, QUESTION, question.protocol)
-            .jump_if(Register::R1, Test::Equal, i32::from(Protocol::TCP.number()), tcp)
-            .jump_if(Register::R1, Test::Equal, i32::from(Protocol::UDP.number()), udp)
-            .load(Size::U32, CELL, GROUP, group + DETAILS)
-            .begin_walk(&walk(question.protocol, 1))
-            .jump(ports)
-            .place(tcp)
+        // What is taken most often is jumped to least.
+        let (alone, protocol, ports) = (self.label(), self.label(), self.label());
+        self.load(Size::U8, Register::R1, question.base, question.has_detail)
+            .jump_if(Register::R1, Test::Equal, 0, alone)
+            .load(Size::U8, Register::R1, question.base, question.protocol)
             .load(Size::U32, CELL, GROUP, group + TCP_PORTS)
-            .jump(ports)
-            .place(udp)
+            .jump_if(Register::R1, Test::Equal, i32::from(Protocol::TCP.number()), ports)
             .load(Size::U32, CELL, GROUP, group + UDP_PORTS)
+            .jump_if(Register::R1, Test::Equal, i32::from(Protocol::UDP.number()), ports)
+            .load(Size::U32, CELL, GROUP, group + DETAILS)
+            .jump(protocol)
+            .place(alone)
+            .load(Size::U32, CELL, GROUP, group + PROTOCOLS)
+            .place(protocol)
+            .begin_walk(&walk(question.protocol, 1))
+            // A protocol alone has led to a value.
             .place(ports)
             .begin_walk(&walk(question.detail, 2))
-            .jump(found)
-            .place(protocol_alone)
-            .load(Size::U32, CELL, GROUP, group + PROTOCOLS)
-            .begin_walk(&walk(question.protocol, 1))
-            .place(found)
             .add_value(missing);
 
-        let (no_port, found) = (self.label(), self.label());
-        self.load(Size::U8, Register::R1, QUESTION, question.has_source_port)
-            .jump_if(Register::R1, Test::Equal, 0, no_port)
+        let found = self.label();
+        self.load(Size::U8, Register::R1, question.base, question.has_source_port)
+            .load(Size::U32, CELL, GROUP, group + NO_SOURCE_PORT)
+            .jump_if(Register::R1, Test::Equal, 0, found)
             .load(Size::U32, CELL, GROUP, group + SOURCE_PORTS)
             .begin_walk(&walk(question.source_port, 2))
-            .jump(found)
-            .place(no_port)
-            .load(Size::U32, CELL, GROUP, group + NO_SOURCE_PORT)
             .place(found)
             .add_value(missing);
 
         // Of a small table the first two bytes of the number are 0, and the tree begins with the others.
-        let (large, near, second, last) = (self.label(), self.label(), self.label(), self.label());
+        let (small, near, second, last) = (self.label(), self.label(), self.label(), self.label());
         let of_sum = |first, last| NumberWalk { blocks, cell: CELL, number: SUM, first, last };
         self.load(Size::U32, CELL, GROUP, group + CELLS)
             .load(Size::U32, Register::R1, GROUP, group + IS_LARGE)
-            .jump_if_half(Register::R1, Test::NotEqual, Cell::value(0).bits().cast_signed(), large)
-            .jump_if(SUM, Test::Greater, i32::from(u16::MAX), missing)
-            .jump(last)
-            .place(large)
+            .jump_if_half(Register::R1, Test::Equal, Cell::value(0).bits().cast_signed(), small)
             .jump_if(SUM, Test::GreaterOrEqual, NOWHERE.cast_signed(), missing)
             .jump_if(SUM, Test::Less, 1 << 24, near)
             .walk_number(&of_sum(3, 3))
@@ -155,6 +146,9 @@ impl Assembler {
             .load(Size::U32, CELL, GROUP, group + NEAR_CELLS)
             .place(second)
             .walk_number(&of_sum(2, 2))
+            .jump(last)
+            .place(small)
+            .jump_if(SUM, Test::Greater, i32::from(u16::MAX), missing)
             .place(last)
             .walk_number(&of_sum(1, 0))
             .end_walk(CELL, missing)
@@ -174,15 +168,15 @@ impl Assembler {
             Family::V4 => (4, near, Family::V4),
             Family::V6 => (16, near + 4, Family::V6),
         };
-        let of_address = Walk { blocks, cell: CELL, key: QUESTION.into(), offset: address, bytes };
+        let of_address = Walk { blocks, cell: CELL, key: question.base, offset: address, bytes };
         let of_class = |first, last| NumberWalk { blocks, cell: CELL, number: CLASS, first, last };
-        let (alike, classified, far, last) = (self.label(), self.label(), self.label(), self.label());
+        let (alike, classified, last) = (self.label(), self.label(), self.label());
         self.load(Size::U32, CELL, GROUP, near).jump_if(ENDS, Test::Common, all_alike, alike);
         match question.exact {
             Some(exact) if question.family == Family::V6 => {
-                self.find_exact(exact, address, question.addresses, classified);
+                self.find_exact(question, exact, address, classified);
             }
-            Some(_) | None => drop(self.load(Size::U32, CELL, QUESTION, question.addresses)),
+            Some(_) | None => drop(self.load(Size::U32, CELL, question.base, question.addresses)),
         }
         self.begin_walk(&of_address)
             .end_walk(CELL, missing)
@@ -190,10 +184,8 @@ impl Assembler {
             .compute_half(Operation::Move, CLASS, CELL)
             .compute_half(Operation::Move, Register::R1, CELL)
             .compute_half(Operation::Xor, Register::R1, Cell::value(family_bit(family)).bits().cast_signed())
-            .jump_if(Register::R1, Test::Greater, i32::from(u16::MAX), far)
             .load(Size::U32, CELL, GROUP, near)
-            .jump(last)
-            .place(far)
+            .jump_if(Register::R1, Test::LessOrEqual, i32::from(u16::MAX), last)
             .load(Size::U32, CELL, GROUP, rows)
             .walk_number(&of_class(2, 2))
             .place(last)
@@ -204,33 +196,33 @@ impl Assembler {
 
     /// Leaves the class of an IPv6 address in `r9`, with the bit of values, and goes on at `found` if it has an entry that is open;
     /// otherwise the root of the tree that has it.
-    fn find_exact(&mut self, place: ExactPlace, address: i16, addresses: i16, found: Label) {
+    fn find_exact(&mut self, question: &Question, place: ExactPlace, address: i16, found: Label) {
+        let Question { base, addresses, .. } = *question;
         let ExactPlace { map, count, shift, networks } = place;
         let [of_first, of_second] = EXACT_FACTORS;
         let (full, end) = (self.label(), self.label());
         // As `exact_bucket` has it.
-        self.load(Size::U64, Register::R1, QUESTION, address)
-            .set_wide(Register::R3, of_first)
-            .compute(Operation::Multiply, Register::R1, Register::R3)
-            .load(Size::U64, Register::R2, QUESTION, address + 8)
+        self.load(Size::U64, Register::R1, base, address)
+            .load(Size::U64, Register::R2, base, address + 8)
+            .set_wide(Register::R0, of_first)
+            .compute(Operation::Multiply, Register::R0, Register::R1)
             .set_wide(Register::R3, of_second)
-            .compute(Operation::Multiply, Register::R2, Register::R3)
-            .compute(Operation::Add, Register::R1, Register::R2)
-            .load(Size::U32, Register::R2, QUESTION, shift)
-            .compute(Operation::ShiftRight, Register::R1, Register::R2)
-            .jump_if(Register::R1, Test::GreaterOrEqual, count.cast_signed(), full)
-            .compute(Operation::ShiftLeft, Register::R1, RECORD)
+            .compute(Operation::Multiply, Register::R3, Register::R2)
+            .compute(Operation::Add, Register::R3, Register::R0)
+            .load(Size::U32, Register::R0, base, shift)
+            .compute(Operation::ShiftRight, Register::R3, Register::R0)
+            .jump_if(Register::R3, Test::GreaterOrEqual, count.cast_signed(), full)
+            .compute(Operation::ShiftLeft, Register::R3, RECORD)
             .set_first_value(Register::R0, map)
-            .compute(Operation::Add, Register::R0, Register::R1)
-            .load(Size::U64, Register::R1, QUESTION, address)
-            .load(Size::U64, Register::R2, QUESTION, address + 8)
+            .compute(Operation::Add, Register::R0, Register::R3)
             .set(CELL, 0);
         for way in 0..WAYS {
             let (other, entry) = (self.label(), 16 * way);
-            self.load(Size::U64, Register::R3, Register::R0, entry)
-                .jump_if(Register::R1, Test::NotEqual, Register::R3, other)
-                .load(Size::U64, Register::R3, Register::R0, entry + 8)
+            // Addresses of one network differ in what comes last.
+            self.load(Size::U64, Register::R3, Register::R0, entry + 8)
                 .jump_if(Register::R2, Test::NotEqual, Register::R3, other)
+                .load(Size::U64, Register::R3, Register::R0, entry)
+                .jump_if(Register::R1, Test::NotEqual, Register::R3, other)
                 .load(Size::U32, CELL, Register::R0, ExactRecord::CLASSES + 4 * way)
                 // The bit is that of values. It may stand here once more, open.
                 .jump_if_half(CELL, Test::LessSigned, 0, found)
@@ -240,10 +232,10 @@ impl Assembler {
         // The class of an entry that is closed is not 0.
         self.load(Size::U32, Register::R1, Register::R0, ExactRecord::CROWDED)
             .compute(Operation::Or, Register::R1, CELL)
-            .load(Size::U32, CELL, QUESTION, networks)
+            .load(Size::U32, CELL, base, networks)
             .jump_if(Register::R1, Test::Equal, 0, end)
             .place(full)
-            .load(Size::U32, CELL, QUESTION, addresses)
+            .load(Size::U32, CELL, base, addresses)
             .place(end);
     }
 }

@@ -1,12 +1,10 @@
-//! What is where on the stack of a program.
-//!
-//! `r7` holds its beginning, from where questions are asked.
+//! What is where on the stack of a program, counted from the lowest byte of it.
 
 use tortie_model::{Direction, Family};
 
 use super::kernel::TUPLE;
 use crate::decide::{ExactPlace, Question};
-use crate::instruction::Register;
+use crate::instruction::{Base, Register};
 use crate::layout::MapKind;
 use crate::log::{LogRecord, LoggedPlaces};
 use crate::node::MapSizes;
@@ -15,7 +13,7 @@ use crate::walk::BlocksPlace;
 /// How many bytes there are.
 pub(super) const BYTES: u16 = 272;
 
-/// The place on the stack, as seen from its end, of what is so far from `r7`.
+/// The same as seen from the end of the stack.
 pub(super) const fn at(offset: i16) -> i16 {
     offset - BYTES.cast_signed()
 }
@@ -103,23 +101,25 @@ impl Seen {
             Direction::Egress => (source, destination),
         };
         Question {
+            // By this register processors know what they have just stored.
+            base: Base::Frame,
             blocks: blocks_place(sizes.blocks),
             family,
-            addresses: ADDRESSES,
+            addresses: at(ADDRESSES),
             exact: Some(ExactPlace {
                 map: MapKind::Exact.id(),
                 count: sizes.exact,
-                shift: EXACT_SHIFT,
-                networks: NETWORKS,
+                shift: at(EXACT_SHIFT),
+                networks: at(NETWORKS),
             }),
             group: 0,
-            own,
-            peer,
-            protocol,
-            detail,
-            source_port,
-            has_detail,
-            has_source_port,
+            own: at(own),
+            peer: at(peer),
+            protocol: at(protocol),
+            detail: at(detail),
+            source_port: at(source_port),
+            has_detail: at(has_detail),
+            has_source_port: at(has_source_port),
         }
     }
 }
@@ -160,14 +160,16 @@ impl Side {
 // Of numbers that are kept in the upper half of eight bytes, and are not 0, the verifier does not know which they are. For each that it
 // knew it would look at all that follows.
 
-/// What interfaces are.
+/// What interfaces are: those that have a record, what it says.
 pub(super) mod interface {
-    /// The host's, without an endpoint of its own.
-    pub(crate) const HOST: i32 = 1;
-    pub(crate) const WORKLOAD: i32 = 2;
+    use crate::layout::EndpointKind;
+
     /// It looks like a workload's, but is nobody's.
-    pub(crate) const UNKNOWN: i32 = 3;
-    pub(crate) const HOST_ENDPOINT: i32 = 4;
+    pub(crate) const NOBODYS: i32 = EndpointKind::None as i32;
+    pub(crate) const WORKLOAD: i32 = EndpointKind::Workload as i32;
+    pub(crate) const HOST_ENDPOINT: i32 = EndpointKind::Host as i32;
+    /// The host's, without an endpoint of its own.
+    pub(crate) const HOST: i32 = 3;
 }
 
 /// The packet, and what the hook knows of it.

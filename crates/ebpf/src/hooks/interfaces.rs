@@ -4,13 +4,13 @@ use tortie_model::Direction;
 
 use super::failsafe::Replies;
 use super::frame::{
-    ADDRESSES, ALL_INTERFACES, BYTES, DEVICE, EXACT_SHIFT, FLAGS, KEY, LENGTH, NETWORKS, Seen, Side, TRACKED, at,
+    ADDRESSES, ALL_INTERFACES, DEVICE, EXACT_SHIFT, FLAGS, KEY, LENGTH, NETWORKS, Seen, Side, TRACKED, at,
     blocks_place, interface, tracked,
 };
 use super::kernel::NAME;
 use super::{Code, Hook};
 use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
-use crate::layout::{EndpointKind, MapKind, endpoint, roots};
+use crate::layout::{MapKind, endpoint, roots};
 use crate::walk::NumberWalk;
 
 impl Hook {
@@ -29,7 +29,6 @@ impl Code<'_> {
     pub(super) fn begin(&mut self) {
         self.keep_context();
         self.read_conntrack();
-        self.asm.set_stack(Register::R7, BYTES);
     }
 
     /// Keeps a small number on the stack, of which the verifier does not know which: for each one that it knew it would look at all
@@ -105,15 +104,12 @@ impl Code<'_> {
     pub(super) fn read_interfaces(&mut self, hook: Hook) {
         let closed = self.closed;
         self.look_up_roots(closed);
-        let in_force = self.asm.label();
         self.asm
             .load(Size::U32, Register::R1, Register::R0, roots::FLAGS)
             .store(Size::U32, Base::Frame, at(FLAGS), Register::R1)
-            .jump_if(Register::R1, Test::Common, roots::IN_FORCE, in_force)
-            .jump(closed)
-            .place(in_force);
-
-        self.asm.set(Register::R6, Register::R0);
+            .compute(Operation::And, Register::R1, roots::IN_FORCE)
+            .jump_if(Register::R1, Test::Equal, 0, closed)
+            .set(Register::R6, Register::R0);
         let [v4, v6] = roots::ADDRESSES;
         let needed: &[(i16, i16)] = if self.is_v6() {
             &[(v6, ADDRESSES), (roots::EXACT_SHIFT, EXACT_SHIFT), (roots::NETWORKS, NETWORKS)]
@@ -182,8 +178,8 @@ impl Code<'_> {
     /// Finds the endpoint of the interface whose device `r3` holds. `r6` holds the roots.
     fn read_endpoint(&mut self, side: Side) {
         let closed = self.closed;
-        let (none, host, nobody, end) = (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
-        let (looks, far, last) = (self.asm.label(), self.asm.label(), self.asm.label());
+        let (none, host, looks, last, end) =
+            (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
         let blocks = blocks_place(self.sizes.blocks);
         let walk = |first, last| NumberWalk { blocks, cell: Register::R9, number: Register::R2, first, last };
         self.read_member(Size::U32, Register::R2, Register::R3, self.kernel.device_index);
@@ -191,10 +187,8 @@ impl Code<'_> {
             .find_blocks(blocks)
             .load(Size::U64, Register::R8, Base::Frame, at(ALL_INTERFACES))
             .store(Size::U64, Base::Frame, at(side.host()), Register::R8)
-            .jump_if(Register::R2, Test::Greater, i32::from(u16::MAX), far)
             .load(Size::U32, Register::R9, Register::R6, roots::NEAR_INTERFACES)
-            .jump(last)
-            .place(far)
+            .jump_if(Register::R2, Test::LessOrEqual, i32::from(u16::MAX), last)
             .load(Size::U32, Register::R9, Register::R6, roots::INTERFACES)
             .walk_number(&walk(3, 2))
             .place(last)
@@ -207,24 +201,20 @@ impl Code<'_> {
         self.asm
             .load(Size::U32, Register::R1, Register::R0, endpoint::KIND)
             .store(Size::U64, Base::Frame, at(side.own()), Register::R0)
-            .jump_if(Register::R1, Test::Equal, EndpointKind::Host as i32, host)
-            .jump_if(Register::R1, Test::NotEqual, EndpointKind::Workload as i32, nobody)
-            .store(Size::U32, Base::Frame, at(side.kind()), interface::WORKLOAD)
+            .store(Size::U32, Base::Frame, at(side.kind()), Register::R1)
+            .jump_if(Register::R1, Test::Equal, interface::HOST_ENDPOINT, host)
+            // What no record says.
+            .jump_if(Register::R1, Test::Greater, interface::HOST_ENDPOINT, looks)
             .jump(end)
             .place(host)
             .store(Size::U64, Base::Frame, at(side.host()), Register::R0)
-            .store(Size::U32, Base::Frame, at(side.kind()), interface::HOST_ENDPOINT)
             .jump(end)
             .place(none)
             .store(Size::U64, Base::Frame, at(side.own()), Register::R8);
         self.compare_name(looks);
-        self.asm
-            .store(Size::U32, Base::Frame, at(side.kind()), interface::HOST)
-            .jump(end)
-            .place(looks)
-            .place(nobody)
-            .store(Size::U32, Base::Frame, at(side.kind()), interface::UNKNOWN)
-            .place(end);
+        self.asm.store(Size::U32, Base::Frame, at(side.kind()), interface::HOST).jump(end).place(looks);
+        self.store_opaque(side.kind(), interface::NOBODYS);
+        self.asm.place(end);
     }
 
     /// Goes on there if the device at [`DEVICE`] has a name like a workload's interface.

@@ -25,7 +25,7 @@ impl Code<'_> {
         self.read_interfaces(Hook::Prerouting);
         let (of_host, of_workload, pre_dnat) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.if_kind(Side::In, interface::WORKLOAD, of_workload);
-        self.if_kind(Side::In, interface::UNKNOWN, of_workload);
+        self.if_kind(Side::In, interface::NOBODYS, of_workload);
         self.asm.jump(of_host).place(of_workload);
         self.read_headers();
         self.drop_spoofed(pre_dnat);
@@ -34,7 +34,7 @@ impl Code<'_> {
         let (asked, tracked) = (self.asm.label(), self.asm.label());
         self.if_asked(Side::In.host(), &[(host::UNTRACKED, INGRESS)], asked);
         self.if_known(accept);
-        self.if_any_pre_dnat(asked);
+        self.if_any_asked(&[], asked);
         self.asm.jump(accept).place(asked);
         self.read_headers();
         self.if_untracked(tracked);
@@ -57,12 +57,12 @@ impl Code<'_> {
         self.read_interfaces(Hook::Input);
         let (of_workload, unknown_interface, of_host) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.if_kind(Side::In, interface::WORKLOAD, of_workload);
-        self.if_kind(Side::In, interface::UNKNOWN, of_workload);
+        self.if_kind(Side::In, interface::NOBODYS, of_workload);
         self.asm.jump(of_host);
 
         self.asm.place(of_workload);
         let unless_known = self.asm.label();
-        self.if_kind(Side::In, interface::UNKNOWN, unless_known);
+        self.if_kind(Side::In, interface::NOBODYS, unless_known);
         self.if_known(accept);
         self.asm.place(unless_known);
         self.read_headers();
@@ -70,7 +70,7 @@ impl Code<'_> {
             self.accept_router_messages();
         }
         let unknown = self.unknown;
-        self.if_kind(Side::In, interface::UNKNOWN, unknown_interface);
+        self.if_kind(Side::In, interface::NOBODYS, unknown_interface);
         let to_host = match self.settings.policy.endpoint_to_host {
             EndpointToHost::Deny => unknown,
             EndpointToHost::Allow | EndpointToHost::Undecided => accept,
@@ -82,8 +82,7 @@ impl Code<'_> {
         self.asm.place(of_host);
         self.if_known(accept);
         let asked = self.asm.label();
-        self.if_asked(Side::In.host(), &[(host::NORMAL, INGRESS), (host::UNTRACKED, INGRESS)], asked);
-        self.if_any_pre_dnat(asked);
+        self.if_any_asked(&[(host::NORMAL, INGRESS), (host::UNTRACKED, INGRESS)], asked);
         self.asm.jump(accept).place(asked);
         self.read_headers();
         let undecided = self.asm.label();
@@ -97,7 +96,7 @@ impl Code<'_> {
         let (accept, unknown) = (self.accept, self.unknown);
         self.read_interfaces(Hook::Forward);
         for side in [Side::In, Side::Out] {
-            self.if_kind(side, interface::UNKNOWN, unknown);
+            self.if_kind(side, interface::NOBODYS, unknown);
         }
         self.if_known(accept);
         let asked = self.asm.label();
@@ -135,7 +134,7 @@ impl Code<'_> {
         self.read_interfaces(Hook::Output);
         // The host can always reach its workloads: whoever controls the host controls this.
         self.if_kind(Side::Out, interface::WORKLOAD, accept);
-        self.if_kind(Side::Out, interface::UNKNOWN, accept);
+        self.if_kind(Side::Out, interface::NOBODYS, accept);
         let (own, tracked) = (self.asm.label(), self.asm.label());
         let (rest, judged) = (self.asm.label(), self.asm.label());
         let untracked = Asked::host(Side::Out.own(), host::UNTRACKED, EGRESS, Seen::First);
@@ -186,14 +185,14 @@ impl Code<'_> {
             }
             self.asm.place(other);
         }
-        self.if_kind(Side::In, interface::UNKNOWN, unknown);
+        self.if_kind(Side::In, interface::NOBODYS, unknown);
         let [v4, v6] = endpoint::SOURCES;
         let (sources, bytes) = if self.is_v6() { (v6, 16) } else { (v4, 4) };
         let walk = Walk {
             blocks: blocks_place(self.sizes.blocks),
             cell: Register::R9,
-            key: Register::R7.into(),
-            offset: source,
+            key: Base::Frame,
+            offset: at(source),
             bytes,
         };
         self.asm
@@ -232,8 +231,7 @@ impl Code<'_> {
     fn if_accepted_before(&mut self, accepted: Label, otherwise: Label) {
         let deny = self.drop;
         let (asked, pre_dnat) = (self.asm.label(), self.asm.label());
-        self.if_asked(Side::In.host(), &[(host::UNTRACKED, INGRESS)], asked);
-        self.if_any_pre_dnat(asked);
+        self.if_any_asked(&[(host::UNTRACKED, INGRESS)], asked);
         self.asm.jump(otherwise).place(asked);
         self.read_first();
         self.if_untracked(pre_dnat);
@@ -303,10 +301,10 @@ impl Code<'_> {
     }
 
     /// Goes on at a label if the endpoint of the interface by which the packet came, or that of all interfaces, has pre-DNAT
-    /// policy.
-    fn if_any_pre_dnat(&mut self, label: Label) {
-        for record in [Side::In.host(), ALL_INTERFACES] {
-            self.if_asked(record, &[(host::PRE_DNAT, INGRESS)], label);
-        }
+    /// policy, or the first of them something to say in one of these layers.
+    fn if_any_asked(&mut self, layers: &[(usize, Direction)], label: Label) {
+        let pre_dnat = (host::PRE_DNAT, INGRESS);
+        self.if_asked(Side::In.host(), &[layers, &[pre_dnat]].concat(), label);
+        self.if_asked(ALL_INTERFACES, &[pre_dnat], label);
     }
 }

@@ -75,13 +75,11 @@ impl Code<'_> {
 
     /// Goes on at a label unless the group has something to say.
     pub(super) fn unless_asked(&mut self, asked: Asked, label: Label) {
-        let next = self.asm.label();
         self.asm
             .load(Size::U64, Register::R6, Base::Frame, at(asked.record))
             .load(Size::U32, Register::R1, Register::R6, endpoint::ASKED)
-            .jump_if(Register::R1, Test::Common, 1 << asked.group, next)
-            .jump(label)
-            .place(next);
+            .compute(Operation::And, Register::R1, 1 << asked.group)
+            .jump_if(Register::R1, Test::Equal, 0, label);
     }
 
     /// Asks a group. What is missing denies.
@@ -130,15 +128,14 @@ impl Code<'_> {
 
     /// Tells whoever reads the log of the decision in `r9` about a packet.
     fn log(&mut self, seen: Seen) {
-        let (log, end) = (self.asm.label(), self.asm.label());
+        let end = self.asm.label();
         let head = seen.places(self.family).log;
         let [v4, v6] = LogRecord::SIZES;
         let size = if self.is_v6() { v6 } else { v4 };
         self.asm
             .load(Size::U32, Register::R1, Base::Frame, at(FLAGS))
-            .jump_if(Register::R1, Test::Common, roots::LOG, log)
-            .jump(end)
-            .place(log)
+            .compute(Operation::And, Register::R1, roots::LOG)
+            .jump_if(Register::R1, Test::Equal, 0, end)
             .store(Size::U32, Base::Frame, at(head), Register::R9)
             .load(Size::U32, Register::R1, Base::Frame, at(LENGTH))
             .store(Size::U32, Base::Frame, at(head + LogRecord::LENGTH), Register::R1)

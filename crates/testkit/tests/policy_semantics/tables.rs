@@ -38,6 +38,7 @@ fn question(family: Family, count: u32) -> Places {
     Places {
         blocks: blocks(count),
         family,
+        base: Register::R7.into(),
         addresses: 0,
         exact: None,
         group: 4,
