@@ -95,8 +95,14 @@ impl Assembler {
     pub fn decide(&mut self, question: &Question, missing: Label) -> &mut Self {
         let Question { blocks, group, .. } = *question;
         let walk = |offset: i16, bytes: u8| Walk { blocks, cell: CELL, key: question.base, offset, bytes };
+        let decided = self.label();
+        self.load(Size::U32, ENDS, GROUP, group + ALIKE).load(Size::U32, CELL, GROUP, group + NEAR_CELLS).jump_if(
+            ENDS,
+            Test::Common,
+            Shortcuts::ALL_ALIKE.cast_signed(),
+            decided,
+        );
         self.find_blocks(blocks).set_wide(SUM, (PARTS << 31).wrapping_neg());
-        self.load(Size::U32, ENDS, GROUP, group + ALIKE);
         let rows = [(true, question.own, OWN, NEAR_OWN), (false, question.peer, PEER, NEAR_PEER)];
         for (is_own, address, rows, near) in rows {
             let alike = Shortcuts::alike_bit(is_own, question.family);
@@ -151,6 +157,7 @@ impl Assembler {
             .jump_if(SUM, Test::Greater, i32::from(u16::MAX), missing)
             .place(last)
             .walk_number(&of_sum(1, 0))
+            .place(decided)
             .end_walk(CELL, missing)
             .compute_half(Operation::And, CELL, i32::MAX)
     }

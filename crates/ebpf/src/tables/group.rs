@@ -54,14 +54,18 @@ pub struct Shortcuts {
     pub peer: [Cell; 2],
     /// From the port of TCP and of UDP, two bytes, to the column.
     pub ports: [Cell; 2],
-    /// From the last three bytes of the number of a cell to the decision, where numbers have four and this one is below 2²⁴.
+    /// From the last three bytes of the number of a cell to the decision, where numbers have four and this one is below 2²⁴. Where all
+    /// packets are alike, the decision about them.
     pub cells: Cell,
     /// A bit for each end and family where all addresses have one row, which is that of the shortcut: 1 and 2 are the own end's with IPv4 and
-    /// IPv6, 4 and 8 the peer's.
+    /// IPv6, 4 and 8 the peer's. 16: all packets are alike.
     pub alike: Cell,
 }
 
 impl Shortcuts {
+    /// The bit of groups that decide the same about all packets.
+    pub(crate) const ALL_ALIKE: u32 = 16;
+
     /// All of them, as they stand in a map behind [`GroupRoots::cells`].
     pub(crate) const fn cells(&self) -> [Cell; 8] {
         let Self { own: [own_v4, own_v6], peer: [peer_v4, peer_v6], ports: [tcp, udp], cells, alike } = *self;
@@ -122,15 +126,38 @@ impl GroupRoots {
         let ends = ends.into_iter().flat_map(|(is_own, root)| Family::ALL.map(|family| (is_own, root, family)));
         let alike = ends.filter(|(_, root, family)| is_alike(*root, *family));
         let alike = alike.fold(0, |bits, (is_own, _, family)| bits | Shortcuts::alike_bit(is_own, family));
+        let only = self.find_only_decision(blocks);
+        let alike = if only.is_some() { alike | Shortcuts::ALL_ALIKE } else { alike };
+        let near = || blocks.cell_at(self.cells, if self.is_large { &[0] } else { &[] });
         let of = |protocol: Protocol| blocks.cell_at(self.details, &[protocol.number()]);
         let shortcuts = Shortcuts {
             own: rows(self.own),
             peer: rows(self.peer),
             ports: [of(Protocol::TCP), of(Protocol::UDP)],
-            cells: blocks.cell_at(self.cells, if self.is_large { &[0] } else { &[] }),
+            cells: only.map_or_else(near, Cell::value),
             alike: Cell::value(alike),
         };
         Self { shortcuts, ..self }
+    }
+
+    /// The value of the cell that decides about all packets, if nothing of them is looked at: that of an endpoint that no policy selects, and
+    /// whose profiles let everything through.
+    #[must_use]
+    pub fn only_decision(&self) -> Option<u32> {
+        let Shortcuts { cells, alike, .. } = self.shortcuts;
+        (alike.as_value() & Shortcuts::ALL_ALIKE != 0).then_some(cells.as_value())
+    }
+
+    fn find_only_decision(&self, blocks: &Blocks) -> Option<u32> {
+        let Self { own, peer, details, protocols, source_ports, no_source_port, cells, is_large, .. } = *self;
+        let parts = [own, peer, details, source_ports];
+        let is_one = parts.iter().all(|part| part.as_block().is_none());
+        if is_large || !is_one || details != protocols || source_ports != no_source_port {
+            return None;
+        }
+        let number: u64 = parts.iter().map(|part| u64::from(part.as_value())).sum();
+        let number = u16::try_from(number).ok()?;
+        Some(blocks.get(cells, &number.to_be_bytes()))
     }
 
     /// All of them but shortcuts, as they stand in a map. Numbers of cells have four bytes if the last one is 1.
@@ -395,5 +422,30 @@ mod tests {
         assert_eq!(alike(one_apart, of_families), (0b1110, [1, 2]));
         assert_eq!(alike(of_families, one_apart).0, 0b1011);
         assert_eq!(GroupRoots::CLOSED.with_shortcuts(&blocks), GroupRoots::CLOSED);
+    }
+
+    #[test]
+    fn a_group_that_looks_at_nothing_decides_at_once() {
+        let mut blocks = Blocks::new();
+        let third = blocks.assign(Cell::value(0), &[Assignment { key: &[0, 3], bits: 16, value: 9 }]);
+        let some_port = blocks.assign(Cell::value(1), &[Assignment { key: &[6, 0, 80], bits: 24, value: 0 }]);
+        let all = GroupRoots {
+            own: Cell::value(0),
+            peer: Cell::value(2),
+            details: Cell::value(1),
+            protocols: Cell::value(1),
+            source_ports: Cell::value(0),
+            no_source_port: Cell::value(0),
+            cells: third,
+            ..GroupRoots::CLOSED
+        };
+        let only = |roots: GroupRoots| roots.with_shortcuts(&blocks).only_decision();
+        assert_eq!(only(all), Some(9));
+        assert_eq!(only(GroupRoots { peer: Cell::value(3), ..all }), Some(0), "there is no such cell");
+        assert_eq!(only(GroupRoots { details: some_port, ..all }), None);
+        assert_eq!(only(GroupRoots { protocols: Cell::value(0), ..all }), None);
+        assert_eq!(only(GroupRoots { no_source_port: Cell::value(1), ..all }), None);
+        assert_eq!(only(GroupRoots { own: Cell::value(NOWHERE), ..all }), None);
+        assert_eq!(only(GroupRoots { is_large: true, ..all }), None);
     }
 }

@@ -310,6 +310,8 @@ fn check(
             }
             let by_rule = matches!(expected.decided_by, DecidedBy::PolicyRule { .. } | DecidedBy::ProfileRule { .. });
             *judged.decided.entry((packet.protocol(), by_rule)).or_default() += 1;
+            let decides_at_once = tables.group(group).is_some_and(|roots| roots.only_decision().is_some());
+            judged.at_once += usize::from(decides_at_once);
         }
     }
     Ok(())
@@ -321,6 +323,8 @@ struct Judged {
     oracle_knows_rules: bool,
     /// How often, by protocol, and whether by a rule.
     decided: BTreeMap<(u8, bool), usize>,
+    /// How often by a group that looks at nothing.
+    at_once: usize,
 }
 
 fn run(config: &tortie_rules::RulesConfig, spoil: bool) {
@@ -334,13 +338,14 @@ fn run(config: &tortie_rules::RulesConfig, spoil: bool) {
             },
         );
     let kernel = Kernel::new();
-    let judged = RefCell::new(Judged { oracle_knows_rules: !spoil, decided: BTreeMap::new() });
+    let judged = RefCell::new(Judged { oracle_knows_rules: !spoil, decided: BTreeMap::new(), at_once: 0 });
     let property = |scenario: Scenario| check(&scenario, config, &kernel, &mut judged.borrow_mut());
     if let Err(error) = runner(cases, 200).run(&strategy, property) {
         panic!("{error}");
     }
-    let Judged { decided, .. } = judged.into_inner();
-    println!("by protocol, and whether a rule decided: {decided:?}");
+    let Judged { decided, at_once, .. } = judged.into_inner();
+    println!("by protocol, and whether a rule decided: {decided:?}; at once: {at_once}");
+    assert!(at_once > 0, "no group has decided without a look at the packet");
     for protocol in [1, 6, 17, 58, 132, 136] {
         assert!(decided.contains_key(&(protocol, true)), "no rule has decided about protocol {protocol}");
     }
