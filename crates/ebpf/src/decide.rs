@@ -208,15 +208,16 @@ impl Assembler {
         let ExactPlace { map, count, shift, networks } = place;
         let [of_first, of_second] = EXACT_FACTORS;
         let (full, end) = (self.label(), self.label());
-        // As `exact_bucket` has it.
-        self.load(Size::U64, Register::R1, base, address)
+        // As `exact_bucket` has it. Where no address has a class of its own there are no buckets.
+        self.load(Size::U32, Register::R0, base, shift)
+            .jump_if(Register::R0, Test::Equal, 0, full)
+            .load(Size::U64, Register::R1, base, address)
             .load(Size::U64, Register::R2, base, address + 8)
-            .set_wide(Register::R0, of_first)
-            .compute(Operation::Multiply, Register::R0, Register::R1)
+            .set_wide(CELL, of_first)
+            .compute(Operation::Multiply, CELL, Register::R1)
             .set_wide(Register::R3, of_second)
             .compute(Operation::Multiply, Register::R3, Register::R2)
-            .compute(Operation::Add, Register::R3, Register::R0)
-            .load(Size::U32, Register::R0, base, shift)
+            .compute(Operation::Add, Register::R3, CELL)
             .compute(Operation::ShiftRight, Register::R3, Register::R0)
             .jump_if(Register::R3, Test::GreaterOrEqual, count.cast_signed(), full)
             .compute(Operation::ShiftLeft, Register::R3, RECORD)

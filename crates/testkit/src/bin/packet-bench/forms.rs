@@ -106,7 +106,8 @@ fn ruleset(form: Form, policy: Policy) -> String {
     let mut text = String::from("table ip forms {\n");
     let members = |rule| -> Vec<String> {
         match policy.peers {
-            Peers::Networks => vec![policy.admitted(rule).0.to_string()],
+            // Subnets are refused before.
+            Peers::Networks | Peers::Subnets => vec![policy.admitted(rule).0.to_string()],
             Peers::Sets | Peers::SetsOnePort | Peers::SetsPortRange => {
                 policy.members(rule).map(|member| member.to_string()).collect()
             }

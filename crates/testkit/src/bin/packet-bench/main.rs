@@ -170,6 +170,9 @@ fn measure(args: &Args) -> Result<()> {
     if args.peers.contains(&Peers::SetsPortRange) && (args.forms || !args.no_test_runs) {
         return Err("rules for ranges of ports are known to the agent alone: add --no-test-runs".into());
     }
+    if args.forms && args.peers.contains(&Peers::Subnets) {
+        return Err("a hash knows no networks: `--forms` asks for addresses or sets".into());
+    }
     if args.forms {
         return forms::measure(&args.peers, &args.rules, args.packets, args.times);
     }

@@ -19,6 +19,8 @@ const MEMBERS: u32 = 10;
 pub(crate) enum Peers {
     /// An address each.
     Networks,
+    /// A network of 256 addresses each, a /64 with IPv6.
+    Subnets,
     /// An IP set each.
     Sets,
     /// An IP set each, and all of them the same port.
@@ -31,6 +33,7 @@ impl fmt::Display for Peers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Networks => "networks",
+            Self::Subnets => "subnets",
             Self::Sets => "sets",
             Self::SetsOnePort => "sets, one port",
             Self::SetsPortRange => "sets, a range of ports",
@@ -51,7 +54,13 @@ impl Policy {
     /// Who is admitted by a rule, counted from 0, and to which port.
     pub(crate) fn admitted(self, rule: u16) -> (Ipv4Addr, u16) {
         let port = if self.peers == Peers::SetsOnePort { 0 } else { rule };
-        (member(rule, 0), FIRST_PORT + port)
+        let address = if self.peers == Peers::Subnets { in_subnet(rule) } else { member(rule, 0) };
+        (address, FIRST_PORT + port)
+    }
+
+    /// How many bits of the address that a rule admits it asks for, if it asks for no set.
+    pub(crate) fn prefix(self) -> u8 {
+        if self.peers == Peers::Subnets { 24 } else { 32 }
     }
 
     /// Everybody in the set of a rule.
@@ -89,14 +98,14 @@ spec:
             }
             let (address, port) = self.admitted(rule);
             let source = match self.peers {
-                Peers::Networks => format!("nets: [{address}/32]"),
+                Peers::Networks | Peers::Subnets => format!("nets: [{address}/{}]", self.prefix()),
                 Peers::Sets | Peers::SetsOnePort | Peers::SetsPortRange => {
                     format!("selector: rule == 'r{rule}', namespaceSelector: global()")
                 }
             };
             let ports = match self.peers {
                 Peers::SetsPortRange => format!("'{port}:{}'", port + 1),
-                Peers::Networks | Peers::Sets | Peers::SetsOnePort => port.to_string(),
+                Peers::Networks | Peers::Subnets | Peers::Sets | Peers::SetsOnePort => port.to_string(),
             };
             // Writing to a string cannot fail.
             let _ = writeln!(
@@ -104,7 +113,7 @@ spec:
                 "  - {{action: Allow, protocol: UDP, source: {{{source}}}, destination: {{ports: [{ports}]}}}}"
             );
         }
-        if self.peers != Peers::Networks {
+        if !matches!(self.peers, Peers::Networks | Peers::Subnets) {
             for rule in 0..self.rules {
                 let nets: Vec<String> = self.members(rule).map(|member| format!("{member}/32")).collect();
                 let _ = writeln!(
@@ -124,4 +133,9 @@ fn member(rule: u16, number: u32) -> Ipv4Addr {
     let index = u32::from(rule) + 20_000 * number;
     // Odd, so that every index has an address of its own.
     Ipv4Addr::from_bits(0x1400_0000 | (index.wrapping_mul(0x9e_3779) & 0x00ff_ffff))
+}
+
+/// Of each rule in a network of its own.
+fn in_subnet(rule: u16) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x1400_0001 | u32::from(rule.wrapping_mul(0x3779)) << 8)
 }

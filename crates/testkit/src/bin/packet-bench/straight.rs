@@ -108,10 +108,12 @@ fn assemble(policy: Policy) -> std::result::Result<tortie_ebpf::Program, Assembl
             end,
         );
         match policy.peers {
-            Peers::Networks => {
-                let (matched, address) = (asm.label(), i32::from_ne_bytes(address.octets()));
+            Peers::Networks | Peers::Subnets => {
+                let mask = u32::MAX << (32 - policy.prefix());
+                let in_memory = |bits: u32| i32::from_ne_bytes(bits.to_be_bytes());
+                let (matched, address) = (asm.label(), in_memory(address.to_bits() & mask));
                 asm.load(Size::U32, Register::R1, Register::R7, ADDRESS)
-                    .compute_half(Operation::And, Register::R1, -1)
+                    .compute_half(Operation::And, Register::R1, in_memory(mask))
                     .jump_if_half(Register::R1, Test::Equal, address, matched)
                     .jump(end)
                     .place(matched);

@@ -104,8 +104,9 @@ pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) 
 
     let accepts = Program::load_netfilter("accepts", LICENSE, &ACCEPTS)?;
     let packets = [(policy.admitted(0), true), (policy.admitted(policy.rules - 1), true), ((STRANGER, 9), false)];
+    let mapped = |address| updates::address(policy.peers, family, address);
     let packets = packets.map(|((address, port), accepted)| {
-        let packet = packet(updates::address(family, SOURCE), updates::address(family, address), port);
+        let packet = packet(mapped(SOURCE), mapped(address), port);
         // What comes in by an interface comes in a frame.
         let protocol = if family == Family::V4 { [0x08, 0] } else { [0x86, 0xdd] };
         let frame = if place == Place::Output { vec![] } else { [&[0; 12][..], &protocol].concat() };

@@ -14,11 +14,12 @@ use tortie_model::{
 use crate::policy::{Peers, Policy};
 use crate::test_run::Place;
 
-/// The address in place of this one.
-pub(crate) fn address(family: Family, address: Ipv4Addr) -> IpAddr {
+/// The address in place of this one: where rules ask for subnets, its last byte tells no IPv6 subnet from another.
+pub(crate) fn address(peers: Peers, family: Family, address: Ipv4Addr) -> IpAddr {
+    let shift = if peers == Peers::Subnets { 56 } else { 0 };
     match family {
         Family::V4 => address.into(),
-        Family::V6 => Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(address.to_bits())).into(),
+        Family::V6 => Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(address.to_bits()) << shift).into(),
     }
 }
 
@@ -30,8 +31,9 @@ pub(crate) fn of(policy: Policy, family: Family, place: Place) -> Vec<DesiredUpd
     let mut updates = Vec::new();
     if policy.peers == Peers::Sets {
         updates.extend((0..policy.rules).map(|rule| {
-            let members =
-                Members::Nets(policy.members(rule).map(|member| Cidr::host(address(family, member))).collect());
+            let members = Members::Nets(
+                policy.members(rule).map(|member| Cidr::host(address(policy.peers, family, member))).collect(),
+            );
             DesiredUpdate::IpSet(IpSetUpdate { id: set(rule).as_str().into(), set_type: IpSetType::Net, members })
         }));
     }
@@ -76,7 +78,15 @@ fn with_port_of_last(policy: Policy, family: Family, last: u16) -> DesiredUpdate
         let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::UDP), ..Rule::default() };
         let mut of_rule = RuleSets::default();
         match policy.peers {
-            Peers::Networks => rule.destination.nets = [Cidr::host(address(family, admitted))].into_iter().collect(),
+            Peers::Networks | Peers::Subnets => {
+                let bits = match family {
+                    Family::V4 => policy.prefix(),
+                    Family::V6 if policy.peers == Peers::Subnets => 64,
+                    Family::V6 => 128,
+                };
+                let net = Cidr::new(address(policy.peers, family, admitted), bits);
+                rule.destination.nets = net.map(|net| net.masked()).into_iter().collect();
+            }
             Peers::Sets | Peers::SetsOnePort | Peers::SetsPortRange => {
                 of_rule.dst = [set(number).as_str().into()].into_iter().collect();
             }
