@@ -237,11 +237,11 @@ impl Assembler {
                 .place(other);
         }
         const { assert!(WAYS as usize == ExactRecord::WAYS && ExactRecord::OPEN == 1 << 31) };
-        // The class of an entry that is closed is not 0.
-        self.load(Size::U32, Register::R1, Register::R0, ExactRecord::CROWDED)
-            .compute(Operation::Or, Register::R1, CELL)
+        // That is 1, and the class of an entry that is closed is not 0.
+        self.load(Size::U32, Register::R1, Register::R0, ExactRecord::COMPLETE)
+            .compute(Operation::Add, Register::R1, CELL)
             .load(Size::U32, CELL, base, networks)
-            .jump_if(Register::R1, Test::Equal, 0, end)
+            .jump_if(Register::R1, Test::Equal, 1, end)
             .place(full)
             .load(Size::U32, CELL, base, addresses)
             .place(end);

@@ -382,15 +382,15 @@ impl CounterRecord {
 /// IPv6 addresses with their classes, which the tree of addresses gives them as well.
 ///
 /// An entry is written while it is closed, and opened and closed by its one bit, so that a packet that finds it open finds all of
-/// it. One that finds it closed, or none where [`Self::is_crowded`], follows the tree of addresses; one that finds none otherwise follows
-/// [`RootsRecord::networks`].
+/// it. One that finds it closed follows the tree of addresses. One that finds none follows [`RootsRecord::networks`] if all addresses
+/// that belong here stand here; what nobody has written says so of none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExactRecord {
     addresses: [[u8; 16]; Self::WAYS],
     /// With [`Self::OPEN`].
     classes: [u32; Self::WAYS],
-    /// Whether there may be addresses without an entry that have a class of their own.
-    pub(crate) is_crowded: bool,
+    /// Whether all addresses that belong here and have a class of their own have an entry.
+    pub(crate) is_complete: bool,
 }
 
 impl ExactRecord {
@@ -400,8 +400,8 @@ impl ExactRecord {
     pub const OPEN: u32 = 1 << 31;
     /// Where classes begin.
     pub const CLASSES: i16 = 48;
-    /// Where it says, by four bytes that are not 0, that there may be addresses without an entry that have a class of their own.
-    pub const CROWDED: i16 = 60;
+    /// Where it says, by the number 1, that all addresses that belong here and have a class of their own have an entry.
+    pub const COMPLETE: i16 = 60;
     /// The bytes of it: as many as processors fetch at once.
     pub const SIZE: usize = 64;
 
@@ -424,8 +424,8 @@ impl ExactRecord {
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         let classes = self.classes.map(u32::to_ne_bytes);
-        let is_crowded = u32::from(self.is_crowded).to_ne_bytes();
-        let parts = self.addresses.as_flattened().iter().chain(classes.as_flattened()).chain(&is_crowded);
+        let is_complete = u32::from(self.is_complete).to_ne_bytes();
+        let parts = self.addresses.as_flattened().iter().chain(classes.as_flattened()).chain(&is_complete);
         bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
         bytes
     }
@@ -434,10 +434,10 @@ impl ExactRecord {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (addresses, rest) = bytes.split_at_checked(Self::CLASSES.unsigned_abs().into())?;
         let addresses = addresses.as_chunks::<16>().0.try_into().ok()?;
-        let (classes, crowded) = rest.as_chunks::<4>().0.split_at_checked(Self::WAYS)?;
+        let (classes, complete) = rest.as_chunks::<4>().0.split_at_checked(Self::WAYS)?;
         let classes: [[u8; 4]; Self::WAYS] = classes.try_into().ok()?;
-        let is_crowded = crowded.iter().any(|bytes| *bytes != [0; 4]);
-        let record = Self { addresses, classes: classes.map(u32::from_ne_bytes), is_crowded };
+        let is_complete = complete.iter().any(|bytes| *bytes != [0; 4]);
+        let record = Self { addresses, classes: classes.map(u32::from_ne_bytes), is_complete };
         (record.to_bytes() == bytes).then_some(record)
     }
 }

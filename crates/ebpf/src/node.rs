@@ -362,7 +362,7 @@ impl Node {
         let has_any = self.roots.iter().any(|(roots, _)| roots.is_in_force);
         let once = |entries: [(MapKind, u32); 1]| entries.into_iter().filter(move |_| has_any);
         let numbers = |map: MapKind, numbers: Vec<u32>| numbers.into_iter().map(move |number| (map, number));
-        let entries = numbers(MapKind::Exact, self.exact.in_use().collect())
+        let entries = numbers(MapKind::Exact, (0..self.exact.buckets()).collect())
             .chain(numbers(MapKind::Blocks, self.tables.all_blocks().numbers().collect()))
             .chain(once([(MapKind::Groups, 0)]))
             .chain(numbers(MapKind::Groups, self.groups.in_use().collect()))

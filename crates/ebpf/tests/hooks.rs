@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
 #![allow(clippy::disallowed_methods, reason = "the kernel's own types are files")]
 
+#[path = "hooks/addresses.rs"]
+mod addresses;
 #[path = "hooks/headers.rs"]
 mod headers;
 #[path = "hooks/log.rs"]

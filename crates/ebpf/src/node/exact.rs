@@ -6,8 +6,9 @@
 //! As a value is not written in one step, an entry is written closed, and opened by the one bit that differs.
 //!
 //! Who finds no entry looks no further than among networks. So an address stands here, closed, before trees come into force that give it a
-//! class of its own; or there was no room for it, and its bucket says so before that, whose packets follow the tree of addresses. A place is
-//! given to another address, and a bucket says so no longer, only when no packet can be at trees any more that rely on it.
+//! class of its own; or there was no room for it, and its bucket says no longer that it is complete, so that who finds nothing there follows the tree
+//! of addresses. A place is given to another address, and a bucket is said to be complete, only when no packet can be at trees any more
+//! that would be wrong with that. Zeros are not complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -35,9 +36,10 @@ enum State {
     Retired,
 }
 
-/// What a bucket says whose addresses have not all found a place.
+/// Why a bucket is not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crowded {
+    /// Not all of its addresses have found a place.
     Now,
     /// All have, but packets may still be at trees of before.
     Before,
@@ -61,7 +63,7 @@ pub(super) struct Exact {
     waiting: Vec<Address>,
     /// All that have none, by bucket.
     without_place: BTreeMap<u32, BTreeSet<Address>>,
-    /// Buckets that say that they lack room.
+    /// Buckets that are not complete.
     crowded: BTreeMap<u32, Crowded>,
     /// Buckets in which an address was given a place, or has none any more.
     touched: Vec<u32>,
@@ -81,21 +83,13 @@ impl Exact {
     /// What a bucket holds.
     pub(super) fn record(&self, bucket: u32) -> ExactRecord {
         let mut record = ExactRecord::default();
-        record.is_crowded = self.crowded.contains_key(&bucket);
+        record.is_complete = !self.crowded.contains_key(&bucket);
         let first = bucket as usize * WAYS;
         for (way, place) in self.places.iter().skip(first).take(WAYS).enumerate() {
             // What was there before stays, closed.
             record.set(way, place.address, place.class, place.state == State::Open);
         }
         record
-    }
-
-    /// The buckets that hold anything.
-    pub(super) fn in_use(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..).zip(self.places.chunks(WAYS)).filter_map(|(bucket, places)| {
-            let is_any = places.iter().any(|place| place.state != State::Free || place.class != 0);
-            (is_any || self.crowded.contains_key(&bucket)).then_some(bucket)
-        })
     }
 
     /// Takes over what packets may meet, of a tree that gives addresses these classes. Only who has none yet can do that.
@@ -130,7 +124,7 @@ impl Exact {
                 self.addresses.insert(address, (class, Some(number)));
             }
         }
-        let crowded = (0..).zip(found).filter(|(_, record)| record.is_crowded);
+        let crowded = (0..).zip(found).filter(|(_, record)| !record.is_complete);
         self.crowded = crowded.map(|(bucket, _)| (bucket, Crowded::Before)).collect();
         self.touched.extend(self.crowded.keys());
     }
@@ -254,6 +248,7 @@ impl Exact {
                 self.close(number);
             }
         }
+        self.written.extend(self.buckets()..u32::try_from(buckets).unwrap_or(u32::MAX));
         self.places.resize(buckets * WAYS, Place::default());
         self.waiting.clear();
         self.touched.extend(self.crowded.keys());

@@ -95,13 +95,13 @@ impl Maps {
             return Err(full);
         }
         let entry = (MapKind::Exact, exact_bucket(&address, buckets));
-        let Some(record) = self.get(entry) else { return Err(roots::NETWORKS) };
+        let Some(record) = self.get(entry) else { return Err(full) };
         let own = entries(record).filter(|(found, class)| *found == address && *class != 0);
         let own: Vec<u32> = own.map(|(_, class)| class).collect();
-        let is_crowded = self.number(entry.0, entry.1, ExactRecord::CROWDED) != 0;
+        let is_complete = self.number(entry.0, entry.1, ExactRecord::COMPLETE) == 1;
         match own.iter().find(|class| **class & ExactRecord::OPEN != 0) {
             Some(class) => Ok(class & !ExactRecord::OPEN),
-            None if own.is_empty() && !is_crowded => Err(roots::NETWORKS),
+            None if own.is_empty() && is_complete => Err(roots::NETWORKS),
             None => Err(full),
         }
     }

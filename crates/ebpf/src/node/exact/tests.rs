@@ -57,7 +57,7 @@ impl Map {
         let own: Vec<(Address, u32, bool)> = own.collect();
         match own.iter().find(|(.., is_open)| *is_open) {
             Some((_, class, _)) => Found::Open(*class),
-            None if own.is_empty() && !record.is_crowded => Found::Nothing,
+            None if own.is_empty() && record.is_complete => Found::Nothing,
             None => Found::Closed,
         }
     }
