@@ -76,7 +76,7 @@ impl Maps {
 
     /// The class that programs find an address to have by some roots.
     fn class_at(&self, slot: u32, address: IpAddr) -> u32 {
-        let [v4, v6] = roots::ADDRESSES;
+        let [v4, _] = roots::ADDRESSES;
         let root = match address {
             IpAddr::V4(_) => v4,
             IpAddr::V6(address) => match self.exact(slot, address.octets()) {

@@ -85,7 +85,7 @@ fn with_port_of_last(policy: Policy, family: Family, last: u16) -> DesiredUpdate
                     Family::V6 => 128,
                 };
                 let net = Cidr::new(address(policy.peers, family, admitted), bits);
-                rule.destination.nets = net.map(|net| net.masked()).into_iter().collect();
+                rule.destination.nets = net.map(Cidr::masked).into_iter().collect();
             }
             Peers::Sets | Peers::SetsOnePort | Peers::SetsPortRange => {
                 of_rule.dst = [set(number).as_str().into()].into_iter().collect();

@@ -31,6 +31,9 @@ pub(super) const FAULTS: &[Fault] = &[
         maps::tampered(stage, "endpoints")
     }),
     of_programs("B5-blocks", "eBPF: the map of blocks is written by hand", |stage| maps::tampered(stage, "blocks")),
+    of_programs("B5-exact", "eBPF: the hash table of IPv6 addresses is written by hand", |stage| {
+        maps::tampered(stage, "exact")
+    }),
     of_programs("B5-counters", "eBPF: counters are written by hand, which nothing is decided by", maps::counted),
     sampled(
         "B6-memory-refused",

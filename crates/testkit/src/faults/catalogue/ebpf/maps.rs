@@ -14,7 +14,7 @@ use crate::faults::{
 /// So many values are written at the most.
 const VALUES: u64 = 256;
 /// Maps whose values are one to the kernel, with the bytes of each.
-const JOINED: [(&str, u32); 4] = [("roots", 64), ("groups", 64), ("endpoints", 64), ("blocks", 1024)];
+const JOINED: [(&str, u32); 5] = [("exact", 64), ("roots", 64), ("groups", 64), ("endpoints", 64), ("blocks", 1024)];
 /// Maps are looked at every second here; a machine may be busy.
 const LOOKED_AT: Duration = Duration::from_secs(4);
 
