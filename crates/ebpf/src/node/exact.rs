@@ -65,7 +65,7 @@ pub(super) struct Exact {
     without_place: BTreeMap<u32, BTreeSet<Address>>,
     /// Buckets that are not complete.
     crowded: BTreeMap<u32, Crowded>,
-    /// Buckets in which an address was given a place, or has none any more.
+    /// Buckets in which an address has found no place, or the last one that had not.
     touched: Vec<u32>,
     /// Places that are written but closed.
     closed: Vec<usize>,
@@ -140,34 +140,26 @@ impl Exact {
             }
             match self.addresses.remove(&address) {
                 Some((_, Some(place))) => self.close(place),
-                Some((_, None)) | None => self.has_place(&address),
+                Some((_, None)) | None => self.needs_no_place(&address),
             }
         }
         for (address, class) in now {
             if !self.addresses.contains_key(address) {
                 self.addresses.insert(*address, (*class, None));
-                self.has_no_place(*address);
+                self.waiting.push(*address);
             }
         }
     }
 
-    fn has_no_place(&mut self, address: Address) {
-        let bucket = exact_bucket(&address, self.buckets());
-        self.without_place.entry(bucket).or_default().insert(address);
-        self.touched.push(bucket);
-        self.waiting.push(address);
-    }
-
-    /// An address has a place, or needs none any more.
-    fn has_place(&mut self, address: &Address) {
+    /// An address has found a place, or is none any more.
+    fn needs_no_place(&mut self, address: &Address) {
         let bucket = exact_bucket(address, self.buckets());
-        if let Some(addresses) = self.without_place.get_mut(&bucket) {
-            addresses.remove(address);
-            if addresses.is_empty() {
-                self.without_place.remove(&bucket);
-            }
+        let Some(addresses) = self.without_place.get_mut(&bucket) else { return };
+        addresses.remove(address);
+        if addresses.is_empty() {
+            self.without_place.remove(&bucket);
+            self.touched.push(bucket);
         }
-        self.touched.push(bucket);
     }
 
     fn close(&mut self, place: usize) {
@@ -222,17 +214,20 @@ impl Exact {
         let Some((class, given @ None)) = self.addresses.get_mut(&address) else { return };
         let Some(buckets) = u32::try_from(self.places.len() / WAYS).ok().filter(|buckets| *buckets > 0) else { return };
         let first = exact_bucket(&address, buckets) as usize * WAYS;
-        let states = |wanted: State| {
-            (first..first + WAYS).find(|number| self.places.get(*number).is_some_and(|place| place.state == wanted))
+        let is_free = |number: &usize| self.places.get(*number).is_some_and(|place| place.state == State::Free);
+        let Some(number) = (first..first + WAYS).find(is_free) else {
+            // One that packets may be at is free later, and those that have none wait again then.
+            let bucket = bucket_of(first);
+            self.without_place.entry(bucket).or_default().insert(address);
+            self.touched.push(bucket);
+            return;
         };
-        // One that packets may be at is free later, and those that have none wait again then.
-        let Some(number) = states(State::Free) else { return };
         if let Some(place) = self.places.get_mut(number) {
             *place = Place { address, class: *class, state: State::Closed { is_settled: false } };
             *given = Some(number);
             self.closed.push(number);
             self.written.push(bucket_of(number));
-            self.has_place(&address);
+            self.needs_no_place(&address);
         }
     }
 
@@ -250,14 +245,12 @@ impl Exact {
         }
         self.written.extend(self.buckets()..u32::try_from(buckets).unwrap_or(u32::MAX));
         self.places.resize(buckets * WAYS, Place::default());
-        self.waiting.clear();
         self.touched.extend(self.crowded.keys());
         self.without_place.clear();
-        for (_, place) in self.addresses.values_mut() {
+        self.waiting.clear();
+        for (address, (_, place)) in &mut self.addresses {
             *place = None;
-        }
-        for address in self.addresses.keys().copied().collect::<Vec<_>>() {
-            self.has_no_place(address);
+            self.waiting.push(*address);
         }
     }
 
