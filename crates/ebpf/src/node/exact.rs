@@ -32,7 +32,7 @@ enum State {
         is_settled: bool,
     },
     Open,
-    /// It was open, and packets may still be at it.
+    /// It was an address's, and packets may still be at it.
     Retired,
 }
 
