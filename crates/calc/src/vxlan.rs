@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ahash::AHashMap;
 use sha1::{Digest, Sha1};
 use tortie_model::desired::{Vtep, VtepAddresses};
-use tortie_model::{Cidr, Family, HostConfigKey, Hostname, Mac, Node};
+use tortie_model::{Cidr, Family, HostConfigKey, Hostname, Mac, Node, parse_address};
 
 /// Changes since the last flush, by ascending node, one at the most for each.
 #[derive(Debug, Default)]
@@ -67,8 +67,7 @@ impl VxlanResolver {
 
     /// A parameter of a node has this value, or does not exist.
     pub(crate) fn on_host_config(&mut self, key: &HostConfigKey, value: Option<&str>) {
-        let address =
-            |family| value.and_then(|text| text.parse().ok()).filter(|&address| Family::of(address) == family);
+        let address = |family| value.and_then(parse_address).filter(|&address| Family::of(address) == family);
         let mac = || value.and_then(|text| text.parse().ok());
         match key.name.as_str() {
             "IPv4VXLANTunnelAddr" => self.change(&key.host, |node| node.v4.tunnel_address = address(Family::V4)),

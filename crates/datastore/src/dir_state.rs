@@ -15,6 +15,7 @@ use crate::register::Register;
 use crate::{Fallback, InputProblem};
 pub(crate) use unknown::Scope;
 
+mod doubles;
 mod unknown;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -31,7 +32,8 @@ pub enum FileContent<'a> {
 /// The state of a directory. Pure: whoever watches the directory tells what its files hold.
 ///
 /// An object that becomes invalid keeps what was last good for it. If two files define one object, the file that sorts
-/// first counts; if two objects claim one key, the object that sorts first. Either way the other one is a problem. The
+/// first counts; if two objects claim one key, the object that sorts first. Either way the other one is a problem, and a
+/// policy whose other definition differs is joined by one that denies the endpoints which that selects. The
 /// objects that every datastore has are there from the first [`DirState::take_updates`] on.
 #[derive(Debug)]
 pub struct DirState {
@@ -120,6 +122,8 @@ struct Definition {
     position: Position,
     outcome: Outcome,
     problems: Vec<FieldProblem>,
+    /// Further definitions in the same file, which do not count.
+    doubles: Vec<Self>,
 }
 
 impl From<Resource> for Definition {
@@ -130,6 +134,7 @@ impl From<Resource> for Definition {
             position: resource.position,
             outcome: resource.outcome,
             problems: resource.problems,
+            doubles: Vec::new(),
         }
     }
 }
@@ -328,20 +333,18 @@ impl DirState {
         let keeps = missing == Missing::Kept;
         let mut file =
             File { fingerprint: Some(fingerprint), is_unidentified, keeps, is_known, closed, ..File::default() };
-        let mut doubles = Vec::new();
         for resource in resources {
             match resource.id.clone() {
-                Some(id) if file.objects.contains(&id) => doubles.push((resource.position, resource.subject)),
                 Some(id) => {
-                    file.objects.insert(id.clone());
-                    self.objects.entry(id).or_default().insert(Arc::clone(path), resource.into());
+                    let is_first = file.objects.insert(id.clone());
+                    let definitions = self.objects.entry(id).or_default();
+                    match definitions.get_mut(path).filter(|_| !is_first) {
+                        Some(first) => first.doubles.push(resource.into()),
+                        None => drop(definitions.insert(Arc::clone(path), resource.into())),
+                    }
                 }
                 None => file.problems.extend(nameless(path, resource)),
             }
-        }
-        for (position, subject) in doubles {
-            let what = format!("{subject} is defined twice in this file; the first definition counts");
-            file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, Fallback::NotNeeded));
         }
         let lost: BTreeSet<ObjectId> = before.difference(&file.objects).cloned().collect();
         self.touched.extend(before);
@@ -395,6 +398,9 @@ impl DirState {
                 self.with_problems.insert(id.clone());
             } else {
                 self.with_problems.remove(&id);
+            }
+            if id.kind.is_policy() {
+                doubles::close(definitions, &id, &mut self.register);
             }
             if let Some((_, definition)) = effective(definitions) {
                 self.register.put(&id, definition.outcome.clone(), 0);
@@ -475,7 +481,8 @@ fn effective(definitions: &Definitions) -> Option<(&Arc<Path>, &Definition)> {
 
 fn has_problems(definitions: &Definitions) -> bool {
     let mut readable = definitions.values().filter(|definition| !definition.stale);
-    readable.next().is_some_and(|first| !first.problems.is_empty()) || readable.next().is_some()
+    readable.next().is_some_and(|first| !first.problems.is_empty() || !first.doubles.is_empty())
+        || readable.next().is_some()
 }
 
 /// The problems of what can be read; of what cannot, the file has its own.
@@ -488,10 +495,15 @@ fn report(definitions: &Definitions, fallback: Fallback, problems: &mut Vec<Inpu
         problem: problem.clone(),
         fallback: if problem.severity == Severity::Error { fallback } else { Fallback::NotNeeded },
     }));
-    for (path, double) in definitions {
+    let same_file = definition.doubles.iter().map(|double| (first, double));
+    let others = definitions.flat_map(|(path, double)| {
+        std::iter::once((path, double)).chain(double.doubles.iter().map(move |double| (path, double)))
+    });
+    for (path, double) in same_file.chain(others) {
         let what = format!("is defined at {} already, which counts", definition.place(first));
         let problem = FieldProblem::new(Severity::Error, double.position, "", what);
-        problems.push(InputProblem::new(&*double.subject, problem, Fallback::NotNeeded).in_file(&**path));
+        let fallback = if double.denial(definition).is_some() { Fallback::Denied } else { Fallback::NotNeeded };
+        problems.push(InputProblem::new(&*double.subject, problem, fallback).in_file(&**path));
     }
 }
 

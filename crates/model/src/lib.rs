@@ -45,6 +45,7 @@ mod value;
 
 pub use tortie_net::{
     Cidr, CidrIter, CidrList, CidrParseError, Family, IfaceName, IpSetId, Mac, MacParseError, NamedProtocol, Protocol,
+    parse_address,
 };
 
 pub use bgp_peer::{BgpPeer, PeerNodes};

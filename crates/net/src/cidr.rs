@@ -182,29 +182,52 @@ impl From<IpAddr> for Cidr {
 
 /// Text that is neither an IP address nor a network in CIDR notation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is neither an IP address nor a network in CIDR notation")]
+#[error("`{text}` is neither an IP address nor a network in CIDR notation{}", mapped_hint(text))]
 pub struct CidrParseError {
     /// The offending text.
     pub text: String,
 }
 
+/// Returns the reason why a network with an IPv4-mapped address is none.
+fn mapped_hint(text: &str) -> &'static str {
+    let is_mapped = text
+        .split_once('/')
+        .is_some_and(|(address, _)| address.parse().is_ok_and(|address: Ipv6Addr| address.to_ipv4_mapped().is_some()));
+    if is_mapped { ": an IPv4-mapped network has a prefix of 96 to 128 bits" } else { "" }
+}
+
+/// Reads an IP address as Go reads it: an IPv4-mapped one, such as `::ffff:10.0.0.1`, is IPv4.
+///
+/// ```
+/// use tortie_net::parse_address;
+/// assert_eq!(parse_address("::ffff:10.0.0.1"), parse_address("10.0.0.1"));
+/// assert_eq!(parse_address("10.0.0.0/8"), None);
+/// ```
+#[must_use]
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    text.parse().ok().map(|address: IpAddr| address.to_canonical())
+}
+
 impl FromStr for Cidr {
     type Err = CidrParseError;
 
-    /// Accepts `address` and `address/length`, length in plain decimal.
+    /// Accepts `address` and `address/length`, length in plain decimal. An IPv4-mapped address or network is IPv4, as Go's
+    /// `net.ParseIP` and `net.IPNet` have it; a shorter prefix than the 96 bits of the mapping is an error.
     fn from_str(text: &str) -> Result<Self, CidrParseError> {
         let error = || CidrParseError { text: text.into() };
         match text.split_once('/') {
-            None => text.parse().map(Self::host).map_err(|_| error()),
+            None => parse_address(text).map(Self::host).ok_or_else(error),
             Some((address, length)) => {
                 let plain = !length.is_empty() && length.len() <= 3 && length.bytes().all(|b| b.is_ascii_digit());
-                let address = address.parse().map_err(|_| error())?;
-                let length = if plain {
+                let address: IpAddr = address.parse().map_err(|_| error())?;
+                let length: u8 = if plain {
                     length.parse().map_err(|_| error())?
                 } else {
                     return Err(error());
                 };
-                Self::new(address, length).ok_or_else(error)
+                let mapped = address.is_ipv6() && address.to_canonical().is_ipv4();
+                let length = if mapped { length.checked_sub(96).ok_or_else(error)? } else { length };
+                Self::new(address.to_canonical(), length).ok_or_else(error)
             }
         }
     }

@@ -12,7 +12,7 @@ mod mac;
 mod names;
 mod protocol;
 
-pub use cidr::{Cidr, CidrIter, CidrList, CidrParseError};
+pub use cidr::{Cidr, CidrIter, CidrList, CidrParseError, parse_address};
 pub use family::Family;
 pub use inline_text::InlineText;
 pub use interface::{IfaceName, InterfaceName};

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tortie_model::{Cidr, Family, Interner, Labels, List, Mac, NamedProtocol, PortSpec, Protocol};
+use tortie_model::{Cidr, Family, Interner, Labels, List, Mac, NamedProtocol, PortSpec, Protocol, parse_address};
 use tortie_selector::Selector;
 
 use crate::Lint;
@@ -32,7 +32,7 @@ pub(crate) fn net(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
 
 pub(crate) fn address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<IpAddr> {
     let text = cursor.text(sink)?;
-    let address = text.parse().ok();
+    let address = parse_address(text);
     if address.is_none() {
         cursor.error(sink, format!("`{text}` is not an IP address"));
     }

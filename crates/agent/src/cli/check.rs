@@ -3,6 +3,7 @@
 mod cluster;
 mod excerpt;
 mod input;
+mod lines;
 mod lint;
 mod report;
 
@@ -17,6 +18,7 @@ use super::color::ColorChoice;
 use super::progress::Progress;
 use excerpt::Excerpts;
 use input::Input;
+use lines::Lines;
 pub(super) use lint::Lint;
 
 /// Validate manifests.
@@ -79,7 +81,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     progress.end();
     match args.output {
         Output::Text => {
-            let excerpts = Excerpts::new(&input.texts, args.color.wanted(io::stderr().is_terminal()));
+            let lines = Lines::of(&input.texts);
+            let excerpts = Excerpts::new(&lines, args.color.wanted(io::stderr().is_terminal()));
             let mut text = String::new();
             for found in &found {
                 text += &format!("{}\n{}", line(found), excerpts.of(&found.problem));
@@ -101,8 +104,9 @@ fn print(text: &str) -> Result<(), Failure> {
 /// All that is to be said of the manifests, as `run` says it, and what is advised against.
 fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Failure> {
     let mut found: Vec<(Option<Lint>, InputProblem)> = Vec::new();
+    let lines = Lines::of(&input.texts);
     for problem in &input.problems {
-        found.push((problem.problem.lint.map(Lint::from), with_template(problem.clone(), input)));
+        found.push((problem.problem.lint.map(Lint::from), with_template(problem.clone(), &lines)));
     }
     found.extend(cluster::lints(input)?.into_iter().map(|(lint, problem)| (Some(lint), problem)));
     let wanted = found.into_iter().filter(|(lint, _)| lint.is_none_or(|lint| !allowed.contains(&lint)));
@@ -116,13 +120,19 @@ fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Fai
 }
 
 /// Asks of a document that cannot be read whether it is a template yet.
-fn with_template(mut problem: InputProblem, input: &Input) -> InputProblem {
-    if problem.subject.is_empty()
-        && input.line_of(&problem).is_some_and(|line| line.contains("{{") || line.contains("${"))
-    {
+fn with_template(mut problem: InputProblem, lines: &Lines<'_>) -> InputProblem {
+    if problem.subject.is_empty() && is_template(&problem, lines) {
         problem.problem.what += "; is it a template that is to be rendered first?";
     }
     problem
+}
+
+/// Looks at the beginning of the line only: many problems may be in one long line.
+fn is_template(problem: &InputProblem, lines: &Lines<'_>) -> bool {
+    let line = problem.file.as_deref().and_then(|file| lines.get(file, problem.problem.position.line));
+    let Some(line) = line else { return false };
+    let beginning = line.text.get(line.bytes(0..1_000)).unwrap_or_default();
+    beginning.contains("{{") || beginning.contains("${")
 }
 
 /// By file, and where in it.

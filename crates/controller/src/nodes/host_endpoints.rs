@@ -1,13 +1,12 @@
 //! The host endpoints that a node should have (`kube-controllers/pkg/controllers/node/hostendpoints.go`).
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use tortie_net::Cidr;
+use tortie_net::{Cidr, parse_address};
 use tortie_resources::stored::DEFAULT_ALLOW_PROFILE;
 
 use super::config::{HostEndpointConfig, Template};
@@ -39,7 +38,7 @@ pub(super) fn wanted(name: &str, node: &Value, config: &HostEndpointConfig) -> B
     for template in config.templates.iter().filter(|template| template.selector.matches(&labels(node))) {
         let matching: Vec<String> = addresses
             .iter()
-            .filter_map(|text| text.parse::<IpAddr>().ok())
+            .filter_map(|text| parse_address(text))
             .filter(|address| template.cidrs.iter().any(|cidr| cidr.contains(*address)))
             .map(|address| address.to_string())
             .collect();

@@ -15,7 +15,9 @@ use std::time::Duration;
 use tortie_delta::Delta;
 use tortie_iptables::InterfaceName;
 use tortie_model::desired::{HostMetadata, LiveMigrationRole, WorkloadEndpointState};
-use tortie_model::{Cidr, EncapMode, Family, Hostname, IfaceName, IpPool, NamespacedName, Service, WorkloadEndpointId};
+use tortie_model::{
+    Cidr, EncapMode, Family, Hostname, IfaceName, IpPool, NamespacedName, Service, WorkloadEndpointId, parse_address,
+};
 
 use crate::config::{DataplaneConfig, LocalReachabilityConfig};
 use crate::kernel::{Kernel, KernelError};
@@ -393,6 +395,5 @@ impl ProxyNeighbours {
 
 /// The address of a family that a text stands for.
 fn parse(text: &str, family: Family) -> Option<IpAddr> {
-    let address: IpAddr = text.parse().ok()?;
-    Some(address.to_canonical()).filter(|address| Family::of(*address) == family)
+    parse_address(text).filter(|address| Family::of(*address) == family)
 }

@@ -10,7 +10,7 @@ use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tortie_model::{Hostname, Interner, Update};
 use tortie_resources::manifest::{
-    BlockSource, Kind, ObjectId, Options, Resource, SyncerType, UnknownFields, read_object,
+    BlockSource, Kind, ObjectId, Options, PolicyNames, Resource, SyncerType, UnknownFields, read_object,
 };
 use tortie_resources::path::BLOCKS;
 use tortie_resources::stored::{PREFIX, ResourceKey, ResourceKind, prefix_of};
@@ -63,7 +63,7 @@ impl EtcdSource {
     /// where that is safe, whatever `options` say.
     #[must_use]
     pub fn new(config: EtcdConfig, options: Options) -> Self {
-        let options = Options { unknown_fields: UnknownFields::Ignore, ..options };
+        let options = Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Prefixed, ..options };
         Self { config, options, node: None, versions: false, history: None }
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use serde::Deserialize;
+use tortie_model::parse_address;
 
 use super::client::Client;
 use super::config::KubeConfig;
@@ -70,7 +71,7 @@ fn endpoints(slices: &[Slice], port: &str) -> Vec<ServiceEndpoint> {
             // What is not known counts as ready, as the API has it.
             let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
             // Slices of domain names have none.
-            for address in endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok()) {
+            for address in endpoint.addresses.iter().filter_map(|address| parse_address(address)) {
                 let address = SocketAddr::new(address, number);
                 let node = endpoint.node_name.clone();
                 let entry = found.entry(address).or_insert(ServiceEndpoint { address, node, ready });

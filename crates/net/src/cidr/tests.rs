@@ -10,6 +10,24 @@ fn prefix_lengths_are_checked() {
 }
 
 #[test]
+fn mapped_addresses_and_networks_are_ipv4() {
+    for (text, same) in [
+        ("::ffff:1.2.3.4", "1.2.3.4/32"),
+        ("::FFFF:102:304", "1.2.3.4/32"),
+        ("0:0:0:0:0:ffff:1.2.3.4/128", "1.2.3.4/32"),
+        ("::ffff:1.2.3.0/120", "1.2.3.0/24"),
+        ("::ffff:0:0/96", "0.0.0.0/0"),
+        ("::/0", "::/0"),
+        ("::1.2.3.4", "::102:304/128"),
+    ] {
+        assert_eq!(text.parse::<Cidr>().unwrap().to_string(), same, "{text}");
+    }
+    let error = "::ffff:1.2.3.4/64".parse::<Cidr>().unwrap_err().to_string();
+    assert!(error.ends_with(": an IPv4-mapped network has a prefix of 96 to 128 bits"), "{error}");
+    assert!(!"::1/200".parse::<Cidr>().unwrap_err().to_string().contains("mapped"));
+}
+
+#[test]
 fn masking_and_containment() {
     let net: Cidr = "10.1.2.3/16".parse().unwrap();
     assert!(net.contains("10.1.255.255".parse().unwrap()));

@@ -1,10 +1,9 @@
 //! IP sets.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use tortie_model::desired::{DesiredUpdate, IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members, PortProtocol};
-use tortie_model::{Cidr, IpSetId};
+use tortie_model::{Cidr, IpSetId, parse_address};
 
 use super::flaw::{Flaw, Unusable, bad, parsed};
 use super::{felix, in_object};
@@ -70,7 +69,7 @@ fn ip_port(text: &str) -> Result<IpPortMember, Flaw> {
     let read = || {
         let (address, rest) = text.split_once(',')?;
         let (protocol, port) = rest.split_once(':')?;
-        let address: IpAddr = address.parse().ok()?;
+        let address = parse_address(address)?;
         let protocol = [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Sctp]
             .into_iter()
             .find(|known| known.as_str().eq_ignore_ascii_case(protocol))?;

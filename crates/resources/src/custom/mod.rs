@@ -22,7 +22,7 @@ mod addresses;
 
 use serde_json::{Map, Value};
 
-use crate::manifest::STORED_METADATA;
+use crate::manifest::{STORED_METADATA, is_dns_subdomain};
 use crate::stored::{self, ObjectError, ResourceKey, ResourceKind};
 use crate::syncer::convert_uid;
 
@@ -233,7 +233,7 @@ pub fn policy_name(object: &Value) -> String {
     let Some(kept) = kept.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok()) else {
         return name.to_owned();
     };
-    if let Some(kept) = kept.get("name").and_then(Value::as_str).filter(|kept| !kept.is_empty()) {
+    if let Some(kept) = kept.get("name").and_then(Value::as_str).filter(|kept| is_dns_subdomain(kept)) {
         return kept.to_owned();
     }
     let tier = object.pointer("/spec/tier").and_then(Value::as_str).unwrap_or_default();

@@ -262,9 +262,7 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
     let known: &[&str] = if egress { &["namespaces", "pods", "networks"] } else { &["namespaces", "pods"] };
     match pods(cursor, known, sink)? {
         Some((selector, namespace_selector)) => {
-            // A namespace alone is all that is in it, as the original has it.
-            let map = cursor.map(sink)?;
-            let selector = if map.field("namespaces").is_some() { String::new() } else { selector };
+            // Felix also takes the network sets of the namespaces; the API says pods.
             let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
             let combined = side_selector("", &words, &mut sink.selectors).map(|text| {
                 combination(&text, &mut sink.selectors).unwrap_or_else(|what| {

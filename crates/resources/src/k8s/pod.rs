@@ -10,7 +10,6 @@ use super::qos;
 use crate::manifest::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Map, Sink};
-use crate::v3::not_inherited;
 use crate::v3::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
 
 const POD_IP: &str = "cni.projectcalico.org/podIP";
@@ -40,7 +39,7 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
     let (namespace, name) = (&*object.id.namespace, &*object.id.name);
     let account = spec.text_or_empty("serviceAccountName", sink);
     let mut profiles = vec![ProfileName::new(format!("kns.{namespace}"))];
-    let mut pairs: Vec<(&str, &str)> = object.meta.labels.iter().copied().filter(not_inherited).collect();
+    let mut pairs = object.meta.labels.clone();
     pairs.extend([(NAMESPACE_LABEL, namespace), (ORCHESTRATOR_LABEL, "k8s")]);
     if !account.is_empty() {
         profiles.push(ProfileName::new(format!("ksa.{namespace}.{account}")));

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tortie_model::{EndpointSlice, EndpointSlicePort, NamedProtocol, NamespacedName, Service, ServicePort, Update};
+use tortie_model::{
+    EndpointSlice, EndpointSlicePort, NamedProtocol, NamespacedName, Service, ServicePort, Update, parse_address,
+};
 
 use crate::manifest::{Contributions, Object};
 use crate::scalar;
@@ -66,7 +68,7 @@ pub(crate) fn endpoint_slice(namespace: &str, map: Map<'_, '_>, sink: &mut Sink)
     let mut addresses: Vec<IpAddr> = Vec::new();
     map.list("endpoints", sink, |endpoint, sink| {
         // Slices may hold host names, which no IP set can.
-        addresses.extend(endpoint.map(sink)?.texts("addresses", sink).iter().filter_map(|a| a.parse::<IpAddr>().ok()));
+        addresses.extend(endpoint.map(sink)?.texts("addresses", sink).iter().filter_map(|a| parse_address(a)));
         Some(())
     });
     EndpointSlice {

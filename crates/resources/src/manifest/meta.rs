@@ -3,6 +3,7 @@
 use crate::Lint;
 use crate::manifest::Kind;
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
+use crate::v3::selectors::{PLATFORM_LABELS, is_labelled_by_users, is_reserved};
 
 /// The parts of `metadata` that matter.
 pub(crate) struct Meta<'n> {
@@ -24,20 +25,54 @@ pub(crate) const STORED_METADATA: &str = "projectcalico.org/metadata";
 pub(crate) struct StoredMeta<'n>(Node<'n>);
 
 impl<'n> StoredMeta<'n> {
-    /// `None` if the object has no such annotation.
-    pub(crate) fn find(map: Map<'n, '_>, sink: &mut Sink) -> Option<Self> {
+    /// `None` if the object has no such annotation. What no API server accepts as metadata is an error.
+    pub(crate) fn find(kind: Kind, map: Map<'n, '_>, sink: &mut Sink) -> Option<Self> {
         let mut quiet = Sink::default();
         let metadata = map.field("metadata")?.map(&mut quiet)?;
         let annotations = metadata.field("annotations")?.map(&mut quiet)?;
         let field = annotations.field(STORED_METADATA)?;
         match parse_json(field.text(&mut quiet)?) {
-            Ok(node) if matches!(node.content, Content::Map(_)) => Some(Self(node)),
+            Ok(node) if matches!(node.content, Content::Map(_)) => {
+                let stored = Self(node);
+                if let Err(what) = stored.check(kind, metadata.text_or_empty("namespace", &mut quiet)) {
+                    field.error(sink, what);
+                    return None;
+                }
+                Some(stored)
+            }
             // Labels, and the name of a policy, are not known then.
             _ => {
                 field.error(sink, "is not JSON of metadata");
                 None
             }
         }
+    }
+
+    /// Checks name, namespace and annotations, which the API server does not look at: an object of one namespace must not
+    /// pose as one of another.
+    fn check(&self, kind: Kind, namespace: &str) -> Result<(), String> {
+        let mut own = Sink::default();
+        let Some(map) = Cursor::root(&self.0).map(&mut own) else { return Ok(()) };
+        if let Some(field) = map.field("name")
+            && !field.text(&mut own).is_none_or(str::is_empty)
+        {
+            check_name(kind, field.text(&mut own).unwrap_or_default(), field, &mut own);
+        }
+        if let Some(field) = map.field("namespace")
+            && let Some(stored) = field.text(&mut own)
+            && !matches!((stored, namespace), ("", _) | ("default", ""))
+            && stored != namespace
+        {
+            field.error(&mut own, format!("is {stored:?}, but the object is in namespace `{namespace}`"));
+        }
+        for name in ["labels", "annotations"] {
+            for (name, _) in map.field(name).map(|pairs| pairs.text_map(&mut own)).unwrap_or_default() {
+                if !is_label_name(name) {
+                    map.error(&mut own, format!("{name:?} is not the name of a label or annotation"));
+                }
+            }
+        }
+        own.problems.first().map_or(Ok(()), |problem| Err(format!("is not valid metadata: {problem}")))
     }
 
     /// The name of a policy; `None` where the API server's name is the resource's.
@@ -96,6 +131,7 @@ impl<'n> Meta<'n> {
                 into.extend(pairs);
             }
         }
+        remove_reserved(kind, &mut labels, &metadata, sink);
         if !labels.is_empty() {
             check_labels(&labels, metadata.field("labels").or_else(|| metadata.field("annotations"))?, sink);
         }
@@ -116,10 +152,26 @@ impl<'n> Meta<'n> {
     pub(crate) fn annotation(&self, name: &str) -> Option<&'n str> {
         self.annotations.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
+}
 
-    pub(crate) fn label(&self, name: &str) -> Option<&'n str> {
-        self.labels.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+/// Removes the labels that only the platform may set, with a warning for each.
+fn remove_reserved<'n>(kind: Kind, labels: &mut Vec<(&'n str, &'n str)>, metadata: &Map<'n, '_>, sink: &mut Sink) {
+    if !is_labelled_by_users(kind) {
+        return;
     }
+    let written = metadata.field("labels").and_then(|written| written.map(&mut Sink::default()));
+    labels.retain(|(name, _)| {
+        let is_kept = !is_reserved(kind, name);
+        // The CNI plugin writes these on each endpoint; the platform's values replace them.
+        if !is_kept && !(kind == Kind::WorkloadEndpoint && PLATFORM_LABELS.contains(name)) {
+            let what = "is reserved for the platform; it is ignored";
+            match written.as_ref().and_then(|written| written.field(name)) {
+                Some(label) => label.warn(sink, what),
+                None => metadata.warn(sink, format!("label `{name}` {what}")),
+            }
+        }
+        is_kept
+    });
 }
 
 fn namespace<'n>(kind: Kind, metadata: &Map<'n, '_>, sink: &mut Sink) -> Option<&'n str> {

@@ -76,15 +76,17 @@ impl PartialEq for ParameterCheck {
 
 impl Eq for ParameterCheck {}
 
-/// What the name of a policy of the default tier is whose stored name begins with `default.`, if no annotation tells it.
+/// Meaning of the prefix `default.` of a stored policy name, if no annotation has the name.
 ///
 /// Older releases put the prefix before all such names, without an annotation into etcd
 /// (`libcalico-go/lib/backend/model/keys.go`), with one that has no name into the API server
 /// (`libcalico-go/lib/backend/k8s/resources/resources.go`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyNames {
-    /// What follows the prefix: in files and in etcd.
+    /// In files: part of the name in `projectcalico.org/v3`, a prefix in `crd.projectcalico.org/v1`.
     #[default]
+    Written,
+    /// In etcd: a prefix.
     Prefixed,
     /// The name as it is: in the API server, where `x` and `default.x` are two policies.
     Plain,
@@ -111,7 +113,7 @@ impl Default for Options {
         Self {
             interface_prefix: "cali".into(),
             unknown_fields: UnknownFields::Refuse,
-            policy_names: PolicyNames::Prefixed,
+            policy_names: PolicyNames::Written,
             block_source: BlockSource::Omitted,
             syncer: SyncerType::Felix,
             parameters: ParameterCheck::default(),
@@ -308,7 +310,7 @@ fn list<'n>(node: &'n Node<'n>) -> Option<(Option<Implied<'n>>, &'n [Node<'n>])>
 }
 
 /// The `apiVersion` under which the API server keeps Calico's own kinds.
-const STORED_VERSION: &str = "crd.projectcalico.org/v1";
+pub(crate) const STORED_VERSION: &str = "crd.projectcalico.org/v1";
 
 /// A resource on its way to the model.
 pub(crate) struct Object<'n, 'p> {
@@ -424,7 +426,7 @@ fn convert(
         let what = format!("is how the API server keeps it; people write `{}`", kind.api_version());
         field.lint(sink, Lint::DeprecatedVersion, what);
     }
-    let stored = if kind.is_calico() { StoredMeta::find(map, sink) } else { None };
+    let stored = if kind.is_calico() { StoredMeta::find(kind, map, sink) } else { None };
     let Some(meta) = Meta::read(kind, map, stored.as_ref(), sink) else {
         return (None, subject(Some(kind_name), map), INVALID);
     };
@@ -441,7 +443,7 @@ fn convert(
         _ => syncer::contributions(&object, labels, sink),
     };
     let outcome = match contributions {
-        Some(contributions) if !sink.has_errors() => Outcome::Valid(contributions),
+        Some(contributions) if !sink.has_errors() || v3::is_usable_config(kind, sink) => Outcome::Valid(contributions),
         _ => Outcome::Invalid { substitute: substitute(&object) },
     };
     (Some(object.id), subject, outcome)

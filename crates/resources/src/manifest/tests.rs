@@ -8,6 +8,7 @@ mod calico;
 mod datastore;
 mod invalid;
 mod kubernetes;
+mod tenants;
 mod without_effect;
 
 fn manifest(text: &str) -> Manifest {

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::manifest::is_dns_subdomain;
+
 use super::{API_VERSION, KeyError, ResourceKey, ResourceKind, Revision, defaults, form};
 
 pub(super) const TIER_LABEL: &str = "projectcalico.org/tier";
@@ -209,7 +211,7 @@ fn policy_name(key: &ResourceKey, metadata: &Map<String, Value>) -> String {
     let annotation = metadata.get("annotations").and_then(|annotations| annotations.get(METADATA_ANNOTATION));
     let stored: Option<Value> = annotation.and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
     match stored.as_ref().and_then(|stored| stored.get("name")).and_then(Value::as_str) {
-        Some(name) if !name.is_empty() => name.to_owned(),
+        Some(name) if is_dns_subdomain(name) => name.to_owned(),
         _ => key.name().to_owned(),
     }
 }

@@ -10,7 +10,6 @@ use crate::manifest::{self, Kind, Object, Options};
 use crate::scalar::resource_protocol_name;
 use crate::stored::{EndpointNameError, endpoint_name};
 use crate::tree::{Cursor, Node, Sink, UnknownField};
-use crate::v3::not_inherited;
 use crate::v3::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
 use crate::{FieldProblem, k8s};
 
@@ -53,7 +52,7 @@ pub fn endpoint_facts(pod: &Json) -> Result<Option<EndpointFacts>, Vec<FieldProb
 }
 
 fn labels<'o>(object: &'o Object<'_, '_>, account: &'o str) -> impl Iterator<Item = (&'o str, &'o str)> {
-    let own = object.meta.labels.iter().copied().filter(not_inherited);
+    let own = object.meta.labels.iter().copied();
     let place = [(NAMESPACE_LABEL, &*object.id.namespace), (ORCHESTRATOR_LABEL, "k8s")];
     // A longer name is no value for a label; the specification has it anyway.
     let account = (!account.is_empty() && account.len() < 63).then_some((SERVICE_ACCOUNT_LABEL, account));

@@ -135,3 +135,35 @@ fn places_within_a_text_are_those_of_its_line_if_nothing_is_escaped() {
     assert_eq!(place("", parse_json("\"äxyz\"").unwrap()).1, 4);
     assert_eq!(place("", parse_json("\"\\u00e4xyz\"").unwrap()).1, 1);
 }
+
+#[test]
+fn copies_by_anchors_and_aliases_are_bounded_in_nodes_and_bytes() {
+    let long = "A".repeat(600_000);
+    let alias_of_a_long_scalar = format!("k: &k \"\\x41{long}\"\nl: [{}]\n", ["*k"; 9_990].join(","));
+    let anchors: String = (0..120).map(|n| format!("&a{n} [")).collect();
+    let nested_anchors = format!("k: {anchors}{}{}\n", ["x"; 20_000].join(","), "]".repeat(120));
+    let keys = format!("k: &k {{{long}: 1}}\nl: [*k, *k, *k]\n");
+    let merged = format!("k: &k {{{long}: 1}}\nl: {{<<: *k}}\nm: {{<<: [*k, *k]}}\n");
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n\
+                d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n";
+    for (text, what) in [
+        (&*alias_of_a_long_scalar, "aliases make the document too large"),
+        (&*nested_anchors, "anchors keep more than"),
+        (&*keys, "aliases make the document too large"),
+        (&*merged, "aliases make the document too large"),
+        (bomb, "aliases make the document too large"),
+    ] {
+        let error = parse_yaml(text).next().unwrap().unwrap_err();
+        assert!(error.what.starts_with(what), "{error}");
+    }
+    // Each document has its own bounds.
+    let fits = format!("k: &k {}\nl: [*k]\n", "A".repeat(900_000));
+    assert!(parse_yaml(&[&*fits; 20].join("---\n")).all(|document| document.is_ok()));
+}
+
+#[test]
+fn a_sparse_file_is_refused_before_it_is_parsed() {
+    let sparse = "\0".repeat(1 << 20);
+    let documents: Vec<_> = parse_yaml(&sparse).collect();
+    assert!(matches!(&documents[..], [Err(error)] if error.what.contains("NUL")), "{documents:?}");
+}

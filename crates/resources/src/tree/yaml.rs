@@ -9,16 +9,45 @@ use super::{Content, Entry, Extent, Node, Position, SyntaxError};
 
 /// Deeper documents are refused, so that no input can exhaust the stack.
 const MAX_DEPTH: usize = 128;
-/// How many nodes aliases may add to one document, so that no small input can become a huge tree.
-const MAX_ALIASED_NODES: usize = 10_000;
+/// Nodes and bytes of text that aliases may add to one document, so that no small input becomes a huge tree.
+const ALIASES: Budget = Budget { nodes: 10_000, bytes: 1 << 20 };
+/// Nodes and bytes of text that anchors may keep of one document; nested anchors keep the same text several times.
+const ANCHORS: Budget = Budget { nodes: 100_000, bytes: 8 << 20 };
+
+/// Nodes and bytes of text that may still be copied.
+#[derive(Clone, Copy)]
+struct Budget {
+    nodes: usize,
+    bytes: usize,
+}
+
+impl Budget {
+    /// Spends what a copy of the node takes; false, after at most as many steps as there are nodes left, if that is too
+    /// much.
+    fn spend(&mut self, node: &Node<'_>) -> bool {
+        let text = |text: &str, left: usize| left.checked_sub(text.len());
+        let bytes = match &node.content {
+            Content::Text(value) => text(value, self.bytes),
+            Content::Map(entries) => entries.iter().try_fold(self.bytes, |left, entry| text(&entry.key, left)),
+            _ => Some(self.bytes),
+        };
+        let (Some(nodes), Some(bytes)) = (self.nodes.checked_sub(1), bytes) else { return false };
+        *self = Self { nodes, bytes };
+        match &node.content {
+            Content::List(items) => items.iter().all(|item| self.spend(item)),
+            Content::Map(entries) => entries.iter().all(|entry| self.spend(&entry.node)),
+            _ => true,
+        }
+    }
+}
 
 /// Reads every document of a text, one at a time. One that cannot be read does not keep those after it from being read;
 /// empty ones are left out.
 pub(crate) fn parse(text: &str) -> impl Iterator<Item = Result<Node<'_>, SyntaxError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     Documents {
-        reader: Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), aliased: 0 },
-        state: State::Reading,
+        reader: Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), aliases: ALIASES, kept: ANCHORS },
+        state: if text.contains('\0') { State::NotText } else { State::Reading },
     }
 }
 
@@ -30,6 +59,8 @@ struct Documents<'t> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Reading,
+    /// A NUL character, which YAML forbids: the text is a sparse or binary file.
+    NotText,
     /// The last document could not be read.
     Failed,
     Ended,
@@ -39,6 +70,10 @@ impl<'t> Iterator for Documents<'t> {
     type Item = Result<Node<'t>, SyntaxError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.state == State::NotText {
+            self.state = State::Ended;
+            return Some(fail(Position { line: 1, column: 1 }, "is not YAML: the text has a NUL character"));
+        }
         if self.state == State::Failed {
             match self.reader.parser.proceed_next_document() {
                 Ok(more) => self.state = if more { State::Reading } else { State::Ended },
@@ -66,7 +101,8 @@ impl<'t> Iterator for Documents<'t> {
 struct Reader<'t> {
     parser: Parser<'t, StrInput<'t>>,
     anchors: HashMap<usize, Node<'t>>,
-    aliased: usize,
+    aliases: Budget,
+    kept: Budget,
 }
 
 fn position(marker: &Marker) -> Position {
@@ -93,7 +129,7 @@ impl<'t> Reader<'t> {
 
     fn document(&mut self) -> Result<Option<Node<'t>>, SyntaxError> {
         self.anchors.clear();
-        self.aliased = 0;
+        (self.aliases, self.kept) = (ALIASES, ANCHORS);
         let mut root = None;
         loop {
             match self.next()? {
@@ -131,6 +167,9 @@ impl<'t> Reader<'t> {
         };
         let node = Node { position, extent, content };
         if anchor != 0 {
+            if !self.kept.spend(&node) {
+                return fail(position, "anchors keep more than 100,000 nodes or 8 MiB of text");
+            }
             self.anchors.insert(anchor, node.clone());
         }
         Ok(Some(node))
@@ -140,9 +179,11 @@ impl<'t> Reader<'t> {
         let Some(node) = self.anchors.get(&id) else {
             return fail(position, "an alias refers to nothing that is complete");
         };
-        self.aliased += size(node);
-        if self.aliased > MAX_ALIASED_NODES {
-            return fail(position, "aliases make the document too large");
+        if !self.aliases.spend(node) {
+            return fail(
+                position,
+                "aliases make the document too large: they add more than 10,000 nodes or 1 MiB of text",
+            );
         }
         Ok(Node { position, extent: Extent::default(), content: node.content.clone() })
     }
@@ -225,14 +266,6 @@ fn extent_of(text: &str, style: ScalarStyle, span: &Span) -> Extent {
     let verbatim = text.chars().count() + 2 * quotes == length;
     let number = |n: usize| u32::try_from(n).unwrap_or_default();
     Extent { length: number(length), text_at: verbatim.then_some(number(quotes)) }
-}
-
-fn size(node: &Node<'_>) -> usize {
-    1 + match &node.content {
-        Content::List(items) => items.iter().map(size).sum(),
-        Content::Map(entries) => entries.iter().map(|entry| size(&entry.node)).sum(),
-        _ => 0,
-    }
 }
 
 fn no_tag(tag: Option<&Tag>, allowed: &str, position: Position) -> Result<(), SyntaxError> {

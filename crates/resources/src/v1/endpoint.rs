@@ -8,8 +8,10 @@ use tortie_model::{
 };
 
 use super::profile_names;
+use crate::manifest::Kind;
 use crate::scalar::{self, Spelling};
 use crate::tree::{Cursor, Map, Sink};
+use crate::v3::selectors::{NAMESPACE_LABEL, is_inherited, is_reserved};
 
 pub(super) fn workload_endpoint(
     root: &Cursor<'_, '_>,
@@ -40,7 +42,7 @@ pub(super) fn workload_endpoint(
         profiles: profile_names(map, "profile_ids", sink),
         ipv4_nets: map.list("ipv4_nets", sink, |net, sink| net_of(Family::V4, net, sink)).into(),
         ipv6_nets: map.list("ipv6_nets", sink, |net, sink| net_of(Family::V6, net, sink)).into(),
-        labels: labels_of(root, map, labels, sink),
+        labels: labels_of(root, map, labels, sink, |name, _| !is_inherited(name)),
         ports: map.list("ports", sink, port).into(),
         generate_name: map.text("generate_name", sink).filter(|name| !name.is_empty()).map(Arc::from),
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
@@ -57,14 +59,16 @@ pub(super) fn host_endpoint(
         iface: iface(map, sink),
         expected_ipv4: map.list("expected_ipv4_addrs", sink, |a, sink| scalar::address_of(Family::V4, a, sink)).into(),
         expected_ipv6: map.list("expected_ipv6_addrs", sink, |a, sink| scalar::address_of(Family::V6, a, sink)).into(),
-        labels: labels_of(root, map, labels, sink),
+        labels: labels_of(root, map, labels, sink, |name, _| !is_reserved(Kind::HostEndpoint, name)),
         profiles: profile_names(map, "profile_ids", sink),
         ports: map.list("ports", sink, port).into(),
         dscp: qos(map, sink).and_then(|qos| qos.dscp),
     }
 }
 
+/// `key` is the name of the set, with its namespace before a slash if it has one.
 pub(super) fn network_set(
+    key: &str,
     root: &Cursor<'_, '_>,
     map: Map<'_, '_>,
     labels: &mut Interner,
@@ -72,13 +76,26 @@ pub(super) fn network_set(
 ) -> NetworkSet {
     NetworkSet {
         nets: map.list("nets", sink, scalar::cidr).into(),
-        labels: labels_of(root, map, labels, sink),
+        labels: labels_of(root, map, labels, sink, |name, value| match key.split_once('/') {
+            Some((namespace, _)) => {
+                (name == NAMESPACE_LABEL && value == namespace) || !is_reserved(Kind::NetworkSet, name)
+            }
+            None => !is_reserved(Kind::GlobalNetworkSet, name),
+        }),
         profiles: profile_names(map, "profile_ids", sink),
     }
 }
 
-fn labels_of(root: &Cursor<'_, '_>, map: Map<'_, '_>, interner: &mut Interner, sink: &mut Sink) -> Labels {
-    let pairs = map.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default();
+/// The labels that `keep` accepts. Typha sends what users write, reserved labels included.
+fn labels_of(
+    root: &Cursor<'_, '_>,
+    map: Map<'_, '_>,
+    interner: &mut Interner,
+    sink: &mut Sink,
+    keep: impl Fn(&str, &str) -> bool,
+) -> Labels {
+    let mut pairs = map.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default();
+    pairs.retain(|(name, value)| keep(name, value));
     scalar::interned(root, pairs, interner, sink)
 }
 

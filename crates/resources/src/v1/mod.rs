@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use tortie_model::{Interner, Key, Policy, ProfileName, TierName, Update, Valid};
 
+use crate::manifest::Kind;
 use crate::path::{self, Parsed};
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
 use crate::{Severity, k8s, passthrough, scalar, v3};
@@ -137,6 +138,9 @@ fn decode_node(
     let mut sink = Sink::begin(labels);
     let update = read(&key, tier.clone(), Cursor::root(node), labels, &mut sink);
     sink.end(labels);
+    if matches!(key, Key::ScopedConfig(_)) && v3::is_usable_config(Kind::FelixConfiguration, &sink) {
+        sink.problems.clear();
+    }
     match (update, sink.problems.into_iter().find(|p| p.severity == Severity::Error)) {
         (Some(update), None) => Ok(Decoded::Update(labels.share(update))),
         (_, problem) => {
@@ -189,7 +193,7 @@ fn read(
             Update::Profile(name, Some(root.valid(profile, sink)?))
         }
         Key::NetworkSet(name) => {
-            let set = endpoint::network_set(&root, map, labels, sink);
+            let set = endpoint::network_set(name.as_str(), &root, map, labels, sink);
             Update::NetworkSet(name, Some(root.valid(set, sink)?))
         }
         Key::IpPool(cidr) => Update::IpPool(cidr, Some(small::ip_pool(cidr, map, sink).into())),

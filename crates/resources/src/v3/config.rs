@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tortie_model::{BgpConfiguration, ConfigName, HostConfigKey, Hostname, ScopedConfig, Update};
+use tortie_model::{BgpConfiguration, ConfigName, Family, HostConfigKey, Hostname, ScopedConfig, Update};
 use tortie_selector::Selector;
 
 use super::felix_fields::{FIELDS, OWN_FIELDS};
-use crate::manifest::{Contributions, Object};
+use crate::Severity;
+use crate::manifest::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
 
@@ -65,7 +66,10 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
                     (capitalised(name), FieldKind::Scalar)
                 }
             };
-            if let Some(value) = stringify(kind, cursor, sink) {
+            let mut own = sink.apart();
+            let value = stringify(kind, cursor, &mut own).filter(|_| !own.has_errors());
+            sink.adopt(own, false);
+            if let Some(value) = value {
                 if known.is_some()
                     && let Some(what) = sink.parameters.0(&parameter, &value)
                 {
@@ -88,6 +92,14 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
         }
     }
     parameters
+}
+
+/// Returns whether the rest of a `FelixConfiguration` is used: Felix drops only a field that it cannot read. The nodes for
+/// which it is must be known.
+pub(crate) fn is_usable_config(kind: Kind, sink: &Sink) -> bool {
+    let is_parameter = |field: &str| field.starts_with("spec.") && !field.starts_with("spec.nodeSelector");
+    let mut errors = sink.problems.iter().filter(|problem| problem.severity == Severity::Error);
+    kind == Kind::FelixConfiguration && errors.all(|problem| is_parameter(&problem.field))
 }
 
 /// A `FelixConfiguration` for the nodes that its selector picks. Without a selector it picks none.
@@ -269,11 +281,13 @@ fn proto_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
     let Some(net) = map.field("net").filter(|net| !matches!(net.content(), Content::Text(t) if t.is_empty())) else {
         return Some(format!("{protocol}:{port}"));
     };
-    let family = scalar::cidr(net, sink)?.family();
+    let cidr = scalar::cidr(net, sink)?;
     let net = net.text(sink)?;
-    Some(match family {
-        tortie_model::Family::V4 => format!("{protocol}:{net}:{port}"),
-        tortie_model::Family::V6 => format!("{protocol}:[{net}]:{port}"),
+    Some(match cidr.family() {
+        // IPv4-mapped.
+        Family::V4 if net.contains(':') => format!("{protocol}:{cidr}:{port}"),
+        Family::V4 => format!("{protocol}:{net}:{port}"),
+        Family::V6 => format!("{protocol}:[{net}]:{port}"),
     })
 }
 

@@ -7,9 +7,7 @@ use tortie_model::{
     Interner, NatMapping, ProfileName, Protocol, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 
-use super::selectors::{
-    NAMESPACE_LABEL, NAMESPACE_PREFIX, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL, SERVICE_ACCOUNT_PREFIX,
-};
+use super::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
 use crate::manifest::{Contributions, Object};
 use crate::scalar::{self, Spelling};
 use crate::tree::{Cursor, Map, Sink};
@@ -188,7 +186,7 @@ pub(crate) fn workload_endpoint(
         Some(nat)
     });
     let account = spec.text_or_empty("serviceAccountName", sink);
-    let mut pairs: Vec<(&str, &str)> = object.meta.labels.iter().copied().filter(not_inherited).collect();
+    let mut pairs = object.meta.labels.clone();
     pairs.extend([(NAMESPACE_LABEL, namespace), (ORCHESTRATOR_LABEL, &*orchestrator)]);
     if !account.is_empty() {
         pairs.push((SERVICE_ACCOUNT_LABEL, account));
@@ -229,11 +227,6 @@ pub(crate) fn workload_endpoint(
     }
     let key = WorkloadEndpointKey::new(&node, &orchestrator, &format!("{namespace}/{workload}"), &endpoint);
     Some(vec![Update::WorkloadEndpoint(key, Some(object.root.valid(value, sink)?))])
-}
-
-/// Labels with these prefixes come from the namespace and the service account alone; a workload must not forge them.
-pub(crate) fn not_inherited((name, _): &(&str, &str)) -> bool {
-    !name.starts_with(NAMESPACE_PREFIX) && !name.starts_with(SERVICE_ACCOUNT_PREFIX)
 }
 
 /// The parts between single hyphens, doubled ones being part of the text.

@@ -13,9 +13,9 @@ mod sets;
 
 pub(crate) use config::{
     OVERRIDE, bgp_configuration, bgp_configuration_resource, cluster_information, felix_configuration,
-    is_duration_of_felix, scoped_config, time_text,
+    is_duration_of_felix, is_usable_config, scoped_config, time_text,
 };
-pub(crate) use endpoint::{host_endpoint, not_inherited, workload_endpoint};
+pub(crate) use endpoint::{host_endpoint, workload_endpoint};
 pub(crate) use node::{NodeFacts, as_number, calico_node, node, node_contributions, parse_as_number};
 pub(crate) use policy::{Staged, policy, policy_id, staged_action, stored_policy_name, substitute_policy, tier};
 pub(crate) use pool::ip_pool;

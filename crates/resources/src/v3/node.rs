@@ -1,11 +1,10 @@
 //! Nodes.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
     Cidr, ConfigName, Family, HostConfigKey, Hostname, Interner, Mac, Node, NodeAddress, NodeAddressKind, NodeBgp,
-    NodeTunnels, Update, Wireguard,
+    NodeTunnels, Update, Wireguard, parse_address,
 };
 
 use crate::manifest::{Contributions, Object};
@@ -144,7 +143,7 @@ pub(crate) fn node_contributions(
             continue;
         }
         let value: Option<Arc<str>> = if is_address {
-            text.parse::<IpAddr>().ok().map(|address| address.to_string().into())
+            parse_address(text).map(|address| address.to_string().into())
         } else {
             text.parse::<Mac>().is_ok().then(|| text.into())
         };

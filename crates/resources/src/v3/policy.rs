@@ -7,7 +7,7 @@ use tortie_selector::Selector;
 
 use super::rule::{Place, rules, selector};
 use super::selectors::{combination, global_policy, namespaced_policy};
-use crate::manifest::{Contributions, Kind, Meta, Object, PolicyNames, StoredMeta, UnknownFields};
+use crate::manifest::{Contributions, Kind, Meta, Object, PolicyNames, STORED_VERSION, StoredMeta, UnknownFields};
 use crate::spelling::is_meant;
 use crate::stored::{DEFAULT_TIER_ORDER, built_in_tier};
 use crate::tree::{Cursor, Map, Sink};
@@ -23,10 +23,15 @@ pub(crate) fn stored_policy_name(
     if let Some(name) = stored.and_then(StoredMeta::name) {
         return name.into();
     }
-    if stored.is_none() && names == PolicyNames::Plain {
+    let mut quiet = Sink::default();
+    let is_plain = match names {
+        PolicyNames::Plain => true,
+        PolicyNames::Prefixed => false,
+        PolicyNames::Written => map.text("apiVersion", &mut quiet) != Some(STORED_VERSION),
+    };
+    if stored.is_none() && is_plain {
         return meta.name.into();
     }
-    let mut quiet = Sink::default();
     let tier = map.field("spec").and_then(|spec| spec.map(&mut quiet)?.text("tier", &mut quiet)).unwrap_or_default();
     match meta.name.strip_prefix("default.") {
         Some(name) if !name.is_empty() && matches!(tier, "" | "default") => name.into(),

@@ -15,9 +15,6 @@ pub(crate) fn network_set(object: &Object<'_, '_>, labels: &mut Interner, sink: 
         nets = spec.list("nets", sink, scalar::net);
     }
     let mut pairs = object.meta.labels.clone();
-    if object.meta.label(NAMESPACE_LABEL).is_some() {
-        object.root.error(sink, format!("label {NAMESPACE_LABEL} is set from the namespace and cannot be given"));
-    }
     let (name, profiles) = if object.id.kind == Kind::NetworkSet {
         let namespace = &*object.id.namespace;
         pairs.push((NAMESPACE_LABEL, namespace));

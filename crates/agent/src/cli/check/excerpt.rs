@@ -1,30 +1,34 @@
 //! The lines that problems are in.
 
-use std::collections::HashMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use tortie_datastore::InputProblem;
 use tortie_resources::{Position, Severity};
 
+use super::lines::{Line, Lines};
+
+/// Characters that are shown before a place, and from its beginning on, so that output is bounded for long lines.
+const BEFORE: usize = 80;
+const SHOWN: usize = 160;
+
 /// Shows where in a text something is.
 pub(super) struct Excerpts<'t> {
-    texts: HashMap<&'t Path, &'t str>,
+    lines: &'t Lines<'t>,
     renderer: Renderer,
 }
 
 impl<'t> Excerpts<'t> {
-    pub(super) fn new(texts: &'t [(PathBuf, String)], in_color: bool) -> Self {
-        let texts = texts.iter().map(|(file, text)| (file.as_path(), text.as_str())).collect();
-        Self { texts, renderer: if in_color { Renderer::styled() } else { Renderer::plain() } }
+    pub(super) fn new(lines: &'t Lines<'t>, in_color: bool) -> Self {
+        Self { lines, renderer: if in_color { Renderer::styled() } else { Renderer::plain() } }
     }
 
     /// The line of a problem, with the place underlined and what is meant instead, if that is known; empty for a problem that
     /// has no place.
     pub(super) fn of(&self, problem: &InputProblem) -> String {
-        let text = problem.file.as_deref().and_then(|file| self.texts.get(file));
-        let place = text.and_then(|text| place(text, problem.problem.position, problem.problem.length));
+        let position = problem.problem.position;
+        let line = problem.file.as_deref().and_then(|file| self.lines.get(file, position.line));
+        let place = line.and_then(|line| place(line, position, problem.problem.length));
         let Some(Place { line, number, within }) = place else { return String::new() };
         let level = match problem.problem.severity {
             Severity::Error => Level::ERROR,
@@ -48,16 +52,13 @@ struct Place<'t> {
     within: Range<usize>,
 }
 
-fn place(text: &str, position: Position, length: u32) -> Option<Place<'_>> {
-    let index = usize::try_from(position.line).ok()?.checked_sub(1)?;
-    let line = text.lines().nth(index)?;
-    // A byte order mark is no character of the first line.
-    let line = line.strip_prefix('\u{feff}').unwrap_or(line);
+fn place<'t>(line: &Line<'t>, position: Position, length: u32) -> Option<Place<'t>> {
     let column = usize::try_from(position.column).ok()?.checked_sub(1)?;
-    let byte = |column: usize| line.char_indices().nth(column).map_or(line.len(), |(byte, _)| byte);
-    let length = usize::try_from(length).unwrap_or_default().max(1);
-    let within = byte(column)..byte(column.saturating_add(length));
-    Some(Place { line, number: index + 1, within })
+    let length = usize::try_from(length).unwrap_or_default().clamp(1, SHOWN);
+    let shown = line.bytes(column.saturating_sub(BEFORE)..column.saturating_add(SHOWN));
+    let within = line.bytes(column..column.saturating_add(length));
+    let within = within.start - shown.start..within.end - shown.start;
+    Some(Place { line: line.text.get(shown)?, number: usize::try_from(position.line).ok()?, within })
 }
 
 /// The question at the end of a message, if it asks one.
@@ -67,12 +68,22 @@ fn advice(what: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lines::lines;
     use super::*;
+
+    #[test]
+    fn of_a_long_line_only_the_surroundings_are_shown() {
+        let text = "x".repeat(5_000) + "here" + &"y".repeat(5_000);
+        let shown = place(&lines(&text)[0], Position { line: 1, column: 5_001 }, 4).unwrap();
+        assert_eq!((shown.line.len(), &shown.line[shown.within]), (BEFORE + SHOWN, "here"));
+    }
 
     #[test]
     fn places_are_counted_in_characters_and_end_with_the_line() {
         let found = |text: &'static str, line, column, length| {
-            place(text, Position { line, column }, length).map(|place| &place.line[place.within])
+            let lines = lines(text);
+            let of = lines.get(usize::try_from(line).unwrap().checked_sub(1)?)?;
+            place(of, Position { line, column }, length).map(|place| &place.line[place.within])
         };
         assert_eq!(found("a: ä b\nc", 1, 4, 1), Some("ä"));
         assert_eq!(found("a: ä b\nc", 1, 6, 9), Some("b"));

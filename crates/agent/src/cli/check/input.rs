@@ -65,12 +65,6 @@ impl Input {
         Ok(())
     }
 
-    /// The line that a problem is in.
-    pub(super) fn line_of(&self, problem: &InputProblem) -> Option<&str> {
-        let (_, text) = self.texts.iter().find(|(file, _)| problem.file.as_ref() == Some(file))?;
-        text.lines().nth(usize::try_from(problem.problem.position.line).ok()?.checked_sub(1)?)
-    }
-
     /// Takes a text as if it were a directory with one file.
     pub(super) fn take_text(&mut self, file: PathBuf, text: String) {
         let mut state = DirState::new(self.options.clone());

@@ -95,16 +95,16 @@ spec:
         valid(text),
         "KubernetesClusterNetworkPolicy default.guard tier kube-admin order 7 \
          (projectcalico.org/orchestrator == 'k8s') && pcns.team == \"a\"\n\
-         in Allow web pcns.team == \"b\" name=from-b\n\
+         in Allow web (pcns.team == \"b\") && (projectcalico.org/orchestrator == 'k8s') name=from-b\n\
          in Allow web (has(projectcalico.org/namespace)) && (projectcalico.org/orchestrator == 'k8s' && app == 'x') \
          name=from-b\n\
-         in Allow tcp 80:91 pcns.team == \"b\" name=from-b\n\
+         in Allow tcp 80:91 (pcns.team == \"b\") && (projectcalico.org/orchestrator == 'k8s') name=from-b\n\
          in Allow tcp 80:91 (has(projectcalico.org/namespace)) && (projectcalico.org/orchestrator == 'k8s' && app == 'x') \
          name=from-b\n\
-         in Allow udp 53 pcns.team == \"b\" name=from-b\n\
+         in Allow udp 53 (pcns.team == \"b\") && (projectcalico.org/orchestrator == 'k8s') name=from-b\n\
          in Allow udp 53 (has(projectcalico.org/namespace)) && (projectcalico.org/orchestrator == 'k8s' && app == 'x') \
          name=from-b\n\
-         in NextTier sctp has(projectcalico.org/namespace)\n\
+         in NextTier sctp (has(projectcalico.org/namespace)) && (projectcalico.org/orchestrator == 'k8s')\n\
          out Deny 10.0.0.0/8 fd00::/8\n"
     );
 }
@@ -127,8 +127,8 @@ spec:
         valid(text),
         "GlobalNetworkPolicy kanp.adminnetworkpolicy.guard tier adminnetworkpolicy order 3 \
          (projectcalico.org/orchestrator == 'k8s') && pcns.team == \"a\"\n\
-         in NextTier tcp 80 has(projectcalico.org/namespace)\n\
-         in NextTier udp 53 has(projectcalico.org/namespace)\n\
+         in NextTier tcp 80 (has(projectcalico.org/namespace)) && (projectcalico.org/orchestrator == 'k8s')\n\
+         in NextTier udp 53 (has(projectcalico.org/namespace)) && (projectcalico.org/orchestrator == 'k8s')\n\
          out Allow dns 10.0.0.0/8\n\
          out Allow tcp 1:9 10.0.0.0/8\n"
     );
@@ -144,7 +144,7 @@ spec:
         valid(text),
         "GlobalNetworkPolicy kbanp.baselineadminnetworkpolicy.default tier baselineadminnetworkpolicy order 1000 \
          (projectcalico.org/orchestrator == \"k8s\" && has(projectcalico.org/namespace))\n\
-         in Deny has(projectcalico.org/namespace)\n"
+         in Deny (has(projectcalico.org/namespace)) && (projectcalico.org/orchestrator == 'k8s')\n"
     );
 }
 

@@ -6,7 +6,8 @@ use crate::Severity;
 use crate::manifest::{Kind, Options, Outcome, PolicyNames, Resource, UnknownFields, read_object};
 
 fn object(kind: Kind, json: &str) -> Resource {
-    let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
+    let options =
+        Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Prefixed, ..Options::default() };
     read_object(json, kind, &options, &mut Interner::new()).expect("JSON")
 }
 
