@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::config::shown::Shown;
 use crate::http::Response;
 
-/// A part of the program that reports how it is. The names are Felix's, for `HealthTimeoutOverrides` and dashboards.
+/// A part of the program that reports how it is. The first three names are Felix's, for `HealthTimeoutOverrides` and dashboards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reporter {
     /// The way from the start of the program to its main loop.
@@ -17,6 +17,14 @@ pub enum Reporter {
     CalculationGraph,
     /// The programming of the kernel.
     Dataplane,
+    /// The reading of a directory of manifests.
+    Datastore,
+    /// The watch of network interfaces.
+    Interfaces,
+    /// The watch of our nftables tables.
+    Ruleset,
+    /// The cutting of connections that policy denies.
+    Connections,
 }
 
 impl Reporter {
@@ -27,6 +35,10 @@ impl Reporter {
             Self::Startup => "FelixStartup",
             Self::CalculationGraph => "CalculationGraph",
             Self::Dataplane => "InternalDataplaneMainLoop",
+            Self::Datastore => "Datastore",
+            Self::Interfaces => "InterfaceMonitor",
+            Self::Ruleset => "RulesetMonitor",
+            Self::Connections => "ConnectionCutter",
         }
     }
 }
@@ -83,6 +95,14 @@ impl Health {
             paused: false,
         };
         self.lock().entry(reporter).or_insert_with(entry).timeout = timeout;
+    }
+
+    /// Expects signs of life of a thread, none of which may be older than `timeout` unless the thread rests.
+    #[must_use]
+    pub fn pulse(&self, reporter: Reporter, timeout: Duration) -> Pulse {
+        self.expect(reporter, timeout);
+        self.report(reporter, Condition::good());
+        Pulse(Some((self.clone(), reporter)))
     }
 
     /// Takes a report.
@@ -158,6 +178,30 @@ impl Health {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Reporter, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Signs of life of one thread; the default goes nowhere.
+#[derive(Clone, Debug, Default)]
+pub struct Pulse(Option<(Health, Reporter)>);
+
+impl Pulse {
+    /// Longest time between two signs of life of a thread.
+    pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// Gives a sign of life.
+    pub fn beat(&self) {
+        if let Some((health, reporter)) = &self.0 {
+            health.still_alive(*reporter);
+        }
+    }
+
+    /// Expects no sign of life until the next one, because the thread waits for one that reports itself, or has ended as
+    /// it should.
+    pub fn rest(&self) {
+        if let Some((health, reporter)) = &self.0 {
+            health.pause(*reporter);
+        }
     }
 }
 

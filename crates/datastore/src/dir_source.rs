@@ -19,9 +19,9 @@ use tortie_resources::manifest::Options;
 use crate::history::{Origin, Recorder};
 use crate::last_good::{self, Change, Record};
 use crate::scan::{self, Found, Stamp};
-use crate::{Closed, Feed, InputProblem, Source};
+use crate::{Closed, DirAccess, Feed, InputProblem, Source};
 use directory::{Directory, Disk, Turn};
-use events::{Heard, is_end_of_writing};
+use events::{Heard, OnDisk, is_end_of_writing};
 pub use settling::Settle;
 
 /// Writers change several files, or one in several steps: reading waits until they pause that long …
@@ -30,6 +30,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// How soon a directory is looked for again that cannot be listed.
 const RETRY: Duration = Duration::from_secs(1);
+/// Longest time between two signs of life of a thread that is not stuck.
+const LIFE: Duration = Duration::from_secs(5);
 /// How often the directory is scanned without a reason.
 const RESCAN: Duration = Duration::from_secs(10);
 
@@ -37,6 +39,7 @@ const RESCAN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct DirSource {
     root: PathBuf,
+    access: DirAccess,
     directory: Directory,
     settle: Settle,
     begun: Instant,
@@ -55,6 +58,7 @@ impl DirSource {
     pub fn new(root: impl Into<PathBuf>, options: Options) -> Self {
         Self {
             root: root.into(),
+            access: DirAccess::default(),
             directory: Directory::new(options.clone()),
             settle: Settle::default(),
             begun: Instant::now(),
@@ -83,7 +87,7 @@ impl DirSource {
     }
 
     fn look(&mut self) -> io::Result<Turn> {
-        let disk = Files { root: &self.root, time: SystemTime::now() };
+        let disk = Files { root: &self.root, access: self.access, time: SystemTime::now() };
         self.directory.turn(&disk, self.begun.elapsed())
     }
 
@@ -178,6 +182,13 @@ impl DirSource {
         self
     }
 
+    /// Sets the bounds of reading: links that lead out of the directory, sizes of files.
+    #[must_use]
+    pub fn read_within(mut self, access: DirAccess) -> Self {
+        self.access = access;
+        self
+    }
+
     /// How often the directory is scanned without a file event to hint at a change; 10 s if not set.
     #[must_use]
     pub fn rescan_every(mut self, interval: Duration) -> Self {
@@ -201,7 +212,7 @@ impl Source for DirSource {
         feed.wake_with(move || {
             let _ = wake.try_send(());
         });
-        match (Watch { source: *self, feed, hint, heard: Arc::default(), watched: None }).run(&hints) {
+        match Watch::new(*self, feed, hint).run(&hints) {
             Ok(never) => match never {},
             Err(closed) => closed,
         }
@@ -217,12 +228,17 @@ struct Watch<'f> {
     watched: Option<((u64, u64), Option<RecommendedWatcher>)>,
 }
 
-impl Watch<'_> {
+impl<'f> Watch<'f> {
+    fn new(source: DirSource, feed: &'f Feed, hint: SyncSender<()>) -> Self {
+        Self { source, feed, hint, heard: Arc::default(), watched: None }
+    }
+
     fn run(mut self, hints: &Receiver<()>) -> Result<Infallible, Closed> {
         self.feed.begin_resync()?;
         let mut in_sync = false;
         let mut available = true;
         loop {
+            self.feed.show_life();
             let noticed = Instant::now();
             // Watching begins before reading, so that no change falls between.
             self.keep_watching();
@@ -265,13 +281,14 @@ impl Watch<'_> {
         }
         let is_known_to_fail = watched.is_some() && watched == there.map(|identity| (identity, false));
         let (hint, heard, begun) = (self.hint.clone(), Arc::clone(&self.heard), self.source.begun);
+        let disk = OnDisk { root: root.clone(), access: self.source.access };
         self.watched = there.map(|identity| {
             let hear = move |event: notify::Result<notify::Event>| {
                 // What the source itself opens and reads would have it read again for ever.
                 if event.as_ref().is_ok_and(|event| event.kind.is_access() && !is_end_of_writing(event.kind)) {
                     return;
                 }
-                heard.lock().unwrap_or_else(PoisonError::into_inner).hear(event.ok().as_ref(), begun);
+                heard.lock().unwrap_or_else(PoisonError::into_inner).hear(&disk, event.ok().as_ref(), begun.elapsed());
                 // A hint that finds one waiting adds nothing.
                 let _ = hint.try_send(());
             };
@@ -287,7 +304,7 @@ impl Watch<'_> {
 
     /// Lets the directory know what the events tell of its files.
     fn take_heard(&mut self) {
-        let Heard { notes, lost } = std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner));
+        let (notes, lost) = self.heard.lock().unwrap_or_else(PoisonError::into_inner).take();
         if lost {
             self.source.directory.forget_events();
         }
@@ -318,7 +335,18 @@ impl Watch<'_> {
         let next_look = || self.source.directory.next_look(self.source.begun.elapsed());
         let soonest = if available { next_look() } else { Some(RETRY) };
         let timeout = soonest.map_or(self.source.interval, |soonest| soonest.min(self.source.interval));
-        if hints.recv_timeout(timeout).is_ok() {
+        let end = Instant::now() + timeout;
+        let hinted = loop {
+            self.feed.show_life();
+            let rest = end.saturating_duration_since(Instant::now());
+            if hints.recv_timeout(rest.min(LIFE)).is_ok() {
+                break true;
+            }
+            if rest <= LIFE {
+                break false;
+            }
+        };
+        if hinted {
             let begin = Instant::now();
             while begin.elapsed() < MAX_PAUSE && hints.recv_timeout(PAUSE).is_ok() {}
         }
@@ -328,16 +356,17 @@ impl Watch<'_> {
 /// The directory as the file system has it, at one time of its clock.
 struct Files<'r> {
     root: &'r Path,
+    access: DirAccess,
     time: SystemTime,
 }
 
 impl Disk for Files<'_> {
     fn scan(&self) -> io::Result<Found> {
-        scan::scan(self.root)
+        scan::scan(self.root, self.access)
     }
 
     fn read(&self, path: &Path) -> Result<Option<String>, String> {
-        scan::read(path)
+        scan::read(self.root, path, self.access)
     }
 
     fn stamp(&self, path: &Path) -> Option<Stamp> {

@@ -54,5 +54,5 @@ pub use objects::Objects;
 pub use problem::{Fallback, InputProblem};
 pub use quantiles::Quantiles;
 pub use read::{Everything, ReadError, read};
-pub use scan::manifest_texts;
+pub use scan::{DirAccess, MAX_DIRECTORY_BYTES, MAX_FILE_BYTES, manifest_texts};
 pub use source::{Closed, Event, Events, EventsIter, Feed, Resend, Source, Watching, channel, from_fn, watch};

@@ -1,17 +1,20 @@
 //! The manifests below a directory, and whether they have changed.
 
+mod open;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use open::Tree;
+
 /// File systems tell times apart only so finely; a file changed more recently than this may change again and look the
 /// same.
 const RACY: Duration = Duration::from_millis(100);
-/// A file of more bytes is taken for a mistake rather than read.
-const MAX_SIZE: u64 = 1 << 30;
 
 /// What tells one content of a file from another without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,42 +96,112 @@ pub(crate) struct Found {
     pub(crate) closed: BTreeMap<PathBuf, String>,
 }
 
-/// The manifests below `root`: files ending in `.yaml`, `.yml` or `.json`, links followed, hidden entries left out (a
-/// mounted `ConfigMap` keeps its versions in hidden directories and links to them). `root` may be a single file.
+/// Largest manifest that is read by default: 64 MiB.
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Largest sum of the sizes of all manifests of a directory by default: 256 MiB.
+pub const MAX_DIRECTORY_BYTES: u64 = 256 << 20;
+
+/// Bounds of reading a directory of manifests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirAccess {
+    /// Whether links may lead out of the directory; false by default.
+    pub follow_links: bool,
+    /// Largest manifest; [`MAX_FILE_BYTES`] by default.
+    pub max_file_bytes: u64,
+    /// Largest sum of the sizes of all manifests; [`MAX_DIRECTORY_BYTES`] by default.
+    pub max_directory_bytes: u64,
+}
+
+impl Default for DirAccess {
+    fn default() -> Self {
+        Self { follow_links: false, max_file_bytes: MAX_FILE_BYTES, max_directory_bytes: MAX_DIRECTORY_BYTES }
+    }
+}
+
+/// Lists the manifests below `root`: files ending in `.yaml`, `.yml` or `.json`. Links are followed, out of `root` only if
+/// `access` permits it. Hidden entries are left out: a mounted `ConfigMap` keeps its versions in hidden directories and
+/// links to them. `root` may be a single file.
 ///
 /// # Errors
 /// If `root` cannot be listed: then nothing is known, least of all that files are gone.
-pub(crate) fn scan(root: &Path) -> io::Result<Found> {
+pub(crate) fn scan(root: &Path, access: DirAccess) -> io::Result<Found> {
+    scan_from(root, root, access)
+}
+
+/// As [`scan`], of a directory or file below `root`.
+///
+/// # Errors
+/// If `start` cannot be listed.
+pub(crate) fn scan_from(root: &Path, start: &Path, access: DirAccess) -> io::Result<Found> {
+    let naming = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", start.display()));
+    let tree = Tree::open(root, access).map_err(naming)?;
     let mut found = Found::default();
-    let metadata = fs::metadata(root).map_err(|error| naming(root, &error))?;
+    let metadata = tree.metadata(start).map_err(naming)?;
     if metadata.is_file() {
-        found.files.insert(root.to_path_buf(), Stamp::of(&metadata));
-        return Ok(found);
-    }
-    let mut folders = vec![root.to_path_buf()];
-    // Links may lead in circles.
-    let mut visited = BTreeSet::new();
-    while let Some(folder) = folders.pop() {
-        match list(&folder, &mut visited, &mut folders, &mut found) {
-            Ok(()) => {}
-            Err(error) if folder == root => return Err(naming(root, &error)),
-            // Gone since it was seen.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                found.closed.insert(folder, format!("cannot be read: {error}"));
+        found.files.insert(start.to_path_buf(), Stamp::of(&metadata));
+    } else {
+        let mut folders = vec![start.to_path_buf()];
+        // Links may lead in circles.
+        let mut visited = BTreeSet::new();
+        while let Some(folder) = folders.pop() {
+            match list(&tree, &folder, &mut visited, &mut folders, &mut found) {
+                Ok(()) => {}
+                Err(error) if folder == start => return Err(naming(error)),
+                // Gone since it was seen.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    found.closed.insert(folder, open::refusal(&error));
+                }
             }
         }
     }
+    found.limit(access);
     Ok(found)
 }
 
+impl Found {
+    /// Closes the files that are too large, and those that do not fit into the directory's bound beside the files that
+    /// sort before them.
+    fn limit(&mut self, access: DirAccess) {
+        let mut sum = 0_u64;
+        let closed = &mut self.closed;
+        self.files.retain(|path, stamp| {
+            let why = if stamp.size > access.max_file_bytes {
+                too_large(access.max_file_bytes)
+            } else if sum.saturating_add(stamp.size) > access.max_directory_bytes {
+                let bound = Size(access.max_directory_bytes);
+                format!("is over the bound of {bound} for all manifests of a directory (--max-directory-mib)")
+            } else {
+                sum += stamp.size;
+                return true;
+            };
+            closed.insert(path.clone(), why);
+            false
+        });
+    }
+}
+
+fn too_large(bound: u64) -> String {
+    format!("is larger than {} (--max-file-mib)", Size(bound))
+}
+
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(bytes) = *self;
+        if bytes % (1 << 20) == 0 { write!(f, "{} MiB", bytes >> 20) } else { write!(f, "{bytes} bytes") }
+    }
+}
+
 fn list(
+    tree: &Tree<'_>,
     folder: &Path,
     visited: &mut BTreeSet<(u64, u64)>,
     folders: &mut Vec<PathBuf>,
     found: &mut Found,
 ) -> io::Result<()> {
-    let metadata = fs::metadata(folder)?;
+    let metadata = tree.folder(folder)?;
     if !visited.insert((metadata.dev(), metadata.ino())) {
         return Ok(());
     }
@@ -137,14 +210,14 @@ fn list(
         if path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b".")) {
             continue;
         }
-        match fs::metadata(&path) {
+        match tree.metadata(&path) {
             Ok(metadata) if metadata.is_dir() => folders.push(path),
             Ok(_) if !is_manifest(&path) => {}
             Ok(metadata) if metadata.is_file() => {
                 found.files.insert(path, Stamp::of(&metadata));
             }
             Ok(_) => {
-                found.closed.insert(path, "is neither a file nor a directory".to_owned());
+                found.closed.insert(path, open::IRREGULAR.to_owned());
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // What was removed since the listing is gone; what a link promises is missing.
@@ -152,8 +225,10 @@ fn list(
                     found.closed.insert(path, "is a link to nothing".to_owned());
                 }
             }
+            // A file of another kind is none of a manifest's business, wherever it is.
+            Err(error) if open::leads_out(&error) && !is_manifest(&path) && !path.is_dir() => {}
             Err(error) => {
-                found.closed.insert(path, format!("cannot be read: {error}"));
+                found.closed.insert(path, open::refusal(&error));
             }
         }
     }
@@ -164,61 +239,44 @@ fn is_manifest(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
 }
 
-fn naming(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-/// The manifests below a directory, or the one file, as [`crate::DirSource`] finds them, in the order of their paths. Those
-/// that cannot be read are left out: the source says why.
+/// Reads the manifests below a directory, or the one file, as [`crate::DirSource`] finds them, in the order of their
+/// paths. Unreadable files are left out: the source reports them.
 ///
 /// # Errors
 /// If the directory cannot be listed.
-pub fn manifest_texts(root: &Path) -> io::Result<Vec<(PathBuf, String)>> {
-    let files = scan(root)?.files.into_keys();
+pub fn manifest_texts(root: &Path, access: DirAccess) -> io::Result<Vec<(PathBuf, String)>> {
+    let files = scan(root, access)?.files.into_keys();
     let text = |path: PathBuf| {
-        let text = read(&path).ok().flatten()?;
+        let text = read(root, &path, access).ok().flatten()?;
         Some((path, text))
     };
     Ok(files.filter_map(text).collect())
 }
 
-/// The text of a file; `Ok(None)` if it is gone by now.
-pub(crate) fn read(path: &Path) -> Result<Option<String>, String> {
-    match read_bytes(path) {
+/// Returns the text of a file below `root`; `Ok(None)` if it is gone by now.
+pub(crate) fn read(root: &Path, path: &Path, access: DirAccess) -> Result<Option<String>, String> {
+    let bytes = Tree::open(root, access)
+        .and_then(|tree| tree.regular(path))
+        .and_then(|file| read_bytes(file, access.max_file_bytes));
+    match bytes {
         Ok(Some(bytes)) => String::from_utf8(bytes).map(Some).map_err(|_| "is not UTF-8 text".to_owned()),
-        Ok(None) => Err(format!("is larger than {} MiB", MAX_SIZE >> 20)),
+        Ok(None) => Err(too_large(access.max_file_bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("cannot be read: {error}")),
+        Err(error) => Err(open::refusal(&error)),
     }
 }
 
-/// What a file holds; `None` if that is too much.
-fn read_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = File::open(path)?;
+/// Returns the bytes of a file; `None` if there are more than `max`.
+fn read_bytes(file: File, max: u64) -> io::Result<Option<Vec<u8>>> {
     let size = file.metadata()?.len();
-    if size > MAX_SIZE {
+    if size > max {
         return Ok(None);
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
     // It may grow meanwhile.
-    file.take(MAX_SIZE + 1).read_to_end(&mut bytes)?;
-    Ok((bytes.len() as u64 <= MAX_SIZE).then_some(bytes))
+    file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= max).then_some(bytes))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_changed_while_a_look_took_its_time_may_change_again_and_look_the_same() {
-        let stamp = Stamp::fake(1, 1, 1000);
-        let at = |seconds: f64| SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds);
-        let is_racy = |time: f64, now: f64| Stamp::is_racy(stamp.age(at(time), at(now)));
-        assert!(is_racy(1000.05, 1000.06));
-        assert!(!is_racy(1000.2, 1000.3));
-        assert!(is_racy(998.0, 1000.0), "changed two seconds after the look began");
-        assert!(is_racy(998.0, 1005.0));
-        // The clock was set back: this is never going to be long ago.
-        assert!(!is_racy(500.0, 501.0));
-    }
-}
+mod tests;

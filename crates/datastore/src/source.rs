@@ -14,6 +14,8 @@ use crate::buffer::{DedupeBuffer, Next};
 
 /// How many keys wait for the consumer at the most; beyond that the source waits.
 const PENDING: usize = 16 * 1024;
+/// Interval of signs of life while the source waits for the consumer.
+const LIFE: Duration = Duration::from_secs(1);
 /// How many updates one event holds at the most.
 const BATCH: usize = 1024;
 
@@ -160,6 +162,16 @@ struct State {
     wake: Option<Wake>,
     /// Tells the consumer so.
     ready: Option<Wake>,
+    /// Takes signs of life of the source.
+    alive: Option<Wake>,
+}
+
+impl State {
+    fn show_life(&self) {
+        if let Some(alive) = &self.alive {
+            alive();
+        }
+    }
 }
 
 #[derive(Default)]
@@ -277,7 +289,10 @@ impl Feed {
             while state.buffer.len() >= PENDING && !state.buffer.holds(&update.key()) && !state.closed && !state.resend
             {
                 self.shared.fill(&state);
-                state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+                // A source that waits for its consumer is well.
+                state.show_life();
+                let waited = self.shared.drained.wait_timeout(state, LIFE).unwrap_or_else(PoisonError::into_inner);
+                state = waited.0;
             }
             if state.closed {
                 return Err(Closed);
@@ -341,6 +356,11 @@ impl Feed {
     pub fn take_resend(&self) -> Result<bool, Closed> {
         let mut state = self.shared.lock();
         if state.closed { Err(Closed) } else { Ok(std::mem::take(&mut state.resend)) }
+    }
+
+    /// Shows that the source is not stuck; for sources that do so every few seconds. See [`Resend::on_life`].
+    pub fn show_life(&self) {
+        self.shared.lock().show_life();
     }
 
     /// Whether nobody listens any more.
@@ -526,6 +546,13 @@ pub struct Resend {
 }
 
 impl Resend {
+    /// Calls `alive` at each sign of life of the source, which tells a source that is stuck from one without news. It must
+    /// neither block nor call the source. A directory gives a sign at least every 5 s unless it is stuck; other sources
+    /// give none.
+    pub fn on_life(&self, alive: impl Fn() + Send + 'static) {
+        self.shared.lock().alive = Some(Box::new(alive));
+    }
+
     /// Has the source look for changes of which nobody may have told it, if it knows how to.
     pub fn look_again(&self) {
         self.shared.change(|_| {});

@@ -15,6 +15,7 @@ use tortie_resources::{Position, Severity};
 
 use super::Failure;
 use super::color::ColorChoice;
+use super::directory::ReachArgs;
 use super::progress::Progress;
 use excerpt::Excerpts;
 use input::Input;
@@ -37,6 +38,8 @@ pub(super) struct Args {
     /// Directories and files; `-` is standard input.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
+    #[command(flatten)]
+    reach: ReachArgs,
     /// Treat warnings as errors.
     #[arg(long)]
     strict: bool,
@@ -75,7 +78,7 @@ struct Found {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::begin("reading manifests");
-    let input = Input::read(&args.paths)?;
+    let input = Input::read(&args.paths, args.reach.into())?;
     progress.step("looking for what is seldom meant");
     let found = find(&input, &args.allow, args.strict)?;
     progress.end();

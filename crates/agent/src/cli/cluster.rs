@@ -89,7 +89,8 @@ impl ClusterArgs {
     pub(super) fn origins(&self, cluster: &mut WholeCluster) -> Result<Origins, Failure> {
         match self.datastore.directory() {
             Some(root) => {
-                let texts = manifest_texts(root).map_err(Failure::io(root.display().to_string()))?;
+                let texts =
+                    manifest_texts(root, self.datastore.reach()).map_err(Failure::io(root.display().to_string()))?;
                 Ok(Origins::of_texts(texts, &cluster.options))
             }
             None => Ok(Origins::of_versions(std::mem::take(&mut cluster.versions))),

@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let announced = announcements(sender.clone(), ServeInput::Links);
     let setup = ServeSetup { in_kernel: setup.in_kernel.with_announcements(announced), ..setup };
-    let links = watch_links(&setup.resolved, tables, sender.clone(), ServeInput::Links)?;
+    let links = watch_links(&setup.resolved, tables, sender.clone(), ServeInput::Links, &Health::default())?;
     let served = Served::new(setup, reports, sender).map_err(Failure::io("the thread that writes reports"));
     let end = if stop.is_set() { Ok(ServedEnd::Stopped) } else { served?.run(&inputs) };
     drop(links);
@@ -116,7 +116,7 @@ fn setup(
     let take_over = TakeOver::new(&resolved.config, tables.clone());
     let kernel = LinuxKernel::new(resolved.config.netlink_timeout).with_runner(runner);
     let metrics = SharedMetrics::default();
-    let cutter = connection_cutter(&resolved.config, &settings.rules, &metrics)?;
+    let cutter = connection_cutter(&resolved.config, &settings.rules, &metrics, &Health::default())?;
     let programs = program_policy(&resolved.config, &settings, None)?;
     let in_kernel = InKernel::new(settings, kernel, Health::default(), metrics);
     let in_kernel = match programs {

@@ -9,7 +9,7 @@ use std::{path::PathBuf, time::Duration};
 use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
 #[cfg(feature = "kubernetes")]
 use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
-use tortie_datastore::{DirSource, Source};
+use tortie_datastore::{DirAccess, DirSource, Source};
 #[cfg(feature = "fanout")]
 use tortie_fanout::{
     client::{ClientConfig, FanoutSource},
@@ -24,7 +24,7 @@ use super::bootstrap::discovery;
 use super::datastore_url::DatastoreUrl;
 #[cfg(feature = "fanout")]
 use super::datastore_url::typha_servers;
-use super::directory::DirectoryArgs;
+use super::directory::{DirectoryArgs, ReachArgs};
 #[cfg(feature = "etcd")]
 use super::etcd::Surroundings;
 use crate::config::Sources;
@@ -54,6 +54,8 @@ pub(super) struct DatastoreArgs {
 /// How to be let into a datastore.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct AccessArgs {
+    #[command(flatten)]
+    reach: ReachArgs,
     #[cfg(feature = "etcd")]
     #[command(flatten)]
     etcd: super::etcd::EtcdArgs,
@@ -136,6 +138,11 @@ impl DatastoreArgs {
         self.directory().is_some()
     }
 
+    /// Returns the bounds of reading a directory.
+    pub(super) fn reach(&self) -> DirAccess {
+        self.access.reach.into()
+    }
+
     /// The directory or file of manifests, if it is one.
     pub(super) fn directory(&self) -> Option<&Path> {
         match &self.datastore {
@@ -212,7 +219,8 @@ impl DatastoreArgs {
         let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
         match &self.datastore {
             DatastoreUrl::Directory(directory) => {
-                Ok(Box::new(how.source(DirSource::new(directory, options), node.as_ref())))
+                let source = DirSource::new(directory, options).read_within(self.reach());
+                Ok(Box::new(how.source(source, node.as_ref())))
             }
             #[cfg(feature = "etcd")]
             DatastoreUrl::Etcd(url) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tortie_datastore::etcd::EtcdSource;
 #[cfg(feature = "kubernetes")]
 use tortie_datastore::kubernetes::KubernetesSource;
-use tortie_datastore::{DirSource, Settle};
+use tortie_datastore::{DirAccess, DirSource, MAX_DIRECTORY_BYTES, MAX_FILE_BYTES, Settle};
 use tortie_model::Hostname;
 
 use crate::engine::Unreadable;
@@ -65,6 +65,38 @@ impl From<SettleArgs> for Settle {
         Self {
             after: Duration::from_millis(args.file_settle_ms),
             empty: Duration::from_millis(args.empty_file_settle_ms),
+        }
+    }
+}
+
+/// Bounds of reading a directory of manifests.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(next_help_heading = "Directory of manifests")]
+pub(super) struct ReachArgs {
+    /// Follow links that lead out of the directory
+    #[arg(long)]
+    follow_links: bool,
+    /// Largest manifest in MiB; a larger file counts as unreadable
+    #[arg(long, value_name = "MIB", default_value_t = MAX_FILE_BYTES >> 20, value_parser = clap::value_parser!(u64).range(1..))]
+    max_file_mib: u64,
+    /// Largest sum of all manifests of a directory in MiB
+    #[arg(long, value_name = "MIB", default_value_t = MAX_DIRECTORY_BYTES >> 20, value_parser = clap::value_parser!(u64).range(1..))]
+    max_directory_mib: u64,
+}
+
+impl Default for ReachArgs {
+    fn default() -> Self {
+        let DirAccess { follow_links, max_file_bytes, max_directory_bytes } = DirAccess::default();
+        Self { follow_links, max_file_mib: max_file_bytes >> 20, max_directory_mib: max_directory_bytes >> 20 }
+    }
+}
+
+impl From<ReachArgs> for DirAccess {
+    fn from(args: ReachArgs) -> Self {
+        Self {
+            follow_links: args.follow_links,
+            max_file_bytes: args.max_file_mib.saturating_mul(1 << 20),
+            max_directory_bytes: args.max_directory_mib.saturating_mul(1 << 20),
         }
     }
 }

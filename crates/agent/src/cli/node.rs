@@ -21,6 +21,7 @@ use crate::config::{Config, HookAttachment, IptablesBackend, Notice, Resolved, S
 use crate::connections::ConnectionCutter;
 use crate::exec::{self, Runner};
 use crate::flows::{FlowCollector, SharedFlows};
+use crate::health::{Health, Pulse, Reporter};
 use crate::kernel::{self, Detected, IptablesSetup, TimeLimits};
 use crate::leftovers::{self, left_in_iptables};
 use crate::logging;
@@ -308,11 +309,13 @@ pub(super) fn connection_cutter(
     config: &Config,
     rules: &RulesConfig,
     metrics: &SharedMetrics,
+    health: &Health,
 ) -> Result<Option<ConnectionCutter>, Failure> {
     if !config.cut_denied_connections {
         return Ok(None);
     }
-    ConnectionCutter::start(rules, config.netlink_timeout, metrics.clone()).map(Some).map_err(failed)
+    let pulse = health.pulse(Reporter::Connections, Pulse::TIMEOUT);
+    ConnectionCutter::start(rules, config.netlink_timeout, metrics.clone(), pulse).map(Some).map_err(failed)
 }
 
 /// Collects flows, where that is asked for, also of what eBPF programs log.
@@ -362,6 +365,7 @@ pub(super) fn watch_links<T: Send + 'static>(
     tables: Vec<TableId>,
     sender: SyncSender<T>,
     wrap: impl Fn(MonitorEvent) -> T + Send + 'static,
+    health: &Health,
 ) -> Result<Vec<MonitorThread>, Failure> {
     let config = &resolved.config;
     let interval = config.interface_refresh_interval;
@@ -369,6 +373,7 @@ pub(super) fn watch_links<T: Send + 'static>(
         excluded: config.interface_exclude.clone(),
         resync_interval: (!interval.is_zero()).then_some(interval),
         netlink_timeout: config.netlink_timeout,
+        pulse: health.pulse(Reporter::Interfaces, Pulse::TIMEOUT),
     };
     let (reports, events) = sync_channel::<MonitorEvent>(QUEUE);
     let forward = move || {
@@ -379,7 +384,10 @@ pub(super) fn watch_links<T: Send + 'static>(
         }
     };
     thread::Builder::new().name("links".into()).spawn(forward).map_err(Failure::io("the thread for interfaces"))?;
-    let ruleset = (!tables.is_empty()).then(|| monitor::spawn_ruleset(tables, reports.clone()));
+    let ruleset = (!tables.is_empty()).then(|| {
+        let pulse = health.pulse(Reporter::Ruleset, Pulse::TIMEOUT);
+        monitor::spawn_ruleset(tables, reports.clone(), pulse)
+    });
     let links = monitor::spawn(config, reports).map_err(Failure::io("the interface monitor"))?;
     let ruleset = ruleset.transpose().map_err(Failure::io("the monitor of nftables"))?;
     Ok([Some(links), ruleset].into_iter().flatten().collect())

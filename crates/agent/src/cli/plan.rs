@@ -117,7 +117,8 @@ fn place(text: &str) -> Result<DatastoreUrl, String> {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut cluster = args.cluster.read()?;
-    let (mut change, written) = change::read(&args.files, &cluster.options, args.delete)?;
+    let (mut change, written) =
+        change::read(&args.files, args.cluster.datastore.reach(), &cluster.options, args.delete)?;
     let written = written.renamed(&same_policy::unify(&cluster.updates, &mut change));
     let origins = args.cluster.origins(&mut cluster)?;
     answer(cluster, change, &written.or(origins), &args.how)

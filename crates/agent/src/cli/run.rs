@@ -31,7 +31,7 @@ use crate::engine::{
 };
 use crate::exec::Runner;
 use crate::flows::SharedFlows;
-use crate::health::{Health, Reporter};
+use crate::health::{Health, Pulse, Reporter};
 use crate::host_changes::{HostChanges, KernelConnections};
 use crate::kernel::{IptablesSetup, LinuxKernel};
 use crate::leftovers::TakeOver;
@@ -135,6 +135,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let source = args.datastore.source(&sources, wanted)?;
     let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
     events.wake_with(wake(&sender, || Input::Datastore));
+    if args.datastore.is_directory() {
+        let pulse = health.pulse(Reporter::Datastore, Pulse::TIMEOUT);
+        resend.on_life(move || pulse.beat());
+    }
     let facts = Facts {
         node: hostname.to_string(),
         datastore: args.datastore.place(),
@@ -298,13 +302,14 @@ impl Run<'_> {
                 }
                 let wrap = move |event| Input::Links { session: number, event };
                 let tables = tables_of_nftables(&settings);
-                let watch = || watch_links(&self.resolved, tables.clone(), self.sender.clone(), wrap);
+                let watch = || watch_links(&self.resolved, tables.clone(), self.sender.clone(), wrap, &self.health);
                 let Some(_monitor) = insist(&inputs.stop, "watching the interfaces", watch) else {
                     return Ok(SessionEnd::Stopped);
                 };
                 let take_over = TakeOver::new(&self.resolved.config, tables);
                 let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout).with_runner(runner);
-                let start_cutter = || connection_cutter(&self.resolved.config, &settings.rules, &self.metrics);
+                let start_cutter =
+                    || connection_cutter(&self.resolved.config, &settings.rules, &self.metrics, &self.health);
                 let Some(cutter) = insist(&inputs.stop, "starting to cut connections", start_cutter) else {
                     return Ok(SessionEnd::Stopped);
                 };

@@ -20,6 +20,7 @@ use tortie_evaluate::Evaluator;
 use tortie_model::desired::DesiredUpdate;
 use tortie_rules::RulesConfig;
 
+use crate::health::Pulse;
 use crate::metrics::SharedMetrics;
 use crate::settings;
 pub(crate) use judge::{Exceptions, Judge, Surroundings};
@@ -38,7 +39,12 @@ impl ConnectionCutter {
     ///
     /// # Errors
     /// If there can be no thread.
-    pub fn start(rules: &RulesConfig, timeout: Duration, metrics: SharedMetrics) -> std::io::Result<Self> {
+    pub fn start(
+        rules: &RulesConfig,
+        timeout: Duration,
+        metrics: SharedMetrics,
+        pulse: Pulse,
+    ) -> std::io::Result<Self> {
         let (worker, told) = channel();
         let worker_thread = Worker {
             told,
@@ -46,7 +52,7 @@ impl ConnectionCutter {
             evaluator: Evaluator::new(settings::evaluation(rules)),
             exceptions: exceptions(rules),
             metrics,
-            state: State::default(),
+            state: State::with_pulse(pulse),
         };
         Builder::new().name("connections".to_owned()).spawn(move || worker_thread.run())?;
         Ok(Self { worker, told_in_force: None })

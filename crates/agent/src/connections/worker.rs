@@ -10,6 +10,7 @@ use tortie_model::IfaceName;
 use tortie_model::desired::DesiredUpdate;
 
 use super::judge::{Exceptions, Judge, Surroundings};
+use crate::health::Pulse;
 use crate::metrics::SharedMetrics;
 use crate::netlink::{Connection, NetlinkError};
 
@@ -59,6 +60,14 @@ pub(super) struct State {
     /// The messages do not fit together, so that nothing follows from them.
     is_broken: bool,
     rests_until: Option<Instant>,
+    /// Signs of life of the thread.
+    pulse: Pulse,
+}
+
+impl State {
+    pub(super) fn with_pulse(pulse: Pulse) -> Self {
+        Self { pulse, ..Self::default() }
+    }
 }
 
 /// The session is over.
@@ -69,12 +78,15 @@ impl<T: Tracking> Worker<T> {
     /// Works until there is nobody to tell anything any more.
     pub(super) fn run(mut self) {
         while self.turn() != Err(Ended) {}
+        self.state.pulse.rest();
     }
 
     /// Waits for the next thing to do, and does it.
     pub(super) fn turn(&mut self) -> Result<(), Ended> {
+        self.state.pulse.beat();
         self.drain()?;
         if !self.is_pass_due() {
+            self.state.pulse.rest();
             let told = self.told.recv().map_err(|_| Ended)?;
             self.take(told);
             return Ok(());
@@ -82,6 +94,7 @@ impl<T: Tracking> Worker<T> {
         let rest =
             self.state.rests_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
         if !rest.is_zero() {
+            self.state.pulse.rest();
             match self.told.recv_timeout(rest) {
                 Ok(told) => self.take(told),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -147,6 +160,7 @@ impl<T: Tracking> Worker<T> {
         };
         let mut cut = 0;
         for slice in denied.chunks(SLICE) {
+            self.state.pulse.beat();
             // What was denied when the pass began may be allowed, and in force, by now.
             self.drain()?;
             while !self.state.in_force {

@@ -58,3 +58,23 @@ fn a_part_that_waits_for_another_does_not_grow_old_but_the_other_does() {
     std::thread::sleep(moment * 2);
     assert_eq!(health.answer("/liveness").status, 503, "it does not wait any more");
 }
+
+#[test]
+fn a_thread_without_a_sign_of_life_fails_unless_it_rests() {
+    for reporter in [Reporter::Datastore, Reporter::Interfaces, Reporter::Ruleset, Reporter::Connections] {
+        let health = Health::default();
+        let status = || (health.answer("/liveness").status, health.answer("/readiness").status);
+        let moment = Duration::from_millis(20);
+        let pulse = health.pulse(reporter, moment);
+        pulse.rest();
+        std::thread::sleep(moment * 2);
+        assert_eq!(status(), (200, 200), "{reporter:?} rests");
+        pulse.beat();
+        std::thread::sleep(moment * 2);
+        assert_eq!(status(), (503, 503), "{reporter:?} is stuck");
+        pulse.beat();
+        drop(pulse);
+        std::thread::sleep(moment * 2);
+        assert_eq!(status(), (503, 503), "the thread of {reporter:?} has panicked");
+    }
+}

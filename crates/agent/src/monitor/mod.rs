@@ -39,6 +39,7 @@ pub use damping::FLAP_DAMPING;
 pub use ruleset::spawn_ruleset;
 pub use state::Monitor;
 
+use crate::health::Pulse;
 use crate::netlink::{Netlink, NetlinkError, Subscription};
 
 /// How long the thread sleeps at most, and so how soon it notices that it is to stop.
@@ -55,6 +56,8 @@ pub struct MonitorConfig {
     pub resync_interval: Option<Duration>,
     /// How long the kernel may take to answer, `NetlinkTimeoutSecs`.
     pub netlink_timeout: Duration,
+    /// Signs of life of the thread.
+    pub pulse: Pulse,
 }
 
 impl Default for MonitorConfig {
@@ -63,6 +66,7 @@ impl Default for MonitorConfig {
             excluded: Vec::new(),
             resync_interval: Some(Duration::from_secs(90)),
             netlink_timeout: Duration::from_secs(10),
+            pulse: Pulse::default(),
         }
     }
 }
@@ -146,6 +150,7 @@ impl<E: From<MonitorEvent>> Watcher<E> {
         let mut monitor = Monitor::new(self.config.excluded.clone());
         // What is known survives a new beginning, so that only what changed meanwhile is reported.
         while let Err(WatchEnd::Lost(error)) = self.watch(&mut monitor) {
+            self.config.pulse.beat();
             if matches!(error, NetlinkError::Overflow) {
                 tracing::info!("Changes of interfaces came faster than they were read; listing all again");
                 continue;
@@ -155,6 +160,9 @@ impl<E: From<MonitorEvent>> Watcher<E> {
                 return;
             }
             thread::sleep(RETRY_DELAY);
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            self.config.pulse.rest();
         }
     }
 
@@ -171,6 +179,7 @@ impl<E: From<MonitorEvent>> Watcher<E> {
             let deadline = [monitor.next_deadline(), next_resync].into_iter().flatten().min();
             let wait = deadline.map_or(LONGEST_WAIT, |deadline| deadline.saturating_sub(self.now()).min(LONGEST_WAIT));
             let notices = subscription.receive(wait)?;
+            self.config.pulse.beat();
             let now = self.now();
             for notice in notices {
                 monitor.on_notice(notice, now);
@@ -204,7 +213,11 @@ impl<E: From<MonitorEvent>> Watcher<E> {
     }
 
     fn send(&self, event: MonitorEvent) -> Result<(), WatchEnd> {
-        self.events.send(event.into()).map_err(|_| WatchEnd::Stop)
+        // The queue is full while the main thread, which reports itself, is busy.
+        self.config.pulse.rest();
+        let sent = self.events.send(event.into());
+        self.config.pulse.beat();
+        sent.map_err(|_| WatchEnd::Stop)
     }
 
     fn now(&self) -> Duration {

@@ -10,6 +10,7 @@ use tortie_dataplane::RulesetNews;
 use tortie_nftables::TableId;
 
 use super::{LONGEST_WAIT, MonitorEvent, MonitorThread, RETRY_DELAY};
+use crate::health::Pulse;
 use crate::netlink::{NetlinkError, RulesetSubscription};
 
 /// Starts a thread that counts the transactions on these tables of the caller's network namespace. What it reports is converted to
@@ -17,7 +18,7 @@ use crate::netlink::{NetlinkError, RulesetSubscription};
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub fn spawn_ruleset<E>(tables: Vec<TableId>, events: SyncSender<E>) -> io::Result<MonitorThread>
+pub fn spawn_ruleset<E>(tables: Vec<TableId>, events: SyncSender<E>, pulse: Pulse) -> io::Result<MonitorThread>
 where
     E: From<MonitorEvent> + Send + 'static,
 {
@@ -25,9 +26,16 @@ where
     let is_stopped = Arc::clone(&stop);
     let run = move || {
         while !is_stopped.load(Ordering::Relaxed) {
-            let send = |news| events.send(MonitorEvent::Ruleset(news).into()).is_ok();
-            match watch(&tables, &is_stopped, &send) {
-                Ok(()) => return,
+            pulse.beat();
+            let send = |news| {
+                // The queue is full while the main thread, which reports itself, is busy.
+                pulse.rest();
+                let sent = events.send(MonitorEvent::Ruleset(news).into()).is_ok();
+                pulse.beat();
+                sent
+            };
+            match watch(&tables, &is_stopped, &send, &pulse) {
+                Ok(()) => break,
                 Err(NetlinkError::Overflow) => {
                     tracing::info!("nftables changed faster than was listened; tables are read again");
                 }
@@ -37,18 +45,28 @@ where
                 }
             }
         }
+        if is_stopped.load(Ordering::Relaxed) {
+            pulse.rest();
+        }
     };
     let thread = thread::Builder::new().name("nftables".to_owned()).spawn(run)?;
     Ok(MonitorThread { stop, thread: Some(thread) })
 }
 
 /// Listens until nobody wants to know any more.
-fn watch(tables: &[TableId], stop: &AtomicBool, send: &impl Fn(RulesetNews) -> bool) -> Result<(), NetlinkError> {
+fn watch(
+    tables: &[TableId],
+    stop: &AtomicBool,
+    send: &impl Fn(RulesetNews) -> bool,
+    pulse: &Pulse,
+) -> Result<(), NetlinkError> {
     let mut subscription = RulesetSubscription::open(tables, LONGEST_WAIT)?;
     // First listen, then say so: what is read after this misses nothing.
     let mut goes_on = send(RulesetNews::Restarted);
     while goes_on && !stop.load(Ordering::Relaxed) {
-        if let Some(transactions) = subscription.receive()? {
+        let received = subscription.receive()?;
+        pulse.beat();
+        if let Some(transactions) = received {
             goes_on = send(RulesetNews::Transactions(transactions));
         }
     }

@@ -1,55 +1,124 @@
-//! What file events tell of files.
+//! Conversion of file events to signs of writers.
 
+use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use ahash::RandomState;
 use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
 use notify::{Event, EventKind};
 
 use super::settling::Sign;
+use crate::DirAccess;
 use crate::scan::{self, Stamp};
 
 /// How many events wait to be looked at; of more, none is believed.
 const MANY: usize = 64 * 1024;
 
-/// What has been heard of files since it was last taken note of.
+/// The files that names belong to now.
+pub(super) trait Names {
+    /// Returns the stamp of a file; `None` if there is none.
+    fn stamp(&self, path: &Path) -> Option<Stamp>;
+    /// Whether the name is that of a link.
+    fn is_link(&self, path: &Path) -> bool;
+    /// Returns the stamps of a file, or of all manifests below a directory.
+    fn below(&self, path: &Path) -> Vec<Stamp>;
+}
+
+/// The names below a directory on disk.
+pub(super) struct OnDisk {
+    pub(super) root: PathBuf,
+    pub(super) access: DirAccess,
+}
+
+impl Names for OnDisk {
+    fn stamp(&self, path: &Path) -> Option<Stamp> {
+        Stamp::at(path)
+    }
+
+    fn is_link(&self, path: &Path) -> bool {
+        fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink())
+    }
+
+    fn below(&self, path: &Path) -> Vec<Stamp> {
+        scan::scan_from(&self.root, path, self.access).unwrap_or_default().files.into_values().collect()
+    }
+}
+
+/// File events since they were last taken.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    pub(super) notes: Vec<(Sign, Stamp, Duration)>,
-    /// Events have been lost, so that what was heard before may not be true any more.
-    pub(super) lost: bool,
+    notes: Vec<(Sign, Stamp, Duration)>,
+    /// Events have been lost, so that earlier notes may not be true any more.
+    lost: bool,
+    /// Files being written, by the names that their events bear. An event may be read late, when its name belongs to
+    /// another file or to none.
+    names: HashMap<PathBuf, Stamp, RandomState>,
 }
 
 impl Heard {
-    /// Takes an event; `None` for one that could not be received. Files are told apart by their numbers, as names may lead
-    /// to another one by now.
-    pub(super) fn hear(&mut self, event: Option<&Event>, begun: Instant) {
-        let Some(event) = event.filter(|event| !event.need_rescan() && self.notes.len() < MANY) else {
+    /// Takes the notes, and whether events were lost before them.
+    pub(super) fn take(&mut self) -> (Vec<(Sign, Stamp, Duration)>, bool) {
+        (std::mem::take(&mut self.notes), std::mem::take(&mut self.lost))
+    }
+
+    /// Takes an event; `None` for one that could not be received.
+    pub(super) fn hear(&mut self, names: &impl Names, event: Option<&Event>, now: Duration) {
+        let has_room = self.notes.len() < MANY && self.names.len() < MANY;
+        let Some(event) = event.filter(|event| !event.need_rescan() && has_room) else {
             self.notes.clear();
+            self.names.clear();
             self.lost = true;
             return;
         };
         let Some(path) = event.paths.first() else { return };
-        let now = begun.elapsed();
         match event.kind {
-            EventKind::Create(CreateKind::File | CreateKind::Any) if !is_link(path) => {
-                self.note(Sign::Created, Stamp::at(path), now);
+            EventKind::Create(CreateKind::File | CreateKind::Any) if !names.is_link(path) => {
+                self.names.remove(path);
+                let stamp = self.named(names, path);
+                self.note(Sign::Created, stamp, now);
             }
-            EventKind::Modify(ModifyKind::Data(_)) => self.note(Sign::Written, Stamp::at(path), now),
-            EventKind::Modify(ModifyKind::Metadata(_)) => self.note(Sign::Touched, Stamp::at(path), now),
+            EventKind::Modify(ModifyKind::Data(_)) => {
+                let stamp = self.named(names, path);
+                self.note(Sign::Written, stamp, now);
+            }
+            EventKind::Modify(ModifyKind::Metadata(_)) => self.note(Sign::Touched, names.stamp(path), now),
+            EventKind::Modify(ModifyKind::Name(RenameMode::From)) | EventKind::Remove(_) => self.forget(path),
             EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
+                self.forget(path);
                 // A directory, or a link to one, appears with everything in it, as the versions of a `ConfigMap` do.
-                for (_, stamp) in scan::scan(path).unwrap_or_default().files {
+                for stamp in names.below(path) {
                     self.note(Sign::Renamed, Some(stamp), now);
                 }
             }
-            kind if is_end_of_writing(kind) => self.note(Sign::Closed, Stamp::at(path), now),
+            kind if is_end_of_writing(kind) => {
+                let stamp = self.named(names, path);
+                self.names.remove(path);
+                self.note(Sign::Closed, stamp, now);
+            }
             _ => {}
         }
     }
 
-    /// A file that is gone by now needs no note.
+    /// The file that a name belonged to when an event of it happened: the one that earlier events were of, or else the
+    /// one that has the name now.
+    fn named(&mut self, names: &impl Names, path: &Path) -> Option<Stamp> {
+        let there = names.stamp(path);
+        let known = self.names.get_mut(path);
+        match (known, there) {
+            (Some(known), Some(there)) if known.file() == there.file() => *known = there,
+            (None, Some(there)) => drop(self.names.insert(path.to_path_buf(), there)),
+            _ => {}
+        }
+        self.names.get(path).cloned()
+    }
+
+    /// A name, or that of a directory, belongs to another file from now on, or to none.
+    fn forget(&mut self, path: &Path) {
+        self.names.retain(|name, _| !name.starts_with(path));
+    }
+
     fn note(&mut self, sign: Sign, stamp: Option<Stamp>, now: Duration) {
         let Some(stamp) = stamp else { return };
         let is_repeated = |(last, of, _): &(Sign, Stamp, Duration)| *last == sign && of.file() == stamp.file();
@@ -60,10 +129,9 @@ impl Heard {
     }
 }
 
-fn is_link(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink())
-}
-
 pub(super) fn is_end_of_writing(kind: EventKind) -> bool {
     kind == EventKind::Access(AccessKind::Close(AccessMode::Write))
 }
+
+#[cfg(test)]
+mod tests;

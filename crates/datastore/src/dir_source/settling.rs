@@ -7,6 +7,7 @@
 //! | the file | is taken | what it does not define any more |
 //! |---|---|---|
 //! | was renamed to its name | at once | is gone at once |
+//! | was renamed, and no event told that it was closed | at once, if it can be parsed and ends where a token ends; or else as if it were being written | is gone after [`Settle::after`] |
 //! | was closed after writing | at once, if it ends where a token ends | is gone after [`Settle::after`] |
 //! | was closed after writing, again within [`Settle::after`] | once it has been quiet for [`Settle::after`] | is gone then |
 //! | is being written: changed and not closed | not before it is closed, or quiet for [`Settle::empty`] | stays |
@@ -75,6 +76,10 @@ struct Writer {
 #[derive(Clone, Debug)]
 enum State {
     Writing,
+    /// Renamed while it was being written, or the event of closing was lost.
+    Moved {
+        at: Stamp,
+    },
     /// The file is as it was left: at one stroke, or by closing it, `again` soon after it was closed before.
     Left {
         at: Stamp,
@@ -121,6 +126,8 @@ enum Phase {
     Wait(Duration),
     /// The same, for lack of events.
     Young(Duration),
+    /// The same, unless it is whole.
+    Moved(Duration),
     Renamed,
     Closed,
     Settled,
@@ -191,7 +198,7 @@ impl Settling {
     pub(crate) fn note(&mut self, sign: Sign, stamp: &Stamp, now: Duration) {
         let known = self.writers.remove(&stamp.file());
         let left = |renamed, again| State::Left { at: stamp.clone(), renamed, again };
-        let was_writing = matches!(known, Some(Writer { state: State::Writing, .. }));
+        let was_writing = matches!(known, Some(Writer { state: State::Writing | State::Moved { .. }, .. }));
         let closed = known.as_ref().and_then(|writer| writer.closed);
         let writer = match sign {
             // Links to a file create a name for it, which tells nothing of its content.
@@ -201,16 +208,20 @@ impl Settling {
                 let again = closed.is_some_and(|closed| now.saturating_sub(closed) < self.settle.after);
                 Writer { state: left(false, again), closed: Some(now), heard: now }
             }
-            // Whoever renames what is being written, or changes its time stamps, goes on writing.
-            Sign::Renamed if !was_writing => Writer { state: left(true, false), closed, heard: now },
+            Sign::Renamed if was_writing => Writer { state: State::Moved { at: stamp.clone() }, closed, heard: now },
+            Sign::Renamed => Writer { state: left(true, false), closed, heard: now },
             Sign::Touched => match known {
                 Some(Writer { state: State::Left { renamed, again, .. }, closed, .. }) => {
                     Writer { state: left(renamed, again), closed, heard: now }
                 }
+                Some(Writer { state: State::Moved { .. }, closed, .. }) => {
+                    Writer { state: State::Moved { at: stamp.clone() }, closed, heard: now }
+                }
+                // A writer that changes time stamps goes on writing.
                 Some(writer) => writer,
                 None => return,
             },
-            Sign::Closed | Sign::Renamed => match known {
+            Sign::Closed => match known {
                 Some(writer) => Writer { heard: now, ..writer },
                 None => return,
             },
@@ -272,11 +283,15 @@ impl Settling {
                 self.doubt(path, stamp, now, more);
                 Verdict::Wait
             }
+            Phase::Moved(more) if suspect => {
+                self.doubt(path, stamp, now, more);
+                Verdict::Wait
+            }
             _ if facts.is_empty && quiet < self.settle.empty => Verdict::TakeAndKeep,
             Phase::Young(_) => Verdict::TakeAndKeep,
             // More may follow.
-            Phase::Closed if quiet < self.settle.after => Verdict::TakeAndKeep,
-            Phase::Closed | Phase::Renamed | Phase::Settled => Verdict::Take,
+            Phase::Closed | Phase::Moved(_) if quiet < self.settle.after => Verdict::TakeAndKeep,
+            Phase::Closed | Phase::Moved(_) | Phase::Renamed | Phase::Settled => Verdict::Take,
         }
     }
 
@@ -412,7 +427,10 @@ impl Settling {
         let quiet = self.quiet(path, stamp, age, now);
         let Settle { after, empty } = self.settle;
         match self.writers.get(&stamp.file()).map(|writer| &writer.state) {
-            Some(State::Writing) if quiet < empty => return Phase::Wait(empty - quiet),
+            Some(State::Moved { at }) if at.is_same_content(stamp) && quiet < empty => {
+                return Phase::Moved(empty - quiet);
+            }
+            Some(State::Writing | State::Moved { .. }) if quiet < empty => return Phase::Wait(empty - quiet),
             Some(State::Left { at, renamed: true, .. }) if at.is_same_content(stamp) => return Phase::Renamed,
             Some(State::Left { at, again: true, .. }) if at.is_same_content(stamp) && quiet < after => {
                 return Phase::Wait(after - quiet);

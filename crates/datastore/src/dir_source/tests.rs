@@ -1,4 +1,5 @@
 mod editors;
+mod replaced;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -227,7 +228,7 @@ fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
     assert_eq!(source.read().unwrap(), []);
     let looped = "cannot be read: Too many levels of symbolic links (os error 40)";
     let expected = [
-        ("huge.yaml", "is larger than 1024 MiB"),
+        ("huge.yaml", "is larger than 64 MiB (--max-file-mib)"),
         ("link.yaml", "is a link to nothing"),
         ("loop.yaml", looped),
         ("sub", looped),
@@ -337,7 +338,7 @@ fn reading_is_no_reason_to_read_again() {
     let (feed, _watching) = channel();
     let (hint, hints) = sync_channel(1);
     let source = DirSource::new(dir.path(), Options::default());
-    let mut watch = Watch { source, feed: &feed, hint, heard: Arc::default(), watched: None };
+    let mut watch = Watch::new(source, &feed, hint);
     watch.keep_watching();
     assert!(watch.source.look().is_ok_and(|turn| turn.touched));
     assert_eq!(hints.recv_timeout(INTERVAL), Err(RecvTimeoutError::Timeout));
@@ -383,4 +384,17 @@ fn a_restart_knows_what_was_good() {
     fs::remove_file(at("b.yaml")).unwrap();
     let watched = start();
     assert_eq!(watched.tiers.len(), 2, "an empty directory may not be mounted yet");
+}
+
+#[test]
+fn a_source_that_waits_shows_life() {
+    let dir = TempDir::new().unwrap();
+    let watching = watch(DirSource::new(dir.path(), Options::default()).rescan_every(INTERVAL / 10)).unwrap();
+    let (sign, signs) = sync_channel(1);
+    watching.resend.on_life(move || {
+        let _ = sign.try_send(());
+    });
+    for _ in 0..3 {
+        assert_eq!(signs.recv_timeout(Duration::from_secs(20)), Ok(()));
+    }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use tortie_datastore::{DirSource, DirState, Fallback, FileContent, InputProblem, manifest_texts};
+use tortie_datastore::{DirAccess, DirSource, DirState, Fallback, FileContent, InputProblem, manifest_texts};
 use tortie_model::Update;
 use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::{FieldProblem, Position, Severity};
@@ -29,7 +29,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
+    pub(super) fn read(paths: &[PathBuf], access: DirAccess) -> Result<Self, Failure> {
         // As agents that calculate routes read them.
         let blocks = BlockSource::IpamBlocks;
         let options = Options { block_source: blocks, lints: true, ..settings::manifests(&Config::default()) };
@@ -39,7 +39,7 @@ impl Input {
             if path.as_os_str() == "-" {
                 input.take_stdin()?;
             } else {
-                input.take_path(path)?;
+                input.take_path(path, access)?;
             }
             let is_empty = input.texts.iter().skip(texts).all(|(_, text)| is_blank(text));
             if is_empty && input.problems.len() == problems {
@@ -49,12 +49,12 @@ impl Input {
         Ok(input)
     }
 
-    fn take_path(&mut self, path: &Path) -> Result<(), Failure> {
-        let mut source = DirSource::new(path, self.options.clone());
+    fn take_path(&mut self, path: &Path, access: DirAccess) -> Result<(), Failure> {
+        let mut source = DirSource::new(path, self.options.clone()).read_within(access);
         self.updates.extend(source.read().map_err(|error| Failure::Failed(error.to_string()))?);
         self.problems.extend(source.problems());
         // Of what cannot be read there is nothing to show, and a problem that says so.
-        self.texts.extend(manifest_texts(path).unwrap_or_default());
+        self.texts.extend(manifest_texts(path, access).unwrap_or_default());
         Ok(())
     }
 

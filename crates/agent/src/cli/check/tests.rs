@@ -1,10 +1,12 @@
 use std::fs;
 
+use tortie_datastore::DirAccess;
+
 use super::*;
 
 /// What is said of one manifest, without its place on disk.
 fn told(manifest: &str, allowed: &[Lint]) -> String {
-    let mut input = Input::read(&[]).unwrap();
+    let mut input = Input::read(&[], DirAccess::default()).unwrap();
     input.take_text("m.yaml".into(), manifest.into());
     let found = find(&input, allowed, false).unwrap();
     let excerpts = Excerpts::new(&input.texts, false);
@@ -13,7 +15,14 @@ fn told(manifest: &str, allowed: &[Lint]) -> String {
 }
 
 fn args(path: PathBuf, strict: bool) -> Args {
-    Args { paths: vec![path], strict, allow: Vec::new(), output: Output::Text, color: ColorChoice::Never }
+    Args {
+        paths: vec![path],
+        reach: ReachArgs::default(),
+        strict,
+        allow: Vec::new(),
+        output: Output::Text,
+        color: ColorChoice::Never,
+    }
 }
 
 fn check(manifest: &str, strict: bool) -> Result<(), Failure> {
@@ -132,7 +141,7 @@ fn merge_keys_are_followed_and_must_be_mappings() {
 fn where_nothing_is_to_be_checked_that_is_an_error() {
     let dir = tempfile::TempDir::new().unwrap();
     let said = |path: &Path| {
-        let found = find(&Input::read(&[path.to_owned()]).unwrap(), &[], false).unwrap();
+        let found = find(&Input::read(&[path.to_owned()], DirAccess::default()).unwrap(), &[], false).unwrap();
         let said: Vec<String> =
             found.iter().map(|found| line(found).replace(&dir.path().display().to_string(), "DIR")).collect();
         said.join("\n")
@@ -241,7 +250,7 @@ fn what_is_put_up_with_is_not_told() {
 
 #[test]
 fn programs_read_the_same() {
-    let mut input = Input::read(&[]).unwrap();
+    let mut input = Input::read(&[], DirAccess::default()).unwrap();
     input.take_text(
         "a,b.yaml".into(),
         "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {a: \"$A,\"}}\n".into(),

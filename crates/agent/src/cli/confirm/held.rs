@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tortie_datastore::manifest_texts;
+use tortie_datastore::{DirAccess, manifest_texts};
 use tortie_model::Interner;
 use tortie_resources::manifest::{self, Format, Options, Outcome};
 
@@ -61,7 +61,8 @@ fn list(held: &HeldChanges, places: &BTreeMap<&str, &String>) -> String {
 /// Where the objects of a directory are written, as `file:line:column`; nothing of any other datastore.
 fn places(datastore: &str) -> BTreeMap<String, String> {
     let mut places = BTreeMap::new();
-    let texts = datastore.strip_prefix("file:").and_then(|root| manifest_texts(Path::new(root)).ok());
+    let texts =
+        datastore.strip_prefix("file:").and_then(|root| manifest_texts(Path::new(root), DirAccess::default()).ok());
     let mut interner = Interner::new();
     for (file, text) in texts.unwrap_or_default() {
         for resource in manifest::read(&text, Format::of(&file), &Options::default(), &mut interner).resources {

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tortie_datastore::{Fallback, InputProblem, manifest_texts};
+use tortie_datastore::{DirAccess, Fallback, InputProblem, manifest_texts};
 use tortie_model::{Interner, Update};
 use tortie_resources::manifest::{Format, Manifest, Options, Outcome, read as read_manifest};
 use tortie_resources::{FieldProblem, Severity};
@@ -13,7 +13,12 @@ use super::super::origin::Origins;
 
 /// What the objects say, or that they are gone, and where they are written. Problems are printed; if there is an error,
 /// there is no change to plan.
-pub(super) fn read(paths: &[PathBuf], options: &Options, delete: bool) -> Result<(Vec<Update>, Origins), Failure> {
+pub(super) fn read(
+    paths: &[PathBuf],
+    access: DirAccess,
+    options: &Options,
+    delete: bool,
+) -> Result<(Vec<Update>, Origins), Failure> {
     let mut texts = Vec::new();
     for path in paths {
         if path.as_os_str() == "-" {
@@ -21,7 +26,7 @@ pub(super) fn read(paths: &[PathBuf], options: &Options, delete: bool) -> Result
             io::stdin().read_to_string(&mut text).map_err(Failure::io("standard input"))?;
             texts.push((PathBuf::from("stdin"), text));
         } else {
-            let found = manifest_texts(path).map_err(Failure::io(path.display().to_string()))?;
+            let found = manifest_texts(path, access).map_err(Failure::io(path.display().to_string()))?;
             if found.is_empty() {
                 return Err(Failure::Failed(format!("{}: there are no manifests", path.display())));
             }

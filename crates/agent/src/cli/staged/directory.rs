@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tortie_datastore::manifest_texts;
+use tortie_datastore::{DirAccess, manifest_texts};
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_resources::to_yaml;
@@ -72,7 +72,7 @@ pub(super) fn write(root: &Path, name: &StagedName) -> Result<PathBuf, Failure> 
 
 /// The only definition of the staged policy, or of the enforced one.
 fn only(root: &Path, name: &StagedName, is_staged: bool) -> Result<Option<Found>, Failure> {
-    let texts = manifest_texts(root).map_err(Failure::io(root.display().to_string()))?;
+    let texts = manifest_texts(root, DirAccess::default()).map_err(Failure::io(root.display().to_string()))?;
     let mut all = Vec::new();
     for (file, text) in texts {
         let (_, objects) = read_written(&text, Format::of(&file), &Options::default(), &mut Interner::new());

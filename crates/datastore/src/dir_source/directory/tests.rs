@@ -33,6 +33,8 @@ struct World {
     /// What happens between two scans of one look.
     after_scan: RefCell<Option<Interruption>>,
     events: RefCell<Vec<(Sign, Stamp, Duration)>>,
+    /// Events by name, if they are read late or not as they happened.
+    inotify: Option<RefCell<inotify::Inotify>>,
     hears: bool,
     /// Whether time stamps are coarse and numbers of files are used again, as on ext4.
     looks_alike: bool,
@@ -49,6 +51,7 @@ impl World {
             next: Cell::new(1),
             after_scan: RefCell::default(),
             events: RefCell::default(),
+            inotify: None,
             hears,
             looks_alike: false,
             directory: RefCell::new(Directory::new(Options::default())),
@@ -70,6 +73,9 @@ impl World {
     }
 
     fn sign(&self, path: &str, sign: Sign) {
+        if let Some(inotify) = &self.inotify {
+            return inotify.borrow_mut().happens(sign, path);
+        }
         if let Some(file) = self.files.borrow().get(Path::new(path)) {
             self.events.borrow_mut().push((sign, file.stamp(), self.now.get()));
         }
@@ -124,11 +130,17 @@ impl World {
 
     fn remove(&self, path: &str) {
         self.files.borrow_mut().remove(Path::new(path));
+        if let Some(inotify) = &self.inotify {
+            inotify.borrow_mut().removed(path);
+        }
     }
 
     fn rename(&self, from: &str, to: &str) {
         let file = self.files.borrow_mut().remove(Path::new(from));
         if let Some(file) = file {
+            if let Some(inotify) = &self.inotify {
+                inotify.borrow_mut().renamed_from(from);
+            }
             self.files.borrow_mut().insert(to.into(), FakeFile { changed: self.now.get(), ..file });
             self.sign(to, Sign::Renamed);
         }
@@ -143,6 +155,9 @@ impl World {
         let mut directory = self.directory.borrow_mut();
         for (sign, stamp, at) in events.into_iter().filter(|_| self.hears) {
             directory.note(sign, &stamp, at);
+        }
+        if let Some(inotify) = &self.inotify {
+            inotify.borrow_mut().read(self, &mut directory);
         }
         let turn = directory.turn(self, self.now.get()).unwrap();
         for update in &turn.updates {
@@ -435,4 +450,5 @@ fn the_start_waits_for_a_file_that_is_torn_but_not_for_ever() {
     assert_eq!((done, world.now.get() - OLD), (Some(100), EMPTY + millis(100)));
 }
 
+mod inotify;
 mod writers;

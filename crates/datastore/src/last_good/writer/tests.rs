@@ -60,7 +60,7 @@ impl World {
 
     /// What the directory holds.
     fn found(&self) -> Files {
-        let texts = crate::manifest_texts(&self.directory()).unwrap();
+        let texts = crate::manifest_texts(&self.directory(), crate::DirAccess::default()).unwrap();
         let below = |path: PathBuf| path.strip_prefix(self.directory()).unwrap().to_str().unwrap().to_owned();
         texts.into_iter().map(|(path, text)| (below(path), text)).collect()
     }

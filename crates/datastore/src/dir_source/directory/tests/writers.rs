@@ -6,7 +6,7 @@ use super::*;
 
 /// How somebody replaces a file.
 #[derive(Clone, Copy, Debug)]
-enum Style {
+pub(super) enum Style {
     /// `cat new >a.yaml`
     InPlace,
     /// `: >a.yaml; cat new >a.yaml`
@@ -24,16 +24,16 @@ enum Style {
 }
 
 #[derive(Clone, Debug)]
-struct Edit {
-    style: Style,
-    cuts: Vec<prop::sample::Index>,
+pub(super) struct Edit {
+    pub(super) style: Style,
+    pub(super) cuts: Vec<prop::sample::Index>,
     /// How long the writer pauses after each step, and whether anybody looks before and after that.
-    pauses: Vec<(u64, bool, bool)>,
-    new: Vec<(char, u32)>,
+    pub(super) pauses: Vec<(u64, bool, bool)>,
+    pub(super) new: Vec<(char, u32)>,
 }
 
 /// Does an edit step by step; `look` is called where somebody looks.
-fn edit(world: &World, edit: &Edit, look: &dyn Fn()) {
+pub(super) fn edit(world: &World, edit: &Edit, look: &dyn Fn()) {
     let whole = text(&edit.new);
     let mut cuts: Vec<usize> = edit.cuts.iter().map(|cut| cut.index(whole.len() + 1)).collect();
     if matches!(edit.style, Style::AppendToFirst) {
@@ -112,12 +112,12 @@ fn edit(world: &World, edit: &Edit, look: &dyn Fn()) {
     pause();
 }
 
-fn tiers() -> impl Strategy<Value = Vec<(char, u32)>> {
+pub(super) fn tiers() -> impl Strategy<Value = Vec<(char, u32)>> {
     prop::sample::subsequence(vec!['a', 'b', 'c', 'd', 'e'], 1..=5)
         .prop_flat_map(|names| names.into_iter().map(|name| (Just(name), 1..30_u32)).collect::<Vec<_>>())
 }
 
-fn an_edit() -> impl Strategy<Value = Edit> {
+pub(super) fn an_edit() -> impl Strategy<Value = Edit> {
     use Style::{Append, AppendToFirst, BackUp, EmptyFirst, InPlace, RemoveFirst, Rename};
     let style = prop::sample::select(vec![InPlace, EmptyFirst, RemoveFirst, Append, AppendToFirst, Rename, BackUp]);
     let cuts = prop::collection::vec(any::<prop::sample::Index>(), 0..4);
@@ -132,7 +132,7 @@ fn an_edit() -> impl Strategy<Value = Edit> {
 
 /// What anybody may do to files, wisely or not.
 #[derive(Clone, Debug)]
-enum Deed {
+pub(super) enum Deed {
     Create(&'static str),
     Append(&'static str, Vec<(char, u32)>),
     Close(&'static str),
@@ -142,7 +142,21 @@ enum Deed {
     Look,
 }
 
-fn a_deed() -> impl Strategy<Value = Deed> {
+impl Deed {
+    pub(super) fn do_in(&self, world: &World) {
+        match self {
+            Self::Create(file) => world.create(file),
+            Self::Append(file, tiers) => world.change(file, |all| all.push_str(&format!("---\n{}", text(tiers)))),
+            Self::Close(file) => world.close(file),
+            Self::Remove(file) => world.remove(file),
+            Self::Rename(from, to) => world.rename(from, to),
+            Self::Pass(time) => world.pass(millis(*time)),
+            Self::Look => drop(world.look()),
+        }
+    }
+}
+
+pub(super) fn a_deed() -> impl Strategy<Value = Deed> {
     let file = || prop::sample::select(vec![FILE, "b.yaml", "c.yaml", ".new"]);
     prop_oneof![
         file().prop_map(Deed::Create),
@@ -198,15 +212,7 @@ proptest! {
     ) {
         let world = World { looks_alike, ..World::new(hears) };
         for deed in &deeds {
-            match deed {
-                Deed::Create(file) => world.create(file),
-                Deed::Append(file, tiers) => world.change(file, |all| all.push_str(&format!("---\n{}", text(tiers)))),
-                Deed::Close(file) => world.close(file),
-                Deed::Remove(file) => world.remove(file),
-                Deed::Rename(from, to) => world.rename(from, to),
-                Deed::Pass(time) => world.pass(millis(*time)),
-                Deed::Look => drop(world.look()),
-            }
+            deed.do_in(&world);
         }
         world.look_on(EMPTY + AFTER + AFTER);
         let told = |world: &World| {

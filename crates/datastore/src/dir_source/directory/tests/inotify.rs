@@ -1,0 +1,244 @@
+//! A model of inotify whose events are read late, lost, doubled or out of order, when their names may belong to other files.
+
+use std::collections::VecDeque;
+
+use notify::event::{AccessKind, AccessMode, CreateKind, DataChange, Flag, ModifyKind, RemoveKind, RenameMode};
+use notify::{Event, EventKind};
+use proptest::prelude::*;
+
+use super::writers::{Deed, Style, a_deed, an_edit, edit, tiers};
+use super::*;
+use crate::dir_source::events::{Heard, Names};
+
+/// The reading of the next event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// It is not read before the next look.
+    Late,
+    Lost,
+    Doubled,
+    /// The one after it is read first.
+    Swapped,
+    /// The queue overflows: this one and all that wait are lost, and the reader is told.
+    Overflow,
+}
+
+/// The queue of the kernel and its reader.
+#[derive(Debug)]
+pub(super) struct Inotify {
+    queue: VecDeque<(EventKind, PathBuf)>,
+    heard: Heard,
+    /// What becomes of events, again and again.
+    faults: Vec<Fault>,
+    next: usize,
+}
+
+impl Inotify {
+    fn new(faults: Vec<Fault>) -> Self {
+        Self { queue: VecDeque::new(), heard: Heard::default(), faults, next: 0 }
+    }
+
+    pub(super) fn happens(&mut self, sign: Sign, path: &str) {
+        let kind = match sign {
+            Sign::Created => EventKind::Create(CreateKind::File),
+            Sign::Written => EventKind::Modify(ModifyKind::Data(DataChange::Any)),
+            Sign::Closed => EventKind::Access(AccessKind::Close(AccessMode::Write)),
+            Sign::Renamed => EventKind::Modify(ModifyKind::Name(RenameMode::To)),
+            Sign::Touched => EventKind::Modify(ModifyKind::Metadata(notify::event::MetadataKind::Any)),
+        };
+        self.queue.push_back((kind, path.into()));
+    }
+
+    pub(super) fn removed(&mut self, path: &str) {
+        self.queue.push_back((EventKind::Remove(RemoveKind::File), path.into()));
+    }
+
+    pub(super) fn renamed_from(&mut self, path: &str) {
+        self.queue.push_back((EventKind::Modify(ModifyKind::Name(RenameMode::From)), path.into()));
+    }
+
+    /// Reads events until one is late.
+    pub(super) fn read(&mut self, world: &World, directory: &mut Directory) {
+        while let Some(event) = self.queue.pop_front() {
+            let fault = self.faults.get(self.next % self.faults.len().max(1)).copied().unwrap_or(Fault::None);
+            self.next += 1;
+            match fault {
+                Fault::None => self.hear(world, event),
+                Fault::Late => {
+                    self.queue.push_front(event);
+                    break;
+                }
+                Fault::Lost => {}
+                Fault::Doubled => {
+                    self.hear(world, event.clone());
+                    self.hear(world, event);
+                }
+                Fault::Swapped => {
+                    if let Some(other) = self.queue.pop_front() {
+                        self.hear(world, other);
+                    }
+                    self.hear(world, event);
+                }
+                Fault::Overflow => {
+                    self.queue.clear();
+                    let rescan = Event::new(EventKind::Other).set_flag(Flag::Rescan);
+                    self.heard.hear(world, Some(&rescan), world.now.get());
+                }
+            }
+        }
+        let (notes, lost) = self.heard.take();
+        if lost {
+            directory.forget_events();
+        }
+        for (sign, stamp, at) in notes {
+            directory.note(sign, &stamp, at);
+        }
+    }
+
+    fn hear(&mut self, world: &World, (kind, path): (EventKind, PathBuf)) {
+        self.heard.hear(world, Some(&Event::new(kind).add_path(path)), world.now.get());
+    }
+}
+
+impl Names for World {
+    fn stamp(&self, path: &Path) -> Option<Stamp> {
+        Disk::stamp(self, path)
+    }
+
+    fn is_link(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn below(&self, path: &Path) -> Vec<Stamp> {
+        let files = self.files.borrow();
+        files.iter().filter(|(name, _)| name.starts_with(path)).map(|(_, file)| file.stamp()).collect()
+    }
+}
+
+/// Changes how events are read from now on.
+fn faults(world: &World, faults: &[Fault]) {
+    if let Some(inotify) = &world.inotify {
+        (inotify.borrow_mut().faults, inotify.borrow_mut().next) = (faults.to_vec(), 0);
+    }
+}
+
+/// A world in which a file has been read, and whose events are read like this from now on.
+fn world(first: &[(char, u32)], all: &[Fault]) -> World {
+    let world = World { inotify: Some(RefCell::new(Inotify::new(Vec::new()))), ..World::new(true) };
+    world.write(FILE, &text(first));
+    for _ in 0..2 {
+        world.pass(millis(20_000));
+        world.look();
+    }
+    faults(&world, all);
+    world
+}
+
+fn shown(tiers: &[(char, u32)]) -> String {
+    tiers.iter().map(|(name, order)| format!("{name}{order}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether all of these are in force.
+fn holds(world: &World, tiers: &[(char, u32)]) -> bool {
+    let all = world.tiers.borrow();
+    tiers.iter().all(|(name, order)| all.get(&name.to_string()) == Some(&f64::from(*order)))
+}
+
+fn only_late() -> impl Strategy<Value = Vec<Fault>> {
+    prop::collection::vec(prop::sample::select(vec![Fault::None, Fault::None, Fault::Late, Fault::Doubled]), 1..30)
+        .prop_filter("every event is read some time", |all| all.iter().any(|fault| *fault != Fault::Late))
+}
+
+fn any_fault() -> impl Strategy<Value = Vec<Fault>> {
+    use Fault::{Doubled, Late, Lost, None, Overflow, Swapped};
+    prop::collection::vec(prop::sample::select(vec![None, None, None, Late, Lost, Doubled, Swapped, Overflow]), 1..30)
+        .prop_filter("every event is read some time", |all| all.iter().any(|fault| *fault != Late))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
+
+    #[test]
+    fn a_replacement_is_in_force_with_its_last_event_however_late(
+        first in tiers(),
+        edits in prop::collection::vec(an_edit(), 1..4),
+        late in only_late(),
+    ) {
+        let world = world(&first, &late);
+        for each in &edits {
+            let each = writers::Edit { style: Style::Rename, ..each.clone() };
+            edit(&world, &each, &|| drop(world.look()));
+            // The reader has caught up.
+            faults(&world, &[]);
+            world.look();
+            prop_assert!(holds(&world, &each.new), "{}", world.tiers());
+            // What is gone may be kept for a second, if the file was seen before it was known to be renamed.
+            world.look_on(AFTER + millis(1));
+            prop_assert_eq!(world.tiers(), shown(&each.new));
+            faults(&world, &late);
+        }
+    }
+
+    #[test]
+    fn a_replacement_never_waits_longer_than_a_silent_writer_whatever_event_of_it_is_lost(
+        first in tiers(),
+        each in an_edit(),
+        all in any_fault(),
+    ) {
+        let world = world(&first, &all);
+        let each = writers::Edit { style: Style::Rename, ..each };
+        edit(&world, &each, &|| drop(world.look()));
+        world.look_on(EMPTY + millis(1));
+        prop_assert!(holds(&world, &each.new), "{}", world.tiers());
+        world.look_on(AFTER + millis(1));
+        prop_assert_eq!(world.tiers(), shown(&each.new));
+    }
+
+    #[test]
+    fn nothing_that_is_in_both_versions_vanishes_however_late_events_are(
+        first in tiers(),
+        edits in prop::collection::vec(an_edit(), 1..4),
+        late in only_late(),
+    ) {
+        let world = world(&first, &late);
+        let mut old = first;
+        for each in &edits {
+            let look = || {
+                world.look();
+                for (name, _) in old.iter().filter(|(name, _)| each.new.iter().any(|(other, _)| other == name)) {
+                    assert!(world.tiers.borrow().contains_key(&name.to_string()), "{name}");
+                }
+            };
+            edit(&world, each, &look);
+            faults(&world, &[]);
+            world.look_on(AFTER + millis(1));
+            prop_assert_eq!(world.tiers(), shown(&each.new));
+            faults(&world, &late);
+            old.clone_from(&each.new);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
+
+    #[test]
+    fn whatever_becomes_of_events_what_is_there_in_the_end_counts(
+        deeds in prop::collection::vec(a_deed(), 0..40),
+        all in any_fault(),
+        looks_alike in any::<bool>(),
+    ) {
+        let inotify = Some(RefCell::new(Inotify::new(all)));
+        let world = World { looks_alike, inotify, ..World::new(true) };
+        for deed in &deeds {
+            Deed::do_in(deed, &world);
+        }
+        world.look_on(EMPTY + AFTER + AFTER);
+        let fresh = World::new(false);
+        fresh.files.replace(world.files.borrow().clone());
+        fresh.now.set(world.now.get());
+        fresh.look();
+        prop_assert_eq!(world.tiers(), fresh.tiers());
+    }
+}
