@@ -150,14 +150,23 @@ pub(crate) fn package(args: &[String]) -> Result<(), String> {
     }
     if full {
         let agent = build_dist(&["--features", "full"])?;
+        let sbom = out.join("tortie.cdx.json");
         let package = Package { agent, out, epoch: package::epoch(), compression: 9 };
         let Made { binary, debian, image } = package.make()?;
-        println!("{}\n{}", debian.display(), image.display());
+        let bill = package::write_sbom(&["--features", "full"], &host()?, &sbom)?;
+        println!("{}\n{}\n{}", debian.display(), image.display(), bill.display());
         made.push(("all features (`full`)", binary, Limit::FULL));
     }
     let rows: Vec<_> = made.iter().map(|(name, binary, limit)| (*name, binary, *limit)).collect();
     print!("{}", package::table(&rows));
     made.iter().try_for_each(|(_, binary, limit)| binary.hold_to(*limit))
+}
+
+/// The target that packages are made for.
+fn host() -> Result<String, String> {
+    let version = output(std::process::Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "rustc does not tell its host".to_owned())
 }
 
 /// Builds the agent as it is given away.

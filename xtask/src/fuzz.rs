@@ -25,10 +25,10 @@ const COVERAGE: &[&str] = &[
     "--cfg=fuzzing",
 ];
 
-/// Longer inputs reach nothing new, but make a corpus that nobody wants to keep.
-const MAX_LEN: &str = "-max_len=4096";
-/// An input that takes so many seconds, or MB, is a find.
-const LIMITS: [&str; 2] = ["-timeout=10", "-rss_limit_mb=2048"];
+/// The length of the longest input, bytes: that of the largest object that Kubernetes stores.
+const MAX_LEN: &str = "-max_len=1048576";
+/// The bounds on one input, seconds and MB; an input beyond them is a find.
+const LIMITS: [&str; 2] = ["-timeout=2", "-rss_limit_mb=512"];
 
 /// How many MiB the programs of the smoke test and what they are made of take, and some more.
 const SMOKE_ROOM: u64 = 4096;

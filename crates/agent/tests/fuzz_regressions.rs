@@ -5,6 +5,8 @@
 mod agent_config;
 #[path = "../../../fuzz/checks/netfilter_message.rs"]
 mod netfilter_message;
+#[path = "../../../fuzz/checks/policysync_headers.rs"]
+mod policysync_headers;
 
 /// Puts the inputs of a target through its check.
 fn replay(target: &str, check: fn(&[u8]), at_least: usize) {
@@ -27,4 +29,9 @@ fn agent_config() {
 #[test]
 fn netfilter_message() {
     replay("netfilter_message", netfilter_message::check, 16);
+}
+
+#[test]
+fn policysync_headers() {
+    replay("policysync_headers", policysync_headers::check, 3);
 }

@@ -1,5 +1,7 @@
 //! Replays the inputs that fuzzing has found, through the checks of the fuzz target.
 
+#[path = "../../../fuzz/checks/cluster_cost.rs"]
+mod cluster_cost;
 #[path = "../../../fuzz/checks/graph_oracle.rs"]
 mod graph_oracle;
 #[path = "../../../fuzz/checks/graph_order.rs"]
@@ -16,6 +18,11 @@ fn replay(target: &str, check: fn(&[u8]), at_least: usize) {
         replayed += 1;
     }
     assert!(replayed >= at_least, "{replayed} inputs");
+}
+
+#[test]
+fn cluster_cost() {
+    replay("cluster_cost", cluster_cost::check, 2);
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod key_path;
 mod manifest;
 #[path = "../../../fuzz/checks/v1_value.rs"]
 mod v1_value;
+#[path = "../../../fuzz/checks/yaml_aliases.rs"]
+mod yaml_aliases;
 
 #[expect(clippy::disallowed_methods, reason = "tests read their inputs")]
 fn replay(target: &str, check: impl Fn(&[u8])) {
@@ -33,6 +35,11 @@ fn manifest_inputs() {
 #[test]
 fn v1_value_inputs() {
     replay("v1_value", v1_value::check);
+}
+
+#[test]
+fn yaml_aliases_inputs() {
+    replay("yaml_aliases", yaml_aliases::check);
 }
 
 const SEEDS: [&str; 4] = [

@@ -61,6 +61,8 @@ pub(super) fn make(package: &Package, binary: &Binary) -> Result<PathBuf, String
         "config": {
             "Env": ["PATH=/usr/sbin:/usr/bin"],
             "Entrypoint": ["/usr/bin/tortie"],
+            // Agents are given user 0 by their manifest.
+            "User": "65532:65532",
             "Labels": labels(),
         },
         "rootfs": {"type": "layers", "diff_ids": layers.iter().map(|layer| &layer.diff_id).collect::<Vec<_>>()},

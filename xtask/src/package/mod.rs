@@ -5,6 +5,7 @@
 mod binary;
 mod debian;
 mod image;
+mod sbom;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,7 @@ use crate::files;
 use crate::shell::{output, root, run};
 
 pub use binary::{Binary, Limit, table};
+pub use sbom::write_sbom;
 
 /// What to make packages of, and how.
 #[derive(Clone, Debug)]

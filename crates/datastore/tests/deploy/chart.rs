@@ -80,8 +80,10 @@ fn assert_same(values: &[&str], expected: Vec<Value>) {
 #[test]
 fn it_makes_what_the_kustomizations_make() {
     assert_same(&[], kustomized("."));
-    assert_same(&["fanout.enabled=true"], kustomized("with-fanout"));
-    assert_same(&["fanout.enabled=true", "fanout.tls.enabled=true"], kustomized("with-fanout-tls"));
+    assert_same(&["fanout.enabled=true", "fanout.tls.generate=false"], kustomized("with-fanout"));
+    let mut with_tenants = kustomized(".");
+    with_tenants.extend(documents(&deploy().join("tenants.yaml")));
+    assert_same(&["tenants.enabled=true"], with_tenants);
     let mut with_keys = kustomized(".");
     with_keys.extend(documents(&deploy().join("agent/wireguard.yaml")));
     assert_same(&["agent.wireguard=true"], with_keys);
@@ -111,7 +113,7 @@ fn the_api_knows_all_that_it_makes_of_other_values() {
         "fanout.enabled=true",
         "fanout.replicas=5",
         "fanout.port=5474",
-        "fanout.tls.enabled=true",
+        "tenants.enabled=true",
         "controller.enabled=true",
         "controller.datastore=etcd",
         "controller.etcdSecret=mine",
@@ -148,6 +150,24 @@ fn the_api_knows_all_that_it_makes_of_other_values() {
     assert_eq!(made["Deployment tortie-fanout"]["spec"]["replicas"], 5);
     assert_eq!(made["Service tortie-fanout"]["spec"]["ports"][0]["port"], 5474);
     assert_eq!(pod("Deployment tortie-controller")["volumes"][0]["secret"]["secretName"], "mine");
+}
+
+/// A connection to the fan-out is in plain text only on demand, and the made certificates have the names that each side wants.
+#[test]
+fn the_fan_out_has_certificates_by_default() {
+    let made = by_name(chart(&["fanout.enabled=true"]));
+    let agent = &made["DaemonSet tortie-agent"]["spec"]["template"]["spec"]["containers"][0];
+    assert!(agent["env"].as_array().unwrap().iter().any(|variable| variable["name"] == "FELIX_TYPHACAFILE"), "{agent}");
+    let fanout = &made["Deployment tortie-fanout"]["spec"]["template"]["spec"]["containers"][0];
+    assert!(fanout["env"].as_array().unwrap().iter().any(|variable| variable["name"] == "TYPHA_CLIENTCN"), "{fanout}");
+    let files = ["fanout", "agent"].map(|side| made[&format!("Secret tortie-{side}-tls")]["data"].clone());
+    for data in &files {
+        assert_eq!(data.as_object().unwrap().keys().collect::<Vec<_>>(), ["ca.pem", "cert.pem", "key.pem"]);
+    }
+    assert_eq!(files[0]["ca.pem"], files[1]["ca.pem"]);
+    assert_ne!(files[0]["key.pem"], files[1]["key.pem"]);
+    let plain = by_name(chart(&["fanout.enabled=true", "fanout.tls.enabled=false"]));
+    assert!(!plain.keys().any(|name| name.starts_with("Secret ")), "{:?}", plain.keys());
 }
 
 /// An agent that is told of another datastore needs rights of its own, and one behind a fan-out has none.

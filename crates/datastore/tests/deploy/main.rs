@@ -1,14 +1,16 @@
 //! The manifests of `deploy/` are what the API takes them for, and the chart makes the same ones.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that reads the manifests")]
 
+mod admission;
 mod chart;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::serde::{Serialize, de::DeserializeOwned};
@@ -34,7 +36,7 @@ fn documents_of(text: &str, name: &str) -> Vec<Value> {
 
 fn manifests() -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for folder in ["", "agent", "with-fanout", "with-fanout-tls"] {
+    for folder in ["", "agent", "with-fanout"] {
         let entries = fs::read_dir(deploy().join(folder)).unwrap().map(|entry| entry.unwrap().path());
         files.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")));
     }
@@ -53,6 +55,7 @@ fn understood(object: &Value) -> Result<Value, String> {
     let text = |name: &str| object[name].as_str().unwrap_or_default();
     match (text("apiVersion"), text("kind")) {
         ("v1", "ServiceAccount") => through::<ServiceAccount>(object),
+        ("v1", "Secret") => through::<Secret>(object),
         ("v1", "Service") => through::<Service>(object),
         ("apps/v1", "DaemonSet") => through::<DaemonSet>(object),
         ("apps/v1", "Deployment") => through::<Deployment>(object),
@@ -61,6 +64,12 @@ fn understood(object: &Value) -> Result<Value, String> {
         ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => through::<ClusterRoleBinding>(object),
         ("rbac.authorization.k8s.io/v1", "Role") => through::<Role>(object),
         ("rbac.authorization.k8s.io/v1", "RoleBinding") => through::<RoleBinding>(object),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => {
+            through::<ValidatingAdmissionPolicy>(object)
+        }
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
+            through::<ValidatingAdmissionPolicyBinding>(object)
+        }
         (api_version, kind) => Err(format!("{api_version} {kind} is not expected here")),
     }
 }
@@ -150,6 +159,26 @@ fn the_agent_is_given_the_folders_that_it_needs() {
         ("/var/run/calico", "rw DirectoryOrCreate"),
     ];
     assert_eq!(given, expected.map(|(path, rights)| (path.to_owned(), rights.to_owned())).into());
+}
+
+/// Memory without a bound is taken from the other pods and services of the node.
+#[test]
+fn each_program_has_a_bound_on_its_memory() {
+    let mut count = 0;
+    for file in ["agent/agent.yaml", "with-fanout/fanout.yaml", "controller.yaml", "controller-kubernetes.yaml"] {
+        for object in documents(&deploy().join(file)) {
+            for container in object["spec"]["template"]["spec"]["containers"].as_array().into_iter().flatten() {
+                assert!(container["resources"]["limits"]["memory"].is_string(), "{file}");
+                count += 1;
+            }
+        }
+    }
+    assert_eq!(count, 4);
+    let unit = fs::read_to_string(deploy().join("debian/tortie.service")).unwrap();
+    let lines: BTreeSet<_> = unit.lines().collect();
+    for line in ["MemoryHigh=1536M", "MemoryMax=2G", "UMask=0077"] {
+        assert!(lines.contains(line), "{line}");
+    }
 }
 
 /// Files that kustomizations name are there.

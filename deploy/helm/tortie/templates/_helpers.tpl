@@ -5,7 +5,9 @@ app.kubernetes.io/part-of: tortie
 {{- end }}
 
 {{- define "tortie.image" -}}
-image: {{ printf "%s:%s" .Values.image.repository .Values.image.tag | quote }}
+{{- $version := printf ":%s" .Values.image.tag }}
+{{- with .Values.image.digest }}{{ $version = printf "@%s" . }}{{ end -}}
+image: {{ printf "%s%s" .Values.image.repository $version | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 
@@ -27,6 +29,11 @@ fanout://tortie-fanout.{{ .Release.Namespace }}.svc:{{ .Values.fanout.port }}
 {{- else -}}
 kubernetes:in-cluster
 {{- end }}
+{{- end }}
+
+{{/* Whether agents show certificates to a fan-out. */}}
+{{- define "tortie.agentTls" -}}
+{{- if and .Values.fanout.tls.enabled (hasPrefix "fanout:" (include "tortie.datastore" .)) }}true{{ end }}
 {{- end }}
 
 {{/* Probes of a server that answers on this port of the host. */}}

@@ -1,4 +1,4 @@
-use super::*;
+use super::filter::{END_HEADERS, Filter, HEAD, HEADERS, PADDED, PREFACE, PRIORITY, VALUE, replaced};
 
 /// What Calico's own client of the API (`app-policy/syncher`, gRPC 1.82 of Go) sends when it calls `Sync` at `/run/nodeagent/socket`,
 /// once the server has sent its settings.

@@ -1,0 +1,44 @@
+//! The objects of a cluster, whatever they are, cost the graph messages in proportion to their text, nothing if they are told again,
+//! and leave nothing behind.
+
+use tortie_calc::{Graph, GraphConfig};
+use tortie_model::{Hostname, Interner, SyncStatus, Update};
+use tortie_resources::manifest::{self, Format, Options, Outcome};
+
+/// The text is a directory's file in YAML, of the node `here`.
+pub(crate) fn check(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let manifest = manifest::read(&text, Format::Yaml, &Options::default(), &mut Interner::new());
+    let updates: Vec<Update> = manifest
+        .resources
+        .into_iter()
+        .filter_map(|resource| match resource.outcome {
+            Outcome::Valid(updates) => Some(updates),
+            Outcome::Invalid { substitute } => substitute,
+            Outcome::Unknown => None,
+        })
+        .flatten()
+        .collect();
+    let mut graph = Graph::new(&GraphConfig::new(Hostname::new("here")));
+    graph.on_status(SyncStatus::InSync);
+    updates.iter().for_each(|update| graph.on_update(update.clone()));
+    let cost = flush(&mut graph);
+    // A few messages say what there is without any object.
+    assert!(cost <= text.len() + 64, "{cost} messages of {} bytes", text.len());
+    let mut told = std::collections::BTreeMap::new();
+    for update in &updates {
+        told.insert(update.key(), update);
+    }
+    told.values().for_each(|update| graph.on_update(Update::clone(update)));
+    assert_eq!(flush(&mut graph), 0, "what is told again costs nothing");
+    told.into_keys().for_each(|key| graph.on_update(Update::delete(key)));
+    flush(&mut graph);
+    assert!(graph.is_empty(), "something is left");
+}
+
+/// The cost of a flush, messages.
+fn flush(graph: &mut Graph) -> usize {
+    let mut out = Vec::new();
+    graph.flush(&mut out);
+    out.len()
+}

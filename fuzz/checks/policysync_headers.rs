@@ -1,0 +1,22 @@
+//! The filter of the headers of policy sync takes any bytes, in any pieces, and writes no more than it was given.
+
+#[path = "../../crates/agent/src/policysync/authority/filter.rs"]
+#[allow(dead_code, reason = "its own tests read the constants")]
+mod filter;
+
+use filter::{Filter, PREFACE};
+
+/// The first byte is the length of the pieces; the preface of HTTP/2 goes before the rest.
+pub(crate) fn check(data: &[u8]) {
+    let Some((&step, bytes)) = data.split_first() else { return };
+    let sent = [PREFACE, bytes].concat();
+    let whole = passed(&sent, sent.len());
+    assert!(whole.len() <= sent.len(), "{} bytes of {}", whole.len(), sent.len());
+    assert_eq!(passed(&sent, usize::from(step).max(1)), whole, "pieces make no difference");
+}
+
+fn passed(bytes: &[u8], step: usize) -> Vec<u8> {
+    let (mut filter, mut out) = (Filter::default(), Vec::new());
+    bytes.chunks(step).for_each(|piece| filter.pass(piece, &mut out));
+    out
+}

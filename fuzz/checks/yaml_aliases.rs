@@ -1,0 +1,31 @@
+//! Documents made of anchors and aliases, nested as the input says, are read within the bounds of the fuzzer or are refused.
+
+use std::fmt::Write as _;
+
+use tortie_model::Interner;
+use tortie_resources::manifest::{self, Format, Options};
+
+/// Lines beyond these make a longer document, but no deeper one.
+const LINES: usize = 4096;
+
+/// Each byte is a line: a list with an anchor whose items are aliases of earlier lists, a mapping, a merge, or a long text.
+pub(crate) fn check(data: &[u8]) {
+    let mut text =
+        String::from("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: n}\ndata:\n  n0: &n0 x\n");
+    for (line, &byte) in data.iter().take(LINES).enumerate() {
+        let (line, count) = (line + 1, usize::from(byte >> 2));
+        let earlier = |step: usize| format!("*n{}", line.saturating_sub(1 + step));
+        let value = match byte & 3 {
+            0 => format!("[{}]", vec![earlier(0); count].join(", ")),
+            1 => format!("[{}]", (0..count).map(earlier).collect::<Vec<_>>().join(", ")),
+            2 => format!("{{a: {}, b: {}, <<: {}}}", earlier(0), earlier(count), earlier(1)),
+            _ => "x".repeat(count * count),
+        };
+        writeln!(text, "  n{line}: &n{line} {value}").expect("a String takes any text");
+    }
+    let lines = text.lines().count() + 1;
+    let manifest = manifest::read(&text, Format::Yaml, &Options::default(), &mut Interner::new());
+    for error in &manifest.unreadable {
+        assert!(error.position.line as usize <= lines, "{error}");
+    }
+}
