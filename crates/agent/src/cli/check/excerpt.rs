@@ -8,6 +8,8 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use tortie_datastore::InputProblem;
 use tortie_resources::{Position, Severity};
 
+use crate::escape;
+
 /// Shows where in a text something is.
 pub(super) struct Excerpts<'t> {
     texts: HashMap<&'t Path, &'t str>,
@@ -32,7 +34,7 @@ impl<'t> Excerpts<'t> {
         };
         let mut underlined = AnnotationKind::Primary.span(within);
         if let Some(advice) = advice(&problem.problem.what) {
-            underlined = underlined.label(advice);
+            underlined = underlined.label(escape::line(advice));
         }
         let snippet = Snippet::source(line).line_start(number).annotation(underlined);
         let mut shown = self.renderer.render(&[Group::with_level(level).element(snippet)]);
