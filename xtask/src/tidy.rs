@@ -74,7 +74,7 @@ const ALL: &[&str] = &[
 /// Crates that start programs, read clocks and files; the others must not.
 const EFFECTS: &[&str] = &["agent", "store", "datastore", "fanout", "testkit"];
 
-/// The one library with unsafe code.
+/// The one library with unsafe code. SECURITY.md promises that there is no other.
 const UNSAFE: &str = "bpf";
 
 /// A default build of the agent has no more crates than this, build dependencies and our own included.
@@ -206,6 +206,11 @@ fn file(path: &Path, wrong: &mut Vec<String>) -> Result<(), String> {
         }
         if line.trim_start().starts_with("#[ignore") && !line.contains("= \"") {
             wrong.push(format!("{shown}:{number}: a test is ignored without a reason"));
+        }
+        let is_unsafe = ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|mark| line.contains(mark));
+        // Tests may call the kernel in ways that no library does.
+        if is_unsafe && !shown.contains("/tests/") && !shown.starts_with(&format!("crates/{UNSAFE}/src/")) {
+            wrong.push(format!("{shown}:{number}: unsafe code belongs into crates/{UNSAFE}"));
         }
         if line.ends_with(' ') || line.ends_with('\t') {
             wrong.push(format!("{shown}:{number}: blank at the end of the line"));

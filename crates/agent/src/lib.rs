@@ -14,6 +14,7 @@ pub mod connections;
 pub mod controller;
 pub mod driver;
 pub mod engine;
+mod escape;
 pub mod exec;
 pub mod flows;
 pub mod health;

@@ -76,6 +76,12 @@ fn begin(format: LogFormat) {
     };
 }
 
+/// Whether this program logs.
+#[cfg(feature = "etcd")]
+pub(crate) fn is_on() -> bool {
+    LEVEL.get().is_some()
+}
+
 /// Whether lines are JSON objects, those that end the program included.
 pub(crate) fn is_json() -> bool {
     FORMAT.get() == Some(&LogFormat::Json)

@@ -127,17 +127,31 @@ impl Attributes for GetInfo {}
 impl Attributes for LinkCreateNetfilter {}
 impl Attributes for LinkDetach {}
 
-pub(crate) fn call<T: Attributes>(command: i64, attributes: &mut T) -> io::Result<i32> {
-    // SAFETY: `attributes` is `size_of::<T>()` bytes that may be read and written. Whoever calls sees to it that what it points to
-    // is there until the call is over, and as large as the kernel takes it to be.
+/// Calls `bpf(2)`.
+///
+/// # Safety
+/// Each pointer in `attributes` refers to memory that outlives the call and is at least as large as the kernel reads or writes for
+/// this command. Memory that the kernel writes is not borrowed elsewhere.
+///
+/// # Errors
+/// The error of the kernel.
+pub(crate) unsafe fn call<T: Attributes>(command: i64, attributes: &mut T) -> io::Result<i32> {
+    // SAFETY: `attributes` is `size_of::<T>()` bytes that may be read and written, and the caller vouches for its pointers.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     i32::try_from(result).ok().filter(|result| *result >= 0).ok_or_else(io::Error::last_os_error)
 }
 
-/// A call of one of the commands that create, load, get or attach something, and give its file descriptor.
-pub(crate) fn descriptor<T: Attributes>(command: i64, attributes: &mut T) -> io::Result<OwnedFd> {
-    let number = call(command, attributes)?;
-    // SAFETY: the kernel has just opened it for the commands that this is called with, and nobody else knows it.
+/// Calls `bpf(2)` with a command that opens a file descriptor, and takes it.
+///
+/// # Safety
+/// As for [`call`]; and the command opens a new file descriptor, which its result names.
+///
+/// # Errors
+/// The error of the kernel.
+pub(crate) unsafe fn descriptor<T: Attributes>(command: i64, attributes: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: the caller vouches for the pointers.
+    let number = unsafe { call(command, attributes)? };
+    // SAFETY: the kernel has just opened it, and nothing else in this process knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

@@ -59,7 +59,9 @@ impl NetfilterLink {
             priority: at.priority,
             netfilter_flags: if at.defragment { DEFRAGMENT } else { 0 },
         };
-        descriptor(LINK_CREATE, &mut attributes).map(Self)
+        // SAFETY: the attributes of this command hold no pointers, and it opens a descriptor.
+        let done = unsafe { descriptor(LINK_CREATE, &mut attributes) };
+        done.map(Self)
     }
 
     /// A link that has been pinned.
@@ -86,7 +88,9 @@ impl NetfilterLink {
     /// # Errors
     /// What the kernel says.
     pub fn detach(&self) -> io::Result<()> {
-        call(LINK_DETACH, &mut LinkDetach { link_fd: number(&self.0) }).map(drop)
+        // SAFETY: the attributes of this command hold no pointers.
+        let done = unsafe { call(LINK_DETACH, &mut LinkDetach { link_fd: number(&self.0) }) };
+        done.map(drop)
     }
 
     /// What the kernel tells of it.

@@ -52,7 +52,8 @@ impl Array {
             numa_node: 0,
             map_name: name(text),
         };
-        Self::of(descriptor(MAP_CREATE, &mut attributes)?, map_type)
+        // SAFETY: the attributes of this command hold no pointers, and it opens a descriptor.
+        Self::of(unsafe { descriptor(MAP_CREATE, &mut attributes) }?, map_type)
     }
 
     fn open(path: &Path, map_type: u32) -> io::Result<Self> {
@@ -183,7 +184,9 @@ impl ArrayMap {
         }
         // `value` has as many bytes as the kernel reads.
         let mut attributes = self.array.element(&index, value.as_ptr() as u64);
-        call(MAP_UPDATE_ELEM, &mut attributes).map(drop)
+        // SAFETY: the key and the value outlive the call and have the sizes of the map's.
+        let done = unsafe { call(MAP_UPDATE_ELEM, &mut attributes) };
+        done.map(drop)
     }
 
     /// Writes values one behind the other, in order. Programs may see some of them and a part of one.
@@ -214,7 +217,9 @@ impl ArrayMap {
             elem_flags: 0,
             flags: 0,
         };
-        call(MAP_UPDATE_BATCH, &mut attributes).map(drop)
+        // SAFETY: there are `count` indexes of four bytes and as many values of the map's size; they outlive the call.
+        let done = unsafe { call(MAP_UPDATE_BATCH, &mut attributes) };
+        done.map(drop)
     }
 
     /// Reads a value.
@@ -228,7 +233,9 @@ impl ArrayMap {
         }
         // `value` has as many bytes as the kernel writes.
         let mut attributes = self.array.element(&index, value.as_mut_ptr() as u64);
-        call(MAP_LOOKUP_ELEM, &mut attributes).map(drop)
+        // SAFETY: the key is four bytes, and the value has room for all that the kernel writes of this type of map.
+        let done = unsafe { call(MAP_LOOKUP_ELEM, &mut attributes) };
+        done.map(drop)
     }
 }
 
@@ -290,7 +297,8 @@ impl PerCpuArrayMap {
         let mut values = vec![0; self.bytes];
         // The kernel writes a value for each CPU that there can be.
         let mut attributes = self.array.element(&index, values.as_mut_ptr() as u64);
-        call(MAP_LOOKUP_ELEM, &mut attributes)?;
+        // SAFETY: the key is four bytes, and the value has room for all that the kernel writes of this type of map.
+        unsafe { call(MAP_LOOKUP_ELEM, &mut attributes) }?;
         Ok(values)
     }
 
@@ -302,7 +310,9 @@ impl PerCpuArrayMap {
         let values = vec![0_u8; self.bytes];
         // The kernel reads a value for each CPU that there can be.
         let mut attributes = self.array.element(&index, values.as_ptr() as u64);
-        call(MAP_UPDATE_ELEM, &mut attributes).map(drop)
+        // SAFETY: the key and the value outlive the call and have the sizes of the map's.
+        let done = unsafe { call(MAP_UPDATE_ELEM, &mut attributes) };
+        done.map(drop)
     }
 }
 
@@ -331,7 +341,8 @@ impl PrefixMap {
             numa_node: 0,
             map_name: name(text),
         };
-        Ok(Self { map: descriptor(MAP_CREATE, &mut attributes)?, key_size, value_size })
+        // SAFETY: the attributes of this command hold no pointers, and it opens a descriptor.
+        Ok(Self { map: unsafe { descriptor(MAP_CREATE, &mut attributes) }?, key_size, value_size })
     }
 
     /// The file descriptor, for programs.
@@ -351,7 +362,9 @@ impl PrefixMap {
         // Both have as many bytes as the kernel reads.
         let (key, value) = (key.as_ptr() as u64, value.as_ptr() as u64);
         let mut attributes = MapElement { map_fd: number(&self.map), padding: 0, key, value, flags: 0 };
-        call(MAP_UPDATE_ELEM, &mut attributes).map(drop)
+        // SAFETY: the key and the value outlive the call and have the sizes of the map's.
+        let done = unsafe { call(MAP_UPDATE_ELEM, &mut attributes) };
+        done.map(drop)
     }
 }
 
@@ -363,6 +376,7 @@ fn possible_cpus() -> io::Result<usize> {
     let index = 0;
     // There is room for the values of more CPUs than Linux can have.
     let mut attributes = probe.element(&index, values.as_mut_ptr() as u64);
-    call(MAP_LOOKUP_ELEM, &mut attributes)?;
+    // SAFETY: the key is four bytes, and the value has room for all that the kernel writes of this type of map.
+    unsafe { call(MAP_LOOKUP_ELEM, &mut attributes) }?;
     Ok(values.iter().take_while(|byte| **byte == 0).count() / VALUE)
 }

@@ -16,14 +16,17 @@ fn text(path: &Path) -> io::Result<CString> {
 pub(crate) fn pin(object: &OwnedFd, path: &Path) -> io::Result<()> {
     let path = text(path)?;
     let mut attributes = ObjectPath { pathname: path.as_ptr() as u64, bpf_fd: number(object), file_flags: 0 };
-    call(OBJ_PIN, &mut attributes).map(drop)
+    // SAFETY: the path ends with zero and outlives the call.
+    let done = unsafe { call(OBJ_PIN, &mut attributes) };
+    done.map(drop)
 }
 
 /// What has been given that name.
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     let path = text(path)?;
     let mut attributes = ObjectPath { pathname: path.as_ptr() as u64, bpf_fd: 0, file_flags: 0 };
-    descriptor(OBJ_GET, &mut attributes)
+    // SAFETY: the path ends with zero and outlives the call, which opens a descriptor.
+    unsafe { descriptor(OBJ_GET, &mut attributes) }
 }
 
 /// The first bytes of what the kernel tells of something, zeros where it has nothing to tell.
@@ -32,7 +35,8 @@ pub(crate) fn info<const WORDS: usize>(object: &OwnedFd) -> io::Result<[u32; WOR
     let length = u32::try_from(size_of_val(&words)).map_err(|_| io::ErrorKind::InvalidInput)?;
     // The kernel writes no more than so many bytes.
     let mut attributes = GetInfo { bpf_fd: number(object), info_len: length, info: words.as_mut_ptr() as u64 };
-    call(OBJ_GET_INFO_BY_FD, &mut attributes)?;
+    // SAFETY: the kernel writes at most `info_len` bytes, all of them into `words`.
+    unsafe { call(OBJ_GET_INFO_BY_FD, &mut attributes) }?;
     Ok(words)
 }
 

@@ -150,7 +150,8 @@ impl Program {
             ctx_in: if context.is_empty() { 0 } else { context.as_ptr() as u64 },
             ctx_out: 0,
         };
-        call(PROG_TEST_RUN, &mut attributes)?;
+        // SAFETY: the packet and the context outlive the call and have the lengths stated; nothing is written.
+        unsafe { call(PROG_TEST_RUN, &mut attributes) }?;
         Ok(TestRun { result: attributes.retval, nanoseconds: attributes.duration })
     }
 }
@@ -177,7 +178,8 @@ fn load(
             prog_ifindex: 0,
             expected_attach_type,
         };
-        descriptor(PROG_LOAD, &mut attributes)
+        // SAFETY: the instructions, the licence, and the log outlive the call and have the lengths stated; it opens a descriptor.
+        unsafe { descriptor(PROG_LOAD, &mut attributes) }
     };
     let error = match load(&mut []) {
         Ok(program) => return Ok(Program(program)),

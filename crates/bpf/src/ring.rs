@@ -49,7 +49,8 @@ impl RingBuffer {
             numa_node: 0,
             map_name: name(text),
         };
-        Self::of(descriptor(MAP_CREATE, &mut attributes)?)
+        // SAFETY: the attributes of this command hold no pointers, and it opens a descriptor.
+        Self::of(unsafe { descriptor(MAP_CREATE, &mut attributes) }?)
     }
 
     /// A ring that has been pinned.

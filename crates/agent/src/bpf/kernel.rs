@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::RawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
+use rustix::process::geteuid;
 use rustix::thread::{MembarrierCommand, membarrier};
 use sha2::{Digest, Sha256};
 use tortie_bpf::{ArrayMap, MapInfo, PerCpuArrayMap, Program, RingBuffer};
@@ -109,6 +110,7 @@ impl LinuxEdge {
     /// A path in a folder, which is made, that nothing has.
     fn free_path(&self, folder: &str, name: &str) -> io::Result<PathBuf> {
         mount_directory()?;
+        make_own_directory(Path::new(BPF_DIRECTORY))?;
         let folder = self.directory.join(folder);
         fs::create_dir_all(&folder)?;
         let path = folder.join(name);
@@ -161,8 +163,36 @@ fn mount_directory() -> io::Result<()> {
     if is_mounted()? {
         return Ok(());
     }
-    mount("bpf", BPF_DIRECTORY, "bpf", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)
+    mount("bpf", BPF_DIRECTORY, "bpf", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, Some(c"mode=0700"))
         .map_err(|error| io::Error::other(format!("no BPF file system can be mounted at {BPF_DIRECTORY}: {error}")))
+}
+
+/// Makes the agent's directory in the file system for pinned objects, open to its owner only.
+///
+/// # Errors
+/// If another user owns the directory or can write it: pinned objects there may be forged. A mount of others keeps its mode.
+fn make_own_directory(mount: &Path) -> io::Result<()> {
+    let path = mount.join(OWN_DIRECTORY);
+    match fs::DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    check_own_directory(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700))
+}
+
+/// Checks that no other user can have pinned objects there; a directory that does not exist passes.
+fn check_own_directory(path: &Path) -> io::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    let is_ours = metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0;
+    if metadata.is_dir() && is_ours {
+        return Ok(());
+    }
+    let why = format!("{}: not a directory that only its owner, this user, can write; remove it", path.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 impl Edge for LinuxEdge {
@@ -321,6 +351,8 @@ impl Edge for LinuxEdge {
     }
 
     fn folders(&mut self) -> io::Result<Vec<String>> {
+        // Before any object in it is opened.
+        check_own_directory(&Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY))?;
         folders(&self.directory, self.netlink_timeout)
     }
 

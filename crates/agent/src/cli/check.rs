@@ -17,6 +17,7 @@ use super::Failure;
 use super::color::ColorChoice;
 use super::directory::ReachArgs;
 use super::progress::Progress;
+use crate::escape;
 use excerpt::Excerpts;
 use input::Input;
 use lines::Lines;
@@ -85,13 +86,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     match args.output {
         Output::Text => {
             let lines = Lines::of(&input.texts);
-            let excerpts = Excerpts::new(&lines, args.color.wanted(io::stderr().is_terminal()));
+            let in_color = args.color.wanted(io::stderr().is_terminal());
+            let excerpts = Excerpts::new(&lines, in_color);
             let mut text = String::new();
             for found in &found {
-                text += &format!("{}\n{}", line(found), excerpts.of(&found.problem));
+                text +=
+                    &format!("{}\n{}", escape::line(&escape::echoes_cut(&line(found))), excerpts.of(&found.problem));
             }
             text += &report::summary(&found, &input);
-            eprint!("{text}");
+            // The renderer of excerpts replaces ESC in the texts of users, and adds its own.
+            if in_color {
+                let _ = io::stderr().write_all(escape::coloured(&text).as_bytes());
+            } else {
+                eprint!("{text}");
+            }
         }
         Output::Json => print(&report::json(&found))?,
         Output::Github => print(&report::github(&found))?,
@@ -101,7 +109,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn print(text: &str) -> Result<(), Failure> {
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+    super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
 /// All that is to be said of the manifests, as `run` says it, and what is advised against.

@@ -2,12 +2,16 @@
 
 use std::fmt::Write as _;
 
-/// A line for each row, in columns as wide as their widest cell.
+use crate::escape;
+
+/// A line for each row, in columns as wide as their widest cell. Cells are escaped, so that none begins a line.
 pub(super) fn aligned(rows: &[Vec<String>]) -> String {
+    let escaped = |row: &Vec<String>| row.iter().map(|cell| escape::line(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
     let width = |n: usize| rows.iter().filter_map(|row| row.get(n)).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows.iter().map(Vec::len).max().unwrap_or(0)).map(width).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
             // Writing to a string cannot fail.

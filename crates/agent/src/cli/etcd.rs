@@ -1,12 +1,17 @@
 //! Where etcd is, on the command line.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use serde_json::{Value, json};
 use tortie_store::etcd::{EtcdConfig, EtcdStore, Password};
 
 use super::Failure;
+use crate::logging;
+
+static WARNED: Once = Once::new();
 
 /// How to be let into etcd. What no flag says, Felix's parameters say where there are any, and else the variables of
 /// Calico's other programs.
@@ -72,6 +77,12 @@ impl EtcdArgs {
             ..url.clone()
         };
         config.check().map_err(|error| Failure::Usage(error.to_string()))?;
+        if let Some(warning) = plain_password(&config) {
+            // A command may ask for its configuration more than once.
+            WARNED.call_once(|| {
+                if logging::is_on() { tracing::warn!("{warning}") } else { eprintln!("tortie: {warning}") }
+            });
+        }
         Ok(config)
     }
 
@@ -102,6 +113,22 @@ impl EtcdArgs {
         let named = || around.calico("ETCD_PASSWORD_FILE").map(PathBuf::from);
         self.etcd_password_file.clone().or_else(named)
     }
+}
+
+/// A warning if the password of etcd leaves this machine without TLS.
+fn plain_password(config: &EtcdConfig) -> Option<String> {
+    let is_loopback = |endpoint: &String| {
+        let host = endpoint.rsplit_once(':').map_or(endpoint.as_str(), |(host, _)| host).trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    let (user, _) = config.user.as_ref()?;
+    let endpoint = config.endpoints.iter().find(|endpoint| !is_loopback(endpoint))?;
+    config.ca_file.is_none().then(|| {
+        format!(
+            "the password of etcd user {user} is sent to {endpoint} without TLS, readable on the network; set --etcd-ca-file or \
+             ETCD_CA_CERT_FILE"
+        )
+    })
 }
 
 fn password_in(file: &Path) -> Result<String, Failure> {
@@ -148,4 +175,30 @@ pub(super) fn open_reference(reference: &Value) -> Result<EtcdStore, Failure> {
     };
     let (ca_file, cert_file, key_file) = (file("ca_file"), file("cert_file"), file("key_file"));
     EtcdStore::new(EtcdConfig { ca_file, cert_file, key_file, user, ..url }).map_err(Failure::io("etcd"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_that_leaves_the_machine_without_tls_is_warned_of() {
+        let config = |url: &str| {
+            let url: EtcdConfig = url.parse().unwrap();
+            EtcdConfig { user: Some(("felix".into(), "s3cret".to_owned().into())), ..url }
+        };
+        let warning = plain_password(&config("etcd://127.0.0.1:2379,10.0.0.1:2379")).unwrap();
+        assert!(
+            warning.contains("felix") && warning.contains("10.0.0.1:2379") && !warning.contains("s3cret"),
+            "{warning}"
+        );
+        assert_eq!(
+            plain_password(&config("etcd://127.0.0.1:2379,[::1]:2379,localhost:1")),
+            None,
+            "stays on this machine"
+        );
+        let remote = config("etcd://10.0.0.1:2379");
+        assert_eq!(plain_password(&EtcdConfig { user: None, ..remote.clone() }), None);
+        assert_eq!(plain_password(&EtcdConfig { ca_file: Some("ca.pem".into()), ..remote }), None);
+    }
 }

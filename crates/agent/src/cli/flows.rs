@@ -3,7 +3,7 @@
 mod filter;
 mod text;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -14,6 +14,7 @@ use tortie_resources::to_yaml;
 use super::Failure;
 use super::color::ColorChoice;
 use super::output::Output;
+use crate::escape;
 use crate::flows::FlowRecord;
 use crate::local_api::{Client, DEFAULT_SOCKET};
 use filter::Filter;
@@ -56,6 +57,11 @@ struct Flows {
     lost: u64,
 }
 
+/// Writes lines whose texts were escaped before they were coloured.
+fn painted(out: &mut impl Write, lines: &str) -> io::Result<()> {
+    out.write_all(escape::coloured(lines).as_bytes())
+}
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let failed = |error: crate::local_api::ClientError| Failure::Failed(error.to_string());
     let mut client = Client::connect(&args.socket).map_err(failed)?;
@@ -64,20 +70,25 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if !args.follow {
         let mut found: Flows = client.call("Flows", Map::new()).map_err(failed)?;
         found.flows.retain(|flow| args.filter.matches(flow));
+        if coloured && args.output == Output::Table {
+            return painted(&mut io::stdout(), &text.table(&found.flows)).map_err(Failure::io("standard output"));
+        }
         return args.output.print(|| json!(found), || text.table(&found.flows));
     }
     let end = client.follow("Flows", |found: Flows| {
         if found.lost > 0 {
             eprintln!("{} flows are not shown: they came faster than they were read", found.lost);
         }
-        let mut out = io::stdout().lock();
+        let mut out = super::terminal::stdout();
         for flow in found.flows.iter().filter(|flow| args.filter.matches(flow)) {
             let line = match args.output {
                 Output::Table => text.line(flow),
                 Output::Json => format!("{}\n", json!(flow)),
                 Output::Yaml => format!("---\n{}", to_yaml(&json!(flow))),
             };
-            if let Err(error) = out.write_all(line.as_bytes()) {
+            let is_painted = coloured && args.output == Output::Table;
+            let done = if is_painted { painted(out.inner(), &line) } else { out.write_all(line.as_bytes()) };
+            if let Err(error) = done {
                 return ControlFlow::Break(error);
             }
         }

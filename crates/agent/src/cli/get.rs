@@ -3,7 +3,7 @@
 mod table;
 
 use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -176,7 +176,7 @@ fn print(args: &Args, shown: &Shown) -> Result<(), Failure> {
         Output::Json => format!("{:#}\n", shown.whole),
         Output::Yaml => to_yaml(&shown.whole),
     };
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+    super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
 /// A table for each kind.

@@ -3,7 +3,7 @@
 mod data;
 mod page;
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use tortie_map::{Map, Options};
 use tortie_model::{Direction, Family, Hostname, Protocol};
@@ -117,7 +117,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.output != Output::Html {
         maps.iter().flat_map(Map::remarks).for_each(|remark| eprintln!("{remark}"));
     }
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+    super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
 /// What decides, and where that is written.

@@ -6,6 +6,9 @@
     reason = "these comments are help texts, read on a terminal"
 )]
 
+#[macro_use]
+mod terminal;
+
 mod agent_socket;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod apply;

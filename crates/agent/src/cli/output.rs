@@ -1,6 +1,6 @@
 //! How answers are printed.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use serde_json::Value;
 use tortie_resources::to_yaml;
@@ -31,6 +31,6 @@ impl Output {
             Self::Json => format!("{:#}\n", whole()),
             Self::Yaml => to_yaml(&whole()),
         };
-        io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+        super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
     }
 }

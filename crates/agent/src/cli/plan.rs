@@ -9,7 +9,7 @@ mod same_policy;
 mod text;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use tortie_model::{Hostname, Key, Update};
@@ -161,7 +161,7 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
         Output::Html => html::page(&answer),
     };
     progress.end();
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))?;
+    super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))?;
     if plan.is_empty() { Ok(()) } else { Err(Failure::Reported(CHANGES)) }
 }
 

@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Some(RenderedBackend::Ebpf) => settings.rules.policy_by = PolicyBy::Programs,
         None => {}
     }
-    let mut out = io::stdout().lock();
+    let mut out = super::terminal::stdout();
     let is_by_programs = settings.rules.policy_by == PolicyBy::Programs;
     if args.programs && !is_by_programs {
         return Err(Failure::Usage("--programs: chains enforce policy, unless with --backend ebpf".to_owned()));

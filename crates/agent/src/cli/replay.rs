@@ -33,7 +33,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let out = BufWriter::new(io::stdout().lock());
+    let out = BufWriter::new(super::terminal::stdout());
     let environment = from_environment(std::env::vars());
     if args.file == "-" {
         return replay(io::stdin().lock(), out, &args.node, environment);

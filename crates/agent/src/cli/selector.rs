@@ -55,7 +55,7 @@ struct Answer {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let stdout = io::stdout().lock();
+    let stdout = super::terminal::stdout();
     if args.batch {
         return batch(io::stdin().lock(), stdout);
     }

@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut view = View::new(cluster);
     let node = args.node.as_deref().map(Hostname::new);
     if args.batch {
-        return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), io::stdout().lock());
+        return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), super::terminal::stdout());
     }
     let mut question = Question::from_args(&args.question).map_err(Failure::Usage)?;
     // What is calculated with --live is the whole way; this node is what the kernel is asked about.

@@ -13,6 +13,7 @@ use super::file::LogFile;
 use super::filter;
 use super::syslog::Syslog;
 use crate::config::LogSeverity;
+use crate::escape;
 
 /// What is to be logged, and where.
 #[derive(Clone, Debug)]
@@ -115,22 +116,30 @@ impl Write for Line {
         if self.is_dropped {
             return Ok(text.len());
         }
+        let line = one_line(text);
         let mut open = DESTINATIONS.lock();
         let keeps_all = open.keeps_all;
         if let Some((_, file)) = open.file.as_mut().filter(|(filter, _)| self.level <= *filter) {
-            file.write(text, keeps_all);
+            file.write(line.as_bytes(), keeps_all);
         }
         if let Some((_, syslog)) = open.syslog.as_mut().filter(|(filter, _)| self.level <= *filter) {
-            syslog.write(self.level, text, keeps_all);
+            syslog.write(self.level, line.as_bytes(), keeps_all);
         }
         let to_screen = self.level <= open.screen;
         drop(open);
-        if to_screen { io::stderr().write_all(text).map(|()| text.len()) } else { Ok(text.len()) }
+        if to_screen { io::stderr().write_all(line.as_bytes()).map(|()| text.len()) } else { Ok(text.len()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The text of an event, which comes in one piece, as one line without characters that a terminal obeys.
+fn one_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    escape::line(text).into_owned() + "\n"
 }
 
 /// Makes a [`Line`] for each event.
@@ -172,6 +181,44 @@ mod tests {
         assert_eq!(settings(Info, None, None).most_verbose(), LevelFilter::INFO);
         assert_eq!(settings(Error, Some(Debug), Some(Info)).most_verbose(), LevelFilter::DEBUG);
         assert_eq!(settings(Error, Some(Warning), Some(Trace)).most_verbose(), LevelFilter::TRACE);
+    }
+
+    /// Takes the lines of events as [`Line`] does, into memory.
+    #[derive(Clone, Default)]
+    struct Kept(std::sync::Arc<Mutex<String>>);
+
+    impl Write for Kept {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().push_str(&one_line(text));
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_event_is_one_line_without_controls_whoever_wrote_its_fields() {
+        let hostile = "a == 'x' &&\n2026-01-01T00:00:00Z  INFO forged\r\u{1b}[31m\u{7f}\u{9b}\u{202e}\u{2066}\u{2028}";
+        for is_json in [false, true] {
+            let kept = Kept::default();
+            let writer = kept.clone();
+            let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+            let log = || tracing::error!(selector = hostile, shown = %hostile, debug = ?hostile, "{hostile}");
+            if is_json {
+                tracing::subscriber::with_default(lines.json().flatten_event(true).finish(), log);
+            } else {
+                tracing::subscriber::with_default(lines.finish(), log);
+            }
+            let text = kept.0.lock().unwrap().clone();
+            let line = text.strip_suffix('\n').unwrap();
+            assert!(line.contains("forged") && line == escape::line(line), "{line:?}");
+            if is_json {
+                let fields: serde_json::Value = serde_json::from_str(line).unwrap();
+                assert_eq!(fields["message"], hostile, "JSON is read as it was meant");
+            }
+        }
     }
 
     #[test]

@@ -303,3 +303,24 @@ kernel_test! {
             .unwrap();
     }
 }
+
+#[test]
+fn a_directory_that_others_may_have_written_is_not_used() {
+    let mount = tempfile::tempdir().unwrap();
+    let own = mount.path().join(OWN_DIRECTORY);
+    make_own_directory(mount.path()).unwrap();
+    assert_eq!(fs::metadata(&own).unwrap().mode() & 0o7777, 0o700);
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+    make_own_directory(mount.path()).unwrap();
+    assert_eq!(fs::metadata(&own).unwrap().mode() & 0o7777, 0o700, "closed to readers as well");
+    for mode in [0o777, 0o720, 0o1702] {
+        fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
+        let error = make_own_directory(mount.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{mode:o}");
+        assert!(check_own_directory(&own).is_err());
+    }
+    fs::remove_dir(&own).unwrap();
+    check_own_directory(&own).unwrap();
+    std::os::unix::fs::symlink("/tmp", &own).unwrap();
+    assert!(make_own_directory(mount.path()).is_err(), "a link leads elsewhere");
+}

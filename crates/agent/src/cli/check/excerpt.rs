@@ -7,6 +7,7 @@ use tortie_datastore::InputProblem;
 use tortie_resources::{Position, Severity};
 
 use super::lines::{Line, Lines};
+use crate::escape;
 
 /// Characters that are shown before a place, and from its beginning on, so that output is bounded for long lines.
 const BEFORE: usize = 80;
@@ -36,7 +37,7 @@ impl<'t> Excerpts<'t> {
         };
         let mut underlined = AnnotationKind::Primary.span(within);
         if let Some(advice) = advice(&problem.problem.what) {
-            underlined = underlined.label(advice);
+            underlined = underlined.label(escape::line(advice));
         }
         let snippet = Snippet::source(line).line_start(number).annotation(underlined);
         let mut shown = self.renderer.render(&[Group::with_level(level).element(snippet)]);

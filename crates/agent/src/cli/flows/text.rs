@@ -1,6 +1,7 @@
 //! Flows for people.
 
 use super::super::columns::aligned;
+use crate::escape;
 use crate::flows::{EndRecord, FlowRecord, HitRecord};
 
 const RED: &str = "\x1b[31m";
@@ -27,7 +28,7 @@ impl Text {
 
     /// One line, for those that come one by one.
     pub(super) fn line(self, flow: &FlowRecord) -> String {
-        self.coloured(&self.cells(flow).join("  "), flow) + "\n"
+        self.coloured(&escape::line(&self.cells(flow).join("  ")), flow) + "\n"
     }
 
     fn coloured(self, line: &str, flow: &FlowRecord) -> String {
