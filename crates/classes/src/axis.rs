@@ -205,6 +205,10 @@ impl Axis {
         self.rows.iter().map(|(row, _)| row)
     }
 
+    pub(crate) fn bucket_count(&self) -> usize {
+        self.by_bucket.len()
+    }
+
     pub(crate) fn row_count(&self) -> usize {
         self.rows.len()
     }

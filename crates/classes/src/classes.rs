@@ -9,6 +9,7 @@ use tortie_model::desired::{DesiredUpdate, HostEndpointState, Policy, Profile, W
 use tortie_model::{AdminState, Cidr, Direction, HostEndpointName, IpSetId, WorkloadEndpointId};
 
 use crate::addresses::Addresses;
+use crate::budget::Budget;
 use crate::clause::is_name;
 use crate::compiled::Compiled;
 use crate::groups::Groups;
@@ -80,6 +81,17 @@ impl Classes {
     /// Replaces the settings.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
+    }
+
+    /// Replaces the bounds on tables; see [`Budget`].
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.groups.set_budget(budget);
+    }
+
+    /// Bytes that all tables are charged with.
+    #[must_use]
+    pub fn table_bytes(&self) -> usize {
+        self.groups.used()
     }
 
     /// Takes over one message; it counts from the next [flush](Self::flush) on. Those that do not bear on verdicts are ignored.

@@ -285,12 +285,13 @@ impl<'a> AskedPorts<'a> {
             Some(ports) => ports.not(PORTS_END).and(&Intervals::between(1, PORTS_END)),
             None => all(),
         };
-        let mut plain = if self.services.is_empty() { listed.and(&not_excluded) } else { Intervals::none() };
+        let plain = if self.services.is_empty() { listed.and(&not_excluded) } else { Intervals::none() };
         let mut push = |ports: Intervals, mut address: AddressCondition| {
             address.tidy();
             let protocols = Intervals::protocol(protocol);
             alternatives.push(PortAlternative { protocols, ports, protocol: Some(protocol), address });
         };
+        let mut named: Vec<(u32, u32)> = Vec::new();
         for key @ (_, port) in self.named_keys(protocol) {
             let point = Intervals::point(1 + u32::from(port));
             if !not_excluded.contains(1 + u32::from(port)) {
@@ -304,16 +305,17 @@ impl<'a> AskedPorts<'a> {
                 if services.is_empty() && none.is_empty() {
                     continue;
                 }
-                plain = plain.and(&point.not(PORTS_END));
+                named.push((1 + u32::from(port), 2 + u32::from(port)));
                 push(point, AddressCondition { all: services, none });
                 continue;
             }
-            for named in self.named.iter().filter_map(find) {
+            for atom in self.named.iter().filter_map(find) {
                 let mut all = services.clone();
-                all.push(named);
+                all.push(atom);
                 push(point.clone(), AddressCondition { all, none: none.clone() });
             }
         }
+        let plain = plain.and(&Intervals::ascending(named.into_iter()).not(PORTS_END));
         if !plain.is_empty() {
             push(plain, AddressCondition::default());
         }

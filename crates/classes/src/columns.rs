@@ -3,6 +3,7 @@
 use ahash::AHashMap;
 
 use crate::bits::Bits;
+use crate::budget::Meter;
 use crate::line::Intervals;
 
 /// The columns of one line.
@@ -15,12 +16,20 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// With what each clause asks of the point.
-    pub(crate) fn new<'a>(conditions: impl ExactSizeIterator<Item = &'a Intervals>, line_end: u32) -> Self {
+    /// With what each clause asks of the point. Over budget, the rest of the line is left out.
+    pub(crate) fn new<'a>(
+        conditions: impl ExactSizeIterator<Item = &'a Intervals>,
+        line_end: u32,
+        meter: &mut Meter,
+    ) -> Self {
         let mut current = Bits::new(conditions.len());
         let mut edges: Vec<(u32, usize, bool)> = Vec::new();
         for (number, intervals) in conditions.enumerate() {
             for (start, end) in intervals.iter() {
+                meter.edge();
+                if meter.is_over() {
+                    break;
+                }
                 if start == 0 {
                     current.insert(number);
                 } else {
@@ -34,8 +43,11 @@ impl Columns {
         edges.sort_unstable_by_key(|(at, ..)| *at);
         let mut columns = Self { stretches: Vec::new(), bits: Vec::new() };
         let mut known: AHashMap<Bits, u32> = AHashMap::new();
-        columns.stretch(0, &current, &mut known);
+        columns.stretch(0, &current, &mut known, meter);
         for at in edges.chunk_by(|(left, ..), (right, ..)| left == right) {
+            if meter.is_over() {
+                break;
+            }
             for (_, number, starts) in at {
                 if *starts {
                     current.insert(*number);
@@ -44,16 +56,18 @@ impl Columns {
                 }
             }
             let start = at.first().map_or(0, |(start, ..)| *start);
-            columns.stretch(start, &current, &mut known);
+            columns.stretch(start, &current, &mut known, meter);
         }
         columns
     }
 
-    fn stretch(&mut self, start: u32, bits: &Bits, known: &mut AHashMap<Bits, u32>) {
+    fn stretch(&mut self, start: u32, bits: &Bits, known: &mut AHashMap<Bits, u32>, meter: &mut Meter) {
+        meter.lookup(bits.words().len());
         let column = match known.get(bits) {
             Some(column) => *column,
             None => {
                 let column = u32::try_from(self.bits.len()).unwrap_or(u32::MAX);
+                meter.kept(bits.words().len());
                 self.bits.push(bits.clone());
                 known.insert(bits.clone(), column);
                 column

@@ -1,12 +1,15 @@
 //! Groups of endpoints with equal policies, and their tables.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::Missing;
+use tortie_model::PolicyId;
 
 use crate::addresses::{Addresses, BucketChanges};
 use crate::axis::BucketAtoms;
+use crate::budget::{Budget, Meter};
 use crate::ids::{AtomId, BucketId, GroupId, Slab};
 use crate::owners::{OwnerKey, Owners};
 use crate::program::{GroupKey, Program};
@@ -18,7 +21,12 @@ struct Group {
     endpoints: u32,
     /// None before its first flush, or what it lacks.
     table: Option<Result<Table, Missing>>,
+    /// Bytes of the table that count against the node's budget.
+    cost: usize,
 }
+
+/// How many of a group's policies are named if it exceeds its budget: those with the most clauses.
+const NAMED_POLICIES: usize = 3;
 
 /// All groups.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +37,11 @@ pub(crate) struct Groups {
     pending: AHashSet<GroupId>,
     /// Those whose rows, columns or cells may be others than at the last flush, and those that are gone.
     changed: AHashSet<GroupId>,
+    budget: Budget,
+    /// Bytes of all tables.
+    used: usize,
+    /// Groups over budget, with the bound that each exceeded.
+    refused: BTreeMap<GroupId, usize>,
 }
 
 impl Groups {
@@ -45,7 +58,7 @@ impl Groups {
             return *id;
         }
         let key = Arc::new(key);
-        let id = self.groups.insert(Group { key: Arc::clone(&key), endpoints: 1, table: None });
+        let id = self.groups.insert(Group { key: Arc::clone(&key), endpoints: 1, table: None, cost: 0 });
         for owner in owner_keys(&key) {
             owners.add_group(&owner, id, key.direction);
         }
@@ -69,6 +82,8 @@ impl Groups {
             forget_atoms(&mut self.by_atom, table, id);
         }
         self.ids.remove(&group.key);
+        self.used -= group.cost;
+        self.refused.remove(&id);
         self.pending.remove(&id);
         self.changed.insert(id);
     }
@@ -84,17 +99,21 @@ impl Groups {
                 if self.table_mut(id).is_some_and(|table| table.remove(*bucket)) {
                     self.changed.insert(id);
                 }
+                self.account(id, owners);
             }
         }
         for bucket in &buckets.born {
             let bucket_atoms = BucketAtoms::new(*bucket, addresses);
-            for id in self.users(addresses.own_atoms(*bucket)) {
+            for id in sorted(self.users(addresses.own_atoms(*bucket))) {
+                self.bound(id);
                 if self.table_mut(id).is_some_and(|table| table.add(&bucket_atoms)) {
                     self.changed.insert(id);
                 }
+                self.account(id, owners);
             }
         }
-        for id in self.users(buckets.inherited.atoms.iter().copied()) {
+        for id in sorted(self.users(buckets.inherited.atoms.iter().copied())) {
+            self.bound(id);
             let Some(table) = self.table_mut(id) else { continue };
             let touched: AHashSet<BucketId> =
                 table.buckets().filter(|bucket| buckets.inherited.buckets.contains(bucket)).collect();
@@ -102,12 +121,17 @@ impl Groups {
             for bucket in touched {
                 has_other_rows |= table.remove(bucket);
                 has_other_rows |= table.add(&BucketAtoms::new(bucket, addresses));
+                if table.meter().is_over() {
+                    break;
+                }
             }
             if has_other_rows {
                 self.changed.insert(id);
             }
+            self.account(id, owners);
         }
-        for id in std::mem::take(&mut self.pending) {
+        self.retry_refused();
+        for id in sorted(std::mem::take(&mut self.pending)) {
             self.build(id, owners, addresses);
         }
         let mut changed: Vec<GroupId> = std::mem::take(&mut self.changed).into_iter().collect();
@@ -130,24 +154,80 @@ impl Groups {
         self.groups.get_mut(id)?.table.as_mut()?.as_mut().ok()
     }
 
-    fn build(&mut self, id: GroupId, owners: &Owners, addresses: &Addresses) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        if let Some(Ok(before)) = &group.table {
-            forget_atoms(&mut self.by_atom, before, id);
+    /// Bytes that a group may take beside all others.
+    fn available(&self, id: GroupId) -> usize {
+        let own = self.groups.get(id).map_or(0, |group| group.cost);
+        self.budget.available(self.used - own)
+    }
+
+    /// Bounds the growth of a table.
+    fn bound(&mut self, id: GroupId) {
+        let limit = self.available(id);
+        if let Some(table) = self.table_mut(id) {
+            table.set_limit(limit);
         }
-        let table = Program::new(&group.key, owners).map(|program| {
-            let mut table = Table::new(program, group.key.direction);
-            let atoms: AHashSet<AtomId> = table.atoms().collect();
-            for atom in atoms {
-                for bucket in addresses.buckets_with(atom) {
-                    table.add_row(&BucketAtoms::new(bucket, addresses));
+    }
+
+    /// Counts the cost that a table has now, and gives the table up if it is over budget.
+    fn account(&mut self, id: GroupId, owners: &Owners) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let Some(Ok(table)) = &group.table else { return };
+        let (cost, limit) = (table.meter().spent(), table.meter().limit());
+        self.used = self.used - group.cost + cost;
+        group.cost = cost;
+        if table.meter().is_over() {
+            forget_atoms(&mut self.by_atom, table, id);
+            let why = match Program::sizes(&group.key, owners) {
+                Ok((_, policies)) => over_budget(limit, policies),
+                Err(missing) => missing,
+            };
+            group.table = Some(Err(why));
+            self.used -= cost;
+            group.cost = 0;
+            self.refused.insert(id, limit);
+            self.changed.insert(id);
+        }
+    }
+
+    /// Has groups over budget built again that now have a quarter more room than they exceeded.
+    fn retry_refused(&mut self) {
+        let room = self.budget.available(self.used);
+        let has_room = |limit: usize| room > limit.saturating_add(limit / 4);
+        self.pending.extend(self.refused.iter().filter(|(_, limit)| has_room(**limit)).map(|(id, _)| *id));
+    }
+
+    /// Bytes of all tables.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Replaces the bounds; groups over the previous ones are built again at the next flush.
+    pub(crate) fn set_budget(&mut self, budget: Budget) {
+        self.budget = budget;
+        self.pending.extend(self.refused.keys().copied());
+    }
+
+    fn build(&mut self, id: GroupId, owners: &Owners, addresses: &Addresses) {
+        let limit = self.available(id);
+        let Some(group) = self.groups.get_mut(id) else { return };
+        if let Some(Ok(before)) = group.table.take() {
+            forget_atoms(&mut self.by_atom, &before, id);
+        }
+        self.used -= std::mem::take(&mut group.cost);
+        self.refused.remove(&id);
+        let built = table(&group.key, owners, addresses, Meter::new(limit));
+        match &built {
+            Ok(table) => {
+                for atom in table.atoms() {
+                    self.by_atom.entry(atom).or_default().insert(id);
                 }
-                self.by_atom.entry(atom).or_default().insert(id);
+                group.cost = table.meter().spent();
+                self.used += group.cost;
             }
-            table.fill();
-            table
-        });
-        group.table = Some(table);
+            Err(Missing::TableBudget { .. }) => drop(self.refused.insert(id, limit)),
+            Err(_) => {}
+        }
+        group.table = Some(built);
         self.changed.insert(id);
     }
 
@@ -164,6 +244,40 @@ impl Groups {
     pub(crate) fn iter(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.groups.iter().map(|(id, _)| id)
     }
+}
+
+/// The table of a group, unless it is over budget: then the rest is not worked out.
+fn table(key: &GroupKey, owners: &Owners, addresses: &Addresses, mut meter: Meter) -> Result<Table, Missing> {
+    let (clauses, policies) = Program::sizes(key, owners)?;
+    meter.clauses(clauses);
+    let limit = meter.limit();
+    if meter.is_over() {
+        return Err(over_budget(limit, policies));
+    }
+    let mut table = Table::new(Program::new(key, owners)?, key.direction, meter);
+    let atoms: AHashSet<AtomId> = table.atoms().collect();
+    for bucket in atoms.into_iter().flat_map(|atom| addresses.buckets_with(atom)) {
+        if table.meter().is_over() {
+            break;
+        }
+        table.add_row(&BucketAtoms::new(bucket, addresses));
+    }
+    if table.meter().is_over() {
+        return Err(over_budget(limit, policies));
+    }
+    table.fill();
+    Ok(table)
+}
+
+fn over_budget(limit: usize, policies: Vec<(usize, PolicyId)>) -> Missing {
+    let policies = policies.into_iter().take(NAMED_POLICIES).map(|(_, id)| id).collect();
+    Missing::TableBudget { limit, policies }
+}
+
+fn sorted(groups: AHashSet<GroupId>) -> Vec<GroupId> {
+    let mut groups: Vec<GroupId> = groups.into_iter().collect();
+    groups.sort_unstable();
+    groups
 }
 
 fn forget_atoms(by_atom: &mut AHashMap<AtomId, AHashSet<GroupId>>, table: &Table, id: GroupId) {

@@ -5,6 +5,7 @@
 mod addresses;
 mod axis;
 mod bits;
+mod budget;
 mod classes;
 mod clause;
 mod columns;
@@ -27,6 +28,7 @@ mod traffic;
 mod unused;
 mod view;
 
+pub use budget::Budget;
 pub use classes::Classes;
 pub use compiled::Compiled;
 pub use difference::{Change, Difference, HostChange, Nodes, Party, Shift};

@@ -21,8 +21,8 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// How many words of 64 clauses may be looked at for one table, if nothing else is said: some seconds.
-    pub const MAX_WORK: usize = 1 << 30;
+    /// Words of 64 clauses that may be read for one table by default: a fraction of a second.
+    pub const MAX_WORK: usize = 1 << 27;
 
     /// With another bound than [`Self::MAX_WORK`].
     #[must_use]

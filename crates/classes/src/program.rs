@@ -105,6 +105,21 @@ pub(crate) trait RuleSource {
 }
 
 impl Program {
+    /// How many clauses the policies and profiles of a group have, policies with the most first.
+    pub(crate) fn sizes(key: &GroupKey, rules: &impl RuleSource) -> Result<(usize, Vec<(usize, PolicyId)>), Missing> {
+        let count = |rules: &[CompiledRule]| rules.iter().map(|rule| rule.clauses.len()).sum::<usize>();
+        let mut policies = Vec::new();
+        for id in key.policies() {
+            policies.push((count(&*rules.policy(id, key.direction)?), id.clone()));
+        }
+        let mut clauses: usize = policies.iter().map(|(count, _)| count).sum();
+        for name in &*key.profiles {
+            clauses += count(&*rules.profile(name, key.direction)?);
+        }
+        policies.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        Ok((clauses, policies))
+    }
+
     pub(crate) fn new(key: &GroupKey, rules: &impl RuleSource) -> Result<Self, Missing> {
         let mut program = Self::default();
         for tier in &key.tiers {

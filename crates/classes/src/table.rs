@@ -8,6 +8,7 @@ use tortie_model::{Direction, Family};
 use crate::addresses::Addresses;
 use crate::axis::{Axis, BucketAtoms};
 use crate::bits::{Bits, first_common};
+use crate::budget::Meter;
 use crate::columns::Columns;
 use crate::ids::{AtomId, BucketId, Interned, LineId, RowId};
 use crate::inhabited::Inhabited;
@@ -16,6 +17,8 @@ use crate::program::{PassingRule, Program, StagedRuling, Step};
 
 /// With more cells than this, none are kept: what they would say is found from the clauses of rows and columns.
 const MAX_CELLS: usize = 1 << 15;
+/// With more words of clauses and staged rulings in all cells together than this, none are kept.
+const MAX_FILL: usize = 1 << 24;
 
 /// What becomes of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +46,7 @@ pub(crate) struct Table {
     /// By row of this end, and of the peer.
     cells: AHashMap<(RowId, RowId), LineId>,
     has_cells: bool,
+    meter: Meter,
 }
 
 /// What packets meet in a table.
@@ -63,8 +67,8 @@ pub(crate) struct Point {
 }
 
 impl Table {
-    /// Without any classes.
-    pub(crate) fn new(program: Program, direction: Direction) -> Self {
+    /// Without any classes. The table is of no use if the meter [is over](Self::meter) then.
+    pub(crate) fn new(program: Program, direction: Direction, mut meter: Meter) -> Self {
         let Program { clauses, steps, decisions, staged, passing } = program;
         let sources = Axis::new(clauses.iter().map(|clause| (&clause.source, clause.families)));
         let destinations = Axis::new(clauses.iter().map(|clause| (&clause.destination, clause.families)));
@@ -72,8 +76,8 @@ impl Table {
             Direction::Ingress => (sources, destinations),
             Direction::Egress => (destinations, sources),
         };
-        let l4 = Columns::new(clauses.iter().map(|clause| &clause.l4), L4_END);
-        let source_ports = Columns::new(clauses.iter().map(|clause| &clause.source_port), PORTS_END);
+        let l4 = Columns::new(clauses.iter().map(|clause| &clause.l4), L4_END, &mut meter);
+        let source_ports = Columns::new(clauses.iter().map(|clause| &clause.source_port), PORTS_END, &mut meter);
         Self {
             steps,
             decisions,
@@ -88,7 +92,18 @@ impl Table {
             lines: Interned::default(),
             cells: AHashMap::new(),
             has_cells: false,
+            meter,
         }
+    }
+
+    /// The cost so far.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Bounds the cost of rows that are added from now on.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.meter.set_limit(limit);
     }
 
     /// The atoms that tell classes apart here.
@@ -98,13 +113,36 @@ impl Table {
 
     /// Takes a bucket on without filling cells in.
     pub(crate) fn add_row(&mut self, bucket: &BucketAtoms<'_>) {
-        self.peer.add(bucket);
-        self.own.add(bucket);
+        self.add_to_axes(bucket);
+    }
+
+    /// Takes a bucket on at both ends. The rows that are new with it, of the peer and of this end.
+    fn add_to_axes(&mut self, bucket: &BucketAtoms<'_>) -> [Option<RowId>; 2] {
+        let words = self.words();
+        let meter = &mut self.meter;
+        [&mut self.peer, &mut self.own].map(|axis| {
+            let before = axis.bucket_count();
+            let row = axis.add(bucket);
+            if axis.bucket_count() > before {
+                meter.bucket(words);
+            }
+            row.inspect(|_| meter.kept(words))
+        })
+    }
+
+    /// Words of a set of clauses.
+    fn words(&self) -> usize {
+        self.steps.len().div_ceil(64)
+    }
+
+    fn keeps_cells(&self) -> bool {
+        let cells = self.cell_count();
+        cells <= MAX_CELLS && cells.saturating_mul(self.words() + self.staged.len()) <= MAX_FILL
     }
 
     /// Fills all cells in, if there are not too many.
     pub(crate) fn fill(&mut self) {
-        self.has_cells = self.cell_count() <= MAX_CELLS;
+        self.has_cells = self.keeps_cells();
         if !self.has_cells {
             return;
         }
@@ -129,12 +167,12 @@ impl Table {
 
     /// Takes a new bucket on, and fills in the cells that are new with it. Whether a row is new.
     pub(crate) fn add(&mut self, bucket: &BucketAtoms<'_>) -> bool {
-        let (peer, own) = (self.peer.add(bucket), self.own.add(bucket));
+        let [peer, own] = self.add_to_axes(bucket);
         let has_new_row = peer.is_some() || own.is_some();
         if !self.has_cells || !has_new_row {
             return has_new_row;
         }
-        if self.cell_count() > MAX_CELLS {
+        if !self.keeps_cells() {
             self.has_cells = false;
             self.cells = AHashMap::new();
             self.lines = Interned::default();
@@ -158,7 +196,16 @@ impl Table {
 
     /// Lets a bucket go, with the cells that only it had. Whether a row goes.
     pub(crate) fn remove(&mut self, bucket: BucketId) -> bool {
-        let (peer, own) = (self.peer.remove(bucket), self.own.remove(bucket));
+        let words = self.words();
+        let meter = &mut self.meter;
+        let [peer, own] = [&mut self.peer, &mut self.own].map(|axis| {
+            let before = axis.bucket_count();
+            let row = axis.remove(bucket);
+            if axis.bucket_count() < before {
+                meter.refund_bucket(words);
+            }
+            row.inspect(|_| meter.refund_row(words))
+        });
         if let Some(peer) = peer {
             let rows: Vec<RowId> = self.own.rows().chain(own).collect();
             rows.into_iter().for_each(|own| self.remove_line(own, peer));

@@ -147,6 +147,19 @@ pub enum Missing {
     /// A rule names an IP set that was not sent.
     #[error("IP set {0} does not exist")]
     IpSet(IpSetId),
+    /// The verdict table of an endpoint's policies exceeds its memory bound.
+    #[error("its rules exceed the table budget of {limit} bytes; policies with the most rules: {}", names(policies))]
+    TableBudget {
+        /// Bytes that were available.
+        limit: usize,
+        /// Policies with the most rules, the largest first.
+        policies: Vec<PolicyId>,
+    },
+}
+
+fn names(policies: &[PolicyId]) -> String {
+    let names: Vec<String> = policies.iter().map(ToString::to_string).collect();
+    names.join(", ")
 }
 
 impl Answer {

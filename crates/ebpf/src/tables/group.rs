@@ -14,6 +14,8 @@ use crate::tables::{Closed, Limits, NOWHERE, SMALL};
 pub(super) const CLASSES: u32 = 1 << 23;
 /// With as many classes as this changed the rows of all are looked at, which costs less.
 const MANY_CLASSES: usize = 64;
+/// Stretches of equal decisions in one table: 32 MB while the table is made.
+const MAX_STRETCHES: usize = 1 << 21;
 
 /// The classes of addresses, and the numbers that trees know them by.
 #[derive(Clone, Copy)]
@@ -367,6 +369,9 @@ fn stretches(table: &TableView<'_>, max_work: usize) -> Option<Vec<(u32, u32, us
     let mut line = 0;
     for own in table.own_rows() {
         for peer in &peer {
+            if starts.len() > MAX_STRETCHES {
+                return None;
+            }
             for (start, decided) in lines.stretches(own, *peer)? {
                 if starts.last().is_none_or(|(_, last)| *last != decided) {
                     starts.push((number(line + start), decided));

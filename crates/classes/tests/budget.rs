@@ -1,0 +1,174 @@
+//! A group whose table is over budget denies everything and names its policies; other groups are built as ever.
+#![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use tortie_classes::evaluate::{Missing, Packet, Settings, Verdict};
+use tortie_classes::{Budget, Classes, Compiled, GroupId};
+use tortie_model::desired::{DesiredUpdate, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState};
+use tortie_model::{
+    Cidr, Direction, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName, WorkloadEndpointId,
+};
+
+const INGRESS: Direction = Direction::Ingress;
+
+fn policy_id(name: &str) -> PolicyId {
+    PolicyId::new(PolicyKind::NetworkPolicy, "dev", name)
+}
+
+fn source(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x0b00_0000 + number)
+}
+
+/// Rules that each allow an address and a port of their own.
+fn distinct(count: u32) -> Vec<Rule> {
+    let one = |number: u32| {
+        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        rule.source.nets = [Cidr::host(source(number).into())].into();
+        rule.destination.ports = [PortSpec::single(u16::try_from(number % 65_535 + 1).unwrap())].into();
+        rule
+    };
+    (0..count).map(one).collect()
+}
+
+fn policy(name: &str, rules: Vec<Rule>) -> DesiredUpdate {
+    let sets = vec![RuleSets::default(); rules.len()];
+    let policy = Policy {
+        source: Arc::default(),
+        selector: "all()".into(),
+        inbound: Rules::new(rules.into(), sets.into()).unwrap(),
+        outbound: Rules::default(),
+    };
+    DesiredUpdate::Policy(policy_id(name), policy.into())
+}
+
+fn workload_id(name: &str) -> WorkloadEndpointId {
+    WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() }
+}
+
+/// A workload that policies govern in this order.
+fn workload(name: &str, policies: &[&str]) -> DesiredUpdate {
+    let ingress = policies.iter().map(|name| policy_id(name)).collect();
+    let tier = TierPolicies { name: TierName::default_tier(), default_action: None, ingress, egress: [].into() };
+    let state = WorkloadEndpointState { tiers: [tier].into(), ..WorkloadEndpointState::default() };
+    DesiredUpdate::WorkloadEndpoint(workload_id(name), state)
+}
+
+fn tell(classes: &mut Classes, updates: impl IntoIterator<Item = DesiredUpdate>) {
+    updates.into_iter().for_each(|update| classes.apply(&update).unwrap());
+}
+
+fn group(compiled: &Compiled<'_>, name: &str) -> GroupId {
+    compiled.workload_group(&workload_id(name), INGRESS).unwrap()
+}
+
+/// Why a workload is denied everything.
+fn refusal(compiled: &Compiled<'_>, name: &str) -> Option<Missing> {
+    compiled.table(group(compiled, name)).unwrap().err()
+}
+
+fn verdict(compiled: &Compiled<'_>, name: &str, from: u32, port: u16) -> Verdict {
+    let packet = Packet::tcp((source(from).into(), 40_000), ([192, 0, 2, 1].into(), port)).unwrap();
+    compiled.workload(&workload_id(name), INGRESS, &packet).unwrap().verdict
+}
+
+fn is_right(compiled: &Compiled<'_>, name: &str, rules: u32) {
+    for number in 0..rules + 2 {
+        let port = u16::try_from(number + 1).unwrap();
+        let expected = if number < rules { Verdict::Allow } else { Verdict::Deny };
+        assert_eq!(verdict(compiled, name, number, port), expected, "{name} {number}");
+        assert_eq!(verdict(compiled, name, number, port + 1), Verdict::Deny, "{name} {number}");
+    }
+}
+
+#[test]
+fn one_namespace_of_many_rules_is_refused_before_its_cost_is_spent() {
+    let mut classes = Classes::new(Settings::default());
+    tell(&mut classes, (0..4).map(|n| policy(&format!("r{n}"), distinct(10_000 - n))));
+    tell(&mut classes, [policy("small", distinct(5)), workload("calm", &["small"])]);
+    tell(&mut classes, [workload("loud", &["r0", "r1", "r2", "r3"])]);
+    let compiled = classes.flush();
+    let why = refusal(&compiled, "loud").unwrap();
+    let policies = ["r0", "r1", "r2"].map(policy_id).to_vec();
+    assert_eq!(why, Missing::TableBudget { limit: Budget::default().group, policies });
+    assert!(why.to_string().contains("67108864 bytes; policies with the most rules: "), "{why}");
+    is_right(&compiled, "calm", 5);
+    assert!(classes.table_bytes() < 100_000, "{}", classes.table_bytes());
+    // A change of policy has the group built again.
+    tell(&mut classes, (0..4).map(|n| policy(&format!("r{n}"), distinct(5))));
+    let compiled = classes.flush();
+    assert_eq!(refusal(&compiled, "loud"), None);
+    is_right(&compiled, "loud", 5);
+}
+
+#[test]
+fn many_large_groups_leave_room_for_each_small_one() {
+    let budget = Budget { group: 2 << 20, node: 8 << 20 };
+    let mut classes = Classes::new(Settings::default());
+    classes.set_budget(budget);
+    let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+    for name in &names {
+        tell(&mut classes, [policy(name, distinct(800)), workload(name, &[name])]);
+    }
+    tell(&mut classes, [policy("small", distinct(5)), workload("calm", &["small"])]);
+    let compiled = classes.flush();
+    let refused = names.iter().filter(|name| refusal(&compiled, name).is_some()).count();
+    assert!((1..20).contains(&refused), "{refused}");
+    is_right(&compiled, "calm", 5);
+    assert!(classes.table_bytes() <= budget.node + budget.reserved());
+    // Room that others leave is used.
+    tell(&mut classes, names.iter().take(15).map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
+    classes.flush();
+    let compiled = classes.flush();
+    for name in names.iter().skip(15) {
+        assert_eq!(refusal(&compiled, name), None, "{name}");
+        assert_eq!(verdict(&compiled, name, 799, 800), Verdict::Allow);
+    }
+}
+
+#[test]
+fn a_table_that_grows_with_its_addresses_is_given_up_at_the_bound() {
+    use tortie_model::desired::{IpSetDelta, IpSetType, IpSetUpdate, Members};
+    let set = |number: u32, members: Vec<Cidr>| {
+        let id = format!("s:{number}").as_str().into();
+        DesiredUpdate::IpSet(IpSetUpdate { id, set_type: IpSetType::Net, members: Members::Nets(members) })
+    };
+    let rule = |number: u32| {
+        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        rule.destination.ports = [PortSpec::single(u16::try_from(1000 + number).unwrap())].into();
+        let src = [format!("s:{number}").as_str().into()].into_iter().collect();
+        (rule, RuleSets { src, ..RuleSets::default() })
+    };
+    let (rules, sets): (Vec<Rule>, Vec<RuleSets>) = (0..12).map(rule).unzip();
+    let asks = Policy {
+        source: Arc::default(),
+        selector: "all()".into(),
+        inbound: Rules::new(rules.into(), sets.into()).unwrap(),
+        outbound: Rules::default(),
+    };
+    let mut classes = Classes::new(Settings::default());
+    classes.set_budget(Budget { group: 30_000, node: 1 << 20 });
+    tell(&mut classes, (0..12).map(|number| set(number, Vec::new())));
+    tell(&mut classes, [DesiredUpdate::Policy(policy_id("sets"), asks.into()), workload("grows", &["sets"])]);
+    tell(&mut classes, [policy("small", distinct(5)), workload("calm", &["small"])]);
+    assert_eq!(refusal(&classes.flush(), "grows"), None);
+    // Each address is in other sets than the one before, so that each has a row.
+    for address in 0..4096 {
+        for number in (0..12).filter(|number| address >> number & 1 == 1) {
+            let id = format!("s:{number}").as_str().into();
+            let added = Members::Nets(vec![Cidr::host(Ipv4Addr::from_bits(0x0c00_0000 + address).into())]);
+            let delta = IpSetDelta { id, added, removed: Members::Nets(Vec::new()) };
+            classes.apply(&DesiredUpdate::IpSetDelta(delta)).unwrap();
+        }
+    }
+    let compiled = classes.flush();
+    let group = group(&compiled, "grows");
+    assert!(matches!(refusal(&compiled, "grows"), Some(Missing::TableBudget { limit: 30_000, .. })));
+    assert!(compiled.changed_groups().contains(&group));
+    is_right(&compiled, "calm", 5);
+    assert!(classes.table_bytes() < 30_000);
+    tell(&mut classes, ["grows", "calm"].map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
+    classes.flush();
+    assert_eq!(classes.table_bytes(), 0);
+}
