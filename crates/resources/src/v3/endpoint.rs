@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use tortie_model::{
-    AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName,
-    Interner, NatMapping, ProfileName, Protocol, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    AddressSource, AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostEndpointKey, HostEndpointName, Hostname,
+    IfaceName, Interner, NatMapping, ProfileName, Protocol, Update, WorkloadEndpoint, WorkloadEndpointKey,
+    WorkloadExtras,
 };
 
 use super::selectors::{
@@ -202,6 +203,7 @@ pub(crate) fn workload_endpoint(
             .list("allowSpoofedSourcePrefixes", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked))
             .into(),
         qos: crate::v1::qos(spec, sink),
+        address_source: AddressSource::Platform,
         annotations: {
             let mut annotations = object.meta.annotations.clone();
             annotations.sort_unstable();
