@@ -91,6 +91,7 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
             WorkloadSourceSpoofing::Disabled => SourceSpoofing::Disabled,
             WorkloadSourceSpoofing::Any => SourceSpoofing::Any,
         },
+        address_claims: tortie_calc::AddressClaims::Bounded,
         istio_ambient_mode: config.istio_ambient_mode == Switch::Enabled,
         ipip_enabled: config.ipip_enabled,
         vxlan_enabled: config.vxlan_enabled,

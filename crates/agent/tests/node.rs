@@ -5,6 +5,7 @@ mod node {
     pub(super) mod agent;
     mod asked;
     mod by_address;
+    mod claims;
     mod connections;
     mod counters;
     mod ending;

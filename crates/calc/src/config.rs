@@ -14,6 +14,16 @@ pub enum SourceSpoofing {
     Any,
 }
 
+/// Treatment of claims to addresses and interfaces that users can make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AddressClaims {
+    /// A claim must not take an address or interface of another endpoint or a node.
+    #[default]
+    Bounded,
+    /// Every claim counts, as in Felix.
+    Any,
+}
+
 /// Where it is learned which node has a workload's address (Felix's `RouteSource`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RouteSource {
@@ -43,6 +53,8 @@ pub struct GraphConfig {
     pub overlap: Overlap,
     /// Whether workloads may ask to send from addresses that are not theirs.
     pub source_spoofing: SourceSpoofing,
+    /// Treatment of claims to addresses and interfaces.
+    pub address_claims: AddressClaims,
     /// Whether there is an Istio mesh in ambient mode (Felix's `IstioAmbientMode`): the IP set of its workloads is there
     /// then, and endpoints tell whether they are in it.
     pub istio_ambient_mode: bool,
@@ -71,6 +83,7 @@ impl GraphConfig {
             hostname,
             overlap: Overlap::default(),
             source_spoofing: SourceSpoofing::default(),
+            address_claims: AddressClaims::default(),
             istio_ambient_mode: false,
             ipip_enabled: None,
             vxlan_enabled: None,

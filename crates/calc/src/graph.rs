@@ -9,8 +9,10 @@ use tortie_model::{
     SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
+use crate::claims::{self, Claims};
 use crate::computed::{ComputedData, istio};
 use crate::config_batcher::ConfigBatcher;
+use crate::contests::Contests;
 use crate::encapsulation::{EncapsulationResolver, Overlays};
 use crate::hosts::{self, Hosts};
 use crate::l3_routes::L3Routes;
@@ -52,6 +54,8 @@ enum OtherItem {
 pub struct Graph {
     hostname: Hostname,
     spoofing: SpoofingFilter,
+    claims: Claims,
+    contests: Contests,
     matches: LocalMatches,
     members: MemberIndex<ItemId>,
     policies: Policies,
@@ -92,6 +96,8 @@ impl Graph {
         Self {
             hostname: config.hostname.clone(),
             spoofing: SpoofingFilter::new(config.source_spoofing),
+            claims: Claims::new(config.address_claims),
+            contests: Contests::new(config.address_claims),
             matches,
             members,
             policies: Policies::default(),
@@ -125,10 +131,11 @@ impl Graph {
 
     /// An object has this value, or does not exist. Repetitions and deletions of what is unknown are harmless.
     pub fn on_update(&mut self, update: Update) {
+        self.claims.on_object(&update);
         match update {
             Update::WorkloadEndpoint(key, value) => {
                 let value = self.spoofing.endpoint(&key, value);
-                self.on_workload_endpoint(key, value.map(Valid::into_arc));
+                self.on_judged_endpoint(key, value.map(Valid::into_arc));
             }
             Update::HostEndpoint(key, value) => self.on_host_endpoint(&key, value.map(Valid::into_arc)),
             Update::NetworkSet(name, value) => self.on_network_set(name, value.as_deref()),
@@ -187,20 +194,56 @@ impl Graph {
         }
     }
 
-    fn on_workload_endpoint(&mut self, key: WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
+    /// Passes on an endpoint without claims; a flush judges the others.
+    fn on_judged_endpoint(&mut self, key: WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
+        let was_unproven = self.claims.is_unproven(&key);
+        match value {
+            Some(value) if claims::has_claims(&key, &value) => {
+                if was_unproven != value.claimed_by().is_some() {
+                    self.on_workload_endpoint(key.clone(), None, was_unproven);
+                }
+                self.claims.on_claim(&key, value);
+            }
+            value => {
+                self.claims.withdraw(&key);
+                self.on_workload_endpoint(key, value, was_unproven);
+            }
+        }
+    }
+
+    fn flush_claims(&mut self) {
+        for (key, value) in self.claims.flush() {
+            let was_unproven = self.claims.is_unproven(&key);
+            self.on_workload_endpoint(key, value, was_unproven);
+        }
+    }
+
+    /// Passes on an endpoint with the addresses that count; `was_unproven` if those that it had were not confirmed.
+    fn on_workload_endpoint(
+        &mut self,
+        key: WorkloadEndpointKey,
+        value: Option<Arc<WorkloadEndpoint>>,
+        was_unproven: bool,
+    ) {
         if key.host() == self.hostname.as_str() {
             if value.is_none() {
                 self.sequencer.workload_endpoints.remove(key.id());
             }
             self.computed.on_endpoint(&key, value.is_some());
             self.on_local_endpoint(&EndpointId::Workload(key.clone()), value.clone().map(Endpoint::Workload));
+            self.resolver.on_computed_changed(self.contests.on_endpoint(&key, value.as_deref()));
         }
+        let claims = &mut self.claims;
         let item = ItemId::Workload(key);
         match value {
             Some(v) => {
                 let nets = v.nets().map(Cidr::to_host);
                 let change = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
                 if let ItemId::Workload(key) = change.key {
+                    claims.on_confirmed(
+                        change.nets_before.iter().filter(|_| !was_unproven),
+                        v.nets().filter(|_| v.claimed_by().is_none()),
+                    );
                     self.routes.on_workload(key, change.nets_before.iter(), v.nets());
                     if change.is_new {
                         self.stats.workload_came(key.host());
@@ -211,6 +254,7 @@ impl Graph {
                 if let Some(nets_before) = self.members.remove_item(&item)
                     && let ItemId::Workload(key) = item
                 {
+                    claims.on_confirmed(nets_before.iter().filter(|_| !was_unproven), []);
                     self.routes.on_workload(&key, nets_before.iter(), std::iter::empty());
                     self.stats.workload_went(key.host());
                 }
@@ -281,6 +325,10 @@ impl Graph {
     /// refers to something that does not exist. The first flush after the datastore has been read completely ends with
     /// [`DesiredUpdate::InSync`].
     pub fn flush(&mut self, out: &mut Vec<DesiredUpdate>) {
+        // Before, what refutes a claim may not be known yet.
+        if self.has_been_in_sync {
+            self.flush_claims();
+        }
         self.flush_rules();
         if self.has_been_in_sync {
             self.flush_endpoints();
@@ -364,7 +412,8 @@ impl Graph {
             self.order.rank(&self.policies);
         }
         self.resolver.on_computed_changed(self.computed.flush(&self.matches));
-        self.resolver.flush(&self.matches, &self.policies, &self.order, &self.computed, &mut self.sequencer);
+        let (matches, policies) = (&self.matches, &self.policies);
+        self.resolver.flush(matches, policies, &self.order, (&self.computed, &self.contests), &mut self.sequencer);
     }
 
     /// Routes and tunnel ends, while they are needed.
@@ -376,21 +425,28 @@ impl Graph {
         self.vxlan.flush(&mut self.sequencer.vteps);
     }
 
-    /// The objects that are invalid now, sorted by key: policies, which deny instead, and others, which are ignored.
-    pub fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
-        self.spoofing.problems()
+    /// The objects that are invalid now, and claims to addresses and interfaces that do not count, sorted by key.
+    pub fn problems(&self) -> impl Iterator<Item = IgnoredObject> + use<> {
+        let all = self.spoofing.problems().chain(self.claims.problems()).chain(self.contests.problems());
+        let mut all: Vec<IgnoredObject> = all.collect();
+        all.sort_by(|one, other| one.key.cmp(&other.key));
+        all.into_iter()
     }
 
-    /// The rejections since the last call, in the order in which they happened.
+    /// The rejections since the last call, in the order in which they happened; contests are not among them.
     #[must_use]
     pub fn take_new_problems(&mut self) -> Vec<IgnoredObject> {
-        self.spoofing.take_new_problems()
+        let mut new = self.spoofing.take_new_problems();
+        new.append(&mut self.claims.take_new_problems());
+        new
     }
 
     /// Whether anything says that this node exists: a node, a valid endpoint of any kind, or parameters for it alone.
     #[must_use]
     pub fn knows_own_node(&self) -> bool {
-        self.stats.mentions(self.hostname.as_str()) || self.config.has_own()
+        self.stats.mentions(self.hostname.as_str())
+            || self.config.has_own()
+            || self.claims.names(self.hostname.as_str())
     }
 
     /// The hosts that a node or a valid endpoint names, in no order; [`GraphStats::hosts`] of them.
@@ -429,6 +485,8 @@ impl Graph {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spoofing.is_empty()
+            && self.claims.is_empty()
+            && self.contests.is_empty()
             && self.has_only_the_mesh()
             && self.computed.is_empty()
             && self.policies.is_empty()

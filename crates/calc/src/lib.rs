@@ -51,9 +51,11 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
+mod claims;
 mod computed;
 mod config;
 mod config_batcher;
+mod contests;
 mod encapsulation;
 mod graph;
 mod hosts;
@@ -74,8 +76,9 @@ mod stats;
 mod stats_collector;
 mod vxlan;
 
-pub use config::{Demand, GraphConfig, Overlap, RouteSource, SourceSpoofing};
+pub use claims::claim_problems;
+pub use config::{AddressClaims, Demand, GraphConfig, Overlap, RouteSource, SourceSpoofing};
 pub use graph::Graph;
-pub use problem::{IgnoredObject, Reason};
+pub use problem::{ClaimFlaw, IgnoredObject, Reason};
 pub use stats::GraphStats;
 pub use tortie_labelindex::{Scans, ScansByFact};

@@ -1,11 +1,14 @@
 //! Objects that the configuration forbids.
 
 use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
 
-use tortie_model::Key;
+use tortie_model::desired::Contest;
+use tortie_model::{Key, WorkloadEndpointKey};
 
 /// Why an object counts as absent. What it is on its own was checked before ([`tortie_model::Valid`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
     /// A workload asks to send from foreign addresses, which the configuration forbids.
@@ -14,6 +17,44 @@ pub enum Reason {
          WorkloadSourceSpoofing forbids"
     )]
     SpoofingDisabled,
+    /// An address that an annotation of a pod claims does not count.
+    #[error("annotation {annotation}: {address} {flaw}")]
+    Claim {
+        /// The annotation.
+        annotation: Arc<str>,
+        /// The address.
+        address: IpAddr,
+        /// The reason.
+        flaw: ClaimFlaw,
+    },
+    /// Another endpoint of the node claims the same interface or address; the endpoint is denied, or absent if the other
+    /// one has the better claim.
+    #[error("{0}; denied")]
+    Contested(Contest),
+}
+
+/// Reason why the claim to an address does not count.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimFlaw {
+    /// The address is reserved: loopback, link-local, multicast, unspecified, broadcast or IPv4-mapped.
+    #[error("is {0}")]
+    Reserved(&'static str),
+    /// Another endpoint has it, confirmed by the platform.
+    #[error("is the address of another endpoint, by its status")]
+    Confirmed,
+    /// A node or its tunnel has it.
+    #[error("is the address of a node")]
+    OfNode,
+    /// Another endpoint claims it as well.
+    #[error("is also claimed by {}", .0.workload())]
+    Rival(WorkloadEndpointKey),
+    /// No enabled IP pool has it.
+    #[error("is outside of the enabled IP pools")]
+    OutsidePools,
+    /// No network of the node's pods has it.
+    #[error("is outside of spec.podCIDRs of the node")]
+    OutsidePodNetworks,
 }
 
 /// An object that counts as absent.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use ahash::{AHashMap, AHashSet};
 use tortie_labelindex::MatchSetId;
 use tortie_model::desired::{HostEndpointState, TierList, TierPolicies, WorkloadEndpointState};
-use tortie_model::{PolicyId, TierDefaultAction, WorkloadEndpointKey};
+use tortie_model::{AdminState, PolicyId, TierDefaultAction, WorkloadEndpointKey};
 
 use crate::computed::{ComputedData, fields};
+use crate::contests::{Contests, Standing};
 use crate::local::{Endpoint, EndpointId};
 use crate::policies::{Criterion, LocalMatches, Policies, PolicyEntry, PolicySlot};
 use crate::policy_sorter::PolicySorter;
@@ -99,7 +100,7 @@ impl PolicyResolver {
         matches: &LocalMatches,
         policies: &Policies,
         order: &PolicySorter,
-        computed_data: &ComputedData,
+        (computed_data, contests): (&ComputedData, &Contests),
         sequencer: &mut Sequencer,
     ) {
         self.stale.extend(self.changed.iter().cloned());
@@ -119,7 +120,7 @@ impl PolicyResolver {
             } else if !self.changed.contains(&id) {
                 continue;
             }
-            send(&id, &endpoint.value, lists, computed_data, sequencer);
+            send(&id, &endpoint.value, lists, (computed_data, contests), sequencer);
         }
         self.changed.clear();
     }
@@ -133,14 +134,29 @@ impl PolicyResolver {
     }
 }
 
-fn send(id: &EndpointId, value: &Endpoint, lists: &TierLists, computed_data: &ComputedData, sequencer: &mut Sequencer) {
+fn send(
+    id: &EndpointId,
+    value: &Endpoint,
+    lists: &TierLists,
+    (computed_data, contests): (&ComputedData, &Contests),
+    sequencer: &mut Sequencer,
+) {
     match (id, value) {
         (EndpointId::Workload(key), Endpoint::Workload(endpoint)) => {
-            let state = WorkloadEndpointState {
+            let mut state = WorkloadEndpointState {
                 endpoint: Arc::clone(endpoint),
                 tiers: Arc::clone(&lists.normal),
                 computed: fields(endpoint, computed_data.of(key)),
             };
+            match contests.standing(key) {
+                None => {}
+                Some(Standing::Lost(_)) => return sequencer.workload_endpoints.remove(key.id()),
+                Some(Standing::Denied(contest)) => {
+                    tracing::warn!(endpoint = %key, "{contest}; denied");
+                    Arc::make_mut(&mut state.endpoint).state = AdminState::Inactive;
+                    state.computed.get_or_insert_default().contest = Some(contest);
+                }
+            }
             sequencer.workload_endpoints.update(key.id(), state);
         }
         (EndpointId::Host(name), Endpoint::Host(endpoint)) => {

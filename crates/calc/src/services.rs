@@ -1,12 +1,13 @@
 //! The addresses behind services, as members of IP sets (`felix/serviceindex/serviceindex.go`).
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_labelindex::SetChange;
 use tortie_model::desired::{IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members, PortProtocol};
-use tortie_model::{Cidr, EndpointSlice, IpSetId, NamespacedName, Protocol};
+use tortie_model::{Cidr, EndpointSlice, IpSetId, NamespacedName, Protocol, reserved_range};
 
 use crate::scanner::ServiceSet;
 
@@ -104,7 +105,7 @@ impl ActiveSet {
                 slices.iter().flat_map(|slice| with_ports(slice)).collect::<BTreeSet<_>>().into_iter().collect(),
             )
         } else {
-            let addresses = slices.iter().flat_map(|slice| slice.addresses.iter().copied().map(Cidr::host));
+            let addresses = slices.iter().flat_map(|slice| addresses(slice).map(Cidr::host));
             Members::Nets(addresses.collect::<BTreeSet<_>>().into_iter().collect())
         };
         let id = self.id.clone();
@@ -123,13 +124,16 @@ impl ActiveSet {
     }
 }
 
+/// The addresses of a slice that an endpoint can have; users write slices.
+fn addresses(slice: &EndpointSlice) -> impl Iterator<Item = IpAddr> + '_ {
+    slice.addresses.iter().copied().filter(|address| reserved_range(*address).is_none())
+}
+
 /// Every address with every port; readiness does not count, and neither does a port without a number.
 fn with_ports(slice: &EndpointSlice) -> impl Iterator<Item = IpPortMember> + '_ {
     let ports =
         slice.ports.iter().filter_map(|port| Some((PortProtocol::of(Protocol::Named(port.protocol))?, port.port?)));
-    ports.flat_map(|(protocol, port)| {
-        slice.addresses.iter().map(move |address| IpPortMember::new(*address, protocol, port))
-    })
+    ports.flat_map(|(protocol, port)| addresses(slice).map(move |address| IpPortMember::new(address, protocol, port)))
 }
 
 /// Members of `a` that are not in `b`; both are sorted.

@@ -180,7 +180,8 @@ fn peers(graph: &mut Graph) -> Vec<Option<Arc<str>>> {
 fn the_first_peer_of_this_node_by_name() {
     let mut graph = graph(false);
     let node = |pairs: &[(&str, &str)]| {
-        let node = Node { bgp: None, addresses: [].into(), tunnels: None, labels: labels(pairs) };
+        let node =
+            Node { bgp: None, addresses: [].into(), tunnels: None, pod_networks: [].into(), labels: labels(pairs) };
         Update::Node(HOST.into(), Some(Valid::new(node).unwrap()))
     };
     let selected = |text: &str| PeerNodes::Selected(Selector::parse(text).unwrap());

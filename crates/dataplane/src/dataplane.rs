@@ -628,7 +628,8 @@ impl Dataplane {
             managers.dscp.on_workload(interface, owner);
             managers.flow_offload.iter_mut().for_each(|flows| flows.on_workload(interface, owner));
             if managers.places.is_used() {
-                managers.places.on_owner(interface, managers.workloads.owner(interface));
+                let nets = managers.workloads.nets(interface);
+                managers.places.on_owner(interface, managers.workloads.owner(interface), nets);
                 continue;
             }
             if !is_workload(&self.config.rules.workload_prefixes, interface.as_str()) {

@@ -1,5 +1,6 @@
 //! What is asked, and what is answered.
 
+use tortie_model::desired::Contest;
 use tortie_model::{Direction, HostEndpointName, IpSetId, PolicyId, ProfileName, TierName, WorkloadEndpointId};
 
 use crate::settings::FailsafePort;
@@ -70,6 +71,8 @@ pub enum DecidedBy {
     Guard(Guard),
     /// The workload's state of administration.
     EndpointInactive,
+    /// The claim of another endpoint to the same interface or address.
+    Contested(Box<Contest>),
     /// That no policy governs forwarded traffic.
     NoForwardPolicy,
     /// `DefaultEndpointToHostAction`.
@@ -97,6 +100,7 @@ impl DecidedBy {
             Self::Failsafe(port) => format!("failsafe port {} of protocol {}", port.port, port.protocol),
             Self::Guard(guard) => format!("{}, whatever policies say", guard.in_words()),
             Self::EndpointInactive => "the endpoint is not active".to_owned(),
+            Self::Contested(contest) => contest.to_string(),
             Self::NoForwardPolicy => "no policy applies to what is forwarded".to_owned(),
             Self::EndpointToHostAction => "DefaultEndpointToHostAction".to_owned(),
             Self::Nothing => "no rule decides".to_owned(),

@@ -251,7 +251,10 @@ impl Evaluator {
     ) -> Result<Answer, Missing> {
         let state = self.state.workloads.get(id).ok_or_else(|| Missing::Workload(id.clone()))?;
         if state.endpoint.state == AdminState::Inactive {
-            return Ok(Answer::new(Verdict::Deny, DecidedBy::EndpointInactive));
+            let contest = state.computed.as_ref().and_then(|computed| computed.contest.clone());
+            let decided_by =
+                contest.map_or(DecidedBy::EndpointInactive, |contest| DecidedBy::Contested(contest.into()));
+            return Ok(Answer::new(Verdict::Deny, decided_by));
         }
         if query.direction == Direction::Egress
             && let Some(guard) = self.guard(query.packet, &mut steps)

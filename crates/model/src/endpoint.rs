@@ -70,6 +70,17 @@ pub struct QosControls {
     pub dscp: Option<u8>,
 }
 
+/// Origin of a workload's addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AddressSource {
+    /// The platform: `status.podIPs`, or a `WorkloadEndpoint` of the datastore.
+    #[default]
+    Platform,
+    /// The annotation of a pod without `status.podIPs`, by name. The CNI plugin writes it, and so can the pod's creator:
+    /// the addresses are claims until the platform confirms them.
+    Annotation(Arc<str>),
+}
+
 /// A workload's interface.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadEndpoint {
@@ -108,6 +119,8 @@ pub struct WorkloadExtras {
     pub annotations: Box<[(Arc<str>, Arc<str>)]>,
     /// Quality-of-service limits.
     pub qos: Option<QosControls>,
+    /// Origin of the workload's addresses.
+    pub address_source: AddressSource,
 }
 
 impl WorkloadEndpoint {
@@ -116,14 +129,27 @@ impl WorkloadEndpoint {
         self.ipv4_nets.iter().chain(&self.ipv6_nets).copied()
     }
 
+    /// The annotation that claims the addresses; `None` if they come from the platform.
+    #[must_use]
+    pub fn claimed_by(&self) -> Option<&Arc<str>> {
+        match &self.extras.as_ref()?.address_source {
+            AddressSource::Platform => None,
+            AddressSource::Annotation(name) => Some(name),
+        }
+    }
+
     /// What a node needs of an endpoint that another node hosts: what selectors, IP sets and routes are made of, what
     /// validation looks at, and what its name was made from, which endpoints share. Interface, Ethernet address, address translations, limits and annotations are left to the
     /// host; the interface becomes the same short text for all, so that an endpoint without one stays invalid.
     #[must_use]
     pub fn for_other_node(self) -> Self {
         static REMOTE: LazyLock<IfaceName> = LazyLock::new(|| IfaceName::new("remote"));
-        let prefixes = self.extras.map(|extras| extras.allowed_source_prefixes).unwrap_or_default();
-        let extras = WorkloadExtras { allowed_source_prefixes: prefixes, ..WorkloadExtras::default() };
+        let extras = self.extras.map(|extras| WorkloadExtras {
+            allowed_source_prefixes: extras.allowed_source_prefixes,
+            address_source: extras.address_source,
+            ..WorkloadExtras::default()
+        });
+        let extras = extras.unwrap_or_default();
         Self {
             iface: self.iface.filter(|iface| !iface.as_str().is_empty()).map(|_| REMOTE.clone()),
             mac: None,

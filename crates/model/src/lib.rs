@@ -36,6 +36,7 @@ mod list;
 mod live_migration;
 mod policy;
 mod port;
+mod reserved;
 mod rule;
 mod short_list;
 mod syncer_object;
@@ -50,7 +51,8 @@ pub use tortie_net::{
 
 pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{
-    AdminState, EndpointPort, HostEndpoint, NatMapping, NetworkSet, QosControls, WorkloadEndpoint, WorkloadExtras,
+    AddressSource, AdminState, EndpointPort, HostEndpoint, NatMapping, NetworkSet, QosControls, WorkloadEndpoint,
+    WorkloadExtras,
 };
 pub use extras::{Extras, Seldom};
 pub use ids::{
@@ -65,6 +67,7 @@ pub use list::List;
 pub use live_migration::{LiveMigration, MigrationParty};
 pub use policy::{Direction, Order, Policy, PolicyTypes, ProfileRules, StagedAction, Tier, TierDefaultAction};
 pub use port::PortSpec;
+pub use reserved::reserved_range;
 pub use rule::{
     EntityExtras, EntityMatch, HttpMatch, HttpPath, OriginalMatch, Rule, RuleAction, RuleExtras, ServiceAccountMatch,
 };

@@ -149,6 +149,8 @@ pub struct Node {
     pub addresses: Box<[NodeAddress]>,
     /// Its tunnels, if it has any.
     pub tunnels: Option<Box<NodeTunnels>>,
+    /// Networks of its pods (`spec.podCIDRs`); empty if they are not known.
+    pub pod_networks: Box<[Cidr]>,
     /// Its labels.
     pub labels: Labels,
 }

@@ -11,13 +11,13 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use tortie_model::{
-    AdminState, BgpConfiguration, Cidr, ConfigName, EncapMode, EndpointPort, EndpointSlice, EndpointSlicePort,
-    EntityExtras, EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HttpMatch, HttpPath, Interner,
-    IpPool, Key, Labels, Mac, NamedProtocol, NamespacedName, NatMapping, NetworkSet, Node, NodeAddress,
-    NodeAddressKind, NodeBgp, NodeTunnels, Order, OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec,
-    Profile, ProfileName, ProfileRules, Protocol, QosControls, Rule, RuleAction, RuleExtras, ScopedConfig, Service,
-    ServiceAccountMatch, ServicePort, StagedAction, Tier, TierDefaultAction, Update, Valid, Wireguard,
-    WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    AddressSource, AdminState, BgpConfiguration, Cidr, ConfigName, EncapMode, EndpointPort, EndpointSlice,
+    EndpointSlicePort, EntityExtras, EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HttpMatch,
+    HttpPath, Interner, IpPool, Key, Labels, Mac, NamedProtocol, NamespacedName, NatMapping, NetworkSet, Node,
+    NodeAddress, NodeAddressKind, NodeBgp, NodeTunnels, Order, OriginalMatch, Policy, PolicyId, PolicyKind,
+    PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules, Protocol, QosControls, Rule, RuleAction, RuleExtras,
+    ScopedConfig, Service, ServiceAccountMatch, ServicePort, StagedAction, Tier, TierDefaultAction, Update, Valid,
+    Wireguard, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 use tortie_resources::path;
 use tortie_resources::v1::{self, Decoded};
@@ -264,9 +264,11 @@ fn qos() -> impl Strategy<Value = QosControls> {
 fn workload_endpoint() -> impl Strategy<Value = WorkloadEndpoint> {
     let nat =
         prop_oneof![(v4(), v4()), (v6(), v6())].prop_map(|(internal, external)| NatMapping { internal, external });
-    let extras = (boxed(nat.clone()), boxed(nat), boxed(net()), pairs(), option::of(qos())).prop_map(
-        |(ipv4_nat, ipv6_nat, allowed_source_prefixes, annotations, qos)| {
-            let extras = WorkloadExtras { ipv4_nat, ipv6_nat, allowed_source_prefixes, annotations, qos };
+    let source = prop_oneof![Just(AddressSource::Platform), name().prop_map(AddressSource::Annotation)];
+    let extras = (boxed(nat.clone()), boxed(nat), boxed(net()), pairs(), option::of(qos()), source).prop_map(
+        |(ipv4_nat, ipv6_nat, allowed_source_prefixes, annotations, qos, address_source)| {
+            let extras =
+                WorkloadExtras { ipv4_nat, ipv6_nat, allowed_source_prefixes, annotations, qos, address_source };
             (extras != WorkloadExtras::default()).then(|| Box::new(extras))
         },
     );
@@ -345,7 +347,7 @@ fn node() -> impl Strategy<Value = Node> {
             None => tunnels.ipip = None,
         }
         let tunnels = (tunnels != NodeTunnels::default()).then(|| tunnels.into());
-        Node { bgp, addresses, tunnels, labels }
+        Node { bgp, addresses, tunnels, pod_networks: [].into(), labels }
     })
 }
 

@@ -67,6 +67,9 @@ impl Places {
                     for address in workload_addresses(endpoint) {
                         self.set(address, &Place::Workload(key.clone()), is_there);
                     }
+                    if is_there && endpoint.claimed_by().is_none() {
+                        self.put_first(endpoint, key);
+                    }
                 }
                 Update::HostEndpoint(key, Some(endpoint)) => {
                     for address in host_endpoint_addresses(endpoint) {
@@ -136,6 +139,18 @@ impl Places {
         }
         if places.is_empty() {
             self.places.remove(&address);
+        }
+    }
+
+    /// An endpoint whose addresses the platform confirmed comes before those that only claim them.
+    fn put_first(&mut self, endpoint: &WorkloadEndpoint, key: &WorkloadEndpointKey) {
+        for address in workload_addresses(endpoint) {
+            let Some(places) = self.places.get_mut(&address) else { continue };
+            let own = |place: &Place| matches!(place, Place::Workload(other) if other == key);
+            if let Some(at) = places.iter().position(own) {
+                let own = places.remove(at);
+                places.insert(0, own);
+            }
         }
     }
 

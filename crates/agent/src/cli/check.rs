@@ -120,6 +120,7 @@ fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Fai
         found.push((problem.problem.lint.map(Lint::from), with_template(problem.clone(), &lines)));
     }
     found.extend(cluster::lints(input)?.into_iter().map(|(lint, problem)| (Some(lint), problem)));
+    found.extend(cluster::contested(input).into_iter().map(|problem| (None, problem)));
     let wanted = found.into_iter().filter(|(lint, _)| lint.is_none_or(|lint| !allowed.contains(&lint)));
     let judged = wanted.map(|(lint, problem)| {
         let severity = if strict { Severity::Error } else { problem.problem.severity };

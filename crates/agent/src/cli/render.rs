@@ -93,7 +93,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let config = &resolved.config;
     let (desired, ignored) = calculate(config, &hostname, updates);
     for problem in &ignored {
-        eprintln!("{}; ignored", describe_ignored(problem));
+        let ignored = if matches!(problem.reason, tortie_calc::Reason::SpoofingDisabled) { "; ignored" } else { "" };
+        eprintln!("{}{ignored}", describe_ignored(problem));
     }
     let mut settings =
         settings::dataplane(config, hostname, Backend::Nft).map_err(|e| Failure::Failed(e.to_string()))?;
@@ -176,7 +177,7 @@ pub(super) fn calculate(
     graph.on_status(SyncStatus::InSync);
     let mut desired = Vec::new();
     graph.flush(&mut desired);
-    (desired, graph.take_new_problems())
+    (desired, graph.problems().collect())
 }
 
 impl Args {

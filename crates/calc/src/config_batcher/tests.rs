@@ -86,8 +86,13 @@ fn the_oldest_matching_scope_wins() {
     batcher.on_scoped(&ConfigName::new("a"), Some(&scoped("has(x)", 5, "a")));
     batcher.on_scoped(&ConfigName::new("c"), Some(&scoped("has(y)", 1, "c")));
     assert_eq!(selected(&mut batcher).unwrap(), "");
-    let node =
-        Node { bgp: None, addresses: [].into(), tunnels: None, labels: Labels::from_pairs([("x", "")]).unwrap() };
+    let node = Node {
+        bgp: None,
+        addresses: [].into(),
+        tunnels: None,
+        pod_networks: [].into(),
+        labels: Labels::from_pairs([("x", "")]).unwrap(),
+    };
     batcher.on_node(&Hostname::new("node"), Some(&node));
     assert_eq!(selected(&mut batcher).unwrap(), "a");
     batcher.on_scoped(&ConfigName::new("d"), Some(&scoped("all()", 4, "d")));

@@ -7,6 +7,7 @@ fn node(bgp: Option<&str>, addresses: &[(&str, NodeAddressKind)]) -> Node {
         bgp: bgp.map(|text| NodeBgp { ipv4_address: text.into(), ..NodeBgp::default() }),
         addresses: addresses.iter().map(|&(text, kind)| NodeAddress { address: text.into(), kind }).collect(),
         tunnels: None,
+        pod_networks: [].into(),
         labels: Labels::default(),
     }
 }

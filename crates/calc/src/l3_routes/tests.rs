@@ -12,7 +12,7 @@ fn cidr(text: &str) -> Cidr {
 
 fn node(address: &str) -> Node {
     let bgp = NodeBgp { ipv4_address: address.into(), ..NodeBgp::default() };
-    Node { bgp: Some(bgp), addresses: [].into(), tunnels: None, labels: Labels::default() }
+    Node { bgp: Some(bgp), addresses: [].into(), tunnels: None, pod_networks: [].into(), labels: Labels::default() }
 }
 
 fn vxlan_tunnel(node: Node, address: &str) -> Node {

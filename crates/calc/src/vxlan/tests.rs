@@ -4,7 +4,7 @@ use super::*;
 
 fn node(v4: &str, v6: &str) -> Node {
     let bgp = NodeBgp { ipv4_address: v4.into(), ipv6_address: v6.into(), ..NodeBgp::default() };
-    Node { bgp: Some(bgp), addresses: [].into(), tunnels: None, labels: Labels::default() }
+    Node { bgp: Some(bgp), addresses: [].into(), tunnels: None, pod_networks: [].into(), labels: Labels::default() }
 }
 
 struct Feed(VxlanResolver);

@@ -1,7 +1,7 @@
 //! A graph that is fed with the entries of a recording.
 
 use serde_json::Value as Json;
-use tortie_calc::{Graph, GraphConfig};
+use tortie_calc::{AddressClaims, Graph, GraphConfig};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Interner, Key, SyncStatus, Update};
 use tortie_protocol::to_json;
@@ -37,7 +37,7 @@ pub(crate) fn says_not_ready(messages: &Json) -> bool {
 impl Feed {
     pub(crate) fn new(config: &GraphConfig) -> Self {
         Self {
-            graph: Graph::new(config),
+            graph: Graph::new(&GraphConfig { address_claims: AddressClaims::Any, ..config.clone() }),
             labels: Interner::new(),
             dataplane: MockDataplane::default(),
             state: State::default(),

@@ -79,7 +79,8 @@ fn node() -> impl Strategy<Value = Update> {
     (host(), prop::option::weighted(0.8, value)).prop_map(|(name, value)| {
         let node = value.map(|(bgp, addresses, tunnels)| {
             let tunnels = tunnels.map(Box::new);
-            let node = Node { bgp, addresses: addresses.into(), tunnels, labels: Labels::default() };
+            let node =
+                Node { bgp, addresses: addresses.into(), tunnels, pod_networks: [].into(), labels: Labels::default() };
             Valid::new(node).unwrap()
         });
         Update::Node(name, node)

@@ -22,7 +22,7 @@ fn node() -> impl Strategy<Value = Update> {
         let node = |(bgp, address, labels): (Option<NodeBgp>, Option<&str>, Labels)| {
             let kind = NodeAddressKind::InternalIp;
             let addresses = address.map(|text| NodeAddress { address: text.into(), kind }).into_iter().collect();
-            Valid::new(Node { bgp, addresses, tunnels: None, labels }).unwrap()
+            Valid::new(Node { bgp, addresses, tunnels: None, pod_networks: [].into(), labels }).unwrap()
         };
         Update::Node(name.into(), value.map(node))
     })

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tortie_calc::{Graph, GraphConfig};
+use tortie_calc::{AddressClaims, Graph, GraphConfig};
 use tortie_classes::{Classes, Compiled, Question};
 use tortie_evaluate::{Evaluator, Layer, Packet, Settings};
 use tortie_model::desired::{Members, WorkloadEndpointState};
@@ -165,7 +165,7 @@ proptest! {
         batches in prop::collection::vec(prop::collection::vec(update(), 1..40), 1..5),
         flows in prop::collection::vec(flows(), 12),
     ) {
-        let mut graph = Graph::new(&GraphConfig::new(Hostname::new(HOST)));
+        let mut graph = Graph::new(&GraphConfig { address_claims: AddressClaims::Any, ..GraphConfig::new(Hostname::new(HOST)) });
         graph.on_status(SyncStatus::InSync);
         let mut evaluator = Evaluator::new(Settings::default());
         let mut classes = Classes::new(Settings::default());

@@ -91,11 +91,12 @@ impl Places {
         self.is_used
     }
 
-    /// Takes note of the endpoint that has these chains now.
+    /// Takes note of the endpoint that has these chains now, and of the addresses that lead to them.
     pub(crate) fn on_owner(
         &mut self,
         chains: InterfaceName,
         owner: Option<(&WorkloadEndpointId, &WorkloadEndpointState)>,
+        nets: BTreeSet<Cidr>,
     ) {
         if !self.is_used {
             return;
@@ -114,7 +115,7 @@ impl Places {
         if !without_effect.is_empty() {
             self.without_effect.insert(chains, without_effect);
         }
-        let nets: BTreeSet<Cidr> = state.endpoint.nets().filter(|net| self.families.contains(&net.family())).collect();
+        let nets: BTreeSet<Cidr> = nets.into_iter().filter(|net| self.families.contains(&net.family())).collect();
         for net in &nets {
             self.claims.entry(*net).or_default().insert((id.clone(), chains));
             self.touched.insert(*net);

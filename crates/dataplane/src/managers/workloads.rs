@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tortie_iptables::{ChainName, InterfaceName, Table};
 use tortie_model::desired::{TierList, WorkloadEndpointState};
-use tortie_model::{AdminState, IfaceName, PolicyId, QosControls, WorkloadEndpointId};
+use tortie_model::{AdminState, Cidr, IfaceName, PolicyId, QosControls, WorkloadEndpointId};
 use tortie_rules::names::{EndpointChain, endpoint_chain};
 use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
 
@@ -76,6 +76,15 @@ impl Workloads {
     pub(crate) fn owner(&self, interface: InterfaceName) -> Option<(&WorkloadEndpointId, &WorkloadEndpointState)> {
         let id = self.claims.get(&interface)?.first()?;
         Some((id, &self.endpoints.get(id)?.state))
+    }
+
+    /// The addresses that are told apart by the chains of an interface: those of its endpoint, and if this one is denied
+    /// those of all that claim the interface.
+    pub(crate) fn nets(&self, interface: InterfaceName) -> BTreeSet<Cidr> {
+        let is_active = self.owner(interface).is_some_and(|(_, state)| state.endpoint.state == AdminState::Active);
+        let claimants = self.claims.get(&interface).into_iter().flatten();
+        let counting = claimants.take(if is_active { 1 } else { usize::MAX });
+        counting.filter_map(|id| self.endpoints.get(id)).flat_map(|endpoint| endpoint.state.endpoint.nets()).collect()
     }
 
     /// The interface that an endpoint asks for, whether or not it has it.

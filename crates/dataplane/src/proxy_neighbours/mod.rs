@@ -146,9 +146,8 @@ impl ProxyNeighbours {
     pub(crate) fn on_service(&mut self, name: &NamespacedName, service: Option<&Service>) {
         let family = self.family;
         let service = service.filter(|service| &*service.service_type == LOAD_BALANCER);
-        let texts = service
-            .into_iter()
-            .flat_map(|service| service.load_balancer_ingress_ips.iter().chain([&service.load_balancer_ip]).cloned());
+        // Felix answers for `spec.loadBalancerIP` as well, which is a wish of the service's author.
+        let texts = service.into_iter().flat_map(|service| service.load_balancer_ingress_ips.iter().cloned());
         let new: BTreeSet<Arc<str>> = texts.filter(|text| parse(text, family).is_some()).collect();
         let old = match new.is_empty() {
             true => self.services.remove(name),

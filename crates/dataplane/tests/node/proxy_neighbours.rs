@@ -289,7 +289,7 @@ fn services_are_answered_for_by_one_node_that_has_an_address_of_the_family() {
 fn a_service_moves_when_its_node_goes() {
     let mut kernel = kernel_with_subnets();
     let own = node_with_address("node-1", "10.65.0.200/24", "fd00::200/64");
-    let both = service("s", "LoadBalancer", &["10.65.0.50"], "10.65.0.51");
+    let both = service("s", "LoadBalancer", &["10.65.0.50", "10.65.0.51"], "10.65.0.52");
     let mut dataplane = told([own, both.clone()]);
     dataplane.apply(&mut kernel);
     let all = entries([(ETH1, "10.65.0.50"), (ETH1, "10.65.0.51")]);

@@ -87,7 +87,7 @@ impl Cluster {
         let address = NodeAddress { address: format!("11.{a}.{b}.{c}").into(), kind: NodeAddressKind::InternalIp };
         let name = node_name(number);
         let labels = Labels::from_pairs([("kubernetes.io/hostname", name.as_str())]).unwrap();
-        let node = Node { bgp: None, addresses: [address].into(), tunnels: None, labels };
+        let node = Node { bgp: None, addresses: [address].into(), tunnels: None, pod_networks: [].into(), labels };
         Update::Node(Hostname::new(name), Some(Valid::new(node).unwrap()))
     }
 

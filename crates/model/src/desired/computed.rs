@@ -1,6 +1,10 @@
 //! What a calculation adds to workload endpoints besides policies.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
+
+use crate::{IfaceName, WorkloadEndpointId};
 
 /// What few workload endpoints have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +23,36 @@ pub struct ComputedFields {
     pub live_migration_uid: Arc<str>,
     /// The name of the virtual machine in the workload; empty if there is none.
     pub live_migration_vmi_name: Arc<str>,
+    /// The claim of another endpoint for which this one is denied ([`AdminState::Inactive`](crate::AdminState)).
+    pub contest: Option<Contest>,
+}
+
+/// An interface or address that another endpoint of the node claims as well.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Contest {
+    /// The interface or address.
+    pub object: Contested,
+    /// The smallest id of the other claimants.
+    pub rival: WorkloadEndpointId,
+}
+
+/// The object of a [`Contest`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Contested {
+    /// The host-side interface.
+    Interface(IfaceName),
+    /// An address.
+    Address(IpAddr),
+}
+
+impl fmt::Display for Contest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.object {
+            Contested::Interface(name) => write!(f, "contested: interface {name}")?,
+            Contested::Address(address) => write!(f, "contested: address {address}")?,
+        }
+        write!(f, " is also claimed by {}", self.rival.workload)
+    }
 }
 
 /// The directions in which an eBPF dataplane must not redirect packets past the host's stack.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub use tortie_net::{IpPortMember, PortProtocol};
 
-pub use computed::{ComputedFields, LiveMigrationRole, QosPolicy, SkipRedirect};
+pub use computed::{ComputedFields, Contest, Contested, LiveMigrationRole, QosPolicy, SkipRedirect};
 pub use routes::{PoolType, Route, RouteTypes, TunnelTypes, Vtep, VtepAddresses};
 pub use rules::{RuleSets, RuleView, Rules, SetIds};
 

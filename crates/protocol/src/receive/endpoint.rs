@@ -7,8 +7,8 @@ use tortie_model::desired::{
     TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    AdminState, HostEndpoint, HostEndpointName, IfaceName, NatMapping, ProfileName, QosControls, TierDefaultAction,
-    TierName, WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
+    AddressSource, AdminState, HostEndpoint, HostEndpointName, IfaceName, NatMapping, ProfileName, QosControls,
+    TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
 };
 
 use super::flaw::{Flaw, Unusable, all, bad, number, parsed, required};
@@ -58,6 +58,7 @@ fn workload(mut message: felix::WorkloadEndpoint) -> Result<WorkloadEndpointStat
             .map(|(key, value)| (key.into(), value.into()))
             .collect(),
         qos: qos(message.qos_controls, &message.qos_policies)?,
+        address_source: AddressSource::Platform,
     };
     let computed = computed(&mut message)?;
     let endpoint = WorkloadEndpoint {
@@ -153,6 +154,7 @@ fn computed(message: &mut felix::WorkloadEndpoint) -> Result<ComputedFields, Fla
         },
         live_migration_uid: std::mem::take(&mut message.live_migration_uid).into(),
         live_migration_vmi_name: std::mem::take(&mut message.live_migration_vmi_name).into(),
+        contest: None,
     })
 }
 

@@ -77,11 +77,18 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Si
         bgp: (bgp != NodeBgp::default()).then_some(bgp),
         addresses: addresses.into(),
         tunnels: facts.tunnels(),
+        pod_networks: pod_networks(object, sink),
         labels: scalar::interned(&object.root, object.meta.labels.iter().copied(), labels, sink),
     };
     let mut contributions = node_contributions(object, node, &facts, sink)?;
     contributions.extend(passthrough::pod_blocks(object, &pods.cidrs, sink));
     Some(contributions)
+}
+
+/// The networks of the node's pods; an unreadable one is passed over.
+fn pod_networks(object: &Object<'_, '_>, sink: &mut Sink) -> Box<[Cidr]> {
+    let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) else { return Box::default() };
+    spec.texts("podCIDRs", sink).iter().filter_map(|text| text.parse().ok()).collect()
 }
 
 /// What the node's pods get their addresses from, if that is not Calico's IPAM.

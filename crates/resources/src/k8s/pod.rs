@@ -2,8 +2,8 @@
 
 use sha1::{Digest, Sha1};
 use tortie_model::{
-    AdminState, Cidr, EndpointPort, Family, IfaceName, Interner, NamedProtocol, NatMapping, ProfileName, Protocol,
-    ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    AddressSource, AdminState, Cidr, EndpointPort, Family, IfaceName, Interner, NamedProtocol, NatMapping, ProfileName,
+    Protocol, ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras, reserved_range,
 };
 
 use super::qos;
@@ -32,7 +32,7 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
     if node.is_empty() || spec.flag("hostNetwork", sink) || finished(object, status, sink) {
         return Some(Vec::new());
     }
-    let nets = addresses(object, status, sink);
+    let (nets, address_source) = addresses(object, status, sink);
     if nets.is_empty() {
         return Some(Vec::new());
     }
@@ -49,7 +49,7 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
     }
     let of =
         |family: Family| -> ShortList<Cidr> { nets.iter().copied().filter(|net| net.family() == family).collect() };
-    let extras = extras(object, &nets, sink);
+    let extras = WorkloadExtras { address_source, ..extras(object, &nets, sink) };
     let endpoint = WorkloadEndpoint {
         state: AdminState::Active,
         iface: Some(interface_name(&object.options.interface_prefix, namespace, name)),
@@ -80,8 +80,8 @@ fn finished(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Sin
         || object.meta.deleting && (released(POD_IP) || released(AWS_POD_IPS))
 }
 
-/// The addresses from the first source that has any.
-fn addresses(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Sink) -> Vec<Cidr> {
+/// Returns the addresses of the first source that has any.
+fn addresses(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Sink) -> (Vec<Cidr>, AddressSource) {
     if let Some(status) = &status {
         let all = status.list("podIPs", sink, |ip, sink| {
             let map = ip.map(sink)?;
@@ -89,26 +89,50 @@ fn addresses(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Si
             scalar::cidr(field, sink).map(Cidr::masked)
         });
         if !all.is_empty() {
-            return all;
+            return (all, AddressSource::Platform);
         }
         if let Some(field) = status.field("podIP")
             && !field.text(sink).is_none_or(str::is_empty)
         {
-            return scalar::cidr(field, sink).map(Cidr::masked).into_iter().collect();
+            let address = scalar::cidr(field, sink).map(Cidr::masked);
+            return (address.into_iter().collect(), AddressSource::Platform);
         }
     }
     for annotation in [POD_IPS, POD_IP, AWS_POD_IPS] {
         let Some(text) = object.meta.annotation(annotation).filter(|text| !text.is_empty()) else { continue };
-        return text.split(',').filter_map(|net| parsed(object, annotation, net.trim(), sink)).collect();
+        return (claimed(object, annotation, text, sink), AddressSource::Annotation(annotation.into()));
     }
-    Vec::new()
+    (Vec::new(), AddressSource::Platform)
 }
 
+/// Returns the addresses that an annotation claims: one of each family, as the CNI plugin writes them. A pod's creator can
+/// write anything else.
+fn claimed(object: &Object<'_, '_>, annotation: &str, text: &str, sink: &mut Sink) -> Vec<Cidr> {
+    let mut nets: Vec<Cidr> = Vec::new();
+    for text in text.split(',').map(str::trim) {
+        let Some(net) = parsed(object, annotation, text, sink) else { continue };
+        let flaw = if !net.is_host() {
+            Some("a network with more than one address")
+        } else if nets.iter().any(|other| other.family() == net.family()) {
+            Some("a second address of its family")
+        } else {
+            reserved_range(net.address())
+        };
+        match flaw {
+            None => nets.push(net),
+            Some(flaw) => object.root.warn(sink, format!("annotation {annotation}: `{net}` is {flaw}; not used")),
+        }
+    }
+    nets
+}
+
+/// Parses a network of an annotation. The pod counts without an unreadable one: its creator could otherwise keep nodes from
+/// being ready.
 fn parsed(object: &Object<'_, '_>, annotation: &str, text: &str, sink: &mut Sink) -> Option<Cidr> {
     match text.parse::<Cidr>() {
         Ok(net) => Some(net.masked()),
         Err(error) => {
-            object.root.error(sink, format!("annotation {annotation}: {error}"));
+            object.root.warn(sink, format!("annotation {annotation}: {error}; not used"));
             None
         }
     }
@@ -171,7 +195,7 @@ fn extras(object: &Object<'_, '_>, nets: &[Cidr], sink: &mut Sink) -> WorkloadEx
 fn list(object: &Object<'_, '_>, annotation: &str, sink: &mut Sink) -> Vec<String> {
     let Some(text) = object.meta.annotation(annotation).filter(|text| !text.is_empty()) else { return Vec::new() };
     serde_json::from_str(text).unwrap_or_else(|_| {
-        object.root.error(sink, format!("annotation {annotation}: must be a JSON list of text"));
+        object.root.warn(sink, format!("annotation {annotation}: must be a JSON list of text; not used"));
         Vec::new()
     })
 }

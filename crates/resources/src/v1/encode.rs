@@ -85,6 +85,8 @@ fn workload_endpoint(out: &mut Object<'_>, endpoint: &WorkloadEndpoint) {
     out.list_if("ports", &endpoint.ports, port);
     out.text_if("generate_name", endpoint.generate_name.as_deref().unwrap_or_default());
     let Some(extras) = &endpoint.extras else { return };
+    // Unknown to Felix, which passes over it.
+    out.text_if("addresses_claimed_by", endpoint.claimed_by().map_or("", |annotation| annotation));
     out.list_if("ipv4_nat", &extras.ipv4_nat, nat);
     out.list_if("ipv6_nat", &extras.ipv6_nat, nat);
     out.list_if("allow_spoofed_source_ips", &extras.allowed_source_prefixes, shown);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    AdminState, Cidr, EndpointPort, Family, HostEndpoint, IfaceName, Interner, Labels, NatMapping, NetworkSet,
-    QosControls, WorkloadEndpoint, WorkloadExtras,
+    AddressSource, AdminState, Cidr, EndpointPort, Family, HostEndpoint, IfaceName, Interner, Labels, NatMapping,
+    NetworkSet, QosControls, WorkloadEndpoint, WorkloadExtras,
 };
 
 use super::profile_names;
@@ -30,6 +30,9 @@ pub(super) fn workload_endpoint(
         allowed_source_prefixes: map.list("allow_spoofed_source_ips", sink, scalar::cidr).into(),
         annotations: scalar::sorted_pairs(map, "annotations", sink).into_iter().collect(),
         qos: qos(map, sink),
+        address_source: map
+            .text("addresses_claimed_by", sink)
+            .map_or(AddressSource::Platform, |annotation| AddressSource::Annotation(annotation.into())),
     };
     WorkloadEndpoint {
         // Felix takes only this word for "up" (`felix/dataplane/linux/endpoint_mgr.go`).

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use tortie_model::{
-    AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName,
-    Interner, NatMapping, ProfileName, Protocol, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    AddressSource, AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostEndpointKey, HostEndpointName, Hostname,
+    IfaceName, Interner, NatMapping, ProfileName, Protocol, Update, WorkloadEndpoint, WorkloadEndpointKey,
+    WorkloadExtras,
 };
 
 use super::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
@@ -200,6 +201,7 @@ pub(crate) fn workload_endpoint(
             .list("allowSpoofedSourcePrefixes", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked))
             .into(),
         qos: crate::v1::qos(spec, sink),
+        address_source: AddressSource::Platform,
         annotations: {
             let mut annotations = object.meta.annotations.clone();
             annotations.sort_unstable();

@@ -21,13 +21,14 @@ pub(crate) fn node(root: &Cursor<'_, '_>, map: Map<'_, '_>, labels: &mut Interne
     };
     let labels = scalar::interned(root, pairs, labels, sink);
     let Some(spec) = map.field("spec").and_then(|spec| spec.map(sink)) else {
-        return Node { bgp: None, addresses: Box::default(), tunnels: None, labels };
+        return Node { bgp: None, addresses: Box::default(), tunnels: None, pod_networks: [].into(), labels };
     };
     let section = spec.field("bgp").and_then(|bgp| bgp.map(sink));
     Node {
         bgp: section.map(|map| bgp(map, sink)),
         addresses: spec.list("addresses", sink, address).into(),
         tunnels: NodeFacts::of_spec(spec, sink).tunnels(),
+        pod_networks: [].into(),
         labels,
     }
 }

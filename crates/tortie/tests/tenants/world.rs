@@ -74,7 +74,7 @@ impl Facts {
                 let members = match &set.members {
                     Members::Nets(nets) => nets.iter().filter(|net| !is_dev(**net)).map(ToString::to_string).collect(),
                     Members::IpPorts(all) => {
-                        all.iter().filter(|member| !is_dev_address(member.addr)).map(|m| format!("{m:?}")).collect()
+                        all.iter().filter(|member| !is_dev_address(member.address)).map(|m| format!("{m:?}")).collect()
                     }
                 };
                 self.members.insert(format!("{:?}", set.id), members);
@@ -85,7 +85,7 @@ impl Facts {
                 self.value("endpoint", id, state);
             }
             DesiredUpdate::Policy(id, policy) if &*id.namespace != "dev" => self.value("policy", id, policy),
-            DesiredUpdate::Profile(name, profile) if !is_dev_profile(name.as_ref()) => {
+            DesiredUpdate::Profile(name, profile) if !is_dev_profile(name.as_str()) => {
                 self.value("profile", name, profile);
             }
             DesiredUpdate::Route(net, route) if !is_dev(*net) => self.value("route", net, route),

@@ -10,7 +10,7 @@ use tortie_model::{
 };
 use tortie_plan::{Cluster, Finding};
 use tortie_resources::stored::built_in_tier;
-use tortie_resources::{FieldProblem, Severity};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::super::Failure;
 use super::super::origin::{Origin, Origins};
@@ -30,6 +30,22 @@ pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure>
         found.extend(effects(&input.updates, &origins)?);
     }
     Ok(found)
+}
+
+/// Claims to addresses and interfaces that do not count, on any node.
+pub(super) fn contested(input: &Input) -> Vec<InputProblem> {
+    let origins = Origins::of_texts(input.texts.clone(), &input.options);
+    let all = tortie_calc::claim_problems(&input.updates);
+    let told = all.into_iter().map(|problem| {
+        let (file, position) = match origins.object(&problem.key) {
+            Some(Origin::InFile { file, position }) => (Some(file), position),
+            _ => (None, Position::default()),
+        };
+        let what = FieldProblem::new(Severity::Error, position, "", problem.reason.to_string());
+        let told = InputProblem::new(problem.key.to_string(), what, Fallback::NotNeeded);
+        file.map_or(told.clone(), |file| told.in_file(file))
+    });
+    told.collect()
 }
 
 /// `None` of what is written nowhere: what stands for an invalid policy, or is always there.

@@ -48,8 +48,10 @@ impl NodeTables {
             other => return Err(format!("nothing is known of tables at {other}")),
         };
         let answer = &leg.explanation.answer;
-        let is_asked =
-            !matches!(answer.decided_by, DecidedBy::Failsafe(_) | DecidedBy::Guard(_) | DecidedBy::EndpointInactive);
+        let is_asked = !matches!(
+            answer.decided_by,
+            DecidedBy::Failsafe(_) | DecidedBy::Guard(_) | DecidedBy::EndpointInactive | DecidedBy::Contested(_)
+        );
         let described = self.nodes.get_mut(&leg.node).filter(|_| is_asked);
         let located = described.and_then(|described| described.locate(&endpoint, layer, leg.direction, packet));
         let agrees = located.as_ref().is_none_or(|located| agrees((located.verdict, &located.decided_by), answer));

@@ -314,6 +314,7 @@ fn extras() -> impl Strategy<Value = WorkloadExtras> {
             allowed_source_prefixes,
             annotations,
             qos,
+            address_source: tortie_model::AddressSource::Platform,
         },
     )
 }
@@ -330,6 +331,7 @@ fn computed() -> impl Strategy<Value = ComputedFields> {
             live_migration_role,
             live_migration_uid: uid,
             live_migration_vmi_name: vmi_name,
+            contest: None,
         },
     )
 }

@@ -82,6 +82,49 @@ fn pod_with_bad_address() {
 }
 
 #[test]
+fn addresses_of_annotations_are_single_ones_that_a_pod_can_have() {
+    let claims = |annotation: &str, text: &str| {
+        let pod = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: ns, annotations: {{{annotation}: '{text}'}}}}\nspec: \
+             {{nodeName: n}}\nstatus: {{phase: Pending}}"
+        );
+        let mut nets = Vec::new();
+        for resource in manifest(&pod).resources {
+            let Outcome::Valid(updates) = resource.outcome else { panic!("{:?}", resource.outcome) };
+            for update in updates {
+                let Update::WorkloadEndpoint(_, Some(endpoint)) = update else { continue };
+                assert_eq!(endpoint.claimed_by().map(|name| &**name), Some(annotation));
+                nets.extend(endpoint.nets().map(|net| net.to_string()));
+            }
+        }
+        (nets.join(" "), problems(&pod))
+    };
+    const PODIP: &str = "cni.projectcalico.org/podIP";
+    assert_eq!(claims(PODIP, "10.0.0.1/32"), ("10.0.0.1/32".to_owned(), String::new()));
+    let aws = claims("vpc.amazonaws.com/pod-ips", "10.0.0.1,fd00::1");
+    assert_eq!(aws, ("10.0.0.1/32 fd00::1/128".to_owned(), String::new()));
+    for (text, flaw) in [
+        ("10.0.0.0/8", "`10.0.0.0/8` is a network with more than one address"),
+        ("0.0.0.0/0", "`0.0.0.0/0` is a network"),
+        ("127.0.0.1", "a loopback address"),
+        ("169.254.1.1/32", "a link-local address"),
+        ("fe80::1", "a link-local address"),
+        ("224.0.0.1", "a multicast address"),
+        ("ff02::1", "a multicast address"),
+        ("0.0.0.0", "an unspecified address"),
+        ("::", "an unspecified address"),
+        ("255.255.255.255", "the broadcast address"),
+        ("10.0.0.x", "annotation cni.projectcalico.org/podIP: `10.0.0.x`"),
+    ] {
+        let (nets, problems) = claims(PODIP, text);
+        assert!(nets.is_empty() && problems.contains(flaw), "{text}: {nets} {problems}");
+    }
+    let (nets, problems) = claims("cni.projectcalico.org/podIPs", "10.0.0.1/32,10.0.0.2/32,fd00::1/128");
+    assert_eq!(nets, "10.0.0.1/32 fd00::1/128");
+    assert!(problems.contains("`10.0.0.2/32` is a second address of its family"), "{problems}");
+}
+
+#[test]
 fn service_and_slice() {
     assert_debug_snapshot!(contributions(
         "

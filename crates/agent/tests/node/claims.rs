@@ -1,0 +1,150 @@
+//! Pods of one namespace that claim addresses and interfaces of another one's.
+
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tortie_testkit::lab::{Place, interface_name};
+use tortie_testkit::netns::Namespace;
+
+use super::agent::Node;
+
+const BASE: &str = include_str!("../../../../testdata/hostile/base.json");
+const CLAIM: &str = include_str!("../../../../testdata/hostile/pending-pod-claims-an-address.json");
+const COLLISION: &str = include_str!("../../../../testdata/hostile/pod-whose-interface-name-collides.json");
+
+const DB: &str = "10.0.0.50";
+const CLIENT: &str = "10.0.0.20";
+const PORT: u16 = 80;
+
+/// The enforcement in a test.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Iptables,
+    IptablesByAddress,
+    Nftables,
+    NftablesByAddress,
+    Ebpf,
+}
+
+const ALL: [By; 5] = [By::Iptables, By::IptablesByAddress, By::Nftables, By::NftablesByAddress, By::Ebpf];
+
+impl By {
+    fn is_by_address(self) -> bool {
+        matches!(self, Self::IptablesByAddress | Self::NftablesByAddress)
+    }
+
+    fn node(self, cluster: &str) -> Node {
+        let mut node = Node::new("nft", cluster);
+        if matches!(self, Self::Nftables | Self::NftablesByAddress) {
+            node.set("FELIX_NFTABLESMODE", "Enabled");
+        }
+        if matches!(self, Self::Ebpf) {
+            node.set("FELIX_BPFENABLED", "true");
+        }
+        if self.is_by_address() {
+            node.give(&["--workloads", "by-address"]);
+        }
+        node.shell("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.default.accept_dad=0");
+        node
+    }
+}
+
+struct Pod {
+    namespace: Namespace,
+    _server: TcpListener,
+}
+
+/// A pod that serves a port, connected by an interface of the name that Calico's CNI plugin gives.
+fn connect(node: &Node, namespace: &str, name: &str, address: &str) -> Pod {
+    let interface = interface_name(&Place::pod(namespace, name)).unwrap();
+    let pod = Namespace::new().unwrap();
+    node.shell(&format!(
+        "ip link add {interface} type veth peer name eth0 netns {}; ip addr add 10.0.1.1/32 dev {interface}; ip link set \
+         {interface} up; ip route add {address} dev {interface}",
+        pod.path().display()
+    ));
+    pod.shell(&format!(
+        "ip addr add {address}/32 dev eth0; ip link set eth0 up; ip route add 10.0.1.1 dev eth0; ip route add default via \
+         10.0.1.1 dev eth0"
+    ))
+    .unwrap();
+    let server = pod.run(|| TcpListener::bind(("0.0.0.0", PORT))).unwrap().unwrap();
+    Pod { namespace: pod, _server: server }
+}
+
+fn reaches(from: &Pod, address: &str) -> bool {
+    let address: IpAddr = address.parse().unwrap();
+    let connect = || TcpStream::connect_timeout(&(address, PORT).into(), Duration::from_secs(1)).is_ok();
+    from.namespace.run(connect).unwrap()
+}
+
+fn until(what: &str, node: &Node, done: impl Fn() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < patience, "waiting until {what}\n{}\n{}", node.kernel_state(), node.log());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The cluster with another pod in place of `prod/db`.
+fn with_victim(name: &str) -> String {
+    let cluster = BASE.replace("\"name\": \"db\"", &format!("\"name\": \"{name}\""));
+    assert_eq!(cluster == BASE, name == "db");
+    cluster
+}
+
+/// The hostile pod as it is once the kubelet has started it, with an address of its own.
+fn started(pod: &str, address: &str) -> String {
+    let running = format!("\"phase\": \"Running\", \"podIPs\": [{{\"ip\": \"{address}\"}}]");
+    pod.replace("\"phase\": \"Pending\"", &running)
+}
+
+/// Writes an object of `dev` and expects that `prod`'s pod is as isolated, and as reachable, as before.
+fn isolated(by: By, victim: &str, hostile: &str) {
+    let mut node = by.node(&with_victim(victim));
+    let db = connect(&node, "prod", victim, DB);
+    let client = connect(&node, "dev", "cl", CLIENT);
+    until("pods are connected", &node, || reaches(&client, DB));
+    node.start();
+    until("the database reaches the client", &node, || reaches(&db, CLIENT));
+    assert!(!reaches(&client, DB), "{by:?} before");
+    node.write("hostile.json", hostile);
+    node.until_ready("10.0.0.50 is the address of another endpoint");
+    for _ in 0..3 {
+        assert!(!reaches(&client, DB), "{by:?}: {}\n{}", node.kernel_state(), node.log());
+        assert!(reaches(&db, CLIENT), "{by:?}: {}\n{}", node.kernel_state(), node.log());
+    }
+    let status = String::from_utf8(node.ask(&["status"]).stdout).unwrap();
+    assert!(status.contains("dev/"), "{status}");
+    std::fs::remove_file(node.manifests().join("hostile.json")).unwrap();
+    node.until_readiness("200", |answer| !answer.contains("another endpoint"));
+    assert!(!reaches(&client, DB) && reaches(&db, CLIENT), "{by:?} after");
+}
+
+tortie_testkit::kernel_test! {
+    fn a_pending_pod_does_not_take_the_address_of_a_running_one() {
+        ALL.into_iter().for_each(|by| isolated(by, "db", CLAIM));
+    }
+
+    fn a_pending_pod_does_not_take_the_interface_of_a_running_one() {
+        ALL.into_iter().for_each(|by| isolated(by, "db-5", COLLISION));
+    }
+
+    fn two_running_pods_with_one_interface_are_denied_until_one_ends() {
+        for by in ALL {
+            let mut node = by.node(&with_victim("db-5"));
+            let db = connect(&node, "prod", "db-5", DB);
+            let client = connect(&node, "dev", "cl", CLIENT);
+            node.start();
+            until("the database reaches the client", &node, || reaches(&db, CLIENT));
+            node.write("hostile.json", &started(COLLISION, "10.0.0.77"));
+            node.until_ready("is also claimed by");
+            until("the database is denied", &node, || !reaches(&db, CLIENT));
+            assert!(!reaches(&client, DB), "{by:?}: {}\n{}", node.kernel_state(), node.log());
+            std::fs::remove_file(node.manifests().join("hostile.json")).unwrap();
+            until("the database is released", &node, || reaches(&db, CLIENT));
+            assert!(!reaches(&client, DB), "{by:?} after");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Addresses that the annotation of a pod claims, before the platform confirms them in `status.podIPs`.
+//!
+//! The CNI plugin writes such annotations, and so can the pod's creator. A claim counts only while no other endpoint of the
+//! cluster has or claims the address, no node has it, and it is of an IP pool or of its node's pod networks, where these are
+//! known. Other claims are dropped and listed as problems; an endpoint without other addresses counts as absent. Floating
+//! addresses of pods, which an annotation asks for as well, count under the same conditions.
+
+mod addresses;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_model::{
+    Cidr, Hostname, IpPool, Key, NatMapping, ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey, reserved_range,
+};
+
+use crate::AddressClaims;
+use crate::contests::Contests;
+use crate::problem::{ClaimFlaw, IgnoredObject, Reason};
+use addresses::{AddressCounts, NodeAddresses, NodeSource};
+
+/// The annotation that asks for floating addresses.
+const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";
+
+/// An endpoint with claims: without a confirmed address, or with floating addresses.
+#[derive(Debug)]
+struct Claimant {
+    value: Arc<WorkloadEndpoint>,
+    dropped: Vec<(IpAddr, ClaimFlaw)>,
+}
+
+/// See the module. Costs an entry of about 16 bytes for each confirmed IPv4 address.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    treatment: AddressClaims,
+    confirmed: AddressCounts,
+    nodes: NodeAddresses,
+    /// Enabled IP pools.
+    pools: BTreeSet<Cidr>,
+    pod_networks: AHashMap<Box<str>, Box<[Cidr]>>,
+    claimants: BTreeMap<WorkloadEndpointKey, Claimant>,
+    by_address: BTreeMap<IpAddr, BTreeSet<WorkloadEndpointKey>>,
+    stale: BTreeSet<WorkloadEndpointKey>,
+    new_problems: Vec<IgnoredObject>,
+}
+
+impl Claims {
+    pub(crate) fn new(treatment: AddressClaims) -> Self {
+        Self { treatment, ..Self::default() }
+    }
+
+    /// Whether the addresses of the endpoint are claims.
+    pub(crate) fn is_unproven(&self, key: &WorkloadEndpointKey) -> bool {
+        self.claimants.get(key).is_some_and(|claimant| claimant.value.claimed_by().is_some())
+    }
+
+    /// Whether an endpoint with claims is of this node.
+    pub(crate) fn names(&self, node: &str) -> bool {
+        self.claimants.keys().any(|key| key.host() == node)
+    }
+
+    /// An endpoint claims addresses; [`Claims::flush`] judges them.
+    pub(crate) fn on_claim(&mut self, key: &WorkloadEndpointKey, value: Arc<WorkloadEndpoint>) {
+        self.withdraw(key);
+        for address in claimed(&value) {
+            self.by_address.entry(address).or_default().insert(key.clone());
+            self.touch(address);
+        }
+        self.stale.insert(key.clone());
+        self.claimants.insert(key.clone(), Claimant { value, dropped: Vec::new() });
+    }
+
+    /// The endpoint claims nothing any more.
+    pub(crate) fn withdraw(&mut self, key: &WorkloadEndpointKey) {
+        if self.claimants.is_empty() {
+            return;
+        }
+        let Some(before) = self.claimants.remove(key) else { return };
+        for address in claimed(&before.value) {
+            if let Some(claimants) = self.by_address.get_mut(&address) {
+                claimants.remove(key);
+                if claimants.is_empty() {
+                    self.by_address.remove(&address);
+                }
+            }
+            self.touch(address);
+        }
+        self.stale.remove(key);
+    }
+
+    /// The confirmed addresses of an endpoint change.
+    pub(crate) fn on_confirmed(
+        &mut self,
+        before: impl IntoIterator<Item = Cidr>,
+        after: impl IntoIterator<Item = Cidr>,
+    ) {
+        let (before, after) = (distinct(before), distinct(after));
+        if before == after {
+            return;
+        }
+        for address in &after {
+            self.confirmed.add(*address);
+        }
+        for address in &before {
+            self.confirmed.remove(*address);
+        }
+        if !self.by_address.is_empty() {
+            before.iter().chain(&after).for_each(|address| self.touch(*address));
+        }
+    }
+
+    /// Takes note of nodes, their addresses, and IP pools.
+    pub(crate) fn on_object(&mut self, update: &Update) {
+        match update {
+            Update::Node(name, node) => {
+                let node = node.as_ref();
+                let addresses = node.into_iter().flat_map(|node| node.own_addresses());
+                self.on_node_addresses(NodeSource::Node(name.clone()), addresses);
+                self.on_pod_networks(name, node.map_or(&[], |node| &node.pod_networks));
+            }
+            Update::Wireguard(name, wireguard) => {
+                let addresses = wireguard.iter().flat_map(|w| [w.ipv4_address, w.ipv6_address]).flatten();
+                self.on_node_addresses(NodeSource::Wireguard(name.clone()), addresses);
+            }
+            Update::HostConfig(key, text) => {
+                let address: Option<IpAddr> = text.as_ref().and_then(|text| text.parse().ok());
+                self.on_node_addresses(NodeSource::Config(key.clone()), address);
+            }
+            Update::HostEndpoint(key, endpoint) => {
+                let addresses = endpoint.iter().flat_map(|v| v.expected_ipv4.iter().chain(&v.expected_ipv6)).copied();
+                self.on_node_addresses(NodeSource::HostEndpoint(key.clone()), addresses);
+            }
+            Update::IpPool(cidr, pool) => self.on_pool(*cidr, pool.as_deref()),
+            _ => {}
+        }
+    }
+
+    fn on_node_addresses(&mut self, source: NodeSource, addresses: impl IntoIterator<Item = IpAddr>) {
+        for address in self.nodes.set(source, addresses.into_iter().collect()) {
+            self.touch(address);
+        }
+    }
+
+    fn on_pod_networks(&mut self, node: &Hostname, networks: &[Cidr]) {
+        let before = match networks {
+            [] => self.pod_networks.remove(node.as_str()),
+            _ => self.pod_networks.insert(node.as_str().into(), networks.into()),
+        };
+        if *before.unwrap_or_default() != *networks {
+            self.stale.extend(self.claimants.keys().filter(|key| key.host() == node.as_str()).cloned());
+        }
+    }
+
+    fn on_pool(&mut self, cidr: Cidr, pool: Option<&IpPool>) {
+        let changed = match pool {
+            Some(pool) if !pool.disabled => self.pools.insert(cidr),
+            _ => self.pools.remove(&cidr),
+        };
+        if changed {
+            self.stale.extend(self.claimants.keys().cloned());
+        }
+    }
+
+    fn touch(&mut self, address: IpAddr) {
+        if let Some(claimants) = self.by_address.get(&address) {
+            self.stale.extend(claimants.iter().cloned());
+        }
+    }
+
+    /// Judges the claims that may have changed. Returns their endpoints with the addresses that count, if any do.
+    pub(crate) fn flush(&mut self) -> Vec<(WorkloadEndpointKey, Option<Arc<WorkloadEndpoint>>)> {
+        let stale = std::mem::take(&mut self.stale);
+        stale.into_iter().filter_map(|key| self.judge(&key).map(|value| (key, value))).collect()
+    }
+
+    fn judge(&mut self, key: &WorkloadEndpointKey) -> Option<Option<Arc<WorkloadEndpoint>>> {
+        let value = Arc::clone(&self.claimants.get(key)?.value);
+        let dropped: Vec<(IpAddr, ClaimFlaw)> =
+            claimed(&value).filter_map(|address| Some((address, self.flaw(key, address)?))).collect();
+        let claimant = self.claimants.get_mut(key)?;
+        let before = std::mem::replace(&mut claimant.dropped, dropped);
+        let new = claimant.dropped.iter().filter(|claim| !before.contains(claim));
+        for problem in new.map(|claim| problem(key, &value, claim)) {
+            tracing::warn!(%problem, "an address that an annotation claims is not used");
+            self.new_problems.push(problem);
+        }
+        if claimant.dropped.is_empty() {
+            return Some(Some(value));
+        }
+        let mut value = WorkloadEndpoint::clone(&value);
+        let counts = |address: IpAddr| !claimant.dropped.iter().any(|(dropped, _)| *dropped == address);
+        if value.claimed_by().is_some() {
+            let kept = |nets: &ShortList<Cidr>| nets.iter().copied().filter(|net| counts(net.address())).collect();
+            (value.ipv4_nets, value.ipv6_nets) = (kept(&value.ipv4_nets), kept(&value.ipv6_nets));
+            if value.nets().next().is_none() {
+                return Some(None);
+            }
+        }
+        if let Some(extras) = &mut value.extras {
+            let kept = |nats: &[NatMapping]| nats.iter().copied().filter(|nat| counts(nat.external)).collect();
+            (extras.ipv4_nat, extras.ipv6_nat) = (kept(&extras.ipv4_nat), kept(&extras.ipv6_nat));
+        }
+        Some(Some(Arc::new(value)))
+    }
+
+    /// The reason why a claim does not count.
+    fn flaw(&self, key: &WorkloadEndpointKey, address: IpAddr) -> Option<ClaimFlaw> {
+        if self.treatment == AddressClaims::Any {
+            return None;
+        }
+        if let Some(kind) = reserved_range(address) {
+            return Some(ClaimFlaw::Reserved(kind));
+        }
+        if self.confirmed.contains(address) {
+            return Some(ClaimFlaw::Confirmed);
+        }
+        if self.nodes.contains(address) {
+            return Some(ClaimFlaw::OfNode);
+        }
+        if let Some(rival) = self.by_address.get(&address)?.iter().find(|other| *other != key) {
+            return Some(ClaimFlaw::Rival(rival.clone()));
+        }
+        if !self.pools.is_empty() {
+            let is_outside = !self.pools.iter().any(|pool| pool.contains(address));
+            return is_outside.then_some(ClaimFlaw::OutsidePools);
+        }
+        let is_outside = !self.pod_networks.get(key.host())?.iter().any(|net| net.contains(address));
+        is_outside.then_some(ClaimFlaw::OutsidePodNetworks)
+    }
+
+    pub(crate) fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
+        self.claimants
+            .iter()
+            .flat_map(|(key, claimant)| claimant.dropped.iter().map(|claim| problem(key, &claimant.value, claim)))
+    }
+
+    pub(crate) fn take_new_problems(&mut self) -> Vec<IgnoredObject> {
+        std::mem::take(&mut self.new_problems)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.confirmed.is_empty()
+            && self.nodes.is_empty()
+            && self.pools.is_empty()
+            && self.pod_networks.is_empty()
+            && self.claimants.is_empty()
+            && self.by_address.is_empty()
+            && self.stale.is_empty()
+    }
+}
+
+/// Returns the claims to addresses and interfaces that do not count on any node of a cluster of exactly these objects.
+#[must_use]
+pub fn claim_problems<'u>(objects: impl IntoIterator<Item = &'u Update>) -> Vec<IgnoredObject> {
+    let mut claims = Claims::default();
+    let mut contests: BTreeMap<&str, Contests> = BTreeMap::new();
+    for object in objects {
+        claims.on_object(object);
+        let Update::WorkloadEndpoint(key, Some(endpoint)) = object else { continue };
+        if has_claims(key, endpoint) {
+            claims.on_claim(key, Arc::clone(endpoint.as_arc()));
+        }
+        if endpoint.claimed_by().is_none() {
+            claims.on_confirmed([], endpoint.nets());
+            contests
+                .entry(key.host())
+                .or_insert_with(|| Contests::new(AddressClaims::Bounded))
+                .on_endpoint(key, Some(endpoint));
+        }
+    }
+    let claimed = claims.flush();
+    for (key, endpoint) in &claimed {
+        contests
+            .entry(key.host())
+            .or_insert_with(|| Contests::new(AddressClaims::Bounded))
+            .on_endpoint(key, endpoint.as_deref());
+    }
+    claims.problems().chain(contests.values().flat_map(Contests::problems)).collect()
+}
+
+/// Whether an endpoint claims addresses. The floating ones of other orchestrators are the platform's.
+pub(crate) fn has_claims(key: &WorkloadEndpointKey, value: &WorkloadEndpoint) -> bool {
+    value.claimed_by().is_some() || (key.orchestrator() == "k8s" && floating(value).next().is_some())
+}
+
+/// The addresses that an endpoint claims.
+fn claimed(value: &WorkloadEndpoint) -> impl Iterator<Item = IpAddr> + '_ {
+    let own = value.nets().filter(|_| value.claimed_by().is_some());
+    own.map(Cidr::address).chain(floating(value))
+}
+
+fn floating(value: &WorkloadEndpoint) -> impl Iterator<Item = IpAddr> + '_ {
+    let extras = value.extras.as_deref();
+    extras.into_iter().flat_map(|extras| extras.ipv4_nat.iter().chain(&extras.ipv6_nat)).map(|nat| nat.external)
+}
+
+/// The addresses of an endpoint, each once.
+fn distinct(nets: impl IntoIterator<Item = Cidr>) -> ShortList<IpAddr> {
+    let mut addresses: ShortList<IpAddr> = ShortList::new();
+    for net in nets {
+        if !addresses.contains(&net.address()) {
+            addresses.push(net.address());
+        }
+    }
+    addresses.sort_unstable();
+    addresses
+}
+
+fn problem(
+    key: &WorkloadEndpointKey,
+    value: &WorkloadEndpoint,
+    (address, flaw): &(IpAddr, ClaimFlaw),
+) -> IgnoredObject {
+    let is_floating = floating(value).any(|external| external == *address);
+    let annotation = value.claimed_by().filter(|_| !is_floating).cloned().unwrap_or_else(|| FLOATING_IPS.into());
+    let reason = Reason::Claim { annotation, address: *address, flaw: flaw.clone() };
+    IgnoredObject { key: Key::WorkloadEndpoint(key.clone()), reason }
+}

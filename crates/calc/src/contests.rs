@@ -1,0 +1,156 @@
+//! Interfaces and addresses that several endpoints of this node claim.
+//!
+//! An interface is of the one claimant whose addresses the platform confirmed, and the others count as absent. If there is
+//! no such claimant, or more than one, all are denied. An address that several pods have is denied for all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
+use std::net::IpAddr;
+
+use ahash::AHashMap;
+use tortie_model::desired::{Contest, Contested};
+use tortie_model::{Cidr, IfaceName, Key, WorkloadEndpoint, WorkloadEndpointKey};
+
+use crate::AddressClaims;
+use crate::problem::{IgnoredObject, Reason};
+
+type Claimants<T> = AHashMap<T, BTreeSet<WorkloadEndpointKey>>;
+
+#[derive(Debug, PartialEq)]
+struct Claim {
+    interface: Option<IfaceName>,
+    addresses: BTreeSet<IpAddr>,
+    is_confirmed: bool,
+}
+
+/// Outcome of the contests of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Another endpoint has the better claim; this one counts as absent.
+    Lost(Contest),
+    /// None of the claimants counts.
+    Denied(Contest),
+}
+
+impl Standing {
+    fn contest(self) -> Contest {
+        match self {
+            Self::Lost(contest) | Self::Denied(contest) => contest,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Contests {
+    is_bounded: bool,
+    claims: BTreeMap<WorkloadEndpointKey, Claim>,
+    by_interface: Claimants<IfaceName>,
+    by_address: Claimants<IpAddr>,
+}
+
+impl Contests {
+    pub(crate) fn new(claims: AddressClaims) -> Self {
+        let is_bounded = claims == AddressClaims::Bounded;
+        Self { is_bounded, claims: BTreeMap::new(), by_interface: AHashMap::new(), by_address: AHashMap::new() }
+    }
+
+    /// The endpoint has this value, or does not exist. Returns all endpoints whose standing may have changed.
+    pub(crate) fn on_endpoint(
+        &mut self,
+        key: &WorkloadEndpointKey,
+        value: Option<&WorkloadEndpoint>,
+    ) -> Vec<WorkloadEndpointKey> {
+        let mut affected = Vec::new();
+        // Other orchestrators may share an address on purpose.
+        let is_pod = key.orchestrator() == "k8s";
+        let claim = value.filter(|_| self.is_bounded).map(|value| Claim {
+            interface: value.iface.clone().filter(|name| !name.as_str().is_empty()),
+            addresses: value.nets().filter(|_| is_pod).map(Cidr::address).collect(),
+            is_confirmed: value.claimed_by().is_none() && value.nets().next().is_some(),
+        });
+        if self.claims.get(key) == claim.as_ref() {
+            return affected;
+        }
+        if let Some(Claim { interface, addresses, .. }) = self.claims.remove(key) {
+            interface.iter().for_each(|name| leave(&mut self.by_interface, name, key, &mut affected));
+            addresses.iter().for_each(|address| leave(&mut self.by_address, address, key, &mut affected));
+        }
+        let Some(claim) = claim else { return affected };
+        claim.interface.iter().for_each(|name| join(&mut self.by_interface, name, key, &mut affected));
+        claim.addresses.iter().for_each(|address| join(&mut self.by_address, address, key, &mut affected));
+        self.claims.insert(key.clone(), claim);
+        affected
+    }
+
+    /// The contest that an endpoint does not win, if there is one.
+    pub(crate) fn standing(&self, key: &WorkloadEndpointKey) -> Option<Standing> {
+        let claim = self.claims.get(key)?;
+        let interface = claim.interface.as_ref().and_then(|name| self.of_interface(name, key));
+        interface.or_else(|| claim.addresses.iter().find_map(|address| self.of_address(*address, key)))
+    }
+
+    fn of_interface(&self, name: &IfaceName, key: &WorkloadEndpointKey) -> Option<Standing> {
+        let claimants = self.by_interface.get(name).filter(|claimants| claimants.len() > 1)?;
+        let is_confirmed = |key: &&WorkloadEndpointKey| self.claims.get(*key).is_some_and(|claim| claim.is_confirmed);
+        let mut confirmed = claimants.iter().filter(is_confirmed);
+        let winner = confirmed.next().filter(|_| confirmed.next().is_none());
+        let contest =
+            |rival: &WorkloadEndpointKey| Contest { object: Contested::Interface(name.clone()), rival: rival.id() };
+        match winner {
+            Some(winner) if winner == key => None,
+            Some(winner) => Some(Standing::Lost(contest(winner))),
+            None => other(claimants, key).map(|rival| Standing::Denied(contest(rival))),
+        }
+    }
+
+    fn of_address(&self, address: IpAddr, key: &WorkloadEndpointKey) -> Option<Standing> {
+        let rival = other(self.by_address.get(&address)?, key)?;
+        Some(Standing::Denied(Contest { object: Contested::Address(address), rival: rival.id() }))
+    }
+
+    /// The contests of all endpoints, sorted by endpoint.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
+        self.claims.keys().filter_map(|key| {
+            let reason = Reason::Contested(self.standing(key)?.contest());
+            Some(IgnoredObject { key: Key::WorkloadEndpoint(key.clone()), reason })
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.by_interface.is_empty() && self.by_address.is_empty()
+    }
+}
+
+/// The smallest of the other claimants.
+fn other<'c>(
+    claimants: &'c BTreeSet<WorkloadEndpointKey>,
+    key: &WorkloadEndpointKey,
+) -> Option<&'c WorkloadEndpointKey> {
+    claimants.iter().find(|other| *other != key)
+}
+
+fn join<T: Clone + Eq + Hash>(
+    claimants: &mut Claimants<T>,
+    object: &T,
+    key: &WorkloadEndpointKey,
+    affected: &mut Vec<WorkloadEndpointKey>,
+) {
+    let all = claimants.entry(object.clone()).or_default();
+    affected.extend(all.iter().cloned());
+    all.insert(key.clone());
+}
+
+fn leave<T: Eq + Hash>(
+    claimants: &mut Claimants<T>,
+    object: &T,
+    key: &WorkloadEndpointKey,
+    affected: &mut Vec<WorkloadEndpointKey>,
+) {
+    let Some(all) = claimants.get_mut(object) else { return };
+    all.remove(key);
+    affected.extend(all.iter().cloned());
+    if all.is_empty() {
+        claimants.remove(object);
+    }
+}

@@ -1,0 +1,269 @@
+//! Claims of pods to addresses and interfaces: which count, against a calculation from scratch.
+#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+use tortie_calc::{Graph, GraphConfig};
+use tortie_model::desired::{DesiredUpdate, Members};
+use tortie_model::{
+    AddressSource, AdminState, Cidr, Hostname, IpPool, Labels, Node, NodeAddress, NodeAddressKind, Policy, PolicyId,
+    PolicyKind, Rule, SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+};
+
+const PODS: [(&str, &str); 5] =
+    [("here", "dev/a"), ("here", "prod/b"), ("here", "prod/c"), ("there", "dev/d"), ("there", "prod/e")];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pod {
+    address: u8,
+    interface: u8,
+    is_confirmed: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Pod(usize, Option<Pod>),
+    Pool(Option<bool>),
+    Node(Option<u8>),
+    PodNetwork(bool),
+    Flush,
+}
+
+fn key(pod: usize) -> WorkloadEndpointKey {
+    let (host, name) = PODS[pod];
+    WorkloadEndpointKey::new(host, "k8s", name, "eth0")
+}
+
+fn address(last: u8) -> IpAddr {
+    [10, 0, 0, last].into()
+}
+
+fn endpoint(pod: Pod) -> Valid<WorkloadEndpoint> {
+    let source = if pod.is_confirmed {
+        AddressSource::Platform
+    } else {
+        AddressSource::Annotation("cni.projectcalico.org/podIP".into())
+    };
+    let extras = WorkloadExtras { address_source: source, ..WorkloadExtras::default() };
+    let endpoint = WorkloadEndpoint {
+        iface: Some(format!("cali{}", pod.interface).as_str().into()),
+        ipv4_nets: [Cidr::host(address(pod.address))].into(),
+        labels: Labels::from_pairs([("app", "x")]).unwrap(),
+        extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
+        ..WorkloadEndpoint::default()
+    };
+    Valid::new(endpoint).unwrap()
+}
+
+fn pool(is_enabled: bool) -> IpPool {
+    IpPool { disabled: !is_enabled, ..IpPool::new("10.0.0.0/31".parse().unwrap()) }
+}
+
+/// The node of this test's pods, with an address and a network for pods.
+fn node(own: Option<u8>, has_network: bool) -> Valid<Node> {
+    let own =
+        own.map(|last| NodeAddress { address: address(last).to_string().into(), kind: NodeAddressKind::InternalIp });
+    let networks: &[&str] = if has_network { &["10.0.0.2/31"] } else { &[] };
+    Valid::new(Node {
+        bgp: None,
+        addresses: own.into_iter().collect(),
+        tunnels: None,
+        pod_networks: networks.iter().map(|net| net.parse().unwrap()).collect(),
+        labels: Labels::default(),
+    })
+    .unwrap()
+}
+
+#[derive(Clone, Debug, Default)]
+struct Cluster {
+    pods: BTreeMap<usize, Pod>,
+    pool: Option<bool>,
+    node: Option<u8>,
+    has_network: bool,
+}
+
+impl Cluster {
+    /// Whether the address of a pod counts.
+    fn counts(&self, index: usize, pod: Pod) -> bool {
+        let mut others = self.pods.iter().filter(|(other, pod2)| **other != index && pod2.address == pod.address);
+        let in_range = match (self.pool, PODS[index].0) {
+            (Some(true), _) => pod.address < 2,
+            (_, "here") if self.has_network => pod.address == 2 || pod.address == 3,
+            _ => true,
+        };
+        pod.is_confirmed || (others.next().is_none() && self.node != Some(pod.address) && in_range)
+    }
+
+    /// Workloads of this node, and whether they are denied; and all addresses that selectors find.
+    fn expected(&self) -> (BTreeMap<String, bool>, BTreeSet<IpAddr>) {
+        let counting = || self.pods.iter().filter(|(index, pod)| self.counts(**index, **pod));
+        let mut local = BTreeMap::new();
+        for (index, pod) in counting().filter(|(index, _)| PODS[**index].0 == "here") {
+            let rivals = |same: fn(&Pod, &Pod) -> bool| {
+                let others = counting().filter(|(other, _)| *other != index && PODS[**other].0 == "here");
+                others.map(|(_, pod)| *pod).filter(|other| same(pod, other)).collect::<Vec<_>>()
+            };
+            let of_interface = rivals(|a, b| a.interface == b.interface);
+            let confirmed = of_interface.iter().filter(|pod| pod.is_confirmed).count();
+            let is_lost = !pod.is_confirmed && confirmed == 1;
+            let wins = pod.is_confirmed && confirmed == 0;
+            let is_denied = (!of_interface.is_empty() && !wins) || !rivals(|a, b| a.address == b.address).is_empty();
+            if !is_lost {
+                local.insert(PODS[*index].1.to_owned(), is_denied);
+            }
+        }
+        (local, counting().map(|(_, pod)| address(pod.address)).collect())
+    }
+}
+
+/// A node as the graph's changes make it.
+#[derive(Default)]
+struct Dataplane {
+    workloads: BTreeMap<String, bool>,
+    members: BTreeSet<IpAddr>,
+}
+
+impl Dataplane {
+    fn apply(&mut self, updates: Vec<DesiredUpdate>) {
+        let addresses = |members: &Members| match members {
+            Members::Nets(nets) => nets.iter().map(|net| net.address()).collect::<Vec<_>>(),
+            Members::IpPorts(_) => panic!("ports"),
+        };
+        for update in updates {
+            match update {
+                DesiredUpdate::WorkloadEndpoint(id, state) => {
+                    let is_denied = state.endpoint.state == AdminState::Inactive;
+                    assert_eq!(state.computed.and_then(|computed| computed.contest).is_some(), is_denied);
+                    self.workloads.insert(id.workload.to_string(), is_denied);
+                }
+                DesiredUpdate::WorkloadEndpointRemove(id) => drop(self.workloads.remove(&*id.workload)),
+                DesiredUpdate::IpSet(set) => self.members = addresses(&set.members).into_iter().collect(),
+                DesiredUpdate::IpSetDelta(delta) => {
+                    self.members.extend(addresses(&delta.added));
+                    addresses(&delta.removed).iter().for_each(|address| assert!(self.members.remove(address)));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn graph() -> Graph {
+    let mut graph = Graph::new(&GraphConfig::new(Hostname::new("here")));
+    let mut rule = Rule::default();
+    rule.source.selector = Some("app == 'x'".parse().unwrap());
+    let policy = Policy { selector: "all()".parse().unwrap(), inbound: [rule].into(), ..Policy::default() };
+    let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
+    graph.on_update(Update::Policy(id, Some(Valid::new(policy).unwrap())));
+    // A policy is active, and so its set is there, while an endpoint is.
+    let other = WorkloadEndpoint { iface: Some("cali9".into()), ..WorkloadEndpoint::default() };
+    let key = WorkloadEndpointKey::new("here", "other", "x", "eth0");
+    graph.on_update(Update::WorkloadEndpoint(key, Some(Valid::new(other).unwrap())));
+    graph.on_status(SyncStatus::InSync);
+    graph
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let pod = (0..4_u8, 0..2_u8, any::<bool>()).prop_map(|(address, interface, is_confirmed)| Pod {
+        address,
+        interface,
+        is_confirmed,
+    });
+    let step = prop_oneof![
+        8 => (0..PODS.len(), proptest::option::weighted(0.8, pod)).prop_map(|(index, pod)| Step::Pod(index, pod)),
+        1 => proptest::option::of(any::<bool>()).prop_map(Step::Pool),
+        1 => proptest::option::of(0..4_u8).prop_map(Step::Node),
+        1 => any::<bool>().prop_map(Step::PodNetwork),
+        3 => Just(Step::Flush),
+    ];
+    proptest::collection::vec(step, 1..40)
+}
+
+proptest! {
+    #[test]
+    fn claims_count_as_if_calculated_from_scratch(steps in steps()) {
+        let (mut graph, mut cluster, mut dataplane) = (graph(), Cluster::default(), Dataplane::default());
+        for step in steps.into_iter().chain([Step::Flush]) {
+            match step {
+                Step::Pod(index, pod) => {
+                    match pod {
+                        Some(pod) => drop(cluster.pods.insert(index, pod)),
+                        None => drop(cluster.pods.remove(&index)),
+                    }
+                    graph.on_update(Update::WorkloadEndpoint(key(index), pod.map(endpoint)));
+                }
+                Step::Pool(state) => {
+                    cluster.pool = state;
+                    let cidr = "10.0.0.0/31".parse().unwrap();
+                    graph.on_update(Update::IpPool(cidr, state.map(|is_enabled| pool(is_enabled).into())));
+                }
+                Step::Node(own) => {
+                    cluster.node = own;
+                    graph.on_update(Update::Node(Hostname::new("here"), Some(node(own, cluster.has_network))));
+                }
+                Step::PodNetwork(has_network) => {
+                    cluster.has_network = has_network;
+                    graph.on_update(Update::Node(Hostname::new("here"), Some(node(cluster.node, has_network))));
+                }
+                Step::Flush => {
+                    dataplane.apply(graph.take_changes());
+                    let (mut local, members) = cluster.expected();
+                    local.insert("x".to_owned(), false);
+                    prop_assert_eq!((&dataplane.workloads, &dataplane.members), (&local, &members));
+                    let uncounted = cluster.pods.iter().filter(|(index, pod)| !cluster.counts(**index, **pod)).count();
+                    let denied = local.values().filter(|is_denied| **is_denied).count();
+                    prop_assert!(graph.problems().count() >= uncounted + denied);
+                    prop_assert!(uncounted + denied > 0 || graph.problems().count() == cluster.lost());
+                }
+            }
+        }
+    }
+}
+
+impl Cluster {
+    /// Pods whose interface is another one's.
+    fn lost(&self) -> usize {
+        let local = self.expected().0.len();
+        self.pods.iter().filter(|(index, pod)| PODS[**index].0 == "here" && self.counts(**index, **pod)).count() - local
+    }
+}
+
+#[test]
+fn a_claim_and_a_contest_are_told_with_their_reason() {
+    let mut graph = graph();
+    let victim = Pod { address: 1, interface: 1, is_confirmed: true };
+    graph.on_update(Update::WorkloadEndpoint(key(1), Some(endpoint(victim))));
+    graph.on_update(Update::WorkloadEndpoint(key(0), Some(endpoint(Pod { is_confirmed: false, ..victim }))));
+    let _ = graph.take_changes();
+    let told = |graph: &Graph| graph.problems().map(|problem| problem.reason.to_string()).collect::<Vec<_>>();
+    let claim = "annotation cni.projectcalico.org/podIP: 10.0.0.1 is the address of another endpoint, by its status";
+    assert_eq!(told(&graph), [claim]);
+    graph.on_update(Update::WorkloadEndpoint(key(0), Some(endpoint(Pod { address: 2, ..victim }))));
+    let _ = graph.take_changes();
+    assert_eq!(
+        told(&graph),
+        [
+            "contested: interface cali1 is also claimed by prod/b; denied",
+            "contested: interface cali1 is also claimed by dev/a; denied"
+        ]
+    );
+    graph.on_update(Update::WorkloadEndpoint(key(0), None));
+    let _ = graph.take_changes();
+    assert_eq!(told(&graph), Vec::<String>::new());
+}
+
+#[test]
+fn nothing_is_left_of_claims_that_have_ended() {
+    let mut graph = Graph::new(&GraphConfig::new(Hostname::new("here")));
+    graph.on_status(SyncStatus::InSync);
+    for is_confirmed in [false, true, false] {
+        let pod = Pod { address: 1, interface: 1, is_confirmed };
+        graph.on_update(Update::WorkloadEndpoint(key(0), Some(endpoint(pod))));
+        let _ = graph.take_changes();
+    }
+    graph.on_update(Update::WorkloadEndpoint(key(0), None));
+    let _ = graph.take_changes();
+    assert!(graph.is_empty());
+}
