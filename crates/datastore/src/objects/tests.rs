@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use tortie_model::{Interner, Key, Update};
-use tortie_resources::manifest::{Options, UnknownFields, read_object};
+use tortie_resources::manifest::{Options, PolicyNames, UnknownFields, read_object};
 
 use super::*;
 
@@ -16,7 +16,8 @@ fn resource(id: &ObjectId, rest: &str) -> Resource {
 }
 
 fn resource_with(id: &ObjectId, rest: &str, interner: &mut Interner) -> Resource {
-    let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
+    let options =
+        Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Prefixed, ..Options::default() };
     let json = format!(r#"{{"metadata": {{"name": "{}", "namespace": "{}"}}{rest}}}"#, id.name, id.namespace);
     read_object(&json, id.kind, &options, interner).expect("JSON")
 }

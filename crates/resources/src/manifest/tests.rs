@@ -21,7 +21,11 @@ fn contributions(text: &str) -> Vec<Update> {
     assert_eq!(manifest.unreadable, []);
     let mut all = Vec::new();
     for resource in manifest.resources {
-        let is_known = |what: &str| what.starts_with(HttpMatch::NOT_ENFORCED) || what.starts_with("has no effect: ");
+        let is_known = |what: &str| {
+            what.starts_with(HttpMatch::NOT_ENFORCED)
+                || what.starts_with("has no effect: ")
+                || what.starts_with("is reserved for the platform")
+        };
         let problems = resource.problems.iter().find(|problem| !is_known(&problem.what));
         assert_eq!(problems, None, "{}", resource.subject);
         match resource.outcome {

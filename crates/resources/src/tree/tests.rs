@@ -142,8 +142,9 @@ fn copies_by_anchors_and_aliases_are_bounded_in_nodes_and_bytes() {
     let alias_of_a_long_scalar = format!("k: &k \"\\x41{long}\"\nl: [{}]\n", ["*k"; 9_990].join(","));
     let anchors: String = (0..120).map(|n| format!("&a{n} [")).collect();
     let nested_anchors = format!("k: {anchors}{}{}\n", ["x"; 20_000].join(","), "]".repeat(120));
-    let keys = format!("k: &k {{{long}: 1}}\nl: [*k, *k, *k]\n");
-    let merged = format!("k: &k {{{long}: 1}}\nl: {{<<: *k}}\nm: {{<<: [*k, *k]}}\n");
+    let fields: String = (0..1_000).map(|n| format!("{}{n}: 1, ", "A".repeat(600))).collect();
+    let keys = format!("k: &k {{{fields}}}\nl: [*k, *k, *k]\n");
+    let merged = format!("k: &k {{{fields}}}\nl: {{<<: *k}}\nm: {{<<: [*k, *k]}}\n");
     let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n\
                 d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n";
     for (text, what) in [

@@ -74,8 +74,8 @@ fn default_types() {
 fn names_of_policies() {
     let key = |text: String| only(&text).key();
     for (meta, spec, expected) in [
-        ("{name: default.a}", "{}", "GlobalNetworkPolicy/a"),
-        ("{name: default.a}", "{tier: default}", "GlobalNetworkPolicy/a"),
+        ("{name: default.a}", "{}", "GlobalNetworkPolicy/default.a"),
+        ("{name: default.a}", "{tier: default}", "GlobalNetworkPolicy/default.a"),
         ("{name: default.a}", "{tier: other}", "GlobalNetworkPolicy/default.a"),
         ("{name: x, annotations: {projectcalico.org/metadata: '{\"name\":\"y\"}'}}", "{}", "GlobalNetworkPolicy/y"),
     ] {
