@@ -1,5 +1,6 @@
 //! What is kept of one file. Pure.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
@@ -102,15 +103,21 @@ impl Record {
     }
 
     /// The best document of each object.
-    fn documents(&self, format: Format, options: &Options) -> BTreeMap<ObjectId, (Quality, Value)> {
+    fn documents(&self, format: Format, options: &Options) -> BTreeMap<ObjectId, Definitions> {
         let Documents { mut best, .. } = Documents::read(&self.text, format, options);
+        let mut kept = Documents::default();
         for document in &self.kept {
-            let kept = Documents::read(document, Format::Json, options);
-            for (id, (quality, document)) in kept.best {
-                let is_better = best.get(&id).is_none_or(|(other, _)| outlives(quality, *other));
-                if is_better {
-                    best.insert(id, (quality, document));
+            kept.add(document, Format::Json, options);
+        }
+        for (id, kept) in kept.best {
+            match best.entry(id) {
+                Entry::Vacant(vacant) => drop(vacant.insert(kept)),
+                Entry::Occupied(mut text) if outlives(kept.quality, text.get().quality) => {
+                    // Ignored definitions are those of the text that has the object.
+                    let doubles = std::mem::take(&mut text.get_mut().doubles);
+                    text.insert(Definitions { doubles, ..kept });
                 }
+                Entry::Occupied(_) => (),
             }
         }
         best
@@ -139,45 +146,63 @@ fn quality(resource: &Resource) -> Quality {
     }
 }
 
+/// Documents of one object in one content.
+struct Definitions {
+    quality: Quality,
+    /// The first one, which counts.
+    first: Value,
+    /// The others. An ignored definition of a policy closes the endpoints that it selects.
+    doubles: Vec<Value>,
+}
+
 /// The documents of a content.
+#[derive(Default)]
 struct Documents {
-    best: BTreeMap<ObjectId, (Quality, Value)>,
+    best: BTreeMap<ObjectId, Definitions>,
     /// There are some of which it is not known what they define.
     is_unidentified: bool,
 }
 
 impl Documents {
     fn read(text: &str, format: Format, options: &Options) -> Self {
-        let (manifest, written) = manifest::read_written(text, format, options, &mut Interner::new());
-        let mut documents = Self { best: BTreeMap::new(), is_unidentified: !manifest.unreadable.is_empty() };
-        for (resource, written) in manifest.resources.into_iter().zip(written) {
-            let quality = quality(&resource);
-            match resource.id {
-                // The first definition counts.
-                Some(id) => {
-                    documents.best.entry(id).or_insert((quality, written));
-                }
-                None => documents.is_unidentified |= quality != Quality::Good,
-            }
-        }
+        let mut documents = Self::default();
+        documents.add(text, format, options);
         documents
     }
 
+    fn add(&mut self, text: &str, format: Format, options: &Options) {
+        let (manifest, written) = manifest::read_written(text, format, options, &mut Interner::new());
+        self.is_unidentified |= !manifest.unreadable.is_empty();
+        for (resource, written) in manifest.resources.into_iter().zip(written) {
+            let quality = quality(&resource);
+            match resource.id.map(|id| self.best.entry(id)) {
+                Some(Entry::Occupied(mut definitions)) => definitions.get_mut().doubles.push(written),
+                Some(Entry::Vacant(new)) => {
+                    new.insert(Definitions { quality, first: written, doubles: Vec::new() });
+                }
+                None => self.is_unidentified |= quality != Quality::Good,
+            }
+        }
+    }
+
     fn is_good(&self) -> bool {
-        !self.is_unidentified && self.best.values().all(|(quality, _)| *quality == Quality::Good)
+        !self.is_unidentified && self.best.values().all(|definitions| definitions.quality == Quality::Good)
     }
 
     /// What of the documents before stays in force with these.
-    fn lacking(&self, before: BTreeMap<ObjectId, (Quality, Value)>) -> Vec<String> {
-        let stays = |id: &ObjectId, earlier: Quality| match self.best.get(id) {
-            Some((later, _)) => outlives(earlier, *later),
-            None => self.is_unidentified,
-        };
-        before
-            .into_iter()
-            .filter(|(id, (quality, _))| stays(id, *quality))
-            .map(|(_, (_, written))| written.to_string())
-            .collect()
+    fn lacking(&self, before: BTreeMap<ObjectId, Definitions>) -> Vec<String> {
+        let mut kept = Vec::new();
+        for (id, earlier) in before {
+            match self.best.get(&id) {
+                Some(later) if outlives(earlier.quality, later.quality) => kept.push(earlier.first.to_string()),
+                None if self.is_unidentified => {
+                    kept.push(earlier.first.to_string());
+                    kept.extend(earlier.doubles.iter().map(ToString::to_string));
+                }
+                Some(_) | None => (),
+            }
+        }
+        kept
     }
 }
 

@@ -74,7 +74,7 @@ impl Facts {
                 let members = match &set.members {
                     Members::Nets(nets) => nets.iter().filter(|net| !is_dev(**net)).map(ToString::to_string).collect(),
                     Members::IpPorts(all) => {
-                        all.iter().filter(|member| !is_dev_address(member.address)).map(|m| format!("{m:?}")).collect()
+                        all.iter().filter(|member| !is_dev_address(member.address())).map(|m| format!("{m:?}")).collect()
                     }
                 };
                 self.members.insert(format!("{:?}", set.id), members);
