@@ -23,20 +23,19 @@ enum By {
     Iptables,
     IptablesByAddress,
     Nftables,
-    NftablesByAddress,
     Ebpf,
 }
 
-const ALL: [By; 5] = [By::Iptables, By::IptablesByAddress, By::Nftables, By::NftablesByAddress, By::Ebpf];
+const ALL: [By; 4] = [By::Iptables, By::IptablesByAddress, By::Nftables, By::Ebpf];
 
 impl By {
     fn is_by_address(self) -> bool {
-        matches!(self, Self::IptablesByAddress | Self::NftablesByAddress)
+        matches!(self, Self::IptablesByAddress)
     }
 
     fn node(self, cluster: &str) -> Node {
         let mut node = Node::new("nft", cluster);
-        if matches!(self, Self::Nftables | Self::NftablesByAddress) {
+        if matches!(self, Self::Nftables) {
             node.set("FELIX_NFTABLESMODE", "Enabled");
         }
         if matches!(self, Self::Ebpf) {
@@ -116,7 +115,7 @@ fn isolated(by: By, victim: &str, hostile: &str) {
         assert!(reaches(&db, CLIENT), "{by:?}: {}\n{}", node.kernel_state(), node.log());
     }
     let status = String::from_utf8(node.ask(&["status"]).stdout).unwrap();
-    assert!(status.contains("dev/"), "{status}");
+    assert!(status.contains("10.0.0.50 is the address of another endpoint"), "{status}");
     std::fs::remove_file(node.manifests().join("hostile.json")).unwrap();
     node.until_readiness("200", |answer| !answer.contains("another endpoint"));
     assert!(!reaches(&client, DB) && reaches(&db, CLIENT), "{by:?} after");
