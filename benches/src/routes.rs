@@ -109,6 +109,7 @@ fn node(n: u32, own: Ipv4Addr) -> Update {
         addresses: [].into(),
         tunnels: Some(tunnels.into()),
         labels: Interner::new().labels([("kubernetes.io/os", "linux")]).expect("short values"),
+        pod_networks: [].into(),
     };
     Update::Node(hostname(n), Some(Valid::new(node).expect("valid")))
 }

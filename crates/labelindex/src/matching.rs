@@ -42,13 +42,17 @@ impl Matcher {
         if unused.is_empty() {
             return;
         }
+        let mut matched: FxHashSet<GroupId> = FxHashSet::default();
         for &selector in &unused {
             for &group in &std::mem::take(&mut self.selectors.uses[selector].groups) {
-                let matches = &mut self.groups.slab[group].matches;
-                matches.retain(|&(s, _)| s != selector);
+                matched.insert(group);
                 changes.push(Change { group, selector, matches: false });
             }
             self.stale_names = self.stale_names.saturating_add_signed(self.selectors.forget(&mut self.facts, selector));
+        }
+        // One pass over each group, however many of its selectors go.
+        for group in matched {
+            self.groups.slab[group].matches.retain(|(selector, _)| unused.binary_search(selector).is_err());
         }
         self.churn += unused.len();
         self.selectors.new.retain(|new| unused.binary_search(&new.id).is_err());

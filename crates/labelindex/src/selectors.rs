@@ -43,7 +43,7 @@ pub(crate) enum Filed {
     Anywhere(u32),
     /// Under a name, at this place.
     Name(NameId, u32),
-    /// Under each of the values that will do, at these places.
+    /// Under each of the values that will do, at these places; sorted by term.
     Terms(List<(TermId, u32)>),
 }
 
@@ -75,16 +75,17 @@ pub(crate) fn needs<'a>(selector: &'a Selector) -> Option<SmallVec<[Need<'a>; 2]
     }
 }
 
-/// The labels that a selector mentions, each once, and whether it compares their values.
+/// Returns the labels that a selector mentions, each once and in ascending order, and whether it compares their values.
 fn labels(selector: &Selector) -> SmallVec<[(&str, bool); 4]> {
     let mut labels: SmallVec<[(&str, bool); 4]> = SmallVec::new();
     selector.expr().visit(&mut |leaf| {
-        let Some(label) = leaf.label() else { return };
-        let compares = !matches!(leaf, Expr::Has(_));
-        match labels.iter_mut().find(|(known, _)| *known == label.as_str()) {
-            Some(known) => known.1 |= compares,
-            None => labels.push((label.as_str(), compares)),
-        }
+        labels.extend(leaf.label().map(|label| (label.as_str(), !matches!(leaf, Expr::Has(_)))));
+    });
+    labels.sort_unstable_by_key(|(label, _)| *label);
+    labels.dedup_by(|(label, compares), (kept, kept_compares)| {
+        let is_double = label == kept;
+        *kept_compares |= is_double && *compares;
+        is_double
     });
     labels
 }
@@ -231,7 +232,9 @@ impl Selectors {
                     let term = facts.term(name, value.as_bytes());
                     (term, facts.terms[term].filed.push(id))
                 };
-                Filed::Terms(values.iter().map(place).collect())
+                let mut places: SmallVec<[(TermId, u32); 2]> = values.iter().map(place).collect();
+                places.sort_unstable_by_key(|(term, _)| *term);
+                Filed::Terms(places.into_iter().collect())
             }
         };
         drop(needs);
@@ -262,9 +265,9 @@ impl Selectors {
                 for &(term, at) in &terms {
                     if let Some(moved) = facts.terms[term].filed.swap_remove(at)
                         && let Filed::Terms(places) = &mut self.uses[moved].filed
-                        && let Some(place) = places.iter_mut().find(|p| p.0 == term)
+                        && let Ok(place) = places.binary_search_by_key(&term, |(term, _)| *term)
                     {
-                        place.1 = at;
+                        places[place].1 = at;
                     }
                     facts.terms[term].equality.take_if(|equality| *equality == id);
                     facts.release_term(term);

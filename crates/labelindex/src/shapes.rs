@@ -130,10 +130,10 @@ impl Shapes {
         self.by_content.remove(shape.hash, id.place());
         let mut stale = 0;
         for (name, at) in shape.names {
-            if let Some(moved) = facts.names[name].shapes.swap_remove(at)
-                && let Some(entry) = self.uses[moved].names.iter_mut().find(|e| e.0 == name)
-            {
-                entry.1 = at;
+            if let Some(moved) = facts.names[name].shapes.swap_remove(at) {
+                let moved = &mut self.uses[moved];
+                let place = keys(moved.shape.as_ref()).binary_search(&facts.names[name].text);
+                moved.names[place.expect("a shape that a name lists has the name")].1 = at;
             }
             stale += usize::from(facts.release_name(name));
         }

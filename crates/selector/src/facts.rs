@@ -81,9 +81,9 @@ impl<'a> Facts<'a> {
                     if facts.is_empty() {
                         break;
                     }
-                    facts = facts.either(&Facts::of(operand));
+                    facts.join(Facts::of(operand));
                 }
-                facts
+                facts.sorted()
             }
         }
     }
@@ -119,24 +119,30 @@ impl<'a> Facts<'a> {
         self
     }
 
-    fn either(mut self, other: &Facts<'a>) -> Facts<'a> {
+    /// Restricts itself to facts that hold in both cases. Values are appended, for [`Facts::sorted`] to sort all at once.
+    fn join(&mut self, mut other: Facts<'a>) {
         self.labels.retain(|label, ours| {
-            let Some(theirs) = other.labels.get(label) else {
+            let Some(theirs) = other.labels.get_mut(label) else {
                 return false;
             };
             ours.must_be_present &= theirs.must_be_present;
             ours.must_be_absent &= theirs.must_be_absent;
-            ours.one_of = match (ours.one_of.take(), &theirs.one_of) {
+            ours.one_of = match (ours.one_of.take(), theirs.one_of.take()) {
                 (Some(mut values), Some(others)) if ours.must_be_present => {
                     values.extend(others);
-                    values.sort_unstable();
-                    values.dedup();
                     Some(values)
                 }
                 _ => None,
             };
             ours.must_be_present || ours.must_be_absent
         });
+    }
+
+    fn sorted(mut self) -> Facts<'a> {
+        for values in self.labels.values_mut().filter_map(|facts| facts.one_of.as_mut()) {
+            values.sort_unstable();
+            values.dedup();
+        }
         self
     }
 

@@ -103,9 +103,19 @@ pub(crate) fn service_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Opti
     Some(vec![Update::Service(name_of(object), Some(value.into()))])
 }
 
+/// Bound on the pairs of address and port of one slice: each becomes a member of an IP set. Slices that the control plane
+/// writes have at most 1,000 endpoints of 100 ports.
+const MAX_SLICE_MEMBERS: usize = 250_000;
+
 /// Converts an `EndpointSlice`.
 pub(crate) fn endpoint_slice_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let value = endpoint_slice(&object.id.namespace, object.map, sink);
+    let members = value.addresses.len().saturating_mul(value.ports.len());
+    if members > MAX_SLICE_MEMBERS {
+        let what = format!("has {members} pairs of address and port; at most {MAX_SLICE_MEMBERS} are allowed");
+        object.root.error(sink, what);
+        return None;
+    }
     Some(vec![Update::EndpointSlice(name_of(object), Some(value.into()))])
 }
 

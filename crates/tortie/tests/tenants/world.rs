@@ -73,9 +73,11 @@ impl Facts {
             DesiredUpdate::IpSet(set) => {
                 let members = match &set.members {
                     Members::Nets(nets) => nets.iter().filter(|net| !is_dev(**net)).map(ToString::to_string).collect(),
-                    Members::IpPorts(all) => {
-                        all.iter().filter(|member| !is_dev_address(member.address())).map(|m| format!("{m:?}")).collect()
-                    }
+                    Members::IpPorts(all) => all
+                        .iter()
+                        .filter(|member| !is_dev_address(member.address()))
+                        .map(|m| format!("{m:?}"))
+                        .collect(),
                 };
                 self.members.insert(format!("{:?}", set.id), members);
             }

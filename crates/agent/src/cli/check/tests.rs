@@ -9,7 +9,8 @@ fn told(manifest: &str, allowed: &[Lint]) -> String {
     let mut input = Input::read(&[], DirAccess::default()).unwrap();
     input.take_text("m.yaml".into(), manifest.into());
     let found = find(&input, allowed, false).unwrap();
-    let excerpts = Excerpts::new(&input.texts, false);
+    let lines = Lines::of(&input.texts);
+    let excerpts = Excerpts::new(&lines, false);
     let said: String = found.iter().map(|found| format!("{}\n{}", line(found), excerpts.of(&found.problem))).collect();
     format!("{said}{}", report::summary(&found, &input))
 }
