@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 fn explain(expression: &str, labels: &LabelMap, mut out: impl Write) -> Result<(), Failure> {
     let selector = Selector::parse(expression).map_err(|error| {
-        eprintln!("{}", error.render(expression));
+        eprint!("{}\n", error.render(expression));
         Failure::Reported(2)
     })?;
     let explanation = Explanation {

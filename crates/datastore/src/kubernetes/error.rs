@@ -54,6 +54,16 @@ pub enum ApiError {
         /// When to ask again at the earliest.
         retry_after: Option<Duration>,
     },
+    /// The server has a kind only in versions that are not read.
+    #[error("the API server has {kind} in version {} only; version {supported} is supported", served.join(", "))]
+    OtherVersions {
+        /// The kind, as `clusternetworkpolicies.policy.networking.k8s.io`.
+        kind: String,
+        /// The versions that the server has.
+        served: Vec<String>,
+        /// The version that is read.
+        supported: &'static str,
+    },
     /// The answer, or one object in it, is larger than anything that could be meant.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),

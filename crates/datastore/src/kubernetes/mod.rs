@@ -25,6 +25,7 @@ mod resource;
 mod service;
 mod source;
 mod store;
+mod versions;
 
 pub use client::Client;
 pub use config::{FixedConfig, KubeConfig};

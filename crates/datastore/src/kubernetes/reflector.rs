@@ -16,6 +16,7 @@ use super::cycle::{Cycle, Step, Verdict};
 use super::error::ApiError;
 use super::json::{ListHead, ListItems, ObjectStream, field, text_field};
 use super::resource::{ApiResource, escaped};
+use super::versions;
 use crate::Backoff;
 use crate::backoff::chance;
 
@@ -350,6 +351,12 @@ impl Follower {
             Err(Broken::Failed(error)) => (error, pages > 0),
         };
         let (pause, verdict) = self.cycle.list_failed(&error, continuing, chance());
+        if verdict == Verdict::NotInstalled
+            && let Err(error) = versions::expect_absent(&self.connection, self.list.resource).await
+        {
+            self.report(Verdict::Unavailable, error).await?;
+            return Ok(pause);
+        }
         self.report(verdict, error).await?;
         Ok(pause)
     }

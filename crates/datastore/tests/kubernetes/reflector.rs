@@ -368,3 +368,35 @@ fn somebody_else_can_end_the_waiting() {
     assert_eq!(reflector.recv(Some(Duration::ZERO)), Received::TimedOut);
     thread.join().unwrap();
 }
+
+/// Its objects exist and are not enforced, which must not pass for their absence.
+#[test]
+fn a_kind_in_another_version_is_not_absent() {
+    const GROUP: &str = "policy.networking.k8s.io";
+    let server = ApiServer::start().expect("a port");
+    server.install(GROUP, "v1alpha1", "adminnetworkpolicies", "AdminNetworkPolicy", false);
+    let read = |plural| ListWatch::all(ApiResource::new(GROUP, "v1alpha2", plural));
+    let mut reflector = Reflector::with_timing(&client(&server), timing());
+    reflector.add(read("clusternetworkpolicies"));
+    let next = |reflector: &Reflector| match reflector.recv(Some(Duration::from_secs(60))) {
+        Received::Event(_, event) => event,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(next(&reflector), Event::NotInstalled);
+    for version in ["v1beta1", "v1"] {
+        server.install(GROUP, version, "clusternetworkpolicies", "ClusterNetworkPolicy", false);
+    }
+    let mut error = next(&reflector);
+    // The first version may have been seen alone.
+    if !format!("{error:?}").contains("\"v1\"") {
+        error = next(&reflector);
+    }
+    let Event::Unavailable(error) = error else { panic!("{error:?}") };
+    assert_eq!(
+        error.to_string(),
+        "the API server has clusternetworkpolicies.policy.networking.k8s.io in version v1beta1, v1 only; version v1alpha2 is \
+         supported"
+    );
+    server.install(GROUP, "v1alpha2", "clusternetworkpolicies", "ClusterNetworkPolicy", false);
+    assert_eq!(next(&reflector), Event::Available);
+}

@@ -90,7 +90,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
     };
     let (first, stream) = opened;
     if first != MAGIC[0] {
-        return serve_typha(stream, first, peer, &context, ticket).await;
+        return serve_typha(stream, first, peer, &context, ticket, deadline).await;
     }
     let Err(end) = connection::serve(stream, &context, ticket, deadline).await else { return };
     match &end {
@@ -112,10 +112,19 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
 }
 
 /// A client that speaks Typha's protocol: no gob stream begins as ours does.
-async fn serve_typha(stream: BoxStream, first: u8, peer: SocketAddr, context: &Arc<Context>, mut ticket: Ticket) {
+async fn serve_typha(
+    stream: BoxStream,
+    first: u8,
+    peer: SocketAddr,
+    context: &Arc<Context>,
+    mut ticket: Ticket,
+    deadline: Instant,
+) {
     let config = &context.config;
+    // The time for TLS is part of the time for the hello.
+    let handshake_timeout = deadline.saturating_duration_since(Instant::now());
     let settings = ServeSettings {
-        session: typha_settings(context),
+        session: ServerSettings { handshake_timeout, ..typha_settings(context) },
         write_timeout: config.write_timeout,
         max_fall_behind: config.max_behind,
         max_bytes_behind: config.max_bytes_behind,

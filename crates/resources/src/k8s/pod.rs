@@ -110,20 +110,31 @@ fn addresses(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Si
 fn claimed(object: &Object<'_, '_>, annotation: &str, text: &str, sink: &mut Sink) -> Vec<Cidr> {
     let mut nets: Vec<Cidr> = Vec::new();
     for text in text.split(',').map(str::trim) {
-        let Some(net) = parsed(object, annotation, text, sink) else { continue };
-        let flaw = if !net.is_host() {
-            Some("a network with more than one address")
-        } else if nets.iter().any(|other| other.family() == net.family()) {
-            Some("a second address of its family")
+        let Some(net) = single(object, annotation, text, sink) else { continue };
+        if nets.iter().any(|other| other.family() == net.family()) {
+            unused(object, annotation, net, "a second address of its family", sink);
         } else {
-            reserved_range(net.address())
-        };
-        match flaw {
-            None => nets.push(net),
-            Some(flaw) => object.root.warn(sink, format!("annotation {annotation}: `{net}` is {flaw}; not used")),
+            nets.push(net);
         }
     }
     nets
+}
+
+/// Parses an address of an annotation that an endpoint can have.
+fn single(object: &Object<'_, '_>, annotation: &str, text: &str, sink: &mut Sink) -> Option<Cidr> {
+    let net = parsed(object, annotation, text, sink)?;
+    let is_wide = (!net.is_host()).then_some("a network with more than one address");
+    match is_wide.or_else(|| reserved_range(net.address())) {
+        None => Some(net),
+        Some(flaw) => {
+            unused(object, annotation, net, flaw, sink);
+            None
+        }
+    }
+}
+
+fn unused(object: &Object<'_, '_>, annotation: &str, net: Cidr, flaw: &str, sink: &mut Sink) {
+    object.root.warn(sink, format!("annotation {annotation}: `{net}` is {flaw}; not used"));
 }
 
 /// Parses a network of an annotation. The pod counts without an unreadable one: its creator could otherwise keep nodes from
@@ -177,7 +188,7 @@ fn extras(object: &Object<'_, '_>, nets: &[Cidr], sink: &mut Sink) -> WorkloadEx
         .collect();
     let mut nats = (Vec::new(), Vec::new());
     for text in list(object, FLOATING_IPS, sink) {
-        let Some(external) = parsed(object, FLOATING_IPS, &text, sink) else { continue };
+        let Some(external) = single(object, FLOATING_IPS, &text, sink) else { continue };
         // A family in which the pod has no address is passed over.
         let Some(internal) = nets.iter().find(|net| net.family() == external.family()) else { continue };
         let nat = NatMapping { internal: internal.address(), external: external.address() };
