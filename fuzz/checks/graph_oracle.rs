@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tortie_calc::{Graph, GraphConfig, Overlap};
+use tortie_calc::{AddressClaims, Graph, GraphConfig, Overlap};
 use tortie_model::{
     Cidr, EndpointPort, EndpointSlice, EndpointSlicePort, EntityExtras, EntityMatch, Family, HostEndpoint,
     HostEndpointKey, Hostname, Key, Labels, NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId,
@@ -271,7 +271,9 @@ struct Node {
 
 impl Node {
     fn new(overlap: Overlap) -> Self {
-        let graph = Graph::new(&GraphConfig { overlap, ..GraphConfig::new(Hostname::new(HOST)) });
+        // The oracle knows no claims, which have an oracle of their own.
+        let address_claims = AddressClaims::Any;
+        let graph = Graph::new(&GraphConfig { overlap, address_claims, ..GraphConfig::new(Hostname::new(HOST)) });
         Self { graph, dataplane: MockDataplane::default(), overlap, is_in_sync: false }
     }
 

@@ -32,10 +32,12 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 
 /// An endpoint of `orchestrator/workload/endpoint`.
 fn endpoint(id: [&str; 3], pairs: &[(&str, &str)]) -> Update {
+    // Names that two endpoints of a node do not share.
+    let number: u32 = id.concat().bytes().map(u32::from).sum();
     let endpoint = WorkloadEndpoint {
-        iface: Some("cali0".into()),
+        iface: Some(format!("cali{number}").into()),
         labels: labels(pairs),
-        ipv4_nets: ["10.0.0.1/32".parse().unwrap()].into_iter().collect(),
+        ipv4_nets: [format!("10.0.{}.{}/32", number / 256, number % 256).parse().unwrap()].into_iter().collect(),
         ..WorkloadEndpoint::default()
     };
     let key = WorkloadEndpointKey::new(HOST, id[0], id[1], id[2]);

@@ -7,15 +7,15 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "a caller that sets bounds must set both")]
 pub struct Budget {
-    /// Bytes of one group's table; 64 MiB by default.
+    /// Bytes of one group's table; 256 MiB by default.
     pub group: usize,
-    /// Bytes of the tables of all groups; 512 MiB by default.
+    /// Bytes of the tables of all groups; 1 GiB by default.
     pub node: usize,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { group: 64 << 20, node: 512 << 20 }
+        Self { group: 256 << 20, node: 1 << 30 }
     }
 }
 

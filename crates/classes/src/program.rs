@@ -110,11 +110,11 @@ impl Program {
         let count = |rules: &[CompiledRule]| rules.iter().map(|rule| rule.clauses.len()).sum::<usize>();
         let mut policies = Vec::new();
         for id in key.policies() {
-            policies.push((count(&*rules.policy(id, key.direction)?), id.clone()));
+            policies.push((count(&rules.policy(id, key.direction)?), id.clone()));
         }
         let mut clauses: usize = policies.iter().map(|(count, _)| count).sum();
         for name in &*key.profiles {
-            clauses += count(&*rules.profile(name, key.direction)?);
+            clauses += count(&rules.profile(name, key.direction)?);
         }
         policies.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
         Ok((clauses, policies))

@@ -133,7 +133,11 @@ impl Shapes {
             if let Some(moved) = facts.names[name].shapes.swap_remove(at) {
                 let moved = &mut self.uses[moved];
                 let place = keys(moved.shape.as_ref()).binary_search(&facts.names[name].text);
-                moved.names[place.expect("a shape that a name lists has the name")].1 = at;
+                // A shape that a name lists has the name.
+                debug_assert!(place.is_ok());
+                if let Some(entry) = place.ok().and_then(|place| moved.names.get_mut(place)) {
+                    entry.1 = at;
+                }
             }
             stale += usize::from(facts.release_name(name));
         }

@@ -1,4 +1,4 @@
-//! The bill of materials of the agent, CycloneDX 1.5 in JSON: the packages that are linked into it, by their names in the registry.
+//! The bill of materials of the agent, `CycloneDX` 1.5 in JSON: the packages that are linked into it, by their names in the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -163,7 +163,8 @@ fn remove_reserved<'n>(kind: Kind, labels: &mut Vec<(&'n str, &'n str)>, metadat
     labels.retain(|(name, _)| {
         let is_kept = !is_reserved(kind, name);
         // The CNI plugin writes these on each endpoint; the platform's values replace them.
-        if !is_kept && !(kind == Kind::WorkloadEndpoint && PLATFORM_LABELS.contains(name)) {
+        let is_replaced = kind == Kind::WorkloadEndpoint && PLATFORM_LABELS.contains(name);
+        if !is_kept && !is_replaced {
             let what = "is reserved for the platform; it is ignored";
             match written.as_ref().and_then(|written| written.field(name)) {
                 Some(label) => label.warn(sink, what),
