@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tortie_calc::{Graph, GraphConfig};
 use tortie_model::desired::{ComputedFields, DesiredUpdate, IpSetType, LiveMigrationRole, Members, SkipRedirect};
 use tortie_model::{
-    BgpPeer, HostEndpoint, HostEndpointKey, Key, Labels, LiveMigration, MigrationParty, NamespacedName, NetworkSet,
-    Node, PeerNodes, Profile, QosControls, SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
-    WorkloadExtras,
+    BgpPeer, HostEndpoint, HostEndpointKey, IfaceName, Key, Labels, LiveMigration, MigrationParty, NamespacedName,
+    NetworkSet, Node, PeerNodes, Profile, QosControls, SyncStatus, Update, Valid, WorkloadEndpoint,
+    WorkloadEndpointKey, WorkloadExtras,
 };
 use tortie_selector::Selector;
 
@@ -35,7 +35,7 @@ fn endpoint(id: [&str; 3], pairs: &[(&str, &str)]) -> Update {
     // Names that two endpoints of a node do not share.
     let number: u32 = id.concat().bytes().map(u32::from).sum();
     let endpoint = WorkloadEndpoint {
-        iface: Some(format!("cali{number}").into()),
+        iface: Some(IfaceName::new(format!("cali{number}"))),
         labels: labels(pairs),
         ipv4_nets: [format!("10.0.{}.{}/32", number / 256, number % 256).parse().unwrap()].into_iter().collect(),
         ..WorkloadEndpoint::default()

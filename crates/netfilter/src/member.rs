@@ -54,7 +54,17 @@ impl NetMember {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        text.parse().ok().map(|cidr: Cidr| cidr.into())
+        // As the kernel prints it: an IPv4-mapped address in a set of IPv6 is IPv6, unlike in the input of users.
+        let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
+        let address: IpAddr = address.parse().ok()?;
+        let net = match length {
+            None => Cidr::host(address),
+            Some(length) => {
+                let is_plain = length.bytes().all(|byte| byte.is_ascii_digit());
+                Cidr::new(address, is_plain.then(|| length.parse().ok())??)?
+            }
+        };
+        Some(net.into())
     }
 }
 

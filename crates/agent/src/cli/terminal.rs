@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn output_is_escaped_and_keeps_its_lines() {
         let mut out = Escaping(Vec::new());
-        write!(out, "{}\n\t{}", "a\u{1b}[31m", "\u{202e}ä").unwrap();
+        out.write_all("a\u{1b}[31m\n\t\u{202e}ä".as_bytes()).unwrap();
         out.write_all(b"\xff").unwrap();
         assert_eq!(String::from_utf8(out.0).unwrap(), "a\\u001b[31m\n\t\\u202eä\u{fffd}");
     }

@@ -204,7 +204,8 @@ impl Cycle {
             }
             // As good a version as any other, once there is a server again that is as far.
             ApiError::Silent(_) | ApiError::Unreachable(_) => self.in_doubt = true,
-            ApiError::Config(_) | ApiError::Status { code: 401 | 403 | 429, .. } => {}
+            // Only a list fails by other versions.
+            ApiError::Config(_) | ApiError::OtherVersions { .. } | ApiError::Status { code: 401 | 403 | 429, .. } => {}
             ApiError::Status { .. } | ApiError::TooLarge(_) | ApiError::Malformed(_) => {
                 self.failures += 1;
                 if self.failures >= MAX_FAILURES {

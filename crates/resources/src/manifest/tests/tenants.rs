@@ -181,6 +181,6 @@ fn mapped_networks_of_rules_are_ipv4() {
                 Deny, source: {nets: [\"::ffff:1.2.3.0/120\", \"::ffff:5.6.7.8\"]}}]}}";
     let policy = only(text, &Options::default());
     let [Update::Policy(_, Some(policy))] = updates(&policy) else { panic!("{policy:?}") };
-    let nets: Vec<String> = policy.inbound[0].source.nets.iter().map(|net| net.to_string()).collect();
+    let nets: Vec<String> = policy.inbound[0].source.nets.iter().map(ToString::to_string).collect();
     assert_eq!(nets, ["1.2.3.0/24", "5.6.7.8/32"]);
 }
