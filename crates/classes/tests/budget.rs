@@ -84,14 +84,16 @@ fn is_right(compiled: &Compiled<'_>, name: &str, rules: u32) {
 
 #[test]
 fn one_namespace_of_many_rules_is_refused_before_its_cost_is_spent() {
+    let budget = Budget { group: 64 << 20, node: 512 << 20 };
     let mut classes = Classes::new(Settings::default());
+    classes.set_budget(budget);
     tell(&mut classes, (0..4).map(|n| policy(&format!("r{n}"), distinct(10_000 - n))));
     tell(&mut classes, [policy("small", distinct(5)), workload("calm", &["small"])]);
     tell(&mut classes, [workload("loud", &["r0", "r1", "r2", "r3"])]);
     let compiled = classes.flush();
     let why = refusal(&compiled, "loud").unwrap();
     let policies = ["r0", "r1", "r2"].map(policy_id).to_vec();
-    assert_eq!(why, Missing::TableBudget { limit: Budget::default().group, policies });
+    assert_eq!(why, Missing::TableBudget { limit: budget.group, policies });
     assert!(why.to_string().contains("67108864 bytes; policies with the most rules: "), "{why}");
     is_right(&compiled, "calm", 5);
     assert!(classes.table_bytes() < 100_000, "{}", classes.table_bytes());
