@@ -240,7 +240,7 @@ fn a_mesh_has_a_set_from_the_start_and_only_pods_in_it() {
         DesiredUpdate::IpSetDelta(delta) => Some(&delta.added),
         _ => None,
     });
-    assert_eq!(delta, Some(&Members::Nets(vec!["10.0.0.1".parse().unwrap()])));
+    assert_eq!(delta, Some(&Members::Nets(vec!["10.0.4.218".parse().unwrap()])));
     assert!(out.iter().any(|update| matches!(
         update,
         DesiredUpdate::WorkloadEndpoint(_, state) if state.computed.as_ref().is_some_and(|c| c.is_istio_ambient)
