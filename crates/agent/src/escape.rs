@@ -15,7 +15,7 @@ pub(crate) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_hidden)
 }
 
-/// Escapes a text of several lines like [`line`], except for line feeds and tabs.
+/// Escapes a text of several lines like [`line()`], except for line feeds and tabs.
 #[must_use]
 pub(crate) fn text(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_hidden(c) && !matches!(c, '\n' | '\t'))
