@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tortie_classes::Classes;
+use tortie_classes::{Budget, Classes};
 use tortie_ebpf::{Closed, DecisionId, Tables};
 use tortie_evaluate::{DecidedBy, Evaluator, Packet, Payload, Settings, Verdict};
 use tortie_model::desired::{
@@ -102,6 +102,8 @@ fn tcp_v6() -> Packet {
 /// What the evaluator, the tables in Rust, the program in `rbpf` and the one in the kernel say about a packet to the workload.
 fn expect(kernel: &Kernel, updates: &[DesiredUpdate], expected: &[(Packet, Verdict, DecidedBy)]) {
     let (mut evaluator, mut classes) = (Evaluator::new(Settings::default()), Classes::new(Settings::default()));
+    // More than a node has by default.
+    classes.set_budget(Budget { group: 4 << 30, node: 8 << 30 });
     for update in updates {
         evaluator.apply(update).unwrap();
         classes.apply(update).unwrap();
