@@ -169,7 +169,7 @@ impl Claims {
         }
     }
 
-    /// Judges the claims that may have changed. Returns their endpoints with the addresses that count, if any do.
+    /// Evaluates the claims that may have changed. Returns their endpoints with the addresses that count, if any do.
     pub(crate) fn flush(&mut self) -> Vec<(WorkloadEndpointKey, Option<Arc<WorkloadEndpoint>>)> {
         let stale = std::mem::take(&mut self.stale);
         stale.into_iter().filter_map(|key| self.judge(&key).map(|value| (key, value))).collect()

@@ -194,7 +194,7 @@ impl Graph {
         }
     }
 
-    /// Passes on an endpoint without claims; a flush judges the others.
+    /// Passes on an endpoint without claims; a flush evaluates the others.
     fn on_judged_endpoint(&mut self, key: WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
         let was_unproven = self.claims.is_unproven(&key);
         match value {

@@ -25,7 +25,7 @@ struct Group {
     cost: usize,
 }
 
-/// How many of a group's policies are named if it exceeds its budget: those with the most clauses.
+/// Number of policies that the error of a group over budget names: those with the most clauses.
 const NAMED_POLICIES: usize = 3;
 
 /// All groups.

@@ -105,7 +105,7 @@ pub(crate) trait RuleSource {
 }
 
 impl Program {
-    /// How many clauses the policies and profiles of a group have, policies with the most first.
+    /// Counts the clauses of the policies and profiles of a group; policies with the most come first.
     pub(crate) fn sizes(key: &GroupKey, rules: &impl RuleSource) -> Result<(usize, Vec<(usize, PolicyId)>), Missing> {
         let count = |rules: &[CompiledRule]| rules.iter().map(|rule| rule.clauses.len()).sum::<usize>();
         let mut policies = Vec::new();

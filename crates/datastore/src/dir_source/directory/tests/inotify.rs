@@ -29,7 +29,7 @@ enum Fault {
 pub(super) struct Inotify {
     queue: VecDeque<(EventKind, PathBuf)>,
     heard: Heard,
-    /// What becomes of events, again and again.
+    /// Fate of each event, used in turn.
     faults: Vec<Fault>,
     next: usize,
 }
