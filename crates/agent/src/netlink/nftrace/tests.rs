@@ -96,10 +96,10 @@ kernel_test! {
         assert!(matches!(second, TraceError::Netlink(NetlinkError::Refused { .. })), "{second}");
         drop(first);
         // A process that another test starts may hold the socket until it runs its program.
-        let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let patience = Instant::now() + Duration::from_secs(10);
         while let Err(error) = open() {
-            assert!(std::time::Instant::now() < patience, "{error}");
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            assert!(Instant::now() < patience, "{error}");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
