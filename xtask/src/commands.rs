@@ -205,6 +205,13 @@ pub(crate) fn bench_smoke() -> Result<(), String> {
     run_load("dev", "scale", &agent, small.split(' '))
 }
 
+/// Cost of one object of a megabyte.
+pub(crate) fn cost_bench(args: &[String]) -> Result<(), String> {
+    needs::to_build()?;
+    let bench = ["bench", "--quiet", "--locked", "--package", "tortie-benches", "--bench", "cost", "--"];
+    run(cargo(&bench).args(args))
+}
+
 /// How long the agent takes to program a node.
 pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;

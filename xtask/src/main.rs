@@ -69,6 +69,8 @@ cargo xtask COMMAND
   bench-report [--runs N]
                       the benchmarks of the whole engine, each run N times (15; the worst cases 5), into the tables of
                       benches/README.md
+  cost-bench [NAME…]  cost of one object of 1 MB, of each kind and each field that can grow, or of those whose name contains
+                      NAME; fails if one takes more than 1 s or 100 MB
   fanout-bench [ARGS] 1,000 clients of `tortie fanout`, 100,000 endpoints, 500 updates a second; or as ARGS say:
                       --clients N, --endpoints N, --rate N, --seconds N
   scale [ARGS]        5,000 nodes, 250,000 pods, 5,000 policies, 2,000 changes a second behind two levels of
@@ -120,6 +122,7 @@ fn main() -> ExitCode {
         "fuzz-smoke" => fuzz::smoke(&rest),
         "bench-smoke" => commands::bench_smoke(),
         "bench-report" => report::bench_report(&rest),
+        "cost-bench" => commands::cost_bench(&rest),
         "apply-bench" => commands::apply_bench(&rest),
         "nftables-bench" => commands::nftables_bench(&rest),
         "packet-bench" => commands::packet_bench(&rest),

@@ -7,11 +7,12 @@ use crate::needs;
 use crate::shell::{cargo, output, root, run};
 
 /// What is measured: the marker that its table stands under, the benchmark, and what it is asked for.
-const TABLES: [(&str, &str, &[&str]); 4] = [
+const TABLES: [(&str, &str, &[&str]); 5] = [
     ("time", "engine", &["--table"]),
     ("memory", "memory", &[]),
     ("worst", "worst", &[]),
     ("worst-memory", "memory", &["--worst"]),
+    ("cost", "cost", &["--table"]),
 ];
 const END: &str = "<!-- end of bench-report -->";
 
@@ -33,7 +34,7 @@ pub(crate) fn bench_report(args: &[String]) -> Result<(), String> {
         let mut command =
             cargo(&["bench", "--quiet", "--locked", "--package", "tortie-benches", "--bench", bench, "--"]);
         command.args(options);
-        if bench != "memory" {
+        if bench != "memory" && bench != "cost" {
             command.args(runs.iter().flat_map(|runs| ["--runs", runs]));
         }
         let done = command.stderr(Stdio::inherit()).output().map_err(|error| format!("{bench}: {error}"))?;

@@ -1,6 +1,7 @@
 //! The addresses behind services, as members of IP sets (`felix/serviceindex/serviceindex.go`).
 
 use std::collections::BTreeSet;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,9 +21,15 @@ struct Service {
 #[derive(Debug)]
 struct ActiveSet {
     id: IpSetId,
-    with_ports: bool,
-    /// As last sent; `None` if it was never sent.
-    sent: Option<Members>,
+    members: SetMembers,
+    /// Whether the set was sent.
+    sent: bool,
+}
+
+#[derive(Debug)]
+enum SetMembers {
+    Addresses(Counts<Cidr>),
+    WithPorts(Counts<IpPortMember>),
 }
 
 /// See the module. A service that is used by no rule costs a list of its slices.
@@ -46,22 +53,35 @@ impl ServiceIndex {
             return;
         }
         // A slice may move from one service to another.
-        if let Some(service) = old.and_then(|slice| slice.service.clone()) {
-            self.change(&service, |service| {
+        if let Some(old) = old
+            && let Some(service) = &old.service
+        {
+            self.change(service, |service| {
                 service.slices.remove(name);
+                service.sets.iter_mut().for_each(|set| set.members.remove(&old));
             });
         }
-        if let Some(service) = slice.and_then(|slice| slice.service.clone()) {
-            self.change(&service, |service| {
+        if let Some(slice) = slice
+            && let Some(service) = &slice.service
+        {
+            self.change(service, |service| {
                 service.slices.insert(name.clone());
+                service.sets.iter_mut().for_each(|set| set.members.add(&slice));
             });
         }
     }
 
     /// A rule has begun to use the set.
     pub(crate) fn add_set(&mut self, id: IpSetId, set: &ServiceSet) {
-        let set_ = ActiveSet { id, with_ports: set.with_ports, sent: None };
-        self.change(&set.service, |service| service.sets.push(set_));
+        let mut members = if set.with_ports {
+            SetMembers::WithPorts(Counts::default())
+        } else {
+            SetMembers::Addresses(Counts::default())
+        };
+        if let Some(service) = self.services.get(&set.service) {
+            service.slices.iter().filter_map(|name| self.slices.get(name)).for_each(|slice| members.add(slice));
+        }
+        self.change(&set.service, |service| service.sets.push(ActiveSet { id, members, sent: false }));
     }
 
     /// No rule uses the set any more.
@@ -74,11 +94,7 @@ impl ServiceIndex {
     pub(crate) fn flush(&mut self, out: &mut Vec<SetChange>) {
         for name in std::mem::take(&mut self.dirty) {
             let Some(service) = self.services.get_mut(&name) else { continue };
-            let slices: Vec<&EndpointSlice> =
-                service.slices.iter().filter_map(|name| self.slices.get(name)).map(|slice| &**slice).collect();
-            for set in &mut service.sets {
-                out.extend(set.refresh(&slices));
-            }
+            out.extend(service.sets.iter_mut().filter_map(ActiveSet::flush));
         }
         out.extend(self.removed.drain(..).map(SetChange::Remove));
     }
@@ -99,28 +115,89 @@ impl ServiceIndex {
 }
 
 impl ActiveSet {
-    fn refresh(&mut self, slices: &[&EndpointSlice]) -> Option<SetChange> {
-        let members = if self.with_ports {
-            Members::IpPorts(
-                slices.iter().flat_map(|slice| with_ports(slice)).collect::<BTreeSet<_>>().into_iter().collect(),
-            )
-        } else {
-            let addresses = slices.iter().flat_map(|slice| addresses(slice).map(Cidr::host));
-            Members::Nets(addresses.collect::<BTreeSet<_>>().into_iter().collect())
-        };
+    /// Returns the changes since the last flush.
+    fn flush(&mut self) -> Option<SetChange> {
         let id = self.id.clone();
-        let change = match &self.sent {
-            None => {
-                let set_type = if self.with_ports { IpSetType::IpAndPort } else { IpSetType::Net };
-                SetChange::Full(IpSetUpdate { id, set_type, members: members.clone() })
+        let (added, removed, set_type) = match &mut self.members {
+            SetMembers::Addresses(counts) => {
+                let (added, removed) = counts.flush();
+                (Members::Nets(added), Members::Nets(removed), IpSetType::Net)
             }
-            Some(sent) if *sent == members => return None,
-            Some(sent) => {
-                SetChange::Delta(IpSetDelta { id, added: minus(&members, sent), removed: minus(sent, &members) })
+            SetMembers::WithPorts(counts) => {
+                let (added, removed) = counts.flush();
+                (Members::IpPorts(added), Members::IpPorts(removed), IpSetType::IpAndPort)
             }
         };
-        self.sent = Some(members);
-        Some(change)
+        if !std::mem::replace(&mut self.sent, true) {
+            return Some(SetChange::Full(IpSetUpdate { id, set_type, members: added }));
+        }
+        let is_changed = !added.is_empty() || !removed.is_empty();
+        is_changed.then(|| SetChange::Delta(IpSetDelta { id, added, removed }))
+    }
+}
+
+impl SetMembers {
+    fn add(&mut self, slice: &EndpointSlice) {
+        match self {
+            Self::Addresses(counts) => addresses(slice).map(Cidr::host).for_each(|member| counts.add(member)),
+            Self::WithPorts(counts) => with_ports(slice).for_each(|member| counts.add(member)),
+        }
+    }
+
+    fn remove(&mut self, slice: &EndpointSlice) {
+        match self {
+            Self::Addresses(counts) => addresses(slice).map(Cidr::host).for_each(|member| counts.remove(member)),
+            Self::WithPorts(counts) => with_ports(slice).for_each(|member| counts.remove(member)),
+        }
+    }
+}
+
+/// Members that several slices may give, or one several times.
+#[derive(Debug)]
+struct Counts<T> {
+    counts: AHashMap<T, u32>,
+    /// Members that were touched since the last flush, and whether they were members then.
+    touched: AHashMap<T, bool>,
+}
+
+impl<T> Default for Counts<T> {
+    fn default() -> Self {
+        Self { counts: AHashMap::new(), touched: AHashMap::new() }
+    }
+}
+
+impl<T: Copy + Ord + Hash> Counts<T> {
+    fn add(&mut self, member: T) {
+        let count = self.counts.entry(member).or_default();
+        self.touched.entry(member).or_insert(*count > 0);
+        *count += 1;
+    }
+
+    fn remove(&mut self, member: T) {
+        let Some(count) = self.counts.get_mut(&member) else {
+            debug_assert!(false, "removal of a member that was not added");
+            return;
+        };
+        self.touched.entry(member).or_insert(true);
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&member);
+        }
+    }
+
+    /// Returns the members that were added and that were removed since the last flush, sorted.
+    fn flush(&mut self) -> (Vec<T>, Vec<T>) {
+        let (mut added, mut removed) = (Vec::new(), Vec::new());
+        for (member, was) in std::mem::take(&mut self.touched) {
+            match (was, self.counts.contains_key(&member)) {
+                (false, true) => added.push(member),
+                (true, false) => removed.push(member),
+                _ => {}
+            }
+        }
+        added.sort_unstable();
+        removed.sort_unstable();
+        (added, removed)
     }
 }
 
@@ -134,18 +211,6 @@ fn with_ports(slice: &EndpointSlice) -> impl Iterator<Item = IpPortMember> + '_ 
     let ports =
         slice.ports.iter().filter_map(|port| Some((PortProtocol::of(Protocol::Named(port.protocol))?, port.port?)));
     ports.flat_map(|(protocol, port)| addresses(slice).map(move |address| IpPortMember::new(address, protocol, port)))
-}
-
-/// Members of `a` that are not in `b`; both are sorted.
-fn minus(a: &Members, b: &Members) -> Members {
-    fn difference<T: Ord + Copy>(a: &[T], b: &[T]) -> Vec<T> {
-        a.iter().filter(|member| b.binary_search(member).is_err()).copied().collect()
-    }
-    match (a, b) {
-        (Members::Nets(a), Members::Nets(b)) => Members::Nets(difference(a, b)),
-        (Members::IpPorts(a), Members::IpPorts(b)) => Members::IpPorts(difference(a, b)),
-        _ => a.clone(),
-    }
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ pub use rule::{
 pub use short_list::ShortList;
 pub use syncer_object::SyncerObject;
 pub use update::{Key, SyncStatus, Update};
-pub use valid::{FieldPath, Invalid, Reason, Valid, Validate};
+pub use valid::{FieldPath, Invalid, Reason, RuleCount, Valid, Validate};
 pub use value::{
     BgpConfiguration, EncapMode, EndpointSlice, EndpointSlicePort, IpPool, Node, NodeAddress, NodeAddressKind, NodeBgp,
     NodeTunnels, Profile, ScopedConfig, Service, ServicePort, Wireguard,

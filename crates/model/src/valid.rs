@@ -7,6 +7,8 @@ mod endpoint;
 mod label;
 mod rule;
 
+pub use rule::RuleCount;
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -190,19 +192,27 @@ pub enum Reason {
     /// An address of the wrong family.
     #[error("an address is of the wrong family")]
     Family,
+    /// More of something than a bound allows.
+    #[error("{count} {things}, at most {bound} are allowed")]
+    TooMany {
+        /// Number in the object.
+        count: usize,
+        /// Plural of their kind, such as `rules`.
+        things: &'static str,
+        /// Highest number allowed.
+        bound: usize,
+    },
 }
 
 impl Validate for Policy {
     fn validate(&self) -> Result<(), Invalid> {
-        rule::rules("inbound_rules", &self.inbound)?;
-        rule::rules("outbound_rules", &self.outbound)
+        rule::lists(&self.inbound, &self.outbound)
     }
 }
 
 impl Validate for ProfileRules {
     fn validate(&self) -> Result<(), Invalid> {
-        rule::rules("inbound_rules", &self.inbound)?;
-        rule::rules("outbound_rules", &self.outbound)
+        rule::lists(&self.inbound, &self.outbound)
     }
 }
 

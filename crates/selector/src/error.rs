@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::expr::{MAX_DEPTH, MAX_LABEL_LENGTH};
+use crate::expr::{MAX_DEPTH, MAX_LABEL_LENGTH, MAX_TERMS};
 
 /// Why a text is not a selector, and where.
 ///
@@ -99,6 +99,8 @@ pub enum ParseErrorKind {
     ExpectedEnd(Found),
     /// More than [`MAX_DEPTH`] operators nested in each other.
     TooDeep,
+    /// More than [`MAX_TERMS`] conditions and values.
+    TooLarge,
 }
 
 /// What stands where something else was expected.
@@ -218,6 +220,7 @@ impl fmt::Display for ParseErrorKind {
             ParseErrorKind::TooDeep => {
                 write!(f, "more than {MAX_DEPTH} operators are nested in each other")
             }
+            ParseErrorKind::TooLarge => write!(f, "more than {MAX_TERMS} conditions and values"),
         }
     }
 }

@@ -32,6 +32,11 @@ pub(crate) const fn is_label_byte(byte: u8) -> bool {
     ALLOWED[byte as usize]
 }
 
+/// The most conditions and values of sets in one selector, together.
+///
+/// The cost of a selector follows its size; the limit bounds the cost of one that a user writes.
+pub const MAX_TERMS: usize = 10_000;
+
 /// A label name as selectors can express it: 1 to 512 of `A–Z a–z 0–9 _ . / -`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Label(Arc<str>);

@@ -37,8 +37,8 @@
 //! Only spaces and tabs separate words.
 //!
 //! Syntax, canonical form and ids are exactly those of Calico (`libcalico-go/lib/selector`), as the ids
-//! end up in names of IP sets. One thing is stricter: more than [`MAX_DEPTH`] operators nested in each
-//! other are an error. One oddity is kept: of `!(!has(a))` the canonical form is `!!has(a)`, which read
+//! end up in names of IP sets. Two things are stricter: more than [`MAX_DEPTH`] operators nested in each
+//! other, and more than [`MAX_TERMS`] conditions and values, are errors. One oddity is kept: of `!(!has(a))` the canonical form is `!!has(a)`, which read
 //! again is `has(a)`; a selector with a negation directly inside another, and its canonical form, mean
 //! the same but have different ids.
 #![forbid(unsafe_code)]
@@ -55,7 +55,7 @@ mod text;
 mod token;
 
 pub use error::{Found, ParseError, ParseErrorKind};
-pub use expr::{Expr, ExprError, Label, MAX_DEPTH, MAX_LABEL_LENGTH, ValueSet};
+pub use expr::{Expr, ExprError, Label, MAX_DEPTH, MAX_LABEL_LENGTH, MAX_TERMS, ValueSet};
 pub use facts::{Facts, LabelFacts};
 pub use id::{SelectorId, unique_id};
 pub use labels::LabelSource;

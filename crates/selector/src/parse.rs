@@ -12,7 +12,7 @@
 use nom::Parser as _;
 
 use crate::error::{Found, ParseError, ParseErrorKind};
-use crate::expr::{Expr, Label, MAX_DEPTH, ValueSet};
+use crate::expr::{Expr, Label, MAX_DEPTH, MAX_TERMS, ValueSet};
 use crate::token::{self, Call, Comparison, Fault, Operator, skip_blanks};
 
 /// Parses `text` into an expression.
@@ -194,6 +194,7 @@ fn grammar<N: Node>(text: &str) -> Result<N, nom::Err<Fault>> {
     }
     let mut outer: Vec<Frame<N>> = Vec::new();
     let mut frame = Frame::new(false, 0);
+    let mut terms = Terms::default();
     loop {
         // Before a condition.
         let start = rest;
@@ -213,7 +214,7 @@ fn grammar<N: Node>(text: &str) -> Result<N, nom::Err<Fault>> {
             }
             continue;
         }
-        let (after, node) = condition::<N>(rest)?;
+        let (after, node) = condition::<N>(rest, &mut terms)?;
         let mut operand = Operand { node, depth: 0 }.negated_if(negated);
 
         // After a condition.
@@ -268,8 +269,24 @@ fn check_depth(rest: &str, depth: usize) -> Result<(), nom::Err<Fault>> {
     Ok(())
 }
 
+/// Number of conditions and values so far.
+#[derive(Default)]
+struct Terms(usize);
+
+impl Terms {
+    fn add(&mut self, rest: &str) -> Result<(), nom::Err<Fault>> {
+        self.0 += 1;
+        if self.0 > MAX_TERMS {
+            let length = rest.chars().next().map_or(0, char::len_utf8);
+            return Err(nom::Err::Failure(Fault::new(rest, length, ParseErrorKind::TooLarge)));
+        }
+        Ok(())
+    }
+}
+
 /// A call, or a label with its operator and right side.
-fn condition<N: Node>(text: &str) -> token::Lexed<'_, N> {
+fn condition<'t, N: Node>(text: &'t str, terms: &mut Terms) -> token::Lexed<'t, N> {
+    terms.add(text)?;
     let (rest, call) = token::call(text)?;
     if let Some(call) = call {
         return Ok((rest, N::call(call)));
@@ -293,14 +310,14 @@ fn condition<N: Node>(text: &str) -> token::Lexed<'_, N> {
             Ok((after, N::compare(label, comparison, value)))
         }
         Operator::In | Operator::NotIn => {
-            let (after, values) = set::<N>(rest, operator)?;
+            let (after, values) = set::<N>(rest, operator, terms)?;
             Ok((after, N::member(label, operator == Operator::NotIn, values)))
         }
     }
 }
 
 /// `{` strings separated by commas `}`. A comma after the last is allowed.
-fn set<N: Node>(text: &str, operator: Operator) -> token::Lexed<'_, Vec<N::Value>> {
+fn set<'t, N: Node>(text: &'t str, operator: Operator, terms: &mut Terms) -> token::Lexed<'t, Vec<N::Value>> {
     let Some(inside) = text.strip_prefix('{') else {
         let fault = Fault::unexpected(text, |found| ParseErrorKind::ExpectedSet { operator: operator.symbol(), found });
         return Err(nom::Err::Failure(fault));
@@ -312,6 +329,7 @@ fn set<N: Node>(text: &str, operator: Operator) -> token::Lexed<'_, Vec<N::Value
         let Some(value) = value else {
             return close_set(rest, values, ParseErrorKind::ExpectedSetValue);
         };
+        terms.add(rest)?;
         values.push(N::value(value));
         rest = skip_blanks(after);
         match rest.strip_prefix(',') {

@@ -5,10 +5,25 @@ use std::net::IpAddr;
 use super::{Invalid, Reason, is_name, is_name_byte};
 use crate::{EndpointPort, Family, HostEndpoint, IfaceName, ProfileName, Protocol, WorkloadEndpoint};
 
+/// Bound of the addresses of an endpoint, and of its ports.
+const MAX_ITEMS: usize = 1_000;
+
+/// Bound of the profiles of an endpoint or network set.
+const MAX_PROFILES: usize = 100;
+
 pub(super) fn workload(endpoint: &WorkloadEndpoint) -> Result<(), Invalid> {
     if endpoint.iface.as_ref().is_none_or(|iface| iface.as_str().is_empty()) {
         return Err(Invalid::new("name", Reason::MissingInterface));
     }
+    at_most("ipv4_nets", endpoint.ipv4_nets.len(), "networks", MAX_ITEMS)?;
+    at_most("ipv6_nets", endpoint.ipv6_nets.len(), "networks", MAX_ITEMS)?;
+    if let Some(extras) = &endpoint.extras {
+        at_most("ipv4_nat", extras.ipv4_nat.len(), "translated addresses", MAX_ITEMS)?;
+        at_most("ipv6_nat", extras.ipv6_nat.len(), "translated addresses", MAX_ITEMS)?;
+        let prefixes = extras.allowed_source_prefixes.len();
+        at_most("allow_spoofed_source_prefixes", prefixes, "networks", MAX_ITEMS)?;
+    }
+    profile_count(&endpoint.profiles)?;
     ports(&endpoint.ports)
 }
 
@@ -16,6 +31,8 @@ pub(super) fn host(endpoint: &HostEndpoint) -> Result<(), Invalid> {
     if let Some(iface) = &endpoint.iface {
         interface(iface)?;
     }
+    at_most("expected_ipv4_addrs", endpoint.expected_ipv4.len(), "addresses", MAX_ITEMS)?;
+    at_most("expected_ipv6_addrs", endpoint.expected_ipv6.len(), "addresses", MAX_ITEMS)?;
     family("expected_ipv4_addrs", &endpoint.expected_ipv4, Family::V4)?;
     family("expected_ipv6_addrs", &endpoint.expected_ipv6, Family::V6)?;
     profile_names(&endpoint.profiles)?;
@@ -23,10 +40,19 @@ pub(super) fn host(endpoint: &HostEndpoint) -> Result<(), Invalid> {
 }
 
 pub(super) fn profile_names(names: &[ProfileName]) -> Result<(), Invalid> {
+    profile_count(names)?;
     match names.iter().enumerate().find(|(_, name)| !is_name(name.as_str())) {
         Some((i, name)) => Err(Invalid::new(format_args!("profile_ids[{i}]"), Reason::Name(name.as_str().into()))),
         None => Ok(()),
     }
+}
+
+fn profile_count(names: &[ProfileName]) -> Result<(), Invalid> {
+    at_most("profile_ids", names.len(), "profiles", MAX_PROFILES)
+}
+
+fn at_most(field: &str, count: usize, things: &'static str, bound: usize) -> Result<(), Invalid> {
+    if count <= bound { Ok(()) } else { Err(Invalid::new(field, Reason::TooMany { count, things, bound })) }
 }
 
 fn interface(iface: &IfaceName) -> Result<(), Invalid> {
@@ -43,6 +69,7 @@ fn family(field: &str, addresses: &[IpAddr], family: Family) -> Result<(), Inval
 }
 
 fn ports(ports: &[EndpointPort]) -> Result<(), Invalid> {
+    at_most("ports", ports.len(), "ports", MAX_ITEMS)?;
     for (i, port) in ports.iter().enumerate() {
         let error = |field: &str, reason| Err(Invalid::new(format_args!("ports[{i}].{field}"), reason));
         if !is_name(&port.name) {

@@ -1,9 +1,109 @@
 //! Checks of the rules of policies and profiles.
 
+use std::collections::HashSet;
+
+use tortie_selector::Selector;
+
 use super::{Invalid, Reason, is_name};
 use crate::{EntityMatch, PortSpec, Protocol, Rule};
 
-pub(super) fn rules(field: &str, rules: &[Rule]) -> Result<(), Invalid> {
+/// Size of the rules of one policy or profile, both directions together.
+///
+/// ```
+/// use tortie_model::{RuleCount, Rule};
+///
+/// let mut count = RuleCount::default();
+/// count.add(&Rule::default(), RuleCount::MAX_RULES);
+/// assert!(count.check().is_ok());
+/// count.add(&Rule::default(), 1);
+/// assert_eq!(count.check().unwrap_err().to_string(), "10001 rules, at most 10000 are allowed");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleCount {
+    rules: usize,
+    items: usize,
+    port_names: usize,
+    selectors: usize,
+}
+
+impl RuleCount {
+    /// Bound of rules.
+    pub const MAX_RULES: usize = 10_000;
+    /// Bound of networks and of ports in lists of rules.
+    pub const MAX_ITEMS: usize = 50_000;
+    /// Bound of names of ports in lists of rules; each is an IP set.
+    pub const MAX_PORT_NAMES: usize = 1_000;
+    /// Bound of different selectors and services in rules; each is an IP set.
+    pub const MAX_SELECTORS: usize = 1_000;
+
+    /// Adds a rule so many times.
+    pub fn add(&mut self, rule: &Rule, times: usize) {
+        let sides = [&rule.source, &rule.destination];
+        let ports = || sides.into_iter().flat_map(|side| side.ports.iter().chain(side.extras.not_ports.iter()));
+        let networks = sides.into_iter().map(|side| side.nets.len() + side.extras.not_nets.len()).sum::<usize>();
+        self.add_lists(times, networks, ports());
+    }
+
+    /// As [`RuleCount::add`], of a rule with so many networks and these ports.
+    pub fn add_lists<'p>(&mut self, times: usize, networks: usize, ports: impl Iterator<Item = &'p PortSpec>) {
+        let (mut all, mut names) = (networks, 0);
+        for port in ports {
+            all += 1;
+            names += usize::from(matches!(port, PortSpec::Named(_)));
+        }
+        self.rules = self.rules.saturating_add(times);
+        self.items = self.items.saturating_add(all.saturating_mul(times));
+        self.port_names = self.port_names.saturating_add(names.saturating_mul(times));
+    }
+
+    /// Checks the bounds.
+    ///
+    /// # Errors
+    /// [`Reason::TooMany`] with the first bound that is passed.
+    pub fn check(&self) -> Result<(), Reason> {
+        let counts = [
+            (self.rules, "rules", Self::MAX_RULES),
+            (self.items, "networks and ports in rules", Self::MAX_ITEMS),
+            (self.port_names, "names of ports in rules", Self::MAX_PORT_NAMES),
+            (self.selectors, "different selectors in rules", Self::MAX_SELECTORS),
+        ];
+        match counts.into_iter().find(|(count, _, bound)| count > bound) {
+            Some((count, things, bound)) => Err(Reason::TooMany { count, things, bound }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Checks the rules of a policy or profile.
+pub(super) fn lists(inbound: &[Rule], outbound: &[Rule]) -> Result<(), Invalid> {
+    let mut count = RuleCount::default();
+    for (field, list) in [("inbound_rules", inbound), ("outbound_rules", outbound)] {
+        list.iter().for_each(|rule| count.add(rule, 1));
+        count.check().map_err(|reason| Invalid::new(field, reason))?;
+        rules(field, list)?;
+    }
+    count.selectors = different_selectors(&[inbound, outbound]);
+    count.check().map_err(|reason| Invalid::new("inbound_rules", reason))
+}
+
+/// Counts the different selectors and services of rules, unless there cannot be too many.
+fn different_selectors(lists: &[&[Rule]]) -> usize {
+    if lists.iter().map(|list| list.len()).sum::<usize>() <= RuleCount::MAX_SELECTORS / SELECTORS_OF_RULE {
+        return 0;
+    }
+    let mut selectors: HashSet<&str> = HashSet::new();
+    let mut services = HashSet::new();
+    for side in lists.iter().copied().flatten().flat_map(|rule| [&rule.source, &rule.destination]) {
+        selectors.extend(side.selector.iter().chain(&side.extras.not_selector).map(Selector::text));
+        services.extend(side.extras.service.as_deref());
+    }
+    selectors.len() + services.len()
+}
+
+/// The most selectors and services of one rule.
+const SELECTORS_OF_RULE: usize = 6;
+
+fn rules(field: &str, rules: &[Rule]) -> Result<(), Invalid> {
     for (i, rule) in rules.iter().enumerate() {
         check(rule).map_err(|invalid| invalid.within(format_args!("{field}[{i}]")))?;
     }

@@ -36,3 +36,52 @@ fn workload_ports_carry_a_protocol_by_name() {
     assert!(Valid::new(endpoint(Protocol::Number(6), 80)).is_err());
     assert!(Valid::new(WorkloadEndpoint { iface: None, ..endpoint(tcp, 80) }).is_err());
 }
+
+#[test]
+fn rules_have_bounds() {
+    let policy = |rules: Vec<Rule>| Policy { outbound: rules.into(), ..Policy::default() };
+    assert_eq!(complaint(&policy(vec![Rule::default(); 10_000])), None);
+    let many = complaint(&policy(vec![Rule::default(); 10_001]));
+    assert_eq!(many.unwrap(), "outbound_rules: 10001 rules, at most 10000 are allowed");
+
+    let mut rule = Rule::default();
+    rule.source.ports = (0..1001).map(|n| PortSpec::Named(format!("p{n}").into())).collect();
+    let many = complaint(&policy(vec![rule]));
+    assert_eq!(many.unwrap(), "outbound_rules: 1001 names of ports in rules, at most 1000 are allowed");
+
+    let mut rule = Rule { protocol: Some(Protocol::Named(NamedProtocol::Tcp)), ..Rule::default() };
+    rule.source.ports = vec![PortSpec::single(80); 10_000].into();
+    let many = complaint(&policy(vec![rule; 6]));
+    assert_eq!(many.unwrap(), "outbound_rules: 60000 networks and ports in rules, at most 50000 are allowed");
+}
+
+#[test]
+fn selectors_are_counted_once() {
+    let rules = |different: usize| -> Vec<Rule> {
+        let rule = |n: usize| {
+            let mut rule = Rule::default();
+            rule.source.selector = Some(format!("a == '{}'", n % different).parse().unwrap());
+            rule
+        };
+        (0..2000).map(rule).collect()
+    };
+    let policy = |different| Policy { inbound: rules(different).into(), ..Policy::default() };
+    assert_eq!(complaint(&policy(1000)), None);
+    let many = complaint(&policy(1001));
+    assert_eq!(many.unwrap(), "inbound_rules: 1001 different selectors in rules, at most 1000 are allowed");
+}
+
+#[test]
+fn endpoints_have_bounds() {
+    let port = EndpointPort { name: "http".into(), protocol: Protocol::Named(NamedProtocol::Tcp), port: 80 };
+    let endpoint = |ports| WorkloadEndpoint {
+        iface: Some("cali1".into()),
+        ports: vec![port.clone(); ports].into(),
+        ..WorkloadEndpoint::default()
+    };
+    assert!(endpoint(1000).validate().is_ok());
+    assert_eq!(endpoint(1001).validate().unwrap_err().to_string(), "ports: 1001 ports, at most 1000 are allowed");
+    let profiles = WorkloadEndpoint { profiles: vec!["p".into(); 101].into(), ..endpoint(0) };
+    let error = profiles.validate().unwrap_err();
+    assert_eq!(error.to_string(), "profile_ids: 101 profiles, at most 100 are allowed");
+}

@@ -137,11 +137,11 @@ fn subject(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Selector> {
         spec.missing("subject", sink);
         return None;
     };
-    let sound = sink.problems.len();
+    let sound = sink.problems.reports();
     let (pods, namespaces) = pods(field, &["namespaces", "pods"], sink)??;
     let text = global_policy(&pods, &namespaces, "", &mut sink.selectors);
     Some(combination(&text, &mut sink.selectors).unwrap_or_else(|what| {
-        if sink.problems.len() == sound {
+        if sink.problems.reports() == sound {
             field.error(sink, what);
         }
         Selector::none()
@@ -221,6 +221,9 @@ fn rule(kind: Kind, cursor: Cursor<'_, '_>, peers_name: &str, sink: &mut Sink) -
     };
     let mut rules = Vec::new();
     for (protocol, ports) in ports {
+        if !sink.expand(cursor, peers.len(), ports.iter()) {
+            return None;
+        }
         for peer in &peers {
             let mut rule = Rule {
                 action,

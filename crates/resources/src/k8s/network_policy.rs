@@ -77,7 +77,11 @@ fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink:
     let mut rules = Vec::new();
     spec.list(name, sink, |rule, sink| {
         let position = rule.position();
-        let rule = PolicyRule::read(rule, peers_name, namespace, sink)?;
+        let cursor = rule;
+        let rule = PolicyRule::read(cursor, peers_name, namespace, sink)?;
+        if !rule.may_expand(cursor, sink) {
+            return None;
+        }
         sink.rules_at(peers_name == "from", position, rule.alternatives().count());
         rules.extend(rule.alternatives().map(|(protocol, ports, peer)| {
             let peer = peer.map(Peer::entity).unwrap_or_default();
@@ -122,6 +126,15 @@ impl PolicyRule {
         Some(Self { peers, ports })
     }
 
+    /// Whether the rules that this stands for are within the bounds of a policy, with those before them.
+    pub(crate) fn may_expand(&self, cursor: Cursor<'_, '_>, sink: &mut Sink) -> bool {
+        let peers = self.peers.len().max(1);
+        if self.ports.is_empty() {
+            return sink.expand(cursor, peers, [].iter());
+        }
+        self.ports.values().all(|(_, ports)| sink.expand(cursor, peers, ports.iter()))
+    }
+
     /// Each protocol with its ports, none being all, and each peer; `None` is any.
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = (Option<NamedProtocol>, &[PortSpec], Option<&Peer>)> {
         let mut ports: Vec<_> =
@@ -154,13 +167,13 @@ impl Peer {
             map.error(sink, "must give podSelector, namespaceSelector or ipBlock");
             return None;
         }
-        let sound = sink.problems.len();
+        let sound = sink.problems.reports();
         let pods = label_selector::of_pods(pods, sink);
         let namespaces = namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default();
         let words = Words { selector: &pods, namespace_selector: &namespaces, ..Words::default() };
         let selector = side_selector(namespace, &words, &mut sink.selectors).map(|text| {
             combination(&text, &mut sink.selectors).unwrap_or_else(|what| {
-                if sink.problems.len() == sound {
+                if sink.problems.reports() == sound {
                     map.error(sink, what);
                 }
                 Selector::none()

@@ -105,7 +105,7 @@ pub(crate) fn service_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Opti
 
 /// Bound on the pairs of address and port of one slice: each becomes a member of an IP set. Slices that the control plane
 /// writes have at most 1,000 endpoints of 100 ports.
-const MAX_SLICE_MEMBERS: usize = 250_000;
+const MAX_SLICE_MEMBERS: usize = 100_000;
 
 /// Converts an `EndpointSlice`.
 pub(crate) fn endpoint_slice_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {

@@ -72,7 +72,7 @@ impl<'n> StoredMeta<'n> {
                 }
             }
         }
-        own.problems.first().map_or(Ok(()), |problem| Err(format!("is not valid metadata: {problem}")))
+        own.problems.into_list().first().map_or(Ok(()), |problem| Err(format!("is not valid metadata: {problem}")))
     }
 
     /// The name of a policy; `None` where the API server's name is the resource's.

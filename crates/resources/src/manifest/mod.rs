@@ -382,7 +382,7 @@ fn read_resource(
         Outcome::Invalid { substitute: Some(substitute) } => Outcome::Invalid { substitute: Some(share(substitute)) },
         other => other,
     };
-    Resource { id, subject, position, outcome, problems: sink.problems }
+    Resource { id, subject, position, outcome, problems: sink.problems.into_list() }
 }
 
 fn convert(

@@ -53,7 +53,7 @@ pub fn read_affinity(path: &str, text: &str) -> Resource {
         _ => Outcome::Invalid { substitute: None },
     };
     let (id, subject) = (affinity_id(path), path.to_owned());
-    Resource { id, subject, position: Position::default(), outcome, problems: sink.problems }
+    Resource { id, subject, position: Position::default(), outcome, problems: sink.problems.into_list() }
 }
 
 fn state<'n>(map: Map<'n, '_>, sink: &mut Sink) -> &'n str {

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use serde_json::{Map as JsonMap, Value as Json, json};
 use tortie_model::{Interner, SyncerObject, Update};
 
-use crate::Severity;
 use crate::manifest::{self, BlockSource, Contributions, Kind, Object, Options, Outcome, Resource, UnknownFields};
 use crate::tree::Sink;
 
@@ -120,7 +119,7 @@ pub(crate) fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink
 fn judged(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let mut own = sink.apart();
     let contributions = manifest::contributions(object, labels, &mut own);
-    own.problems.retain(|problem| problem.severity == Severity::Error);
+    own.problems.keep_errors();
     sink.adopt(own, false);
     contributions.filter(|_| !sink.has_errors())
 }

@@ -48,7 +48,7 @@ pub fn endpoint_facts(pod: &Json) -> Result<Option<EndpointFacts>, Vec<FieldProb
             let node = spec.text_or_empty("nodeName", sink).to_owned();
             Some(EndpointFacts { labels: labels.collect(), service_account: account.to_owned(), node })
         });
-    if sink.has_errors() { Err(sink.problems) } else { Ok(facts.flatten()) }
+    if sink.has_errors() { Err(sink.problems.into_list()) } else { Ok(facts.flatten()) }
 }
 
 fn labels<'o>(object: &'o Object<'_, '_>, account: &'o str) -> impl Iterator<Item = (&'o str, &'o str)> {

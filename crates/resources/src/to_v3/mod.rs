@@ -108,8 +108,8 @@ fn convert(
     let mut sink = Sink { unknown_fields, ..Sink::default() };
     let outcome = manifest::with_object(Cursor::root(&node), kind, options, &mut sink, convert);
     match outcome {
-        Some(outcome) => Converted { outcome, problems: sink.problems },
-        None => Converted::unusable(sink.problems),
+        Some(outcome) => Converted { outcome, problems: sink.problems.into_list() },
+        None => Converted::unusable(sink.problems.into_list()),
     }
 }
 

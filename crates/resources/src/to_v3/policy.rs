@@ -47,13 +47,13 @@ pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Conver
     // The API server reads a selector that is absent as an empty one.
     let selector = label_selector::of_pods(spec.field("podSelector"), &mut checked);
     let sound = !checked.has_errors();
-    sink.problems.append(&mut checked.problems);
+    sink.problems.append(std::mem::take(&mut checked.problems));
     if !sound {
         return UNUSABLE;
     }
     let types = k8s::policy_types(spec, &mut checked);
     let known_types = !checked.has_errors();
-    sink.problems.append(&mut checked.problems);
+    sink.problems.append(std::mem::take(&mut checked.problems));
 
     let mut fields = JsonMap::new();
     fields.insert("tier".into(), "default".into());
@@ -85,8 +85,11 @@ fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink:
         let mut own = Sink::default();
         let read = PolicyRule::read(rule, peers_name, namespace, &mut own);
         let sound = !own.has_errors();
-        sink.problems.append(&mut own.problems);
+        sink.problems.append(own.problems);
         let read = read.filter(|_| sound)?;
+        if !read.may_expand(rule, sink) {
+            return None;
+        }
         rules.extend(read.alternatives().map(|(protocol, ports, peer)| write_rule(protocol, ports, peer, peers_name)));
         Some(())
     });

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
-use tortie_model::{Interner, SelectorCache, Valid, Validate};
+use tortie_model::{Interner, PortSpec, RuleCount, SelectorCache, Valid, Validate};
 
-use super::{Content, Entry, Extent, Node, Position};
+use super::{Content, Entry, Extent, Node, Position, Problems};
 use crate::manifest::{ParameterCheck, RulePositions};
 use crate::spelling::is_meant;
 use crate::{FieldProblem, Lint, Severity};
@@ -78,7 +78,9 @@ pub(crate) enum UnknownField {
 /// Collects problems while a tree is read.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
-    pub(crate) problems: Vec<FieldProblem>,
+    pub(crate) problems: Problems,
+    /// Size of the rules so far that stand for several.
+    pub(crate) rule_count: RuleCount,
     pub(crate) unknown_fields: UnknownField,
     pub(crate) parameters: ParameterCheck,
     /// Whether to advise against what is valid and seldom meant.
@@ -103,7 +105,8 @@ impl Sink {
     /// Lets something be read by itself, whose problems are not yet those of the whole; for [`Sink::adopt`].
     pub(crate) fn apart(&mut self) -> Self {
         let selectors = std::mem::take(&mut self.selectors);
-        Self { unknown_fields: self.unknown_fields, lints: self.lints, selectors, ..Self::default() }
+        let Self { unknown_fields, lints, rule_count, .. } = *self;
+        Self { unknown_fields, lints, rule_count, selectors, ..Self::default() }
     }
 
     /// Notes where so many further rules of a list come from.
@@ -116,20 +119,35 @@ impl Sink {
 
     /// Whether anything was reported that makes the object invalid.
     pub(crate) fn has_errors(&self) -> bool {
-        self.problems.iter().any(|p| p.severity == Severity::Error)
+        self.problems.has_errors()
+    }
+
+    /// Counts rules before they are made of one that stands for so many, each with these ports. Returns whether all rules
+    /// so far are within the bounds of a policy.
+    pub(crate) fn expand<'s>(
+        &mut self,
+        cursor: Cursor<'_, '_>,
+        times: usize,
+        ports: impl Iterator<Item = &'s PortSpec>,
+    ) -> bool {
+        let was_within = self.rule_count.check().is_ok();
+        self.rule_count.add_lists(times, 0, ports);
+        match self.rule_count.check() {
+            Ok(()) => true,
+            Err(reason) => {
+                if was_within {
+                    cursor.error(self, format!("with the rules before it stands for {reason}"));
+                }
+                false
+            }
+        }
     }
 
     /// Takes what another has reported; what made its object invalid does not make this one invalid if it is tolerated.
     pub(crate) fn adopt(&mut self, other: Self, tolerate: bool) {
         self.selectors = other.selectors;
-        for mut problem in other.problems {
-            if tolerate {
-                problem.severity = Severity::Warning;
-            }
-            if !self.problems.contains(&problem) {
-                self.problems.push(problem);
-            }
-        }
+        self.rule_count = other.rule_count;
+        self.problems.append(if tolerate { other.problems.tolerated() } else { other.problems });
     }
 
     fn report(&mut self, severity: Severity, position: Position, path: Path<'_>, what: String) {
@@ -139,19 +157,19 @@ impl Sink {
     fn lint(&mut self, lint: Lint, (position, length): (Position, u32), path: Path<'_>, what: String) {
         if self.lints {
             let severity = Severity::Warning;
-            let problem = FieldProblem { severity, position, length, field: path.to_string(), what, lint: Some(lint) };
-            if !self.problems.contains(&problem) {
-                self.problems.push(problem);
-            }
+            self.problems.push(FieldProblem {
+                severity,
+                position,
+                length,
+                field: path.to_string(),
+                what,
+                lint: Some(lint),
+            });
         }
     }
 
     fn report_at(&mut self, severity: Severity, position: Position, length: u32, path: Path<'_>, what: String) {
-        let problem = FieldProblem { severity, position, length, field: path.to_string(), what, lint: None };
-        // A field may be read for two purposes.
-        if !self.problems.contains(&problem) {
-            self.problems.push(problem);
-        }
+        self.problems.push(FieldProblem { severity, position, length, field: path.to_string(), what, lint: None });
     }
 }
 

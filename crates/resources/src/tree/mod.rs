@@ -4,6 +4,7 @@
 
 mod cursor;
 mod json;
+mod problems;
 mod yaml;
 
 use std::borrow::Cow;
@@ -11,6 +12,7 @@ use std::fmt;
 
 pub(crate) use cursor::{Cursor, Map, Sink, UnknownField};
 pub(crate) use json::parse as parse_json;
+pub(crate) use problems::Problems;
 pub(crate) use yaml::parse as parse_yaml;
 
 /// A place in a text; lines and columns are counted from 1, columns in characters. 0:0 is nowhere in particular.

@@ -47,7 +47,7 @@ fn problems_carry_their_path() {
     spec.texts("nets", &mut sink);
     spec.only(&["nets", "selector", "a/b"], &mut sink);
     spec.field("a/b").unwrap().map(&mut sink).unwrap().text("c", &mut sink);
-    let found: Vec<_> = sink.problems.iter().map(|p| format!("{}: {p}", p.position)).collect();
+    let found: Vec<_> = sink.problems.into_list().iter().map(|p| format!("{}: {p}", p.position)).collect();
     assert_eq!(
         found,
         [
@@ -71,7 +71,7 @@ fn a_field_that_is_given_twice_is_found_among_few_and_many() {
             let node = parse_json(&text).unwrap();
             let mut sink = Sink::default();
             Cursor::root(&node).map(&mut sink).unwrap();
-            problems.push(sink.problems.iter().map(ToString::to_string).collect::<Vec<_>>());
+            problems.push(sink.problems.into_list().iter().map(ToString::to_string).collect::<Vec<_>>());
         }
         assert_eq!(problems, [vec![], vec!["f1: is given twice".to_owned()]], "{count}");
     }
@@ -118,7 +118,7 @@ fn places_within_a_text_are_those_of_its_line_if_nothing_is_escaped() {
         let root = Cursor::root(&node);
         let mut sink = Sink::default();
         root.error_within(&mut sink, 3..5, "wrong");
-        let problem = &sink.problems[0];
+        let problem = &sink.problems.into_list()[0];
         (text.to_owned(), problem.position.column, problem.length)
     };
     for (text, column, length) in [

@@ -13,8 +13,8 @@ use tortie_model::{Interner, Key, Policy, ProfileName, TierName, Update, Valid};
 
 use crate::manifest::Kind;
 use crate::path::{self, Parsed};
-use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
-use crate::{Severity, k8s, passthrough, scalar, v3};
+use crate::tree::{Content, Cursor, Map, Node, Problems, Sink, parse_json};
+use crate::{k8s, passthrough, scalar, v3};
 
 pub use encode::encode;
 
@@ -139,9 +139,9 @@ fn decode_node(
     let update = read(&key, tier.clone(), Cursor::root(node), labels, &mut sink);
     sink.end(labels);
     if matches!(key, Key::ScopedConfig(_)) && v3::is_usable_config(Kind::FelixConfiguration, &sink) {
-        sink.problems.clear();
+        sink.problems = Problems::default();
     }
-    match (update, sink.problems.into_iter().find(|p| p.severity == Severity::Error)) {
+    match (update, sink.problems.errors().next().cloned()) {
         (Some(update), None) => Ok(Decoded::Update(labels.share(update))),
         (_, problem) => {
             let problem = match problem {

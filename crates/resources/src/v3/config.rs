@@ -7,7 +7,6 @@ use tortie_model::{BgpConfiguration, ConfigName, Family, HostConfigKey, Hostname
 use tortie_selector::Selector;
 
 use super::felix_fields::{FIELDS, OWN_FIELDS};
-use crate::Severity;
 use crate::manifest::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
@@ -98,8 +97,7 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
 /// which it is must be known.
 pub(crate) fn is_usable_config(kind: Kind, sink: &Sink) -> bool {
     let is_parameter = |field: &str| field.starts_with("spec.") && !field.starts_with("spec.nodeSelector");
-    let mut errors = sink.problems.iter().filter(|problem| problem.severity == Severity::Error);
-    kind == Kind::FelixConfiguration && errors.all(|problem| is_parameter(&problem.field))
+    kind == Kind::FelixConfiguration && sink.problems.errors().all(|problem| is_parameter(&problem.field))
 }
 
 /// A `FelixConfiguration` for the nodes that its selector picks. Without a selector it picks none.

@@ -112,7 +112,7 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
 }
 
 fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mut Sink) -> Selector {
-    let sound = sink.problems.len();
+    let sound = sink.problems.reports();
     let own = selector(spec, "selector", false, sink);
     let accounts = selector(spec, "serviceAccountSelector", false, sink);
     let combined = if global {
@@ -122,7 +122,7 @@ fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mu
         namespaced_policy(namespace, own, accounts, &mut sink.selectors)
     };
     combination(&combined, &mut sink.selectors).unwrap_or_else(|what| {
-        if sink.problems.len() == sound {
+        if sink.problems.reports() == sound {
             spec.error(sink, what);
         }
         Selector::none()

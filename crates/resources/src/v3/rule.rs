@@ -1,5 +1,6 @@
 //! The rules of policies and profiles of `projectcalico.org/v3`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tortie_model::{
@@ -149,7 +150,7 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
     let Some(field) = map.field(name) else { return EntityMatch::default() };
     let Some(side) = field.map(sink) else { return EntityMatch::default() };
     side.only(&SIDE_FIELDS, sink);
-    let sound = sink.problems.len();
+    let sound = sink.problems.reports();
     let accounts = side.field("serviceAccounts").and_then(|accounts| accounts.map(sink));
     let (account_names, account_selector) = match &accounts {
         Some(accounts) => {
@@ -166,7 +167,7 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
         account_selector,
         account_names,
     };
-    let is_sound = sink.problems.len() == sound;
+    let is_sound = sink.problems.reports() == sound;
     let combined = side_selector(place.namespace, &words, &mut sink.selectors);
     let mut parse = |text: &str| {
         combination(text, &mut sink.selectors).unwrap_or_else(|what| {
@@ -298,16 +299,15 @@ fn http(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<HttpMatch> {
 }
 
 fn methods(http: Map<'_, '_>, sink: &mut Sink) -> Box<[Arc<str>]> {
-    let mut methods: Vec<Arc<str>> = Vec::new();
+    let mut earlier = HashSet::new();
     http.list("methods", sink, |method, sink| {
         let text = method.text(sink)?;
-        if methods.iter().any(|earlier| **earlier == *text) {
+        if !earlier.insert(text) {
             method.error(sink, "is given twice");
         }
-        methods.push(text.into());
-        Some(())
-    });
-    methods.into()
+        Some(text.into())
+    })
+    .into()
 }
 
 /// The rules about several fields at once (`libcalico-go/lib/validator/v3/validator.go`).

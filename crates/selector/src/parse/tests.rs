@@ -1,4 +1,4 @@
-use crate::{Expr, MAX_DEPTH, Selector};
+use crate::{Expr, MAX_DEPTH, MAX_TERMS, Selector};
 
 fn canonical(text: &str) -> String {
     match Selector::parse(text) {
@@ -166,4 +166,17 @@ fn operands_keep_their_order_and_nesting() {
     };
     assert_eq!(operands.len(), 2);
     assert_eq!(operands[0].to_string(), "(has(b) && has(a))");
+}
+
+#[test]
+fn the_number_of_conditions_and_values_has_a_bound() {
+    let conditions = |n: usize| vec!["has(a)"; n].join(" || ");
+    let values = |n: usize| format!("a in {{{}}}", vec!["'v'"; n].join(","));
+    for text in [conditions(MAX_TERMS), values(MAX_TERMS - 1)] {
+        assert!(!rejected(&text));
+    }
+    for text in [conditions(MAX_TERMS + 1), values(MAX_TERMS)] {
+        assert!(rejected(&text));
+        assert_eq!(Selector::parse(&text).unwrap_err().to_string(), "more than 10000 conditions and values");
+    }
 }

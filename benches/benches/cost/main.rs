@@ -1,0 +1,169 @@
+//! The cost of one object of a megabyte, for each kind and for each field of it that can grow.
+//!
+//! `cargo bench -p tortie-benches --bench cost [-- [NAME…]]` prints the processor time and the peak of the heap of each, and fails if
+//! one takes more than [`MAX_MILLIS`] or [`MAX_MIB`]. With `--table` it prints the slowest alone; with `--test` it measures objects of a
+//! thirty-second part without the back ends.
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads its arguments")]
+
+mod inputs;
+
+use std::alloc::System;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use cap::Cap;
+use tortie::Node;
+use tortie::calc::Graph;
+use tortie::dataplane::{Dataplane, NftablesConfig};
+use tortie::datastore::{DirState, FileContent};
+use tortie::model::{SyncStatus, Update};
+use tortie_benches::{Arguments, Observer, Stopwatch};
+
+use inputs::inputs;
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, LIMIT);
+
+/// Bound of the processor time that one object takes to be read and calculated, in milliseconds.
+const MAX_MILLIS: f64 = 1000.0;
+
+/// Bound of the memory that one object takes at any time, in units of 2^20 bytes.
+const MAX_MIB: f64 = 100.0;
+
+/// Size of an object, in bytes.
+const SIZE: usize = 1_000_000;
+
+/// Memory that one object may have before its measurement is given up, in bytes.
+const LIMIT: usize = 4 << 30;
+
+/// Number of the rows of the short table.
+const WORST: usize = 20;
+
+fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == MEASURE) {
+        let text = std::io::read_to_string(std::io::stdin()).expect("the parent writes an object");
+        let cost = measure(&text, std::env::args().any(|argument| argument == CALCULATION));
+        println!("{}", cost.map(|number| format!("{number:.1}")).join(" | "));
+        return ExitCode::SUCCESS;
+    }
+    let arguments = Arguments::read(std::env::args(), 1);
+    let mut costs = Vec::new();
+    let header = "| object | bytes | ms at most | reading | calculation | iptables | nftables | MiB |\n|---|---|---|---|---|---|---|---|";
+    if !arguments.table {
+        println!("{header}");
+    }
+    for input in inputs(if arguments.test { SIZE / 32 } else { SIZE }) {
+        if arguments.want(&input.name) {
+            // The peak of the heap is that of a whole process.
+            let cost = in_process(&input.text, arguments.test);
+            let numbers = cost.map(|number| format!("{number:.1}")).join(" | ");
+            let row = format!("| {} | {} | {numbers} |", input.name, input.text.len());
+            if !arguments.table {
+                println!("{row}");
+            }
+            costs.push((input.name, cost, row));
+        }
+    }
+    if arguments.table {
+        println!("{header}");
+        costs.sort_unstable_by(|(_, a, _), (_, b, _)| b[0].total_cmp(&a[0]));
+        costs.iter().take(WORST).for_each(|(.., row)| println!("{row}"));
+    }
+    let largest = costs.iter().map(|(_, cost, _)| cost[PARTS]).fold(0.0, f64::max);
+    eprintln!("{} objects; the largest takes {largest:.1} MiB", costs.len());
+    let beyond = |cost: &[f64; PARTS + 1]| cost[0] > MAX_MILLIS || cost[PARTS] > MAX_MIB;
+    let failures: Vec<&str> =
+        costs.iter().filter(|(_, cost, _)| beyond(cost)).map(|(name, ..)| name.as_str()).collect();
+    if failures.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("beyond {MAX_MILLIS} ms or {MAX_MIB} MiB: {}", failures.join("; "));
+    ExitCode::FAILURE
+}
+
+/// Number of the times of one object: in total, and of reading, calculation, iptables and nftables.
+const PARTS: usize = 5;
+
+/// Argument by which this program measures the object of its standard input.
+const MEASURE: &str = "--measure";
+
+/// Argument that leaves out the back ends.
+const CALCULATION: &str = "--calculation";
+
+/// Measures an object in a process of its own: times in milliseconds, and the peak of the heap in MiB. All are infinite if the
+/// process ends otherwise.
+fn in_process(text: &str, is_calculation: bool) -> [f64; PARTS + 1] {
+    let this = std::env::current_exe().expect("the path of this program");
+    let mut child = Command::new(this)
+        .arg(MEASURE)
+        .args(is_calculation.then_some(CALCULATION))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this program runs");
+    child.stdin.take().expect("the input is a pipe").write_all(text.as_bytes()).expect("the child reads");
+    let output = child.wait_with_output().expect("the child ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut numbers = text.trim().split(" | ").map(|number| number.parse().unwrap_or(f64::INFINITY));
+    std::array::from_fn(|_| numbers.next().unwrap_or(f64::INFINITY))
+}
+
+/// Adds the object to a small cluster that a node enforces.
+fn measure(text: &str, is_calculation: bool) -> [f64; PARTS + 1] {
+    let mut node = Node::new("n1");
+    let mut files = DirState::new(node.manifest_options.clone());
+    let mut graph = Graph::new(&node.graph_config);
+    graph.on_update(Update::Ready(Some(true)));
+    graph.on_status(SyncStatus::InSync);
+    files.take_updates().into_iter().for_each(|update| graph.on_update(update));
+    let cluster = cluster();
+    files
+        .set_file(Path::new("cluster.yaml"), Some(FileContent::Text(&cluster)))
+        .into_iter()
+        .for_each(|update| graph.on_update(update));
+    assert_eq!(files.problems().count(), 0, "the cluster is sound");
+    let mut desired = graph.take_changes();
+    let with_chains = node.dataplane_config.clone();
+    node.dataplane_config.nftables = Some(NftablesConfig::default());
+
+    let before = ALLOCATOR.allocated();
+    let mut stopwatch = Stopwatch::start();
+    let updates = files.set_file(Path::new("big.yaml"), Some(FileContent::Text(text)));
+    stopwatch.done("reading");
+    updates.into_iter().for_each(|update| graph.on_update(update));
+    desired.extend(graph.take_changes());
+    stopwatch.done("calculation");
+    let back_ends = [("iptables", with_chains), ("nftables", node.dataplane_config)];
+    for (part, config) in back_ends.into_iter().filter(|_| !is_calculation) {
+        let mut dataplane = Dataplane::new(config);
+        desired.iter().cloned().for_each(|update| dataplane.on_update(update));
+        let _ = dataplane.render();
+        stopwatch.done(part);
+    }
+    let peak = ALLOCATOR.max_allocated();
+    let timing = stopwatch.stop();
+    let [reading, calculation, iptables, nftables] =
+        ["reading", "calculation", "iptables", "nftables"].map(|wanted| timing.millis_of(|part| part == wanted));
+    // A node has one of the back ends.
+    let most = reading + calculation + iptables.max(nftables);
+    let mib = peak.saturating_sub(before) as f64 / f64::from(1 << 20);
+    [most, reading, calculation, iptables, nftables, mib]
+}
+
+/// Two namespaces of 100 pods each on one node, and policies between them.
+fn cluster() -> String {
+    let mut text = String::from(include_str!("cluster.yaml"));
+    for namespace in ["dev", "prod"] {
+        for i in 0..100 {
+            let third = u8::from(namespace == "prod");
+            text.push_str(&format!(
+                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{i}, namespace: {namespace}, labels: {{a: v{i}, app: web}}}}\n\
+                 spec: {{nodeName: n{}, serviceAccountName: default, containers: [{{name: c, ports: [{{name: http, containerPort: 80}}]}}]}}\n\
+                 status: {{phase: Running, podIPs: [{{ip: 10.0.{third}.{i}}}]}}\n",
+                i % 4 + 1,
+            ));
+        }
+    }
+    text
+}
