@@ -11,6 +11,7 @@ mod node {
     mod ending;
     mod flows;
     mod held_changes;
+    mod heartbeats;
     mod history;
     mod input;
     mod live;

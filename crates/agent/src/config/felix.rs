@@ -376,7 +376,16 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("HealthEnabled", "bool", "false", Used("Whether `/liveness` and `/readiness` are answered")),
     felix("HealthHost", "host-address", "localhost", Used("On which address")),
     felix("HealthPort", "int(0:65535)", "9099", Used("On which port")),
-    felix("HealthTimeoutOverrides", "keydurationlist", "", Used("How long parts of the engine may be silent")),
+    felix(
+        "HealthTimeoutOverrides",
+        "keydurationlist",
+        "",
+        Used(
+            "Longest silence of reporters of liveness, `NAME=DURATION` each: `CalculationGraph` (30 s by default), \
+             `InternalDataplaneMainLoop` (`DataplaneWatchdogTimeout`), `Datastore`, `InterfaceMonitor`, `RulesetMonitor`, \
+             `ConnectionCutter`, `DriverWriter` and `PolicySync` (60 s each)",
+        ),
+    ),
     felix("InterfaceExclude", "iface-list-regexp", "kube-ipvs0", Used("Interfaces whose addresses do not count")),
     felix("InterfacePrefix", "iface-list", "cali", Used("What names of workload interfaces begin with")),
     felix("InterfaceRefreshInterval", "seconds", "90", Used("How often all interfaces are listed again")),
