@@ -107,6 +107,17 @@ const fn felix(name: &'static str, kind: &'static str, default: &'static str, tr
 
 /// All of them, by name.
 pub(crate) const PARAMETERS: &[FelixParameter] = &[
+    felix(
+        "AddressClaims",
+        "oneof(Bounded,Any)",
+        "Bounded",
+        Own("treatment of addresses and interfaces that users can claim. With `Bounded`, an annotation of a Pod \
+             (`cni.projectcalico.org/podIP`, `podIPs`, `floatingIPs`) takes no address of another endpoint or a node \
+             and none outside the IP pools or `podCIDRs`; of two running Pods with one interface or address both are \
+             denied; and an EndpointSlice brings no address of Pods of other namespaces into rules with `services`. \
+             With `Any` each claim counts, as in Felix. In a `FelixConfiguration` it is `addressClaims`, or the \
+             annotation `config.projectcalico.org/AddressClaims`"),
+    ),
     felix("AllowIPIPPacketsFromWorkloads", "bool", "false", Used("Whether workloads may send IP-in-IP")),
     felix("AllowVXLANPacketsFromWorkloads", "bool", "false", Used("Whether workloads may send VXLAN")),
     felix("AWSSrcDstCheck", "oneof(DoNothing,Enable,Disable)", "DoNothing", NotUsed(AWS)),
