@@ -8,10 +8,11 @@ mod node {
     mod claims;
     mod connections;
     mod counters;
+    mod edits;
     mod ending;
     mod flows;
-    mod held_changes;
     mod heartbeats;
+    mod held_changes;
     mod history;
     mod input;
     mod live;
