@@ -17,7 +17,7 @@ pub enum Reporter {
     CalculationGraph,
     /// The programming of the kernel.
     Dataplane,
-    /// The reading of a directory of manifests.
+    /// The source of cluster state.
     Datastore,
     /// The watch of network interfaces.
     Interfaces,
@@ -25,6 +25,10 @@ pub enum Reporter {
     Ruleset,
     /// The cutting of connections that policy denies.
     Connections,
+    /// The thread that writes to a dataplane driver.
+    DriverWriter,
+    /// The policy sync API.
+    PolicySync,
 }
 
 impl Reporter {
@@ -39,6 +43,8 @@ impl Reporter {
             Self::Interfaces => "InterfaceMonitor",
             Self::Ruleset => "RulesetMonitor",
             Self::Connections => "ConnectionCutter",
+            Self::DriverWriter => "DriverWriter",
+            Self::PolicySync => "PolicySync",
         }
     }
 }
@@ -78,10 +84,17 @@ struct Entry {
     paused: bool,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    entries: BTreeMap<Reporter, Entry>,
+    /// Timeouts in place of those of entries, by the reporter's name.
+    overrides: BTreeMap<String, Duration>,
+}
+
 /// The conditions of all reporters; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    entries: Arc<Mutex<BTreeMap<Reporter, Entry>>>,
+    state: Arc<Mutex<State>>,
 }
 
 impl Health {
@@ -94,7 +107,12 @@ impl Health {
             timeout,
             paused: false,
         };
-        self.lock().entry(reporter).or_insert_with(entry).timeout = timeout;
+        self.lock().entries.entry(reporter).or_insert_with(entry).timeout = timeout;
+    }
+
+    /// Replaces the timeouts of these reporters, by name, now and whenever they are expected (`HealthTimeoutOverrides`).
+    pub fn override_timeouts(&self, overrides: BTreeMap<String, Duration>) {
+        self.lock().overrides = overrides;
     }
 
     /// Expects signs of life of a thread, none of which may be older than `timeout` unless the thread rests.
@@ -107,7 +125,7 @@ impl Health {
 
     /// Takes a report.
     pub fn report(&self, reporter: Reporter, condition: Condition) {
-        if let Some(entry) = self.lock().get_mut(&reporter) {
+        if let Some(entry) = self.lock().entries.get_mut(&reporter) {
             entry.condition = condition;
             entry.reported = Instant::now();
             entry.paused = false;
@@ -116,14 +134,14 @@ impl Health {
 
     /// Lets the last report of `reporter` grow old until the next one, because it waits for a part that reports itself.
     pub fn pause(&self, reporter: Reporter) {
-        if let Some(entry) = self.lock().get_mut(&reporter) {
+        if let Some(entry) = self.lock().entries.get_mut(&reporter) {
             entry.paused = true;
         }
     }
 
     /// Repeats the last report, so that it does not grow too old.
     pub fn still_alive(&self, reporter: Reporter) {
-        if let Some(entry) = self.lock().get_mut(&reporter) {
+        if let Some(entry) = self.lock().entries.get_mut(&reporter) {
             entry.reported = Instant::now();
             entry.paused = false;
         }
@@ -163,21 +181,23 @@ impl Health {
 
     fn timed_conditions(&self) -> Vec<(Reporter, Duration, Condition)> {
         let now = Instant::now();
+        let state = self.lock();
         let condition = |(reporter, entry): (&Reporter, &Entry)| {
-            let timed_out =
-                !entry.paused && !entry.timeout.is_zero() && now.duration_since(entry.reported) > entry.timeout;
+            let replaced = state.overrides.get(reporter.name()).filter(|_| !entry.timeout.is_zero());
+            let timeout = replaced.copied().unwrap_or(entry.timeout);
+            let timed_out = !entry.paused && !timeout.is_zero() && now.duration_since(entry.reported) > timeout;
             let condition = if timed_out {
                 Condition { detail: "no report in time".into(), ..Condition::default() }
             } else {
                 entry.condition.clone()
             };
-            (*reporter, entry.timeout, condition)
+            (*reporter, timeout, condition)
         };
-        self.lock().iter().map(condition).collect()
+        state.entries.iter().map(condition).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Reporter, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

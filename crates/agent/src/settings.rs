@@ -17,10 +17,10 @@ use tortie_rules::{
 };
 
 use crate::config::{
-    AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort, FlowTableOffload,
-    IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesLayout, NftablesMode, PREFIXES_BY_ADDRESS,
-    PolicyEvaluationMode, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange,
-    WorkloadSourceSpoofing,
+    AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort,
+    FlowTableOffload, IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesLayout, NftablesMode,
+    PREFIXES_BY_ADDRESS, PolicyEvaluationMode, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention,
+    Switch, TableRange, WorkloadSourceSpoofing,
 };
 use crate::flows::{FlowFile, FlowSettings};
 #[cfg(feature = "goldmane")]
@@ -91,7 +91,10 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
             WorkloadSourceSpoofing::Disabled => SourceSpoofing::Disabled,
             WorkloadSourceSpoofing::Any => SourceSpoofing::Any,
         },
-        address_claims: tortie_calc::AddressClaims::Bounded,
+        address_claims: match config.address_claims {
+            AddressClaims::Bounded => tortie_calc::AddressClaims::Bounded,
+            AddressClaims::Any => tortie_calc::AddressClaims::Any,
+        },
         istio_ambient_mode: config.istio_ambient_mode == Switch::Enabled,
         ipip_enabled: config.ipip_enabled,
         vxlan_enabled: config.vxlan_enabled,

@@ -8,8 +8,10 @@ mod node {
     mod claims;
     mod connections;
     mod counters;
+    mod edits;
     mod ending;
     mod flows;
+    mod heartbeats;
     mod held_changes;
     mod history;
     mod input;

@@ -19,7 +19,7 @@ use tortie_model::{
 use crate::AddressClaims;
 use crate::contests::Contests;
 use crate::problem::{ClaimFlaw, IgnoredObject, Reason};
-use addresses::{AddressCounts, NodeAddresses, NodeSource};
+use addresses::{ConfirmedAddresses, NO_NAMESPACE, NodeAddresses, NodeSource};
 
 /// The annotation that asks for floating addresses.
 const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";
@@ -31,11 +31,11 @@ struct Claimant {
     dropped: Vec<(IpAddr, ClaimFlaw)>,
 }
 
-/// See the module. Costs an entry of about 16 bytes for each confirmed IPv4 address.
+/// See the module. Costs an entry of about 24 bytes for each confirmed IPv4 address.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     treatment: AddressClaims,
-    confirmed: AddressCounts,
+    confirmed: ConfirmedAddresses,
     nodes: NodeAddresses,
     /// Enabled IP pools.
     pools: BTreeSet<Cidr>,
@@ -90,25 +90,37 @@ impl Claims {
         self.stale.remove(key);
     }
 
-    /// The confirmed addresses of an endpoint change.
+    /// The confirmed addresses of an endpoint change. Returns those that it had and has, if these differ.
     pub(crate) fn on_confirmed(
         &mut self,
+        key: &WorkloadEndpointKey,
         before: impl IntoIterator<Item = Cidr>,
         after: impl IntoIterator<Item = Cidr>,
-    ) {
-        let (before, after) = (distinct(before), distinct(after));
+    ) -> ShortList<IpAddr> {
+        let (before, mut after) = (distinct(before), distinct(after));
         if before == after {
-            return;
+            return ShortList::new();
         }
+        let namespace = match key.workload().split_once('/') {
+            Some((namespace, _)) if key.orchestrator() == "k8s" => namespace,
+            _ => NO_NAMESPACE,
+        };
         for address in &after {
-            self.confirmed.add(*address);
+            self.confirmed.add(*address, namespace);
         }
         for address in &before {
-            self.confirmed.remove(*address);
+            self.confirmed.remove(*address, namespace);
         }
+        after.extend(before.iter().copied());
         if !self.by_address.is_empty() {
-            before.iter().chain(&after).for_each(|address| self.touch(*address));
+            after.iter().for_each(|address| self.touch(*address));
         }
+        after
+    }
+
+    /// Whether an address that an `EndpointSlice` of the namespace names is of pods of other namespaces.
+    pub(crate) fn bars_from_slice(&self, namespace: &str, address: IpAddr) -> bool {
+        self.treatment == AddressClaims::Bounded && self.confirmed.is_foreign(address, namespace)
     }
 
     /// Takes note of nodes, their addresses, and IP pools.
@@ -263,7 +275,7 @@ pub fn claim_problems<'u>(objects: impl IntoIterator<Item = &'u Update>) -> Vec<
             claims.on_claim(key, Arc::clone(endpoint.as_arc()));
         }
         if endpoint.claimed_by().is_none() {
-            claims.on_confirmed([], endpoint.nets());
+            claims.on_confirmed(key, [], endpoint.nets());
             contests
                 .entry(key.host())
                 .or_insert_with(|| Contests::new(AddressClaims::Bounded))

@@ -233,17 +233,19 @@ impl Graph {
             self.on_local_endpoint(&EndpointId::Workload(key.clone()), value.clone().map(Endpoint::Workload));
             self.resolver.on_computed_changed(self.contests.on_endpoint(&key, value.as_deref()));
         }
-        let claims = &mut self.claims;
+        let (claims, services) = (&mut self.claims, &mut self.services);
         let item = ItemId::Workload(key);
         match value {
             Some(v) => {
                 let nets = v.nets().map(Cidr::to_host);
                 let change = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
                 if let ItemId::Workload(key) = change.key {
-                    claims.on_confirmed(
+                    let changed = claims.on_confirmed(
+                        key,
                         change.nets_before.iter().filter(|_| !was_unproven),
                         v.nets().filter(|_| v.claimed_by().is_none()),
                     );
+                    changed.iter().for_each(|address| services.on_address(*address));
                     self.routes.on_workload(key, change.nets_before.iter(), v.nets());
                     if change.is_new {
                         self.stats.workload_came(key.host());
@@ -254,7 +256,8 @@ impl Graph {
                 if let Some(nets_before) = self.members.remove_item(&item)
                     && let ItemId::Workload(key) = item
                 {
-                    claims.on_confirmed(nets_before.iter().filter(|_| !was_unproven), []);
+                    let changed = claims.on_confirmed(&key, nets_before.iter().filter(|_| !was_unproven), []);
+                    changed.iter().for_each(|address| services.on_address(*address));
                     self.routes.on_workload(&key, nets_before.iter(), std::iter::empty());
                     self.stats.workload_went(key.host());
                 }
@@ -399,7 +402,9 @@ impl Graph {
         if self.has_mesh {
             istio::set_type(&mut self.sequencer.ip_sets, &istio::set_id());
         }
-        self.services.flush(&mut self.sequencer.ip_sets);
+        let claims = &self.claims;
+        let is_foreign = |namespace: &str, address| claims.bars_from_slice(namespace, address);
+        self.services.flush(is_foreign, &mut self.sequencer.ip_sets);
     }
 
     /// The policies of each endpoint, in order.
@@ -425,10 +430,11 @@ impl Graph {
         self.vxlan.flush(&mut self.sequencer.vteps);
     }
 
-    /// The objects that are invalid now, and claims to addresses and interfaces that do not count, sorted by key.
+    /// The objects that are invalid now, and claims to addresses and interfaces that do not count, sorted by key. Slices are
+    /// among them while a rule uses their service.
     pub fn problems(&self) -> impl Iterator<Item = IgnoredObject> + use<> {
         let all = self.spoofing.problems().chain(self.claims.problems()).chain(self.contests.problems());
-        let mut all: Vec<IgnoredObject> = all.collect();
+        let mut all: Vec<IgnoredObject> = all.chain(self.services.problems()).collect();
         all.sort_by(|one, other| one.key.cmp(&other.key));
         all.into_iter()
     }

@@ -27,6 +27,14 @@ pub enum Reason {
         /// The reason.
         flaw: ClaimFlaw,
     },
+    /// An `EndpointSlice` names addresses of pods of other namespaces, which do not become members of IP sets.
+    #[error("endpoints: {first} is the address of a pod of another namespace; {count} such addresses are not used")]
+    ForeignAddresses {
+        /// The first of the addresses.
+        first: IpAddr,
+        /// The number of the addresses.
+        count: usize,
+    },
     /// Another endpoint of the node claims the same interface or address; the endpoint is denied, or absent if the other
     /// one has the better claim.
     #[error("{0}; denied")]

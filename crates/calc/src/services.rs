@@ -1,16 +1,19 @@
 //! The addresses behind services, as members of IP sets (`felix/serviceindex/serviceindex.go`).
 
+mod counts;
+
 use std::collections::BTreeSet;
-use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_labelindex::SetChange;
 use tortie_model::desired::{IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members, PortProtocol};
-use tortie_model::{Cidr, EndpointSlice, IpSetId, NamespacedName, Protocol, reserved_range};
+use tortie_model::{Cidr, EndpointSlice, IpSetId, Key, NamespacedName, Protocol, reserved_range};
 
+use crate::problem::{IgnoredObject, Reason};
 use crate::scanner::ServiceSet;
+use counts::Counts;
 
 #[derive(Debug, Default)]
 struct Service {
@@ -22,7 +25,7 @@ struct Service {
 struct ActiveSet {
     id: IpSetId,
     members: SetMembers,
-    /// Whether the set was sent.
+    /// Whether the set was sent, so that it has the members of all applied slices.
     sent: bool,
 }
 
@@ -32,12 +35,29 @@ enum SetMembers {
     WithPorts(Counts<IpPortMember>),
 }
 
-/// See the module. A service that is used by no rule costs a list of its slices.
+/// A slice as the sets of its service have it.
+#[derive(Debug)]
+struct Applied {
+    slice: Arc<EndpointSlice>,
+    /// Addresses that an endpoint can have, sorted.
+    addresses: Vec<IpAddr>,
+    /// The part of them that counts.
+    counted: Vec<IpAddr>,
+}
+
+/// See the module. A service that is used by no rule costs a list of its slices. The change of a slice costs as much as the slice,
+/// however many slices its service has.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceIndex {
     slices: AHashMap<NamespacedName, Arc<EndpointSlice>>,
     services: AHashMap<NamespacedName, Service>,
-    /// Services with active sets that may have changed.
+    /// Slices of services with sets.
+    applied: AHashMap<NamespacedName, Applied>,
+    /// Applied slices by their addresses.
+    by_address: AHashMap<IpAddr, Vec<NamespacedName>>,
+    /// Slices that may differ from the applied ones.
+    dirty_slices: BTreeSet<NamespacedName>,
+    /// Services with sets that may have changed.
     dirty: BTreeSet<NamespacedName>,
     removed: Vec<IpSetId>,
 }
@@ -53,33 +73,35 @@ impl ServiceIndex {
             return;
         }
         // A slice may move from one service to another.
-        if let Some(old) = old
-            && let Some(service) = &old.service
-        {
-            self.change(service, |service| {
+        if let Some(service) = old.and_then(|slice| slice.service.clone()) {
+            self.change(&service, |service| {
                 service.slices.remove(name);
-                service.sets.iter_mut().for_each(|set| set.members.remove(&old));
             });
         }
-        if let Some(slice) = slice
-            && let Some(service) = &slice.service
-        {
-            self.change(service, |service| {
+        if let Some(service) = slice.and_then(|slice| slice.service.clone()) {
+            self.change(&service, |service| {
                 service.slices.insert(name.clone());
-                service.sets.iter_mut().for_each(|set| set.members.add(&slice));
             });
+            if self.has_sets(&service) {
+                self.dirty_slices.insert(name.clone());
+            }
+        }
+        if self.applied.contains_key(name) {
+            self.dirty_slices.insert(name.clone());
         }
     }
 
     /// A rule has begun to use the set.
     pub(crate) fn add_set(&mut self, id: IpSetId, set: &ServiceSet) {
-        let mut members = if set.with_ports {
+        let members = if set.with_ports {
             SetMembers::WithPorts(Counts::default())
         } else {
             SetMembers::Addresses(Counts::default())
         };
-        if let Some(service) = self.services.get(&set.service) {
-            service.slices.iter().filter_map(|name| self.slices.get(name)).for_each(|slice| members.add(slice));
+        if !self.has_sets(&set.service)
+            && let Some(service) = self.services.get(&set.service)
+        {
+            self.dirty_slices.extend(service.slices.iter().cloned());
         }
         self.change(&set.service, |service| service.sets.push(ActiveSet { id, members, sent: false }));
     }
@@ -87,16 +109,79 @@ impl ServiceIndex {
     /// No rule uses the set any more.
     pub(crate) fn remove_set(&mut self, id: IpSetId, set: &ServiceSet) {
         self.change(&set.service, |service| service.sets.retain(|s| s.id != id));
+        if !self.has_sets(&set.service)
+            && let Some(service) = self.services.get(&set.service)
+        {
+            self.dirty_slices.extend(service.slices.iter().cloned());
+        }
         self.removed.push(id);
     }
 
-    /// Appends the changes since the last flush.
-    pub(crate) fn flush(&mut self, out: &mut Vec<SetChange>) {
+    /// Other pods than before have the address.
+    pub(crate) fn on_address(&mut self, address: IpAddr) {
+        let slices = self.by_address.get(&address).into_iter().flatten();
+        self.dirty_slices.extend(slices.cloned());
+    }
+
+    /// Appends the changes since the last flush. `is_foreign` tells whether an address is of pods of other namespaces.
+    pub(crate) fn flush(&mut self, is_foreign: impl Fn(&str, IpAddr) -> bool, out: &mut Vec<SetChange>) {
+        for name in std::mem::take(&mut self.dirty_slices) {
+            self.withdraw(&name);
+            self.apply(name, &is_foreign);
+        }
         for name in std::mem::take(&mut self.dirty) {
             let Some(service) = self.services.get_mut(&name) else { continue };
-            out.extend(service.sets.iter_mut().filter_map(ActiveSet::flush));
+            for set in &mut service.sets {
+                if !set.sent {
+                    let applied = service.slices.iter().filter_map(|slice| self.applied.get(slice));
+                    applied.for_each(|applied| set.members.add(applied));
+                }
+                out.extend(set.flush());
+            }
         }
         out.extend(self.removed.drain(..).map(SetChange::Remove));
+    }
+
+    /// Takes an applied slice out of the sets of its service.
+    fn withdraw(&mut self, name: &NamespacedName) {
+        let Some(applied) = self.applied.remove(name) else { return };
+        for address in &applied.addresses {
+            let Some(slices) = self.by_address.get_mut(address) else { continue };
+            slices.retain(|other| other != name);
+            if slices.is_empty() {
+                self.by_address.remove(address);
+            }
+        }
+        self.change_sets(&applied, SetMembers::remove);
+    }
+
+    /// Brings a slice into the sets of its service, if that has some.
+    fn apply(&mut self, name: NamespacedName, is_foreign: &impl Fn(&str, IpAddr) -> bool) {
+        let Some(slice) = self.slices.get(&name) else { return };
+        let Some(service) = slice.service.as_ref().filter(|service| self.has_sets(service)) else { return };
+        // Users write slices.
+        let possible = slice.addresses.iter().copied().filter(|address| reserved_range(*address).is_none());
+        let addresses: Vec<IpAddr> = possible.collect::<BTreeSet<_>>().into_iter().collect();
+        let counts = |address: &IpAddr| !is_foreign(&service.namespace, *address);
+        let counted = addresses.iter().copied().filter(counts).collect();
+        let applied = Applied { slice: Arc::clone(slice), addresses, counted };
+        for address in &applied.addresses {
+            self.by_address.entry(*address).or_default().push(name.clone());
+        }
+        self.change_sets(&applied, SetMembers::add);
+        self.applied.insert(name, applied);
+    }
+
+    /// Changes the sets of a slice's service that were sent; the others are made of all slices.
+    fn change_sets(&mut self, applied: &Applied, change: impl Fn(&mut SetMembers, &Applied)) {
+        let Some(name) = &applied.slice.service else { return };
+        let Some(service) = self.services.get_mut(name).filter(|service| !service.sets.is_empty()) else { return };
+        service.sets.iter_mut().filter(|set| set.sent).for_each(|set| change(&mut set.members, applied));
+        self.dirty.insert(name.clone());
+    }
+
+    fn has_sets(&self, service: &NamespacedName) -> bool {
+        self.services.get(service).is_some_and(|service| !service.sets.is_empty())
     }
 
     fn change(&mut self, name: &NamespacedName, change: impl FnOnce(&mut Service)) {
@@ -109,8 +194,24 @@ impl ServiceIndex {
         }
     }
 
+    /// The slices with addresses that do not count, of services that rules use.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
+        self.applied.iter().filter_map(|(name, applied)| {
+            let mut foreign = applied.addresses.iter().filter(|address| applied.counted.binary_search(address).is_err());
+            let first = *foreign.next()?;
+            let reason = Reason::ForeignAddresses { first, count: 1 + foreign.count() };
+            Some(IgnoredObject { key: Key::EndpointSlice(name.clone()), reason })
+        })
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.slices.is_empty() && self.services.is_empty() && self.dirty.is_empty() && self.removed.is_empty()
+        self.slices.is_empty()
+            && self.services.is_empty()
+            && self.applied.is_empty()
+            && self.by_address.is_empty()
+            && self.dirty_slices.is_empty()
+            && self.dirty.is_empty()
+            && self.removed.is_empty()
     }
 }
 
@@ -132,85 +233,40 @@ impl ActiveSet {
             return Some(SetChange::Full(IpSetUpdate { id, set_type, members: added }));
         }
         let is_changed = !added.is_empty() || !removed.is_empty();
-        is_changed.then(|| SetChange::Delta(IpSetDelta { id, added, removed }))
+        is_changed.then_some(SetChange::Delta(IpSetDelta { id, added, removed }))
     }
 }
 
 impl SetMembers {
-    fn add(&mut self, slice: &EndpointSlice) {
+    fn add(&mut self, applied: &Applied) {
         match self {
-            Self::Addresses(counts) => addresses(slice).map(Cidr::host).for_each(|member| counts.add(member)),
-            Self::WithPorts(counts) => with_ports(slice).for_each(|member| counts.add(member)),
+            Self::Addresses(counts) => applied.addresses().for_each(|member| counts.add(member)),
+            Self::WithPorts(counts) => applied.with_ports().for_each(|member| counts.add(member)),
         }
     }
 
-    fn remove(&mut self, slice: &EndpointSlice) {
+    fn remove(&mut self, applied: &Applied) {
         match self {
-            Self::Addresses(counts) => addresses(slice).map(Cidr::host).for_each(|member| counts.remove(member)),
-            Self::WithPorts(counts) => with_ports(slice).for_each(|member| counts.remove(member)),
+            Self::Addresses(counts) => applied.addresses().for_each(|member| counts.remove(member)),
+            Self::WithPorts(counts) => applied.with_ports().for_each(|member| counts.remove(member)),
         }
     }
 }
 
-/// Members that several slices may give, or one several times.
-#[derive(Debug)]
-struct Counts<T> {
-    counts: AHashMap<T, u32>,
-    /// Members that were touched since the last flush, and whether they were members then.
-    touched: AHashMap<T, bool>,
-}
-
-impl<T> Default for Counts<T> {
-    fn default() -> Self {
-        Self { counts: AHashMap::new(), touched: AHashMap::new() }
-    }
-}
-
-impl<T: Copy + Ord + Hash> Counts<T> {
-    fn add(&mut self, member: T) {
-        let count = self.counts.entry(member).or_default();
-        self.touched.entry(member).or_insert(*count > 0);
-        *count += 1;
+impl Applied {
+    fn addresses(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.counted.iter().copied().map(Cidr::host)
     }
 
-    fn remove(&mut self, member: T) {
-        let Some(count) = self.counts.get_mut(&member) else {
-            debug_assert!(false, "removal of a member that was not added");
-            return;
-        };
-        self.touched.entry(member).or_insert(true);
-        *count -= 1;
-        if *count == 0 {
-            self.counts.remove(&member);
-        }
+    /// Every address with every port; readiness does not count, and neither does a port without a number.
+    fn with_ports(&self) -> impl Iterator<Item = IpPortMember> + '_ {
+        let ports = self.slice.ports.iter();
+        let ports =
+            ports.filter_map(|port| Some((PortProtocol::of(Protocol::Named(port.protocol))?, port.port?)));
+        ports.flat_map(|(protocol, port)| {
+            self.counted.iter().map(move |address| IpPortMember::new(*address, protocol, port))
+        })
     }
-
-    /// Returns the members that were added and that were removed since the last flush, sorted.
-    fn flush(&mut self) -> (Vec<T>, Vec<T>) {
-        let (mut added, mut removed) = (Vec::new(), Vec::new());
-        for (member, was) in std::mem::take(&mut self.touched) {
-            match (was, self.counts.contains_key(&member)) {
-                (false, true) => added.push(member),
-                (true, false) => removed.push(member),
-                _ => {}
-            }
-        }
-        added.sort_unstable();
-        removed.sort_unstable();
-        (added, removed)
-    }
-}
-
-/// The addresses of a slice that an endpoint can have; users write slices.
-fn addresses(slice: &EndpointSlice) -> impl Iterator<Item = IpAddr> + '_ {
-    slice.addresses.iter().copied().filter(|address| reserved_range(*address).is_none())
-}
-
-/// Every address with every port; readiness does not count, and neither does a port without a number.
-fn with_ports(slice: &EndpointSlice) -> impl Iterator<Item = IpPortMember> + '_ {
-    let ports =
-        slice.ports.iter().filter_map(|port| Some((PortProtocol::of(Protocol::Named(port.protocol))?, port.port?)));
-    ports.flat_map(|(protocol, port)| addresses(slice).map(move |address| IpPortMember::new(address, protocol, port)))
 }
 
 #[cfg(test)]

@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use proptest::prelude::*;
-use tortie_calc::{Graph, GraphConfig};
+use tortie_calc::{AddressClaims, Graph, GraphConfig};
 use tortie_model::desired::{DesiredUpdate, Members};
 use tortie_model::{
-    AddressSource, AdminState, Cidr, Hostname, IpPool, Labels, Node, NodeAddress, NodeAddressKind, Policy, PolicyId,
-    PolicyKind, Rule, SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    AddressSource, AdminState, Cidr, EndpointSlice, Hostname, IpPool, IpSetId, Labels, NamespacedName, Node,
+    NodeAddress, NodeAddressKind, Policy, PolicyId, PolicyKind, Rule, SyncStatus, Update, Valid, WorkloadEndpoint,
+    WorkloadEndpointKey, WorkloadExtras,
 };
 
 const PODS: [(&str, &str); 5] =
@@ -28,6 +30,7 @@ enum Step {
     Pool(Option<bool>),
     Node(Option<u8>),
     PodNetwork(bool),
+    Slice(BTreeSet<u8>),
     Flush,
 }
 
@@ -82,6 +85,7 @@ struct Cluster {
     pool: Option<bool>,
     node: Option<u8>,
     has_network: bool,
+    slice: BTreeSet<u8>,
 }
 
 impl Cluster {
@@ -94,6 +98,16 @@ impl Cluster {
             _ => true,
         };
         pod.is_confirmed || (others.next().is_none() && self.node != Some(pod.address) && in_range)
+    }
+
+    /// Members of the set of a service of `dev`, and the number of addresses of its slice that do not count.
+    fn of_service(&self) -> (BTreeSet<IpAddr>, usize) {
+        let is_foreign = |last: &&u8| {
+            let owners = || self.pods.iter().filter(|(_, pod)| pod.is_confirmed && pod.address == **last);
+            owners().next().is_some() && !owners().any(|(index, _)| PODS[*index].1.starts_with("dev/"))
+        };
+        let foreign = self.slice.iter().filter(is_foreign).count();
+        (self.slice.iter().filter(|last| !is_foreign(last)).map(|last| address(*last)).collect(), foreign)
     }
 
     /// Workloads of this node, and whether they are denied; and all addresses that selectors find.
@@ -123,9 +137,14 @@ impl Cluster {
 struct Dataplane {
     workloads: BTreeMap<String, bool>,
     members: BTreeSet<IpAddr>,
+    of_service: BTreeSet<IpAddr>,
 }
 
 impl Dataplane {
+    fn set(&mut self, id: &IpSetId) -> &mut BTreeSet<IpAddr> {
+        if id.as_str().starts_with("svcnoport:") { &mut self.of_service } else { &mut self.members }
+    }
+
     fn apply(&mut self, updates: Vec<DesiredUpdate>) {
         let addresses = |members: &Members| match members {
             Members::Nets(nets) => nets.iter().map(|net| net.address()).collect::<Vec<_>>(),
@@ -139,10 +158,11 @@ impl Dataplane {
                     self.workloads.insert(id.workload.to_string(), is_denied);
                 }
                 DesiredUpdate::WorkloadEndpointRemove(id) => drop(self.workloads.remove(&*id.workload)),
-                DesiredUpdate::IpSet(set) => self.members = addresses(&set.members).into_iter().collect(),
+                DesiredUpdate::IpSet(set) => *self.set(&set.id) = addresses(&set.members).into_iter().collect(),
                 DesiredUpdate::IpSetDelta(delta) => {
-                    self.members.extend(addresses(&delta.added));
-                    addresses(&delta.removed).iter().for_each(|address| assert!(self.members.remove(address)));
+                    let members = self.set(&delta.id);
+                    members.extend(addresses(&delta.added));
+                    addresses(&delta.removed).iter().for_each(|address| assert!(members.remove(address)));
                 }
                 _ => {}
             }
@@ -151,10 +171,16 @@ impl Dataplane {
 }
 
 fn graph() -> Graph {
-    let mut graph = Graph::new(&GraphConfig::new(Hostname::new("here")));
+    graph_with(AddressClaims::Bounded)
+}
+
+fn graph_with(address_claims: AddressClaims) -> Graph {
+    let mut graph = Graph::new(&GraphConfig { address_claims, ..GraphConfig::new(Hostname::new("here")) });
     let mut rule = Rule::default();
     rule.source.selector = Some("app == 'x'".parse().unwrap());
-    let policy = Policy { selector: "all()".parse().unwrap(), inbound: [rule].into(), ..Policy::default() };
+    let mut of_service = Rule::default();
+    of_service.source.extras.service = Some(NamespacedName::new("dev", "service").into());
+    let policy = Policy { selector: "all()".parse().unwrap(), inbound: [rule, of_service].into(), ..Policy::default() };
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
     graph.on_update(Update::Policy(id, Some(Valid::new(policy).unwrap())));
     // A policy is active, and so its set is there, while an endpoint is.
@@ -163,6 +189,16 @@ fn graph() -> Graph {
     graph.on_update(Update::WorkloadEndpoint(key, Some(Valid::new(other).unwrap())));
     graph.on_status(SyncStatus::InSync);
     graph
+}
+
+/// A slice of the service, which does not exist without addresses.
+fn slice(addresses: &BTreeSet<u8>) -> Update {
+    let slice = EndpointSlice {
+        service: Some(NamespacedName::new("dev", "service")),
+        addresses: addresses.iter().map(|last| address(*last)).collect(),
+        ports: [].into(),
+    };
+    Update::EndpointSlice(NamespacedName::new("dev", "slice"), (!addresses.is_empty()).then(|| Arc::new(slice)))
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -176,6 +212,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => proptest::option::of(any::<bool>()).prop_map(Step::Pool),
         1 => proptest::option::of(0..4_u8).prop_map(Step::Node),
         1 => any::<bool>().prop_map(Step::PodNetwork),
+        1 => proptest::collection::btree_set(0..4_u8, 0..3).prop_map(Step::Slice),
         3 => Just(Step::Flush),
     ];
     proptest::collection::vec(step, 1..40)
@@ -207,12 +244,18 @@ proptest! {
                     cluster.has_network = has_network;
                     graph.on_update(Update::Node(Hostname::new("here"), Some(node(cluster.node, has_network))));
                 }
+                Step::Slice(addresses) => {
+                    graph.on_update(slice(&addresses));
+                    cluster.slice = addresses;
+                }
                 Step::Flush => {
                     dataplane.apply(graph.take_changes());
                     let (mut local, members) = cluster.expected();
                     local.insert("x".to_owned(), false);
                     prop_assert_eq!((&dataplane.workloads, &dataplane.members), (&local, &members));
-                    let uncounted = cluster.pods.iter().filter(|(index, pod)| !cluster.counts(**index, **pod)).count();
+                    let (of_service, foreign) = cluster.of_service();
+                    prop_assert_eq!(&dataplane.of_service, &of_service);
+                    let uncounted = usize::from(foreign > 0) + cluster.pods.iter().filter(|(index, pod)| !cluster.counts(**index, **pod)).count();
                     let denied = local.values().filter(|is_denied| **is_denied).count();
                     prop_assert!(graph.problems().count() >= uncounted + denied);
                     prop_assert!(uncounted + denied > 0 || graph.problems().count() == cluster.lost());
@@ -266,4 +309,18 @@ fn nothing_is_left_of_claims_that_have_ended() {
     graph.on_update(Update::WorkloadEndpoint(key(0), None));
     let _ = graph.take_changes();
     assert!(graph.is_empty());
+}
+
+#[test]
+fn a_slice_names_any_address_where_every_claim_counts() {
+    for (claims, members) in [(AddressClaims::Bounded, 0), (AddressClaims::Any, 1)] {
+        let mut graph = graph_with(claims);
+        graph.on_update(slice(&[1].into()));
+        let of_prod = Pod { address: 1, interface: 1, is_confirmed: true };
+        graph.on_update(Update::WorkloadEndpoint(key(1), Some(endpoint(of_prod))));
+        let mut dataplane = Dataplane::default();
+        dataplane.apply(graph.take_changes());
+        assert_eq!(dataplane.of_service.len(), members, "{claims:?}");
+        assert_eq!(graph.problems().count(), 1 - members, "{claims:?}");
+    }
 }

@@ -1,7 +1,9 @@
 //! What every source of updates has in common.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -14,8 +16,8 @@ use crate::buffer::{DedupeBuffer, Next};
 
 /// How many keys wait for the consumer at the most; beyond that the source waits.
 const PENDING: usize = 16 * 1024;
-/// Interval of signs of life while the source waits for the consumer.
-const LIFE: Duration = Duration::from_secs(1);
+/// Interval of a source's signs of life.
+pub(crate) const LIFE: Duration = Duration::from_secs(1);
 /// How many updates one event holds at the most.
 const BATCH: usize = 1024;
 
@@ -363,6 +365,25 @@ impl Feed {
         self.shared.lock().show_life();
     }
 
+    /// Runs the work of a source, with a sign of life each second for as long as the runtime's timer and the thread that runs
+    /// this are not stuck. `sleep` is that timer. The work must bound each of its own waits.
+    pub async fn show_life_during<W: Future, S: Future<Output = ()>>(
+        &self,
+        sleep: impl Fn(Duration) -> S,
+        work: W,
+    ) -> W::Output {
+        let mut work = pin!(work);
+        let mut sleeping = pin!(sleep(LIFE));
+        poll_fn(|context| {
+            while sleeping.as_mut().poll(context).is_ready() {
+                self.show_life();
+                sleeping.set(sleep(LIFE));
+            }
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+
     /// Whether nobody listens any more.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -547,8 +568,8 @@ pub struct Resend {
 
 impl Resend {
     /// Calls `alive` at each sign of life of the source, which tells a source that is stuck from one without news. It must
-    /// neither block nor call the source. A directory gives a sign at least every 5 s unless it is stuck; other sources
-    /// give none.
+    /// neither block nor call the source. Each source of this crate and of the fan-out gives a sign at least every 5 s unless
+    /// it is stuck, also while its datastore is away.
     pub fn on_life(&self, alive: impl Fn() + Send + 'static) {
         self.shared.lock().alive = Some(Box::new(alive));
     }

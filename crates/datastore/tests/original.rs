@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 use tortie_datastore::Objects;
-use tortie_model::{HttpMatch, Interner, Key, Node, Policy, Update, Valid};
+use tortie_model::{HttpMatch, Interner, Key, Policy, Update, Valid};
 use tortie_resources::manifest::{self, BlockSource, Format, Options, PolicyNames, SyncerType, UnknownFields};
 use tortie_resources::v1::{self, Decoded};
 use tortie_selector::Selector;
@@ -51,14 +51,7 @@ fn ours(labels: &mut Interner) -> BTreeMap<Key, Update> {
     let problems = objects.problems();
     let problem = problems.iter().find(|problem| !is_known(&problem.problem.what));
     assert_eq!(problem, None);
-    objects.take_updates().into_iter().map(|update| (update.key(), normal(without_extensions(update)))).collect()
-}
-
-/// Takes out the pod networks of nodes, which Typha does not send.
-fn without_extensions(update: Update) -> Update {
-    let Update::Node(name, Some(node)) = &update else { return update };
-    let node = Node { pod_networks: [].into(), ..Node::clone(node) };
-    Update::Node(name.clone(), Some(Valid::new(node).unwrap()))
+    objects.take_updates().into_iter().map(|update| (update.key(), normal(update))).collect()
 }
 
 /// Policies whose `namespaces` peers select pods here, as the API says, and network sets as well in Calico.

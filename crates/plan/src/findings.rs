@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_classes::{Compiled, Unused};
-use tortie_model::{Direction, HostEndpointName, IpSetId, Policy, PolicyId};
+use tortie_model::{Direction, HostEndpointName, IpSetId, Key, Policy, PolicyId, Update};
 
 use crate::cluster::Told;
 use crate::ends::Ends;
@@ -25,6 +25,13 @@ pub enum Finding {
         port: u16,
         /// From where, in words.
         from: String,
+    },
+    /// The claim of an endpoint to an address or interface does not count.
+    ClaimIgnored {
+        /// The endpoint.
+        endpoint: Key,
+        /// The address or interface and the reason.
+        why: String,
     },
     /// The selector of a policy matches no endpoint.
     SelectsNothing {
@@ -71,7 +78,7 @@ impl Finding {
     #[must_use]
     pub fn policy(&self) -> Option<&PolicyId> {
         match self {
-            Self::LoseAllPolicy { .. } | Self::LoseManagement { .. } => None,
+            Self::LoseAllPolicy { .. } | Self::LoseManagement { .. } | Self::ClaimIgnored { .. } => None,
             Self::SelectsNothing { policy }
             | Self::Shadowed { policy }
             | Self::RuleSelectsNothing { policy, .. }
@@ -90,6 +97,12 @@ impl Finding {
             _ => None,
         }
     }
+}
+
+/// The claims that do not count in a cluster of exactly these objects.
+pub(crate) fn of_claims<'u>(objects: impl Iterator<Item = &'u Update>) -> BTreeSet<Finding> {
+    let problems = tortie_calc::claim_problems(objects).into_iter();
+    problems.map(|problem| Finding::ClaimIgnored { endpoint: problem.key, why: problem.reason.to_string() }).collect()
 }
 
 /// What policies of a state have no effect.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tortie_calc::GraphConfig;
+use tortie_calc::{AddressClaims, GraphConfig};
 use tortie_classes::evaluate::{Layer, Settings, UpdateError};
 use tortie_classes::{Difference, L4Detail, Party};
 use tortie_model::desired::DesiredUpdate;
@@ -11,7 +11,7 @@ use tortie_model::{Direction, Family, Hostname, Key, Protocol, Update};
 use crate::cluster::{Cluster, State};
 use crate::connections::{Connections, HostPackets, of_hosts, of_workloads};
 use crate::ends::Names;
-use crate::findings::Finding;
+use crate::findings::{Finding, of_claims};
 
 /// What a plan depends on besides objects.
 #[derive(Clone, Debug)]
@@ -117,7 +117,12 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
     whole.set_settings(options.settings.clone(), options.node_settings.clone());
     whole.apply(objects.values().cloned())?;
     let mut before = whole.state.clone();
-    let old_findings = before.without_effect(objects.values());
+    let claims = |objects: &BTreeMap<Key, Update>| match options.graph.address_claims {
+        AddressClaims::Bounded => of_claims(objects.values()),
+        AddressClaims::Any => BTreeSet::new(),
+    };
+    let mut old_findings = before.without_effect(objects.values());
+    old_findings.extend(claims(&objects));
 
     let mut changed: BTreeMap<Key, Existence> = BTreeMap::new();
     let mut updates = Vec::new();
@@ -140,7 +145,8 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
     }
     let messages = whole.apply(updates.into_iter())?;
     let mut after = whole.state;
-    let new_findings = after.without_effect(objects.values());
+    let mut new_findings = after.without_effect(objects.values());
+    new_findings.extend(claims(&objects));
 
     let names = Names::new(objects.values());
     let differences: Vec<(Family, Difference)> = {

@@ -340,14 +340,15 @@ fn node() -> impl Strategy<Value = Node> {
             wireguard_v6,
         },
     );
-    (option::of(bgp), boxed(address), tunnels, labels(word())).prop_map(|(mut bgp, addresses, mut tunnels, labels)| {
+    let all = (option::of(bgp), boxed(address), tunnels, boxed(net()), labels(word()));
+    all.prop_map(|(mut bgp, addresses, mut tunnels, pod_networks, labels)| {
         // The address of IP-in-IP is one of the other fields of that section.
         match &mut bgp {
             Some(bgp) => bgp.has_other_fields |= tunnels.ipip.is_some(),
             None => tunnels.ipip = None,
         }
         let tunnels = (tunnels != NodeTunnels::default()).then(|| tunnels.into());
-        Node { bgp, addresses, tunnels, pod_networks: [].into(), labels }
+        Node { bgp, addresses, tunnels, pod_networks, labels }
     })
 }
 

@@ -47,15 +47,10 @@ impl Listeners {
 
     /// Listens where the configuration says, and nowhere else. One that fails does not keep the other from its place.
     pub(super) fn follow(&mut self, config: &Config) -> Result<(), Failure> {
-        let timeout = |reporter: Reporter, default: Duration| {
-            config.health_timeout_overrides.get(reporter.name()).copied().unwrap_or(default)
-        };
+        self.health.override_timeouts(config.health_timeout_overrides.clone());
         let watchdog = config.dataplane_watchdog_timeout.max(Duration::from_secs(20));
-        for (reporter, default) in
-            [(Reporter::CalculationGraph, Duration::from_secs(30)), (Reporter::Dataplane, watchdog)]
-        {
-            self.health.expect(reporter, timeout(reporter, default));
-        }
+        self.health.expect(Reporter::CalculationGraph, Duration::from_secs(30));
+        self.health.expect(Reporter::Dataplane, watchdog);
 
         let wanted = config.health_enabled.then(|| Wanted {
             host: config.health_host.clone(),

@@ -135,10 +135,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let source = args.datastore.source(&sources, wanted)?;
     let Watching { events, resend } = watch(source).map_err(Failure::io("the datastore's thread"))?;
     events.wake_with(wake(&sender, || Input::Datastore));
-    if args.datastore.is_directory() {
-        let pulse = health.pulse(Reporter::Datastore, Pulse::TIMEOUT);
-        resend.on_life(move || pulse.beat());
-    }
+    let pulse = health.pulse(Reporter::Datastore, Pulse::TIMEOUT);
+    resend.on_life(move || pulse.beat());
     let facts = Facts {
         node: hostname.to_string(),
         datastore: args.datastore.place(),
@@ -174,6 +172,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let (None, Some(state)) = (&host_changes, state_dir) {
         HostChanges::forget(&hostname, state, &args.datastore.place());
     }
+    #[cfg(feature = "policysync")]
+    let policy_sync = PolicySync::new(health.clone());
     let mut run = Run {
         args,
         hostname,
@@ -190,7 +190,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         flows,
         service_manager: ServiceManager::from_environment(),
         #[cfg(feature = "policysync")]
-        policy_sync: PolicySync::default(),
+        policy_sync,
     };
     run.service_manager.starting();
     for number in 1.. {

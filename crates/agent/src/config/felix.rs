@@ -107,6 +107,17 @@ const fn felix(name: &'static str, kind: &'static str, default: &'static str, tr
 
 /// All of them, by name.
 pub(crate) const PARAMETERS: &[FelixParameter] = &[
+    felix(
+        "AddressClaims",
+        "oneof(Bounded,Any)",
+        "Bounded",
+        Own("treatment of addresses and interfaces that users can claim. With `Bounded`, an annotation of a Pod \
+             (`cni.projectcalico.org/podIP`, `podIPs`, `floatingIPs`) takes no address of another endpoint or a node \
+             and none outside the IP pools or `podCIDRs`; of two running Pods with one interface or address both are \
+             denied; and an EndpointSlice brings no address of Pods of other namespaces into rules with `services`. \
+             With `Any` each claim counts, as in Felix. In a `FelixConfiguration` it is `addressClaims`, or the \
+             annotation `config.projectcalico.org/AddressClaims`"),
+    ),
     felix("AllowIPIPPacketsFromWorkloads", "bool", "false", Used("Whether workloads may send IP-in-IP")),
     felix("AllowVXLANPacketsFromWorkloads", "bool", "false", Used("Whether workloads may send VXLAN")),
     felix("AWSSrcDstCheck", "oneof(DoNothing,Enable,Disable)", "DoNothing", NotUsed(AWS)),
@@ -376,7 +387,16 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
     felix("HealthEnabled", "bool", "false", Used("Whether `/liveness` and `/readiness` are answered")),
     felix("HealthHost", "host-address", "localhost", Used("On which address")),
     felix("HealthPort", "int(0:65535)", "9099", Used("On which port")),
-    felix("HealthTimeoutOverrides", "keydurationlist", "", Used("How long parts of the engine may be silent")),
+    felix(
+        "HealthTimeoutOverrides",
+        "keydurationlist",
+        "",
+        Used(
+            "Longest silence of reporters of liveness, `NAME=DURATION` each: `CalculationGraph` (30 s by default), \
+             `InternalDataplaneMainLoop` (`DataplaneWatchdogTimeout`), `Datastore`, `InterfaceMonitor`, `RulesetMonitor`, \
+             `ConnectionCutter`, `DriverWriter` and `PolicySync` (60 s each)",
+        ),
+    ),
     felix("InterfaceExclude", "iface-list-regexp", "kube-ipvs0", Used("Interfaces whose addresses do not count")),
     felix("InterfacePrefix", "iface-list", "cali", Used("What names of workload interfaces begin with")),
     felix("InterfaceRefreshInterval", "seconds", "90", Used("How often all interfaces are listed again")),

@@ -13,10 +13,10 @@ mod sources;
 
 pub(crate) use params::PARAMS;
 pub use params::{
-    AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FlowTableOffload, HookAttachment,
-    IptablesBackend, LocalReachability, LogSeverity, MetricsClientAuth, NatOutgoingExclusions, NftablesLayout,
-    NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention, Switch,
-    WorkloadSourceSpoofing,
+    AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FlowTableOffload,
+    HookAttachment, IptablesBackend, LocalReachability, LogSeverity, MetricsClientAuth, NatOutgoingExclusions,
+    NftablesLayout, NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention,
+    Switch, WorkloadSourceSpoofing,
 };
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 pub(crate) use parse::go_duration;

@@ -170,6 +170,15 @@ choices!(
     }
 );
 choices!(
+    /// Treatment of addresses and interfaces that users can claim.
+    AddressClaims {
+        /// A claim does not reach another namespace or a node.
+        Bounded = "Bounded",
+        /// Each claim counts, as in Felix.
+        Any = "Any",
+    }
+);
+choices!(
     /// Where it is learned which node has a workload's address.
     RouteSource {
         /// From the blocks of addresses of Calico's IPAM.
@@ -415,6 +424,8 @@ params! {
         "LocalSubnetL2ReachabilityRefreshInterval", parse::seconds, secs(120), secs(0), PLAIN;
     istio_ambient_mode: Switch = "IstioAmbientMode", parse::one_of, Switch::Disabled, Switch::Disabled, PLAIN;
     istio_dscp_mark: u8 = "IstioDSCPMark", parse::dscp, 23, 0, PLAIN;
+    address_claims: AddressClaims =
+        "AddressClaims", parse::one_of, AddressClaims::Bounded, AddressClaims::Bounded, PLAIN;
     workload_source_spoofing: WorkloadSourceSpoofing = "WorkloadSourceSpoofing", parse::one_of,
         WorkloadSourceSpoofing::Disabled, WorkloadSourceSpoofing::Disabled, PLAIN;
     allow_vxlan_packets_from_workloads: bool =

@@ -164,7 +164,10 @@ impl<T: Tracking> Worker<T> {
             // What was denied when the pass began may be allowed, and in force, by now.
             self.drain()?;
             while !self.state.in_force {
+                // The main thread, which reports itself, is not done.
+                self.state.pulse.rest();
                 let told = self.told.recv().map_err(|_| Ended)?;
+                self.state.pulse.beat();
                 self.take(told);
             }
             if self.state.is_broken {

@@ -21,7 +21,7 @@ use crate::config::{Resolved, Sources};
 use crate::engine::{
     EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Input, ProcessStatus, Progress, log_status,
 };
-use crate::health::{Condition, Health, Reporter};
+use crate::health::{Condition, Health, Pulse, Reporter};
 use crate::monitor::MonitorEvent;
 
 /// Drivers for the original need not say when they are in sync, since it does not listen. One that has taken everything
@@ -86,7 +86,8 @@ impl Driver {
     fn start(&self) -> Result<Process, DriverError> {
         let (session, events) = (self.setup.session, self.setup.events.clone());
         let tell = move |event| events.send(Input::Driver { session, event }).is_ok();
-        let process = Process::start(&self.setup.program, tell)
+        let pulse = self.setup.health.pulse(Reporter::DriverWriter, Pulse::TIMEOUT);
+        let process = Process::start(&self.setup.program, pulse, tell)
             .map_err(|error| DriverError::Start { program: self.setup.program.clone(), error })?;
         tracing::info!(program = %self.setup.program.display(), "dataplane driver started");
         Ok(process)

@@ -15,6 +15,7 @@ use tortie_protocol::{Report, ReportError};
 
 use super::DriverEvent;
 use crate::exec::Group;
+use crate::health::Pulse;
 
 /// Puts the pipes where the driver expects them: they come as standard input and output, and where standard error leads
 /// is where the driver's output goes. A shell, since placing a descriptor of a chosen number takes unsafe code.
@@ -52,8 +53,9 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program`; what becomes known of it goes to `tell`, which says whether anybody listens.
-    pub(super) fn start<F>(program: &Path, tell: F) -> io::Result<Self>
+    /// Starts `program`; what becomes known of it goes to `tell`, which says whether anybody listens. The pulse rests unless a
+    /// message waits for `program` to read it.
+    pub(super) fn start<F>(program: &Path, pulse: Pulse, tell: F) -> io::Result<Self>
     where
         F: Fn(DriverEvent) -> bool + Clone + Send + 'static,
     {
@@ -72,7 +74,12 @@ impl Process {
         let process = Self { group, status: None, messages: Some(messages), starved: Arc::clone(&starved) };
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.into()).spawn(body);
         let told = tell.clone();
-        spawn("driver-writer", Box::new(move || write(to_driver, &queue, &starved, told)))?;
+        let writer = move || {
+            pulse.rest();
+            write(to_driver, &queue, &starved, told, &pulse);
+            pulse.rest();
+        };
+        spawn("driver-writer", Box::new(writer))?;
         spawn("driver-reader", Box::new(move || read(from_driver, tell)))?;
         spawn("driver-log", Box::new(move || pump(log)))?;
         Ok(process)
@@ -127,8 +134,15 @@ impl Drop for Process {
     }
 }
 
-fn write(mut pipe: impl Write, queue: &Receiver<Outgoing>, starved: &AtomicBool, tell: impl Fn(DriverEvent) -> bool) {
+fn write(
+    mut pipe: impl Write,
+    queue: &Receiver<Outgoing>,
+    starved: &AtomicBool,
+    tell: impl Fn(DriverEvent) -> bool,
+    pulse: &Pulse,
+) {
     for message in queue {
+        pulse.beat();
         if starved.swap(false, Ordering::SeqCst) && !tell(DriverEvent::Room) {
             return;
         }
@@ -139,6 +153,7 @@ fn write(mut pipe: impl Write, queue: &Receiver<Outgoing>, starved: &AtomicBool,
         if message.is_in_sync && !tell(DriverEvent::InSyncWritten) {
             return;
         }
+        pulse.rest();
     }
 }
 

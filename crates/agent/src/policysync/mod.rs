@@ -50,25 +50,31 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::yield_now;
+use tokio::time::sleep;
 use tonic::Status;
 use tortie_model::desired::DesiredUpdate;
 
 use crate::engine::{Observer, Progress};
+use crate::health::{Health, Pulse, Reporter};
 
 use grpc::{Reply, Wish};
 use sockets::Sockets;
 use state::{ClientId, End, Limits, State, Taken};
 
+/// Interval of signs of life.
+const BEAT: Duration = Duration::from_secs(1);
 /// How much is taken note of before clients are looked after.
 const MAX_NOTED: usize = 10_000;
 
 /// The policy sync API, from session to session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct PolicySync {
+    health: Health,
     running: Option<Running>,
 }
 
@@ -93,6 +99,12 @@ struct Running {
 }
 
 impl PolicySync {
+    /// An API that does not run yet and reports to `health` once it does.
+    #[must_use]
+    pub fn new(health: Health) -> Self {
+        Self { health, running: None }
+    }
+
     /// A session begins, which will tell everything. Clients of the session before stay, if `prefix` is the same. An empty one
     /// is for no API.
     pub fn begin(&mut self, prefix: &str) -> Option<Feed> {
@@ -108,7 +120,7 @@ impl PolicySync {
             let _ = running.feed.0.send(Told::Restart);
             return Some(running.feed.clone());
         }
-        match Running::start(prefix) {
+        match Running::start(prefix, self.health.pulse(Reporter::PolicySync, Pulse::TIMEOUT)) {
             Ok(running) => Some(self.running.insert(running).feed.clone()),
             Err(error) => {
                 tracing::error!(%error, "there is no policy sync API");
@@ -127,7 +139,7 @@ impl Drop for PolicySync {
 }
 
 impl Running {
-    fn start(prefix: &Path) -> io::Result<Self> {
+    fn start(prefix: &Path, pulse: Pulse) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (feed, told) = unbounded_channel();
         let (wishes, wished) = unbounded_channel();
@@ -135,8 +147,20 @@ impl Running {
         let serve = move || {
             runtime.block_on(async {
                 let sockets = tokio::spawn(sockets.keep());
+                let heart = async {
+                    loop {
+                        if !sockets.is_finished() {
+                            pulse.beat();
+                        }
+                        sleep(BEAT).await;
+                    }
+                };
                 let mut clients = Clients::new(Limits::default());
-                clients.serve(told, wished).await;
+                tokio::select! {
+                    () = clients.serve(told, wished) => {}
+                    () = heart => {}
+                }
+                pulse.rest();
                 // It removes the sockets, and clients see their connections end before their calls do.
                 sockets.abort();
                 let _ = sockets.await;

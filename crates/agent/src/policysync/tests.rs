@@ -24,6 +24,7 @@ use super::fixture::{delta, endpoint, namespace, pod, policy, policy_id, profile
 use super::generated::policy_sync_client::PolicySyncClient;
 use super::{Feed, PolicySync};
 use crate::engine::Observer;
+use crate::health::Health;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -41,7 +42,7 @@ impl Node {
         for part in ["mount", "creds"] {
             fs::create_dir(folder.path().join(part)).unwrap();
         }
-        let mut policy_sync = PolicySync::default();
+        let mut policy_sync = PolicySync::new(Health::default());
         let feed = policy_sync.begin(folder.path().to_str().unwrap()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Self { folder, runtime: runtime.into(), policy_sync, feed }

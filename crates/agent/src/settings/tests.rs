@@ -116,6 +116,7 @@ fn every_parameter_changes_something() {
         ("LogActionRateLimit", "7/minute"),
         ("ServiceLoopPrevention", "Reject"),
         ("WorkloadSourceSpoofing", "Any"),
+        ("AddressClaims", "Any"),
         ("IstioAmbientMode", "Enabled"),
         ("BPFEnabled", "true"),
         ("AllowVXLANPacketsFromWorkloads", "true"),

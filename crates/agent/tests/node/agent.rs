@@ -111,6 +111,11 @@ impl Node {
         Duration::from_millis(10 * (ticks(fields[11]) + ticks(fields[12])))
     }
 
+    /// The agent's process.
+    pub(crate) fn process(&self) -> u32 {
+        self.agent.as_ref().unwrap().id()
+    }
+
     /// Sends the agent a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         let agent = self.agent.as_ref().unwrap();

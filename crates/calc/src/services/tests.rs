@@ -1,3 +1,4 @@
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_labelindex::SetChange;
@@ -23,8 +24,17 @@ fn set(service: &str, with_ports: bool) -> (IpSetId, ServiceSet) {
 }
 
 fn flush(index: &mut ServiceIndex) -> Vec<String> {
+    flush_without(index, &[])
+}
+
+/// Flushes while these are addresses of pods of other namespaces.
+fn flush_without(index: &mut ServiceIndex, foreign: &[&str]) -> Vec<String> {
     let mut out = Vec::new();
-    index.flush(&mut out);
+    let is_foreign = |namespace: &str, address: IpAddr| {
+        assert_eq!(namespace, "ns");
+        foreign.iter().any(|other| *other == address.to_string())
+    };
+    index.flush(is_foreign, &mut out);
     out.into_iter()
         .map(|change| match change {
             SetChange::Full(update) => format!("={} {:?}", update.id, update.members),
@@ -78,4 +88,37 @@ fn an_address_in_two_slices_stays_until_both_are_gone() {
     assert!(flush(&mut index).is_empty());
     index.on_slice(&name("two"), None);
     assert_eq!(flush(&mut index), ["~a:false +Nets([]) -Nets([10.0.0.1/32])"]);
+}
+
+#[test]
+fn addresses_of_foreign_pods_are_no_members_while_they_have_them() {
+    let mut index = ServiceIndex::default();
+    for with_ports in [false, true] {
+        let (id, set) = set("a", with_ports);
+        index.add_set(id, &set);
+    }
+    index.on_slice(&name("one"), slice("a", &["10.0.0.1", "10.0.0.2", "10.0.0.3"], Some(80)));
+    index.on_slice(&name("other"), slice("b", &["10.0.0.3"], Some(80)));
+    let told = flush_without(&mut index, &["10.0.0.2", "10.0.0.3"]);
+    assert_eq!(told, ["=a:false Nets([10.0.0.1/32])", "=a:true IpPorts([10.0.0.1,tcp:80])"]);
+    let problems: Vec<String> = index.problems().map(|problem| problem.to_string()).collect();
+    let reason = "endpoints: 10.0.0.2 is the address of a pod of another namespace; 2 such addresses are not used";
+    assert_eq!(problems, [format!("endpoint slice ns/one: {reason}")]);
+    // Nothing is calculated again for an address that no slice of a used service names.
+    index.on_address("10.0.0.9".parse().unwrap());
+    assert!(index.dirty_slices.is_empty());
+    index.on_address("10.0.0.2".parse().unwrap());
+    let told = flush_without(&mut index, &["10.0.0.3"]);
+    assert_eq!(told, ["~a:false +Nets([10.0.0.2/32]) -Nets([])", "~a:true +IpPorts([10.0.0.2,tcp:80]) -IpPorts([])"]);
+    for with_ports in [false, true] {
+        let (id, set) = set("a", with_ports);
+        index.remove_set(id, &set);
+    }
+    flush(&mut index);
+    assert_eq!(index.problems().count(), 0);
+    for slice in ["one", "other"] {
+        index.on_slice(&name(slice), None);
+    }
+    flush(&mut index);
+    assert!(index.is_empty());
 }

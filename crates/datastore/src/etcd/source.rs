@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use etcd_client::{Client, KeyValue, WatchOptions, WatchResponse};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 use tortie_model::{Hostname, Interner, Update};
 use tortie_resources::manifest::{
     BlockSource, Kind, ObjectId, Options, PolicyNames, Resource, SyncerType, UnknownFields, read_object,
@@ -101,6 +102,7 @@ impl Source for EtcdSource {
                     if let Err(closed) = feed.unavailable(format!("etcd: {error}")) {
                         return closed;
                     }
+                    feed.show_life();
                     thread::sleep(self.config.pace.longest_pause);
                 }
             }
@@ -108,7 +110,7 @@ impl Source for EtcdSource {
         let asked = Arc::new(Notify::new());
         let wake = Arc::clone(&asked);
         feed.wake_with(move || wake.notify_one());
-        let closed = runtime.block_on(Reader::new(*self, feed, asked).run());
+        let closed = runtime.block_on(feed.show_life_during(sleep, Reader::new(*self, feed, asked).run()));
         runtime.shutdown_background();
         closed
     }

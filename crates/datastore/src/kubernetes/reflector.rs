@@ -1,6 +1,7 @@
 //! All objects of some kinds, and what changes.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use super::resource::{ApiResource, escaped};
 use super::versions;
 use crate::Backoff;
 use crate::backoff::chance;
+use crate::source::LIFE;
 
 /// How many KiB may wait for the consumer.
 const WAITING: u32 = 16 << 10;
@@ -183,6 +185,9 @@ pub struct Reflector {
     client: Client,
     timing: Timing,
     tasks: Vec<JoinHandle<()>>,
+    /// Sets `is_alive` again and again, unless the runtime is stuck.
+    heart: Option<JoinHandle<()>>,
+    is_alive: Arc<AtomicBool>,
     room: Arc<Semaphore>,
     sender: Sender<Letter>,
     receiver: Receiver<Letter>,
@@ -220,7 +225,16 @@ impl Reflector {
     pub fn with_timing(client: &Client, timing: Timing) -> Self {
         let (sender, receiver) = channel();
         let room = Arc::new(Semaphore::new(WAITING as usize));
-        Self { client: client.clone(), timing, tasks: Vec::new(), room, sender, receiver }
+        let is_alive = Arc::new(AtomicBool::new(true));
+        let shared = Arc::clone(&is_alive);
+        let beat = async move {
+            loop {
+                shared.store(true, Ordering::Relaxed);
+                sleep(LIFE).await;
+            }
+        };
+        let heart = client.handle().map(|handle| handle.spawn(beat));
+        Self { client: client.clone(), timing, tasks: Vec::new(), heart, is_alive, room, sender, receiver }
     }
 
     /// Begins to follow one more list; its number is how many there were before.
@@ -259,6 +273,11 @@ impl Reflector {
         }
     }
 
+    /// Whether every list is still followed and the runtime has run since the last call.
+    pub(super) fn take_life(&self) -> bool {
+        self.is_alive.swap(false, Ordering::Relaxed) && !self.tasks.iter().any(JoinHandle::is_finished)
+    }
+
     /// Something by which another thread can make [`Reflector::recv`] return.
     #[must_use]
     pub fn waker(&self) -> Waker {
@@ -268,7 +287,7 @@ impl Reflector {
 
 impl Drop for Reflector {
     fn drop(&mut self) {
-        for task in &self.tasks {
+        for task in self.tasks.iter().chain(&self.heart) {
             task.abort();
         }
     }

@@ -21,6 +21,7 @@ use super::kinds::{CalicoApi, kinds};
 use super::reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing};
 use super::resource::ApiResource;
 use crate::history::HistorySettings;
+use crate::source::LIFE;
 use crate::{Closed, Fallback, Feed, InputProblem, Objects, Source};
 
 /// How many events are looked at before what follows from them is told.
@@ -121,6 +122,7 @@ impl Source for KubernetesSource {
                     if feed.unavailable(format!("no thread can be started: {error}")).is_err() {
                         return Closed;
                     }
+                    feed.show_life();
                     thread::sleep(self.timing.poll);
                 }
             }
@@ -279,9 +281,12 @@ impl Running<'_> {
         }
         let mut of_object = None;
         loop {
+            if self.reflector.take_life() {
+                self.feed.show_life();
+            }
             let mut noticed = None;
             for _ in 0..BATCH {
-                match self.reflector.recv(noticed.map(|_| Duration::ZERO)) {
+                match self.reflector.recv(Some(noticed.map_or(LIFE, |_| Duration::ZERO))) {
                     Received::Event(list, event) => self.hear(list, event)?,
                     Received::Woken => {}
                     Received::TimedOut => break,

@@ -112,7 +112,7 @@ impl Source for FanoutSource {
             .build();
         match runtime {
             Ok(runtime) => {
-                let closed = runtime.block_on(keep_connected(&self, feed));
+                let closed = runtime.block_on(feed.show_life_during(sleep, keep_connected(&self, feed)));
                 runtime.shutdown_background();
                 closed
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tortie_datastore::{Closed, Feed, Source, chance};
 use tortie_model::SyncStatus;
 use tortie_resources::syncer::SyncerType;
@@ -265,11 +265,12 @@ impl Source for TyphaSource {
     fn run(self: Box<Self>, feed: &Feed) -> Closed {
         loop {
             match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
-                Ok(runtime) => return runtime.block_on(self.watch(feed)),
+                Ok(runtime) => return runtime.block_on(feed.show_life_during(sleep, self.watch(feed))),
                 Err(error) => {
                     if let Err(closed) = feed.unavailable(format!("the client cannot be started: {error}")) {
                         return closed;
                     }
+                    feed.show_life();
                     std::thread::sleep(self.options.max_pause);
                 }
             }

@@ -195,7 +195,8 @@ pub(super) const FIELDS: [(&str, &str, FieldKind); 187] = [
 ];
 
 /// The fields that the original does not have, for parameters that it does not have.
-pub(super) const OWN_FIELDS: [(&str, &str, FieldKind); 5] = [
+pub(super) const OWN_FIELDS: [(&str, &str, FieldKind); 6] = [
+    ("addressClaims", "AddressClaims", Text),
     ("cutDeniedConnections", "CutDeniedConnections", Bool),
     ("flowLogsFile", "FlowLogsFile", Text),
     ("flowLogsFileMaxFiles", "FlowLogsFileMaxFiles", Int),

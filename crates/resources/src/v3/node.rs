@@ -20,15 +20,19 @@ pub(crate) fn node(root: &Cursor<'_, '_>, map: Map<'_, '_>, labels: &mut Interne
         None => Vec::new(),
     };
     let labels = scalar::interned(root, pairs, labels, sink);
+    let status = map.field("status").and_then(|status| status.map(sink));
+    // An unreadable network is passed over.
+    let pod_networks = status.map(|status| status.texts("podCIDRs", sink)).unwrap_or_default();
+    let pod_networks = pod_networks.iter().filter_map(|text| text.parse().ok()).collect();
     let Some(spec) = map.field("spec").and_then(|spec| spec.map(sink)) else {
-        return Node { bgp: None, addresses: Box::default(), tunnels: None, pod_networks: [].into(), labels };
+        return Node { bgp: None, addresses: Box::default(), tunnels: None, pod_networks, labels };
     };
     let section = spec.field("bgp").and_then(|bgp| bgp.map(sink));
     Node {
         bgp: section.map(|map| bgp(map, sink)),
         addresses: spec.list("addresses", sink, address).into(),
         tunnels: NodeFacts::of_spec(spec, sink).tunnels(),
-        pod_networks: [].into(),
+        pod_networks,
         labels,
     }
 }

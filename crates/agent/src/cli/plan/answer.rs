@@ -93,6 +93,7 @@ pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
             let endpoints = few(endpoints);
             ("lose-management", format!("TCP {port} does not get in by host endpoint {endpoints} any more from {from}"))
         }
+        Finding::ClaimIgnored { endpoint, why } => ("claim-ignored", format!("{endpoint}: {why}")),
         Finding::SelectsNothing { policy } => ("selects-nothing", format!("{policy} selects no endpoint")),
         Finding::Shadowed { policy } => {
             ("shadowed", format!("{policy} comes to nothing: others decide before its rules"))

@@ -3,6 +3,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use super::super::fixture::{evaluator, policy, surroundings, tcp, updates};
 use super::*;
+use crate::health::{Health, Reporter};
 
 /// Connections in memory.
 struct Fake {
@@ -123,6 +124,26 @@ fn what_is_allowed_again_before_it_is_cut_is_not_cut() {
         vec![Told::Update(policy("server", &[9090])), Told::InForce(false), Told::InForce(true)];
     tell(&mut worker, &teller, [Told::Update(policy("server", &[8080])), Told::InForce(true)]);
     assert_eq!(worker.tracking.cut, [tcp("10.0.0.1", ("10.0.0.2", 8080))]);
+}
+
+#[test]
+fn a_pass_that_waits_for_a_change_to_be_in_force_does_not_fail_liveness() {
+    let (mut worker, teller) = worker();
+    let (health, timeout) = (Health::default(), Duration::from_millis(500));
+    worker.state.pulse = health.pulse(Reporter::Connections, timeout);
+    *worker.tracking.meanwhile.borrow_mut() = vec![Told::Update(policy("server", &[9090])), Told::InForce(false)];
+    for told in [Told::Update(policy("server", &[8080])), Told::InForce(true)] {
+        teller.send(told).unwrap();
+    }
+    let settled = std::thread::spawn(move || {
+        settle(&mut worker);
+        worker.tracking
+    });
+    std::thread::sleep(timeout * 3);
+    assert_eq!(health.answer("/liveness").status, 200);
+    assert!(!settled.is_finished());
+    teller.send(Told::InForce(true)).unwrap();
+    assert_eq!(settled.join().unwrap().cut, [tcp("10.0.0.1", ("10.0.0.2", 8080))]);
 }
 
 #[test]

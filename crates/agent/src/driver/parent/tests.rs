@@ -136,6 +136,34 @@ fn a_slow_driver_is_waited_for_without_blocking() {
 }
 
 #[test]
+fn a_driver_that_stops_reading_fails_liveness_and_one_without_news_does_not() {
+    let mut bench =
+        bench("head -c 100000 <&3 >/dev/null; until [ -e OUT ]; do sleep 0.05; done; exec cat <&3 >/dev/null");
+    let health = bench.health.clone();
+    let is_live = |_: &Driver| health.answer("/liveness").status == 200;
+    health.override_timeouts([("DriverWriter".to_owned(), Duration::from_millis(200))].into());
+    bench.configure();
+    let begin = Instant::now();
+    bench
+        .until(|driver| {
+            assert!(is_live(driver), "nothing waits for the driver");
+            begin.elapsed() > Duration::from_millis(600)
+        })
+        .unwrap();
+    (0..20).for_each(|number| bench.driver.on_update(big_set(number)));
+    bench.until(|driver| !is_live(driver)).unwrap();
+    assert!(
+        health
+            .answer("/liveness")
+            .body
+            .lines()
+            .any(|line| line.starts_with("DriverWriter") && line.contains("no report"))
+    );
+    fs::write(bench.folder.path().join("out"), "").unwrap();
+    bench.until(is_live).unwrap();
+}
+
+#[test]
 fn a_driver_that_ends_is_an_error_that_says_how() {
     for script in ["exit 3", "head -c 1000 <&3 >/dev/null; exit 3"] {
         let mut bench = bench(script);

@@ -80,6 +80,9 @@ pub(super) fn node(out: &mut Object<'_>, name: &Hostname, node: &Node) {
         }
         out.list_if("addresses", &node.addresses, address);
     });
+    if !node.pod_networks.is_empty() {
+        out.object("status", |out| out.list("podCIDRs", &node.pod_networks, shown));
+    }
 }
 
 fn bgp(out: &mut Object<'_>, bgp: &NodeBgp, ipip: Option<IpAddr>) {
