@@ -159,7 +159,9 @@ fn host_endpoints_are_told_of(backend: &'static str) {
     assert!(node.metric(&format!("tortie_rule_last_hit_timestamp_seconds{name}")) > 1e9);
     assert_eq!(node.metric("tortie_other_rules_hits"), 0.0);
     let denied = name.replace(r#"rule="0",action="allow""#, r#"rule="1",action="deny""#);
-    assert!(node.metric(&format!("tortie_rule_bytes{denied}")) >= 60.0);
+    let bytes = format!("tortie_rule_bytes{denied}");
+    until("the denial is measured", &node, || node.get(9091, "/metrics").contains(&bytes).then_some(()));
+    assert!(node.metric(&bytes) >= 60.0);
 }
 
 tortie_testkit::kernel_test! {

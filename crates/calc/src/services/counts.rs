@@ -26,7 +26,10 @@ impl<T: Copy + Ord + Hash> Counts<T> {
     }
 
     pub(super) fn remove(&mut self, member: T) {
-        let count = self.counts.get_mut(&member).expect("a source is removed after it was added");
+        let Some(count) = self.counts.get_mut(&member) else {
+            debug_assert!(false, "a source is removed that was not added");
+            return;
+        };
         self.touched.entry(member).or_insert(true);
         *count -= 1;
         if *count == 0 {
