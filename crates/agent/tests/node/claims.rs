@@ -17,6 +17,52 @@ const DB: &str = "10.0.0.50";
 const CLIENT: &str = "10.0.0.20";
 const PORT: u16 = 80;
 
+/// A client that the platform lets reach the service `dev/partner` alone.
+const SERVICE: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: prod}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: prod}
+spec: {nodeName: n1, containers: [{name: c, image: i}]}
+status: {phase: Running, podIPs: [{ip: 10.0.0.50}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: partner, namespace: dev}
+spec: {nodeName: n1, containers: [{name: c, image: i}]}
+status: {phase: Running, podIPs: [{ip: 10.0.0.21}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: cl, namespace: dev, labels: {app: client}}
+spec: {nodeName: n1, containers: [{name: c, image: i}]}
+status: {phase: Running, podIPs: [{ip: 10.0.0.20}]}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: clients}
+spec:
+  selector: app == 'client'
+  types: [Egress]
+  egress: [{action: Allow, protocol: TCP, destination: {services: {name: partner, namespace: dev}}}]
+";
+const SLICE: &str = "
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: partner-1, namespace: dev, labels: {kubernetes.io/service-name: partner}}
+addressType: IPv4
+ports: [{port: 80, protocol: TCP}]
+endpoints: [{addresses: [10.0.0.21]}, {addresses: [10.0.0.50]}]
+";
+const PARTNER: &str = "10.0.0.21";
+
 /// The enforcement in a test.
 #[derive(Clone, Copy, Debug)]
 enum By {
@@ -128,6 +174,24 @@ tortie_testkit::kernel_test! {
 
     fn a_pending_pod_does_not_take_the_interface_of_a_running_one() {
         ALL.into_iter().for_each(|by| isolated(by, "db-5", COLLISION));
+    }
+
+    fn a_slice_leads_no_rule_to_pods_of_other_namespaces() {
+        for by in ALL {
+            let mut node = by.node(SERVICE);
+            let _db = connect(&node, "prod", "db", DB);
+            let partner = connect(&node, "dev", "partner", PARTNER);
+            let client = connect(&node, "dev", "cl", CLIENT);
+            node.start();
+            until("the partner reaches the database", &node, || reaches(&partner, DB));
+            assert!(!reaches(&client, PARTNER) && !reaches(&client, DB), "{by:?} before");
+            node.write("slice.yaml", SLICE);
+            until("the client reaches the service", &node, || reaches(&client, PARTNER));
+            node.until_ready("10.0.0.50 is the address of a pod of another namespace");
+            for _ in 0..2 {
+                assert!(!reaches(&client, DB), "{by:?}: {}\n{}", node.kernel_state(), node.log());
+            }
+        }
     }
 
     fn two_running_pods_with_one_interface_are_denied_until_one_ends() {
