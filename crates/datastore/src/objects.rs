@@ -17,7 +17,8 @@ use crate::{Fallback, InputProblem};
 /// * An object that becomes invalid keeps what was last good for it, however often it is listed again; a policy that never
 ///   was good is replaced by one that denies what it selects.
 /// * If two objects claim one key, the one whose name sorts first counts
-///   (`libcalico-go/lib/backend/watchersyncer/conflictresolvingcachewriter.go`), and the other one is a problem.
+///   (`libcalico-go/lib/backend/watchersyncer/conflictresolvingcachewriter.go`), and the other one is a problem. The endpoints
+///   that an ignored policy selects are denied, unless both policies are the same.
 /// * The objects that every datastore has, such as the profile `projectcalico-default-allow` and the tier `default`, are
 ///   there from the first [`Objects::take_updates`] on.
 ///
@@ -189,10 +190,10 @@ impl Objects {
                 (id, InputProblem::new(&*of_object.subject, problem.clone(), fallback))
             }));
         }
-        for ((winner, loser), severity) in conflicts(&self.register) {
+        for ((winner, loser), (severity, fallback)) in conflicts(&self.register) {
             let what = format!("stands for the same as {winner}, which counts");
             let problem = FieldProblem::new(severity, Position::default(), "", what);
-            let problem = InputProblem::new(loser.to_string(), problem, Fallback::NotNeeded);
+            let problem = InputProblem::new(loser.to_string(), problem, fallback);
             problems.push((loser, problem));
         }
         problems.sort_by(|(a, x), (b, y)| (a, x.problem.position).cmp(&(b, y.problem.position)));
@@ -205,14 +206,17 @@ impl Objects {
     }
 }
 
-/// The pairs of objects that claim the same, winner and loser, and how bad that is. One that wants the same value loses
-/// nothing.
-pub(crate) fn conflicts(register: &Register) -> BTreeMap<(&ObjectId, &ObjectId), Severity> {
+/// The pairs of objects that claim the same, winner and loser, the severity, and what is in force for the loser. One that wants
+/// the same value loses nothing.
+pub(crate) fn conflicts(register: &Register) -> BTreeMap<(&ObjectId, &ObjectId), (Severity, Fallback)> {
     let mut conflicts = BTreeMap::new();
     for conflict in register.conflicts() {
         let severity = if conflict.same { Severity::Warning } else { Severity::Error };
-        let worst = conflicts.entry((conflict.winner, conflict.loser)).or_insert(severity);
-        *worst = severity.max(*worst);
+        let worst = conflicts.entry((conflict.winner, conflict.loser)).or_insert((severity, Fallback::NotNeeded));
+        worst.0 = severity.max(worst.0);
+        if conflict.denies {
+            worst.1 = Fallback::Denied;
+        }
     }
     conflicts
 }

@@ -1,9 +1,10 @@
 //! Which objects there are, what each puts in force, and which of several counts.
 
 mod claims;
+mod contests;
 mod store;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ use tortie_resources::manifest::{Contributions, ObjectId, Outcome, SyncerType};
 use crate::{Fallback, built_in};
 pub(crate) use claims::Conflict;
 use claims::{Claim, Claims};
+use contests::Contests;
+pub(crate) use contests::denial;
 use store::{InForce, Store};
 
 /// The objects of a datastore and what follows from them. Pure.
@@ -26,6 +29,7 @@ use store::{InForce, Store};
 pub(crate) struct Register {
     store: Store,
     claims: Claims,
+    contests: Contests,
     /// What was in force, for the keys that have been touched since the last time.
     before: HashMap<Key, InForceBefore, RandomState>,
     /// Whether anybody wants the versions of objects.
@@ -53,6 +57,7 @@ impl Register {
         let mut register = Self {
             store: Store::default(),
             claims: Claims::default(),
+            contests: Contests::new(),
             before: HashMap::default(),
             keeps_versions: false,
             interner: Interner::new(),
@@ -105,10 +110,11 @@ impl Register {
 
     /// Forgets the objects that are not marked as `keep` says; returns which.
     pub(crate) fn sweep(&mut self, keep: impl Fn(&ObjectId, u32) -> bool) -> Vec<ObjectId> {
+        let denials: BTreeSet<&ObjectId> = self.contests.values().collect();
         let gone: Vec<ObjectId> = self
             .store
             .objects()
-            .filter(|object| !keep(&object.id, object.listing))
+            .filter(|object| !keep(&object.id, object.listing) && !denials.contains(&object.id))
             .map(|object| object.id.clone())
             .collect();
         for id in &gone {
@@ -120,6 +126,7 @@ impl Register {
     /// The updates that follow from what happened since the last time: those that make a difference, in the order of
     /// their keys.
     pub(crate) fn take_updates(&mut self) -> Vec<Update> {
+        self.close_contests();
         let before = std::mem::take(&mut self.before);
         let changed = before.into_iter().filter_map(|(key, old)| {
             let new = self.value(&key);
@@ -174,7 +181,7 @@ impl Register {
 
     /// How many objects are known.
     pub(crate) fn len(&self) -> usize {
-        self.store.objects().count()
+        self.store.objects().count() - self.contests.len()
     }
 
     /// Whether nothing is left but what is built in.

@@ -378,3 +378,46 @@ fn versions_are_kept_where_they_are_wanted() {
     objects.end_list(Kind::NetworkPolicy);
     assert_eq!(told(&objects), []);
 }
+
+#[test]
+fn an_object_that_stands_for_the_same_policy_closes_what_it_selects() {
+    let spec =
+        |selector: &str| format!(r#", "spec": {{"selector": "{selector}", "ingress": [{{"action": "Allow"}}]}}"#);
+    let policies = |objects: &Objects| {
+        let policy = |update: Update| match update {
+            Update::Policy(id, Some(policy)) => Some(format!("{}: {}", id.name, policy.selector.text())),
+            _ => None,
+        };
+        objects.snapshot().into_iter().filter_map(policy).collect::<Vec<_>>()
+    };
+    let mut objects = objects_in_force();
+    let [prefixed, plain] = ["default.web", "web"].map(|name| id(Kind::GlobalNetworkPolicy, name));
+    objects.set(&plain, resource(&plain, &spec("has(b)")));
+    objects.set(&prefixed, resource(&prefixed, &spec("has(a)")));
+    objects.take_updates();
+    assert_eq!(policies(&objects), ["tortie-contested.web.0: has(b)", "web: has(a)"]);
+    assert_eq!(objects.len(), 2);
+    let fallbacks: Vec<Fallback> = objects.problems().iter().map(|problem| problem.fallback).collect();
+    assert_eq!(fallbacks, [Fallback::Denied]);
+    // A new listing without the denial, which is no object of the datastore.
+    objects.begin_list(Kind::GlobalNetworkPolicy);
+    objects.set(&plain, resource(&plain, &spec("has(c)")));
+    objects.set(&prefixed, resource(&prefixed, &spec("has(a)")));
+    objects.end_list(Kind::GlobalNetworkPolicy);
+    objects.take_updates();
+    assert_eq!(policies(&objects), ["tortie-contested.web.0: has(c)", "web: has(a)"]);
+    // A policy that takes the name of the denial ends no denial.
+    let imposter = id(Kind::GlobalNetworkPolicy, "tortie-contested.web.0");
+    objects.set(&imposter, resource(&imposter, &spec("has(d)")));
+    objects.take_updates();
+    let renamed = "tortie-contested.tortie-contested.web.0.0: has(c)";
+    assert_eq!(policies(&objects), [renamed, "tortie-contested.web.0: has(d)", "web: has(a)"]);
+    objects.remove(&imposter);
+    objects.set(&plain, resource(&plain, &spec("has(a)")));
+    objects.take_updates();
+    assert_eq!(policies(&objects), ["web: has(a)"]);
+    objects.remove(&plain);
+    objects.remove(&prefixed);
+    objects.take_updates();
+    assert!(objects.is_empty() && policies(&objects).is_empty());
+}

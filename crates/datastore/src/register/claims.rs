@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ahash::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use tortie_model::Key;
+use tortie_model::{Key, Update};
 use tortie_resources::manifest::ObjectId;
 
 use super::store::Store;
@@ -35,6 +35,8 @@ pub(crate) struct Conflict<'r> {
     pub(crate) loser: &'r ObjectId,
     /// Whether both want the same, so that nothing is lost.
     pub(crate) same: bool,
+    /// Whether the loser is a policy whose endpoints are denied.
+    pub(crate) denies: bool,
 }
 
 impl Claims {
@@ -50,6 +52,20 @@ impl Claims {
         !self.losers.is_empty()
     }
 
+    /// Whether more than one object claims a key.
+    pub(super) fn is_contested(&self, key: &Key) -> bool {
+        self.losers.contains_key(key)
+    }
+
+    /// The values that do not count for a key and differ from the one that does, in the order of their objects.
+    pub(super) fn ignored<'r>(&'r self, key: &Key, store: &'r Store) -> impl Iterator<Item = &'r Update> {
+        let winner = self.winner(key, store);
+        let mut losers = self.losers.get(key).cloned().unwrap_or_default();
+        losers.sort_by_key(|loser| &store.object(loser.slot).id);
+        let is_other = move |update: &&Update| winner.is_some_and(|winner| store.claimed(winner) != *update);
+        losers.into_iter().map(|loser| store.claimed(loser)).filter(is_other)
+    }
+
     /// In the order of keys. Policies that need a tier of the same kind do not contend with it, or with each other.
     pub(super) fn conflicts<'r>(&'r self, store: &'r Store) -> impl Iterator<Item = Conflict<'r>> {
         let id = |claim: Claim| &store.object(claim.slot).id;
@@ -60,6 +76,8 @@ impl Claims {
                     winner: id(winner),
                     loser: id(*loser),
                     same: store.claimed(winner) == store.claimed(*loser),
+                    denies: matches!(key, Key::Policy(id) if !id.kind.is_staged())
+                        && store.claimed(winner) != store.claimed(*loser),
                 });
                 conflicts.filter(move |conflict| !conflict.same || !matches!(key, Key::Tier(_)))
             })

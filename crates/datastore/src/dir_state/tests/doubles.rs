@@ -89,3 +89,82 @@ fn the_default_prefix_is_part_of_a_written_name() {
     dir.change(&[("a.yaml", Some(&prefixed.replace("projectcalico.org/v3", "crd.projectcalico.org/v1")))]);
     assert_eq!(policies(&mut dir).into_iter().map(|(name, ..)| name).collect::<Vec<_>>(), ["web"]);
 }
+
+#[test]
+fn denials_outlast_the_readability_of_their_files() {
+    let (counts, ignored) = (allows("p", "has(a)"), allows("p", "has(b)"));
+    let expected = [entry("p", "has(a)", false), entry("tortie-duplicate.p.0", "has(b)", true)];
+    for unreadable in ["a.yaml", "b.yaml"] {
+        let mut dir = Directory::default();
+        dir.change(&[("a.yaml", Some(&counts)), ("b.yaml", Some(&ignored))]);
+        assert!(dir.change(&[(unreadable, Some("{]"))]).is_empty(), "{unreadable}");
+        assert_eq!(policies(&mut dir), expected, "{unreadable}");
+        assert!(dir.problems().iter().any(|(_, fallback)| *fallback == Fallback::Denied), "{:?}", dir.problems());
+        dir.change(&[(unreadable, None)]);
+        assert_eq!(policies(&mut dir).len(), 1, "{unreadable}");
+        dir.change(&[("a.yaml", None), ("b.yaml", None)]);
+        assert!(is_empty(dir.state()) && dir.problems().is_empty());
+    }
+    // The same definition in another file means that the object moves.
+    let mut dir = Directory::default();
+    dir.change(&[("a.yaml", Some(&counts)), ("b.yaml", Some(&counts))]);
+    dir.change(&[("a.yaml", Some(&ignored)), ("b.yaml", Some("{]"))]);
+    assert_eq!(policies(&mut dir), [entry("p", "has(b)", false)]);
+}
+
+#[test]
+fn a_definition_behind_an_unreadable_document_stays_denied() {
+    let (counts, ignored) = (allows("p", "has(a)"), allows("p", "has(b)"));
+    let mut dir = Directory::default();
+    dir.change(&[("a.yaml", Some(&format!("{counts}---\n{ignored}")))]);
+    let expected = [entry("p", "has(a)", false), entry("tortie-duplicate.p.0", "has(b)", true)];
+    for broken in ["{]", "{[", "{]"] {
+        dir.change(&[("a.yaml", Some(&format!("{counts}---\n{broken}")))]);
+        assert_eq!(policies(&mut dir), expected);
+    }
+    dir.change(&[("a.yaml", Some(&counts))]);
+    assert_eq!(policies(&mut dir), expected[..1]);
+    // A file that is being written keeps the definition until its writer is done.
+    dir.change(&[("a.yaml", Some(&format!("{counts}---\n{ignored}")))]);
+    let reading = dir.state().read("a.yaml".as_ref(), FileContent::Text(&counts));
+    dir.state().stage("a.yaml".as_ref(), reading, Missing::Kept);
+    dir.state().take_updates();
+    assert_eq!(policies(&mut dir), expected);
+    dir.state().release("a.yaml".as_ref());
+    dir.state().take_updates();
+    assert_eq!(policies(&mut dir), expected[..1]);
+}
+
+#[test]
+fn a_second_definition_with_an_unreadable_selector_denies_what_it_selected() {
+    let mut dir = Directory::default();
+    dir.change(&[("a.yaml", Some(&allows("p", "has(a)"))), ("b.yaml", Some(&allows("p", "has(b)")))]);
+    dir.change(&[("b.yaml", Some(&policy("p", "has(")))]);
+    assert_eq!(policies(&mut dir), [entry("p", "has(a)", false), entry("tortie-duplicate.p.0", "has(b)", true)]);
+    // In the same file.
+    dir.change(&[
+        ("a.yaml", Some(&format!("{}---\n{}", allows("p", "has(a)"), policy("p", "has(")))),
+        ("b.yaml", None),
+    ]);
+    assert!(dir.problems().iter().any(|(_, fallback)| *fallback == Fallback::Nothing), "{:?}", dir.problems());
+}
+
+#[test]
+fn a_second_definition_of_unknown_endpoints_closes_all_at_the_start() {
+    let counts = allows("p", "has(a)");
+    let same_file = format!("{counts}---\n{}", policy("p", "has("));
+    let unknown = policy("p", "has(");
+    for (files, file) in [
+        (vec![("a.yaml", Some(&*counts)), ("b.yaml", Some(&*unknown))], "b.yaml"),
+        (vec![("a.yaml", Some(&*same_file))], "a.yaml"),
+    ] {
+        let mut dir = Directory { state: Some(DirState::new(Options::default()).close_unknown()) };
+        dir.change(&files);
+        dir.state().complete();
+        assert!(policies(&mut dir).contains(&entry("tortie-unreadable", "all()", true)), "{:?}", policies(&mut dir));
+        let closed = |(text, fallback): &(String, Fallback)| text.starts_with(file) && *fallback == Fallback::Closed;
+        assert!(dir.problems().iter().any(closed), "{:?}", dir.problems());
+        dir.change(&[(file, Some(if file == "a.yaml" { &counts } else { "" }))]);
+        assert_eq!(policies(&mut dir), [entry("p", "has(a)", false)]);
+    }
+}
