@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tortie_selector::Selector;
 
-use crate::{Cidr, ConfigName, Labels, Valid};
+use crate::{Cidr, ConfigName, Labels, Valid, parse_address};
 
 /// What a profile adds to the labels of its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl Node {
     pub fn own_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let bgp = self.bgp.iter().flat_map(|bgp| [&bgp.ipv4_address, &bgp.ipv6_address]);
         let written = bgp.chain(self.addresses.iter().map(|address| &address.address));
-        let address = |text: &Arc<str>| text.split('/').next()?.parse().ok();
+        let address = |text: &Arc<str>| parse_address(text.split('/').next()?);
         let tunnels = self.tunnels.iter().flat_map(|tunnels| {
             [tunnels.ipip, tunnels.vxlan, tunnels.vxlan_v6, tunnels.wireguard, tunnels.wireguard_v6]
         });

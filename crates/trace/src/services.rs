@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
-use tortie_model::{NamedProtocol, NamespacedName, Protocol, Service, ServicePort, Update};
+use tortie_model::{NamedProtocol, NamespacedName, Protocol, Service, ServicePort, Update, parse_address};
 
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ pub struct ServicePortName {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tortie_model::{NamespacedName, Service, ServicePort, Update};
+/// use tortie_model::{NamespacedName, Service, ServicePort, Update, parse_address};
 /// use tortie_trace::Services;
 ///
 /// let ports = [ServicePort { name: "http".into(), protocol: "TCP".into(), port: 80, node_port: 30080 }];
@@ -126,7 +126,7 @@ fn set<K: std::hash::Hash + Eq, V: Clone + Ord>(
 fn addresses(service: &Service) -> impl Iterator<Item = IpAddr> + '_ {
     let written = [&service.cluster_ips, &service.external_ips, &service.load_balancer_ingress_ips];
     // A Service without a cluster address says `None`.
-    written.into_iter().flatten().filter_map(|text| text.parse().ok())
+    written.into_iter().flatten().filter_map(|text| parse_address(text))
 }
 
 /// Protocol and port by their numbers; `None` if they are out of range.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use regex::Regex;
 use tortie_iptables::InterfaceName;
-use tortie_model::Cidr;
+use tortie_model::{Cidr, parse_address};
 
 use super::params::LogSeverity;
 use tortie_resources::spelling::is_meant;
@@ -220,17 +220,27 @@ pub(crate) fn cidrs(raw: &str) -> Parsed<Vec<Cidr>> {
 }
 
 pub(crate) fn ipv4(raw: &str) -> Parsed<Option<Ipv4Addr>> {
-    raw.parse().map(Some).map_err(|_| "must be an IPv4 address".into())
+    match parse_address(raw) {
+        Some(IpAddr::V4(address)) => Ok(Some(address)),
+        _ => Err("must be an IPv4 address".into()),
+    }
 }
 
 pub(crate) fn ipv6(raw: &str) -> Parsed<Option<Ipv6Addr>> {
-    raw.parse().map(Some).map_err(|_| "must be an IPv6 address".into())
+    match parse_address(raw) {
+        Some(IpAddr::V6(address)) => Ok(Some(address)),
+        _ => Err("must be an IPv6 address".into()),
+    }
 }
 
 /// `name`, `10.0.0.1` or `::1`; an address to listen on.
 pub(crate) fn host_address(raw: &str) -> Parsed<String> {
     let name = raw.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
-    if name || raw.parse::<IpAddr>().is_ok() { Ok(raw.into()) } else { Err("must be a host name or address".into()) }
+    match parse_address(raw) {
+        Some(address) => Ok(address.to_string()),
+        None if name => Ok(raw.into()),
+        None => Err("must be a host name or address".into()),
+    }
 }
 
 /// A range of ports, `first:last` or a single one.

@@ -11,7 +11,7 @@ use tortie_model::{
     TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
 };
 
-use super::flaw::{Flaw, Unusable, all, bad, number, parsed, required};
+use super::flaw::{Flaw, Unusable, address, addresses, all, bad, number, required};
 use super::policy::policy_id;
 use super::{felix, in_object, name};
 
@@ -83,8 +83,8 @@ fn workload(mut message: felix::WorkloadEndpoint) -> Result<WorkloadEndpointStat
 fn host(message: felix::HostEndpoint) -> Result<HostEndpointState, Flaw> {
     let endpoint = HostEndpoint {
         iface: name(message.name).map(IfaceName::new),
-        expected_ipv4: all("expected_ipv4_addrs", &message.expected_ipv4_addrs)?,
-        expected_ipv6: all("expected_ipv6_addrs", &message.expected_ipv6_addrs)?,
+        expected_ipv4: addresses("expected_ipv4_addrs", &message.expected_ipv4_addrs)?,
+        expected_ipv6: addresses("expected_ipv6_addrs", &message.expected_ipv6_addrs)?,
         profiles: profiles(message.profile_ids),
         dscp: dscp(&message.qos_policies)?,
         ..HostEndpoint::default()
@@ -119,7 +119,7 @@ fn tiers(messages: Vec<felix::TierInfo>) -> TierList {
 
 fn nats(field: &'static str, messages: &[felix::NatInfo]) -> Result<Box<[NatMapping]>, Flaw> {
     let mapping = |message: &felix::NatInfo| {
-        Ok(NatMapping { external: parsed(field, &message.ext_ip)?, internal: parsed(field, &message.int_ip)? })
+        Ok(NatMapping { external: address(field, &message.ext_ip)?, internal: address(field, &message.int_ip)? })
     };
     messages.iter().map(mapping).collect()
 }

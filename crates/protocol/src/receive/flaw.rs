@@ -1,7 +1,10 @@
 //! What can be wrong with a message that is valid protobuf.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::str::FromStr;
+
+use tortie_model::parse_address;
 
 /// As much of a value as an error message shows.
 const SHOWN: usize = 100;
@@ -49,9 +52,19 @@ pub(super) fn parsed<T: FromStr>(field: &'static str, text: &str) -> Result<T, F
     text.parse().map_err(|_| bad(field, text))
 }
 
+/// An IP address, as Go reads it.
+pub(super) fn address(field: &'static str, text: &str) -> Result<IpAddr, Flaw> {
+    parse_address(text).ok_or_else(|| bad(field, text))
+}
+
 /// Texts in the form of `T`.
 pub(super) fn all<T: FromStr, C: FromIterator<T>>(field: &'static str, texts: &[String]) -> Result<C, Flaw> {
     texts.iter().map(|text| parsed(field, text)).collect()
+}
+
+/// IP addresses, as Go reads them.
+pub(super) fn addresses(field: &'static str, texts: &[String]) -> Result<Box<[IpAddr]>, Flaw> {
+    texts.iter().map(|text| address(field, text)).collect()
 }
 
 /// A number in the range of `T`.

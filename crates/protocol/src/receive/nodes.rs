@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tortie_model::desired::{DesiredUpdate, Encapsulation, HostMetadata, WireguardPeer};
 use tortie_model::{BgpConfiguration, Cidr, EncapMode, Hostname, IpPool, Labels, NamespacedName, Service, ServicePort};
 
-use super::flaw::{Flaw, Unusable, bad, parsed, required};
+use super::flaw::{self, Flaw, Unusable, bad, parsed, required};
 use super::{felix, in_object, texts};
 
 fn labels(labels: BTreeMap<String, String>) -> Result<Labels, Flaw> {
@@ -87,7 +87,7 @@ fn peer(host: &str, public_key: String, address: &str) -> Result<WireguardPeer, 
     let address: Option<IpAddr> = if address.is_empty() {
         None
     } else {
-        let address = parsed("interface address", address);
+        let address = flaw::address("interface address", address);
         Some(address.map_err(in_object(format_args!("WireGuard peer {host}")))?)
     };
     Ok(WireguardPeer { public_key: public_key.into(), address })

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use tortie_model::Hostname;
 use tortie_model::desired::{DesiredUpdate, PoolType, Route, RouteTypes, TunnelTypes, Vtep, VtepAddresses};
 
-use super::flaw::{Flaw, Unusable, bad, parsed};
+use super::flaw::{self, Flaw, Unusable, bad, parsed};
 use super::{felix, in_object, name};
 
 pub(super) fn route(message: felix::RouteUpdate) -> Result<DesiredUpdate, Unusable> {
@@ -72,11 +72,11 @@ fn vtep_addresses(fields: [(&'static str, &String); 3]) -> Result<Option<VtepAdd
     let [(mac_field, mac), (tunnel_field, tunnel), (parent_field, parent)] = fields;
     Ok(Some(VtepAddresses {
         mac: parsed(mac_field, mac)?,
-        tunnel: parsed(tunnel_field, tunnel)?,
-        parent: parsed(parent_field, parent)?,
+        tunnel: flaw::address(tunnel_field, tunnel)?,
+        parent: flaw::address(parent_field, parent)?,
     }))
 }
 
 fn address(field: &'static str, text: &str) -> Result<Option<IpAddr>, Flaw> {
-    if text.is_empty() { Ok(None) } else { parsed(field, text).map(Some) }
+    if text.is_empty() { Ok(None) } else { flaw::address(field, text).map(Some) }
 }

@@ -1,5 +1,6 @@
 //! Nodes.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
@@ -116,7 +117,7 @@ impl<'n> NodeFacts<'n> {
 
     /// The addresses of tunnels that are addresses.
     pub(crate) fn tunnels(&self) -> Option<Box<NodeTunnels>> {
-        let address = |text: &str| text.parse().ok();
+        let address = parse_address;
         let tunnels = NodeTunnels {
             ipip: address(self.ipip_address),
             vxlan: address(self.vxlan_address),
@@ -179,8 +180,8 @@ pub(crate) fn node_contributions(
     Some(contributions)
 }
 
-fn tunnel_address<T: std::str::FromStr>(object: &Object<'_, '_>, text: &str, sink: &mut Sink) -> Option<T> {
-    let address = text.parse().ok();
+fn tunnel_address(object: &Object<'_, '_>, text: &str, sink: &mut Sink) -> Option<IpAddr> {
+    let address = parse_address(text);
     if address.is_none() && !text.is_empty() {
         object.root.warn(sink, format!("`{text}` is not an address for WireGuard; it is not used"));
     }

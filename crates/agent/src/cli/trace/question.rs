@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use tortie_evaluate::{Packet, Payload};
-use tortie_model::{Family, Hostname, Protocol};
+use tortie_model::{Family, Hostname, Protocol, parse_address};
 
 /// The port that connections come from unless something else is said: one that programs are given, not one that they choose.
 const SOURCE_PORT: u16 = 50000;
@@ -76,8 +76,8 @@ pub(super) enum End {
 
 impl From<&str> for End {
     fn from(text: &str) -> Self {
-        match (text.parse(), text.split_once(':')) {
-            (Ok(address), _) => Self::Address(address),
+        match (parse_address(text), text.split_once(':')) {
+            (Some(address), _) => Self::Address(address),
             (_, Some(("hostendpoint", name))) => Self::HostEndpoint(name.to_owned()),
             (_, Some(("networkset", name))) => Self::NetworkSet(name.to_owned()),
             (_, Some(("node", node))) => Self::Node(node.to_owned()),

@@ -84,3 +84,13 @@ fn ranges_of_tables() {
         assert!(table_ranges(raw).is_err(), "{raw}");
     }
 }
+
+#[test]
+fn mapped_addresses_are_ipv4_or_refused() {
+    assert_eq!(ipv4("::ffff:192.0.2.1"), ipv4("192.0.2.1"));
+    assert!(ipv6("::ffff:192.0.2.1").is_err());
+    assert_eq!(host_address("::ffff:127.0.0.1").as_deref(), Ok("127.0.0.1"));
+    assert_eq!(cidrs("::ffff:10.0.0.0/104"), cidrs("10.0.0.0/8"));
+    assert!(cidrs("::ffff:0.0.0.0/95").is_err());
+    assert_eq!(failsafe_ports("tcp:[::ffff:10.0.0.0/104]:22"), failsafe_ports("tcp:10.0.0.0/8:22"));
+}
