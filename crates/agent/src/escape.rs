@@ -5,9 +5,6 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The most characters of a user's text that an error repeats.
-pub(crate) const ECHO: usize = 200;
-
 /// Escapes a text that is one line: control characters, line ends, marks that change the direction of text, and characters
 /// without width.
 #[must_use]
@@ -25,23 +22,6 @@ pub(crate) fn text(text: &str) -> Cow<'_, str> {
 #[must_use]
 pub(crate) fn coloured(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_hidden(c) && !matches!(c, '\n' | '\t' | '\u{1b}'))
-}
-
-/// Cuts each text in backquotes, by which messages repeat the input of users, after [`ECHO`] characters, with its length behind
-/// the cut.
-#[must_use]
-pub(crate) fn echoes_cut(message: &str) -> Cow<'_, str> {
-    let is_long = |text: &str| text.char_indices().nth(ECHO).map(|(end, _)| end);
-    if !message.split('`').skip(1).step_by(2).any(|echo| is_long(echo).is_some()) {
-        return Cow::Borrowed(message);
-    }
-    let parts = message.split('`').enumerate().map(|(n, part)| match is_long(part).filter(|_| n % 2 == 1) {
-        None => Cow::Borrowed(part),
-        Some(end) => {
-            Cow::Owned(format!("{}… ({} characters)", part.get(..end).unwrap_or_default(), part.chars().count()))
-        }
-    });
-    Cow::Owned(parts.collect::<Vec<_>>().join("`"))
 }
 
 fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {

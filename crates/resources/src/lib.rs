@@ -41,6 +41,7 @@
 
 pub mod custom;
 mod duration;
+mod echo;
 mod k8s;
 pub mod manifest;
 pub mod passthrough;
@@ -57,6 +58,7 @@ mod v3;
 mod yaml;
 
 pub use duration::{go_duration, go_duration_text};
+pub use echo::echoes_cut;
 pub use problem::{FieldProblem, Lint, Severity};
 pub use scalar::parse_dscp;
 pub use tree::{Position, SyntaxError};

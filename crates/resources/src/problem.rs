@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::Position;
+use crate::echo::{ECHO, cut, echoes_cut};
 
 /// How bad a [`FieldProblem`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,7 +59,9 @@ pub struct FieldProblem {
 impl FieldProblem {
     /// What is wrong with the field of this path, which is empty for an object as a whole.
     pub fn new(severity: Severity, position: Position, field: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { severity, position, length: 0, field: field.into(), what: what.into(), lint: None }
+        let what = echoes_cut(&what.into()).into_owned();
+        let field = cut(&field.into(), ECHO).into_owned();
+        Self { severity, position, length: 0, field, what, lint: None }
     }
 }
 

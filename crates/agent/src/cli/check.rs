@@ -11,7 +11,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use tortie_datastore::InputProblem;
-use tortie_resources::{Position, Severity};
+use tortie_resources::{Position, Severity, echoes_cut};
 
 use super::Failure;
 use super::color::ColorChoice;
@@ -90,8 +90,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             let excerpts = Excerpts::new(&lines, in_color);
             let mut text = String::new();
             for found in &found {
-                text +=
-                    &format!("{}\n{}", escape::line(&escape::echoes_cut(&line(found))), excerpts.of(&found.problem));
+                text += &format!("{}\n{}", escape::line(&echoes_cut(&line(found))), excerpts.of(&found.problem));
             }
             text += &report::summary(&found, &input);
             // The renderer of excerpts replaces ESC in the texts of users, and adds its own.

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use tortie_resources::echoes_cut;
+
 use crate::escape;
 
 /// Prints lines to standard output, escaped.
@@ -44,7 +46,7 @@ pub(super) fn print_error(text: &str) {
 }
 
 fn message(text: &str) -> String {
-    escape::text(&escape::echoes_cut(text)).replace('\n', "\n    ")
+    escape::text(&echoes_cut(text)).replace('\n', "\n    ")
 }
 
 /// A writer of text that escapes it. Bytes that are not UTF-8 become U+FFFD.

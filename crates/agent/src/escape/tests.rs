@@ -21,12 +21,3 @@ fn clean_text_is_not_copied_and_lines_of_a_text_stay() {
     assert_eq!(coloured("\u{1b}[31ma\u{9b}\u{202c}"), "\u{1b}[31ma\\u009b\\u202c");
     assert_eq!(text("a\n\tb\r\u{7}"), "a\n\tb\\r\\u0007");
 }
-
-#[test]
-fn what_messages_repeat_of_users_is_cut_between_characters() {
-    let whole = "ä".repeat(ECHO);
-    let message = format!("field `a`: `{whole}` is no port");
-    assert!(matches!(echoes_cut(&message), Cow::Borrowed(same) if same == message));
-    let longer = echoes_cut(&format!("field `a`: `{whole}b` is no port")).into_owned();
-    assert_eq!(longer, format!("field `a`: `{whole}… (201 characters)` is no port"));
-}

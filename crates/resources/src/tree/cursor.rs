@@ -157,19 +157,14 @@ impl Sink {
     fn lint(&mut self, lint: Lint, (position, length): (Position, u32), path: Path<'_>, what: String) {
         if self.lints {
             let severity = Severity::Warning;
-            self.problems.push(FieldProblem {
-                severity,
-                position,
-                length,
-                field: path.to_string(),
-                what,
-                lint: Some(lint),
-            });
+            let problem = FieldProblem::new(severity, position, path.to_string(), what);
+            self.problems.push(FieldProblem { length, lint: Some(lint), ..problem });
         }
     }
 
     fn report_at(&mut self, severity: Severity, position: Position, length: u32, path: Path<'_>, what: String) {
-        self.problems.push(FieldProblem { severity, position, length, field: path.to_string(), what, lint: None });
+        let problem = FieldProblem::new(severity, position, path.to_string(), what);
+        self.problems.push(FieldProblem { length, ..problem });
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use tortie_evaluate::Packet;
 use tortie_model::{
     Cidr, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint,
-    WorkloadEndpointKey,
+    WorkloadEndpointKey, parse_address,
 };
 use tortie_resources::spelling::closest;
 use tortie_trace::{At, Backend, Cluster, Connection, Place, SetNetwork};
@@ -271,8 +271,8 @@ impl View {
             Some(Update::Service(_, Some(found))) => &*found.cluster_ips,
             _ => &[],
         };
-        let mut addresses = found.iter().filter_map(|text| text.parse().ok());
-        let found = addresses.find(|address: &IpAddr| Family::of(*address) == family);
+        let mut addresses = found.iter().filter_map(|text| parse_address(text));
+        let found = addresses.find(|address| Family::of(*address) == family);
         found.ok_or_else(|| format!("to: service {service} has no {family} cluster address"))
     }
 
