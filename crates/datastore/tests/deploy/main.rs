@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that reads the manifests")]
 
 mod admission;
+mod certificates;
 mod chart;
 
 use std::collections::{BTreeMap, BTreeSet};
