@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use xtask::package::{self, Binary, Limit, Made, Package};
 
 use crate::needs;
-use crate::shell::{built, built_with, cargo, output, root, run};
+use crate::shell::{built, built_with, cargo, command, output, root, run};
+use crate::tools::Tool;
+
+const CARGO_AUDITABLE: Tool = Tool { name: "cargo-auditable", version: "0.7.7" };
 
 /// Builds the agent and lets it be shown.
 pub(crate) fn demo(args: &[String]) -> Result<(), String> {
@@ -169,9 +172,17 @@ fn host() -> Result<String, String> {
     host.map(str::to_owned).ok_or_else(|| "rustc does not tell its host".to_owned())
 }
 
-/// Builds the agent as it is given away.
+/// Builds the agent as it is given away: with the list of its dependencies in the program (section `.dep-v0`), which scanners such as
+/// `cargo audit bin` read. Where `cargo-auditable` cannot be installed, a line says that the list is missing.
 fn build_dist(options: &[&str]) -> Result<PathBuf, String> {
-    let mut build = cargo(&["rustc", "--locked", "--profile", "dist", "--package", "tortie-agent", "--bin", "tortie"]);
+    let mut build = match CARGO_AUDITABLE.installed() {
+        Ok(program) => command(&program.display().to_string(), &["auditable"]),
+        Err(error) => {
+            println!("no list of dependencies in the program: cargo-auditable cannot be installed: {error}");
+            cargo(&[])
+        }
+    };
+    build.args(["rustc", "--locked", "--profile", "dist", "--package", "tortie-agent", "--bin", "tortie"]);
     // The linker of this target, since Rust 1.90, is one that can. Nothing compares addresses of functions.
     let fold: &[&str] = if cfg!(target_arch = "x86_64") { &["-Clink-arg=-Wl,--icf=all"] } else { &[] };
     let mut programs = built_with(build.args(options), fold)?;
