@@ -5,6 +5,8 @@
 mod fanout_frame;
 #[path = "../../../fuzz/checks/gob.rs"]
 mod gob;
+#[path = "../../../fuzz/checks/gob_pieces.rs"]
+mod gob_pieces;
 
 use proptest::prelude::*;
 use tortie_fanout::protocol::frame::{self, Compression};
@@ -33,6 +35,13 @@ fn fanout_frame_inputs() {
 fn gob_inputs() {
     for input in inputs("gob") {
         gob::check(&input);
+    }
+}
+
+#[test]
+fn gob_pieces_inputs() {
+    for input in inputs("gob_pieces") {
+        gob_pieces::check(&input);
     }
 }
 

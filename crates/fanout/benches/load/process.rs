@@ -34,6 +34,8 @@ impl Fanout {
         let mut child = Command::new(agent)
             .args(["fanout", "--datastore", &format!("fanout://{upstream}")])
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json"])
+            // All clients have the same address.
+            .args(["--max-connections-per-address", "1000000"])
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

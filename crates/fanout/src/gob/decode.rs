@@ -6,7 +6,7 @@ use super::{GobError, Value};
 /// How much a [`Decoder`] takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many bytes a value may have on the wire, with the definitions that come with it.
+    /// How many bytes a value may have on the wire, with the definitions within it.
     pub value_bytes: usize,
     /// Of how many values a value may consist. Each takes up to a hundred bytes of memory.
     pub values: usize,
@@ -35,6 +35,9 @@ pub struct Decoder {
     read: usize,
     /// How many unread bytes are needed to go on.
     needed: usize,
+    /// Whether the next message is known to begin a value.
+    in_value: bool,
+    work: usize,
     failed: Option<GobError>,
 }
 
@@ -42,7 +45,16 @@ impl Decoder {
     /// A decoder at the beginning of a stream.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, types: Types::default(), buffer: Vec::new(), read: 0, needed: 1, failed: None }
+        Self {
+            limits,
+            types: Types::default(),
+            buffer: Vec::new(),
+            read: 0,
+            needed: 1,
+            in_value: false,
+            work: 0,
+            failed: None,
+        }
     }
 
     /// Takes bytes of the stream. They are kept until they are read, so [`Decoder::read`] must follow.
@@ -58,6 +70,13 @@ impl Decoder {
         self.buffer.len() - self.read
     }
 
+    /// The number of bytes that were parsed, with each repetition. It is proportional to the length of the stream: a value
+    /// is parsed again from its beginning only for each type that is defined within it.
+    #[must_use]
+    pub fn work(&self) -> usize {
+        self.work
+    }
+
     /// The next value; `None` if more bytes are needed first.
     ///
     /// # Errors
@@ -66,14 +85,33 @@ impl Decoder {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        while !self.in_value && self.unread() >= self.needed {
+            let mut reader = Reader::new(self.buffer.get(self.read..).unwrap_or_default(), &self.limits, &self.types);
+            let definition = reader.whole_definition();
+            self.work += reader.work;
+            match definition {
+                Ok(true) => {
+                    self.read += reader.position();
+                    self.needed = 1;
+                    let defined = reader.defined;
+                    self.types.extend(defined);
+                }
+                Ok(false) => self.in_value = true,
+                Err(Stop::Wait(needed)) => self.needed = needed,
+                Err(Stop::Error(error)) => return Err(self.failed.insert(error).clone()),
+            }
+        }
         if self.unread() < self.needed {
             return Ok(None);
         }
         let mut reader = Reader::new(self.buffer.get(self.read..).unwrap_or_default(), &self.limits, &self.types);
-        match reader.whole_value() {
+        let value = reader.whole_value();
+        self.work += reader.work;
+        match value {
             Ok(value) => {
                 self.read += reader.position();
                 self.needed = 1;
+                self.in_value = false;
                 let defined = reader.defined;
                 self.types.extend(defined);
                 Ok(Some(value))
@@ -82,10 +120,7 @@ impl Decoder {
                 self.needed = needed;
                 Ok(None)
             }
-            Err(Stop::Error(error)) => {
-                self.failed = Some(error.clone());
-                Err(error)
-            }
+            Err(Stop::Error(error)) => Err(self.failed.insert(error).clone()),
         }
     }
 }

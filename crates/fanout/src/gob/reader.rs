@@ -49,7 +49,7 @@ impl From<GobError> for Stop {
 const NAME: usize = 1024;
 
 /// A pass over the bytes from the beginning of a value. The value may stretch over several messages: where an interface
-/// value is of a type that has not been defined yet, Go ends the message in its middle.
+/// value is of a type that has not been defined yet, Go ends the message behind its definition.
 pub(super) struct Reader<'m, 't> {
     bytes: &'m [u8],
     at: usize,
@@ -60,11 +60,13 @@ pub(super) struct Reader<'m, 't> {
     /// What has been defined in this pass.
     pub(super) defined: Types,
     values: usize,
+    /// The number of bytes that this pass has parsed.
+    pub(super) work: usize,
 }
 
 impl<'m, 't> Reader<'m, 't> {
     pub(super) fn new(bytes: &'m [u8], limits: &'t Limits, known: &'t Types) -> Self {
-        Self { bytes, at: 0, end: 0, limits, known, defined: Types::default(), values: 0 }
+        Self { bytes, at: 0, end: 0, limits, known, defined: Types::default(), values: 0, work: 0 }
     }
 
     /// How much has been read.
@@ -72,19 +74,21 @@ impl<'m, 't> Reader<'m, 't> {
         self.at
     }
 
-    /// A value on its own, after the definitions before it.
+    /// Reads the next message if it is a definition; `false` if it begins a value.
+    pub(super) fn whole_definition(&mut self) -> Result<bool, Stop> {
+        self.message()?;
+        let id = self.int()?;
+        if id >= 0 {
+            return Ok(false);
+        }
+        self.definition(id)?;
+        if self.at == self.end { Ok(true) } else { Err(GobError::Trailing.into()) }
+    }
+
+    /// Reads a value on its own. The definitions before it have been read.
     pub(super) fn whole_value(&mut self) -> Result<Value<'m>, Stop> {
-        let id = loop {
-            self.message()?;
-            let id = self.int()?;
-            if id >= 0 {
-                break id;
-            }
-            self.definition(id)?;
-            if self.at != self.end {
-                return Err(GobError::Trailing.into());
-            }
-        };
+        self.message()?;
+        let id = self.int()?;
         let value = self.alone(id, 0)?;
         if self.at == self.end { Ok(value) } else { Err(GobError::Trailing.into()) }
     }
@@ -114,6 +118,7 @@ impl<'m, 't> Reader<'m, 't> {
         let to = self.at.checked_add(count).filter(|to| *to <= self.end).ok_or(GobError::Truncated)?;
         let taken = self.bytes.get(self.at..to).ok_or(GobError::Truncated)?;
         self.at = to;
+        self.work += count;
         Ok(taken)
     }
 
@@ -348,16 +353,17 @@ impl<'m, 't> Reader<'m, 't> {
         }
         // No registered name can be matched by what is not text.
         let name = std::str::from_utf8(name).unwrap_or("\u{fffd}");
+        // Go ends a message within a value only after a definition, whose id cannot come again. So a stream can force
+        // only a limited number of passes over the beginning of a value.
         let id = loop {
-            if self.at == self.end {
-                self.message()?;
-            }
             let id = self.int()?;
             if id >= 0 {
                 break id;
             }
             self.definition(id)?;
-            if self.at != self.end {
+            if self.at == self.end {
+                self.message()?;
+            } else {
                 // The length of what follows, for who would skip it.
                 self.uint()?;
             }

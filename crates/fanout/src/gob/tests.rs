@@ -236,6 +236,72 @@ fn what_breaks_a_rule_is_refused() {
     assert!(matches!(error(&many, limits), GobError::Definition { .. }));
 }
 
+/// The shortest messages that continue a value: each ends behind the name of a type, where Go does not end one.
+#[test]
+fn a_value_in_tiny_messages_is_not_parsed_again_and_again() {
+    let mut schema = Schema::default();
+    schema.slice("[]any", TypeId::INTERFACE);
+    let mut stream = schema.definitions().to_vec();
+    // A list of 10,000 elements, of which the first message has the name of one type.
+    bytes_value(&mut stream, &[0xff, 128, 0, 0xfe, 0x27, 0x10, 1, b'n']);
+    let begin = stream.len();
+    for _ in 0..10_000 {
+        // An integer, of two bytes, and the next name.
+        bytes_value(&mut stream, &[4, 2, 0, 2, 1, b'n']);
+    }
+    let mut decoder = Decoder::new(Limits::default());
+    let (first, rest) = stream.split_at(begin);
+    decoder.push(first);
+    let mut read = decoder.read().map(|value| value.is_some());
+    for message in rest.chunks(7) {
+        if read.is_err() {
+            break;
+        }
+        decoder.push(message);
+        read = decoder.read().map(|value| value.is_some());
+    }
+    assert!(decoder.work() <= 4 * stream.len(), "{} bytes parsed of {}", decoder.work(), stream.len());
+    assert_eq!(read, Err(GobError::Truncated));
+}
+
+#[test]
+fn streams_in_single_bytes_are_parsed_a_limited_number_of_times() {
+    for stream in [KINDS, SAMPLE, SINGLE, &everything()] {
+        let mut decoder = Decoder::new(Limits::default());
+        for byte in stream {
+            decoder.push(&[*byte]);
+            while decoder.read().unwrap().is_some() {}
+        }
+        assert!(decoder.work() <= 4 * stream.len(), "{} bytes parsed of {}", decoder.work(), stream.len());
+    }
+}
+
+/// 64 types, each defined within the same value, are the most passes that a client can force.
+#[test]
+fn definitions_within_a_value_force_a_limited_number_of_passes() {
+    let limits = Limits { types: 64, ..Limits::default() };
+    let mut stream = Vec::new();
+    let mut message = vec![16, 0, 1, b'n'];
+    for id in 64..1000_i64 {
+        int(&mut message, -id);
+        // A type with its own encoding, without a name.
+        message.extend([5, 0, 0]);
+        bytes_value(&mut stream, &message);
+        message.clear();
+    }
+    let mut decoder = Decoder::new(limits);
+    let mut end = Ok(());
+    for byte in &stream {
+        decoder.push(&[*byte]);
+        end = decoder.read().map(drop);
+        if end.is_err() {
+            break;
+        }
+    }
+    assert_eq!(end, Err(GobError::TooManyTypes { limit: 64 }));
+    assert!(decoder.work() < 3 * 65 * 64 * 16, "{} bytes parsed", decoder.work());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

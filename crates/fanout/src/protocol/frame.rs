@@ -9,8 +9,9 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 use zstd::bulk::{Compressor, Decompressor};
 
-/// The largest frame that a client sends, without its length.
-pub const MAX_TO_SERVER: usize = 64 * 1024;
+/// The largest frame that a client sends, without its length. With the length and the magic, 16 KiB are read before the
+/// hello at most.
+pub const MAX_TO_SERVER: usize = 16 * 1024 - 12;
 /// The largest frame that a server sends, without its length, and the largest message in it, uncompressed.
 pub const MAX_TO_CLIENT: usize = 16 * 1024 * 1024;
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -51,7 +51,9 @@ impl<R: AsyncRead + Unpin> Messages<R> {
                 return Ok(message);
             }
             self.buffer.reserve(READ);
-            if self.reader.read_buf(&mut self.buffer).await? == 0 {
+            // A frame that is not complete is shorter than the limit.
+            let room = (4 + self.limit).saturating_sub(self.buffer.len());
+            if self.reader.read_buf(&mut (&mut self.buffer).limit(room)).await? == 0 {
                 return Err(ReadError::Closed);
             }
         }

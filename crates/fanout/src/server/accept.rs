@@ -12,7 +12,7 @@ use tokio::time::{timeout, timeout_at};
 
 use super::Context;
 use super::connection::{self, ConnectionEnd};
-use super::registry::Ticket;
+use super::registry::{BeforeHello, Excess, Ticket};
 use crate::protocol::MAGIC;
 use crate::tls::BoxStream;
 use crate::typha::{self, ServeEnd, ServeSettings, ServerEnd, ServerSettings};
@@ -34,11 +34,15 @@ pub(super) async fn run(listener: TcpListener, context: Arc<Context>, mut closin
         match accepted {
             Ok((stream, peer)) => {
                 context.counters.accepted.add(1);
-                match context.registry.enter(context.config.max_connections) {
-                    Some(ticket) => {
-                        tokio::spawn(serve(stream, peer, Arc::clone(&context), ticket));
+                match context.registry.enter(peer.ip(), context.config.connection_limits()) {
+                    Ok((ticket, before_hello)) => {
+                        tokio::spawn(serve(stream, peer, Arc::clone(&context), ticket, before_hello));
                     }
-                    None => {
+                    Err(Excess::Address) => {
+                        context.counters.refused.add(1);
+                        tracing::warn!(%peer, "a connection is refused: its address has too many");
+                    }
+                    Err(Excess::Total) => {
                         context.counters.refused.add(1);
                         tracing::warn!(%peer, "a connection is refused: there are too many");
                         if let Ok(permit) = Arc::clone(&context.refusals).try_acquire_owned() {
@@ -72,7 +76,7 @@ async fn refuse(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, _per
     }
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticket: Ticket) {
+async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticket: Ticket, before_hello: BeforeHello) {
     let connection = ticket.id();
     let deadline = Instant::now() + context.config.handshake_timeout;
     let opened = match timeout_at(deadline.into(), open(stream, &context)).await {
@@ -90,9 +94,9 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
     };
     let (first, stream) = opened;
     if first != MAGIC[0] {
-        return serve_typha(stream, first, peer, &context, ticket, deadline).await;
+        return serve_typha((stream, first), peer, &context, (ticket, before_hello), deadline).await;
     }
-    let Err(end) = connection::serve(stream, &context, ticket, deadline).await else { return };
+    let Err(end) = connection::serve(stream, &context, (ticket, before_hello), deadline).await else { return };
     match &end {
         ConnectionEnd::TooSlow { .. } | ConnectionEnd::WriteTimeout => context.counters.too_slow.add(1),
         ConnectionEnd::Silent => context.counters.silent.add(1),
@@ -113,11 +117,10 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
 
 /// A client that speaks Typha's protocol: no gob stream begins as ours does.
 async fn serve_typha(
-    stream: BoxStream,
-    first: u8,
+    (stream, first): (BoxStream, u8),
     peer: SocketAddr,
     context: &Arc<Context>,
-    mut ticket: Ticket,
+    (mut ticket, before_hello): (Ticket, BeforeHello),
     deadline: Instant,
 ) {
     let config = &context.config;
@@ -134,6 +137,7 @@ async fn serve_typha(
     let told_to_go = async {
         ticket.told_to_go().await;
     };
+    let stream = (stream, before_hello);
     let end = typha::serve(stream, &[first], connection, &context.syncers, &settings, told_to_go).await;
     let counters = &context.counters;
     match &end {

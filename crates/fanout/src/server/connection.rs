@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, sp
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::registry::{Order, Ticket};
+use super::registry::{BeforeHello, Order, Ticket};
 use super::{Context, wire};
 use crate::cache::{Breadcrumb, Instance, OwnPrefix, Upstream, WireFormat};
 use crate::counters::Streaming;
@@ -67,7 +67,7 @@ pub(crate) enum ConnectionEnd {
 pub(super) async fn serve(
     stream: BoxStream,
     context: &Arc<Context>,
-    mut ticket: Ticket,
+    (mut ticket, before_hello): (Ticket, BeforeHello),
     deadline: Instant,
 ) -> Result<(), ConnectionEnd> {
     let greeting = tokio::time::timeout_at(deadline.into(), greeting(stream)).await;
@@ -75,6 +75,7 @@ pub(super) async fn serve(
         context.counters.handshakes_failed.add(1);
     }
     let (hello, mut messages, writer) = greeting.map_err(|_| ConnectionEnd::Silent)??;
+    drop(before_hello);
     let mut writer = Writer { writer, context: Arc::clone(context) };
     let hello = match hello {
         Ok(hello) => hello,

@@ -31,14 +31,22 @@ pub use self::stats::ServerStats;
 pub use self::syncers::SyncerSources;
 pub use crate::counters::SyncerStats;
 
-use self::registry::{Order, Registry};
+use self::registry::{Limits, Order, Registry};
 use self::stats::Counters;
 use self::syncers::Syncers;
 use crate::cache::{Cache, CacheLimits, Hub, Instance};
+use crate::protocol::frame::MAX_TO_SERVER;
 use crate::tls::{Acceptor, TlsError, TlsSettings};
 
 /// How many connections may wait to be taken.
 const BACKLOG: u32 = 4096;
+/// The longest input that is kept of a client.
+const INPUT: usize = MAX_TO_SERVER + 12;
+/// The memory of a connection: its input in a buffer that grows by doubling, a buffer of 4 KiB to read into, three times
+/// the definitions of types in Typha's protocol (8 KiB), and 16 KiB for the task.
+const CONNECTION_BYTES: usize = 2 * INPUT + (4 + 3 * 8 + 16) * 1024;
+/// The memory of TLS: a handshake of 64 KiB, 64 KiB to send, and a record of 16 KiB received and another decrypted.
+const TLS_BYTES: usize = (64 + 64 + 2 * 16) * 1024;
 /// How long a client that is told to go has for it, at the most.
 const GO_WITHIN: Duration = Duration::from_secs(5);
 
@@ -67,6 +75,9 @@ pub struct ServerConfig {
     pub grace: Duration,
     /// How many connections there may be; further clients are told that there are too many.
     pub max_connections: usize,
+    /// The number of connections that one address may have, 512 by default. An eighth of them, at least one, may be
+    /// before the end of their hello.
+    pub max_per_address: usize,
     /// How many servers share the nodes: one that has more than its share of connections sends some elsewhere. Not if
     /// there is one.
     pub servers: usize,
@@ -94,12 +105,34 @@ impl Default for ServerConfig {
             max_bytes_behind: 64 * 1024 * 1024,
             grace: Duration::from_secs(300),
             max_connections: 10_000,
+            max_per_address: 512,
             servers: 1,
             least_share: 400,
             drop_interval: Duration::from_secs(1),
             syncer_linger: Duration::from_secs(60),
             threads: 0,
         }
+    }
+}
+
+impl ServerConfig {
+    /// The memory that the connections may take together, in bytes: 76 KiB each, 236 KiB with TLS. The objects, the changes
+    /// that [`CacheLimits`] keeps and the snapshots come on top, and are shared by all connections.
+    ///
+    /// ```
+    /// # use tortie_fanout::server::ServerConfig;
+    /// let config = ServerConfig { max_connections: 1000, ..ServerConfig::default() };
+    /// assert_eq!(config.connection_memory(), 1000 * 76 * 1024);
+    /// ```
+    #[must_use]
+    pub fn connection_memory(&self) -> usize {
+        let tls = if self.tls.is_some() { TLS_BYTES } else { 0 };
+        self.max_connections.saturating_mul(CONNECTION_BYTES + tls)
+    }
+
+    fn connection_limits(&self) -> Limits {
+        let per_address = self.max_per_address;
+        Limits { total: self.max_connections, per_address, before_hello: (per_address / 8).max(1) }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Who is connected, and who has to go.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +18,24 @@ pub(crate) struct Order {
     pub(crate) reason: &'static str,
 }
 
+/// The number of connections that may be open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Of all addresses.
+    pub(crate) total: usize,
+    /// Of one address.
+    pub(crate) per_address: usize,
+    /// Of one address, before their hello is complete.
+    pub(crate) before_hello: usize,
+}
+
+/// The limit that a connection exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    Total,
+    Address,
+}
+
 /// All connections; clones are the same registry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
@@ -26,6 +46,14 @@ pub(crate) struct Registry {
 struct Connections {
     last: u64,
     open: BTreeMap<u64, Option<oneshot::Sender<Order>>>,
+    addresses: HashMap<IpAddr, Count>,
+}
+
+/// The connections of one address.
+#[derive(Debug, Default)]
+struct Count {
+    open: usize,
+    before_hello: usize,
 }
 
 /// A place in the registry, for as long as it is held.
@@ -33,21 +61,42 @@ struct Connections {
 pub(crate) struct Ticket {
     registry: Registry,
     id: u64,
+    address: IpAddr,
     order: Option<oneshot::Receiver<Order>>,
 }
 
+/// A connection whose hello is not complete, for as long as this is held.
+#[derive(Debug)]
+pub(crate) struct BeforeHello {
+    registry: Registry,
+    address: IpAddr,
+}
+
 impl Registry {
-    /// Registers a connection unless there are `limit` already.
-    pub(crate) fn enter(&self, limit: usize) -> Option<Ticket> {
+    /// Registers a connection whose hello is still to come.
+    ///
+    /// # Errors
+    /// [`Excess`] if there are as many connections already as a limit allows.
+    pub(crate) fn enter(&self, peer: IpAddr, limits: Limits) -> Result<(Ticket, BeforeHello), Excess> {
+        let address = peer.to_canonical();
         let mut connections = self.lock();
-        if connections.open.len() >= limit {
-            return None;
+        if connections.open.len() >= limits.total {
+            return Err(Excess::Total);
         }
+        let (open, before_hello) =
+            connections.addresses.get(&address).map_or((0, 0), |count| (count.open, count.before_hello));
+        if open >= limits.per_address || before_hello >= limits.before_hello {
+            return Err(Excess::Address);
+        }
+        let count = connections.addresses.entry(address).or_default();
+        count.open += 1;
+        count.before_hello += 1;
         let (sender, order) = oneshot::channel();
         connections.last += 1;
         let id = connections.last;
         connections.open.insert(id, Some(sender));
-        Some(Ticket { registry: self.clone(), id, order: Some(order) })
+        let before_hello = BeforeHello { registry: self.clone(), address };
+        Ok((Ticket { registry: self.clone(), id, address, order: Some(order) }, before_hello))
     }
 
     /// How many connections are open.
@@ -106,7 +155,26 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.registry.lock().open.remove(&self.id);
+        let mut connections = self.registry.lock();
+        connections.open.remove(&self.id);
+        connections.leave(self.address, |count| count.open -= 1);
+    }
+}
+
+impl Drop for BeforeHello {
+    fn drop(&mut self) {
+        self.registry.lock().leave(self.address, |count| count.before_hello -= 1);
+    }
+}
+
+impl Connections {
+    fn leave(&mut self, address: IpAddr, change: impl FnOnce(&mut Count)) {
+        if let Entry::Occupied(mut entry) = self.addresses.entry(address) {
+            change(entry.get_mut());
+            if entry.get().open == 0 && entry.get().before_hello == 0 {
+                entry.remove();
+            }
+        }
     }
 }
 
@@ -129,3 +197,6 @@ pub fn fair_share(nodes: usize, syncers: usize, servers: usize, least: usize, mo
         others => syncers.saturating_mul(1 + nodes.saturating_mul(120) / others / 100).max(least).min(most),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,9 +94,10 @@ const WAITING: usize = 256 * 1024;
 /// How often it is looked how far a client is behind that does not take what waits.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Serves a client until it ends, or until `hang_up` does. `begin` is what has been read of the connection already.
+/// Serves a client until it ends, or until `hang_up` does. `begin` is what has been read of the connection already. The
+/// value beside the stream is dropped at the end of the client's hello.
 pub(crate) async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Send,
+    (stream, before_hello): (impl AsyncRead + AsyncWrite + Send, impl Send),
     begin: &[u8],
     connection: u64,
     hubs: &impl Hubs,
@@ -120,7 +121,7 @@ pub(crate) async fn serve(
     tokio::select! {
         biased;
         () = &mut hang_up => ServeEnd::Closed,
-        end = client.run(reader, begin) => match end {
+        end = client.run(reader, begin, before_hello) => match end {
             Ok(never) => match never {},
             Err(end) => end,
         },
@@ -182,7 +183,13 @@ struct Following {
 }
 
 impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
-    async fn run(&mut self, mut reader: ReadHalf<S>, begin: &[u8]) -> Result<std::convert::Infallible, ServeEnd> {
+    async fn run(
+        &mut self,
+        mut reader: ReadHalf<S>,
+        begin: &[u8],
+        before_hello: impl Send,
+    ) -> Result<std::convert::Infallible, ServeEnd> {
+        let mut before_hello = Some(before_hello);
         let mut buffer = vec![0; 4096];
         let actions = self.session.received(begin, Instant::now());
         self.act(actions).await?;
@@ -207,6 +214,9 @@ impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
                 }
                 () = tokio::time::sleep_until(deadline.into()) => self.session.tick(Instant::now(), GoTime::utc(SystemTime::now())),
             };
+            if self.session.hello().is_some() {
+                drop(before_hello.take());
+            }
             self.act(actions).await?;
             if let Some((round_trip, hub)) = self.session.take_round_trip().zip(self.hub.as_ref()) {
                 hub.as_ref().counters().round_trip.time(round_trip);

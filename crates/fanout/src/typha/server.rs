@@ -35,7 +35,7 @@ impl Default for ServerSettings {
             handshake_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(10),
             pong_timeout: Duration::from_secs(60),
-            limits: Limits::default(),
+            limits: ServerSession::limits(),
             syncers: vec![SyncerType::Felix],
         }
     }
@@ -68,6 +68,12 @@ pub enum ServerEnd {
     /// The client did not say hello in time.
     #[error("the client did not say hello in time")]
     NoHello,
+    /// The client sent too much before its hello was complete.
+    #[error("the client sent {limit} bytes without a complete hello")]
+    LongHello {
+        /// The limit, in bytes.
+        limit: usize,
+    },
     /// The client wants a syncer that is not served.
     #[error("the client asks for syncer type `{syncer_type}`, which is not served here")]
     SyncerType {
@@ -128,6 +134,8 @@ pub struct ServerSession {
     settings: ServerSettings,
     incoming: Incoming,
     state: State,
+    /// The number of bytes that came before the hello was complete.
+    before_hello: usize,
     hello: Option<Hello>,
     syncer: SyncerType,
     /// Whether the client is one too many.
@@ -149,12 +157,20 @@ impl ServerSession {
             settings,
             incoming,
             state,
+            before_hello: 0,
             hello: None,
             syncer: SyncerType::Felix,
             over_limit: false,
             spread: connection | 1,
             round_trip: None,
         }
+    }
+
+    /// The limits for the stream of a client: 16 KiB for a value and for all before the hello, 1,024 values, 64 types in
+    /// 8 KiB. Felix sends less than 1 KiB.
+    #[must_use]
+    pub fn limits() -> Limits {
+        Limits { value_bytes: 16 * 1024, values: 1024, types: 64, definition_bytes: 8 * 1024, ..Limits::default() }
     }
 
     /// The same for a client that is one too many: it is told so when it has said hello.
@@ -240,6 +256,10 @@ impl ServerSession {
     }
 
     fn take(&mut self, bytes: &[u8], now: Instant, actions: &mut Vec<ServerAction>) -> Result<(), ServerEnd> {
+        let limit = self.settings.limits.value_bytes;
+        if let State::Hello { .. } = self.state {
+            self.before_hello += bytes.len();
+        }
         self.incoming.push(bytes)?;
         while let Some(value) = self.incoming.read().map_err(WireError::from)? {
             let message = ClientMessage::decode(&value).map_err(WireError::from)?;
@@ -263,7 +283,10 @@ impl ServerSession {
                 _ => return Err(ServerEnd::OutOfTurn),
             }
         }
-        Ok(())
+        match self.state {
+            State::Hello { .. } if self.before_hello >= limit => Err(ServerEnd::LongHello { limit }),
+            _ => Ok(()),
+        }
     }
 
     fn greet(&mut self, hello: Hello, now: Instant, actions: &mut Vec<ServerAction>) -> Result<(), ServerEnd> {

@@ -106,7 +106,7 @@ fn a_snapshot_and_what_follows() {
         status(&hub, SyncStatus::InSync);
         let (here, there) = tokio::io::duplex(4096);
         let settings = ServeSettings::default();
-        let serving = serve(there, b"", 1, &hub, &settings, std::future::pending());
+        let serving = serve((there, ()), b"", 1, &hub, &settings, std::future::pending());
         let client = async {
             let mut client = Client::new(here).await;
             client.until(|client| client.statuses == [SyncStatus::InSync]).await;
@@ -144,7 +144,7 @@ fn without_compression() {
         here.write_all(rest).await.unwrap();
         let settings = ServeSettings::default();
         // The first byte has been read by who decides which protocol it is.
-        let serving = serve(there, first, 1, &hub, &settings, std::future::pending());
+        let serving = serve((there, ()), first, 1, &hub, &settings, std::future::pending());
         let (session, _) = ClientSession::new(ClientHello::default(), ClientSession::limits());
         let mut client = Client { stream: here, session, objects: Default::default(), statuses: Vec::new() };
         let client = async {
@@ -171,7 +171,7 @@ fn clients_share_a_snapshot_and_changes() {
             let (here, there) = tokio::io::duplex(4096);
             let hub = hub.clone();
             tokio::spawn(async move {
-                serve(there, b"", connection, &hub, &ServeSettings::default(), std::future::pending()).await
+                serve((there, ()), b"", connection, &hub, &ServeSettings::default(), std::future::pending()).await
             });
             clients.push(Client::new(here).await);
         }
@@ -197,7 +197,7 @@ fn a_shared_snapshot_takes_nobody_back_in_time() {
         for connection in 0..2 {
             let (here, there) = tokio::io::duplex(4096);
             let settings = ServeSettings::default();
-            let serving = serve(there, b"", connection, &hub, &settings, std::future::pending());
+            let serving = serve((there, ()), b"", connection, &hub, &settings, std::future::pending());
             let client = async {
                 let mut client = Client::new(here).await;
                 client.until(|client| client.statuses == [SyncStatus::InSync]).await;
@@ -226,7 +226,7 @@ async fn stuck(settings: ServeSettings, changes: bool) -> ServeEnd {
         ..Hello::default()
     };
     here.write_all(&[client_definitions(), &ClientMessage::Hello(hello).encode()].concat()).await.unwrap();
-    serve(there, b"", 1, &hub, &settings, std::future::pending()).await
+    serve((there, ()), b"", 1, &hub, &settings, std::future::pending()).await
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn clients_that_fall_behind_are_cut_off() {
             ..ServeSettings::default()
         };
         let (here, there) = tokio::io::duplex(256);
-        let serving = serve(there, b"", 1, &hub, &settings, std::future::pending());
+        let serving = serve((there, ()), b"", 1, &hub, &settings, std::future::pending());
         let client = async {
             let mut client = Client::new(here).await;
             client.until(|client| client.statuses == [SyncStatus::InSync]).await;
@@ -285,17 +285,17 @@ fn silence_garbage_and_hanging_up() {
         let mut settings = ServeSettings::default();
         settings.session.handshake_timeout = Duration::from_millis(50);
         let (_here, there) = tokio::io::duplex(64);
-        let end = serve(there, b"", 1, &hub, &settings, std::future::pending()).await;
+        let end = serve((there, ()), b"", 1, &hub, &settings, std::future::pending()).await;
         assert!(matches!(end, ServeEnd::Rule(ServerEnd::NoHello)), "{end}");
         let (mut here, there) = tokio::io::duplex(64);
         here.write_all(&[0x80; 10]).await.unwrap();
-        let end = serve(there, b"", 1, &hub, &settings, std::future::pending()).await;
+        let end = serve((there, ()), b"", 1, &hub, &settings, std::future::pending()).await;
         assert!(matches!(end, ServeEnd::Rule(ServerEnd::Wire(_))), "{end}");
         let (here, there) = tokio::io::duplex(64);
         drop(here);
-        assert!(matches!(serve(there, b"", 1, &hub, &settings, std::future::pending()).await, ServeEnd::Left));
+        assert!(matches!(serve((there, ()), b"", 1, &hub, &settings, std::future::pending()).await, ServeEnd::Left));
         let (_here, there) = tokio::io::duplex(64);
-        let end = serve(there, b"", 1, &hub, &settings, std::future::ready(())).await;
+        let end = serve((there, ()), b"", 1, &hub, &settings, std::future::ready(())).await;
         assert!(matches!(end, ServeEnd::Closed), "{end}");
     });
 }
@@ -319,7 +319,7 @@ fn blocks_come_go_and_are_there_for_who_comes_later() {
             let (here, there) = tokio::io::duplex(4096);
             let hub = hub.clone();
             let serving = tokio::spawn(async move {
-                serve(there, b"", 1, &hub, &ServeSettings::default(), std::future::pending()).await
+                serve((there, ()), b"", 1, &hub, &ServeSettings::default(), std::future::pending()).await
             });
             (Client::new(here), serving)
         };

@@ -250,3 +250,25 @@ fn recorded_sessions() {
         assert!(bench.session.hello().is_some());
     }
 }
+
+/// Each message is valid on its own; together they never become a hello.
+#[test]
+fn a_client_that_defines_types_without_end_is_cut_off_after_16_kib() {
+    let limits = Limits { types: 4096, definition_bytes: 1 << 20, ..ServerSession::limits() };
+    let mut session = ServerSession::new(7, ServerSettings { limits, ..ServerSettings::default() }, Instant::now());
+    let mut schema = crate::gob::Schema::default();
+    for _ in 0..1000 {
+        schema.slice(&"x".repeat(100), crate::gob::TypeId::BOOL);
+    }
+    let mut sent = 0;
+    let mut actions = Vec::new();
+    for part in schema.definitions().chunks(7) {
+        sent += part.len();
+        actions = session.received(part, Instant::now());
+        if !actions.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(actions, close(ServerEnd::LongHello { limit: 16 * 1024 }));
+    assert!(sent < 16 * 1024 + 7, "{sent} bytes were read");
+}
