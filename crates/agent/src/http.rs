@@ -2,8 +2,9 @@
 //!
 //! One thread serves all clients, and none of them makes another wait: whoever is slow is left until there is more of its
 //! request, or room for more of its answer. What a client may cost is limited: the bytes of a request, the time from its
-//! connection to the end of the answer, and how many are connected at the same time. Of too many the oldest is cut off,
-//! since it has had its chance; a probe that is answered at once gets through any number of idle ones.
+//! connection to the end of the answer, and how many are connected at the same time. Of too many, the oldest that has sent
+//! nothing is cut off; a probe that is answered at once gets through any number of idle ones. The thread serves the clients
+//! that it has before it takes more, and takes a limited number of them at a time.
 
 mod channel;
 mod connection;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{Shutdown, shutdown};
 
+use crate::escape;
 use crate::stop::poll_for;
 use channel::Channel;
 use connection::{Connection, Progress};
@@ -31,6 +33,9 @@ use connection::{Connection, Progress};
 const REST: Duration = Duration::from_secs(60);
 /// How long to wait after a connection could not be taken, for instance for want of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// The number of connections that may wait in the kernel to be taken, up to `net.core.somaxconn`: a second of a flood, which
+/// may pass while an answer is made.
+const BACKLOG: i32 = 4096;
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +49,10 @@ pub struct Response {
 }
 
 impl Response {
-    /// Plain text.
+    /// Plain text, escaped as for a terminal.
     #[must_use]
     pub fn text(status: u16, body: impl Into<String>) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+        Self { status, content_type: "text/plain; charset=utf-8", body: escape::text(&body.into()).into_owned() }
     }
 }
 
@@ -61,9 +66,9 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Five seconds, and 64 connections.
+    /// Five seconds, and 256 connections.
     fn default() -> Self {
-        Self { time: Duration::from_secs(5), connections: 64 }
+        Self { time: Duration::from_secs(5), connections: 256 }
     }
 }
 
@@ -152,6 +157,8 @@ pub fn serve_with(
     let security = tls.map_or(Ok(Security::None), Security::new)?;
     let listener = Arc::new(TcpListener::bind(address)?);
     listener.set_nonblocking(true)?;
+    // The standard library allows 128.
+    rustix::net::listen(&*listener, BACKLOG)?;
     let stop = Arc::new(AtomicBool::new(false));
     let server = Server { address: listener.local_addr()?, listener: Arc::clone(&listener), stop: Arc::clone(&stop) };
     let service = Service { limits, security, listener, stop, answer, connections: VecDeque::new(), accept_at: None };
@@ -213,20 +220,25 @@ impl<F: Fn(&str) -> Response> Service<F> {
                 tracing::error!(%error, "HTTP clients cannot be waited for; trying again");
                 thread::sleep(RETRY_DELAY);
             }
+            self.go_on();
             if !self.stop.load(Ordering::Acquire) {
                 self.accept();
             }
-            let (now, answer) = (Instant::now(), &self.answer);
-            self.connections.retain_mut(|connection| match connection.go_on(now, answer) {
-                Ok(Progress::Waits) => true,
-                Ok(Progress::Over) => false,
-                // One client's trouble must not end the service; it sees its connection closed.
-                Err(error) => {
-                    tracing::debug!(%error, "a request failed");
-                    false
-                }
-            });
         }
+    }
+
+    /// Serves the clients that have sent something or have room for an answer.
+    fn go_on(&mut self) {
+        let (now, answer) = (Instant::now(), &self.answer);
+        self.connections.retain_mut(|connection| match connection.go_on(now, answer) {
+            Ok(Progress::Waits) => true,
+            Ok(Progress::Over) => false,
+            // One client's trouble must not end the service; it sees its connection closed.
+            Err(error) => {
+                tracing::debug!(%error, "a request failed");
+                false
+            }
+        });
     }
 
     fn wait(&self, stopping: bool) -> io::Result<()> {
@@ -252,7 +264,8 @@ impl<F: Fn(&str) -> Response> Service<F> {
             return;
         }
         self.accept_at = None;
-        for _ in 0..self.limits.connections {
+        // Half of them, so that each is looked at once more before it could be cut off.
+        for _ in 0..self.limits.connections.div_ceil(2) {
             match self.listener.accept() {
                 Ok((stream, _)) => self.take(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -262,7 +275,7 @@ impl<F: Fn(&str) -> Response> Service<F> {
                 Err(error) => {
                     tracing::debug!(%error, "a connection could not be taken");
                     // It may be the descriptors of idle clients that are missing.
-                    self.connections.pop_front();
+                    self.cut_one_off();
                     self.accept_at = Some(Instant::now() + RETRY_DELAY);
                     return;
                 }
@@ -279,13 +292,19 @@ impl<F: Fn(&str) -> Response> Service<F> {
         match started {
             Ok((connection, Progress::Waits)) => {
                 while self.connections.len() >= self.limits.connections {
-                    self.connections.pop_front();
+                    self.cut_one_off();
                 }
                 self.connections.push_back(connection);
             }
             Ok((_, Progress::Over)) => {}
             Err(error) => tracing::debug!(%error, "a request failed"),
         }
+    }
+
+    /// Cuts off the oldest client that has sent nothing, or else the oldest.
+    fn cut_one_off(&mut self) {
+        let silent = self.connections.iter().position(|connection| !connection.has_spoken());
+        self.connections.remove(silent.unwrap_or_default());
     }
 }
 

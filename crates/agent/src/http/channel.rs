@@ -25,6 +25,15 @@ impl Channel {
         }
     }
 
+    /// Whether the client has begun a TLS handshake.
+    pub(super) fn has_begun(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.conn.protocol_version().is_some(),
+        }
+    }
+
     /// Sends what is still on its way, and that nothing follows it.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         #[cfg(feature = "tls")]

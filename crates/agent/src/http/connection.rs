@@ -56,6 +56,14 @@ impl Connection {
         PollFd::new(&self.channel, flags)
     }
 
+    /// Whether the client has sent a part of its request, or of its TLS handshake.
+    pub(super) fn has_spoken(&self) -> bool {
+        match &self.stage {
+            Stage::Asks(request) => !request.is_empty() || self.channel.has_begun(),
+            Stage::IsAnswered(..) | Stage::Leaves => true,
+        }
+    }
+
     /// When the time is over.
     pub(super) fn deadline(&self) -> Instant {
         self.deadline

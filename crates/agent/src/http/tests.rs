@@ -12,6 +12,11 @@ fn ask(address: SocketAddr, request: &str) -> String {
 }
 
 #[test]
+fn text_moves_no_cursor() {
+    assert_eq!(Response::text(200, "not ready: \u{1b}[2J\u{202e}\n").body, "not ready: \\u001b[2J\\u202e\n");
+}
+
+#[test]
 fn paths_are_answered_and_nonsense_is_refused() {
     let server = serve("127.0.0.1:0", "test", |path| match path {
         "/liveness" => Response::text(200, "well\n"),
@@ -113,6 +118,63 @@ fn of_too_many_clients_the_oldest_are_cut_off() {
     let mut answer = String::new();
     youngest.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("well\n"), "{answer}");
+}
+
+/// Answers take 50 ms, in which more clients than 128 connect, and scrapers send their requests some time after they have
+/// connected, as over a network.
+#[test]
+fn scrapes_are_answered_within_a_flood_of_idle_connections() {
+    let server = serve("127.0.0.1:0", "test", |_| {
+        thread::sleep(Duration::from_millis(50));
+        Response::text(200, "well\n")
+    })
+    .unwrap();
+    let address = server.address();
+    let stop = Arc::new(AtomicBool::new(false));
+    let flood = thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            let mut idle: VecDeque<TcpStream> = VecDeque::new();
+            let (begin, mut count) = (Instant::now(), 0_u32);
+            while !stop.load(Ordering::Acquire) {
+                // 4,000 a second; those that the full queue of the kernel would block are not waited for.
+                for _ in 0..20 {
+                    let socket = rustix::net::socket_with(
+                        rustix::net::AddressFamily::INET,
+                        rustix::net::SocketType::STREAM,
+                        rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC,
+                        None,
+                    )
+                    .unwrap();
+                    let _ = rustix::net::connect(&socket, &address);
+                    idle.push_back(socket.into());
+                    count += 1;
+                }
+                if idle.len() > 600 {
+                    idle.drain(..100);
+                }
+                let due = begin + Duration::from_micros(250) * count;
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            (count, begin.elapsed())
+        }
+    });
+    thread::sleep(Duration::from_millis(200));
+    let mut slowest = Duration::ZERO;
+    for _ in 0..30 {
+        let begin = Instant::now();
+        let mut stream = TcpStream::connect(address).unwrap();
+        thread::sleep(Duration::from_millis(5));
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+        let mut answer = String::new();
+        let read = stream.read_to_string(&mut answer);
+        slowest = slowest.max(begin.elapsed());
+        assert!(answer.ends_with("well\n"), "{read:?} after {:?}", begin.elapsed());
+    }
+    stop.store(true, Ordering::Release);
+    let (count, time) = flood.join().unwrap();
+    assert!(count > 1000, "{count} connections in {time:?} are no flood");
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}; {count} idle connections in {time:?}");
 }
 
 #[test]

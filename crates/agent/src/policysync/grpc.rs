@@ -30,7 +30,9 @@ const MAX_CALLS: u32 = 4;
 /// The longest headers of a call, bytes.
 const MAX_HEADERS: u32 = 16 * 1024;
 /// The longest message of a client, bytes.
-const MAX_REQUEST: usize = 1024 * 1024;
+const MAX_REQUEST: usize = 64 * 1024;
+/// The bytes that a connection may send before they are read, for one call and for all; the library allows 1 MiB.
+const WINDOW: u32 = 64 * 1024;
 
 /// What clients want.
 #[derive(Debug)]
@@ -61,6 +63,7 @@ impl Service {
         let answer = service_fn(|request| self.clone().answer(request));
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         server.max_concurrent_streams(MAX_CALLS).max_header_list_size(MAX_HEADERS);
+        server.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
         let connection = TokioIo::new(WithoutAuthority::new(connection));
         if let Err(error) = server.serve_connection(connection, answer).await {
             tracing::debug!(endpoint = %self.endpoint, %error, "a connection of a policy sync client failed");
