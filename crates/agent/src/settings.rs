@@ -9,6 +9,7 @@ use tortie_dataplane::{
     DataplaneConfig, InterfaceFilter, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, NftablesConfig,
     RouteProtocol, RouteTableIndex, RoutesConfig, TunnelsConfig, WireguardConfig,
 };
+use tortie_ebpf::classes::Budget;
 use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
@@ -270,6 +271,14 @@ pub fn set_mtus(settings: &mut DataplaneConfig, mtus: &Mtus) {
 
 fn unless_zero(interval: Duration) -> Option<Duration> {
     (!interval.is_zero()).then_some(interval)
+}
+
+/// Memory bounds on verdict tables.
+#[must_use]
+pub fn table_budget(config: &Config) -> Budget {
+    let bytes =
+        |megabytes: u32| usize::try_from(megabytes).map_or(usize::MAX, |megabytes| megabytes.saturating_mul(1 << 20));
+    Budget { group: bytes(config.policy_table_group_mb), node: bytes(config.policy_table_node_mb) }
 }
 
 /// What verdicts depend on besides policies and endpoints.

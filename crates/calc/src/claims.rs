@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_model::{
-    Cidr, Hostname, IpPool, Key, NatMapping, ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey, reserved_range,
+    Cidr, Hostname, IpPool, Key, NatMapping, ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey, parse_address,
+    reserved_range,
 };
 
 use crate::AddressClaims;
@@ -137,7 +138,7 @@ impl Claims {
                 self.on_node_addresses(NodeSource::Wireguard(name.clone()), addresses);
             }
             Update::HostConfig(key, text) => {
-                let address: Option<IpAddr> = text.as_ref().and_then(|text| text.parse().ok());
+                let address: Option<IpAddr> = text.as_deref().and_then(parse_address);
                 self.on_node_addresses(NodeSource::Config(key.clone()), address);
             }
             Update::HostEndpoint(key, endpoint) => {

@@ -197,7 +197,8 @@ impl ServiceIndex {
     /// The slices with addresses that do not count, of services that rules use.
     pub(crate) fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
         self.applied.iter().filter_map(|(name, applied)| {
-            let mut foreign = applied.addresses.iter().filter(|address| applied.counted.binary_search(address).is_err());
+            let mut foreign =
+                applied.addresses.iter().filter(|address| applied.counted.binary_search(address).is_err());
             let first = *foreign.next()?;
             let reason = Reason::ForeignAddresses { first, count: 1 + foreign.count() };
             Some(IgnoredObject { key: Key::EndpointSlice(name.clone()), reason })
@@ -261,8 +262,7 @@ impl Applied {
     /// Every address with every port; readiness does not count, and neither does a port without a number.
     fn with_ports(&self) -> impl Iterator<Item = IpPortMember> + '_ {
         let ports = self.slice.ports.iter();
-        let ports =
-            ports.filter_map(|port| Some((PortProtocol::of(Protocol::Named(port.protocol))?, port.port?)));
+        let ports = ports.filter_map(|port| Some((PortProtocol::of(Protocol::Named(port.protocol))?, port.port?)));
         ports.flat_map(|(protocol, port)| {
             self.counted.iter().map(move |address| IpPortMember::new(*address, protocol, port))
         })

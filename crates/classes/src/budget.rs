@@ -1,15 +1,19 @@
 //! Bounds on the memory of verdict tables, charged while a table is built.
 
+use std::collections::BTreeMap;
+
 /// Memory bounds on the verdict tables of a node, in bytes.
 ///
-/// A group whose table exceeds them denies everything and names its policies; other groups keep their tables. A group whose
-/// table fits in [`Budget::reserved`] is built whatever the other groups take.
+/// A group whose table exceeds [`Budget::group`] denies everything and names its policies; other groups keep their tables. If all
+/// tables exceed [`Budget::node`], the largest table of the namespace with the most bytes is refused, and so on until the rest
+/// fits. So a namespace that takes no more than the node's bound divided by the number of namespaces keeps its tables whatever
+/// other namespaces take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "a caller that sets bounds must set both")]
 pub struct Budget {
     /// Bytes of one group's table; 256 MiB by default.
     pub group: usize,
-    /// Bytes of the tables of all groups; 1 GiB by default.
+    /// Bytes of the tables of all groups; 1 GiB by default. While a table is built, the group's bound may come on top.
     pub node: usize,
 }
 
@@ -20,16 +24,27 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Bytes that each group may take whatever the other groups take: 1/1024 of the node's.
+    /// Bytes of the compiled rules of one policy in one direction: an eighth of a group's.
     #[must_use]
-    pub fn reserved(self) -> usize {
-        self.node / 1024
+    pub fn policy(self) -> usize {
+        self.group / 8
     }
 
-    /// Bytes that a group may take while the other groups take `used`.
-    pub(crate) fn available(self, used: usize) -> usize {
-        self.group.min(self.node.saturating_sub(used).max(self.reserved()))
+    /// Clauses that one policy may be compiled to in one direction.
+    pub(crate) fn clauses(self) -> usize {
+        self.policy() / CLAUSE
     }
+}
+
+/// Returns the holder with the most bytes of the namespace with the most bytes; of equals, the greatest.
+pub(crate) fn largest<T: Copy + Ord>(holders: &[(T, &str, usize)]) -> Option<T> {
+    let mut namespaces: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, namespace, bytes) in holders {
+        *namespaces.entry(namespace).or_default() += bytes;
+    }
+    let (largest, _) = namespaces.into_iter().max_by_key(|(name, bytes)| (*bytes, *name))?;
+    let held = holders.iter().filter(|(_, namespace, bytes)| *namespace == largest && *bytes > 0);
+    held.max_by_key(|(id, _, bytes)| (*bytes, *id)).map(|(id, ..)| *id)
 }
 
 /// The cost of one table, in bytes, and its bound.

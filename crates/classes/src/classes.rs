@@ -85,7 +85,10 @@ impl Classes {
 
     /// Replaces the bounds on tables; see [`Budget`].
     pub fn set_budget(&mut self, budget: Budget) {
-        self.groups.set_budget(budget);
+        if budget != self.groups.budget() {
+            self.groups.set_budget(budget);
+            self.owners.recompile();
+        }
     }
 
     /// Bytes that all tables are charged with.
@@ -190,7 +193,7 @@ impl Classes {
     /// Compiles what changed since the last flush; the cost is that of the change. What comes back answers for all that was
     /// applied.
     pub fn flush(&mut self) -> Compiled<'_> {
-        let groups = self.owners.flush(&self.sets, &mut self.addresses);
+        let groups = self.owners.flush(&self.sets, &mut self.addresses, self.groups.budget());
         self.groups.set_pending(groups);
         let buckets = self.addresses.flush();
         let changed = self.groups.flush(&buckets, &self.owners, &self.addresses);

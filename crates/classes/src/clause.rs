@@ -59,6 +59,10 @@ pub(crate) struct Compiler<'a> {
     pub(crate) used: &'a mut Vec<NetList>,
     /// Whether rules are wanted that only log.
     pub(crate) logs: bool,
+    /// Clauses that the rules of a policy and direction may still become.
+    pub(crate) room: usize,
+    /// The error if they become more.
+    pub(crate) over: Missing,
 }
 
 /// What a rule says, as far as it is clear; no rule that cannot match gets as far.
@@ -92,6 +96,9 @@ struct PortAlternative {
 
 type Compiled<T> = Result<T, Missing>;
 
+/// Intervals that take the memory of a clause.
+const INTERVALS_A_CLAUSE: usize = 32;
+
 impl Compiler<'_> {
     /// `None` for a rule that has no part in verdicts.
     pub(crate) fn rule(&mut self, index: usize, view: RuleView<'_>) -> Compiled<Option<CompiledRule>> {
@@ -114,6 +121,9 @@ impl Compiler<'_> {
             RuleAction::NextTier => Action::Pass,
             RuleAction::Deny => Action::Deny,
         };
+        if source_ports.len().saturating_mul(destination_ports.len()) > self.room {
+            return Err(self.over.clone());
+        }
         let mut clauses = SmallVec::new();
         for from in &source_ports {
             for to in &destination_ports {
@@ -124,6 +134,8 @@ impl Compiler<'_> {
                 if l4.is_empty() || from.ports.is_empty() || !draft.families.contains(&true) {
                     continue;
                 }
+                let weight = 1 + (l4.len() + from.ports.len()) / INTERVALS_A_CLAUSE;
+                self.room = self.room.checked_sub(weight).ok_or_else(|| self.over.clone())?;
                 clauses.push(Clause {
                     families: draft.families,
                     source: source_address.and(&from.address),
@@ -213,6 +225,9 @@ impl Compiler<'_> {
                 asked.not_named.push(ports);
             }
         }
+        if asked.most_alternatives() > self.room {
+            return Err(self.over.clone());
+        }
         Ok(asked.alternatives(draft.protocol))
     }
 }
@@ -242,6 +257,14 @@ impl<'a> AskedPorts<'a> {
         let not_numeric = enforced(rule.not_numeric_ports(), draft).map(Intervals::ports);
         let not_numeric = not_numeric.filter(|ports| !ports.is_empty());
         Self { numeric, not_numeric, is_enforced, ..Self::default() }
+    }
+
+    /// Returns a bound on the atoms in all alternatives.
+    fn most_alternatives(&self) -> usize {
+        let sets = || self.named.iter().chain(&self.not_named).chain(&self.services);
+        let ports: usize = sets().map(|ports| ports.len()).sum();
+        let others = 1 + self.not_named.len() + self.services.len();
+        ports.saturating_mul(self.named.len().max(1)).saturating_mul(others)
     }
 
     fn alternatives(&self, wanted: Option<Protocol>) -> Vec<PortAlternative> {

@@ -9,7 +9,7 @@ use tortie_model::PolicyId;
 
 use crate::addresses::{Addresses, BucketChanges};
 use crate::axis::BucketAtoms;
-use crate::budget::{Budget, Meter};
+use crate::budget::{Budget, Meter, largest};
 use crate::ids::{AtomId, BucketId, GroupId, Slab};
 use crate::owners::{OwnerKey, Owners};
 use crate::program::{GroupKey, Program};
@@ -40,7 +40,7 @@ pub(crate) struct Groups {
     budget: Budget,
     /// Bytes of all tables.
     used: usize,
-    /// Groups over budget, with the bound that each exceeded.
+    /// Groups over budget, with the least bytes that each needs.
     refused: BTreeMap<GroupId, usize>,
 }
 
@@ -130,9 +130,14 @@ impl Groups {
             }
             self.account(id, owners);
         }
-        self.retry_refused();
-        for id in sorted(std::mem::take(&mut self.pending)) {
-            self.build(id, owners, addresses);
+        self.refuse_largest(owners);
+        // A refusal may leave room for groups that were refused before.
+        for _ in 0..2 {
+            self.retry_refused();
+            for id in sorted(std::mem::take(&mut self.pending)) {
+                self.build(id, owners, addresses);
+                self.refuse_largest(owners);
+            }
         }
         let mut changed: Vec<GroupId> = std::mem::take(&mut self.changed).into_iter().collect();
         changed.sort_unstable();
@@ -154,15 +159,9 @@ impl Groups {
         self.groups.get_mut(id)?.table.as_mut()?.as_mut().ok()
     }
 
-    /// Bytes that a group may take beside all others.
-    fn available(&self, id: GroupId) -> usize {
-        let own = self.groups.get(id).map_or(0, |group| group.cost);
-        self.budget.available(self.used - own)
-    }
-
     /// Bounds the growth of a table.
     fn bound(&mut self, id: GroupId) {
-        let limit = self.available(id);
+        let limit = self.budget.group;
         if let Some(table) = self.table_mut(id) {
             table.set_limit(limit);
         }
@@ -176,24 +175,60 @@ impl Groups {
         self.used = self.used - group.cost + cost;
         group.cost = cost;
         if table.meter().is_over() {
-            forget_atoms(&mut self.by_atom, table, id);
-            let why = match Program::sizes(&group.key, owners) {
-                Ok((_, policies)) => over_budget(limit, policies),
-                Err(missing) => missing,
-            };
-            group.table = Some(Err(why));
-            self.used -= cost;
-            group.cost = 0;
-            self.refused.insert(id, limit);
-            self.changed.insert(id);
+            self.refuse(id, limit, owners);
         }
     }
 
-    /// Has groups over budget built again that now have a quarter more room than they exceeded.
+    /// Gives up a table, for which there is no room within `limit` bytes.
+    fn refuse(&mut self, id: GroupId, limit: usize, owners: &Owners) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let why = match Program::sizes(&group.key, owners) {
+            Ok((_, policies)) => over_budget(limit, policies),
+            Err(missing) => missing,
+        };
+        if let Some(Ok(table)) = group.table.replace(Err(why)) {
+            forget_atoms(&mut self.by_atom, &table, id);
+        }
+        let cost = std::mem::take(&mut group.cost);
+        self.used -= cost;
+        self.refused.insert(id, cost);
+        self.changed.insert(id);
+    }
+
+    /// Gives up the largest table of the namespace that takes the most, until the tables of all groups fit.
+    fn refuse_largest(&mut self, owners: &Owners) {
+        while self.used > self.budget.node {
+            let holders = self.groups.iter().map(|(id, group)| (id, group.key.namespace(), group.cost));
+            let Some(id) = largest(&holders.collect::<Vec<_>>()) else { return };
+            self.refuse(id, self.budget.node, owners);
+        }
+    }
+
+    /// Has groups over budget built again for which there is room now, or room in the share of their namespace; those that need
+    /// the least first.
     fn retry_refused(&mut self) {
-        let room = self.budget.available(self.used);
-        let has_room = |limit: usize| room > limit.saturating_add(limit / 4);
-        self.pending.extend(self.refused.iter().filter(|(_, limit)| has_room(**limit)).map(|(id, _)| *id));
+        if self.refused.is_empty() {
+            return;
+        }
+        let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, group) in self.groups.iter() {
+            *taken.entry(group.key.namespace()).or_default() += group.cost;
+        }
+        let share = self.budget.node / taken.len().max(1);
+        let mut waiting: Vec<(usize, GroupId)> = self.refused.iter().map(|(id, bytes)| (*bytes, *id)).collect();
+        waiting.retain(|(bytes, _)| *bytes <= self.budget.group);
+        waiting.sort_unstable();
+        let mut used = self.used;
+        for (bytes, id) in waiting {
+            let Some(of_namespace) = self.groups.get(id).and_then(|group| taken.get_mut(group.key.namespace())) else {
+                continue;
+            };
+            if used + bytes <= self.budget.node || *of_namespace + bytes <= share {
+                used += bytes;
+                *of_namespace += bytes;
+                self.pending.insert(id);
+            }
+        }
     }
 
     /// Bytes of all tables.
@@ -201,14 +236,19 @@ impl Groups {
         self.used
     }
 
-    /// Replaces the bounds; groups over the previous ones are built again at the next flush.
+    pub(crate) fn budget(&self) -> Budget {
+        self.budget
+    }
+
+    /// Replaces the bounds; tables over them are refused, and groups over the previous ones built again, at the next flush.
     pub(crate) fn set_budget(&mut self, budget: Budget) {
         self.budget = budget;
-        self.pending.extend(self.refused.keys().copied());
+        let over = self.groups.iter().filter(|(_, group)| group.cost > budget.group).map(|(id, _)| id);
+        self.pending.extend(over.chain(self.refused.keys().copied()));
     }
 
     fn build(&mut self, id: GroupId, owners: &Owners, addresses: &Addresses) {
-        let limit = self.available(id);
+        let limit = self.budget.group;
         let Some(group) = self.groups.get_mut(id) else { return };
         if let Some(Ok(before)) = group.table.take() {
             forget_atoms(&mut self.by_atom, &before, id);
@@ -224,7 +264,7 @@ impl Groups {
                 group.cost = table.meter().spent();
                 self.used += group.cost;
             }
-            Err(Missing::TableBudget { .. }) => drop(self.refused.insert(id, limit)),
+            Err(Missing::TableBudget { .. }) => drop(self.refused.insert(id, limit.saturating_add(1))),
             Err(_) => {}
         }
         group.table = Some(built);

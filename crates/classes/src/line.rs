@@ -131,6 +131,11 @@ impl Intervals {
         Self(smallvec![(start, end)])
     }
 
+    /// The number of intervals.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn point(point: u32) -> Self {
         Self::between(point, point + 1)
     }

@@ -8,6 +8,7 @@ use tortie_model::desired::Rules;
 use tortie_model::{Direction, IpSetId, PolicyId, ProfileName, RuleAction};
 
 use crate::addresses::Addresses;
+use crate::budget::Budget;
 use crate::clause::{CompiledRule, Compiler};
 use crate::cuts::Cuts;
 use crate::ids::{GroupId, OwnerId, Slab};
@@ -28,6 +29,15 @@ impl OwnerKey {
             Self::Policy(id) => Missing::Policy(id.clone()),
             Self::Profile(name) => Missing::Profile(name.clone()),
         }
+    }
+
+    /// The error of rules that become more clauses than `limit` bytes hold.
+    fn over(&self, limit: usize) -> Missing {
+        let policies = match self {
+            Self::Policy(id) => vec![id.clone()],
+            Self::Profile(_) => Vec::new(),
+        };
+        Missing::TableBudget { limit, policies }
     }
 }
 
@@ -102,6 +112,12 @@ impl Owners {
             && self.lists.is_empty()
             && self.l4.is_empty()
             && self.source_ports.is_empty()
+    }
+
+    /// Has all rules compiled again, within another budget.
+    pub(crate) fn recompile(&mut self) {
+        let all: Vec<OwnerId> = self.owners.iter().map(|(id, _)| id).collect();
+        all.into_iter().for_each(|id| self.set_pending(id));
     }
 
     /// Replaces the rules, inbound and outbound; `None` takes them away.
@@ -195,17 +211,22 @@ impl Owners {
     }
 
     /// Compiles what is pending, and gives the groups that are to be made again.
-    pub(crate) fn flush(&mut self, sets: &Sets, addresses: &mut Addresses) -> AHashSet<GroupId> {
+    pub(crate) fn flush(&mut self, sets: &Sets, addresses: &mut Addresses, budget: Budget) -> AHashSet<GroupId> {
         let mut groups = AHashSet::new();
         for id in std::mem::take(&mut self.pending) {
             let Some(owner) = self.owners.get_mut(id) else { continue };
             owner.is_pending = false;
-            let mut lists = Vec::new();
+            let mut used = Vec::new();
             let compiled = match &owner.rules {
                 Some(rules) => {
                     let logs = self.logs && matches!(owner.key, OwnerKey::Policy(_));
-                    let mut compiler = Compiler { sets, lists: &mut self.lists, addresses, used: &mut lists, logs };
-                    [0, 1].map(|direction| compile(rules.get(direction), &mut compiler))
+                    let over = owner.key.over(budget.policy());
+                    let lists = &mut self.lists;
+                    let mut compiler = Compiler { sets, lists, addresses, used: &mut used, logs, room: 0, over };
+                    [0, 1].map(|direction| {
+                        compiler.room = budget.clauses();
+                        compile(rules.get(direction), &mut compiler)
+                    })
                 }
                 None => [Err(owner.key.missing()), Err(owner.key.missing())],
             };
@@ -222,7 +243,7 @@ impl Owners {
                     self.source_ports.mend(&clause.source_port);
                 });
             }
-            for list in std::mem::replace(&mut owner.lists, lists) {
+            for list in std::mem::replace(&mut owner.lists, used) {
                 self.lists.release(&list, addresses);
             }
             let is_other = |direction: Direction| match direction {

@@ -51,6 +51,13 @@ impl GroupKey {
     pub(crate) fn policies(&self) -> impl Iterator<Item = &PolicyId> {
         self.tiers.iter().flat_map(|tier| tier.policies.iter())
     }
+
+    /// The namespace of the endpoints, by their profiles or else by a namespaced policy; empty for host endpoints.
+    pub(crate) fn namespace(&self) -> &str {
+        let of_profile = self.profiles.iter().find_map(|profile| profile.as_str().strip_prefix("kns."));
+        let of_policy = || self.policies().map(|policy| &*policy.namespace).find(|namespace| !namespace.is_empty());
+        of_profile.or_else(of_policy).unwrap_or_default()
+    }
 }
 
 /// What a staged policy says, with no consequences.

@@ -13,8 +13,10 @@ use tortie_model::{
 
 const INGRESS: Direction = Direction::Ingress;
 
+/// A policy of the namespace before the slash, of `dev` without one.
 fn policy_id(name: &str) -> PolicyId {
-    PolicyId::new(PolicyKind::NetworkPolicy, "dev", name)
+    let (namespace, name) = name.split_once('/').unwrap_or(("dev", name));
+    PolicyId::new(PolicyKind::NetworkPolicy, namespace, name)
 }
 
 fn source(number: u32) -> Ipv4Addr {
@@ -118,7 +120,7 @@ fn many_large_groups_leave_room_for_each_small_one() {
     let refused = names.iter().filter(|name| refusal(&compiled, name).is_some()).count();
     assert!((1..20).contains(&refused), "{refused}");
     is_right(&compiled, "calm", 5);
-    assert!(classes.table_bytes() <= budget.node + budget.reserved());
+    assert!(classes.table_bytes() <= budget.node);
     // Room that others leave is used.
     tell(&mut classes, names.iter().take(15).map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
     classes.flush();
@@ -127,6 +129,77 @@ fn many_large_groups_leave_room_for_each_small_one() {
         assert_eq!(refusal(&compiled, name), None, "{name}");
         assert_eq!(verdict(&compiled, name, 799, 800), Verdict::Allow);
     }
+}
+
+/// The workloads among these that are denied everything.
+fn refused<'a>(compiled: &Compiled<'_>, names: &[&'a str]) -> Vec<&'a str> {
+    names.iter().copied().filter(|name| refusal(compiled, name).is_some()).collect()
+}
+
+#[test]
+fn the_namespace_with_the_most_bytes_gives_up_its_largest_group() {
+    let sizes = [("dev/a", 800), ("dev/b", 700), ("dev/c", 600), ("shop/d", 810), ("shop/e", 300)];
+    let names = sizes.map(|(name, _)| name);
+    let bytes = |of: &[(&str, u32)]| {
+        let mut classes = Classes::new(Settings::default());
+        of.iter()
+            .for_each(|(name, rules)| tell(&mut classes, [policy(name, distinct(*rules)), workload(name, &[name])]));
+        classes.flush();
+        classes.table_bytes()
+    };
+    // One of the three of `dev` is too many; those of `shop` take less than half.
+    let budget = Budget { group: 4 << 20, node: bytes(&sizes) - 1 };
+    for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [3, 0, 4, 2, 1]] {
+        let mut classes = Classes::new(Settings::default());
+        classes.set_budget(budget);
+        for place in order {
+            let (name, rules) = sizes[place];
+            tell(&mut classes, [policy(name, distinct(rules)), workload(name, &[name])]);
+            classes.flush();
+            assert!(classes.table_bytes() <= budget.node);
+        }
+        let compiled = classes.flush();
+        assert_eq!(refused(&compiled, &names), ["dev/a"], "{order:?}");
+        assert!(
+            matches!(refusal(&compiled, "dev/a"), Some(Missing::TableBudget { limit, .. }) if limit == budget.node)
+        );
+        is_right(&compiled, "shop/d", 810);
+        // What ends gives its room to the group that waits.
+        tell(&mut classes, [DesiredUpdate::WorkloadEndpointRemove(workload_id("dev/c"))]);
+        assert_eq!(refused(&classes.flush(), &["dev/a", "dev/b", "shop/d", "shop/e"]), [""; 0]);
+        // A smaller bound refuses again.
+        classes.set_budget(Budget { group: 4 << 20, node: budget.node / 2 });
+        classes.flush();
+        assert!(classes.table_bytes() <= budget.node / 2);
+    }
+}
+
+#[test]
+fn named_ports_of_both_sides_are_bounded_before_they_are_multiplied() {
+    use tortie_model::desired::{IpPortMember, IpSetType, IpSetUpdate, Members, PortProtocol};
+    let set = |id: &str| {
+        let member = |port: u16| IpPortMember::new(source(1).into(), PortProtocol::Tcp, port);
+        let members = Members::IpPorts((1..=4000).map(member).collect());
+        DesiredUpdate::IpSet(IpSetUpdate { id: id.into(), set_type: IpSetType::IpAndPort, members })
+    };
+    let rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+    let named = |id: &str| [id.into()].into_iter().collect();
+    let sets = RuleSets { src_named_ports: named("n:from"), dst_named_ports: named("n:to"), ..RuleSets::default() };
+    let product = Policy {
+        source: Arc::default(),
+        selector: "all()".into(),
+        inbound: Rules::new([rule].into(), [sets].into()).unwrap(),
+        outbound: Rules::default(),
+    };
+    let mut classes = Classes::new(Settings::default());
+    tell(&mut classes, [set("n:from"), set("n:to")]);
+    tell(&mut classes, [DesiredUpdate::Policy(policy_id("product"), product.into()), workload("loud", &["product"])]);
+    tell(&mut classes, [policy("shop/small", distinct(5)), workload("calm", &["shop/small"])]);
+    let compiled = classes.flush();
+    let limit = Budget::default().policy();
+    let why = Missing::TableBudget { limit, policies: vec![policy_id("product")] };
+    assert_eq!(refusal(&compiled, "loud"), Some(why));
+    is_right(&compiled, "calm", 5);
 }
 
 #[test]

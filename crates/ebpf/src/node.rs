@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tortie_classes::evaluate::{DecidedBy, Layer, Settings, UpdateError, Verdict};
-use tortie_classes::{Classes, GroupId};
+use tortie_classes::{Budget, Classes, GroupId};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Cidr, Direction, Family, WorkloadEndpoint, WorkloadEndpointId};
 
@@ -40,12 +40,19 @@ pub struct NodeSettings {
     /// How many blocks of 1,024 bytes policies may take; a group that needs more denies everything. Addresses take some as well. More than
     /// [`MAX_BLOCKS`] are never there.
     pub max_blocks: u32,
+    /// Memory bounds on verdict tables; a group over them denies everything, alone.
+    pub budget: Budget,
 }
 
 impl Default for NodeSettings {
     /// Those of [`Settings`], interfaces that begin with `cali`, and as many blocks as there can be.
     fn default() -> Self {
-        Self { evaluate: Settings::default(), workload_prefixes: vec!["cali".into()], max_blocks: MAX_BLOCKS }
+        Self {
+            evaluate: Settings::default(),
+            workload_prefixes: vec!["cali".into()],
+            max_blocks: MAX_BLOCKS,
+            budget: Budget::default(),
+        }
     }
 }
 
@@ -106,9 +113,11 @@ impl Node {
     /// Of a node that is told nothing yet.
     #[must_use]
     pub fn new(settings: NodeSettings) -> Self {
-        let NodeSettings { evaluate, workload_prefixes, max_blocks } = settings;
+        let NodeSettings { evaluate, workload_prefixes, max_blocks, budget } = settings;
+        let mut classes = Classes::new(evaluate);
+        classes.set_budget(budget);
         Self {
-            classes: Classes::new(evaluate),
+            classes,
             tables: Tables::with_max_blocks(max_blocks.min(MAX_BLOCKS)),
             endpoints: Endpoints::new(workload_prefixes),
             is_in_sync: false,

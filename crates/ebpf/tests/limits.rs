@@ -4,8 +4,8 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use tortie_ebpf::classes::evaluate::{Packet, Settings, Verdict};
-use tortie_ebpf::classes::{Classes, GroupId};
+use tortie_ebpf::classes::evaluate::{Missing, Packet, Settings, Verdict};
+use tortie_ebpf::classes::{Budget, Classes, GroupId};
 use tortie_ebpf::{Closed, GroupRoots, Limits, Tables};
 use tortie_model::desired::{
     DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies,
@@ -100,10 +100,11 @@ impl Live {
                     let client = (source(from).into(), 40000);
                     let packet = Packet::tcp(client, ([192, 0, 2, 1].into(), 1000 + port)).unwrap();
                     let decided = self.tables.decided(self.tables.decide(group(name, direction), direction, &packet));
-                    let answer = compiled.workload(&workload_id(name), direction, &packet).unwrap();
+                    let answer = compiled.workload(&workload_id(name), direction, &packet);
                     if expected.is_some() && (name, direction) == ("large", INGRESS) {
                         assert_eq!(decided, (Verdict::Deny, None), "{packet:?}");
                     } else {
+                        let answer = answer.unwrap();
                         assert_eq!(decided, (answer.verdict, Some(&answer.decided_by)), "{name} {packet:?}");
                     }
                 }
@@ -209,6 +210,23 @@ fn classes_that_come_and_go_close_whoever_is_about_them() {
     }
     let [large, small] = closed_of;
     assert!(large >= small && (1..9).contains(&small), "{closed_of:?}");
+    live.end();
+}
+
+#[test]
+fn a_group_over_its_table_budget_denies_alone_and_names_its_policy() {
+    let mut live = Live::new(Limits::default(), 0..400);
+    live.expect_closed(None);
+    let budget = Budget { group: 200 << 10, node: 1 << 20 };
+    live.classes.set_budget(budget);
+    live.tell([]);
+    // The rules of one policy may take an eighth of it.
+    let over = |limit| Closed::Missing(Missing::TableBudget { limit, policies: vec![policy_id("large")] });
+    assert!(over(budget.policy()).to_string().contains("25600 bytes"), "{}", over(budget.policy()));
+    assert!(over(budget.policy()).to_string().contains("shop/large"), "{}", over(budget.policy()));
+    live.expect_closed(Some(&over(budget.policy())));
+    live.tell([policy("large", 0..20)]);
+    live.expect_closed(None);
     live.end();
 }
 

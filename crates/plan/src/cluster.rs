@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use tortie_calc::{Graph, GraphConfig};
 use tortie_classes::evaluate::{Settings, UpdateError};
-use tortie_classes::{Classes, Compiled};
+use tortie_classes::{Budget, Classes, Compiled};
 use tortie_model::desired::{DesiredUpdate, Policy, TierPolicies};
 use tortie_model::{
     HostEndpointKey, Hostname, IpSetId, PolicyId, SyncStatus, Update, WorkloadEndpointId, WorkloadEndpointKey,
@@ -59,6 +59,11 @@ impl Cluster {
     pub fn set_settings(&mut self, settings: Settings, nodes: BTreeMap<Hostname, Settings>) {
         self.state.classes.set_settings(settings);
         self.state.classes.set_node_settings(nodes);
+    }
+
+    /// Replaces the memory bounds on tables with those of nodes.
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.state.classes.set_budget(budget);
     }
 
     /// Takes objects over, and gives what the node is told. What is gone comes first: an endpoint that moves from one node to

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tortie_classes::evaluate::Missing;
 use tortie_classes::{Compiled, Unused};
 use tortie_model::{Direction, HostEndpointName, IpSetId, Key, Policy, PolicyId, Update};
 
@@ -32,6 +33,13 @@ pub enum Finding {
         endpoint: Key,
         /// The address or interface and the reason.
         why: String,
+    },
+    /// The rules of endpoints that a policy selects exceed a bound on verdict tables: tables deny all their traffic.
+    OverBudget {
+        /// The policy, one of those with the most rules.
+        policy: PolicyId,
+        /// The bound in bytes.
+        limit: usize,
     },
     /// The selector of a policy matches no endpoint.
     SelectsNothing {
@@ -79,7 +87,8 @@ impl Finding {
     pub fn policy(&self) -> Option<&PolicyId> {
         match self {
             Self::LoseAllPolicy { .. } | Self::LoseManagement { .. } | Self::ClaimIgnored { .. } => None,
-            Self::SelectsNothing { policy }
+            Self::OverBudget { policy, .. }
+            | Self::SelectsNothing { policy }
             | Self::Shadowed { policy }
             | Self::RuleSelectsNothing { policy, .. }
             | Self::RuleNeverMatches { policy, .. }
@@ -113,6 +122,11 @@ pub(crate) fn of_policies(
 ) -> BTreeSet<Finding> {
     let idle = written.keys().filter(|id| !told.policies.contains_key(*id));
     let mut findings: BTreeSet<Finding> = idle.map(|id| Finding::SelectsNothing { policy: id.clone() }).collect();
+    for group in compiled.groups() {
+        if let Some(Err(Missing::TableBudget { limit, policies })) = compiled.table(group) {
+            findings.extend(policies.into_iter().map(|policy| Finding::OverBudget { policy, limit }));
+        }
+    }
     let unused = compiled.unused();
     for rules in unused.rules.chunk_by(|one, other| one.policy == other.policy) {
         let Some(id) = rules.first().map(|rule| &rule.policy) else { continue };

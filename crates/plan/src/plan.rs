@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_calc::{AddressClaims, GraphConfig};
 use tortie_classes::evaluate::{Layer, Settings, UpdateError};
-use tortie_classes::{Difference, L4Detail, Party};
+use tortie_classes::{Budget, Difference, L4Detail, Party};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Direction, Family, Hostname, Key, Protocol, Update};
 
@@ -25,6 +25,8 @@ pub struct Options {
     pub node_settings: BTreeMap<Hostname, Settings>,
     /// Both after the change, if they are others then.
     pub settings_after: Option<(Settings, BTreeMap<Hostname, Settings>)>,
+    /// Memory bounds on verdict tables, as nodes have them; those of [`Budget`] by default.
+    pub budget: Budget,
     /// The TCP ports by which nodes are managed.
     pub management_ports: Vec<u16>,
 }
@@ -33,7 +35,8 @@ impl Options {
     /// Nodes are managed by SSH.
     #[must_use]
     pub fn new(graph: GraphConfig, settings: Settings) -> Self {
-        Self { graph, settings, node_settings: BTreeMap::new(), settings_after: None, management_ports: vec![22] }
+        let (node_settings, budget) = (BTreeMap::new(), Budget::default());
+        Self { graph, settings, node_settings, settings_after: None, budget, management_ports: vec![22] }
     }
 }
 
@@ -115,6 +118,7 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
     }
     let mut whole = Cluster::new(&options.graph, options.settings.clone());
     whole.set_settings(options.settings.clone(), options.node_settings.clone());
+    whole.set_budget(options.budget);
     whole.apply(objects.values().cloned())?;
     let mut before = whole.state.clone();
     let claims = |objects: &BTreeMap<Key, Update>| match options.graph.address_claims {

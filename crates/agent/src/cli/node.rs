@@ -122,7 +122,7 @@ pub(super) fn program_policy(
     if let Some(why) = leftovers::felix_at_work() {
         return Err(failed(format!("BPFEnabled: {why}")));
     }
-    let (hooks, node) = program_settings(&settings.rules, config.bpf_max_blocks);
+    let (hooks, node) = program_settings(&settings.rules, config);
     let attachment = match config.bpf_hook_attachment {
         HookAttachment::Auto => None,
         HookAttachment::Link => Some(Attachment::Link),
@@ -139,7 +139,7 @@ pub(super) fn program_policy(
 }
 
 /// What eBPF programs are made from, and what their maps are.
-pub(super) fn program_settings(rules: &RulesConfig, max_blocks: u32) -> (HookSettings, NodeSettings) {
+pub(super) fn program_settings(rules: &RulesConfig, config: &Config) -> (HookSettings, NodeSettings) {
     let prefixes: Vec<String> = rules.workload_prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
     let policy = settings::evaluation(rules);
     let workload_prefixes = prefixes.iter().map(|prefix| prefix.as_str().into()).collect();
@@ -148,7 +148,8 @@ pub(super) fn program_settings(rules: &RulesConfig, max_blocks: u32) -> (HookSet
         policy: policy.clone(),
         deny_invalid_conntrack: rules.deny_invalid_conntrack,
     };
-    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks })
+    let (max_blocks, budget) = (config.bpf_max_blocks, settings::table_budget(config));
+    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks, budget })
 }
 
 /// The families of addresses that are programmed, in words.

@@ -139,6 +139,7 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
     let before = Parameters::new(&sources, &local, updates.iter())?;
     let mut options = Options::new(settings::graph(&before.config, Hostname::new("")), before.settings);
     options.node_settings = before.nodes;
+    options.budget = settings::table_budget(&before.config);
     if change.iter().any(bears_on_parameters) {
         let mut objects: BTreeMap<Key, Update> = BTreeMap::new();
         for update in updates.iter().chain(&change).filter(|update| bears_on_parameters(update)) {

@@ -126,7 +126,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         settings::not_done_by_programs(&resolved).iter().for_each(|what| eprintln!("{what}"));
     }
     if is_by_programs && args.table.is_none() && !args.ipsets {
-        programs::print((&settings, config.bpf_max_blocks), &desired, args, &mut out)?;
+        programs::print((&settings, config), &desired, args, &mut out)?;
     }
     let mut dataplane = Dataplane::new(settings);
     desired.into_iter().for_each(|update| dataplane.on_update(update));

@@ -636,6 +636,26 @@ pub(crate) const PARAMETERS: &[FelixParameter] = &[
         Used("Where workloads find sockets on which they follow their policy, in builds with the feature `policysync`"),
     ),
     felix(
+        "PolicyTableGroupMemoryMB",
+        "int(1,65536)",
+        "256",
+        Own(
+            "memory bound of the verdict table of one group of endpoints with equal policies, with `BPFEnabled` and in \
+             `tortie plan` and `tortie check`, in MiB. A group over it denies everything, alone, and readiness names its \
+             largest policies. The compiled rules of one policy and direction may take an eighth of it",
+        ),
+    ),
+    felix(
+        "PolicyTableNodeMemoryMB",
+        "int(1,65536)",
+        "1024",
+        Own(
+            "memory bound of the verdict tables of a node, with `BPFEnabled` and in `tortie plan` and `tortie check`, in MiB. \
+             Over it, the largest group of the namespace with the most bytes denies everything, and so on until the rest \
+             fits: a namespace that takes less than its equal share keeps its tables",
+        ),
+    ),
+    felix(
         "ProgramClusterRoutes",
         "oneof(Enabled,Disabled,EnabledIPIPOnly,EnabledNoEncapOnly)",
         "EnabledIPIPOnly",

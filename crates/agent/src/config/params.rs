@@ -321,6 +321,10 @@ params! {
     bpf_policy_only: bool = "BPFPolicyOnly", parse::boolean, true, true, PLAIN;
     bpf_max_blocks: u32 =
         "BPFMaxBlocks", |raw| parse::integer_in(raw, 1024, 1 << 22), 1 << 19, 1 << 19, PLAIN;
+    policy_table_group_mb: u32 =
+        "PolicyTableGroupMemoryMB", |raw| parse::integer_in(raw, 1, 65_536), 256, 256, PLAIN;
+    policy_table_node_mb: u32 =
+        "PolicyTableNodeMemoryMB", |raw| parse::integer_in(raw, 1, 65_536), 1024, 1024, PLAIN;
     felix_hostname: String = "FelixHostname", parse::text, String::new(), String::new(), LOCAL;
     ipv6_support: bool = "Ipv6Support", parse::boolean, true, false, PLAIN;
     interface_prefix: Vec<String> = "InterfacePrefix", parse::iface_list, vec!["cali".into()], vec![], VITAL;

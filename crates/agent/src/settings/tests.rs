@@ -238,6 +238,8 @@ fn every_parameter_changes_something() {
         "BPFHookAttachment",
         "BPFMaxBlocks",
         "BPFPolicyOnly",
+        "PolicyTableGroupMemoryMB",
+        "PolicyTableNodeMemoryMB",
         "FlowLogsFile",
         "FlowLogsFileMaxFiles",
         "FlowLogsFileMaxSizeMB",

@@ -78,8 +78,9 @@ impl Description {
         settings: &NodeSettings,
         updates: impl IntoIterator<Item = &'a DesiredUpdate>,
     ) -> Result<Self, UpdateError> {
-        let NodeSettings { evaluate, workload_prefixes, max_blocks } = settings;
+        let NodeSettings { evaluate, workload_prefixes, max_blocks, budget } = settings;
         let mut classes = Classes::new(evaluate.clone());
+        classes.set_budget(*budget);
         let mut endpoints = Endpoints::new(workload_prefixes.clone());
         for update in updates {
             classes.apply(update)?;

@@ -14,6 +14,8 @@ use super::naming::{UNNAMED, content_name};
 const MAX_HOSTS: usize = 1 << 18;
 /// Nor more rules behind it, each once for all addresses that lead to the same rules.
 const MAX_RULES: usize = 1 << 16;
+/// Members of rules that are counted, 8 bytes each: more are given up, and packets meet the rules one after the other.
+const MAX_HELD: usize = 1 << 22;
 const CLASS: ChainPrefix = ChainPrefix::new("cali-pa-");
 
 /// Rules that each ask for an address, and which of them hold for it.
@@ -37,6 +39,8 @@ pub struct Hosts {
     classes: BTreeMap<Arc<[u32]>, Class>,
     /// The rules of all classes.
     total: usize,
+    /// Members of all rules.
+    held: usize,
 }
 
 /// Numbers of rules, in order, and by how many members each holds something.
@@ -82,6 +86,7 @@ impl Hosts {
             nets_of: BTreeMap::new(),
             classes: BTreeMap::new(),
             total: 0,
+            held: 0,
         };
         for (number, of) in (0..).zip(wanted) {
             for set in &of.sets {
@@ -90,7 +95,11 @@ impl Hosts {
             of.nets.iter().for_each(|net| made.count(*net, number, true));
         }
         for (set, numbers) in std::mem::take(&mut made.by_set) {
-            sets.members(set, &mut |member| numbers.iter().for_each(|number| made.count(member, *number, true)));
+            sets.members(set, &mut |member| {
+                if made.held <= MAX_HELD {
+                    numbers.iter().for_each(|number| made.count(member, *number, true));
+                }
+            });
             made.by_set.insert(set, numbers);
         }
         let all: BTreeSet<IpAddr> = made.hosts.keys().copied().collect();
@@ -162,9 +171,32 @@ impl Hosts {
         changes
     }
 
+    /// Whether more is counted than is kept of a map that is out of bounds.
+    fn is_excessive(&self) -> bool {
+        self.held > MAX_HELD || self.hosts.len() > 2 * MAX_HOSTS || self.total > 2 * MAX_RULES
+    }
+
+    /// Forgets all members until the chain is laid out again.
+    fn give_up(&mut self) {
+        let rules = std::mem::take(&mut self.rules);
+        *self = Self {
+            map: self.map,
+            is_end: self.is_end,
+            rules,
+            by_set: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            nets: BTreeMap::new(),
+            nets_of: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            total: 0,
+            held: 0,
+        };
+    }
+
     /// One member of a rule more or less.
     fn count(&mut self, net: Cidr, number: u32, is_new: bool) {
         let net = net.masked();
+        self.held = if is_new { self.held + 1 } else { self.held.saturating_sub(1) };
         if net.is_host() {
             let host = self.hosts.entry(net.address()).or_default();
             count(&mut host.held, number, is_new);
@@ -189,6 +221,9 @@ impl Hosts {
         let mut classes: BTreeSet<Arc<[u32]>> = BTreeSet::new();
         let mut new: BTreeSet<Arc<[u32]>> = BTreeSet::new();
         for address in touched {
+            if self.is_excessive() {
+                break;
+            }
             let now: Option<Arc<[u32]>> = self.rules_at(address).map(Into::into);
             let Some(host) = self.hosts.get_mut(&address) else { continue };
             let before = std::mem::replace(&mut host.class, now.clone());
@@ -210,6 +245,10 @@ impl Hosts {
                 classes.insert(before);
             }
             changes.leads.insert(MapKey::Address(address), self.verdict(address));
+        }
+        if self.is_excessive() {
+            self.give_up();
+            return HostChanges::default();
         }
         for class in classes {
             if let Some(Class { chain, hosts: 0 }) = self.classes.get(&class) {

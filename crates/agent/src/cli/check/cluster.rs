@@ -16,7 +16,7 @@ use super::super::Failure;
 use super::super::origin::{Origin, Origins};
 use super::input::Input;
 use super::lint::Lint;
-use crate::config::{Config, Notice, Sources};
+use crate::config::{AddressClaims, Config, Notice, Sources};
 use crate::settings;
 
 /// What is advised against that can only be seen by more than one object.
@@ -32,8 +32,17 @@ pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure>
     Ok(found)
 }
 
-/// Claims to addresses and interfaces that do not count, on any node.
+/// Claims to addresses and interfaces that do not count, on any node, unless the manifests have each of them count.
 pub(super) fn contested(input: &Input) -> Vec<InputProblem> {
+    let parameters = input.updates.iter().filter_map(|update| match update {
+        Update::GlobalConfig(name, Some(value)) => Some((name.to_string(), value.to_string())),
+        _ => None,
+    });
+    let mut sources = Sources::default();
+    sources.set(ConfigSource::DatastoreGlobal, parameters.collect());
+    if sources.resolve().is_ok_and(|resolved| resolved.config.address_claims == AddressClaims::Any) {
+        return Vec::new();
+    }
     let origins = Origins::of_texts(input.texts.clone(), &input.options);
     let all = tortie_calc::claim_problems(&input.updates);
     let told = all.into_iter().map(|problem| {
@@ -163,6 +172,7 @@ fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProb
     let config = Config::default();
     let rules = settings::rules(&config).map_err(|error| failed(&error))?;
     let mut cluster = Cluster::new(&settings::graph(&config, Hostname::new("")), settings::evaluation(&rules));
+    cluster.set_budget(settings::table_budget(&config));
     let told = cluster.apply(updates.iter().cloned()).map_err(|error| failed(&error))?;
     let idle = cluster.without_effect(updates.iter());
     let mut found: Vec<_> = idle.iter().filter_map(|finding| of_finding(finding, origins)).collect();
@@ -188,7 +198,14 @@ fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProb
 }
 
 fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProblem)> {
+    let over;
     let (lint, what) = match finding {
+        Finding::OverBudget { limit, .. } => {
+            over = format!(
+                "endpoints that it selects are denied by eBPF programs: their rules exceed the table budget of {limit} bytes"
+            );
+            (Lint::OverBudget, over.as_str())
+        }
         Finding::SelectsNothing { .. } => (Lint::SelectsNothing, "selects no endpoint among the manifests"),
         Finding::Shadowed { .. } => (Lint::PolicyShadowed, "comes to nothing: others decide before its rules"),
         Finding::RuleSelectsNothing { .. } => (Lint::RuleSelectsNothing, "selects nothing among the manifests"),

@@ -15,6 +15,8 @@ pub(in crate::cli) enum Lint {
     PolicyShadowed,
     /// Other rules decide about all that a rule matches.
     RuleShadowed,
+    /// The rules of endpoints that a policy selects exceed the bound on verdict tables.
+    OverBudget,
     /// A rule names a service that is not there.
     ServiceAbsent,
     /// An endpoint names a profile that is not there: its traffic is denied.
@@ -53,6 +55,9 @@ impl Lint {
             }
             Self::PolicyShadowed => "Give the policy a lower order or an earlier tier, or remove it.",
             Self::RuleShadowed => "Move the rule before those that decide, or remove it.",
+            Self::OverBudget => {
+                "Split or merge rules, or raise `PolicyTableGroupMemoryMB` or `PolicyTableNodeMemoryMB` on nodes with `BPFEnabled`."
+            }
             Self::ServiceAbsent => {
                 "Correct the name, or apply the Service as well; until then the rule matches nothing."
             }

@@ -94,6 +94,10 @@ pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
             ("lose-management", format!("TCP {port} does not get in by host endpoint {endpoints} any more from {from}"))
         }
         Finding::ClaimIgnored { endpoint, why } => ("claim-ignored", format!("{endpoint}: {why}")),
+        Finding::OverBudget { policy, limit } => {
+            let why = format!("the rules of its endpoints exceed the table budget of {limit} bytes");
+            ("over-budget", format!("{policy}: eBPF programs deny all traffic: {why}"))
+        }
         Finding::SelectsNothing { policy } => ("selects-nothing", format!("{policy} selects no endpoint")),
         Finding::Shadowed { policy } => {
             ("shadowed", format!("{policy} comes to nothing: others decide before its rules"))

@@ -11,15 +11,16 @@ use super::super::Failure;
 use super::super::node::{failed, program_settings};
 use super::Args;
 use crate::bpf::read_layout;
+use crate::config::Config;
 
 /// The tables that programs read, and the programs if they are asked for.
 pub(super) fn print(
-    (settings, max_blocks): (&DataplaneConfig, u32),
+    (settings, config): (&DataplaneConfig, &Config),
     desired: &[DesiredUpdate],
     args: &Args,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let (hooks, node) = program_settings(&settings.rules, max_blocks);
+    let (hooks, node) = program_settings(&settings.rules, config);
     let description = Description::new(&node, desired).map_err(failed)?;
     let mut text = format!("# eBPF programs\n{description}");
     if args.programs {

@@ -64,7 +64,7 @@ fn describe(view: &View, node: &Hostname) -> Result<Description, String> {
     let config = view.config(node)?;
     let (desired, _) = calculate(&config, node, view.updates());
     let rules = settings::rules(&config).map_err(|error| error.to_string())?;
-    let (_, node) = program_settings(&rules, config.bpf_max_blocks);
+    let (_, node) = program_settings(&rules, &config);
     Description::new(&node, &desired).map_err(|error| error.to_string())
 }
 
