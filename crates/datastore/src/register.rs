@@ -16,7 +16,6 @@ use crate::{Fallback, built_in};
 pub(crate) use claims::Conflict;
 use claims::{Claim, Claims};
 use contests::Contests;
-pub(crate) use contests::denial;
 use store::{InForce, Store};
 
 /// The objects of a datastore and what follows from them. Pure.

@@ -183,7 +183,10 @@ fn a_client_that_does_not_read_its_answer_makes_nobody_wait() {
         Options { limits: Limits { time: QUICK * 2, ..Limits::default() }, tls: None },
         "127.0.0.1:0",
         "test",
-        |path| Response::text(200, if path == "/big" { "x".repeat(32 << 20) } else { "well\n".into() }),
+        |path| match path {
+            "/big" => Response { status: 200, content_type: "text/plain", body: "x".repeat(32 << 20) },
+            _ => Response::text(200, "well\n"),
+        },
     )
     .unwrap();
     let address = server.address();

@@ -77,11 +77,11 @@ impl Compiler<'_> {
         // Sets of named ports embody the selector, unless numeric ports are the alternative to them.
         let needs_selector = named_ports.is_empty() || side.numeric_ports().next().is_some();
         let matched = match positive {
-            Some(selector) if needs_selector => [self.selector(selector)].into(),
+            Some(selector) if needs_selector => [self.selector(&selector)].into(),
             _ => SetIds::new(),
         };
         let not_matched = match negated {
-            Some(selector) => [self.selector(selector)].into(),
+            Some(selector) => [self.selector(&selector)].into(),
             None => SetIds::new(),
         };
         SideSets { matched, named_ports, not_matched, not_named_ports }
@@ -110,7 +110,7 @@ impl Compiler<'_> {
         ids
     }
 
-    fn selector(&mut self, selector: SelectorSpelling) -> IpSetId {
+    fn selector(&mut self, selector: &SelectorSpelling) -> IpSetId {
         self.set(Spelling::Selector(selector.clone()), || {
             let selector = selector.resolve();
             let id = IpSetId::new(selector.id().as_str());

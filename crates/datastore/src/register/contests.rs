@@ -15,7 +15,7 @@ pub(super) type Contests = BTreeMap<Key, ObjectId>;
 
 /// Returns the policy that denies the endpoints of another policy, before all others of its tier; `None` for a staged
 /// policy, which is not enforced.
-pub(crate) fn denial(id: &PolicyId, policy: &Valid<Policy>) -> Option<Valid<Policy>> {
+fn denial(id: &PolicyId, policy: &Valid<Policy>) -> Option<Valid<Policy>> {
     let first = || Policy { order: Order::new(f64::MIN), ..Policy::clone(policy) };
     (!id.kind.is_staged()).then(|| first().denying(&id.kind, policy.selector.clone()))
 }
