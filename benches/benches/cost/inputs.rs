@@ -8,10 +8,11 @@ pub(crate) struct Input {
     pub(crate) text: String,
 }
 
-/// Objects in JSON of about `size` bytes each, and shorter ones that no bound of a number refuses.
-pub(crate) fn inputs(size: usize) -> Vec<Input> {
+/// Objects in JSON of about `size` bytes each, and with `is_full` shorter ones that no bound of a number refuses.
+pub(crate) fn inputs(size: usize, is_full: bool) -> Vec<Input> {
     let mut all = Inputs { size, bounds: None, list: Vec::new() };
-    for bounds in [None, Some(Bounds::OF_RULES), Some(Bounds::OF_SETS)] {
+    let within: &[Bounds] = if is_full { &[Bounds::OF_RULES, Bounds::OF_SETS] } else { &[] };
+    for bounds in [None].into_iter().chain(within.iter().copied().map(Some)) {
         all.bounds = bounds;
         all.calico_policies();
         all.kubernetes_policies();

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     if !arguments.table {
         println!("{header}");
     }
-    for input in inputs(if arguments.test { SIZE / 32 } else { SIZE }) {
+    for input in inputs(if arguments.test { SIZE / 32 } else { SIZE }, !arguments.test) {
         if arguments.want(&input.name) {
             // The peak of the heap is that of a whole process.
             let cost = in_process(&input.text, arguments.test);
@@ -117,7 +117,7 @@ fn measure(text: &str, is_calculation: bool) -> [f64; PARTS + 1] {
     graph.on_update(Update::Ready(Some(true)));
     graph.on_status(SyncStatus::InSync);
     files.take_updates().into_iter().for_each(|update| graph.on_update(update));
-    let cluster = cluster();
+    let cluster = cluster(if is_calculation { 5 } else { 100 });
     files
         .set_file(Path::new("cluster.yaml"), Some(FileContent::Text(&cluster)))
         .into_iter()
@@ -151,11 +151,11 @@ fn measure(text: &str, is_calculation: bool) -> [f64; PARTS + 1] {
     [most, reading, calculation, iptables, nftables, mib]
 }
 
-/// Two namespaces of 100 pods each on one node, and policies between them.
-fn cluster() -> String {
+/// Two namespaces of so many pods each on four nodes, and policies between them.
+fn cluster(pods: usize) -> String {
     let mut text = String::from(include_str!("cluster.yaml"));
     for namespace in ["dev", "prod"] {
-        for i in 0..100 {
+        for i in 0..pods {
             let third = u8::from(namespace == "prod");
             text.push_str(&format!(
                 "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{i}, namespace: {namespace}, labels: {{a: v{i}, app: web}}}}\n\
