@@ -163,6 +163,9 @@ impl Sink {
     }
 
     fn report_at(&mut self, severity: Severity, position: Position, length: u32, path: Path<'_>, what: String) {
+        if self.problems.omit(severity) {
+            return;
+        }
         let problem = FieldProblem::new(severity, position, path.to_string(), what);
         self.problems.push(FieldProblem { length, ..problem });
     }
@@ -430,6 +433,10 @@ impl<'n> Map<'n, '_> {
 
     fn unknown(&self, names: &[&str], severity: Severity, sink: &mut Sink) {
         for entry in self.entries.iter().filter(|entry| !names.contains(&&*entry.key)) {
+            // The search for a similar name costs more than all else.
+            if sink.problems.omit(severity) {
+                continue;
+            }
             let what = format!("is not a known field{}", is_meant(&entry.key, names));
             let length = entry.key.chars().count().try_into().unwrap_or(0);
             sink.report_at(severity, entry.position, length, Path::Field(&self.path, &entry.key), what);

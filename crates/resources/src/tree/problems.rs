@@ -18,12 +18,23 @@ pub(crate) struct Problems {
 impl Problems {
     /// Lists a problem once: a field may be read for two purposes. The first error is always listed.
     pub(crate) fn push(&mut self, problem: FieldProblem) {
+        if self.omit(problem.severity) {
+            return;
+        }
         self.reports += 1;
-        if self.listed.len() >= MAX_LISTED && (problem.severity == Severity::Warning || self.has_errors()) {
-            self.unlisted = self.unlisted.max(Some(problem.severity));
-        } else if !self.listed.contains(&problem) {
+        if !self.listed.contains(&problem) {
             self.listed.push(problem);
         }
+    }
+
+    /// Returns whether a problem is only counted, so that its text is not needed.
+    pub(crate) fn omit(&mut self, severity: Severity) -> bool {
+        let is_full = self.listed.len() >= MAX_LISTED && (severity == Severity::Warning || self.has_errors());
+        if is_full {
+            self.reports += 1;
+            self.unlisted = self.unlisted.max(Some(severity));
+        }
+        is_full
     }
 
     /// Adds the problems of another part of the object.
