@@ -172,7 +172,7 @@ fn host() -> Result<String, String> {
     host.map(str::to_owned).ok_or_else(|| "rustc does not tell its host".to_owned())
 }
 
-/// Builds the agent as it is given away: with the list of its dependencies in the program (section `.dep-v0`), which scanners such as
+/// Builds the agent for a release, with the list of its dependencies in the program (section `.dep-v0`), which scanners such as
 /// `cargo audit bin` read. Where `cargo-auditable` cannot be installed, a line says that the list is missing.
 fn build_dist(options: &[&str]) -> Result<PathBuf, String> {
     let mut build = match CARGO_AUDITABLE.installed() {

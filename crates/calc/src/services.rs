@@ -2,7 +2,7 @@
 
 mod counts;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -55,6 +55,8 @@ pub(crate) struct ServiceIndex {
     applied: AHashMap<NamespacedName, Applied>,
     /// Applied slices by their addresses.
     by_address: AHashMap<IpAddr, Vec<NamespacedName>>,
+    /// Applied slices with addresses that do not count: the first of these and their number.
+    foreign: BTreeMap<NamespacedName, (IpAddr, usize)>,
     /// Slices that may differ from the applied ones.
     dirty_slices: BTreeSet<NamespacedName>,
     /// Services with sets that may have changed.
@@ -145,6 +147,7 @@ impl ServiceIndex {
     /// Takes an applied slice out of the sets of its service.
     fn withdraw(&mut self, name: &NamespacedName) {
         let Some(applied) = self.applied.remove(name) else { return };
+        self.foreign.remove(name);
         for address in &applied.addresses {
             let Some(slices) = self.by_address.get_mut(address) else { continue };
             slices.retain(|other| other != name);
@@ -162,8 +165,11 @@ impl ServiceIndex {
         // Users write slices.
         let possible = slice.addresses.iter().copied().filter(|address| reserved_range(*address).is_none());
         let addresses: Vec<IpAddr> = possible.collect::<BTreeSet<_>>().into_iter().collect();
-        let counts = |address: &IpAddr| !is_foreign(&service.namespace, *address);
-        let counted = addresses.iter().copied().filter(counts).collect();
+        let (foreign, counted): (Vec<IpAddr>, Vec<IpAddr>) =
+            addresses.iter().partition(|address| is_foreign(&service.namespace, **address));
+        if let Some(first) = foreign.first() {
+            self.foreign.insert(name.clone(), (*first, foreign.len()));
+        }
         let applied = Applied { slice: Arc::clone(slice), addresses, counted };
         for address in &applied.addresses {
             self.by_address.entry(*address).or_default().push(name.clone());
@@ -196,12 +202,9 @@ impl ServiceIndex {
 
     /// The slices with addresses that do not count, of services that rules use.
     pub(crate) fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
-        self.applied.iter().filter_map(|(name, applied)| {
-            let mut foreign =
-                applied.addresses.iter().filter(|address| applied.counted.binary_search(address).is_err());
-            let first = *foreign.next()?;
-            let reason = Reason::ForeignAddresses { first, count: 1 + foreign.count() };
-            Some(IgnoredObject { key: Key::EndpointSlice(name.clone()), reason })
+        self.foreign.iter().map(|(name, (first, count))| {
+            let reason = Reason::ForeignAddresses { first: *first, count: *count };
+            IgnoredObject { key: Key::EndpointSlice(name.clone()), reason }
         })
     }
 
@@ -210,6 +213,7 @@ impl ServiceIndex {
             && self.services.is_empty()
             && self.applied.is_empty()
             && self.by_address.is_empty()
+            && self.foreign.is_empty()
             && self.dirty_slices.is_empty()
             && self.dirty.is_empty()
             && self.removed.is_empty()

@@ -53,7 +53,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program`; what becomes known of it goes to `tell`, which says whether anybody listens. The pulse rests unless a
+    /// Starts `program`. `tell` takes its events and returns whether the agent still receives them. The pulse rests unless a
     /// message waits for `program` to read it.
     pub(super) fn start<F>(program: &Path, pulse: Pulse, tell: F) -> io::Result<Self>
     where

@@ -510,8 +510,9 @@ impl<E: Enforcement> Session<E> {
     /// logged it.
     fn note_ignored(&mut self) {
         drop(self.graph.take_new_problems());
-        let first = self.graph.problems().next().map(|problem| super::describe_ignored(&problem));
-        let ignored = (self.graph.problems().count(), first);
+        let mut problems = self.graph.problems();
+        let first = problems.next().map(|problem| super::describe_ignored(&problem));
+        let ignored = (usize::from(first.is_some()) + problems.count(), first);
         if ignored != self.ignored {
             self.ignored = ignored;
             self.count_problems();

@@ -61,7 +61,7 @@ impl Compiler<'_> {
     }
 
     fn service(&mut self, set: ServiceSet) -> IpSetId {
-        self.set(Spelling::Service(set.clone()), move || (set.id(), SetSource::Service(set)))
+        self.set(Spelling::Service(set), &mut None)
     }
 
     fn side(&mut self, side: &EntityMatch, protocol: Option<Protocol>) -> SideSets {
@@ -77,11 +77,11 @@ impl Compiler<'_> {
         // Sets of named ports embody the selector, unless numeric ports are the alternative to them.
         let needs_selector = named_ports.is_empty() || side.numeric_ports().next().is_some();
         let matched = match positive {
-            Some(selector) if needs_selector => [self.selector(&selector)].into(),
+            Some(selector) if needs_selector => [self.set(Spelling::Selector(selector), &mut None)].into(),
             _ => SetIds::new(),
         };
         let not_matched = match negated {
-            Some(selector) => [self.selector(&selector)].into(),
+            Some(selector) => [self.set(Spelling::Selector(selector), &mut None)].into(),
             None => SetIds::new(),
         };
         SideSets { matched, named_ports, not_matched, not_named_ports }
@@ -100,29 +100,17 @@ impl Compiler<'_> {
             // Rules that are valid have ports with protocols that have some.
             let protocol = protocol.and_then(PortProtocol::of);
             let port = NamedPort { protocol, name: Arc::clone(name) };
-            // All ports of one side share the selector, however long it is.
-            let resolve = || {
-                let selector = resolved.get_or_insert_with(|| resolve_or_all(selector));
-                named_port(selector.clone(), port.clone())
-            };
-            ids.push(self.set(Spelling::NamedPort(selector.cloned(), port.clone()), resolve));
+            ids.push(self.set(Spelling::NamedPort(selector.cloned(), port), resolved));
         }
         ids
     }
 
-    fn selector(&mut self, selector: &SelectorSpelling) -> IpSetId {
-        self.set(Spelling::Selector(selector.clone()), || {
-            let selector = selector.resolve();
-            let id = IpSetId::new(selector.id().as_str());
-            (id, SetSource::Items(SetDefinition { selector, named_port: None }))
-        })
-    }
-
-    fn set(&mut self, spelling: Spelling, resolve: impl FnOnce() -> (IpSetId, SetSource)) -> IpSetId {
+    /// `resolved` is the selector of a side with named ports, once it is known: all of them share it, however long it is.
+    fn set(&mut self, spelling: Spelling, resolved: &mut Option<Selector>) -> IpSetId {
         if let Some(id) = self.spellings.get(&spelling) {
             return id.clone();
         }
-        let (id, source) = resolve();
+        let (id, source) = resolve(&spelling, resolved);
         let touched = &mut *self.touched;
         let set = self.sets.entry(id.clone()).or_insert_with_key(|id| {
             touched.push(id.clone());
@@ -134,14 +122,22 @@ impl Compiler<'_> {
     }
 }
 
-fn resolve_or_all(selector: Option<&SelectorSpelling>) -> Selector {
-    selector.map_or_else(Selector::all, SelectorSpelling::resolve)
-}
-
-fn named_port(selector: Selector, port: NamedPort) -> (IpSetId, SetSource) {
-    let protocol = port.protocol.map_or("any", PortProtocol::as_str);
-    let id = IpSetId::new(unique_id("n", &format!("{},{protocol},{}", selector.id(), port.name)));
-    (id, SetSource::Items(SetDefinition { selector, named_port: Some(port) }))
+fn resolve(spelling: &Spelling, resolved: &mut Option<Selector>) -> (IpSetId, SetSource) {
+    match spelling {
+        Spelling::Selector(selector) => {
+            let selector = selector.resolve();
+            let id = IpSetId::new(selector.id().as_str());
+            (id, SetSource::Items(SetDefinition { selector, named_port: None }))
+        }
+        Spelling::NamedPort(selector, port) => {
+            let whole = || selector.as_ref().map_or_else(Selector::all, SelectorSpelling::resolve);
+            let selector = resolved.get_or_insert_with(whole).clone();
+            let protocol = port.protocol.map_or("any", PortProtocol::as_str);
+            let id = IpSetId::new(unique_id("n", &format!("{},{protocol},{}", selector.id(), port.name)));
+            (id, SetSource::Items(SetDefinition { selector, named_port: Some(port.clone()) }))
+        }
+        Spelling::Service(set) => (set.id(), SetSource::Service(set.clone())),
+    }
 }
 
 impl SelectorSpelling {

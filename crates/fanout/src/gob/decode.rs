@@ -6,7 +6,7 @@ use super::{GobError, Value};
 /// How much a [`Decoder`] takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many bytes a value may have on the wire, with the definitions within it.
+    /// Bound on the bytes of a value on the wire, with the definitions within it.
     pub value_bytes: usize,
     /// Of how many values a value may consist. Each takes up to a hundred bytes of memory.
     pub values: usize,

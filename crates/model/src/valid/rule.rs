@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tortie_selector::Selector;
 
 use super::{Invalid, Reason, is_name};
-use crate::{EntityMatch, PortSpec, Protocol, Rule};
+use crate::{EntityMatch, NamespacedName, PortSpec, Protocol, Rule};
 
 /// Size of the rules of one policy or profile, both directions together.
 ///
@@ -77,27 +77,39 @@ impl RuleCount {
 /// Checks the rules of a policy or profile.
 pub(super) fn lists(inbound: &[Rule], outbound: &[Rule]) -> Result<(), Invalid> {
     let mut count = RuleCount::default();
+    let mut selectors = Selectors::default();
+    // Few rules cannot have too many.
+    let may_be_many = inbound.len() + outbound.len() > RuleCount::MAX_SELECTORS / SELECTORS_OF_RULE;
     for (field, list) in [("inbound_rules", inbound), ("outbound_rules", outbound)] {
         list.iter().for_each(|rule| count.add(rule, 1));
+        if may_be_many {
+            selectors.add(list);
+            count.selectors = selectors.len();
+        }
         count.check().map_err(|reason| Invalid::new(field, reason))?;
         rules(field, list)?;
     }
-    count.selectors = different_selectors(&[inbound, outbound]);
-    count.check().map_err(|reason| Invalid::new("inbound_rules", reason))
+    Ok(())
 }
 
-/// Counts the different selectors and services of rules, unless there cannot be too many.
-fn different_selectors(lists: &[&[Rule]]) -> usize {
-    if lists.iter().map(|list| list.len()).sum::<usize>() <= RuleCount::MAX_SELECTORS / SELECTORS_OF_RULE {
-        return 0;
+/// The different selectors and services of rules.
+#[derive(Default)]
+struct Selectors<'r> {
+    selectors: HashSet<&'r str>,
+    services: HashSet<&'r NamespacedName>,
+}
+
+impl<'r> Selectors<'r> {
+    fn add(&mut self, rules: &'r [Rule]) {
+        for side in rules.iter().flat_map(|rule| [&rule.source, &rule.destination]) {
+            self.selectors.extend(side.selector.iter().chain(&side.extras.not_selector).map(Selector::text));
+            self.services.extend(side.extras.service.as_deref());
+        }
     }
-    let mut selectors: HashSet<&str> = HashSet::new();
-    let mut services = HashSet::new();
-    for side in lists.iter().copied().flatten().flat_map(|rule| [&rule.source, &rule.destination]) {
-        selectors.extend(side.selector.iter().chain(&side.extras.not_selector).map(Selector::text));
-        services.extend(side.extras.service.as_deref());
+
+    fn len(&self) -> usize {
+        self.selectors.len() + self.services.len()
     }
-    selectors.len() + services.len()
 }
 
 /// The most selectors and services of one rule.

@@ -98,7 +98,7 @@ fn an_edit_is_taken_at_once_on_a_busy_machine() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; a test with a tenth of the edits has the same bounds"]
 fn a_thousand_edits_are_taken_at_once_on_a_busy_machine() {
     holds(&edits_beside_busy_loops(1000));
 }
