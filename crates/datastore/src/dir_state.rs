@@ -311,7 +311,8 @@ impl DirState {
             self.files.values().flat_map(|file| file.problems.iter().cloned()).collect();
         for id in &self.with_problems {
             if let Some(definitions) = self.objects.get(id) {
-                report(definitions, self.register.fallback(id).unwrap_or(Fallback::Nothing), &mut problems);
+                let fallback = self.register.fallback(id).unwrap_or(Fallback::Nothing);
+                report(definitions, fallback, self.register.in_force(id), &mut problems);
             }
         }
         self.report_conflicts(&mut problems);
@@ -399,13 +400,15 @@ impl DirState {
             } else {
                 self.with_problems.remove(&id);
             }
+            let effective = effective(definitions);
+            match effective {
+                Some((_, definition)) => drop(self.register.put(&id, definition.outcome.clone(), 0)),
+                None => self.register.remove(&id),
+            }
             if id.kind.is_policy() {
                 doubles::close(definitions, &id, &mut self.register);
             }
-            if let Some((_, definition)) = effective(definitions) {
-                self.register.put(&id, definition.outcome.clone(), 0);
-            } else {
-                self.register.remove(&id);
+            if effective.is_none() {
                 self.objects.remove(&id);
             }
         }
@@ -486,7 +489,7 @@ fn has_problems(definitions: &Definitions) -> bool {
 }
 
 /// The problems of what can be read; of what cannot, the file has its own.
-fn report(definitions: &Definitions, fallback: Fallback, problems: &mut Vec<InputProblem>) {
+fn report(definitions: &Definitions, fallback: Fallback, in_force: &[Update], problems: &mut Vec<InputProblem>) {
     let mut definitions = definitions.iter().filter(|(_, definition)| !definition.stale);
     let Some((first, definition)) = definitions.next() else { return };
     problems.extend(definition.problems.iter().map(|problem| InputProblem {
@@ -502,7 +505,8 @@ fn report(definitions: &Definitions, fallback: Fallback, problems: &mut Vec<Inpu
     for (path, double) in same_file.chain(others) {
         let what = format!("is defined at {} already, which counts", definition.place(first));
         let problem = FieldProblem::new(Severity::Error, double.position, "", what);
-        let fallback = if double.denial(definition).is_some() { Fallback::Denied } else { Fallback::NotNeeded };
+        let fallback =
+            if double.denial(definition, in_force).is_some() { Fallback::Denied } else { Fallback::NotNeeded };
         problems.push(InputProblem::new(&*double.subject, problem, fallback).in_file(&**path));
     }
 }

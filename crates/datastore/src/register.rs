@@ -178,6 +178,11 @@ impl Register {
         self.store.find(id).map(|slot| self.store.object(slot).fallback)
     }
 
+    /// The contributions of an object that are in force; none if the object is not known.
+    pub(crate) fn in_force(&self, id: &ObjectId) -> &[Update] {
+        self.store.find(id).map_or(&[], |slot| &self.store.object(slot).in_force)
+    }
+
     /// How many objects are known.
     pub(crate) fn len(&self) -> usize {
         self.store.objects().count() - self.contests.len()

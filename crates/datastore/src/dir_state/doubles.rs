@@ -9,14 +9,16 @@ use crate::register::Register;
 /// Prefix of the names of the denials.
 const RESERVED: &str = "tortie-duplicate";
 
-/// Denies the endpoints that the ignored definitions of a policy select.
+/// Denies the endpoints that the ignored definitions of a policy select, once the register has the one that counts.
 pub(super) fn close(definitions: &Definitions, id: &ObjectId, register: &mut Register) {
     // No object of this name can be written.
     let object = ObjectId { name: format!("{}#", id.name).into(), ..id.clone() };
     let denials: Contributions = match effective(definitions) {
         None => Contributions::new(),
         Some((_, first)) => {
-            ignored(definitions, first).filter_map(|double| double.denial(first)).enumerate().map(denial).collect()
+            let in_force = register.in_force(id);
+            let denials = ignored(definitions, first).filter_map(|double| double.denial(first, in_force));
+            denials.enumerate().map(denial).collect()
         }
     };
     if denials.is_empty() {
@@ -40,14 +42,18 @@ fn ignored<'d>(definitions: &'d Definitions, first: &'d Definition) -> impl Iter
 }
 
 impl Definition {
-    /// The policy that denies what this definition selects, before all others of its tier; `None` if it says the same as
-    /// the one that counts, or is no policy that is enforced.
-    pub(super) fn denial(&self, counts: &Self) -> Option<(PolicyId, Valid<Policy>)> {
+    /// Returns the policy that denies the endpoints of this definition, before all others of its tier; `None` if the
+    /// definition says the same as the one that counts or as the earlier one that is in force for it, or is no policy that
+    /// is enforced.
+    pub(super) fn denial(&self, counts: &Self, in_force: &[Update]) -> Option<(PolicyId, Valid<Policy>)> {
         let updates = match &self.outcome {
             outcome if *outcome == counts.outcome => return None,
             Outcome::Valid(updates) | Outcome::Invalid { substitute: Some(updates) } => updates,
             Outcome::Invalid { substitute: None } | Outcome::Unknown => return None,
         };
+        if updates[..] == *in_force {
+            return None;
+        }
         updates.iter().find_map(|update| match update {
             Update::Policy(id, Some(policy)) if !id.kind.is_staged() => {
                 let first = Policy { order: Order::new(f64::MIN), ..Policy::clone(policy) };

@@ -112,10 +112,11 @@ impl Record {
         for (id, kept) in kept.best {
             match best.entry(id) {
                 Entry::Vacant(vacant) => drop(vacant.insert(kept)),
-                Entry::Occupied(mut text) if outlives(kept.quality, text.get().quality) => {
+                Entry::Occupied(mut text) if outlives(kept.quality(), text.get().quality()) => {
                     // Ignored definitions are those of the text that has the object.
-                    let doubles = std::mem::take(&mut text.get_mut().doubles);
-                    text.insert(Definitions { doubles, ..kept });
+                    let text = text.get_mut();
+                    text.doubles.retain(|double| double.outcome != text.first.outcome);
+                    text.first = kept.first;
                 }
                 Entry::Occupied(_) => (),
             }
@@ -138,21 +139,32 @@ fn outlives(earlier: Quality, later: Quality) -> bool {
     later != Quality::Good && (earlier == Quality::Good || later == Quality::Unusable)
 }
 
-fn quality(resource: &Resource) -> Quality {
-    match &resource.outcome {
+fn quality(outcome: &Outcome) -> Quality {
+    match outcome {
         Outcome::Valid(_) | Outcome::Unknown => Quality::Good,
         Outcome::Invalid { substitute: Some(_) } => Quality::Denied,
         Outcome::Invalid { substitute: None } => Quality::Unusable,
     }
 }
 
+/// One document, and its meaning.
+struct Definition {
+    outcome: Outcome,
+    written: Value,
+}
+
 /// Documents of one object in one content.
 struct Definitions {
-    quality: Quality,
     /// The first one, which counts.
-    first: Value,
+    first: Definition,
     /// The others. An ignored definition of a policy closes the endpoints that it selects.
-    doubles: Vec<Value>,
+    doubles: Vec<Definition>,
+}
+
+impl Definitions {
+    fn quality(&self) -> Quality {
+        quality(&self.first.outcome)
+    }
 }
 
 /// The documents of a content.
@@ -173,20 +185,21 @@ impl Documents {
     fn add(&mut self, text: &str, format: Format, options: &Options) {
         let (manifest, written) = manifest::read_written(text, format, options, &mut Interner::new());
         self.is_unidentified |= !manifest.unreadable.is_empty();
-        for (resource, written) in manifest.resources.into_iter().zip(written) {
-            let quality = quality(&resource);
-            match resource.id.map(|id| self.best.entry(id)) {
-                Some(Entry::Occupied(mut definitions)) => definitions.get_mut().doubles.push(written),
-                Some(Entry::Vacant(new)) => {
-                    new.insert(Definitions { quality, first: written, doubles: Vec::new() });
+        for (Resource { id, outcome, .. }, written) in manifest.resources.into_iter().zip(written) {
+            match id.map(|id| self.best.entry(id)) {
+                Some(Entry::Occupied(mut definitions)) => {
+                    definitions.get_mut().doubles.push(Definition { outcome, written });
                 }
-                None => self.is_unidentified |= quality != Quality::Good,
+                Some(Entry::Vacant(new)) => {
+                    new.insert(Definitions { first: Definition { outcome, written }, doubles: Vec::new() });
+                }
+                None => self.is_unidentified |= quality(&outcome) != Quality::Good,
             }
         }
     }
 
     fn is_good(&self) -> bool {
-        !self.is_unidentified && self.best.values().all(|definitions| definitions.quality == Quality::Good)
+        !self.is_unidentified && self.best.values().all(|definitions| definitions.quality() == Quality::Good)
     }
 
     /// What of the documents before stays in force with these.
@@ -194,10 +207,12 @@ impl Documents {
         let mut kept = Vec::new();
         for (id, earlier) in before {
             match self.best.get(&id) {
-                Some(later) if outlives(earlier.quality, later.quality) => kept.push(earlier.first.to_string()),
+                Some(later) if outlives(earlier.quality(), later.quality()) => {
+                    kept.push(earlier.first.written.to_string())
+                }
                 None if self.is_unidentified => {
-                    kept.push(earlier.first.to_string());
-                    kept.extend(earlier.doubles.iter().map(ToString::to_string));
+                    let all = std::iter::once(earlier.first).chain(earlier.doubles);
+                    kept.extend(all.map(|document| document.written.to_string()));
                 }
                 Some(_) | None => (),
             }

@@ -138,14 +138,17 @@ impl Model {
         self.definitions(object).first().copied()
     }
 
-    /// Selectors of the denials for ignored definitions of the policy that differ from the one that counts.
+    /// Selectors of the denials for ignored definitions of the policy that differ from the one that counts and from the
+    /// last good one.
     fn closed(&self) -> Vec<&'static str> {
         let definitions = self.definitions(POLICY);
+        let last_good = self.last_good.get(&POLICY);
+        let is_lost = |document: &&Document| **document != definitions[0] && Some(*document) != last_good;
         let selector = |document: &Document| match document {
             Good { version: 1, .. } => "has(b)",
             _ => "has(a)",
         };
-        definitions.iter().filter(|document| **document != definitions[0]).map(selector).collect()
+        definitions.iter().filter(is_lost).map(selector).collect()
     }
 
     fn take_updates(&mut self) {
