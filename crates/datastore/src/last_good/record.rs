@@ -208,7 +208,7 @@ impl Documents {
         for (id, earlier) in before {
             match self.best.get(&id) {
                 Some(later) if outlives(earlier.quality(), later.quality()) => {
-                    kept.push(earlier.first.written.to_string())
+                    kept.push(earlier.first.written.to_string());
                 }
                 None if self.is_unidentified => {
                     let all = std::iter::once(earlier.first).chain(earlier.doubles);
