@@ -15,7 +15,7 @@ use crate::register::Register;
 use crate::{Fallback, InputProblem};
 pub(crate) use unknown::Scope;
 
-mod doubles;
+pub(crate) mod doubles;
 mod unknown;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -33,8 +33,9 @@ pub enum FileContent<'a> {
 ///
 /// An object that becomes invalid keeps what was last good for it. If two files define one object, the file that sorts
 /// first counts; if two objects claim one key, the object that sorts first. Either way the other one is a problem, and a
-/// policy whose other definition differs is joined by one that denies the endpoints which that selects. The
-/// objects that every datastore has are there from the first [`DirState::take_updates`] on.
+/// policy whose other definition differs is joined by one that denies the endpoints which that selects, also while the
+/// other definition may be behind an unreadable document. The objects that every datastore has are there from the first
+/// [`DirState::take_updates`] on.
 #[derive(Debug)]
 pub struct DirState {
     options: Options,
@@ -114,22 +115,31 @@ impl Reading {
 /// What the files say of one object.
 type Definitions = BTreeMap<Arc<Path>, Definition>;
 
+/// Whether a file has a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Age {
+    Current,
+    /// The file had it before, and its writer may not be done; see [`Missing::Kept`].
+    Kept,
+    /// The file had it before, and may have it still: in a document that is unreadable now.
+    Hidden,
+}
+
 #[derive(Debug)]
 struct Definition {
-    /// Whether it was there before part of the file became unreadable, and may be there still.
-    stale: bool,
+    age: Age,
     subject: String,
     position: Position,
     outcome: Outcome,
     problems: Vec<FieldProblem>,
-    /// Further definitions in the same file, which do not count.
+    /// Further definitions in the same file, which do not count: those of now, then those of before.
     doubles: Vec<Self>,
 }
 
 impl From<Resource> for Definition {
     fn from(resource: Resource) -> Self {
         Self {
-            stale: false,
+            age: Age::Current,
             subject: resource.subject,
             position: resource.position,
             outcome: resource.outcome,
@@ -192,18 +202,23 @@ impl DirState {
     /// [`DirState::snapshot`] for what follows from it.
     pub fn restore(&mut self, records: &[(PathBuf, Record)]) {
         for (path, record) in records {
-            let mut read =
-                |text: &String| manifest::read(text, Format::Json, &self.options, &mut self.labels).resources;
-            let resources = record.kept.iter().flat_map(&mut read).collect();
-            let reading = Reading { fingerprint: 0, resources, unreadable: Vec::new() };
-            self.stage(path, Some(reading), Missing::Gone);
+            self.stage_documents(path, &record.kept);
         }
         self.take_updates();
         for (path, record) in records {
+            self.stage(path, None, Missing::Gone);
+            self.stage_documents(path, &record.hidden);
             self.stage_file(path, Some(FileContent::Text(&record.text)));
             self.restore_closed(path, record.closed().clone());
         }
         self.take_updates();
+    }
+
+    /// As [`DirState::stage_file`], of documents in JSON.
+    fn stage_documents<'t>(&mut self, path: &Path, texts: impl IntoIterator<Item = &'t String>) {
+        let read = |text: &String| manifest::read(text, Format::Json, &self.options, &mut self.labels).resources;
+        let resources = texts.into_iter().flat_map(read).collect();
+        self.stage(path, Some(Reading { fingerprint: 0, resources, unreadable: Vec::new() }), Missing::Gone);
     }
 
     /// The files that are known.
@@ -261,7 +276,7 @@ impl DirState {
             (None, Missing::Gone) => self.remove_file(&path),
             (None, Missing::Kept) => {
                 let File { objects, is_known, closed, .. } = self.files.remove(&path).unwrap_or_default();
-                self.make_stale(&objects, &path);
+                self.make_stale(&objects, &path, Age::Kept);
                 self.touched.extend(objects.iter().cloned());
                 self.files.insert(path, File { objects, keeps: true, is_known, closed, ..File::default() });
             }
@@ -270,9 +285,16 @@ impl DirState {
 
     /// Whether a file defines anything that it would not define with this content, or may have defined something.
     pub(crate) fn loses(&self, path: &Path, reading: &Reading) -> bool {
-        let defined: BTreeSet<&ObjectId> =
-            reading.resources.iter().filter_map(|resource| resource.id.as_ref()).collect();
-        let loses = |file: &File| !file.closed.is_empty() || !file.objects.iter().all(|id| defined.contains(id));
+        let mut defined: BTreeMap<&ObjectId, usize> = BTreeMap::new();
+        for id in reading.resources.iter().filter_map(|resource| resource.id.as_ref()) {
+            *defined.entry(id).or_default() += 1;
+        }
+        let count = |id: &ObjectId| {
+            self.objects.get(id).and_then(|all| all.get(path)).map_or(0, |first| first.doubles.len() + 1)
+        };
+        let is_there =
+            |id: &ObjectId| defined.get(id).is_some_and(|defined| !id.kind.is_policy() || *defined >= count(id));
+        let loses = |file: &File| !file.closed.is_empty() || !file.objects.iter().all(is_there);
         !reading.is_unidentified() && self.files.get(path).is_some_and(loses)
     }
 
@@ -286,17 +308,19 @@ impl DirState {
         if file.is_unidentified {
             return;
         }
-        let is_stale = |id: &&ObjectId| {
-            self.objects.get(*id).and_then(|all| all.get(&path)).is_some_and(|definition| definition.stale)
-        };
-        let stale: Vec<ObjectId> = file.objects.iter().filter(is_stale).cloned().collect();
-        for id in &stale {
-            self.forget_definition(id, &path);
-        }
-        if let Some(file) = self.files.get_mut(&path) {
-            file.objects.retain(|id| !stale.contains(id));
-        }
-        self.touched.extend(stale);
+        let (objects, touched) = (&mut self.objects, &mut self.touched);
+        file.objects.retain(|id| {
+            let Some(definitions) = objects.get_mut(id) else { return true };
+            let Some(definition) = definitions.get_mut(&path) else { return true };
+            let is_current = definition.age == Age::Current;
+            if !is_current {
+                definitions.remove(&path);
+                touched.insert(id.clone());
+            } else if definition.forget_doubles() {
+                touched.insert(id.clone());
+            }
+            is_current
+        });
     }
 
     /// Everything that is in force, in the order of keys.
@@ -311,8 +335,7 @@ impl DirState {
             self.files.values().flat_map(|file| file.problems.iter().cloned()).collect();
         for id in &self.with_problems {
             if let Some(definitions) = self.objects.get(id) {
-                let fallback = self.register.fallback(id).unwrap_or(Fallback::Nothing);
-                report(definitions, fallback, self.register.in_force(id), &mut problems);
+                report(id, definitions, &self.register, &mut problems);
             }
         }
         self.report_conflicts(&mut problems);
@@ -334,17 +357,27 @@ impl DirState {
         let keeps = missing == Missing::Kept;
         let mut file =
             File { fingerprint: Some(fingerprint), is_unidentified, keeps, is_known, closed, ..File::default() };
+        let mut replaced = Vec::new();
         for resource in resources {
             match resource.id.clone() {
                 Some(id) => {
                     let is_first = file.objects.insert(id.clone());
-                    let definitions = self.objects.entry(id).or_default();
+                    let definitions = self.objects.entry(id.clone()).or_default();
                     match definitions.get_mut(path).filter(|_| !is_first) {
                         Some(first) => first.doubles.push(resource.into()),
-                        None => drop(definitions.insert(Arc::clone(path), resource.into())),
+                        None => {
+                            let earlier = definitions.insert(Arc::clone(path), resource.into());
+                            replaced.extend(earlier.filter(|_| id.kind.is_policy()).map(|earlier| (id, earlier)));
+                        }
                     }
                 }
                 None => file.problems.extend(nameless(path, resource)),
+            }
+        }
+        let age = if is_unidentified { Age::Hidden } else { Age::Kept };
+        for (id, earlier) in replaced {
+            if let Some(definition) = self.objects.get_mut(&id).and_then(|all| all.get_mut(path)) {
+                definition.succeed(earlier, (is_unidentified || keeps).then_some(age));
             }
         }
         let lost: BTreeSet<ObjectId> = before.difference(&file.objects).cloned().collect();
@@ -358,8 +391,8 @@ impl DirState {
         for (position, what) in unreadable {
             file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, fallback));
         }
-        if is_unidentified || missing == Missing::Kept {
-            self.make_stale(&lost, path);
+        if is_unidentified || keeps {
+            self.make_stale(&lost, path, age);
             file.objects.extend(lost);
         } else {
             for id in &lost {
@@ -377,10 +410,10 @@ impl DirState {
         self.touched.extend(objects);
     }
 
-    fn make_stale(&mut self, objects: &BTreeSet<ObjectId>, path: &Arc<Path>) {
+    fn make_stale(&mut self, objects: &BTreeSet<ObjectId>, path: &Arc<Path>, age: Age) {
         for id in objects {
             if let Some(definition) = self.objects.get_mut(id).and_then(|all| all.get_mut(path)) {
-                definition.stale = true;
+                definition.age = age;
             }
         }
     }
@@ -420,14 +453,16 @@ impl DirState {
 
     /// Finds out what must be kept closed now, and sees to it.
     fn update_closed(&mut self) {
-        let (mut closed, register) = (BTreeSet::new(), &self.register);
-        for file in self.files.values_mut() {
+        let (mut closed, register, objects) = (BTreeSet::new(), &self.register, &self.objects);
+        for (path, file) in &mut self.files {
             let is_new = !std::mem::replace(&mut file.is_known, true) && !self.is_complete;
             if is_new || !file.closed.is_empty() && !file.keeps {
                 let nameless = file.problems.iter().filter(|problem| problem.fallback == Fallback::Nothing);
                 let nameless = nameless.map(|problem| Scope::of_nameless(&problem.subject));
-                let objects = file.objects.iter().filter(|id| register.fallback(id) == Some(Fallback::Nothing));
-                let now = objects.map(Scope::of).chain(nameless).collect();
+                let has_unknown =
+                    |id: &ObjectId| objects.get(id).is_some_and(|all| doubles::has_unknown(all, id, path));
+                let is_unknown = |id: &&ObjectId| register.fallback(id) == Some(Fallback::Nothing) || has_unknown(*id);
+                let now = file.objects.iter().filter(is_unknown).map(Scope::of).chain(nameless).collect();
                 file.closed = if is_new { now } else { unknown::narrow(&file.closed, &now) };
             }
             closed.extend(file.closed.iter().cloned());
@@ -479,34 +514,38 @@ impl Definition {
 
 /// The definition that counts, and its file: the first of those that can be read, or else the first.
 fn effective(definitions: &Definitions) -> Option<(&Arc<Path>, &Definition)> {
-    definitions.iter().find(|(_, definition)| !definition.stale).or_else(|| definitions.first_key_value())
+    definitions.iter().find(|(_, definition)| definition.age == Age::Current).or_else(|| definitions.first_key_value())
 }
 
 fn has_problems(definitions: &Definitions) -> bool {
-    let mut readable = definitions.values().filter(|definition| !definition.stale);
-    readable.next().is_some_and(|first| !first.problems.is_empty() || !first.doubles.is_empty())
-        || readable.next().is_some()
+    let mut current = definitions.values().filter(|definition| definition.age == Age::Current);
+    current.next().is_some_and(|first| !first.problems.is_empty() || first.current_doubles().next().is_some())
+        || current.next().is_some()
 }
 
 /// The problems of what can be read; of what cannot, the file has its own.
-fn report(definitions: &Definitions, fallback: Fallback, in_force: &[Update], problems: &mut Vec<InputProblem>) {
-    let mut definitions = definitions.iter().filter(|(_, definition)| !definition.stale);
+fn report(id: &ObjectId, definitions: &Definitions, register: &Register, problems: &mut Vec<InputProblem>) {
+    let mut definitions = definitions.iter().filter(|(_, definition)| definition.age == Age::Current);
     let Some((first, definition)) = definitions.next() else { return };
+    let fallback = register.fallback(id).unwrap_or(Fallback::Nothing);
     problems.extend(definition.problems.iter().map(|problem| InputProblem {
         file: Some(first.to_path_buf()),
         subject: definition.subject.clone(),
         problem: problem.clone(),
         fallback: if problem.severity == Severity::Error { fallback } else { Fallback::NotNeeded },
     }));
-    let same_file = definition.doubles.iter().map(|double| (first, double));
-    let others = definitions.flat_map(|(path, double)| {
-        std::iter::once((path, double)).chain(double.doubles.iter().map(move |double| (path, double)))
+    let in_same_file = definition.current_doubles().map(|double| (first, definition, double));
+    let others = definitions.flat_map(|(path, other)| {
+        std::iter::once(other).chain(other.current_doubles()).map(move |double| (path, other, double))
     });
-    for (path, double) in same_file.chain(others) {
+    for (path, of_file, double) in in_same_file.chain(others) {
         let what = format!("is defined at {} already, which counts", definition.place(first));
         let problem = FieldProblem::new(Severity::Error, double.position, "", what);
-        let fallback =
-            if double.denial(definition, in_force).is_some() { Fallback::Denied } else { Fallback::NotNeeded };
+        let fallback = match double.denial(definition, register.in_force(id)) {
+            None if id.kind.is_policy() && double.is_unknown() => of_file.fallback_of_unknown(),
+            None => Fallback::NotNeeded,
+            Some(_) => Fallback::Denied,
+        };
         problems.push(InputProblem::new(&*double.subject, problem, fallback).in_file(&**path));
     }
 }

@@ -1,9 +1,12 @@
 //! Denials for policies with several definitions, of which one counts.
 
+use std::path::Path;
+
 use tortie_model::{Order, Policy, PolicyId, Update, Valid};
 use tortie_resources::manifest::{Contributions, ObjectId, Outcome};
 
-use super::{Definition, Definitions, effective};
+use super::{Age, Definition, Definitions, effective};
+use crate::Fallback;
 use crate::register::Register;
 
 /// Prefix of the names of the denials.
@@ -33,15 +36,82 @@ fn denial((number, (id, policy)): (usize, (PolicyId, Valid<Policy>))) -> Update 
     Update::Policy(PolicyId::new(id.kind.clone(), id.namespace, name), Some(policy))
 }
 
-/// The definitions that do not count. Those of an unreadable file are outdated unless all are.
+/// The definitions that do not count, without those of files whose writers may not be done, because the object may have
+/// moved.
 fn ignored<'d>(definitions: &'d Definitions, first: &'d Definition) -> impl Iterator<Item = &'d Definition> {
-    let alike = definitions.values().filter(|definition| definition.stale == first.stale);
-    alike
-        .flat_map(|definition| std::iter::once(definition).chain(&definition.doubles))
-        .filter(|definition| !std::ptr::eq(*definition, first))
+    let files = definitions.values().filter(|definition| first.age != Age::Current || definition.age != Age::Kept);
+    files.flat_map(Definition::all).filter(|definition| !std::ptr::eq(*definition, first))
+}
+
+/// Whether an ignored definition of a file selects unknown endpoints, and its earlier form as well.
+pub(super) fn has_unknown(definitions: &Definitions, id: &ObjectId, path: &Path) -> bool {
+    let (Some((_, first)), Some(here)) = (effective(definitions), definitions.get(path)) else { return false };
+    let mut ignored = here.all().filter(|definition| !std::ptr::eq(*definition, first));
+    id.kind.is_policy()
+        && here.fallback_of_unknown() == Fallback::Nothing
+        && ignored.any(|definition| definition.age == Age::Current && definition.is_unknown())
+}
+
+/// Returns the places of the earlier definitions that may still exist beside those of now, of which part is unreadable:
+/// as many as are missing, the last ones first of those that differ from all of now.
+pub(crate) fn missing(earlier: &[&Outcome], now: &[&Outcome]) -> Vec<usize> {
+    let usable = |outcomes: &[&Outcome]| outcomes.iter().filter(|outcome| !is_unknown(outcome)).count();
+    let number = usable(earlier).saturating_sub(usable(now));
+    let differs = |place: &usize| !is_unknown(earlier[*place]) && !now.contains(&earlier[*place]);
+    let mut places: Vec<usize> = (0..earlier.len()).rev().filter(differs).take(number).collect();
+    places.reverse();
+    places
+}
+
+/// Whether nothing is known of the endpoints that a policy selects.
+pub(crate) fn is_unknown(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Invalid { substitute: None })
 }
 
 impl Definition {
+    /// This definition and the others of its file.
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.doubles)
+    }
+
+    pub(super) fn current_doubles(&self) -> impl Iterator<Item = &Self> {
+        self.doubles.iter().filter(|double| double.age == Age::Current)
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        is_unknown(&self.outcome)
+    }
+
+    /// Returns the fallback of a definition of this file whose selector is unreadable: the denial of its earlier form, if
+    /// there is one.
+    pub(super) fn fallback_of_unknown(&self) -> Fallback {
+        let has_earlier = self.doubles.iter().any(|double| double.age != Age::Current);
+        if has_earlier { Fallback::Denied } else { Fallback::Nothing }
+    }
+
+    /// Takes over the definitions that the file had before and may still have: if documents are missing, with the reason
+    /// for it (`age`), or if a selector is unreadable now.
+    pub(super) fn succeed(&mut self, mut earlier: Self, age: Option<Age>) {
+        let unknown = self.all().any(Self::is_unknown).then_some(Age::Hidden);
+        let Some(age) = unknown.or(age) else { return };
+        let places = {
+            let before: Vec<&Outcome> = earlier.all().map(|one| &one.outcome).collect();
+            let now: Vec<&Outcome> = self.all().map(|one| &one.outcome).collect();
+            missing(&before, &now)
+        };
+        let doubles = std::mem::take(&mut earlier.doubles);
+        let all = std::iter::once(earlier).chain(doubles).enumerate();
+        let missing = all.filter(|(place, _)| places.binary_search(place).is_ok());
+        self.doubles.extend(missing.map(|(_, definition)| Self { age, ..definition }));
+    }
+
+    /// Forgets the definitions that the file does not have any more; returns whether there were any.
+    pub(super) fn forget_doubles(&mut self) -> bool {
+        let before = self.doubles.len();
+        self.doubles.retain(|double| double.age != Age::Kept);
+        self.doubles.len() < before
+    }
+
     /// Returns the policy that denies the endpoints of this definition, before all others of its tier; `None` if the
     /// definition says the same as the one that counts or as the earlier one that is in force for it, or is no policy that
     /// is enforced.

@@ -1,6 +1,5 @@
 //! What is kept of one file. Pure.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
@@ -10,6 +9,7 @@ use tortie_model::Interner;
 use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resource};
 
 use crate::dir_state::Scope;
+use crate::dir_state::doubles::{self, is_unknown};
 
 /// The first line of a record.
 const MAGIC: &str = "tortie-last-good 1";
@@ -23,6 +23,8 @@ pub struct Record {
     pub text: String,
     /// Documents of former contents, as JSON, that are better than those of the same objects in `text`.
     pub kept: Vec<String>,
+    /// Definitions of policies that the file had before and may still have: all that are needed to find them again.
+    pub(crate) hidden: Vec<String>,
     /// What was kept closed on account of the file.
     pub(crate) closed: BTreeSet<Scope>,
 }
@@ -58,11 +60,14 @@ impl Record {
         let text = |field: &str| body.get(field).and_then(Value::as_str).map(str::to_owned).ok_or(RecordError::Content);
         let list = |field: &str| body.get(field).and_then(Value::as_array).ok_or(RecordError::Content);
         let closed = list("closed")?.iter().map(|scope| scope.as_str().and_then(scope_from));
-        let kept = list("kept")?.iter().map(|document| document.as_str().map(str::to_owned));
+        let texts = |list: &[Value]| list.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<_>>();
+        // Records of earlier versions have none.
+        let hidden = list("hidden").map_or(&[][..], Vec::as_slice);
         let record = Self {
             path: text("path")?,
             text: text("text")?,
-            kept: kept.collect::<Option<_>>().ok_or(RecordError::Content)?,
+            kept: texts(list("kept")?).ok_or(RecordError::Content)?,
+            hidden: texts(hidden).ok_or(RecordError::Content)?,
             closed: closed.collect::<Option<_>>().ok_or(RecordError::Content)?,
         };
         let is_below = |component| matches!(component, Component::Normal(_));
@@ -73,7 +78,8 @@ impl Record {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let closed: Vec<String> = self.closed.iter().map(scope_text).collect();
-        let body = json!({ "path": self.path, "text": self.text, "kept": self.kept, "closed": closed });
+        let body =
+            json!({ "path": self.path, "text": self.text, "kept": self.kept, "hidden": self.hidden, "closed": closed });
         Self::sealed(&body.to_string())
     }
 
@@ -93,8 +99,13 @@ impl Record {
     pub(crate) fn then(self, text: String, closed: BTreeSet<Scope>, options: &Options) -> Self {
         let format = Format::of(Path::new(&self.path));
         let new = Documents::read(&text, format, options);
-        let kept = if new.is_good() { Vec::new() } else { new.lacking(self.documents(format, options)) };
-        Self { path: self.path, text, kept, closed }
+        let (mut kept, mut hidden) = (Vec::new(), Vec::new());
+        if !new.is_good() {
+            for (id, state) in self.states(options) {
+                new.keep(&id, state, &mut kept, &mut hidden);
+            }
+        }
+        Self { path: self.path, text, kept, hidden, closed }
     }
 
     /// The same with another set of what is closed.
@@ -102,26 +113,25 @@ impl Record {
         Self { closed, ..self }
     }
 
-    /// The best document of each object.
-    fn documents(&self, format: Format, options: &Options) -> BTreeMap<ObjectId, Definitions> {
-        let Documents { mut best, .. } = Documents::read(&self.text, format, options);
-        let mut kept = Documents::default();
-        for document in &self.kept {
-            kept.add(document, Format::Json, options);
+    /// What there is of each object.
+    fn states(&self, options: &Options) -> BTreeMap<ObjectId, State> {
+        let text = Documents::read(&self.text, Format::of(Path::new(&self.path)), options);
+        let mut kept = Documents::read_all(&self.kept, options);
+        let mut hidden = Documents::read_all(&self.hidden, options);
+        let is_unidentified = text.is_unidentified;
+        let mut states: BTreeMap<ObjectId, State> = BTreeMap::new();
+        for (id, mut definitions) in text.of {
+            let earlier = hidden.of.remove(&id).unwrap_or_default();
+            let places = missing(&id, is_unidentified, &earlier, &definitions);
+            let earlier = earlier.into_iter().enumerate().filter(|(place, _)| places.binary_search(place).is_ok());
+            definitions.extend(earlier.map(|(_, document)| document));
+            states.insert(id, State { last_good: None, definitions });
         }
-        for (id, kept) in kept.best {
-            match best.entry(id) {
-                Entry::Vacant(vacant) => drop(vacant.insert(kept)),
-                Entry::Occupied(mut text) if outlives(kept.quality(), text.get().quality()) => {
-                    // Ignored definitions are those of the text that has the object.
-                    let text = text.get_mut();
-                    text.doubles.retain(|double| double.outcome != text.first.outcome);
-                    text.first = kept.first;
-                }
-                Entry::Occupied(_) => (),
-            }
+        states.extend(hidden.of.into_iter().map(|(id, definitions)| (id, State { last_good: None, definitions })));
+        for (id, state) in &mut states {
+            state.last_good = kept.of.remove(id).and_then(|documents| documents.into_iter().next());
         }
-        best
+        states
     }
 }
 
@@ -148,31 +158,34 @@ fn quality(outcome: &Outcome) -> Quality {
 }
 
 /// One document, and its meaning.
-struct Definition {
+struct Document {
     outcome: Outcome,
     written: Value,
 }
 
-/// Documents of one object in one content.
-struct Definitions {
-    /// The first one, which counts.
-    first: Definition,
-    /// The others. An ignored definition of a policy closes the endpoints that it selects.
-    doubles: Vec<Definition>,
-}
-
-impl Definitions {
-    fn quality(&self) -> Quality {
-        quality(&self.first.outcome)
-    }
+/// What there is of one object.
+struct State {
+    /// The document that is in force instead of the first one.
+    last_good: Option<Document>,
+    /// Those of the content, then those that the file may still have; not empty. The first one counts.
+    definitions: Vec<Document>,
 }
 
 /// The documents of a content.
 #[derive(Default)]
 struct Documents {
-    best: BTreeMap<ObjectId, Definitions>,
+    of: BTreeMap<ObjectId, Vec<Document>>,
     /// There are some of which it is not known what they define.
     is_unidentified: bool,
+}
+
+/// The places of earlier definitions that the file may still have beside those of now.
+fn missing(id: &ObjectId, is_unidentified: bool, earlier: &[Document], now: &[Document]) -> Vec<usize> {
+    if !id.kind.is_policy() || !is_unidentified && !now.iter().any(|document| is_unknown(&document.outcome)) {
+        return Vec::new();
+    }
+    let [earlier, now] = [earlier, now].map(|documents| documents.iter().map(|one| &one.outcome).collect::<Vec<_>>());
+    doubles::missing(&earlier, &now)
 }
 
 impl Documents {
@@ -182,42 +195,52 @@ impl Documents {
         documents
     }
 
+    fn read_all(texts: &[String], options: &Options) -> Self {
+        let mut documents = Self::default();
+        for text in texts {
+            documents.add(text, Format::Json, options);
+        }
+        documents
+    }
+
     fn add(&mut self, text: &str, format: Format, options: &Options) {
         let (manifest, written) = manifest::read_written(text, format, options, &mut Interner::new());
         self.is_unidentified |= !manifest.unreadable.is_empty();
         for (Resource { id, outcome, .. }, written) in manifest.resources.into_iter().zip(written) {
-            match id.map(|id| self.best.entry(id)) {
-                Some(Entry::Occupied(mut definitions)) => {
-                    definitions.get_mut().doubles.push(Definition { outcome, written });
-                }
-                Some(Entry::Vacant(new)) => {
-                    new.insert(Definitions { first: Definition { outcome, written }, doubles: Vec::new() });
-                }
+            match id {
+                Some(id) => self.of.entry(id).or_default().push(Document { outcome, written }),
                 None => self.is_unidentified |= quality(&outcome) != Quality::Good,
             }
         }
     }
 
     fn is_good(&self) -> bool {
-        !self.is_unidentified && self.best.values().all(|definitions| definitions.quality() == Quality::Good)
+        let mut documents = self.of.values().flatten();
+        !self.is_unidentified && documents.all(|document| quality(&document.outcome) == Quality::Good)
     }
 
-    /// What of the documents before stays in force with these.
-    fn lacking(&self, before: BTreeMap<ObjectId, Definitions>) -> Vec<String> {
-        let mut kept = Vec::new();
-        for (id, earlier) in before {
-            match self.best.get(&id) {
-                Some(later) if outlives(earlier.quality(), later.quality()) => {
-                    kept.push(earlier.first.written.to_string());
+    /// Keeps of an object what stays in force, or may still be in the file, with these documents.
+    fn keep(&self, id: &ObjectId, state: State, kept: &mut Vec<String>, hidden: &mut Vec<String>) {
+        let text = |document: &Document| document.written.to_string();
+        let State { last_good, definitions } = state;
+        match self.of.get(id) {
+            None if self.is_unidentified => {
+                kept.extend(last_good.iter().map(text));
+                hidden.extend(definitions.iter().map(text));
+            }
+            None => (),
+            Some(now) => {
+                let in_force = last_good.as_ref().unwrap_or(&definitions[0]);
+                if outlives(quality(&in_force.outcome), quality(&now[0].outcome)) {
+                    kept.push(text(in_force));
                 }
-                None if self.is_unidentified => {
-                    let all = std::iter::once(earlier.first).chain(earlier.doubles);
-                    kept.extend(all.map(|document| document.written.to_string()));
+                let places = missing(id, self.is_unidentified, &definitions, now);
+                if !places.is_empty() {
+                    hidden.extend(now.iter().filter(|document| !is_unknown(&document.outcome)).map(text));
+                    hidden.extend(places.into_iter().map(|place| text(&definitions[place])));
                 }
-                Some(_) | None => (),
             }
         }
-        kept
     }
 }
 

@@ -89,3 +89,100 @@ fn the_default_prefix_is_part_of_a_written_name() {
     dir.change(&[("a.yaml", Some(&prefixed.replace("projectcalico.org/v3", "crd.projectcalico.org/v1")))]);
     assert_eq!(policies(&mut dir).into_iter().map(|(name, ..)| name).collect::<Vec<_>>(), ["web"]);
 }
+
+#[test]
+fn denials_outlast_the_readability_of_their_files() {
+    let (counts, ignored) = (allows("p", "has(a)"), allows("p", "has(b)"));
+    for (unreadable, in_force, denied) in [("a.yaml", "has(b)", "has(a)"), ("b.yaml", "has(a)", "has(b)")] {
+        let mut dir = Directory::default();
+        dir.change(&[("a.yaml", Some(&counts)), ("b.yaml", Some(&ignored))]);
+        dir.change(&[(unreadable, Some("{]"))]);
+        let expected = [entry("p", in_force, false), entry("tortie-duplicate.p.0", denied, true)];
+        assert_eq!(policies(&mut dir), expected, "{unreadable}");
+        dir.change(&[(unreadable, None)]);
+        assert_eq!(policies(&mut dir), expected[..1], "{unreadable}");
+        dir.change(&[("a.yaml", None), ("b.yaml", None)]);
+        assert!(is_empty(dir.state()) && dir.problems().is_empty());
+    }
+}
+
+#[test]
+fn an_object_that_moves_to_another_file_is_not_denied_by_its_former_definition() {
+    let mut dir = Directory::default();
+    dir.change(&[("b.yaml", Some(&allows("p", "has(b)")))]);
+    // The file may be about to be written again.
+    dir.state().stage("b.yaml".as_ref(), None, Missing::Kept);
+    dir.change(&[("a.yaml", Some(&allows("p", "has(a)")))]);
+    assert_eq!(policies(&mut dir), [entry("p", "has(a)", false)]);
+    dir.state().release("b.yaml".as_ref());
+    assert!(dir.change(&[]).is_empty() && dir.problems().is_empty());
+    // An unreadable file may still have the definition, unless the new one is the same.
+    dir.change(&[("a.yaml", None), ("b.yaml", Some(&allows("p", "has(b)")))]);
+    dir.change(&[("a.yaml", Some(&allows("p", "has(b)"))), ("b.yaml", Some("{]"))]);
+    assert_eq!(policies(&mut dir), [entry("p", "has(b)", false)]);
+}
+
+#[test]
+fn a_definition_behind_an_unreadable_document_stays_denied() {
+    let (counts, ignored) = (allows("p", "has(a)"), allows("p", "has(b)"));
+    let mut dir = Directory::default();
+    dir.change(&[("a.yaml", Some(&format!("{counts}---\n{ignored}")))]);
+    let expected = [entry("p", "has(a)", false), entry("tortie-duplicate.p.0", "has(b)", true)];
+    for broken in ["{]", "{[", "{]"] {
+        dir.change(&[("a.yaml", Some(&format!("{counts}---\n{broken}")))]);
+        assert_eq!(policies(&mut dir), expected);
+    }
+    // The definition that counts can be edited meanwhile.
+    let edited = allows("p", "has(c)");
+    dir.change(&[("a.yaml", Some(&format!("{edited}---\n{{]")))]);
+    assert_eq!(policies(&mut dir), [entry("p", "has(c)", false), entry("tortie-duplicate.p.0", "has(b)", true)]);
+    dir.change(&[("a.yaml", Some(&counts))]);
+    assert_eq!(policies(&mut dir), expected[..1]);
+    // A file that is being written keeps the definition until its writer is done.
+    dir.change(&[("a.yaml", Some(&format!("{counts}---\n{ignored}")))]);
+    let reading = dir.state().read("a.yaml".as_ref(), FileContent::Text(&counts)).expect("the content is new");
+    assert!(dir.state().loses("a.yaml".as_ref(), &reading));
+    dir.state().stage("a.yaml".as_ref(), Some(reading), Missing::Kept);
+    dir.change(&[]);
+    assert_eq!(policies(&mut dir), expected);
+    dir.state().release("a.yaml".as_ref());
+    dir.change(&[]);
+    assert_eq!(policies(&mut dir), expected[..1]);
+}
+
+#[test]
+fn a_second_definition_whose_selector_becomes_unreadable_denies_what_it_selected() {
+    let expected = [entry("p", "has(a)", false), entry("tortie-duplicate.p.0", "has(b)", true)];
+    let [counts, ignored, unknown] = ["has(a)", "has(b)", "has("].map(|selector| allows("p", selector));
+    let together = |second: &str| format!("{counts}---\n{second}");
+    let mut dir = Directory::default();
+    for (before, after) in [
+        (vec![("a.yaml", Some(counts.clone())), ("b.yaml", Some(ignored.clone()))], ("b.yaml", Some(unknown.clone()))),
+        (vec![("a.yaml", Some(together(&ignored))), ("b.yaml", None)], ("a.yaml", Some(together(&unknown)))),
+    ] {
+        let before: Vec<_> = before.iter().map(|(file, text)| (*file, text.as_deref())).collect();
+        dir.change(&before);
+        dir.change(&[(after.0, after.1.as_deref())]);
+        assert_eq!(policies(&mut dir), expected);
+        assert!(dir.problems().iter().any(|(_, fallback)| *fallback == Fallback::Denied), "{:?}", dir.problems());
+    }
+}
+
+#[test]
+fn a_second_definition_of_unknown_endpoints_closes_all_at_the_start() {
+    let [counts, unknown] = ["has(a)", "has("].map(|selector| allows("p", selector));
+    let together = format!("{counts}---\n{unknown}");
+    for (files, file, mended) in [
+        (vec![("a.yaml", Some(&*counts)), ("b.yaml", Some(&*unknown))], "b.yaml", ""),
+        (vec![("a.yaml", Some(&*together))], "a.yaml", &*counts),
+    ] {
+        let mut dir = Directory { state: Some(DirState::new(Options::default()).close_unknown()) };
+        dir.change(&files);
+        dir.state().complete();
+        assert!(policies(&mut dir).contains(&entry("tortie-unreadable", "all()", true)), "{:?}", policies(&mut dir));
+        let closed = |(text, fallback): &(String, Fallback)| text.starts_with(file) && *fallback == Fallback::Closed;
+        assert!(dir.problems().iter().any(closed), "{:?}", dir.problems());
+        dir.change(&[(file, Some(mended))]);
+        assert_eq!(policies(&mut dir), [entry("p", "has(a)", false)]);
+    }
+}

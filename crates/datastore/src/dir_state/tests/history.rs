@@ -14,13 +14,15 @@ enum Document {
     Good { object: usize, version: usize },
     /// An object that is not valid.
     Bad { object: usize },
+    /// The policy with a selector that cannot be read.
+    Blind,
     /// Something invalid without a name.
     Nameless,
     /// No document at all.
     Garbage,
 }
 
-use Document::{Bad, Garbage, Good, Nameless};
+use Document::{Bad, Blind, Garbage, Good, Nameless};
 
 const POLICY: usize = 0;
 const OBJECTS: usize = 6;
@@ -54,6 +56,7 @@ impl Document {
             Good { object, version } => manifest(object, version),
             Bad { object: POLICY } => policy("p", "has(a)").replace("Ingress", "Sideways"),
             Bad { object } => manifest(object, 0).replace("metadata: {", "metadata: {labels: 1, "),
+            Blind => policy("p", "has("),
             Nameless => "{apiVersion: v1, kind: Namespace, metadata: {}}".to_owned(),
             Garbage => "{]".to_owned(),
         }
@@ -62,6 +65,7 @@ impl Document {
     fn object(self) -> Option<usize> {
         match self {
             Good { object, .. } | Bad { object } => Some(object),
+            Blind => Some(POLICY),
             Nameless | Garbage => None,
         }
     }
@@ -90,48 +94,74 @@ type Contents = Option<Vec<Document>>;
 #[derive(Clone, Debug, Default)]
 struct Model {
     files: BTreeMap<usize, Contents>,
-    /// What files that cannot be read completely defined before.
+    /// What files that cannot be read completely may define still.
     stale: BTreeMap<usize, BTreeMap<usize, Vec<Document>>>,
     last_good: BTreeMap<usize, Document>,
     denied: BTreeSet<usize>,
 }
 
 impl Model {
-    /// The definitions of each object in a file, readable or stale.
+    /// The definitions of each object in a file, readable or stale: those of now first.
     fn defined(&self, file: usize) -> BTreeMap<usize, Vec<Document>> {
-        let mut defined = self.stale.get(&file).cloned().unwrap_or_default();
-        for document in self.files.get(&file).into_iter().flatten().flatten() {
-            if let Some(object) = document.object() {
-                defined.entry(object).or_default().push(*document);
-            }
+        let mut defined = self.readable(file);
+        for (object, stale) in self.stale.get(&file).into_iter().flatten() {
+            defined.entry(*object).or_default().extend(stale);
         }
         defined
     }
 
+    fn readable(&self, file: usize) -> BTreeMap<usize, Vec<Document>> {
+        let mut readable: BTreeMap<usize, Vec<Document>> = BTreeMap::new();
+        for document in self.files.get(&file).into_iter().flatten().flatten() {
+            if let Some(object) = document.object() {
+                readable.entry(object).or_default().push(*document);
+            }
+        }
+        readable
+    }
+
     fn set(&mut self, file: usize, contents: Option<Contents>) {
-        let mut before = self.defined(file);
+        let before = self.defined(file);
         self.stale.remove(&file);
         let Some(contents) = contents else {
             self.files.remove(&file);
             return;
         };
-        let documents = contents.as_deref();
-        if documents.is_none_or(|all| all.iter().any(|document| document.object().is_none())) {
-            before.retain(|object, _| documents.is_none_or(|all| all.iter().all(|d| d.object() != Some(*object))));
-            self.stale.insert(file, before);
-        }
+        let is_partial = contents.as_ref().is_none_or(|all| all.iter().any(|document| document.object().is_none()));
         self.files.insert(file, contents);
+        let now = self.readable(file);
+        let mut stale = BTreeMap::new();
+        for (object, earlier) in before {
+            match now.get(&object) {
+                None if is_partial => drop(stale.insert(object, earlier)),
+                Some(now) if object == POLICY && (is_partial || now.contains(&Blind)) => {
+                    drop(stale.insert(object, Self::missing(earlier, now)));
+                }
+                _ => {}
+            }
+        }
+        self.stale.insert(file, stale);
     }
 
-    /// The definitions of an object: those in readable files, or the stale ones where there are no others. The first counts.
+    /// As many of the earlier definitions as are missing now, and differ from those of now: the last ones.
+    fn missing(mut earlier: Vec<Document>, now: &[Document]) -> Vec<Document> {
+        earlier.retain(|document| *document != Blind);
+        let number = earlier.len().saturating_sub(now.iter().filter(|document| **document != Blind).count());
+        earlier.retain(|document| !now.contains(document));
+        earlier.split_off(earlier.len() - number.min(earlier.len()))
+    }
+
+    /// The definitions of an object in all files, the one that counts first.
     fn definitions(&self, object: usize) -> Vec<Document> {
-        let of = |stale: bool| -> Vec<Document> {
-            let files = (0..FILES)
-                .filter(|file| stale == self.stale.get(file).is_some_and(|stale| stale.contains_key(&object)));
-            files.flat_map(|file| self.defined(file).remove(&object).unwrap_or_default()).collect()
+        let files = |of: &dyn Fn(usize) -> BTreeMap<usize, Vec<Document>>| {
+            (0..FILES).filter(|file| of(*file).contains_key(&object)).collect::<Vec<_>>()
         };
-        let readable = of(false);
-        if readable.is_empty() { of(true) } else { readable }
+        let all = files(&|file| self.defined(file));
+        let first = files(&|file| self.readable(file)).first().or(all.first()).copied();
+        let of = |file: usize| self.defined(file).remove(&object).unwrap_or_default();
+        let counts = first.and_then(|file| of(file).first().copied());
+        let ignored = all.into_iter().flat_map(|file| of(file).split_off(usize::from(Some(file) == first)));
+        counts.into_iter().chain(ignored).collect()
     }
 
     fn definition(&self, object: usize) -> Option<Document> {
@@ -139,11 +169,13 @@ impl Model {
     }
 
     /// Selectors of the denials for ignored definitions of the policy that differ from the one that counts and from the
-    /// last good one.
+    /// one that is in force.
     fn closed(&self) -> Vec<&'static str> {
         let definitions = self.definitions(POLICY);
-        let last_good = self.last_good.get(&POLICY);
-        let is_lost = |document: &&Document| **document != definitions[0] && Some(*document) != last_good;
+        let denied = self.denied.contains(&POLICY).then_some(Bad { object: POLICY });
+        let in_force = self.last_good.get(&POLICY).copied().or(denied);
+        let is_lost =
+            |document: &&Document| **document != definitions[0] && Some(**document) != in_force && **document != Blind;
         let selector = |document: &Document| match document {
             Good { version: 1, .. } => "has(b)",
             _ => "has(a)",
@@ -161,8 +193,8 @@ impl Model {
                 Some(good @ Good { .. }) => {
                     self.last_good.insert(object, good);
                 }
-                Some(_) if object == POLICY => {
-                    self.denied.insert(object);
+                Some(Bad { object: POLICY }) => {
+                    self.denied.insert(POLICY);
                 }
                 Some(_) => {}
             }
@@ -225,6 +257,7 @@ fn document() -> impl Strategy<Value = Document> {
         8 => good(),
         2 => (0..OBJECTS).prop_map(|object| Bad { object }),
         1 => Just(Bad { object: POLICY }),
+        1 => Just(Blind),
         1 => Just(Nameless),
         1 => Just(Garbage),
     ]
@@ -353,7 +386,7 @@ fn documents_are_good_or_bad_as_meant() {
         let fallback = if object == POLICY { Fallback::Denied } else { Fallback::Nothing };
         assert!(fallbacks.contains(&fallback) && (updates > 0) == (object == POLICY), "{object}: {fallbacks:?}");
     }
-    for document in [Nameless, Garbage] {
+    for document in [Blind, Nameless, Garbage] {
         assert_eq!(read(document), (0, vec![Fallback::Nothing]));
     }
 }

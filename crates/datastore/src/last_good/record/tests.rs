@@ -62,7 +62,7 @@ fn text() -> impl Strategy<Value = String> {
         4 => ("[pq]", "has\\([ab]\\)").prop_map(|(name, selector)| policy(&name, &selector)),
         // What it selects can be told, and cannot.
         1 => ("[pq]", "has\\([ab]\\)").prop_map(|(name, selector)| policy(&name, &selector).replace("Ingress", "Up")),
-        1 => "[pq]".prop_map(|name| policy(&name, "has(")),
+        2 => "[pq]".prop_map(|name| policy(&name, "has(")),
         1 => Just("{]\n".to_owned()),
         1 => Just("{apiVersion: v1, kind: Namespace, metadata: {}}\n".to_owned()),
         1 => "[vw]".prop_map(|value| {
