@@ -114,7 +114,9 @@ fn setup(
     let (families, parameters) = (families(&settings), parameters(&resolved));
     tracing::info!(version, node = %hostname, enforcing, families, parameters, "starting as a driver");
     let take_over = TakeOver::new(&resolved.config, tables.clone());
-    let kernel = LinuxKernel::new(resolved.config.netlink_timeout).with_runner(runner);
+    let kernel = LinuxKernel::new(resolved.config.netlink_timeout)
+        .with_runner(runner)
+        .with_sysctls(args.machine.proc_sys.clone());
     let metrics = SharedMetrics::default();
     let cutter = connection_cutter(&resolved.config, &settings.rules, &metrics, &Health::default())?;
     let programs = program_policy(&resolved.config, &settings, None)?;

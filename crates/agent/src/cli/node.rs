@@ -53,6 +53,10 @@ pub(super) struct MachineArgs {
     /// veth,cni in place of cali
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
     pub(super) workloads: Workloads,
+    /// Directory of the kernel's settings. In a container that is not privileged /proc/sys is read-only: mount that of the host,
+    /// writable, elsewhere
+    #[arg(long, value_name = "DIR", env = "TORTIE_PROC_SYS", default_value = "/proc/sys")]
+    pub(super) proc_sys: PathBuf,
 }
 
 /// Takes the empty path as well, which other options of paths refuse.

@@ -307,7 +307,9 @@ impl Run<'_> {
                     return Ok(SessionEnd::Stopped);
                 };
                 let take_over = TakeOver::new(&self.resolved.config, tables);
-                let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout).with_runner(runner);
+                let kernel = LinuxKernel::new(self.resolved.config.netlink_timeout)
+                    .with_runner(runner)
+                    .with_sysctls(args.machine.proc_sys.clone());
                 let start_cutter =
                     || connection_cutter(&self.resolved.config, &settings.rules, &self.metrics, &self.health);
                 let Some(cutter) = insist(&inputs.stop, "starting to cut connections", start_cutter) else {

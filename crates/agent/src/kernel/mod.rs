@@ -87,6 +87,12 @@ impl LinuxKernel {
         Self { runner, ..self }
     }
 
+    /// With the settings in this directory instead of `/proc/sys`.
+    #[must_use]
+    pub fn with_sysctls(self, directory: PathBuf) -> Self {
+        Self { sysctls: SysctlTree::new(directory), ..self }
+    }
+
     /// With other limits than usual to how long programs may take.
     #[must_use]
     pub fn with_limits(self, limits: TimeLimits) -> Self {

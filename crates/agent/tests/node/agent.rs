@@ -15,6 +15,13 @@ use tortie_testkit::netns::Namespace;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Runs a program as a container runtime does, with a writable tree of settings in the directory before it.
+const CONFINE: &str = "set -e
+mount --bind /proc/sys \"$0\"
+mount --bind /proc/sys /proc/sys
+mount -o remount,bind,ro /proc/sys
+exec setpriv --bounding-set=-all,+net_admin,+net_raw --no-new-privs \"$@\"";
+
 pub(crate) struct Node {
     namespace: Namespace,
     folder: TempDir,
@@ -27,6 +34,8 @@ pub(crate) struct Node {
     config: Option<PathBuf>,
     /// Whether the environment does not say which back end to use.
     is_open: bool,
+    /// Whether the agent has the mounts and capabilities of a container that is not privileged.
+    confined: bool,
     /// Whether a driver enforces what the agent calculates.
     driven: bool,
     agent: Option<Child>,
@@ -58,6 +67,7 @@ impl Node {
             flags: Vec::new(),
             config: None,
             is_open: false,
+            confined: false,
             driven: false,
             agent: None,
             beside: Vec::new(),
@@ -73,6 +83,13 @@ impl Node {
     /// From the next start on, the agent does not find the back end in its environment.
     pub(crate) fn leave_the_back_end_open(&mut self) {
         self.is_open = true;
+    }
+
+    /// From the next start on, the agent has the mounts and capabilities of a container that is not privileged, and a writable
+    /// tree of settings elsewhere.
+    pub(crate) fn confine(&mut self) {
+        fs::create_dir(self.folder.path().join("sys")).unwrap();
+        self.confined = true;
     }
 
     /// From the next start on, the agent is given this configuration file.
@@ -215,6 +232,15 @@ impl Node {
         }
         if self.driven {
             command.arg("--dataplane").arg(format!("exec:{}", self.folder.path().join("driver").display()));
+        }
+        if self.confined {
+            let settings = self.folder.path().join("sys");
+            command.arg("--proc-sys").arg(&settings);
+            let mut confined = Command::new("unshare");
+            confined.args(["--mount", "--propagation", "private", "sh", "-c", CONFINE]).arg(settings);
+            confined.arg(command.get_program()).args(command.get_args());
+            confined.env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"));
+            command = confined;
         }
         command
             .envs([

@@ -30,6 +30,24 @@ tortie_testkit::kernel_test! {
         assert!(file.exists(), "what was in force stays in force");
     }
 
+    fn two_capabilities_and_a_writable_tree_of_settings_are_enough() {
+        for (backend, nftables) in [("nft", "Disabled"), ("legacy", "Disabled"), ("nft", "Enabled")] {
+            let mut node = Node::new(backend, CLUSTER);
+            let web = interface_name(&Place::pod("shop", "web")).unwrap();
+            node.shell(&format!("ip link add {web} type veth peer name peer; ip link set {web} up; ip link set peer up"));
+            node.set("FELIX_NFTABLESMODE", nftables);
+            node.confine();
+            node.start();
+            let setting = format!("/proc/sys/net/ipv4/conf/{web}/proxy_arp");
+            node.until("the interface has its settings", |_| node.shell(&format!("cat {setting}")).trim() == "1");
+            let tables = node.shell("nft list tables; iptables-nft-save; iptables-legacy-save");
+            assert!(tables.contains("cali"), "{backend} {nftables}: {tables}");
+            let capabilities = fs::read_to_string(format!("/proc/{}/status", node.process())).unwrap();
+            assert!(capabilities.contains("CapEff:\t0000000000003000"), "{capabilities}");
+            node.stop(Signal::TERM);
+        }
+    }
+
     fn a_change_of_kube_proxys_mode_is_followed() {
         for backend in ["nft", "legacy"] {
             for driven in [false, true] {

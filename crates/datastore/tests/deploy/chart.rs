@@ -170,6 +170,19 @@ fn the_fan_out_has_certificates_by_default() {
     assert!(!plain.keys().any(|name| name.starts_with("Secret ")), "{:?}", plain.keys());
 }
 
+#[test]
+fn only_agents_with_ebpf_programs_are_privileged() {
+    let is_privileged = |values: &[&str]| {
+        let agent = &by_name(chart(values))["DaemonSet tortie-agent"]["spec"]["template"]["spec"]["containers"][0];
+        let security = &agent["securityContext"];
+        let capabilities = security["capabilities"]["add"].as_array().map(Vec::as_slice).unwrap_or_default();
+        assert!(capabilities.is_empty() || capabilities == ["NET_ADMIN", "NET_RAW"], "{security}");
+        security["privileged"] == true
+    };
+    assert!(!is_privileged(&[]) && !is_privileged(&["agent.backend=nftables", "fanout.enabled=true"]));
+    assert!(is_privileged(&["agent.backend=ebpf"]) && is_privileged(&["agent.hostPID=true"]));
+}
+
 /// An agent that is told of another datastore needs rights of its own, and one behind a fan-out has none.
 #[test]
 fn agents_may_read_of_the_api_server_unless_they_read_from_a_fan_out() {

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tortie_datastore::kubernetes::KubernetesSource;
 use tortie_model::Interner;
 use tortie_resources::manifest::{BlockSource, Format, Options, SyncerType, read_written};
@@ -144,7 +144,9 @@ fn the_agent_is_given_the_folders_that_it_needs() {
     for mount in container["volumeMounts"].as_array().unwrap() {
         let volume = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == mount["name"]).unwrap();
         let host = &volume["hostPath"];
-        assert_eq!(mount["mountPath"], host["path"], "the same path as outside, which logs and errors name");
+        // Of the folders outside of `/proc`, logs and errors name the same path as outside.
+        let path = if host["path"] == "/proc/sys" { &json!("/host/proc/sys") } else { &host["path"] };
+        assert_eq!(mount["mountPath"], *path);
         assert!(mount.get("mountPropagation").is_none(), "{mount}");
         let rights = if mount["readOnly"] == true { "ro" } else { "rw" };
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -152,6 +154,7 @@ fn the_agent_is_given_the_folders_that_it_needs() {
     }
     assert_eq!(given.len(), pod["volumes"].as_array().unwrap().len(), "no volume without a mount");
     let expected = [
+        ("/host/proc/sys", "rw Directory"),
         ("/lib/modules", "ro Directory"),
         ("/run/tortie", "rw DirectoryOrCreate"),
         ("/run/xtables.lock", "rw FileOrCreate"),

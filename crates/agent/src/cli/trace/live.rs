@@ -74,6 +74,9 @@ pub(super) struct LiveArgs {
     /// `tortie run --socket`.
     #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
+    /// With --live: the directory of the kernel's settings; see `tortie run --proc-sys`.
+    #[arg(long, value_name = "DIR", env = "TORTIE_PROC_SYS", default_value = "/proc/sys")]
+    proc_sys: PathBuf,
 }
 
 /// What was calculated.
@@ -142,7 +145,7 @@ pub(super) fn ask(
     let before = rules::has_legacy(family).then(|| rules::legacy(family, &runner, &mut notes));
     let before = before.filter(|listing| listing.is_empty() || listing.has_effect());
     let nflog = before.is_some().then(|| Nflog::open(&[TRACE_GROUP])).transpose().map_err(failed)?;
-    let nf_log = before.is_some().then(|| NfLog::set(family)).transpose()?;
+    let nf_log = before.is_some().then(|| NfLog::set(family, &args.proc_sys)).transpose()?;
     let table = format!("tortie-trace-{}", std::process::id());
     let nftrace = Nftrace::open(family, &table, &flow.filters()).map_err(failed)?;
     let is_by_programs = calculated.view().config(node).is_ok_and(|config| config.bpf_enabled);

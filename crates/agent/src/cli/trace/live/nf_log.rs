@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use tortie_model::Family;
@@ -21,23 +22,23 @@ pub(super) struct NfLog {
 impl NfLog {
     /// # Errors
     /// If it cannot be read or changed.
-    pub(super) fn set(family: Family) -> Result<Self, Failure> {
+    pub(super) fn set(family: Family, settings: &Path) -> Result<Self, Failure> {
         let number = match family {
-            Family::V4 => 2,
-            Family::V6 => 10,
+            Family::V4 => "2",
+            Family::V6 => "10",
         };
-        let path = format!("/proc/sys/net/netfilter/nf_log/{number}");
-        let failed = |error: io::Error| Failure::io(path.clone())(error);
+        let path = settings.join("net/netfilter/nf_log").join(number);
+        let failed = |error: io::Error| Failure::io(path.display().to_string())(error);
         let before = fs::read_to_string(&path).map_err(failed)?;
         if before.trim() == NFLOG {
             return Ok(Self { guard: None });
         }
         let mut guard = Command::new("sh");
-        guard.args(["-c", "read -r _; echo \"$1\" >\"$2\"", "sh", before.trim(), &path]);
+        guard.args(["-c", "read -r _; echo \"$1\" >\"$2\"", "sh", before.trim()]).arg(&path);
         // Ctrl-C is for this process alone.
         guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let guard = Self { guard: Some(guard.spawn().map_err(Failure::io("sh"))?) };
-        fs::write(&path, NFLOG).map_err(|error| Failure::io(path.clone())(error))?;
+        fs::write(&path, NFLOG).map_err(failed)?;
         Ok(guard)
     }
 }
