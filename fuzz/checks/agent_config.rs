@@ -1,6 +1,6 @@
 //! Any configuration is taken or refused with a reason, and the values that won give the same configuration again.
 
-use tortie_agent::config::{Notice, Raw, Resolved, Sources, from_environment, from_file_text};
+use tortie_config::{Notice, Raw, Resolved, Sources, from_environment, from_file_text};
 use tortie_model::desired::ConfigSource;
 
 /// Parameters whose values have a structure of their own.

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::shown::Shown;
 use crate::http::Response;
+use tortie_config::Shown;
 
 /// A part of the program that reports how it is. The first three names are Felix's, for `HealthTimeoutOverrides` and dashboards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

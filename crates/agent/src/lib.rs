@@ -8,7 +8,6 @@
 pub mod announcements;
 pub mod bpf;
 pub mod cli;
-pub mod config;
 pub mod connections;
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
 pub mod controller;
@@ -33,7 +32,6 @@ pub mod pending_change;
 #[cfg(feature = "policysync")]
 pub mod policysync;
 mod service_manager;
-pub mod settings;
 pub mod status;
 pub mod stop;
 #[cfg(feature = "fanout")]

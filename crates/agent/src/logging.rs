@@ -19,9 +19,9 @@ use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, reload};
 
-use crate::config::LogSeverity;
 pub use destinations::LogSettings;
 use destinations::{DESTINATIONS, Lines};
+use tortie_config::LogSeverity;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -10,10 +10,10 @@ use tortie_model::Hostname;
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, EngineHandle, TyphaServers};
-use crate::config::Sources;
 use crate::engine::Input;
 use crate::kernel::LinuxKernel;
 use crate::wireguard_bootstrap::{Bootstrap, FindServers, Published, Surroundings};
+use tortie_config::Sources;
 
 /// How long one request of the datastore may take (`felix/wireguard/bootstrap.go`).
 #[cfg(feature = "etcd")]

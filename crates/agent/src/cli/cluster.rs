@@ -18,8 +18,8 @@ use super::datastore_url::DatastoreUrl;
 use super::directory::{DirectoryArgs, SettleArgs};
 use super::origin::Origins;
 use super::progress::Progress;
-use crate::config::{Config, Sources};
-use crate::settings;
+use tortie_config::settings;
+use tortie_config::{Config, Sources};
 
 /// Where the cluster is described.
 #[derive(Debug, clap::Args)]

@@ -13,10 +13,10 @@ use super::Failure;
 use super::datastore_url::DatastoreUrl;
 use super::etcd::EtcdArgs;
 use super::signals::{self, Handlers};
-use crate::config::{LogSeverity, go_duration};
 use crate::controller::{self, Datastore, Split, Store};
 use crate::http;
 use crate::logging::{self, LogFormat};
+use tortie_config::{LogSeverity, go_duration};
 
 /// Keep the datastore equal to what Kubernetes says.
 ///

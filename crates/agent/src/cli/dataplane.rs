@@ -16,7 +16,6 @@ use super::node::{
 };
 use super::signals::{self, Handlers};
 use crate::bpf::Superseded;
-use crate::config::{LogSeverity, Raw, Sources, from_environment};
 use crate::driver::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
 use crate::engine::{DataplaneFaults, InKernel};
 use crate::exec::Runner;
@@ -26,6 +25,7 @@ use crate::leftovers::TakeOver;
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
 use crate::stop::Stop;
+use tortie_config::{LogSeverity, Raw, Sources, from_environment};
 
 /// Ended because a parameter changed, to be started again, as Felix does (`felix/daemon/daemon.go`).
 const RECONFIGURED: u8 = 129;

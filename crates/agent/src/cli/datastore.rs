@@ -27,9 +27,9 @@ use super::datastore_url::typha_servers;
 use super::directory::{DirectoryArgs, ReachArgs};
 #[cfg(feature = "etcd")]
 use super::etcd::Surroundings;
-use crate::config::Sources;
 use crate::engine::Input;
 use crate::stop::Stop;
+use tortie_config::Sources;
 
 /// Where the cluster is described, and how to be let in there.
 ///

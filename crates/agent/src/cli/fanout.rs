@@ -17,10 +17,10 @@ use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::{DirectoryArgs, SettleArgs};
 use super::node::wake;
 use super::signals::{self, Handlers};
-use crate::config::LogSeverity;
 use crate::http::{self, Response};
 use crate::logging::{self, LogFormat};
 use crate::metrics::{self, process};
+use tortie_config::LogSeverity;
 
 /// How many connections a share is at the least, as Typha's MaxConnectionsLowerLimit.
 const LEAST_SHARE: usize = 400;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tortie_iptables::InterfaceName;
 
 use super::Failure;
-use crate::config::{Config, MetricsClientAuth};
 use crate::health::{Condition, Health, Reporter};
 use crate::http::{self, ClientCertificates, Response, Server, Tls};
 use crate::metrics::{SharedMetrics, process, wireguard};
 use crate::{exec, logging};
+use tortie_config::{Config, MetricsClientAuth};
 
 /// Whom the listeners speak for, and where they listen now.
 pub(super) struct Listeners {

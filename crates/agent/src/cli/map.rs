@@ -13,7 +13,7 @@ use tortie_selector::Selector;
 use super::Failure;
 use super::cluster::{ClusterArgs, Parameters, WholeCluster};
 use super::origin::Origins;
-use crate::settings;
+use tortie_config::settings;
 
 /// Who can reach whom, as a picture.
 ///

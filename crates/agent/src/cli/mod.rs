@@ -95,8 +95,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tortie_model::desired::ConfigSource;
 
-use crate::config::{Sources, from_environment};
 use crate::logging;
+use tortie_config::{Sources, from_environment};
 
 pub use exit::Failure;
 

@@ -17,10 +17,9 @@ use tortie_rules::{PolicyBy, RulesConfig};
 use super::Failure;
 use crate::announcements::Announcements;
 use crate::bpf::{LinuxEdge, PacketLog, PolicyPrograms, ProgramPolicy};
-use crate::config::{Config, HookAttachment, IptablesBackend, Notice, Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::exec::{self, Runner};
-use crate::flows::{FlowCollector, SharedFlows};
+use crate::flows::{FlowCollector, FlowSettings, SharedFlows};
 use crate::health::{Health, Pulse, Reporter};
 use crate::kernel::{self, Detected, IptablesSetup, TimeLimits};
 use crate::leftovers::{self, left_in_iptables};
@@ -29,8 +28,9 @@ use crate::machine::{self, Machine};
 use crate::metrics::SharedMetrics;
 use crate::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
 use crate::netlink::Nftables;
-use crate::settings;
 use crate::stop::Stop;
+use tortie_config::settings;
+use tortie_config::{Config, HookAttachment, IptablesBackend, Notice, Resolved, Sources};
 
 /// How many events wait for the engine; beyond that their sources wait.
 pub(super) const QUEUE: usize = 64;
@@ -90,7 +90,7 @@ pub(super) fn resolve(sources: &Sources) -> Result<Resolved, Failure> {
 
 /// Logs what is to be said of the configuration and has not been said, as severely as it asks for.
 pub(super) fn announce(resolved: &Resolved, is_new: impl Fn(&Notice) -> bool) {
-    logging::follow(&settings::logging(resolved));
+    logging::follow(&logging::LogSettings::of(resolved));
     for notice in resolved.notices.iter().filter(|notice| is_new(notice)) {
         tracing::warn!("{notice}");
     }
@@ -330,7 +330,7 @@ pub(super) fn flow_collector(
     metrics: &SharedMetrics,
     log: &PacketLog,
 ) -> Result<Option<FlowCollector>, Failure> {
-    let Some(settings) = settings::flows(config).map_err(failed)? else { return Ok(None) };
+    let Some(settings) = FlowSettings::of(config).map_err(failed)? else { return Ok(None) };
     FlowCollector::start(&settings, shared.clone(), metrics.clone(), log.clone()).map(Some).map_err(failed)
 }
 

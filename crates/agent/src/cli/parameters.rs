@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::Failure;
-use crate::config::felix;
+use tortie_config::felix;
 
 /// Print a table of Felix's parameters: type, default, and what each does here, in Markdown.
 ///

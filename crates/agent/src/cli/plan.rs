@@ -22,9 +22,9 @@ use super::datastore::AccessArgs;
 use super::datastore_url::DatastoreUrl;
 use super::origin::Origins;
 use super::progress::Progress;
-use crate::settings;
 use answer::Answer;
 use kernel::NodeChange;
+use tortie_config::settings;
 
 /// The exit code if something changes.
 const CHANGES: u8 = 2;

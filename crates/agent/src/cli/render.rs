@@ -16,9 +16,9 @@ use tortie_rules::PolicyBy;
 use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::{DirectoryArgs, SettleArgs};
-use crate::config::{Config, Resolved, Sources};
 use crate::engine::describe_ignored;
-use crate::settings;
+use tortie_config::settings;
+use tortie_config::{Config, Resolved, Sources};
 
 /// Print what would be programmed on a clean node.
 ///

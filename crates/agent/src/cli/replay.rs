@@ -11,9 +11,9 @@ use tortie_model::{Hostname, Interner};
 use tortie_protocol::to_json;
 
 use super::Failure;
-use crate::config::{Raw, Sources, canonical_name, from_environment, source_name};
 use crate::engine::describe_ignored;
-use crate::settings;
+use tortie_config::settings;
+use tortie_config::{Raw, Sources, canonical_name, from_environment, source_name};
 
 /// Feed a recording through the calculation and print what the dataplane would be told.
 ///

@@ -23,7 +23,6 @@ use super::node::{
 };
 use super::signals::{self, Handlers};
 use crate::bpf::{PacketLog, Superseded};
-use crate::config::{LogSeverity, Resolved, Sources};
 use crate::driver::{Driver, DriverSetup};
 use crate::engine::{
     DataplaneFaults, Enforcement, InKernel, Input, Inputs, Observed, Observer, Session, SessionEnd, SessionError,
@@ -41,13 +40,14 @@ use crate::metrics::SharedMetrics;
 #[cfg(feature = "policysync")]
 use crate::policysync::PolicySync;
 use crate::service_manager::ServiceManager;
-use crate::settings;
 #[cfg(feature = "kubernetes")]
 use crate::status::NodeKeyWriter;
 use crate::status::{FileNews, FileWriter, StatusReports, StatusWriters};
 #[cfg(feature = "etcd")]
 use crate::status::{StatusNews, StatusSettings, StatusWriter};
 use crate::stop::Stop;
+use tortie_config::settings;
+use tortie_config::{LogSeverity, Resolved, Sources};
 
 /// Enforce policy on this node, and keep enforcing it while the datastore changes.
 ///

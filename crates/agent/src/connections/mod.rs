@@ -22,8 +22,8 @@ use tortie_rules::RulesConfig;
 
 use crate::health::Pulse;
 use crate::metrics::SharedMetrics;
-use crate::settings;
 pub(crate) use judge::{Exceptions, Judge, Surroundings};
+use tortie_config::settings;
 use tracking::KernelTracking;
 use worker::{State, Told, Worker};
 

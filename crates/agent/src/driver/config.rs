@@ -6,7 +6,7 @@ use tortie_model::Hostname;
 use tortie_model::desired::ConfigSource;
 use tortie_protocol::felix;
 
-use crate::config::{Raw, Resolved, Sources, source_name};
+use tortie_config::{Raw, Resolved, Sources, source_name};
 
 const SOURCES: [ConfigSource; 7] = [
     ConfigSource::Default,

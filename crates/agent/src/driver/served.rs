@@ -14,11 +14,11 @@ use tortie_protocol::{ReceiveError, Received, Report, felix};
 
 use super::config::from_message;
 use super::reports::Reports;
-use crate::config::{ConfigError, Raw, Resolved, Sources};
 use crate::engine::{Enforcement, HEARTBEAT, InKernel};
 use crate::logging;
 use crate::monitor::MonitorEvent;
 use crate::stop::Stop;
+use tortie_config::{ConfigError, Raw, Resolved, Sources};
 
 /// How many messages are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;

@@ -11,9 +11,9 @@ use tortie_nftables::RuleCount;
 
 use super::inspect::Listing;
 use crate::bpf::DecisionCount;
-use crate::config::{Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
 use crate::monitor::MonitorEvent;
+use tortie_config::{Resolved, Sources};
 
 /// How long the loop rests at the most before it reports that it is alive.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);

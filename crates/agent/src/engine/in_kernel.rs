@@ -21,7 +21,6 @@ use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
 use crate::announcements::Announcements;
 use crate::bpf::{DecisionCount, PolicyPrograms, PolicyState, Superseded};
-use crate::config::{Resolved, Sources};
 use crate::connections::ConnectionCutter;
 use crate::driver::{DriverError, DriverEvent};
 use crate::flows::FlowCollector;
@@ -30,6 +29,7 @@ use crate::leftovers::TakeOver;
 use crate::machine::Machine;
 use crate::metrics::{ActiveLocal, SharedMetrics};
 use crate::monitor::MonitorEvent;
+use tortie_config::{Resolved, Sources};
 
 /// A dataplane and the kernel that it programs.
 #[derive(Debug)]

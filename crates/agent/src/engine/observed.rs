@@ -10,9 +10,9 @@ use tortie_nftables::RuleCount;
 
 use super::enforcement::{Enforcement, EnforcementReport, Progress};
 use crate::bpf::DecisionCount;
-use crate::config::{Resolved, Sources};
 use crate::driver::{DriverError, DriverEvent};
 use crate::monitor::MonitorEvent;
+use tortie_config::{Resolved, Sources};
 
 /// Learns what is enforced, and what comes of it.
 pub trait Observer: fmt::Debug {

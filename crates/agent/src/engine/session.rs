@@ -25,15 +25,15 @@ use super::observe;
 use super::policy_news::PolicyNews;
 use super::simulated_faults::{HANG, LoopFault, LoopFaults};
 use super::turn_times::{LONG_FIRST_TURN, LONG_TURN, LongTurns, Part, TurnCause, TurnTimes};
-use crate::config::{Resolved, Sources};
 use crate::driver::DriverEvent;
 use crate::health::{Health, Reporter};
 use crate::host_changes::HostChanges;
 use crate::metrics::SharedMetrics;
 use crate::monitor::MonitorEvent;
-use crate::settings;
 use crate::stop::Stop;
 pub use error::SessionError;
+use tortie_config::settings;
+use tortie_config::{Resolved, Sources};
 
 /// How many events are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::Config;
+use tortie_config::Config;
 
 /// How long what hangs does so.
 pub(super) const HANG: Duration = Duration::from_secs(3600);

@@ -13,6 +13,7 @@ mod goldmane;
 mod heard;
 mod log_rules;
 mod record;
+mod settings;
 mod shared;
 mod told;
 
@@ -32,7 +33,7 @@ use crate::metrics::SharedMetrics;
 use collecting::{Clock, Outputs, Worker};
 pub use collecting::{FlowMetrics, ReceiverMetrics, RuleMetrics};
 #[cfg(feature = "goldmane")]
-pub use goldmane::{Receiver, ReceiverError, TlsFiles};
+pub use goldmane::{Receiver, TlsFiles};
 use heard::Kernel;
 use log_rules::LogRules;
 pub use record::{EndRecord, FlowRecord, HitRecord, ServiceRecord, StagedRecord};

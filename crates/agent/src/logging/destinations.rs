@@ -12,8 +12,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::file::LogFile;
 use super::filter;
 use super::syslog::Syslog;
-use crate::config::LogSeverity;
 use crate::escape;
+use tortie_config::{LogSeverity, Resolved};
 
 /// What is to be logged, and where.
 #[derive(Clone, Debug)]
@@ -35,6 +35,23 @@ impl LogSettings {
     #[must_use]
     pub fn screen(severity: LogSeverity) -> Self {
         Self { screen: severity, file: None, syslog: None, debug_files: None, keeps_all: false }
+    }
+
+    /// What is logged, and where. Felix also writes a file and to syslog if nobody says so; here somebody must, since others
+    /// keep what a program writes to standard error.
+    #[must_use]
+    pub fn of(resolved: &Resolved) -> Self {
+        let config = &resolved.config;
+        let is_set = |name: &str| resolved.raw.contains_key(name);
+        let path = Some(&config.log_file_path).filter(|path| !path.is_empty());
+        let file = path.filter(|_| is_set("LogFilePath") || is_set("LogSeverityFile"));
+        Self {
+            screen: config.log_severity_screen,
+            file: file.zip(config.log_severity_file).map(|(path, severity)| (path.into(), severity)),
+            syslog: config.log_severity_sys.filter(|_| is_set("LogSeveritySys")),
+            debug_files: config.log_debug_filename_regex.clone(),
+            keeps_all: config.debug_disable_log_dropping,
+        }
     }
 
     /// The most verbose of all destinations.
@@ -168,6 +185,9 @@ fn file_name(path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use tortie_config::{Raw, Sources};
+    use tortie_model::desired::ConfigSource;
+
     use super::*;
 
     #[test]
@@ -225,5 +245,26 @@ mod tests {
     fn a_source_file_has_the_name_that_it_has_in_its_directory() {
         assert_eq!(file_name("crates/agent/src/engine/session.rs"), "session.rs");
         assert_eq!(file_name("main.rs"), "main.rs");
+    }
+
+    #[test]
+    fn a_file_and_syslog_are_logged_to_once_somebody_says_so() {
+        let log = |pairs: &[(&str, &str)]| {
+            let mut sources = Sources::default();
+            let raw: Raw = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+            sources.set(ConfigSource::Environment, raw);
+            let LogSettings { file, syslog, .. } = LogSettings::of(&sources.resolve().unwrap());
+            (file.map(|(path, severity)| (path.display().to_string(), severity)), syslog)
+        };
+        let info = LogSeverity::Info;
+        let usual = || "/var/log/calico/felix.log".to_owned();
+        assert_eq!(log(&[]), (None, None));
+        assert_eq!(log(&[("LogFilePath", "/x")]), (Some(("/x".into(), info)), None));
+        assert_eq!(log(&[("LogSeverityFile", "debug")]), (Some((usual(), LogSeverity::Debug)), None));
+        assert_eq!(log(&[("LogSeverityFile", "loud")]), (Some((usual(), info)), None));
+        for off in [&[("LogFilePath", "none")], &[("LogSeverityFile", "none")], &[("LogSeveritySys", "none")]] {
+            assert_eq!(log(off), (None, None), "{off:?}");
+        }
+        assert_eq!(log(&[("LogSeveritySys", "ERROR")]), (None, Some(LogSeverity::Error)));
     }
 }

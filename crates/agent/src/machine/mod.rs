@@ -4,7 +4,6 @@
 //! from which CNI plugins take the MTU of workloads.
 
 mod facts;
-mod mtu;
 mod mtu_file;
 
 use std::path::PathBuf;
@@ -16,11 +15,10 @@ use tortie_model::desired::Encapsulation;
 use tortie_nftables::TableId;
 
 pub use facts::{IPVS_INTERFACE, MachineFacts};
-pub use mtu::{HOST_MTU_IF_UNKNOWN, Mtus, Tunnels};
 pub use mtu_file::MtuFile;
 
-use crate::config::{Config, NftablesMode};
 use crate::netlink::{Netlink, NetlinkError, Nftables};
+use tortie_config::{Config, HOST_MTU_IF_UNKNOWN, Mtus, NftablesMode, Tunnels};
 
 /// How often the interfaces are looked at (`monitorHostMTU` of `felix/dataplane/linux/int_dataplane.go`).
 const LOOK_EVERY: Duration = Duration::from_secs(15);

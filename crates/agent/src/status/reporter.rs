@@ -9,8 +9,8 @@ use tortie_model::{Family, Hostname};
 use tortie_resources::path;
 use tortie_store::timestamp;
 
-use crate::config::Config;
 use crate::engine::ProcessStatus;
+use tortie_config::Config;
 
 /// The first report of the process comes after this time, when there is something to report.
 const FIRST: Duration = Duration::from_secs(10);

@@ -16,8 +16,8 @@ use super::super::Failure;
 use super::super::origin::{Origin, Origins};
 use super::input::Input;
 use super::lint::Lint;
-use crate::config::{AddressClaims, Config, Notice, Sources};
-use crate::settings;
+use tortie_config::settings;
+use tortie_config::{AddressClaims, Config, Notice, Sources};
 
 /// What is advised against that can only be seen by more than one object.
 pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure> {

@@ -9,8 +9,8 @@ use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::Failure;
-use crate::config::Config;
-use crate::settings;
+use tortie_config::Config;
+use tortie_config::settings;
 
 /// What standard input is called.
 const STDIN: &str = "stdin";

@@ -14,8 +14,8 @@ use super::super::cluster::config_of;
 use super::super::line_diff::changed_lines;
 use super::super::render::calculate;
 use super::answer::existence;
-use crate::config::{Config, Sources};
-use crate::settings;
+use tortie_config::settings;
+use tortie_config::{Config, Sources};
 
 /// What changes on a node.
 pub(super) struct NodeChange {

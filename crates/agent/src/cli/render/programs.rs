@@ -11,7 +11,7 @@ use super::super::Failure;
 use super::super::node::{failed, program_settings};
 use super::Args;
 use crate::bpf::read_layout;
-use crate::config::Config;
+use tortie_config::Config;
 
 /// The tables that programs read, and the programs if they are asked for.
 pub(super) fn print(

@@ -37,7 +37,6 @@ use crate::exec::Runner;
 use crate::local_api::DEFAULT_SOCKET;
 use crate::netlink::nftrace::Nftrace;
 use crate::netlink::{Flow, Netlink, Nflog};
-use crate::settings;
 use crate::stop::Stop;
 pub(super) use answer::LiveAnswer;
 use collect::{Heard, Listeners, Sender};
@@ -47,6 +46,7 @@ use owners::Owners;
 use plan::{How, Plan};
 use probe::{Probe, ProbeAnswer};
 use steps::{Recorder, principal};
+use tortie_config::settings;
 pub(super) use verdict::Agreement;
 use verdict::compare;
 

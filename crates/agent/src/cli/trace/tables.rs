@@ -12,7 +12,7 @@ use super::super::node::program_settings;
 use super::super::render::calculate;
 use super::answer::verdict;
 use super::view::View;
-use crate::settings;
+use tortie_config::settings;
 
 /// The tables of nodes, made when they are first asked for.
 #[derive(Default)]

@@ -15,8 +15,8 @@ use super::super::cluster::{WholeCluster, config_of};
 use super::super::node::hostname;
 use super::group::{Group, Member};
 use super::question::{End, NodePort, Question, Transport};
-use crate::config::{Config, Sources};
-use crate::settings;
+use tortie_config::settings;
+use tortie_config::{Config, Sources};
 
 /// The cluster. Parameters of a node are looked up when it is first asked.
 pub(super) struct View {

@@ -3,7 +3,7 @@ use tortie_model::desired::{ConfigSource, ConfigUpdate};
 use tortie_protocol::felix;
 
 use super::{from_message, to_message};
-use crate::config::{Raw, Sources};
+use tortie_config::{Raw, Sources};
 
 fn raw(pairs: &[(&str, &str)]) -> Raw {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

@@ -13,7 +13,7 @@ use super::*;
 use crate::driver::config::to_message;
 use crate::health::Health;
 use crate::metrics::SharedMetrics;
-use crate::settings;
+use tortie_config::settings;
 
 struct Bench {
     engine: Option<PipeWriter>,

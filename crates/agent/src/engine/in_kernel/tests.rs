@@ -7,8 +7,8 @@ use tortie_model::{Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId};
 
 use super::*;
 use crate::bpf::PolicyStats;
-use crate::config::Sources;
-use crate::settings;
+use tortie_config::Sources;
+use tortie_config::settings;
 
 fn enforcement() -> InKernel<FakeKernel> {
     let resolved = Sources::default().resolve().unwrap();

@@ -3,16 +3,15 @@
 use tortie_model::desired::ConfigSource;
 
 use super::answers::{Configuration, Parameter, SetValue};
-use crate::config::felix::{PARAMETERS, Treatment};
-use crate::config::{BY_ADDRESS, Notice, PARAMS, PREFIXES_BY_ADDRESS, Resolved, Sources, source_name};
+use tortie_config::felix::{PARAMETERS, Treatment};
+use tortie_config::{BY_ADDRESS, Notice, PREFIXES_BY_ADDRESS, Resolved, Sources, default_of, source_name};
 
 /// All parameters of Felix's and ours.
 pub(super) fn of(sources: &Sources, resolved: &Resolved) -> Configuration {
     let mut parameters: Vec<Parameter> = PARAMETERS
         .iter()
         .map(|felix| {
-            let known = PARAMS.iter().find(|param| param.name == felix.name);
-            let default = known.map_or_else(|| shown(felix.default), |param| (param.default)());
+            let default = default_of(felix.name).unwrap_or_else(|| shown(felix.default));
             let mut set: Vec<(ConfigSource, SetValue)> = Vec::new();
             // The strongest first.
             for (source, raw) in sources.iter().rev() {

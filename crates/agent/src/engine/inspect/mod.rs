@@ -17,13 +17,13 @@ use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
 
 use super::Session;
 use super::enforcement::{EnforcedBy, Enforcement};
-use crate::config::Notice;
 pub use answers::{
     Answer, Configuration, CountedRule, DecisionCounters, Endpoint, EngineStatus, IpSet, LastApply, Listing, Parameter,
     Policy, RuleCounters, RuleCounts, SetValue, Tier,
 };
 pub(crate) use counts::answer as decision_counters;
 pub(super) use inventory::Inventory;
+use tortie_config::Notice;
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use tortie_model::{
 
 use super::configuration;
 use super::*;
-use crate::config::Sources;
+use tortie_config::Sources;
 
 fn policy(name: &str) -> PolicyId {
     PolicyId::new(PolicyKind::NetworkPolicy, "shop", name)

@@ -2,9 +2,9 @@
 
 use tortie_datastore::InputProblem;
 
-use crate::config::ConfigError;
 use crate::driver::DriverError;
-use crate::settings::SettingsError;
+use tortie_config::ConfigError;
+use tortie_config::settings::SettingsError;
 
 /// Why a session cannot go on.
 #[derive(Debug, thiserror::Error)]

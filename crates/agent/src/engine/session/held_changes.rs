@@ -7,12 +7,12 @@ use tortie_model::Update;
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 
 use super::{Session, SessionError};
-use crate::config::Sources;
 use crate::engine::enforcement::Enforcement;
 use crate::engine::inspect::Answer;
 use crate::health::Reporter;
 use crate::host_changes::{ConfirmedChanges, HeldChanges, Settled};
-use crate::settings;
+use tortie_config::Sources;
+use tortie_config::settings;
 
 /// What verdicts depend on if the datastore has these parameters.
 fn evaluation(sources: &Sources, config: &ConfigUpdate) -> Option<tortie_evaluate::Settings> {

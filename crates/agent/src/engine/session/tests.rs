@@ -14,8 +14,8 @@ use tortie_model::desired::ConfigSource;
 use tortie_resources::manifest::Options;
 
 use super::*;
-use crate::config::Raw;
 use crate::engine::InKernel;
+use tortie_config::Raw;
 
 const CLUSTER: &str = "
 apiVersion: v1

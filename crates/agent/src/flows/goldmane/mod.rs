@@ -22,7 +22,7 @@ use tortie_flows::{Aggregate, Collector};
 use super::collecting::ReceiverMetrics;
 use client::{Pace, Sender};
 use outbox::SharedOutbox;
-pub use receiver::{Receiver, ReceiverError, TlsFiles};
+pub use receiver::{Receiver, TlsFiles};
 
 /// For how long the last flows may take at the end, where a receiver takes any.
 const GRACE: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
 //! To whom flows are sent.
 
 use std::fmt;
-use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tortie_config::GrpcServer;
 
 /// Somebody who takes flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +32,6 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// An address that cannot be one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not HOST:PORT or unix:PATH")]
-pub struct ReceiverError;
-
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
@@ -57,29 +52,13 @@ pub(super) enum ConnectError {
 }
 
 impl Receiver {
-    /// The receiver at an address such as gRPC takes it: `HOST:PORT`, with or without `dns:///` or `passthrough:///` before it,
-    /// or `unix:PATH`.
-    ///
-    /// # Errors
-    /// If it is nothing of the kind.
-    pub fn parse(address: &str, tls: Option<TlsFiles>) -> Result<Self, ReceiverError> {
-        if let Some(path) = address.strip_prefix("unix:") {
-            let path = Path::new(path.strip_prefix("//").unwrap_or(path));
-            return if path.has_root() { Ok(Self::Socket(path.into())) } else { Err(ReceiverError) };
+    /// Returns the receiver at an address.
+    #[must_use]
+    pub fn new(server: &GrpcServer, tls: Option<TlsFiles>) -> Self {
+        match server {
+            GrpcServer::Socket(path) => Self::Socket(path.clone()),
+            GrpcServer::Address(address) => Self::Server { address: address.clone(), tls },
         }
-        let prefixes = ["dns:///", "passthrough:///"];
-        let address = prefixes.iter().find_map(|prefix| address.strip_prefix(prefix)).unwrap_or(address);
-        let (host, port) = address.rsplit_once(':').ok_or(ReceiverError)?;
-        port.parse::<u16>().map_err(|_| ReceiverError)?;
-        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let is_host = match bracketed {
-            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-            None => !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
-        };
-        if !is_host {
-            return Err(ReceiverError);
-        }
-        Ok(Self::Server { address: address.to_owned(), tls })
     }
 
     /// Connects, within a time.
@@ -119,36 +98,6 @@ impl fmt::Display for Receiver {
         match self {
             Self::Server { address, .. } => f.write_str(address),
             Self::Socket(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_read_as_grpc_reads_them() {
-        let server = |address: &str| Ok(Receiver::Server { address: address.to_owned(), tls: None });
-        let socket = |path: &str| Ok(Receiver::Socket(path.into()));
-        let cases = [
-            ("goldmane.calico-system.svc:7443", server("goldmane.calico-system.svc:7443")),
-            ("dns:///goldmane:7443", server("goldmane:7443")),
-            ("passthrough:///10.0.0.1:7443", server("10.0.0.1:7443")),
-            ("[fd00::1]:7443", server("[fd00::1]:7443")),
-            ("unix:///run/flows.sock", socket("/run/flows.sock")),
-            ("unix:/run/flows.sock", socket("/run/flows.sock")),
-            ("unix:flows.sock", Err(ReceiverError)),
-            ("goldmane", Err(ReceiverError)),
-            ("goldmane:", Err(ReceiverError)),
-            ("goldmane:70000", Err(ReceiverError)),
-            (":7443", Err(ReceiverError)),
-            ("fd00::1:7443", Err(ReceiverError)),
-            ("http://goldmane:7443", Err(ReceiverError)),
-            ("a b:7443", Err(ReceiverError)),
-        ];
-        for (address, expected) in cases {
-            assert_eq!(Receiver::parse(address, None), expected, "{address}");
         }
     }
 }

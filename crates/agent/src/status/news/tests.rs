@@ -6,7 +6,7 @@ use tortie_model::Hostname;
 
 use super::super::mailbox::mailbox;
 use super::*;
-use crate::config::Config;
+use tortie_config::Config;
 
 fn host(name: &str, status: Option<EndpointStatus>) -> StatusChange {
     StatusChange::Host(HostEndpointName::new(name), status)

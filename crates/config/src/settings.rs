@@ -17,21 +17,13 @@ use tortie_rules::{
     IpvsConfig, LogConfig, Marks, NatConfig, PacketFilter, PolicyBy, RulesConfig, WireguardTunnel, WorkloadsBy,
 };
 
-use crate::config::{
+use crate::mtu::Mtus;
+use crate::{
     AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort,
     FlowTableOffload, IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesLayout, NftablesMode,
-    PREFIXES_BY_ADDRESS, PolicyEvaluationMode, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention,
-    Switch, TableRange, WorkloadSourceSpoofing,
+    PREFIXES_BY_ADDRESS, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange,
+    WorkloadSourceSpoofing, judge,
 };
-use crate::flows::{FlowFile, FlowSettings};
-#[cfg(feature = "goldmane")]
-use crate::flows::{Receiver, TlsFiles};
-use crate::logging::LogSettings;
-use crate::machine::Mtus;
-
-/// Where Calico's node listens for flows, while somebody watches them (`felix/collector/local/server.go`).
-#[cfg(feature = "goldmane")]
-const FLOW_SOCKET: &str = "/var/run/calico/flows/flows.sock";
 
 /// Parameters that parse but do not fit the machine or each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,27 +37,10 @@ fn unfit<E: Display>(parameter: &'static str) -> impl FnOnce(E) -> SettingsError
     move |why| SettingsError { parameter, why: why.to_string() }
 }
 
-/// What is logged, and where. Felix also writes a file and to syslog if nobody says so; here somebody must, since others
-/// keep what a program writes to standard error.
-#[must_use]
-pub fn logging(resolved: &Resolved) -> LogSettings {
-    let config = &resolved.config;
-    let is_set = |name: &str| resolved.raw.contains_key(name);
-    let path = Some(&config.log_file_path).filter(|path| !path.is_empty());
-    let file = path.filter(|_| is_set("LogFilePath") || is_set("LogSeverityFile"));
-    LogSettings {
-        screen: config.log_severity_screen,
-        file: file.zip(config.log_severity_file).map(|(path, severity)| (path.into(), severity)),
-        syslog: config.log_severity_sys.filter(|_| is_set("LogSeveritySys")),
-        debug_files: config.log_debug_filename_regex.clone(),
-        keeps_all: config.debug_disable_log_dropping,
-    }
-}
-
 /// How manifests are read. The datastore's own configuration is not known by then, so this heeds the machine's only.
 #[must_use]
 pub fn manifests(local: &Config) -> Options {
-    let defaults = Options { parameters: ParameterCheck(crate::config::judge), ..Options::default() };
+    let defaults = Options { parameters: ParameterCheck(judge), ..Options::default() };
     match local.interface_prefix.first() {
         Some(prefix) => Options { interface_prefix: prefix.clone(), ..defaults },
         None => defaults,
@@ -113,53 +88,11 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
     }
 }
 
-/// How flows are collected; `None` if nobody asks for them, and rules that log do so in the kernel.
-///
-/// # Errors
-/// If parameters do not fit each other.
-pub fn flows(config: &Config) -> Result<Option<FlowSettings>, SettingsError> {
-    let file = (!config.flow_logs_file.is_empty()).then(|| FlowFile {
-        path: config.flow_logs_file.clone().into(),
-        max_size: u64::from(config.flow_logs_file_max_size_mb) * 1024 * 1024,
-        max_files: config.flow_logs_file_max_files,
-    });
-    let tells = collects_flows(config);
-    if !tells && !config.bpf_enabled {
-        return Ok(None);
-    }
-    Ok(Some(FlowSettings {
-        tells,
-        log_rules: config.bpf_enabled.then(|| log(config)).transpose()?,
-        // As often as Felix does, at the most.
-        flush_interval: config.flow_logs_flush_interval.max(Duration::from_secs(1)),
-        previews: config.flow_logs_policy_evaluation_mode == PolicyEvaluationMode::Continuous,
-        evaluation: evaluation(&rules(config)?),
-        file,
-        #[cfg(feature = "goldmane")]
-        receivers: receivers(config),
-        netlink_timeout: config.netlink_timeout,
-    }))
-}
-
 /// Whether rules log what they decide.
-fn collects_flows(config: &Config) -> bool {
-    let sends = cfg!(feature = "goldmane") && !config.flow_logs_goldmane_server.is_empty();
+#[must_use]
+pub fn collects_flows(config: &Config) -> bool {
+    let sends = cfg!(feature = "goldmane") && config.flow_logs_goldmane_server.is_some();
     sends || config.flow_logs_local_reporter == Switch::Enabled || !config.flow_logs_file.is_empty()
-}
-
-/// Who is sent flows.
-#[cfg(feature = "goldmane")]
-fn receivers(config: &Config) -> Vec<Receiver> {
-    let tls = TlsFiles {
-        authority: config.typha_ca_file.clone().into(),
-        certificate: config.typha_cert_file.clone().into(),
-        key: config.typha_key_file.clone().into(),
-    };
-    let is_none = [&tls.authority, &tls.certificate, &tls.key].iter().all(|file| file.as_os_str().is_empty());
-    // One that is not an address was refused when it was read.
-    let server = Receiver::parse(&config.flow_logs_goldmane_server, (!is_none).then_some(tls)).ok();
-    let socket = (config.flow_logs_local_reporter == Switch::Enabled).then(|| Receiver::Socket(FLOW_SOCKET.into()));
-    server.into_iter().chain(socket).collect()
 }
 
 /// The dataplane's settings, for a machine whose iptables is `backend`; what the machine can do is left at its default.
@@ -233,7 +166,8 @@ fn wireguard(config: &Config) -> WireguardConfig {
 }
 
 /// The first table of routes that may be taken.
-pub(crate) fn first_table(config: &Config) -> Option<RouteTableIndex> {
+#[must_use]
+pub fn first_table(config: &Config) -> Option<RouteTableIndex> {
     const DEFAULT: TableRange = TableRange { first: 1, last: 250 };
     /// `default`, `main` and `local`.
     const RESERVED: RangeInclusive<u32> = 253..=255;
@@ -364,7 +298,8 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
 }
 
 /// What is not done as configured where eBPF programs enforce policy.
-pub(crate) fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
+#[must_use]
+pub fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
     let config = &resolved.config;
     let is_set = |name: &str| resolved.raw.contains_key(name);
     let asked = [
@@ -491,7 +426,11 @@ fn failsafe(port: &FailsafePort) -> tortie_rules::FailsafePort {
     }
 }
 
-fn log(config: &Config) -> Result<LogConfig, SettingsError> {
+/// The lines of rules that log.
+///
+/// # Errors
+/// [`SettingsError`] if `LogActionRateLimit` is no rate.
+pub fn log(config: &Config) -> Result<LogConfig, SettingsError> {
     let limit = match &config.log_action_rate_limit {
         None => None,
         Some(rate) => {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{EndpointToHostAction, Raw};
+use crate::{EndpointToHostAction, Raw};
 
 fn raw(pairs: &[(&str, &str)]) -> Raw {
     pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()

@@ -1,7 +1,7 @@
 //! How large packets of tunnels and of workloads may be (`ConfigureDefaultMTUs` and `determinePodMTU` of
 //! `felix/dataplane/linux/int_dataplane.go`).
 
-use crate::config::Config;
+use crate::Config;
 
 /// The smallest that clouds have, for a machine of which nothing is known.
 pub const HOST_MTU_IF_UNKNOWN: u32 = 1460;
@@ -85,3 +85,6 @@ impl Mtus {
         of_tunnels.unwrap_or(self.host)
     }
 }
+
+#[cfg(test)]
+mod tests;

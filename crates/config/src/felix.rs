@@ -5,17 +5,20 @@ use super::parse;
 
 /// A parameter of Felix's.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FelixParameter {
-    pub(crate) name: &'static str,
-    pub(crate) kind: &'static str,
+pub struct FelixParameter {
+    /// The name.
+    pub name: &'static str,
+    /// The type, as Felix's table has it.
+    pub kind: &'static str,
     /// As it would be written; empty for none.
-    pub(crate) default: &'static str,
-    pub(crate) treatment: Treatment,
+    pub default: &'static str,
+    /// The effect here.
+    pub treatment: Treatment,
 }
 
 /// What becomes of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Treatment {
+pub enum Treatment {
     /// It does this.
     Used(&'static str),
     /// It does this, and Felix does not have it.
@@ -47,13 +50,13 @@ const WINDOWS: &str = "for Windows";
 const XDP: &str = "there is no XDP";
 
 /// The parameter of this name, in any case.
-pub(crate) fn find(name: &str) -> Option<&'static FelixParameter> {
+pub fn find(name: &str) -> Option<&'static FelixParameter> {
     PARAMETERS.iter().find(|parameter| parameter.name.eq_ignore_ascii_case(name))
 }
 
 impl FelixParameter {
     /// Whether a value asks for something else than the default, as far as that can be told.
-    pub(crate) fn differs_from_default(&self, value: &str) -> bool {
+    pub fn differs_from_default(&self, value: &str) -> bool {
         let (value, default) = (value.trim(), self.default);
         match self.kind.split('(').next().unwrap_or_default() {
             "bool" | "*bool" => parse::boolean(value) != parse::boolean(default),
@@ -72,7 +75,7 @@ fn number(text: &str) -> Option<f64> {
 }
 
 /// The table that the documentation has.
-pub(crate) fn markdown() -> String {
+pub fn markdown() -> String {
     let mut text = String::from(HEADING);
     for FelixParameter { name, kind, default, treatment } in PARAMETERS {
         let cell = |text: &str| if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) };
@@ -95,7 +98,7 @@ name of an environment variable. Type and default are written as in the original
 said to be Tortie's own. A parameter that does nothing is
 named in a warning with the reason, when it is set to something other than its default that asks for something.
 
-This table is written by `cargo xtask parameters` from `crates/agent/src/config/felix.rs`, and is what `tortie parameters` prints.
+This table is written by `cargo xtask parameters` from `crates/config/src/felix.rs`, and is what `tortie parameters` prints.
 
 | parameter | type | default | what it does |
 |---|---|---|---|
@@ -106,7 +109,7 @@ const fn felix(name: &'static str, kind: &'static str, default: &'static str, tr
 }
 
 /// All of them, by name.
-pub(crate) const PARAMETERS: &[FelixParameter] = &[
+pub const PARAMETERS: &[FelixParameter] = &[
     felix(
         "AddressClaims",
         "oneof(Bounded,Any)",

@@ -9,6 +9,7 @@ use tortie_iptables::InterfaceName;
 use tortie_model::{Cidr, parse_address};
 
 use super::params::LogSeverity;
+use super::server::{GrpcServer, ServerError};
 use tortie_resources::spelling::is_meant;
 
 /// Why a value is not accepted.
@@ -29,11 +30,11 @@ macro_rules! choices {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $name { $($(#[$variant_doc])* $variant),+ }
 
-        impl $crate::config::parse::OneOf for $name {
+        impl $crate::parse::OneOf for $name {
             const CHOICES: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
         }
 
-        impl $crate::config::shown::Shown for $name {
+        impl $crate::shown::Shown for $name {
             fn shown(&self) -> String {
                 match self { $(Self::$variant => $word.to_owned()),+ }
             }
@@ -73,19 +74,12 @@ pub(crate) fn text(raw: &str) -> Parsed<String> {
     Ok(raw.into())
 }
 
-/// A server of gRPC, where this build can speak to one; nothing for none.
-#[cfg(feature = "goldmane")]
-pub(crate) fn grpc_server(raw: &str) -> Parsed<String> {
-    match raw {
-        "" => Ok(String::new()),
-        _ => crate::flows::Receiver::parse(raw, None).map(|_| raw.into()).map_err(|error| error.to_string()),
+/// A server of gRPC; `None` for an empty text.
+pub(crate) fn grpc_server(raw: &str) -> Parsed<Option<GrpcServer>> {
+    if raw.is_empty() {
+        return Ok(None);
     }
-}
-
-/// The same, where it cannot.
-#[cfg(not(feature = "goldmane"))]
-pub(crate) fn grpc_server(raw: &str) -> Parsed<String> {
-    text(raw)
+    raw.parse().map(Some).map_err(|error: ServerError| error.to_string())
 }
 
 /// Whether a cluster is Azure's, by what it says of its type: words with commas between them, in any order. The first that names
@@ -389,7 +383,7 @@ pub(crate) fn duration_pairs(raw: &str) -> Parsed<BTreeMap<String, Duration>> {
 }
 
 /// A duration in Go's syntax: `1h2m3.5s`, `250ms`, `0`.
-pub(crate) fn go_duration(raw: &str) -> Parsed<Duration> {
+pub fn go_duration(raw: &str) -> Parsed<Duration> {
     let refuse = || format!("`{raw}` is not a duration such as 90s or 1m30s");
     if raw == "0" {
         return Ok(Duration::ZERO);

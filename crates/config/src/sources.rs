@@ -9,11 +9,11 @@ use tortie_model::desired::{ConfigSource, ConfigUpdate};
 pub type Raw = BTreeMap<String, String>;
 
 /// How the option is given that has workloads told apart by their addresses.
-pub(crate) const BY_ADDRESS: &str = "--workloads by-address";
+pub const BY_ADDRESS: &str = "--workloads by-address";
 
 /// What `InterfacePrefix` is with that option, unless it is set to something else than its default: what other CNI plugins name
 /// interfaces.
-pub(crate) const PREFIXES_BY_ADDRESS: [&str; 2] = ["veth", "cni"];
+pub const PREFIXES_BY_ADDRESS: [&str; 2] = ["veth", "cni"];
 
 /// The raw values of all sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::params::{Config, PARAMS};
+use crate::params::{Config, PARAMS};
 
 #[test]
 fn all_parameters_are_there_once_and_each_that_is_read_is_said_to_be_used() {

@@ -9,6 +9,7 @@ use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
 
 use super::parse::{self, FailsafePort, IfacePattern, LogRate, Parsed, TableRange, choices};
+use super::server::GrpcServer;
 use super::shown::Shown;
 
 choices!(
@@ -252,6 +253,12 @@ pub(crate) struct Param {
     pub(crate) clear: fn(&mut Config),
 }
 
+/// Returns the default of a parameter in words; `None` for a parameter without an effect.
+#[must_use]
+pub fn default_of(name: &str) -> Option<String> {
+    PARAMS.iter().find(|param| param.name == name).map(|param| (param.default)())
+}
+
 macro_rules! params {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $name:literal, $parse:expr, $default:expr, $none:expr, $traits:expr;)*) => {
         /// The configuration in force. Each field is the Felix parameter that its documentation names.
@@ -405,8 +412,8 @@ params! {
     flow_logs_flush_interval: Duration = "FlowLogsFlushInterval", parse::seconds, secs(300), secs(0), PLAIN;
     flow_logs_policy_evaluation_mode: PolicyEvaluationMode = "FlowLogsPolicyEvaluationMode", parse::one_of,
         PolicyEvaluationMode::Continuous, PolicyEvaluationMode::None, PLAIN;
-    flow_logs_goldmane_server: String =
-        "FlowLogsGoldmaneServer", parse::grpc_server, String::new(), String::new(), PLAIN;
+    flow_logs_goldmane_server: Option<GrpcServer> =
+        "FlowLogsGoldmaneServer", parse::grpc_server, None, None, PLAIN;
     flow_logs_file: String = "FlowLogsFile", parse::text, String::new(), String::new(), PLAIN;
     flow_logs_file_max_size_mb: u32 =
         "FlowLogsFileMaxSizeMB", |raw| parse::integer_in(raw, 1, 1_000_000), 100, 100, NON_ZERO;

@@ -1,5 +1,6 @@
 use super::*;
-use crate::config::{LogSeverity, PARAMS, Raw, Sources};
+use crate::params::PARAMS;
+use crate::{Raw, Sources};
 use tortie_model::desired::ConfigSource;
 
 fn config(pairs: &[(&str, &str)]) -> Config {
@@ -267,57 +268,6 @@ fn every_parameter_changes_something() {
     assert_eq!(all, known, "a parameter that is read must also do something");
 }
 
-#[cfg(feature = "goldmane")]
-#[test]
-fn flows_go_to_a_goldmane_and_to_who_listens_on_this_node() {
-    let receivers = |pairs: &[(&str, &str)]| flows(&config(pairs)).unwrap().map(|settings| settings.receivers);
-    let address = ("FlowLogsGoldmaneServer", "goldmane:7443");
-    let server = |tls| Receiver::Server { address: "goldmane:7443".to_owned(), tls };
-    let socket = Receiver::Socket("/var/run/calico/flows/flows.sock".into());
-    assert_eq!(receivers(&[]), None);
-    assert_eq!(receivers(&[address]), Some(vec![server(None)]));
-    assert_eq!(receivers(&[address, ("FlowLogsLocalReporter", "Enabled")]), Some(vec![server(None), socket]));
-    let tls = TlsFiles { authority: "/ca".into(), certificate: "/cert".into(), key: "".into() };
-    let files = [address, ("TyphaCAFile", "/ca"), ("TyphaCertFile", "/cert")];
-    assert_eq!(receivers(&files), Some(vec![server(Some(tls))]));
-    assert_eq!(receivers(&[("FlowLogsGoldmaneServer", "goldmane")]), None, "no address");
-    assert!(settings(&[address]).unwrap().rules.flow_logs, "rules log");
-}
-
-#[test]
-fn flows_are_collected_where_somebody_asks_for_them() {
-    let flows = |pairs: &[(&str, &str)]| {
-        let mut sources = Sources::default();
-        let raw: Raw = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        sources.set(ConfigSource::Environment, raw);
-        let config = sources.resolve().unwrap().config;
-        let flows = flows(&config).unwrap();
-        let tells = flows.as_ref().is_some_and(|flows| flows.tells);
-        assert_eq!(rules(&config).unwrap().flow_logs, tells, "{pairs:?}");
-        flows
-    };
-    assert_eq!(flows(&[("FlowLogsFlushInterval", "7")]), None);
-    let local = flows(&[("FlowLogsLocalReporter", "Enabled"), ("FlowLogsFlushInterval", "7")]).unwrap();
-    assert_eq!((local.flush_interval, local.previews, local.file), (Duration::from_secs(7), true, None));
-    let file = flows(&[
-        ("FlowLogsFile", "/f"),
-        ("FlowLogsFileMaxSizeMB", "3"),
-        ("FlowLogsFileMaxFiles", "2"),
-        ("FlowLogsPolicyEvaluationMode", "None"),
-        ("FlowLogsFlushInterval", "0"),
-    ])
-    .unwrap();
-    assert_eq!(file.file, Some(FlowFile { path: "/f".into(), max_size: 3 << 20, max_files: 2 }));
-    assert_eq!((file.flush_interval, file.previews), (Duration::from_secs(1), false));
-    assert_eq!((file.tells, file.log_rules), (true, None));
-    // Programs have the lines of rules that log written.
-    let limit = [("BPFEnabled", "true"), ("LogPrefix", "dropped"), ("LogActionRateLimit", "7/minute")];
-    let lines = flows(&limit).unwrap();
-    let log = lines.log_rules.unwrap();
-    assert_eq!((lines.tells, log.prefix.as_str()), (false, "dropped"));
-    assert_eq!(log.limit, Some(("7/minute".parse().unwrap(), Some(5))));
-}
-
 #[test]
 fn what_programs_do_not_do_is_named_where_it_is_asked_for() {
     let named = |pairs: &[(&str, &str)]| -> Vec<&'static str> {
@@ -335,25 +285,4 @@ fn what_programs_do_not_do_is_named_where_it_is_asked_for() {
         assert_eq!(named(&[(name, value)]), [name]);
     }
     assert_eq!(named(&[("LogPrefix", "dropped"), ("LogActionRateLimit", "7/minute"), ("FlowLogsFile", "/f")]), [""; 0]);
-}
-
-#[test]
-fn a_file_and_syslog_are_logged_to_once_somebody_says_so() {
-    let log = |pairs: &[(&str, &str)]| {
-        let mut sources = Sources::default();
-        let raw: Raw = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        sources.set(ConfigSource::Environment, raw);
-        let LogSettings { file, syslog, .. } = logging(&sources.resolve().unwrap());
-        (file.map(|(path, severity)| (path.display().to_string(), severity)), syslog)
-    };
-    let info = LogSeverity::Info;
-    let usual = || "/var/log/calico/felix.log".to_owned();
-    assert_eq!(log(&[]), (None, None));
-    assert_eq!(log(&[("LogFilePath", "/x")]), (Some(("/x".into(), info)), None));
-    assert_eq!(log(&[("LogSeverityFile", "debug")]), (Some((usual(), LogSeverity::Debug)), None));
-    assert_eq!(log(&[("LogSeverityFile", "loud")]), (Some((usual(), info)), None));
-    for off in [&[("LogFilePath", "none")], &[("LogSeverityFile", "none")], &[("LogSeveritySys", "none")]] {
-        assert_eq!(log(off), (None, None), "{off:?}");
-    }
-    assert_eq!(log(&[("LogSeveritySys", "ERROR")]), (None, Some(LogSeverity::Error)));
 }

@@ -9,9 +9,10 @@ use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
 
 use super::parse::{FailsafePort, IfacePattern, LogRate, TableRange};
+use super::server::GrpcServer;
 
 /// A value as text that its parser takes back, or `none`.
-pub(crate) trait Shown {
+pub trait Shown {
     /// The text.
     fn shown(&self) -> String;
 }
@@ -41,6 +42,7 @@ shown! {
     Ipv6Addr: value => value.to_string();
     Cidr: value => value.to_string();
     Regex: value => format!("/{value}/");
+    GrpcServer: value => value.to_string();
     IfacePattern: value => value.0.to_string();
     InterfaceName: value => value.to_string();
     TableRange: value => format!("{}-{}", value.first, value.last);

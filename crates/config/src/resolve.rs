@@ -166,7 +166,8 @@ pub struct Resolved {
 }
 
 /// The spelling that Felix gives a parameter; a name that it does not know stays as it is.
-pub(crate) fn canonical_name(written: &str) -> &str {
+#[must_use]
+pub fn canonical_name(written: &str) -> &str {
     felix::find(written).map_or(written, |parameter| parameter.name)
 }
 
@@ -190,7 +191,8 @@ impl Resolved {
 }
 
 /// A source's name in messages (`felix/config/config_params.go`).
-pub(crate) fn source_name(source: ConfigSource) -> &'static str {
+#[must_use]
+pub fn source_name(source: ConfigSource) -> &'static str {
     match source {
         ConfigSource::Default => "default",
         ConfigSource::DatastoreGlobal => "datastore (global)",
@@ -261,7 +263,8 @@ impl Sources {
 
 impl Sources {
     /// Whether `InterfacePrefix` is what workloads that are told apart by their addresses have in its place.
-    pub(crate) fn overrules_prefix(&self, config: &Config) -> bool {
+    #[must_use]
+    pub fn overrules_prefix(&self, config: &Config) -> bool {
         self.by_address && config.interface_prefix == Config::default().interface_prefix
     }
 }
@@ -393,7 +396,8 @@ fn meant(written: &str) -> Option<&'static str> {
 
 /// What is to be said of a parameter that the datastore sets; for
 /// [`ParameterCheck`](tortie_resources::manifest::ParameterCheck).
-pub(crate) fn judge(name: &str, value: &str) -> Option<String> {
+#[must_use]
+pub fn judge(name: &str, value: &str) -> Option<String> {
     let mut sources = Sources::default();
     sources.set(ConfigSource::DatastoreGlobal, [(name.to_owned(), value.to_owned())].into());
     match sources.resolve() {

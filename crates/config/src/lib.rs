@@ -1,0 +1,28 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+
+pub mod felix;
+mod mtu;
+mod params;
+mod parse;
+mod resolve;
+mod server;
+pub mod settings;
+mod shown;
+mod sources;
+
+pub use mtu::{HOST_MTU_IF_UNKNOWN, Mtus, Tunnels};
+
+pub use params::{
+    AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FlowTableOffload,
+    HookAttachment, IptablesBackend, LocalReachability, LogSeverity, MetricsClientAuth, NatOutgoingExclusions,
+    NftablesLayout, NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention,
+    Switch, WorkloadSourceSpoofing, default_of,
+};
+pub use parse::{FailsafePort, IfacePattern, LogRate, TableRange, go_duration};
+pub use resolve::{ConfigError, Notice, Resolved, canonical_name, judge, source_name};
+pub use server::{GrpcServer, ServerError};
+pub use shown::Shown;
+pub use sources::{BY_ADDRESS, IdleLine, PREFIXES_BY_ADDRESS, Raw, Sources, from_environment, from_file_text};
