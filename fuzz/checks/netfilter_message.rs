@@ -1,7 +1,7 @@
 //! Any bytes are a message of netfilter or refused: a packet that was logged, a connection that began or ended. What is read
 //! of a packet does not change with what follows.
 
-use tortie_agent::netlink::{ConnectionEvent, Flow, LoggedHeaders, LoggedPacket};
+use tortie_linux::netlink::{ConnectionEvent, Flow, LoggedHeaders, LoggedPacket};
 
 /// `NFNL_SUBSYS_CTNETLINK << 8`, with `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_DELETE`.
 const NEW: u16 = 0x100;

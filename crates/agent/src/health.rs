@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::http::Response;
 use tortie_config::Shown;
+use tortie_linux::Life;
+pub use tortie_linux::Pulse;
 
 /// A part of the program that reports how it is. The first three names are Felix's, for `HealthTimeoutOverrides` and dashboards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,7 +122,11 @@ impl Health {
     pub fn pulse(&self, reporter: Reporter, timeout: Duration) -> Pulse {
         self.expect(reporter, timeout);
         self.report(reporter, Condition::good());
-        Pulse(Some((self.clone(), reporter)))
+        let health = self.clone();
+        Pulse::new(move |life| match life {
+            Life::Beats => health.still_alive(reporter),
+            Life::Rests => health.pause(reporter),
+        })
     }
 
     /// Takes a report.
@@ -198,30 +204,6 @@ impl Health {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Signs of life of one thread; the default goes nowhere.
-#[derive(Clone, Debug, Default)]
-pub struct Pulse(Option<(Health, Reporter)>);
-
-impl Pulse {
-    /// Longest time between two signs of life of a thread.
-    pub const TIMEOUT: Duration = Duration::from_secs(60);
-
-    /// Gives a sign of life.
-    pub fn beat(&self) {
-        if let Some((health, reporter)) = &self.0 {
-            health.still_alive(*reporter);
-        }
-    }
-
-    /// Expects no sign of life until the next one, because the thread waits for one that reports itself, or has ended as
-    /// it should.
-    pub fn rest(&self) {
-        if let Some((health, reporter)) = &self.0 {
-            health.pause(*reporter);
-        }
     }
 }
 

@@ -25,9 +25,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{Shutdown, shutdown};
 
 use crate::escape;
-use crate::stop::poll_for;
 use channel::Channel;
 use connection::{Connection, Progress};
+use tortie_linux::stop::poll_for;
 
 /// How long the thread sleeps if nothing happens.
 const REST: Duration = Duration::from_secs(60);

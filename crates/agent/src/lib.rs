@@ -5,8 +5,6 @@
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 #![allow(clippy::disallowed_methods, reason = "the agent is where processes, threads, clocks and files belong")]
 
-pub mod announcements;
-pub mod bpf;
 pub mod cli;
 pub mod connections;
 #[cfg(all(feature = "etcd", feature = "kubernetes"))]
@@ -14,25 +12,19 @@ pub mod controller;
 pub mod driver;
 pub mod engine;
 mod escape;
-pub mod exec;
 pub mod flows;
 pub mod health;
 pub mod host_changes;
 pub mod http;
-pub mod kernel;
 pub mod leftovers;
-mod link_address;
 pub mod local_api;
 pub mod logging;
 pub mod machine;
 pub mod metrics;
-pub mod monitor;
-pub mod netlink;
 pub mod pending_change;
 #[cfg(feature = "policysync")]
 pub mod policysync;
 mod service_manager;
 pub mod status;
-pub mod stop;
 #[cfg(feature = "fanout")]
 mod wireguard_bootstrap;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use tortie_agent::netlink::{ConnectionEvents, Conntrack, Nflog, Read};
+use tortie_linux::netlink::{ConnectionEvents, Conntrack, Nflog, Read};
 use tortie_testkit::kernel_test;
 use tortie_testkit::netns::Namespace;
 

@@ -50,12 +50,14 @@ const WINDOWS: &str = "for Windows";
 const XDP: &str = "there is no XDP";
 
 /// The parameter of this name, in any case.
+#[must_use]
 pub fn find(name: &str) -> Option<&'static FelixParameter> {
     PARAMETERS.iter().find(|parameter| parameter.name.eq_ignore_ascii_case(name))
 }
 
 impl FelixParameter {
     /// Whether a value asks for something else than the default, as far as that can be told.
+    #[must_use]
     pub fn differs_from_default(&self, value: &str) -> bool {
         let (value, default) = (value.trim(), self.default);
         match self.kind.split('(').next().unwrap_or_default() {
@@ -75,6 +77,7 @@ fn number(text: &str) -> Option<f64> {
 }
 
 /// The table that the documentation has.
+#[must_use]
 pub fn markdown() -> String {
     let mut text = String::from(HEADING);
     for FelixParameter { name, kind, default, treatment } in PARAMETERS {

@@ -461,7 +461,7 @@ impl DirState {
                 let nameless = nameless.map(|problem| Scope::of_nameless(&problem.subject));
                 let has_unknown =
                     |id: &ObjectId| objects.get(id).is_some_and(|all| doubles::has_unknown(all, id, path));
-                let is_unknown = |id: &&ObjectId| register.fallback(id) == Some(Fallback::Nothing) || has_unknown(*id);
+                let is_unknown = |id: &&ObjectId| register.fallback(id) == Some(Fallback::Nothing) || has_unknown(id);
                 let now = file.objects.iter().filter(is_unknown).map(Scope::of).chain(nameless).collect();
                 file.closed = if is_new { now } else { unknown::narrow(&file.closed, &now) };
             }

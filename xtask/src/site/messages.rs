@@ -29,7 +29,7 @@ const TYPES: &[(&str, &str, Sources)] = &[
         "Why the agent does not start, or ends",
         "The last line of the log. What was in force stays. Correct what is named, and start it again.",
         &[
-            ("crates/agent/src/kernel/detect.rs", "DetectError"),
+            ("crates/linux/src/kernel/detect.rs", "DetectError"),
             ("crates/agent/src/engine/session/error.rs", "SessionError"),
             ("crates/agent/src/driver/mod.rs", "DriverError"),
             ("crates/fanout/src/server/mod.rs", "StartError"),

@@ -11,9 +11,9 @@ use tortie_model::Hostname;
 use super::Failure;
 use super::datastore::{DatastoreArgs, EngineHandle, TyphaServers};
 use crate::engine::Input;
-use crate::kernel::LinuxKernel;
 use crate::wireguard_bootstrap::{Bootstrap, FindServers, Published, Surroundings};
 use tortie_config::Sources;
+use tortie_linux::kernel::LinuxKernel;
 
 /// How long one request of the datastore may take (`felix/wireguard/bootstrap.go`).
 #[cfg(feature = "etcd")]

@@ -7,11 +7,11 @@ use tortie_model::Family;
 use super::Failure;
 use super::capability;
 use super::signals::{self, Handlers};
-use crate::bpf;
-use crate::exec::{Runner, is_installed};
-use crate::kernel::LinuxKernel;
 use crate::leftovers::{Leftovers, Removed};
-use crate::netlink::Netlink;
+use tortie_linux::bpf;
+use tortie_linux::exec::{Runner, is_installed};
+use tortie_linux::kernel::LinuxKernel;
+use tortie_linux::netlink::Netlink;
 
 /// Remove everything that Tortie, or Felix, programmed in this network namespace.
 ///

@@ -15,17 +15,17 @@ use super::node::{
     enforcing, failed, families, hostname, parameters, program_policy, resolve, tables_of_nftables, wake, watch_links,
 };
 use super::signals::{self, Handlers};
-use crate::bpf::Superseded;
 use crate::driver::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
 use crate::engine::{DataplaneFaults, InKernel};
-use crate::exec::Runner;
 use crate::health::Health;
-use crate::kernel::LinuxKernel;
 use crate::leftovers::TakeOver;
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
-use crate::stop::Stop;
 use tortie_config::{LogSeverity, Raw, Sources, from_environment};
+use tortie_linux::bpf::Superseded;
+use tortie_linux::exec::Runner;
+use tortie_linux::kernel::LinuxKernel;
+use tortie_linux::stop::Stop;
 
 /// Ended because a parameter changed, to be started again, as Felix does (`felix/daemon/daemon.go`).
 const RECONFIGURED: u8 = 129;

@@ -28,8 +28,8 @@ use super::directory::{DirectoryArgs, ReachArgs};
 #[cfg(feature = "etcd")]
 use super::etcd::Surroundings;
 use crate::engine::Input;
-use crate::stop::Stop;
 use tortie_config::Sources;
+use tortie_linux::stop::Stop;
 
 /// Where the cluster is described, and how to be let in there.
 ///

@@ -8,8 +8,8 @@ use tortie_iptables::InterfaceName;
 use super::Failure;
 use crate::health::{Condition, Health, Reporter};
 use crate::http::{self, ClientCertificates, Response, Server, Tls};
-use crate::metrics::{SharedMetrics, process, wireguard};
-use crate::{exec, logging};
+use crate::logging;
+use crate::metrics::{self, SharedMetrics, process, wireguard};
 use tortie_config::{Config, MetricsClientAuth};
 
 /// Whom the listeners speak for, and where they listen now.
@@ -40,6 +40,7 @@ struct Wanted {
 
 impl Listeners {
     pub(super) fn new(health: Health, metrics: SharedMetrics) -> Self {
+        metrics::measure_process_starts();
         health.expect(Reporter::Startup, Duration::ZERO);
         health.report(Reporter::Startup, Condition::good());
         Self { health, metrics, health_at: None, metrics_at: None }
@@ -82,7 +83,7 @@ impl Listeners {
                 let mut metrics = metrics.lock();
                 metrics.log_errors = logging::errors();
                 metrics.logs_dropped = logging::dropped();
-                metrics.process_starts = exec::starts();
+                metrics.process_starts = metrics::process_starts();
             }
             let mut answer = metrics.answer(path);
             if process && answer.status == 200 {

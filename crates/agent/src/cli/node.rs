@@ -15,22 +15,22 @@ use tortie_nftables::TableId;
 use tortie_rules::{PolicyBy, RulesConfig};
 
 use super::Failure;
-use crate::announcements::Announcements;
-use crate::bpf::{LinuxEdge, PacketLog, PolicyPrograms, ProgramPolicy};
 use crate::connections::ConnectionCutter;
-use crate::exec::{self, Runner};
 use crate::flows::{FlowCollector, FlowSettings, SharedFlows};
 use crate::health::{Health, Pulse, Reporter};
-use crate::kernel::{self, Detected, IptablesSetup, TimeLimits};
 use crate::leftovers::{self, left_in_iptables};
 use crate::logging;
 use crate::machine::{self, Machine};
 use crate::metrics::SharedMetrics;
-use crate::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
-use crate::netlink::Nftables;
-use crate::stop::Stop;
 use tortie_config::settings;
 use tortie_config::{Config, HookAttachment, IptablesBackend, Notice, Resolved, Sources};
+use tortie_linux::announcements::Announcements;
+use tortie_linux::bpf::{LinuxEdge, PacketLog, PolicyPrograms, ProgramPolicy};
+use tortie_linux::exec::{self, Runner};
+use tortie_linux::kernel::{self, Detected, IptablesSetup, TimeLimits};
+use tortie_linux::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
+use tortie_linux::netlink::Nftables;
+use tortie_linux::stop::Stop;
 
 /// How many events wait for the engine; beyond that their sources wait.
 pub(super) const QUEUE: usize = 64;
@@ -224,7 +224,7 @@ pub(super) fn dataplane_settings(
         detected => detected.map_err(failed)?,
     };
     let mut drawback = None;
-    let iptables = detected.map(|Detected { setup: iptables, instead_of }| {
+    let iptables = detected.map(|Detected { setup: iptables, instead_of, .. }| {
         drawback = instead_of.map(|error| format!("IptablesBackend: {error}; going on with {}", iptables.backend));
         if let Some(drawback) = &drawback {
             tracing::error!("{drawback}");

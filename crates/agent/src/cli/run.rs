@@ -22,17 +22,14 @@ use super::node::{
     tables_of_nftables, wake, watch_links,
 };
 use super::signals::{self, Handlers};
-use crate::bpf::{PacketLog, Superseded};
 use crate::driver::{Driver, DriverSetup};
 use crate::engine::{
     DataplaneFaults, Enforcement, InKernel, Input, Inputs, Observed, Observer, Session, SessionEnd, SessionError,
     Setup, Unreadable,
 };
-use crate::exec::Runner;
 use crate::flows::SharedFlows;
 use crate::health::{Health, Pulse, Reporter};
 use crate::host_changes::{HostChanges, KernelConnections};
-use crate::kernel::{IptablesSetup, LinuxKernel};
 use crate::leftovers::TakeOver;
 use crate::local_api::{DEFAULT_SOCKET, Facts, Said, Server, Service};
 use crate::logging::{self, LogFormat};
@@ -45,9 +42,12 @@ use crate::status::NodeKeyWriter;
 use crate::status::{FileNews, FileWriter, StatusReports, StatusWriters};
 #[cfg(feature = "etcd")]
 use crate::status::{StatusNews, StatusSettings, StatusWriter};
-use crate::stop::Stop;
 use tortie_config::settings;
 use tortie_config::{LogSeverity, Resolved, Sources};
+use tortie_linux::bpf::{PacketLog, Superseded};
+use tortie_linux::exec::Runner;
+use tortie_linux::kernel::{IptablesSetup, LinuxKernel};
+use tortie_linux::stop::Stop;
 
 /// Enforce policy on this node, and keep enforcing it while the datastore changes.
 ///

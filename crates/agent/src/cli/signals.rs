@@ -8,8 +8,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::Failure;
-use crate::exec;
-use crate::stop::Stop;
+use tortie_linux::exec;
+use tortie_linux::stop::Stop;
 
 /// How often the thread looks at the clock once the program is to end.
 const TICK: Duration = Duration::from_millis(20);

@@ -14,7 +14,7 @@ use tortie_model::{
 };
 
 use super::judge::Surroundings;
-use crate::netlink::{Connection, Flow, Tuple};
+use tortie_linux::netlink::{Connection, Flow, Tuple};
 
 pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

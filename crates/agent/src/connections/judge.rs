@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use tortie_evaluate::{Answer, DecidedBy, Evaluator, Layer, Missing, Packet, Payload, Verdict};
 use tortie_model::{Direction, HostEndpointName, IfaceName, WorkloadEndpointId};
 
-use crate::netlink::{Connection, Flow, Tuple};
+use tortie_linux::netlink::{Connection, Flow, Tuple};
 
 /// What the node looks like while connections are judged.
 #[derive(Clone, Debug, Default)]

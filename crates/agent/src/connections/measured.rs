@@ -10,7 +10,7 @@ use super::judge::Exceptions;
 use super::tracking::KernelTracking;
 use super::worker::{State, Told, Worker};
 use crate::metrics::SharedMetrics;
-use crate::netlink::{Conntrack, Flow};
+use tortie_linux::netlink::{Conntrack, Flow};
 
 const CONNECTIONS: u32 = 100_000;
 /// One in so many is denied by the change.

@@ -12,7 +12,7 @@ use tortie_model::desired::DesiredUpdate;
 use super::judge::{Exceptions, Judge, Surroundings};
 use crate::health::Pulse;
 use crate::metrics::SharedMetrics;
-use crate::netlink::{Connection, NetlinkError};
+use tortie_linux::netlink::{Connection, NetlinkError};
 
 /// How many connections are forgotten at once.
 const SLICE: usize = 256;

@@ -16,13 +16,13 @@ use super::config::to_message;
 use super::process::Process;
 use super::queue::MessageQueue;
 use super::{DriverError, DriverEvent};
-use crate::bpf::DecisionCount;
 use crate::engine::{
     EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Input, ProcessStatus, Progress, log_status,
 };
 use crate::health::{Condition, Health, Pulse, Reporter};
-use crate::monitor::MonitorEvent;
 use tortie_config::{Resolved, Sources};
+use tortie_linux::bpf::DecisionCount;
+use tortie_linux::monitor::MonitorEvent;
 
 /// Drivers for the original need not say when they are in sync, since it does not listen. One that has taken everything
 /// this long ago and is still running is believed to be done.

@@ -16,9 +16,9 @@ use super::config::from_message;
 use super::reports::Reports;
 use crate::engine::{Enforcement, HEARTBEAT, InKernel};
 use crate::logging;
-use crate::monitor::MonitorEvent;
-use crate::stop::Stop;
 use tortie_config::{ConfigError, Raw, Resolved, Sources};
+use tortie_linux::monitor::MonitorEvent;
+use tortie_linux::stop::Stop;
 
 /// How many messages are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;

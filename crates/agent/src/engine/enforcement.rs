@@ -10,10 +10,10 @@ use tortie_model::{Family, HostEndpointName, IpSetId, Update, WorkloadEndpointId
 use tortie_nftables::RuleCount;
 
 use super::inspect::Listing;
-use crate::bpf::DecisionCount;
 use crate::driver::{DriverError, DriverEvent};
-use crate::monitor::MonitorEvent;
 use tortie_config::{Resolved, Sources};
+use tortie_linux::bpf::DecisionCount;
+use tortie_linux::monitor::MonitorEvent;
 
 /// How long the loop rests at the most before it reports that it is alive.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -19,8 +19,6 @@ use super::observe;
 use super::simulated_faults::{DataplaneFaults, HANG};
 use super::throttle::Throttle;
 use super::timed_kernel::TimedKernel;
-use crate::announcements::Announcements;
-use crate::bpf::{DecisionCount, PolicyPrograms, PolicyState, Superseded};
 use crate::connections::ConnectionCutter;
 use crate::driver::{DriverError, DriverEvent};
 use crate::flows::FlowCollector;
@@ -28,8 +26,10 @@ use crate::health::{Condition, Health, Reporter};
 use crate::leftovers::TakeOver;
 use crate::machine::Machine;
 use crate::metrics::{ActiveLocal, SharedMetrics};
-use crate::monitor::MonitorEvent;
 use tortie_config::{Resolved, Sources};
+use tortie_linux::announcements::Announcements;
+use tortie_linux::bpf::{DecisionCount, PolicyPrograms, PolicyState, Superseded};
+use tortie_linux::monitor::MonitorEvent;
 
 /// A dataplane and the kernel that it programs.
 #[derive(Debug)]

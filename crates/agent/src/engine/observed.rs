@@ -9,10 +9,10 @@ use tortie_model::{Family, IpSetId, Update};
 use tortie_nftables::RuleCount;
 
 use super::enforcement::{Enforcement, EnforcementReport, Progress};
-use crate::bpf::DecisionCount;
 use crate::driver::{DriverError, DriverEvent};
-use crate::monitor::MonitorEvent;
 use tortie_config::{Resolved, Sources};
+use tortie_linux::bpf::DecisionCount;
+use tortie_linux::monitor::MonitorEvent;
 
 /// Learns what is enforced, and what comes of it.
 pub trait Observer: fmt::Debug {

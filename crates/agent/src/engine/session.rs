@@ -29,11 +29,11 @@ use crate::driver::DriverEvent;
 use crate::health::{Health, Reporter};
 use crate::host_changes::HostChanges;
 use crate::metrics::SharedMetrics;
-use crate::monitor::MonitorEvent;
-use crate::stop::Stop;
 pub use error::SessionError;
 use tortie_config::settings;
 use tortie_config::{Resolved, Sources};
+use tortie_linux::monitor::MonitorEvent;
+use tortie_linux::stop::Stop;
 
 /// How many events are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;

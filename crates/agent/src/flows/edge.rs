@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use tortie_evaluate::{Packet, Payload};
 use tortie_flows::{ConnectionNews, Count, FlowId, Traffic};
 
-use crate::netlink::{self, Connection, Flow, Tuple};
+use tortie_linux::netlink::{self, Connection, Flow, Tuple};
 
 /// The identity of the connection that a packet belongs to.
 pub(super) fn of_packet(tuple: &Tuple) -> Option<FlowId> {

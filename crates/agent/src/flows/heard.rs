@@ -9,8 +9,8 @@ use tortie_flows::{ConnectionNews, FlowId, Hit};
 use tortie_rules::{NFLOG_GROUP_EGRESS, NFLOG_GROUP_INGRESS};
 
 use super::edge;
-use crate::bpf::{DecidedPacket, PacketLog};
-use crate::netlink::{ConnectionEvents, Conntrack, NetlinkError, Nflog, Read};
+use tortie_linux::bpf::{DecidedPacket, PacketLog};
+use tortie_linux::netlink::{ConnectionEvents, Conntrack, NetlinkError, Nflog, Read};
 
 /// How long to wait before what cannot be opened is tried again.
 const RETRY: Duration = Duration::from_secs(5);

@@ -28,7 +28,6 @@ use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
 use tortie_rules::LogConfig;
 
-use crate::bpf::PacketLog;
 use crate::metrics::SharedMetrics;
 use collecting::{Clock, Outputs, Worker};
 pub use collecting::{FlowMetrics, ReceiverMetrics, RuleMetrics};
@@ -39,6 +38,7 @@ use log_rules::LogRules;
 pub use record::{EndRecord, FlowRecord, HitRecord, ServiceRecord, StagedRecord};
 pub use shared::{Batch, Followed, LastHit, SharedFlows};
 use told::{Teller, Told};
+use tortie_linux::bpf::PacketLog;
 
 /// What is collected, and where it goes.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tortie_model::IfaceName;
 
 use super::proc_net;
-use crate::netlink::{Netlink, NetlinkError};
+use tortie_linux::netlink::{Netlink, NetlinkError};
 
 /// A connection by which this host is managed: somebody has opened it to a management port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -20,8 +20,8 @@ use tortie_nftables::TableId;
 pub use at_work::felix_at_work;
 pub use iptables::{LeftInIptables, left_in_iptables};
 
-use crate::netlink::{LinkState, Netlink, NetlinkError, Nftables};
 use tortie_config::Config;
+use tortie_linux::netlink::{LinkState, Netlink, NetlinkError, Nftables};
 
 /// The tables of Felix's nftables mode, and that which every mode has (`felix/dataplane/linux/int_dataplane.go`).
 const TABLES: [TableId; 3] = [TableId::calico(Family::V4), TableId::calico(Family::V6), TableId::CALICO_ARP];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tortie_model::Family;
 
 use crate::engine::inspect::{CountedRule, DecisionCounters, Listing, Policy, RuleCounters, RuleCounts};
-use crate::exec::{Job, Runner};
+use tortie_linux::exec::{Job, Runner};
 
 /// So many of the rules that share a count are named: with `NFTablesLayout=Fast` there may be thousands.
 const NAMED: usize = 8;

@@ -11,11 +11,11 @@ use tortie_flows::Event;
 use super::counters;
 use super::wire::{Call, Reply};
 use crate::engine::inspect::{Answer, EngineStatus, Listing, Query, Question};
-use crate::exec::Runner;
 use crate::flows::{FlowRecord, Followed, SharedFlows};
 use crate::health::Health;
 use crate::metrics::SharedMetrics;
 use crate::pending_change::PendingSummary;
+use tortie_linux::exec::Runner;
 
 /// Our interface.
 pub(super) const INTERFACE: &str = "org.tortie.agent";

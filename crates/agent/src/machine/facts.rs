@@ -2,7 +2,7 @@
 
 use regex::Regex;
 
-use crate::netlink::LinkState;
+use tortie_linux::netlink::LinkState;
 
 /// The interface to which kube-proxy gives the addresses of services in IPVS mode.
 pub const IPVS_INTERFACE: &str = "kube-ipvs0";

@@ -17,8 +17,8 @@ use tortie_nftables::TableId;
 pub use facts::{IPVS_INTERFACE, MachineFacts};
 pub use mtu_file::MtuFile;
 
-use crate::netlink::{Netlink, NetlinkError, Nftables};
 use tortie_config::{Config, HOST_MTU_IF_UNKNOWN, Mtus, NftablesMode, Tunnels};
+use tortie_linux::netlink::{Netlink, NetlinkError, Nftables};
 
 /// How often the interfaces are looked at (`monitorHostMTU` of `felix/dataplane/linux/int_dataplane.go`).
 const LOOK_EVERY: Duration = Duration::from_secs(15);

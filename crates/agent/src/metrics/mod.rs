@@ -21,10 +21,11 @@ use tortie_calc::Scans;
 use tortie_datastore::Quantiles;
 use tortie_model::IfaceName;
 
-use crate::bpf::PolicyStats;
 use crate::flows::FlowMetrics;
 use crate::http::Response;
 pub use nftables::NftablesCounts;
+use tortie_linux::bpf::PolicyStats;
+use tortie_linux::exec;
 
 /// Everything that is measured. Plain data: the main loop writes, the listener reads.
 #[derive(Clone, Debug, Default)]
@@ -396,6 +397,21 @@ fn strategies(scans: &Scans) -> BTreeMap<&'static str, u64> {
 #[expect(clippy::cast_precision_loss, reason = "Prometheus values are floats")]
 fn as_f64(count: u64) -> f64 {
     count as f64
+}
+
+static PROCESS_STARTS: Mutex<Quantiles> = Mutex::new(Quantiles::new());
+
+/// Begins to measure how long it takes to start programs.
+pub(crate) fn measure_process_starts() {
+    exec::observe_starts(|took| {
+        let mut starts = PROCESS_STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+        starts.observe_micros(took, Instant::now());
+    });
+}
+
+/// The microseconds that it took to start each of the programs that this process has started.
+pub(crate) fn process_starts() -> Quantiles {
+    PROCESS_STARTS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// [`Metrics`] that two threads share.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Metrics, process, wireguard};
-use crate::bpf::PolicyStats;
 use crate::flows::FlowMetrics;
+use tortie_linux::bpf::PolicyStats;
 
 /// Values of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]

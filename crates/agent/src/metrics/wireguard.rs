@@ -5,7 +5,7 @@ use std::time::Duration;
 use tortie_iptables::InterfaceName;
 
 use super::{Exposition, as_f64};
-use crate::netlink::{DeviceTraffic, Netlink, NetlinkError, WireguardNetlink};
+use tortie_linux::netlink::{DeviceTraffic, Netlink, NetlinkError, WireguardNetlink};
 
 /// The figures in Prometheus' text format; none of devices that there are not.
 ///
@@ -74,7 +74,7 @@ mod tests {
     use tortie_dataplane::WireguardKey;
 
     use super::*;
-    use crate::netlink::PeerTraffic;
+    use tortie_linux::netlink::PeerTraffic;
 
     #[test]
     fn devices_and_their_peers() {

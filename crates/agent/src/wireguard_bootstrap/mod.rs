@@ -30,9 +30,9 @@ pub(crate) use published::InAnnotations;
 pub(crate) use published::InStatus;
 pub(crate) use published::Published;
 
-use crate::stop::Stop;
 use tortie_config::settings;
 use tortie_config::{Config, Sources};
+use tortie_linux::stop::Stop;
 
 /// How often something is tried.
 const TRIES: u32 = 5;

@@ -57,8 +57,9 @@ pub(super) fn has_unknown(definitions: &Definitions, id: &ObjectId, path: &Path)
 pub(crate) fn missing(earlier: &[&Outcome], now: &[&Outcome]) -> Vec<usize> {
     let usable = |outcomes: &[&Outcome]| outcomes.iter().filter(|outcome| !is_unknown(outcome)).count();
     let number = usable(earlier).saturating_sub(usable(now));
-    let differs = |place: &usize| !is_unknown(earlier[*place]) && !now.contains(&earlier[*place]);
-    let mut places: Vec<usize> = (0..earlier.len()).rev().filter(differs).take(number).collect();
+    let differs = |outcome: &&Outcome| !is_unknown(outcome) && !now.contains(outcome);
+    let places = earlier.iter().enumerate().rev().filter(|(_, outcome)| differs(outcome)).map(|(place, _)| place);
+    let mut places: Vec<usize> = places.take(number).collect();
     places.reverse();
     places
 }

@@ -230,14 +230,15 @@ impl Documents {
             }
             None => (),
             Some(now) => {
-                let in_force = last_good.as_ref().unwrap_or(&definitions[0]);
-                if outlives(quality(&in_force.outcome), quality(&now[0].outcome)) {
-                    kept.push(text(in_force));
-                }
+                let in_force = last_good.as_ref().or(definitions.first());
+                let outlives = |(in_force, first): &(&Document, &Document)| {
+                    outlives(quality(&in_force.outcome), quality(&first.outcome))
+                };
+                kept.extend(in_force.zip(now.first()).filter(outlives).map(|(in_force, _)| text(in_force)));
                 let places = missing(id, self.is_unidentified, &definitions, now);
                 if !places.is_empty() {
                     hidden.extend(now.iter().filter(|document| !is_unknown(&document.outcome)).map(text));
-                    hidden.extend(places.into_iter().map(|place| text(&definitions[place])));
+                    hidden.extend(places.into_iter().filter_map(|place| definitions.get(place)).map(text));
                 }
             }
         }

@@ -10,8 +10,8 @@ use tortie_model::desired::DesiredUpdate;
 use super::super::Failure;
 use super::super::node::{failed, program_settings};
 use super::Args;
-use crate::bpf::read_layout;
 use tortie_config::Config;
+use tortie_linux::bpf::read_layout;
 
 /// The tables that programs read, and the programs if they are asked for.
 pub(super) fn print(

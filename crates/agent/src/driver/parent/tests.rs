@@ -13,7 +13,7 @@ use tortie_protocol::{Received, receive};
 use super::*;
 use crate::engine::{Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 use crate::metrics::SharedMetrics;
-use crate::stop::Stop;
+use tortie_linux::stop::Stop;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

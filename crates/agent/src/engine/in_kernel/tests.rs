@@ -6,9 +6,9 @@ use tortie_model::desired::{Profile, RuleSets, Rules, WorkloadEndpointState};
 use tortie_model::{Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId};
 
 use super::*;
-use crate::bpf::PolicyStats;
 use tortie_config::Sources;
 use tortie_config::settings;
+use tortie_linux::bpf::PolicyStats;
 
 fn enforcement() -> InKernel<FakeKernel> {
     let resolved = Sources::default().resolve().unwrap();

@@ -4,7 +4,7 @@ use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_model::Direction;
 
 use super::DecisionCounters;
-use crate::bpf::DecisionCount;
+use tortie_linux::bpf::DecisionCount;
 
 /// Ordered by policies, their directions and rules; what else decides comes last.
 pub(super) fn answers(counts: Vec<DecisionCount>) -> Vec<DecisionCounters> {

@@ -11,9 +11,9 @@ use tortie_model::Direction;
 use tortie_rules::no_profile_prefix;
 
 use super::*;
-use crate::exec::Runner;
 use crate::flows::SharedFlows;
 use crate::local_api::{Client, ClientError, Facts, Said, Status};
+use tortie_linux::exec::Runner;
 
 fn facts() -> Facts {
     Facts {

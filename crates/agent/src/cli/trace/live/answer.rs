@@ -13,8 +13,8 @@ use super::probe::ProbeAnswer;
 use super::programs::Programs;
 use super::steps::{ChainName, Out, Packet, RuleName, Step, Way, What, principal};
 use super::verdict::{Agreement, Decision, Fate, describe};
-use crate::netlink::nftrace::Verdict;
-use crate::netlink::{Flow, LoggedHeaders};
+use tortie_linux::netlink::nftrace::Verdict;
+use tortie_linux::netlink::{Flow, LoggedHeaders};
 
 /// What the kernel says about a flow.
 pub(in super::super) struct LiveAnswer {

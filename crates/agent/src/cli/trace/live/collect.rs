@@ -10,9 +10,9 @@ use rustix::event::{PollFd, PollFlags};
 use super::legacy::LegacyStep;
 use super::probe::ProbeAnswer;
 use super::steps::{Packet, Recorder, Way};
-use crate::netlink::nftrace::Nftrace;
-use crate::netlink::{NetlinkError, Nflog};
-use crate::stop::{Stop, poll_for};
+use tortie_linux::netlink::nftrace::Nftrace;
+use tortie_linux::netlink::{NetlinkError, Nflog};
+use tortie_linux::stop::{Stop, poll_for};
 
 /// How often it is looked whether there is enough.
 const TICK: Duration = Duration::from_millis(20);

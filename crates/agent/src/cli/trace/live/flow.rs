@@ -7,7 +7,7 @@ use tortie_model::Family;
 
 use super::super::question;
 use super::steps::Source;
-use crate::netlink::nftrace::{Filter, Transport};
+use tortie_linux::netlink::nftrace::{Filter, Transport};
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;

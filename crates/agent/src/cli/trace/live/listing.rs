@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::steps::{ChainName, RuleName, Step, What};
-use crate::netlink::nftrace::{Chain, Handles, NFPROTO_INET, Verdict};
+use tortie_linux::netlink::nftrace::{Chain, Handles, NFPROTO_INET, Verdict};
 
 /// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

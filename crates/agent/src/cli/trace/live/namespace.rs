@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::netlink::Netlink;
+use tortie_linux::netlink::Netlink;
 
 /// Where namespaces with a name are.
 const NAMED: &str = "/var/run/netns";

@@ -9,9 +9,9 @@ use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_trace::Leg;
 
 use super::verdict::Agreement;
-use crate::bpf::DecisionCount;
 use crate::engine::inspect::{DecisionCounters, decision_counters};
 use crate::local_api::Client;
+use tortie_linux::bpf::DecisionCount;
 
 /// What is known of programs before packets are traced.
 pub(super) enum Before {

@@ -9,9 +9,9 @@ use tortie_model::Family;
 
 use super::listing::{Listing, Rules, is_of_iptables, nft_rules};
 use super::steps::{ChainName, Packet};
-use crate::exec::{Job, Runner, is_installed};
-use crate::netlink::nftrace::{self, Chain, NFPROTO_INET};
-use crate::netlink::{NetlinkError, Nftables};
+use tortie_linux::exec::{Job, Runner, is_installed};
+use tortie_linux::netlink::nftrace::{self, Chain, NFPROTO_INET};
+use tortie_linux::netlink::{NetlinkError, Nftables};
 
 /// How long a listing may take.
 const LIMIT: Duration = Duration::from_secs(15);

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::legacy::LegacyStep;
-use crate::netlink::nftrace::{Chain, Event, TraceMessage, Verdict};
-use crate::netlink::{Flow, LoggedHeaders, Tuple};
+use tortie_linux::netlink::nftrace::{Chain, Event, TraceMessage, Verdict};
+use tortie_linux::netlink::{Flow, LoggedHeaders, Tuple};
 
 /// How much is kept of all packets together. A way through the chains of a large node takes some hundred steps.
 const MOST_STEPS: usize = 8192;

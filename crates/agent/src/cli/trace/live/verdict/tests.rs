@@ -8,7 +8,7 @@ use tortie_rules::names::policy_chain;
 use super::*;
 use crate::cli::trace::live::listing::Listing;
 use crate::cli::trace::live::steps::{ChainName, RuleName, Way};
-use crate::netlink::{Flow, LoggedHeaders, Tuple};
+use tortie_linux::netlink::{Flow, LoggedHeaders, Tuple};
 
 /// The chain of a policy that denies, and then allows, as the kernel lists it.
 const LISTING: &str = "\

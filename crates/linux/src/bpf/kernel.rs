@@ -1,0 +1,438 @@
+//! Maps, programs and links of the network namespace of the thread that uses them.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock, statfs};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+use rustix::process::geteuid;
+use rustix::thread::{MembarrierCommand, membarrier};
+use sha2::{Digest, Sha256};
+use tortie_bpf::{ArrayMap, MapInfo, PerCpuArrayMap, Program, RingBuffer};
+use tortie_ebpf::hooks::{self, Attachment, HookSettings, KernelLayout};
+use tortie_ebpf::layout::{self, MapKind};
+use tortie_ebpf::{Btf, MapSizes};
+
+use super::attach::{self, Attacher, LinuxLink};
+use super::edge::{Edge, Kept, Place, generation_of};
+use super::log::LogSource;
+use crate::netlink::tracking;
+
+/// Where pinned objects are.
+const BPF_DIRECTORY: &str = "/sys/fs/bpf";
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+const OWN_DIRECTORY: &str = "tortie";
+/// The bytes of what is kept as text.
+const TEXT: usize = 256;
+/// How long a program runs at the most, where the kernel does not say when all have ended.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The kernel itself.
+#[derive(Debug)]
+pub struct LinuxEdge {
+    directory: PathBuf,
+    settings: HookSettings,
+    attacher: Attacher,
+    /// Read when it is needed.
+    layout: Option<KernelLayout>,
+    layout_version: u32,
+    netlink_timeout: Duration,
+}
+
+/// A map of any kind.
+#[derive(Debug)]
+pub enum LinuxMap {
+    /// With one value for all CPUs.
+    Shared(ArrayMap),
+    /// With a value for each CPU.
+    PerCpu(PerCpuArrayMap),
+    /// No values, but records one behind the other.
+    Ring(RingBuffer),
+}
+
+impl LinuxMap {
+    fn descriptor(&self) -> RawFd {
+        match self {
+            Self::Shared(map) => map.descriptor(),
+            Self::PerCpu(map) => map.descriptor(),
+            Self::Ring(map) => map.descriptor(),
+        }
+    }
+
+    fn pin(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::Shared(map) => map.pin(path),
+            Self::PerCpu(map) => map.pin(path),
+            Self::Ring(map) => map.pin(path),
+        }
+    }
+
+    fn info(&self) -> MapInfo {
+        match self {
+            Self::Shared(map) => map.info(),
+            Self::PerCpu(map) => map.info(),
+            Self::Ring(map) => map.info(),
+        }
+    }
+}
+
+impl LinuxEdge {
+    /// Programs with these settings, attached in this way, or if none is given in the best that the kernel has.
+    ///
+    /// # Errors
+    /// If the network namespace cannot be told.
+    pub fn new(settings: HookSettings, wanted: Option<Attachment>, netlink_timeout: Duration) -> io::Result<Self> {
+        Ok(Self {
+            directory: own_directory()?,
+            settings,
+            attacher: Attacher::new(wanted, netlink_timeout),
+            layout: None,
+            layout_version: layout::VERSION,
+            netlink_timeout,
+        })
+    }
+
+    /// For maps of these sizes.
+    fn program(&mut self, place: Place, sizes: &MapSizes) -> io::Result<tortie_ebpf::Program> {
+        if self.layout.is_none() {
+            self.layout = Some(read_layout(self.attacher.attachment()?)?);
+        }
+        let layout = self.layout.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        hooks::program(place.hook, place.family, layout, &self.settings, sizes).map_err(io::Error::other)
+    }
+
+    /// A path in a folder, which is made, that nothing has.
+    fn free_path(&self, folder: &str, name: &str) -> io::Result<PathBuf> {
+        mount_directory()?;
+        make_own_directory(Path::new(BPF_DIRECTORY))?;
+        let folder = self.directory.join(folder);
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(path),
+        }
+    }
+
+    /// As if what is in maps were of another version.
+    #[cfg(test)]
+    fn with_layout_version(self, layout_version: u32) -> Self {
+        Self { layout_version, ..self }
+    }
+}
+
+/// Each network namespace has its own directory.
+fn own_directory() -> io::Result<PathBuf> {
+    let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
+    Ok(Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY).join(namespace.to_string()))
+}
+
+/// Where the running kernel has what programs read, as it says itself.
+///
+/// # Errors
+/// If it does not say, or lacks something.
+pub fn read_layout(attachment: Attachment) -> io::Result<KernelLayout> {
+    let read = |name: &str| {
+        let path = format!("/sys/kernel/btf/{name}");
+        fs::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
+    };
+    let wrong = |error: &dyn std::error::Error| io::Error::other(error.to_string());
+    let mut btf = Btf::parse(read("vmlinux")?).map_err(|error| wrong(&error))?;
+    // Part of the kernel, or a module.
+    if let Ok(module) = read("nf_conntrack") {
+        btf.add_module(module).map_err(|error| wrong(&error))?;
+    }
+    KernelLayout::read(attachment, &btf).map_err(|error| wrong(&error))
+}
+
+/// Mounts the file system for pinned objects if nobody has.
+fn mount_directory() -> io::Result<()> {
+    let is_mounted = || -> io::Result<bool> { Ok(statfs(BPF_DIRECTORY)?.f_type.cast_unsigned() == BPF_FS_MAGIC) };
+    if is_mounted()? {
+        return Ok(());
+    }
+    // Two that come at the same time would hide each other's.
+    let lock = File::open("/sys/fs")?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    if is_mounted()? {
+        return Ok(());
+    }
+    mount("bpf", BPF_DIRECTORY, "bpf", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, Some(c"mode=0700"))
+        .map_err(|error| io::Error::other(format!("no BPF file system can be mounted at {BPF_DIRECTORY}: {error}")))
+}
+
+/// Makes the agent's directory in the file system for pinned objects, open to its owner only.
+///
+/// # Errors
+/// If another user owns the directory or can write it: pinned objects there may be forged. A mount of others keeps its mode.
+fn make_own_directory(mount: &Path) -> io::Result<()> {
+    let path = mount.join(OWN_DIRECTORY);
+    match fs::DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    check_own_directory(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700))
+}
+
+/// Checks that no other user can have pinned objects there; a directory that does not exist passes.
+fn check_own_directory(path: &Path) -> io::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    let is_ours = metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0;
+    if metadata.is_dir() && is_ours {
+        return Ok(());
+    }
+    let why = format!("{}: not a directory that only its owner, this user, can write; remove it", path.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+impl Edge for LinuxEdge {
+    type Map = LinuxMap;
+    type Program = Program;
+    type Link = LinuxLink;
+
+    fn lacks_hooks(&mut self) -> io::Result<Option<String>> {
+        self.attacher.lacking()
+    }
+
+    fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<LinuxMap> {
+        let name = format!("tortie_{}", kind.name());
+        let size = u32::try_from(kind.value_size()).map_err(io::Error::other)?;
+        if kind.is_ring() {
+            return RingBuffer::create(&name, entries).map(LinuxMap::Ring);
+        }
+        if kind.is_per_cpu() {
+            return PerCpuArrayMap::create(&name, size, entries).map(LinuxMap::PerCpu);
+        }
+        let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
+        create(&name, size, entries).map(LinuxMap::Shared).map_err(|error| {
+            if kind.is_joined() && error.raw_os_error() == Some(Errno::TOOBIG.raw_os_error()) {
+                let limit = "before Linux 6.0 these may have no more than 4 MiB";
+                return io::Error::new(error.kind(), format!("{error}; {limit}"));
+            }
+            error
+        })
+    }
+
+    fn write(&mut self, map: &LinuxMap, index: u32, value: &[u8]) -> io::Result<()> {
+        match map {
+            LinuxMap::Shared(map) => map.write(index, value),
+            // What is counted is never set to anything else.
+            LinuxMap::PerCpu(map) => map.clear(index),
+            LinuxMap::Ring(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn open_log(&mut self, maps: &[(MapKind, LinuxMap)]) -> io::Result<Option<LogSource>> {
+        let of = |wanted: MapKind| maps.iter().find_map(|(kind, map)| (*kind == wanted).then_some(map));
+        let (Some(LinuxMap::Ring(ring)), Some(LinuxMap::Shared(lost))) = (of(MapKind::Log), of(MapKind::Lost)) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        Ok(Some(LogSource { ring: ring.try_clone()?, lost: lost.try_clone()? }))
+    }
+
+    fn read(&mut self, map: &LinuxMap, index: u32) -> io::Result<Vec<u8>> {
+        match map {
+            LinuxMap::Shared(map) => {
+                let mut value = vec![0; map.info().value_size as usize];
+                map.read(index, &mut value)?;
+                Ok(value)
+            }
+            LinuxMap::PerCpu(map) => map.read(index),
+            LinuxMap::Ring(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn load(&mut self, place: Place, maps: &[(MapKind, LinuxMap)]) -> io::Result<Program> {
+        let entries = |of: MapKind| {
+            let found = maps.iter().find_map(|(kind, map)| match map {
+                LinuxMap::Shared(map) if *kind == of => Some(map.info().entries),
+                _ => None,
+            });
+            found.unwrap_or_default()
+        };
+        let sizes = MapSizes {
+            blocks: entries(MapKind::Blocks),
+            groups: entries(MapKind::Groups),
+            endpoints: entries(MapKind::Endpoints),
+            exact: entries(MapKind::Exact),
+            ..MapSizes::default()
+        };
+        let bytes = self.program(place, &sizes)?.bytes(|id| {
+            let map = maps.iter().find(|(kind, _)| kind.id() == id);
+            map.map_or(-1, |(_, map)| map.descriptor())
+        });
+        let name = format!("tortie_{}", place.to_string().replace('-', "_"));
+        self.attacher.load(&name, &bytes)
+    }
+
+    fn attach(&mut self, place: Place, generation: u64, program: &Program) -> io::Result<LinuxLink> {
+        self.attacher.attach(place, generation, program)
+    }
+
+    fn changes(&mut self) -> io::Result<Option<u32>> {
+        self.attacher.changes()
+    }
+
+    fn made_of(&mut self, places: &[Place]) -> io::Result<String> {
+        let mut sha = Sha256::new();
+        for place in places {
+            // Maps have other descriptors each time, and may have other sizes.
+            sha.update(self.program(*place, &MapSizes::default())?.bytes(|id| i32::try_from(id.0).unwrap_or(-1)));
+            sha.update(place.to_string());
+        }
+        let digest = sha.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
+        Ok(format!("layout {}, programs {digest}", self.layout_version))
+    }
+
+    fn keep(&mut self, folder: &str, name: &str, what: Kept<'_, LinuxMap, Program>) -> io::Result<()> {
+        let path = self.free_path(folder, name)?;
+        match what {
+            Kept::Map(map) => map.pin(&path),
+            Kept::Program(program) => program.pin(&path),
+            Kept::Text(text) => {
+                let mut value = text.as_bytes().to_vec();
+                value.resize(TEXT, 0);
+                let map = ArrayMap::create("tortie_made_of", u32::try_from(TEXT).map_err(io::Error::other)?, 1)?;
+                map.write(0, &value)?;
+                map.pin(&path)
+            }
+        }
+    }
+
+    fn kept_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(LinuxMap, u32)> {
+        let path = self.directory.join(folder).join(name);
+        let map = if kind.is_ring() {
+            LinuxMap::Ring(RingBuffer::open(&path)?)
+        } else if kind.is_per_cpu() {
+            LinuxMap::PerCpu(PerCpuArrayMap::open(&path)?)
+        } else if kind.is_joined() {
+            let size = u32::try_from(kind.value_size()).map_err(io::Error::other)?;
+            LinuxMap::Shared(ArrayMap::open_joined(&path, size)?)
+        } else {
+            LinuxMap::Shared(ArrayMap::open(&path)?)
+        };
+        let info = map.info();
+        if info.value_size as usize != kind.value_size() {
+            return Err(io::Error::other(format!("its values have {} bytes", info.value_size)));
+        }
+        Ok((map, info.entries))
+    }
+
+    fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Program, LinuxLink)> {
+        let folder = self.directory.join(folder);
+        let program = Program::open(&folder.join(name))?;
+        let link = self.attacher.open(&folder.join(link))?;
+        if link.program()? != program.info()?.id {
+            return Err(io::Error::other("another program is attached"));
+        }
+        Ok((program, link))
+    }
+
+    fn kept_text(&mut self, folder: &str, name: &str) -> io::Result<String> {
+        let map = ArrayMap::open(&self.directory.join(folder).join(name))?;
+        let mut value = vec![0; map.info().value_size as usize];
+        map.read(0, &mut value)?;
+        let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+
+    fn pin(&mut self, folder: &str, name: &str, link: &LinuxLink) -> io::Result<()> {
+        link.pin(&self.free_path(folder, name)?)
+    }
+
+    fn folders(&mut self) -> io::Result<Vec<String>> {
+        // Before any object in it is opened.
+        check_own_directory(&Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY))?;
+        folders(&self.directory, self.netlink_timeout)
+    }
+
+    fn names(&mut self, folder: &str) -> io::Result<Vec<String>> {
+        names_in(&self.directory.join(folder))
+    }
+
+    fn rename(&mut self, folder: &str, name: &str) -> io::Result<()> {
+        fs::rename(self.directory.join(folder), self.directory.join(name))
+    }
+
+    fn remove(&mut self, folder: &str) -> io::Result<()> {
+        remove(&self.directory, folder, self.netlink_timeout)
+    }
+
+    fn track_connections(&mut self) -> io::Result<()> {
+        tracking::track_connections(self.netlink_timeout).map_err(io::Error::other)
+    }
+
+    fn wait_for_packets(&mut self) -> io::Result<()> {
+        if membarrier(MembarrierCommand::Global).is_err() {
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+}
+
+fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect()
+}
+
+/// The folders, and the numbers of generations that have none any more.
+fn folders(directory: &Path, netlink_timeout: Duration) -> io::Result<Vec<String>> {
+    let mut folders = names_in(directory)?;
+    let named: Vec<u64> = folders.iter().filter_map(|folder| generation_of(folder)).collect();
+    let attached = attach::generations(netlink_timeout)?;
+    folders.extend(attached.iter().filter(|number| !named.contains(number)).map(u64::to_string));
+    Ok(folders)
+}
+
+fn remove(directory: &Path, folder: &str, netlink_timeout: Duration) -> io::Result<()> {
+    if let Some(generation) = generation_of(folder) {
+        attach::detach(generation, netlink_timeout)?;
+    }
+    let folder = directory.join(folder);
+    for name in names_in(&folder)? {
+        let path = folder.join(name);
+        attach::detach_pinned(&path)?;
+        fs::remove_file(&path)?;
+    }
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Detaches all programs of this network namespace, and leaves it to others whether connections are tracked. Says how many sets of
+/// programs there were.
+///
+/// # Errors
+/// What could not be removed.
+pub fn remove_all(netlink_timeout: Duration) -> io::Result<usize> {
+    let directory = own_directory()?;
+    let folders = folders(&directory, netlink_timeout)?;
+    for folder in &folders {
+        remove(&directory, folder, netlink_timeout)?;
+    }
+    for empty in [directory.as_path(), &Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY)] {
+        // Others may have theirs beside it.
+        let _ = fs::remove_dir(empty);
+    }
+    tracking::leave_connections(netlink_timeout).map_err(io::Error::other)?;
+    Ok(folders.len())
+}
+
+#[cfg(test)]
+mod tests;

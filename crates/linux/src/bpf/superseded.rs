@@ -1,0 +1,73 @@
+//! Programs that an earlier configuration attached, where chains enforce policy now.
+
+use std::io;
+use std::time::Duration;
+
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// What is to be detached once chains are in force. Until then a packet must be let through by both.
+#[derive(Debug)]
+pub struct Superseded {
+    netlink_timeout: Duration,
+    try_at: Duration,
+    failure: Option<String>,
+}
+
+impl Superseded {
+    /// Looks for nothing yet.
+    #[must_use]
+    pub fn new(netlink_timeout: Duration) -> Self {
+        Self { netlink_timeout, try_at: Duration::ZERO, failure: None }
+    }
+
+    /// Detaches them, if it is time to try. Says whether nothing is left.
+    pub fn remove(&mut self, now: Duration) -> bool {
+        let timeout = self.netlink_timeout;
+        self.remove_by(now, || super::remove_all(timeout))
+    }
+
+    fn remove_by(&mut self, now: Duration, remove: impl FnOnce() -> io::Result<usize>) -> bool {
+        if now < self.try_at {
+            return false;
+        }
+        match remove() {
+            Ok(count) => {
+                if count > 0 || self.failure.is_some() {
+                    tracing::info!("eBPF programs of an earlier configuration removed: chains enforce policy");
+                }
+                true
+            }
+            Err(error) => {
+                let failure = format!("eBPF programs of an earlier configuration cannot be removed: {error}");
+                if self.failure.as_ref() != Some(&failure) {
+                    tracing::error!("{failure}; tried again");
+                }
+                self.failure = Some(failure);
+                self.try_at = now + PAUSE;
+                false
+            }
+        }
+    }
+
+    /// Why they could not be detached yet.
+    #[must_use]
+    pub fn problem(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_tried_until_nothing_is_left() {
+        let mut superseded = Superseded::new(PAUSE);
+        let now = Duration::from_secs(100);
+        assert!(!superseded.remove_by(now, || Err(io::ErrorKind::PermissionDenied.into())));
+        assert!(superseded.problem().is_some_and(|problem| problem.contains("permission denied")));
+        assert!(!superseded.remove_by(now + PAUSE / 2, || panic!("it is too early")));
+        assert!(superseded.remove_by(now + PAUSE, || Ok(1)));
+        assert!(Superseded::new(PAUSE).remove_by(now, || Ok(0)));
+    }
+}

@@ -1,0 +1,162 @@
+//! Programs that lead process groups of their own, so that what they start can be ended with them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open, waitid,
+};
+
+use crate::stop::poll_for;
+
+/// How often a program is asked whether it has ended where the kernel does not tell (before Linux 5.3).
+pub(super) const ASK: Duration = Duration::from_millis(10);
+/// How long a killed program is waited for. One that the kernel does not let go of is left behind.
+const AFTER_KILL: Duration = Duration::from_secs(2);
+/// How long [`kill_all`] waits for a program that is just being started.
+const BEING_STARTED: Duration = Duration::from_millis(200);
+
+/// The leaders of all groups, none of which has been waited for: their numbers cannot be anybody else's. `None` when the
+/// program is ending at once, and no more are wanted.
+static LEADERS: Mutex<Option<Vec<Pid>>> = Mutex::new(Some(Vec::new()));
+/// Those that the kernel did not let go of in time; they are waited for when others are started.
+static LEFT_BEHIND: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Neither list can be half-changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills all groups, and lets no more be started, for a program that ends at once. Never waits long.
+pub fn kill_all() {
+    let patience = Instant::now() + BEING_STARTED;
+    let mut leaders = loop {
+        match LEADERS.try_lock() {
+            Ok(leaders) => break leaders,
+            Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if Instant::now() < patience => thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::WouldBlock) => return,
+        }
+    };
+    for leader in leaders.take().unwrap_or_default() {
+        // It may have ended by itself.
+        let _ = kill_process_group(leader, Signal::KILL);
+    }
+}
+
+/// A program that has been started, and what it has started itself. Dropping this kills all of them.
+#[derive(Debug)]
+pub struct Group {
+    /// `None` when it has been waited for.
+    child: Option<Child>,
+    leader: Pid,
+    /// Becomes readable when the leader has ended.
+    end: Option<OwnedFd>,
+}
+
+impl Group {
+    /// Starts a program. Its pipes are left to the caller, who takes them from [`Group::child`].
+    ///
+    /// # Errors
+    /// If it cannot be started, or this process is ending.
+    pub fn start(command: &mut Command) -> io::Result<Self> {
+        lock(&LEFT_BEHIND).retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        let mut leaders = lock(&LEADERS);
+        let Some(leaders) = leaders.as_mut() else { return Err(io::Error::other("this program is ending")) };
+        let child = command.process_group(0).spawn()?;
+        let leader = Pid::from_child(&child);
+        leaders.push(leader);
+        Ok(Self { child: Some(child), leader, end: pidfd_open(leader, PidfdFlags::empty()).ok() })
+    }
+
+    /// The leader; `None` if it has been waited for.
+    pub fn child(&mut self) -> Option<&mut Child> {
+        self.child.as_mut()
+    }
+
+    /// What becomes readable when the leader has ended. Without it, [`Group::has_ended`] must be asked.
+    pub fn end_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.end.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether the leader has ended, which leaves its number reserved.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.child.is_none() || !matches!(waitid(WaitId::Pid(self.leader), options), Ok(None))
+    }
+
+    /// Whether the leader ends within this time.
+    #[expect(clippy::must_use_candidate, reason = "it is called to wait")]
+    pub fn ends_within(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        while !self.has_ended() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = match self.end_descriptor() {
+                Some(descriptor) => poll_for(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], left),
+                None => Err(io::ErrorKind::Unsupported.into()),
+            };
+            if waited.is_err() {
+                thread::sleep(left.min(ASK));
+            }
+        }
+        true
+    }
+
+    /// Sends a signal to all of them.
+    pub fn signal(&self, signal: Signal) {
+        if self.child.is_some() {
+            // They may have ended by themselves.
+            let _ = kill_process_group(self.leader, signal);
+        }
+    }
+
+    /// Sends a signal to the leader alone.
+    pub fn signal_leader(&self, signal: Signal) {
+        if self.child.is_some() {
+            let _ = kill_process(self.leader, signal);
+        }
+    }
+
+    /// Waits for the leader, which should have ended, and tells how it did. What else is in the group stays.
+    ///
+    /// # Errors
+    /// If it was waited for before.
+    pub fn reap(&mut self) -> io::Result<ExitStatus> {
+        let Some(mut child) = self.child.take() else { return Err(io::ErrorKind::NotFound.into()) };
+        self.unlist();
+        child.wait()
+    }
+
+    /// Must come before the leader is waited for, since then its number may become another's.
+    fn unlist(&self) {
+        if let Some(leaders) = lock(&LEADERS).as_mut() {
+            leaders.retain(|leader| *leader != self.leader);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        let ended = self.ends_within(AFTER_KILL);
+        let Some(mut child) = self.child.take() else { return };
+        self.unlist();
+        if ended {
+            // It was killed; how it ended is no news.
+            let _ = child.wait();
+        } else {
+            tracing::error!(process = self.leader.as_raw_nonzero(), "a killed program does not end; leaving it behind");
+            lock(&LEFT_BEHIND).push(child);
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The Linux kernel as the dataplane sees it: [`LinuxKernel`], and what [`detect`](fn@detect) finds out about iptables before a
+//! dataplane is set up.
+
+mod checksums;
+mod conntrack;
+mod detect;
+mod limits;
+mod responder;
+mod sysctl;
+mod threads;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tortie_dataplane::{
+    AddressPlace, CommandOutcome, CommandStatus, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError,
+    Neighbour, NeighbourChange, ProxyNeighbour, ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange,
+    RouteTableIndex, RoutingRule, RoutingRuleChange, SysctlPath, WireguardChange, WireguardDevice,
+};
+use tortie_model::{Cidr, Family, IfaceName, Mac};
+use tortie_nftables::wire::Snapshot;
+use tortie_nftables::{CommitError, TableId, Transaction};
+
+pub use checksums::checksum_offload_broken;
+pub use detect::{DetectError, Detected, IptablesSetup, detect};
+pub use limits::TimeLimits;
+
+use crate::exec::{ExecError, Finished, Job, Runner};
+use crate::netlink::{Netlink, NetlinkError, Nftables, WireguardNetlink, ethtool};
+use responder::Responder;
+use sysctl::SysctlTree;
+
+/// The kernel behind the network namespace of the thread that uses it.
+///
+/// ```no_run
+/// use tortie_linux::kernel::LinuxKernel;
+/// use tortie_dataplane::{Kernel, RouteTableIndex};
+/// use tortie_model::Family;
+///
+/// let mut kernel = LinuxKernel::new(std::time::Duration::from_secs(10));
+/// for route in kernel.routes(Family::V4, RouteTableIndex::MAIN)? {
+///     println!("{} by interface {:?}", route.key.destination, route.target.interface);
+/// }
+/// # Ok::<(), tortie_dataplane::KernelError>(())
+/// ```
+#[derive(Debug)]
+pub struct LinuxKernel {
+    started: Instant,
+    runner: Runner,
+    limits: TimeLimits,
+    netlink_timeout: Duration,
+    /// Opened when needed, and again after anything but a refusal.
+    netlink: Option<Netlink>,
+    /// The same for `WireGuard`.
+    wireguard: Option<WireguardNetlink>,
+    /// The same for nftables, and why it could not be asked the last time.
+    nftables: Option<Nftables>,
+    nftables_failure: Option<String>,
+    /// There once something is answered for.
+    responder: Option<Responder>,
+    sysctls: SysctlTree,
+}
+
+impl LinuxKernel {
+    /// Opens nothing yet. The kernel must answer within `netlink_timeout` (`NetlinkTimeoutSecs`).
+    #[must_use]
+    pub fn new(netlink_timeout: Duration) -> Self {
+        Self {
+            started: Instant::now(),
+            runner: Runner::default(),
+            limits: TimeLimits::default(),
+            netlink_timeout,
+            netlink: None,
+            wireguard: None,
+            nftables: None,
+            nftables_failure: None,
+            responder: None,
+            sysctls: SysctlTree::new(PathBuf::from("/proc/sys")),
+        }
+    }
+
+    /// With programs run by this runner, whose wish to stop ends everything that takes time.
+    #[must_use]
+    pub fn with_runner(self, runner: Runner) -> Self {
+        Self { runner, ..self }
+    }
+
+    /// With the settings in this directory instead of `/proc/sys`.
+    #[must_use]
+    pub fn with_sysctls(self, directory: PathBuf) -> Self {
+        Self { sysctls: SysctlTree::new(directory), ..self }
+    }
+
+    /// With other limits than usual to how long programs may take.
+    #[must_use]
+    pub fn with_limits(self, limits: TimeLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    fn with_netlink<T>(&mut self, ask: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError>) -> Result<T, KernelError> {
+        let mut netlink = match self.netlink.take() {
+            Some(netlink) => netlink,
+            None => Netlink::open(self.netlink_timeout).map_err(kernel_error)?,
+        };
+        let result = ask(&mut netlink);
+        // After a refusal the socket is as good as before; after anything else answers may still be on their way.
+        if matches!(result, Ok(_) | Err(NetlinkError::Refused { .. })) {
+            self.netlink = Some(netlink);
+        }
+        self.runner.note_progress();
+        result.map_err(kernel_error)
+    }
+}
+
+impl LinuxKernel {
+    fn with_nftables<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Nftables) -> Result<T, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
+        let mut nftables = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok)?;
+        let answer = ask(&mut nftables)?;
+        // After a failure an answer may still be on its way.
+        self.nftables = Some(nftables);
+        Ok(answer)
+    }
+
+    fn with_wireguard<T>(
+        &mut self,
+        ask: impl FnOnce(&mut WireguardNetlink) -> Result<T, NetlinkError>,
+    ) -> Result<T, KernelError> {
+        let mut wireguard = match self.wireguard.take() {
+            Some(wireguard) => wireguard,
+            None => match WireguardNetlink::open(self.netlink_timeout) {
+                Err(error) if error.is_not_found() => return Err(KernelError::Unsupported),
+                wireguard => wireguard.map_err(kernel_error)?,
+            },
+        };
+        let result = ask(&mut wireguard);
+        if matches!(result, Ok(_) | Err(NetlinkError::Refused { .. })) {
+            self.wireguard = Some(wireguard);
+        }
+        self.runner.note_progress();
+        result.map_err(kernel_error)
+    }
+
+    /// Does something with an address and the Ethernet address of its interface, which is asked for unless it is in `macs`.
+    fn with_responder(
+        &mut self,
+        macs: &mut BTreeMap<u32, Result<Option<Mac>, KernelError>>,
+        neighbour: ProxyNeighbour,
+        act: impl FnOnce(&Responder, ProxyNeighbour, Option<Mac>) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        let interface = neighbour.interface;
+        let mac = macs.entry(interface).or_insert_with(|| self.with_netlink(|netlink| netlink.mac(interface)));
+        let mac = mac.clone()?;
+        let responder = match self.responder.take() {
+            Some(responder) => responder,
+            None => Responder::spawn()?,
+        };
+        act(self.responder.insert(responder), neighbour, mac)
+    }
+
+    /// The outcomes of so many changes that go to the kernel together.
+    fn change_all(
+        &mut self,
+        count: usize,
+        change: impl FnOnce(&mut Netlink) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError>,
+    ) -> Vec<Result<(), KernelError>> {
+        match self.with_netlink(change) {
+            Ok(outcomes) => outcomes.into_iter().map(|outcome| outcome.map_err(kernel_error)).collect(),
+            Err(error) => vec![Err(error); count],
+        }
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "an error is used up where it becomes another")]
+fn kernel_error(error: NetlinkError) -> KernelError {
+    if error.is_not_found() {
+        KernelError::NotFound
+    } else if error.is_there_already() {
+        KernelError::Exists
+    } else if error.is_unsupported() {
+        KernelError::Unsupported
+    } else if error.is_link_down() {
+        KernelError::LinkDown
+    } else {
+        KernelError::Failed(error.to_string())
+    }
+}
+
+impl Kernel for LinuxKernel {
+    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+        let jobs: Vec<Job> = commands
+            .into_iter()
+            .map(|KernelCommand { program, args, input }| {
+                let limit = self.limits.of(&program);
+                Job { program, args, input: input.into_bytes(), limit }
+            })
+            .collect();
+        self.runner.run_all(&jobs).into_iter().map(outcome).collect()
+    }
+
+    fn ruleset_generation(&mut self) -> Option<u32> {
+        match self.with_nftables(Nftables::generation) {
+            Ok(generation) => {
+                self.nftables_failure = None;
+                Some(generation)
+            }
+            Err(error) => {
+                let failure = Some(error.to_string());
+                if self.nftables_failure != failure {
+                    tracing::warn!(%error, "nftables does not tell its generation; tables are read whenever they are checked");
+                    self.nftables_failure = failure;
+                }
+                None
+            }
+        }
+    }
+
+    fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        let snapshot = self.with_nftables(|nftables| nftables.read(table)).map_err(kernel_error)?;
+        self.runner.note_progress();
+        Ok(snapshot)
+    }
+
+    fn count_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
+        let snapshot = self.with_nftables(|nftables| nftables.read_rules(table)).map_err(kernel_error)?;
+        self.runner.note_progress();
+        Ok(snapshot)
+    }
+
+    fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
+        let failed = |error: NetlinkError| CommitError::Failed(error.to_string());
+        let opened = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok);
+        let mut nftables = opened.map_err(failed)?;
+        let result = nftables.commit(transaction);
+        // After anything but an answer there may be one on its way.
+        if !matches!(result, Err(CommitError::Failed(_))) {
+            self.nftables = Some(nftables);
+        }
+        self.runner.note_progress();
+        result
+    }
+
+    fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
+        self.with_netlink(|netlink| netlink.routes(family, table))
+    }
+
+    fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
+        self.with_netlink(|netlink| netlink.routes_of(family, table, interface))
+    }
+
+    fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        self.change_all(changes.len(), |netlink| netlink.change_routes(table, changes))
+    }
+
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        self.with_netlink(|netlink| netlink.routing_rules(family, table))
+    }
+
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        self.with_netlink(|netlink| netlink.change_routing_rule(change))
+    }
+
+    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
+        self.with_netlink(|netlink| netlink.neighbours(family))
+    }
+
+    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
+        self.with_netlink(|netlink| netlink.fdb(interface))
+    }
+
+    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
+        self.change_all(changes.len(), |netlink| netlink.change_neighbours(changes))
+    }
+
+    fn proxy_neighbours(&mut self, family: Family) -> Result<Vec<ProxyNeighbour>, KernelError> {
+        Ok(self.responder.as_ref().map(|responder| responder.entries(family)).unwrap_or_default())
+    }
+
+    fn change_proxy_neighbours(&mut self, changes: &[ProxyNeighbourChange]) -> Vec<Result<(), KernelError>> {
+        let mut macs = BTreeMap::new();
+        let mut change = |change: &ProxyNeighbourChange| match *change {
+            ProxyNeighbourChange::Add(neighbour) => self.with_responder(&mut macs, neighbour, Responder::add),
+            ProxyNeighbourChange::Remove(neighbour) => {
+                self.responder.as_ref().map_or(Err(KernelError::NotFound), |responder| responder.remove(neighbour))
+            }
+        };
+        changes.iter().map(&mut change).collect()
+    }
+
+    fn announce(&mut self, neighbours: &[ProxyNeighbour]) -> Vec<Result<(), KernelError>> {
+        let mut macs = BTreeMap::new();
+        let mut announce = |neighbour| self.with_responder(&mut macs, neighbour, Responder::announce);
+        neighbours.iter().copied().map(&mut announce).collect()
+    }
+
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
+        self.with_netlink(|netlink| netlink.device(name))
+    }
+
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
+        self.with_netlink(|netlink| netlink.addresses(interface, family))
+    }
+
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
+        self.with_netlink(|netlink| netlink.change_device(change))
+    }
+
+    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+        let netlink = || ethtool::disable_checksum_offload(interface, self.netlink_timeout);
+        let result = checksums::disable_offload(name, self.limits.probe, netlink, |job| self.runner.run(job));
+        self.runner.note_progress();
+        result
+    }
+
+    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
+        self.sysctls.read(path)
+    }
+
+    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
+        self.sysctls.write(path, value)
+    }
+
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        conntrack::flush(address, self.limits.conntrack, |job| self.runner.run(job))
+    }
+
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        self.with_netlink(|netlink| netlink.marked_addresses(family))
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        match self.with_netlink(|netlink| netlink.mark_address(address, is_pending)) {
+            Err(KernelError::NotFound) if !is_pending => Ok(()),
+            result => result,
+        }
+    }
+
+    fn qdiscs(&mut self) -> Result<Vec<Qdisc>, KernelError> {
+        self.with_netlink(Netlink::qdiscs)
+    }
+
+    fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError> {
+        self.with_netlink(|netlink| netlink.change_qdisc(change))
+    }
+
+    fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
+        self.with_netlink(|netlink| netlink.redirections(interface))
+    }
+
+    fn wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError> {
+        self.with_wireguard(|wireguard| wireguard.device(interface))
+    }
+
+    fn change_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError> {
+        self.with_wireguard(|wireguard| wireguard.change(interface, change))
+    }
+
+    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+        threads::set(Path::new("/sys/class/net"), device, is_threaded)
+    }
+
+    fn locate(
+        &mut self,
+        addresses: &[(IpAddr, Option<AddressPlace>)],
+    ) -> Result<Vec<Option<AddressPlace>>, KernelError> {
+        self.with_netlink(|netlink| netlink.locate(addresses))
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        // Whoever sleeps asks by itself whether to go on.
+        let _ = self.runner.stop().wait(duration);
+    }
+
+    fn is_stopping(&mut self) -> bool {
+        self.runner.stop().is_set()
+    }
+
+    fn now(&mut self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+fn outcome(result: Result<Finished, ExecError>) -> CommandOutcome {
+    match result {
+        Err(error) => CommandOutcome::not_run(error.to_string()),
+        Ok(Finished { status, stdout, stderr }) => CommandOutcome {
+            status: status.code().map_or(CommandStatus::Signal, CommandStatus::Code),
+            stdout,
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

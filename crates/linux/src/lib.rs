@@ -1,0 +1,17 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+#![allow(clippy::disallowed_methods, reason = "this is where the kernel is asked, and programs are run")]
+
+pub mod announcements;
+pub mod bpf;
+pub mod exec;
+pub mod kernel;
+pub mod link_address;
+pub mod monitor;
+pub mod netlink;
+mod pulse;
+pub mod stop;
+
+pub use pulse::{Life, Pulse};

@@ -1,0 +1,240 @@
+//! Watching the network interfaces of this network namespace.
+//!
+//! [`Monitor`] is the state machine; [`spawn`] runs it on a thread that listens to the kernel:
+//!
+//! ```no_run
+//! use std::sync::mpsc;
+//! use tortie_linux::monitor::{self, MonitorConfig, MonitorEvent};
+//!
+//! let (sender, events) = mpsc::sync_channel::<MonitorEvent>(100);
+//! let monitor = monitor::spawn(MonitorConfig::default(), sender)?;
+//! for event in events {
+//!     match event {
+//!         MonitorEvent::Link(event) => println!("{event:?}"),
+//!         MonitorEvent::InSync => println!("these are all"),
+//!         MonitorEvent::Announcement(_) | MonitorEvent::Ruleset(_) => {}
+//!         MonitorEvent::Failed(error) => eprintln!("{error}; trying again"),
+//!     }
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod damping;
+mod ruleset;
+mod state;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use regex::Regex;
+use tortie_dataplane::{LinkEvent, RulesetNews};
+
+pub use damping::FLAP_DAMPING;
+pub use ruleset::spawn_ruleset;
+pub use state::Monitor;
+
+use crate::Pulse;
+use crate::netlink::{Netlink, NetlinkError, Subscription};
+
+/// How long the thread sleeps at most, and so how soon it notices that it is to stop.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// How long the thread waits before it tries again after it could not listen or list.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// How interfaces are watched.
+#[derive(Clone, Debug)]
+pub struct MonitorConfig {
+    /// Interfaces whose addresses are of no interest, `InterfaceExclude`.
+    pub excluded: Vec<Regex>,
+    /// How often all links are listed in case something was missed, `InterfaceRefreshInterval`; never if `None`.
+    pub resync_interval: Option<Duration>,
+    /// How long the kernel may take to answer, `NetlinkTimeoutSecs`.
+    pub netlink_timeout: Duration,
+    /// Signs of life of the thread.
+    pub pulse: Pulse,
+}
+
+impl Default for MonitorConfig {
+    fn default() -> Self {
+        Self {
+            excluded: Vec::new(),
+            resync_interval: Some(Duration::from_secs(90)),
+            netlink_timeout: Duration::from_secs(10),
+            pulse: Pulse::default(),
+        }
+    }
+}
+
+/// What is reported of network interfaces.
+#[derive(Debug)]
+pub enum MonitorEvent {
+    /// An interface changed.
+    Link(LinkEvent),
+    /// All interfaces that exist have been reported. Sent after every time that the monitor had to restart.
+    InSync,
+    /// A virtual machine has announced itself, by the number of the watch for it; told by
+    /// [`Announcements`](crate::announcements::Announcements).
+    Announcement(u64),
+    /// Somebody changes our tables of nftables, maybe ourselves; told by [`spawn_ruleset`].
+    Ruleset(RulesetNews),
+    /// The monitor could not listen to the kernel or list what exists; it restarts in a moment.
+    Failed(NetlinkError),
+}
+
+/// A running monitor. It stops when this is dropped or the receiver is.
+#[derive(Debug)]
+pub struct MonitorThread {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MonitorThread {
+    /// Whether the thread still runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for MonitorThread {
+    fn drop(&mut self) {
+        // It may sit in `send` until the receiver goes, so there is no waiting for it.
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Starts a thread that watches the interfaces of the caller's network namespace. What it reports is converted to the
+/// receiver's own type, so that it may share a channel with others.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn spawn<E>(config: MonitorConfig, events: SyncSender<E>) -> io::Result<MonitorThread>
+where
+    E: From<MonitorEvent> + Send + 'static,
+{
+    let stop = Arc::new(AtomicBool::new(false));
+    let watcher = Watcher { config, events, stop: Arc::clone(&stop), started: Instant::now() };
+    let thread = thread::Builder::new().name("interfaces".to_owned()).spawn(move || watcher.run())?;
+    Ok(MonitorThread { stop, thread: Some(thread) })
+}
+
+struct Watcher<E> {
+    config: MonitorConfig,
+    events: SyncSender<E>,
+    stop: Arc<AtomicBool>,
+    started: Instant,
+}
+
+/// Why a watch ended.
+enum WatchEnd {
+    /// Nobody listens any more.
+    Stop,
+    /// Changes may have been missed.
+    Lost(NetlinkError),
+}
+
+impl From<NetlinkError> for WatchEnd {
+    fn from(error: NetlinkError) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl<E: From<MonitorEvent>> Watcher<E> {
+    fn run(self) {
+        let mut monitor = Monitor::new(self.config.excluded.clone());
+        // What is known survives a new beginning, so that only what changed meanwhile is reported.
+        while let Err(WatchEnd::Lost(error)) = self.watch(&mut monitor) {
+            self.config.pulse.beat();
+            if matches!(error, NetlinkError::Overflow) {
+                tracing::info!("Changes of interfaces came faster than they were read; listing all again");
+                continue;
+            }
+            tracing::warn!(%error, "Cannot watch the interfaces; trying again");
+            if self.send(MonitorEvent::Failed(error)).is_err() {
+                return;
+            }
+            thread::sleep(RETRY_DELAY);
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            self.config.pulse.rest();
+        }
+    }
+
+    /// Listens until something goes wrong. Never returns `Ok`.
+    fn watch(&self, monitor: &mut Monitor) -> Result<std::convert::Infallible, WatchEnd> {
+        // First listen, then list: nothing that happens between the two is missed.
+        let mut subscription = Subscription::open()?;
+        let mut netlink = Netlink::open(self.config.netlink_timeout)?;
+        monitor.forget_held();
+        self.resync(monitor, &mut netlink)?;
+        self.send(MonitorEvent::InSync)?;
+        let mut next_resync = self.config.resync_interval.map(|interval| self.now() + interval);
+        loop {
+            let deadline = [monitor.next_deadline(), next_resync].into_iter().flatten().min();
+            let wait = deadline.map_or(LONGEST_WAIT, |deadline| deadline.saturating_sub(self.now()).min(LONGEST_WAIT));
+            let notices = subscription.receive(wait)?;
+            self.config.pulse.beat();
+            let now = self.now();
+            for notice in notices {
+                monitor.on_notice(notice, now);
+            }
+            monitor.advance(now);
+            let stale = monitor.take_stale();
+            if !stale.is_empty() {
+                for (index, addresses) in addresses_of(stale, &mut netlink)? {
+                    monitor.on_addresses(index, addresses);
+                }
+            }
+            self.report(monitor)?;
+            if let Some(interval) = self.config.resync_interval
+                && next_resync.is_some_and(|at| at <= now)
+            {
+                self.resync(monitor, &mut netlink)?;
+                next_resync = Some(now + interval);
+            }
+        }
+    }
+
+    fn resync(&self, monitor: &mut Monitor, netlink: &mut Netlink) -> Result<(), WatchEnd> {
+        let links = netlink.links()?;
+        monitor.resync(links, netlink.local_addresses(None)?);
+        self.report(monitor)
+    }
+
+    fn report(&self, monitor: &mut Monitor) -> Result<(), WatchEnd> {
+        monitor.take_events().into_iter().try_for_each(|event| self.send(MonitorEvent::Link(event)))?;
+        if self.stop.load(Ordering::Relaxed) { Err(WatchEnd::Stop) } else { Ok(()) }
+    }
+
+    fn send(&self, event: MonitorEvent) -> Result<(), WatchEnd> {
+        // The queue is full while the main thread, which reports itself, is busy.
+        self.config.pulse.rest();
+        let sent = self.events.send(event.into());
+        self.config.pulse.beat();
+        sent.map_err(|_| WatchEnd::Stop)
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// The addresses of these links. Each costs a list of its own, up to as many as are worth a list of all.
+fn addresses_of(links: BTreeSet<u32>, netlink: &mut Netlink) -> Result<Vec<(u32, BTreeSet<IpAddr>)>, NetlinkError> {
+    const FEW: usize = 8;
+    let mut all = if links.len() > FEW { Some(netlink.local_addresses(None)?) } else { None };
+    let mut of = |index| match &mut all {
+        Some(all) => Ok(all.remove(&index).unwrap_or_default()),
+        None => Ok(netlink.local_addresses(Some(index))?.remove(&index).unwrap_or_default()),
+    };
+    links.into_iter().map(|index| Ok((index, of(index)?))).collect()
+}
+
+#[cfg(test)]
+mod tests;

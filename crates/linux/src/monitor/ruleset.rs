@@ -1,0 +1,74 @@
+//! Watching who changes tables of nftables.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread;
+
+use tortie_dataplane::RulesetNews;
+use tortie_nftables::TableId;
+
+use super::{LONGEST_WAIT, MonitorEvent, MonitorThread, RETRY_DELAY};
+use crate::Pulse;
+use crate::netlink::{NetlinkError, RulesetSubscription};
+
+/// Starts a thread that counts the transactions on these tables of the caller's network namespace. What it reports is converted to
+/// the receiver's own type, so that it may share a channel with others.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn spawn_ruleset<E>(tables: Vec<TableId>, events: SyncSender<E>, pulse: Pulse) -> io::Result<MonitorThread>
+where
+    E: From<MonitorEvent> + Send + 'static,
+{
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_stopped = Arc::clone(&stop);
+    let run = move || {
+        while !is_stopped.load(Ordering::Relaxed) {
+            pulse.beat();
+            let send = |news| {
+                // The queue is full while the main thread, which reports itself, is busy.
+                pulse.rest();
+                let sent = events.send(MonitorEvent::Ruleset(news).into()).is_ok();
+                pulse.beat();
+                sent
+            };
+            match watch(&tables, &is_stopped, &send, &pulse) {
+                Ok(()) => break,
+                Err(NetlinkError::Overflow) => {
+                    tracing::info!("nftables changed faster than was listened; tables are read again");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "Cannot hear who changes nftables; trying again");
+                    thread::sleep(RETRY_DELAY);
+                }
+            }
+        }
+        if is_stopped.load(Ordering::Relaxed) {
+            pulse.rest();
+        }
+    };
+    let thread = thread::Builder::new().name("nftables".to_owned()).spawn(run)?;
+    Ok(MonitorThread { stop, thread: Some(thread) })
+}
+
+/// Listens until nobody wants to know any more.
+fn watch(
+    tables: &[TableId],
+    stop: &AtomicBool,
+    send: &impl Fn(RulesetNews) -> bool,
+    pulse: &Pulse,
+) -> Result<(), NetlinkError> {
+    let mut subscription = RulesetSubscription::open(tables, LONGEST_WAIT)?;
+    // First listen, then say so: what is read after this misses nothing.
+    let mut goes_on = send(RulesetNews::Restarted);
+    while goes_on && !stop.load(Ordering::Relaxed) {
+        let received = subscription.receive()?;
+        pulse.beat();
+        if let Some(transactions) = received {
+            goes_on = send(RulesetNews::Transactions(transactions));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Tracked connections, over ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`).
+
+mod connection;
+mod events;
+#[cfg(any(test, feature = "fake"))]
+mod insert;
+mod message;
+
+use std::time::Duration;
+
+use super::error::NetlinkError;
+use super::socket::Socket;
+use message::{
+    IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, IPCTNL_MSG_CT_NEW, LISTING, delete_payload, header, parse,
+    parse_with_traffic,
+};
+
+pub use connection::{Connection, Count, Flow, Traffic, Tuple};
+pub use events::{ConnectionEvent, ConnectionEvents};
+pub(super) use message::parse_original;
+
+/// A connection to the kernel's connection tracking.
+#[derive(Debug)]
+pub struct Conntrack {
+    socket: Socket,
+}
+
+impl Conntrack {
+    /// Opens a connection; every answer must come within `timeout`.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn open(timeout: Duration) -> Result<Self, NetlinkError> {
+        Socket::open_netfilter(timeout).map(|socket| Self { socket })
+    }
+
+    /// The tracked connections of both families for which `keep` is true; asked of each as it arrives.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn connections(&mut self, keep: impl Fn(&Connection) -> bool) -> Result<Vec<Connection>, NetlinkError> {
+        self.socket
+            .dump_raw(IPCTNL_MSG_CT_GET, &header(0), LISTING, |kind, payload| Ok(parse(kind, payload)?.filter(&keep)))
+    }
+
+    /// Gives `each` the tracked connections of both families as they arrive, with what was counted so far where the kernel
+    /// counts (`net.netfilter.nf_conntrack_acct`). Keeps none.
+    ///
+    /// One that is opened or ends meanwhile may be missing, and while the kernel resizes its table one may come twice.
+    ///
+    /// # Errors
+    /// If they cannot be read; some may have been given then.
+    pub fn traffic(&mut self, mut each: impl FnMut(&Connection, Option<Traffic>)) -> Result<(), NetlinkError> {
+        self.socket.visit_raw(IPCTNL_MSG_CT_GET, &header(0), LISTING, |kind, payload| {
+            if kind == IPCTNL_MSG_CT_NEW
+                && let Some((connection, traffic)) = parse_with_traffic(payload)?
+            {
+                each(&connection, traffic);
+            }
+            Ok(())
+        })
+    }
+
+    /// Forgets connections, each only if it is still the same; says of each whether it was there.
+    ///
+    /// # Errors
+    /// If it is not known what became of some.
+    pub fn delete(&mut self, connections: &[Connection]) -> Result<Vec<Result<bool, NetlinkError>>, NetlinkError> {
+        let payloads: Vec<Vec<u8>> = connections.iter().map(delete_payload).collect();
+        let outcomes = self.socket.batch_raw(IPCTNL_MSG_CT_DELETE, 0, &payloads, "tracked connection")?;
+        let was_there = |outcome: Result<(), NetlinkError>| match outcome {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        };
+        Ok(outcomes.into_iter().map(was_there).collect())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

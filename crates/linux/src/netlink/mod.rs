@@ -1,0 +1,285 @@
+//! What the agent asks of the kernel's routing subsystem and tells it, over `rtnetlink(7)`: links, local addresses, routes,
+//! the rules that lead to tables of them, permanent neighbours, and tunnel devices with their addresses and forwarding
+//! entries. Beside it netfilter's: tracked connections and their events, and the packets that rules log or that are traced.
+//!
+//! Everything belongs to the network namespace of the thread that opened the socket. Everything blocks, but for the `read`
+//! of those that listen to netfilter. Of what the kernel sends only the attributes that are needed are decoded, so that
+//! one that a newer kernel adds cannot hide a link or a route.
+//!
+//! ```no_run
+//! use tortie_linux::netlink::Netlink;
+//!
+//! let mut netlink = Netlink::open(std::time::Duration::from_secs(10))?;
+//! for link in netlink.links()? {
+//!     println!("{}: {} {}", link.index, link.name, if link.is_running { "up" } else { "down" });
+//! }
+//! # Ok::<(), tortie_linux::netlink::NetlinkError>(())
+//! ```
+
+pub(crate) mod bpf_rule;
+mod conntrack;
+mod device;
+mod error;
+pub(crate) mod ethtool;
+pub mod former;
+mod generation;
+mod leftovers;
+mod link;
+mod listing;
+mod locate;
+mod neighbour;
+mod network_namespace;
+mod nflog;
+mod nft_message;
+pub mod nftrace;
+mod route;
+mod routing_rule;
+mod ruleset;
+mod socket;
+mod tc;
+pub mod tracking;
+mod waiting;
+mod wire;
+mod wireguard;
+mod wireguard_traffic;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_dataplane::{
+    Device, DeviceChange, FdbEntry, Neighbour, NeighbourChange, Route, RouteChange, RouteTableIndex,
+};
+use tortie_model::{Cidr, Family, Mac};
+
+pub use conntrack::{Connection, ConnectionEvent, ConnectionEvents, Conntrack, Count, Flow, Traffic, Tuple};
+pub use error::NetlinkError;
+pub use generation::Nftables;
+pub use link::LinkState;
+pub use nflog::{LoggedHeaders, LoggedPacket, Nflog};
+pub use ruleset::RulesetSubscription;
+pub use socket::Subscription;
+pub use waiting::Read;
+pub use wire::Notice;
+pub use wireguard::WireguardNetlink;
+pub use wireguard_traffic::{DeviceTraffic, PeerTraffic};
+
+use socket::Socket;
+
+/// A connection to the kernel for requests, one at a time.
+#[derive(Debug)]
+pub struct Netlink {
+    socket: Socket,
+}
+
+impl Netlink {
+    /// Opens a connection; every answer must come within `timeout` (`NetlinkTimeoutSecs`).
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn open(timeout: Duration) -> Result<Self, NetlinkError> {
+        Socket::open(timeout).map(|socket| Self { socket })
+    }
+
+    /// All links, by index.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn links(&mut self) -> Result<Vec<LinkState>, NetlinkError> {
+        let mut links = self.socket.dump(link::dump_request(), "links", link::parse)?;
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    /// The local addresses of all interfaces that have some, by the index of the interface.
+    ///
+    /// Only those of `interface`, if one is given. They are learnt from the `local` routes of the table of that name, and so are those that packets are taken in
+    /// for (`felix/ifacemonitor/iface_monitor.go`).
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn local_addresses(&mut self, interface: Option<u32>) -> Result<BTreeMap<u32, BTreeSet<IpAddr>>, NetlinkError> {
+        let mut addresses: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
+        for family in Family::ALL {
+            let request = route::dump_request(family, route::TABLE_LOCAL, interface);
+            let found = self.dump_if_supported(request, "local addresses", |kind, payload| {
+                route::parse_local_address(family, kind, payload)
+            })?;
+            for (of, address) in found.into_iter().filter(|(of, _)| interface.is_none_or(|wanted| wanted == *of)) {
+                addresses.entry(of).or_default().insert(address);
+            }
+        }
+        Ok(addresses)
+    }
+
+    /// All routes of a table of a family, in order. None if the kernel has neither the family nor the table.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, NetlinkError> {
+        let request = route::dump_request(family, table, None);
+        let mut routes =
+            self.dump_if_supported(request, "routes", |kind, payload| route::parse(family, table, kind, payload))?;
+        routes.sort();
+        Ok(routes)
+    }
+
+    /// The routes of a table of a family that leave by one interface, in order. None if the kernel has neither the
+    /// family nor the interface.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn routes_of(
+        &mut self,
+        family: Family,
+        table: RouteTableIndex,
+        interface: u32,
+    ) -> Result<Vec<Route>, NetlinkError> {
+        let request = route::dump_request(family, table, Some(interface));
+        let mut routes =
+            self.dump_if_supported(request, "routes", |kind, payload| route::parse(family, table, kind, payload))?;
+        // Kernels without strict checks list all.
+        routes.retain(|route| route.target.interface == Some(interface));
+        routes.sort();
+        Ok(routes)
+    }
+
+    /// Makes routes in a table, each in place of one with the same key, or removes some, in this order; tells what
+    /// became of each.
+    ///
+    /// # Errors
+    /// If it is not known what became of some.
+    pub fn change_routes(
+        &mut self,
+        table: RouteTableIndex,
+        changes: &[RouteChange],
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        let request = |change: &RouteChange| match change {
+            RouteChange::Replace(route) => route::replace_request(table, route),
+            RouteChange::Delete(route) => route::delete_request(table, route),
+        };
+        self.socket.batch(changes.iter().map(request).collect(), "route change")
+    }
+
+    /// The addresses of a family that are marked, by whichever process.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn marked_addresses(&mut self, family: Family) -> Result<Vec<IpAddr>, NetlinkError> {
+        let request = route::dump_request(family, route::TABLE_MARKS, None);
+        self.dump_if_supported(request, "marked addresses", |kind, payload| route::parse_mark(family, kind, payload))
+    }
+
+    /// Marks an address by a route that leads nowhere, in a table of its own that no rule refers to, or takes the mark
+    /// away. Packets are not affected.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn mark_address(&mut self, address: IpAddr, is_marked: bool) -> Result<(), NetlinkError> {
+        let request = if is_marked { route::mark_request(address) } else { route::unmark_request(address) };
+        self.socket.request(request, "address mark")
+    }
+
+    /// All permanent neighbours of a family with an Ethernet address, in order. None if the kernel does not have the family.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, NetlinkError> {
+        let request = neighbour::dump_request(family);
+        let mut neighbours =
+            self.dump_if_supported(request, "neighbours", |kind, payload| neighbour::parse(family, kind, payload))?;
+        neighbours.sort();
+        Ok(neighbours)
+    }
+
+    /// The permanent forwarding entries of a tunnel device for single Ethernet addresses, in order.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, NetlinkError> {
+        let request = neighbour::fdb_request(interface);
+        let parse = |kind, payload: &[u8]| neighbour::parse_fdb(interface, kind, payload);
+        let mut entries = self.dump_if_supported(request, "forwarding entries", parse)?;
+        entries.sort();
+        Ok(entries)
+    }
+
+    /// Makes permanent neighbour and forwarding entries, in place of what was there, or removes some, in this order; tells
+    /// what became of each.
+    ///
+    /// # Errors
+    /// If it is not known what became of some.
+    pub fn change_neighbours(
+        &mut self,
+        changes: &[NeighbourChange],
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        self.socket.batch(changes.iter().map(neighbour::change_request).collect(), "neighbour change")
+    }
+
+    /// The interface by which packets to an address leave; `None` if none do.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn interface_to(&mut self, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
+        Ok(locate::route_to(&mut self.socket, address)?.map(|(interface, _)| interface))
+    }
+
+    /// The device of this name; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn device(&mut self, name: &str) -> Result<Option<Device>, NetlinkError> {
+        match self.socket.get(device::get_request(name), "device", device::parse) {
+            Err(error) if error.is_not_found() => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
+    /// The Ethernet address of an interface; `None` if it has none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn mac(&mut self, interface: u32) -> Result<Option<Mac>, NetlinkError> {
+        let device = self.socket.get(device::get_by_index_request(interface), "interface", device::parse)?;
+        Ok(device.mac)
+    }
+
+    /// The addresses of a device in a family, in order. None if the kernel does not have the family.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, NetlinkError> {
+        let request = device::addresses_request(interface, family);
+        let parse = |kind, payload: &[u8]| device::parse_address(interface, family, kind, payload);
+        let mut addresses = self.dump_if_supported(request, "addresses", parse)?;
+        addresses.sort();
+        Ok(addresses)
+    }
+
+    /// Makes, changes or removes a device.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn change_device(&mut self, change: &DeviceChange) -> Result<(), NetlinkError> {
+        let (request, what) = device::change_request(change);
+        self.socket.request(request, what)
+    }
+
+    /// A dump that is empty if the kernel knows neither the family nor the table.
+    fn dump_if_supported<T>(
+        &mut self,
+        request: wire::Request,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        match self.socket.dump(request, what, parse) {
+            Err(error) if error.is_unsupported_family() || error.is_not_found() => Ok(Vec::new()),
+            result => result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod measured;
+#[cfg(test)]
+mod tests;

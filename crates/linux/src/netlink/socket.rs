@@ -1,0 +1,545 @@
+//! Netlink sockets: one for requests, one that listens.
+
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
+use netlink_sys::{Socket as RawSocket, SocketAddr};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::net::sockopt::{self, Timeout};
+
+use super::error::NetlinkError;
+use super::listing::Listing;
+use super::wire::{self, Frame, NLMSG_ERROR, Notice, Request};
+
+/// More than the kernel puts into a datagram unless one message needs it.
+const DATAGRAM: usize = 256 * 1024;
+/// Room for what the kernel sends while nobody reads.
+const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
+/// Room for a transaction of nftables.
+const SEND_BUFFER: usize = 256 * 1024 * 1024;
+const DUMP_ATTEMPTS: usize = 4;
+
+const NFNL_MSG_BATCH_BEGIN: u16 = 16;
+const NFNL_MSG_BATCH_END: u16 = 17;
+/// `struct nfgenmsg` of a batch for `NFNL_SUBSYS_NFTABLES`.
+const NFTABLES_BATCH: [u8; 4] = [0, 0, 0, 10];
+
+const RTNLGRP_LINK: u32 = 1;
+const RTNLGRP_IPV4_ROUTE: u32 = 7;
+const RTNLGRP_IPV6_ROUTE: u32 = 11;
+
+/// A socket for requests.
+pub(super) struct Socket {
+    raw: RawSocket,
+    sequence: u32,
+    datagram: Vec<u8>,
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Socket").field("sequence", &self.sequence).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.raw.as_fd()
+    }
+}
+
+fn socket_error(what: &'static str) -> impl Fn(io::Error) -> NetlinkError {
+    move |source| NetlinkError::from_io(what, source)
+}
+
+fn open(protocol: isize) -> Result<RawSocket, NetlinkError> {
+    let mut raw = RawSocket::new(protocol).map_err(socket_error("open"))?;
+    raw.bind_auto().map_err(socket_error("bind"))?;
+    // Forcing it needs a privilege; without, the limit of the system applies.
+    if sockopt::set_socket_recv_buffer_size_force(&raw, RECEIVE_BUFFER).is_err() {
+        sockopt::set_socket_recv_buffer_size(&raw, RECEIVE_BUFFER)
+            .map_err(|errno| NetlinkError::from_io("set the size of the receive buffer", errno.into()))?;
+    }
+    Ok(raw)
+}
+
+fn set_timeout(raw: &RawSocket, timeout: Duration) -> Result<(), NetlinkError> {
+    // Zero would be no timeout at all.
+    let timeout = timeout.max(Duration::from_millis(1));
+    sockopt::set_socket_timeout(raw, Timeout::Recv, Some(timeout))
+        .map_err(|errno| NetlinkError::from_io("set the timeout", errno.into()))
+}
+
+/// Waits for a datagram from the kernel.
+fn receive(raw: &RawSocket, datagram: &mut Vec<u8>, what: &'static str) -> Result<(), NetlinkError> {
+    receive_with(RecvFlags::empty(), raw, datagram, what)
+}
+
+fn receive_with(
+    flags: RecvFlags,
+    raw: &RawSocket,
+    datagram: &mut Vec<u8>,
+    what: &'static str,
+) -> Result<(), NetlinkError> {
+    #[allow(clippy::cast_possible_wrap, reason = "flags, far from the sign bit")]
+    let flags = (flags | RecvFlags::TRUNC).bits() as i32;
+    loop {
+        datagram.clear();
+        datagram.reserve(DATAGRAM);
+        match raw.recv_from(datagram, flags) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(NetlinkError::from_io(what, error)),
+            // Other processes can send as well; only the kernel has port 0.
+            Ok((_, sender)) if sender.port_number() != 0 => {}
+            Ok((length, _)) if length > datagram.len() => {
+                return Err(NetlinkError::Malformed { what: "long datagram" });
+            }
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
+impl Socket {
+    pub(super) fn open(timeout: Duration) -> Result<Self, NetlinkError> {
+        let raw = open(NETLINK_ROUTE)?;
+        set_timeout(&raw, timeout)?;
+        // Old kernels know neither; both only make answers shorter or clearer.
+        let _ = raw.set_ext_ack(true);
+        let _ = raw.set_cap_ack(true);
+        let _ = raw.set_netlink_get_strict_chk(true);
+        Ok(Self { raw, sequence: 0, datagram: Vec::new() })
+    }
+
+    /// A socket for netfilter's subsystems.
+    pub(super) fn open_netfilter(timeout: Duration) -> Result<Self, NetlinkError> {
+        let raw = open(NETLINK_NETFILTER)?;
+        set_timeout(&raw, timeout)?;
+        // A transaction is one message. Without the privilege, the limit of the system applies.
+        let _ = sockopt::set_socket_send_buffer_size_force(&raw, SEND_BUFFER);
+        let _ = raw.set_ext_ack(true);
+        let _ = raw.set_cap_ack(true);
+        Ok(Self { raw, sequence: 0, datagram: Vec::new() })
+    }
+
+    /// The same; `None` where the kernel has no netfilter to talk to.
+    pub(super) fn open_netfilter_if_there(timeout: Duration) -> Result<Option<Self>, NetlinkError> {
+        match Self::open_netfilter(timeout) {
+            Err(NetlinkError::Socket { source, .. })
+                if source.raw_os_error() == Some(Errno::PROTONOSUPPORT.raw_os_error()) =>
+            {
+                Ok(None)
+            }
+            socket => socket.map(Some),
+        }
+    }
+
+    /// A socket for the families of generic netlink.
+    pub(super) fn open_generic(timeout: Duration) -> Result<Self, NetlinkError> {
+        let raw = open(NETLINK_GENERIC)?;
+        set_timeout(&raw, timeout)?;
+        let _ = raw.set_ext_ack(true);
+        Ok(Self { raw, sequence: 0, datagram: Vec::new() })
+    }
+
+    /// Subscribes to what the kernel tells of by itself.
+    pub(super) fn subscribe(&mut self, group: u32) -> Result<(), NetlinkError> {
+        self.raw.add_membership(group).map_err(socket_error("subscribe"))
+    }
+
+    /// The next datagram, for which it waits.
+    pub(super) fn receive(&mut self, what: &'static str) -> Result<&[u8], NetlinkError> {
+        receive(&self.raw, &mut self.datagram, what)?;
+        Ok(&self.datagram)
+    }
+
+    /// The datagram that waits; `None` if there is none.
+    pub(super) fn receive_now(&mut self, what: &'static str) -> Result<Option<&[u8]>, NetlinkError> {
+        match receive_with(RecvFlags::DONTWAIT, &self.raw, &mut self.datagram, what) {
+            Ok(()) => Ok(Some(&self.datagram)),
+            Err(NetlinkError::Timeout { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a message and returns what `parse` makes of the answer.
+    pub(super) fn ask<T>(
+        &mut self,
+        kind: u16,
+        payload: &[u8],
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
+        self.send_raw(kind, NLM_F_REQUEST, payload)?;
+        self.answer(what, parse)
+    }
+
+    fn answer<T>(
+        &mut self,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
+        loop {
+            receive(&self.raw, &mut self.datagram, what)?;
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                if frame.sequence != self.sequence {
+                    continue;
+                }
+                if frame.kind == NLMSG_ERROR {
+                    wire::parse_ack(what, &frame)?;
+                } else if let Some(answer) = parse(frame.kind, frame.payload)? {
+                    return Ok(answer);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, request: Request, flags: u16) -> Result<(), NetlinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = request.encode(flags, self.sequence);
+        self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        Ok(())
+    }
+
+    /// Sends a request and waits for what becomes of it.
+    pub(super) fn request(&mut self, request: Request, what: &'static str) -> Result<(), NetlinkError> {
+        self.send(request, NLM_F_REQUEST | NLM_F_ACK)?;
+        self.acknowledgement(what)
+    }
+
+    /// The same with a message that is bytes already.
+    pub(super) fn request_raw(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        payload: &[u8],
+        what: &'static str,
+    ) -> Result<(), NetlinkError> {
+        self.send_raw(kind, flags | NLM_F_REQUEST | NLM_F_ACK, payload)?;
+        self.acknowledgement(what)
+    }
+
+    fn send_raw(&mut self, kind: u16, flags: u16, payload: &[u8]) -> Result<(), NetlinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = wire::encode(kind, flags, self.sequence, payload);
+        self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        Ok(())
+    }
+
+    fn acknowledgement(&mut self, what: &'static str) -> Result<(), NetlinkError> {
+        loop {
+            receive(&self.raw, &mut self.datagram, what)?;
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                if frame.sequence == self.sequence && frame.kind == NLMSG_ERROR {
+                    return wire::parse_ack(what, &frame);
+                }
+            }
+        }
+    }
+
+    /// Sends requests together and waits for what becomes of each, in their order. One that fails does not stop those
+    /// behind it.
+    ///
+    /// # Errors
+    /// If it is not known what became of some.
+    pub(super) fn batch(
+        &mut self,
+        requests: Vec<Request>,
+        what: &'static str,
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        let encode = |request: Request, sequence| request.encode(NLM_F_REQUEST | NLM_F_ACK, sequence);
+        self.batch_of(requests, encode, what)
+    }
+
+    /// The same with messages that are bytes already.
+    pub(super) fn batch_raw(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        payloads: &[Vec<u8>],
+        what: &'static str,
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        let encode = |payload, sequence| wire::encode(kind, flags | NLM_F_REQUEST | NLM_F_ACK, sequence, payload);
+        self.batch_of(payloads.iter().map(Vec::as_slice), encode, what)
+    }
+
+    fn batch_of<R>(
+        &mut self,
+        requests: impl IntoIterator<Item = R>,
+        encode: impl Fn(R, u32) -> Vec<u8>,
+        what: &'static str,
+    ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
+        let first = self.sequence.wrapping_add(1);
+        let mut bytes = Vec::new();
+        let mut outcomes: Vec<Option<Result<(), NetlinkError>>> = Vec::new();
+        for request in requests {
+            self.sequence = self.sequence.wrapping_add(1);
+            bytes.extend(encode(request, self.sequence));
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            outcomes.push(None);
+        }
+        let mut missing = outcomes.len();
+        if missing > 0 {
+            self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        }
+        while missing > 0 {
+            receive(&self.raw, &mut self.datagram, what)?;
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                let at = usize::try_from(frame.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
+                if let Some(outcome @ None) = outcomes.get_mut(at)
+                    && frame.kind == NLMSG_ERROR
+                {
+                    *outcome = Some(wire::parse_ack(what, &frame));
+                    missing -= 1;
+                }
+            }
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    /// Sends messages of nftables, each with its type and flags, that take effect together or not at all.
+    pub(super) fn transaction(
+        &mut self,
+        messages: &[(u16, u16, Vec<u8>)],
+        what: &'static str,
+    ) -> Result<(), NetlinkError> {
+        let begin = self.sequence.wrapping_add(1);
+        let mut next = || {
+            self.sequence = self.sequence.wrapping_add(1);
+            self.sequence
+        };
+        let mut bytes = wire::encode(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, next(), &NFTABLES_BATCH);
+        for (kind, flags, payload) in messages {
+            bytes.extend(wire::encode(*kind, flags | NLM_F_REQUEST | NLM_F_ACK, next(), payload));
+        }
+        bytes.extend(wire::encode(NFNL_MSG_BATCH_END, NLM_F_REQUEST, next(), &NFTABLES_BATCH));
+        self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        let mut missing = messages.len();
+        while missing > 0 {
+            receive(&self.raw, &mut self.datagram, what)?;
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                let is_ours = (frame.sequence.wrapping_sub(begin) as usize) < messages.len() + 2;
+                if is_ours && frame.kind == NLMSG_ERROR {
+                    wire::parse_ack(what, &frame)?;
+                    missing = missing.saturating_sub(1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends messages of nftables, each with its type, flags and payload, that take effect together or not at all. Tells which
+    /// of them the kernel refuses, by their places, and why.
+    ///
+    /// # Errors
+    /// If it is not known what became of them.
+    pub(super) fn transaction_told(
+        &mut self,
+        messages: &[tortie_nftables::wire::Message],
+        what: &'static str,
+    ) -> Result<Vec<(usize, NetlinkError)>, NetlinkError> {
+        let begin = self.sequence.wrapping_add(1);
+        let Some((bytes, last)) = told_batch(messages, begin) else { return Ok(Vec::new()) };
+        self.sequence = last.wrapping_add(1);
+        self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        let mut refused = Vec::new();
+        let mut is_answered = false;
+        // It has answered before the call returns: after a refusal nothing more comes.
+        while !is_answered {
+            if refused.is_empty() {
+                receive(&self.raw, &mut self.datagram, what)?;
+            } else if self.receive_now(what)?.is_none() {
+                break;
+            }
+            for frame in wire::frames(&self.datagram) {
+                let frame = frame?;
+                let at = frame.sequence.wrapping_sub(begin) as usize;
+                if frame.kind != NLMSG_ERROR || at > messages.len() + 1 {
+                    continue;
+                }
+                is_answered |= frame.sequence == last;
+                if let Err(error) = wire::parse_ack(what, &frame) {
+                    if at == 0 {
+                        return Err(error);
+                    }
+                    refused.push((at - 1, error));
+                }
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Sends a request and returns what `parse` makes of the answer.
+    pub(super) fn get<T>(
+        &mut self,
+        request: Request,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
+        self.send(request, NLM_F_REQUEST)?;
+        self.answer(what, parse)
+    }
+
+    /// Lists what `parse` makes of the answers; tries again if it changes meanwhile.
+    pub(super) fn dump<T>(
+        &mut self,
+        request: Request,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        let message = request.message;
+        let mut attempt = 1;
+        loop {
+            let request = Request { message: message.clone(), flags: request.flags };
+            match self.dump_once(request, what, &parse) {
+                Err(error) if error.is_worth_another_dump() && attempt < DUMP_ATTEMPTS => attempt += 1,
+                result => return result,
+            }
+        }
+    }
+
+    fn dump_once<T>(
+        &mut self,
+        request: Request,
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
+        self.listing(what, parse)
+    }
+
+    /// Lists what `parse` makes of the answers to a message that is bytes already; tries again if it changes meanwhile.
+    pub(super) fn dump_raw<T>(
+        &mut self,
+        kind: u16,
+        payload: &[u8],
+        what: &'static str,
+        parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        let mut attempt = 1;
+        loop {
+            self.send_raw(kind, NLM_F_REQUEST | NLM_F_DUMP, payload)?;
+            match self.listing(what, &parse) {
+                Err(error) if error.is_worth_another_dump() && attempt < DUMP_ATTEMPTS => attempt += 1,
+                result => return result,
+            }
+        }
+    }
+
+    /// Gives `each` the answers to a message that is bytes already, as they come. After an error it may have been given some.
+    pub(super) fn visit_raw(
+        &mut self,
+        kind: u16,
+        payload: &[u8],
+        what: &'static str,
+        mut each: impl FnMut(u16, &[u8]) -> Result<(), NetlinkError>,
+    ) -> Result<(), NetlinkError> {
+        self.send_raw(kind, NLM_F_REQUEST | NLM_F_DUMP, payload)?;
+        self.listing(what, |kind, payload| each(kind, payload).map(|()| None::<Infallible>)).map(drop)
+    }
+
+    fn listing<T>(
+        &mut self,
+        what: &'static str,
+        mut parse: impl FnMut(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        let mut listing = Listing::new(self.sequence, what);
+        loop {
+            receive(&self.raw, &mut self.datagram, what)?;
+            if listing.take(&self.datagram, &mut parse)? {
+                return Ok(listing.into_found());
+            }
+        }
+    }
+}
+
+/// The messages of a batch of nftables, the first of this sequence number, and the number of that which the kernel answers when it has
+/// done all that goes before; `None` if there are none. It is the last that changes something: kernels before 6.10 do not answer
+/// to the end of a batch.
+fn told_batch(messages: &[tortie_nftables::wire::Message], begin: u32) -> Option<(Vec<u8>, u32)> {
+    let (last, others) = messages.split_last()?;
+    let mut bytes = wire::encode(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, begin, &NFTABLES_BATCH);
+    let mut sequence = begin;
+    for (message, flags) in others.iter().map(|message| (message, 0)).chain([(last, NLM_F_ACK)]) {
+        sequence = sequence.wrapping_add(1);
+        bytes.extend(wire::encode(message.kind, message.flags | NLM_F_REQUEST | flags, sequence, &message.payload));
+    }
+    bytes.extend(wire::encode(NFNL_MSG_BATCH_END, NLM_F_REQUEST, sequence.wrapping_add(1), &NFTABLES_BATCH));
+    Some((bytes, sequence))
+}
+
+/// A socket that hears of changes of links and local addresses, in the order in which the kernel makes them.
+pub struct Subscription {
+    raw: RawSocket,
+    datagram: Vec<u8>,
+    timeout: Option<Duration>,
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl Subscription {
+    /// Subscribes to links and to the routes of both families.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let raw = open(NETLINK_ROUTE)?;
+        for group in [RTNLGRP_LINK, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE] {
+            raw.add_membership(group).map_err(socket_error("subscribe"))?;
+        }
+        Ok(Self { raw, datagram: Vec::new(), timeout: None })
+    }
+
+    /// Waits for changes; none if there are none within `timeout`.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Overflow`] if changes were lost. After any error everything is to be read afresh.
+    pub fn receive(&mut self, timeout: Duration) -> Result<Vec<Notice>, NetlinkError> {
+        if self.timeout != Some(timeout) {
+            set_timeout(&self.raw, timeout)?;
+            self.timeout = Some(timeout);
+        }
+        match receive(&self.raw, &mut self.datagram, "changes of links") {
+            Ok(()) => wire::frames(&self.datagram)
+                .filter_map(|frame| frame.and_then(|frame: Frame<'_>| Notice::parse(&frame)).transpose())
+                .collect(),
+            Err(NetlinkError::Timeout { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tortie_nftables::wire::Message;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_asks_its_last_change_for_an_answer_as_old_kernels_answer_to_no_end() {
+        let message = |kind, flags| Message { kind, flags, payload: vec![7; 4], command: 0 };
+        let (bytes, last) = told_batch(&[message(0xa00, 0x400), message(0xa03, 0x800)], u32::MAX).unwrap();
+        let frames: Vec<_> = wire::frames(&bytes).map(Result::unwrap).collect();
+        let told: Vec<_> = frames.iter().map(|frame| (frame.kind, frame.flags, frame.sequence)).collect();
+        let expected = [
+            (NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, u32::MAX),
+            (0xa00, NLM_F_REQUEST | 0x400, 0),
+            (0xa03, NLM_F_REQUEST | NLM_F_ACK | 0x800, 1),
+            (NFNL_MSG_BATCH_END, NLM_F_REQUEST, 2),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(last, 1);
+        assert_eq!(told_batch(&[], 1), None);
+    }
+}
