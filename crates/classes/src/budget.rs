@@ -1,50 +1,10 @@
 //! Bounds on the memory of verdict tables, charged while a table is built.
 
-use std::collections::BTreeMap;
+pub use tortie_model::Budget;
 
-/// Memory bounds on the verdict tables of a node, in bytes.
-///
-/// A group whose table exceeds [`Budget::group`] denies everything and names its policies; other groups keep their tables. If all
-/// tables exceed [`Budget::node`], the largest table of the namespace with the most bytes is refused, and so on until the rest
-/// fits. So a namespace that takes no more than the node's bound divided by the number of namespaces keeps its tables whatever
-/// other namespaces take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "a caller that sets bounds must set both")]
-pub struct Budget {
-    /// Bytes of one group's table; 256 MiB by default.
-    pub group: usize,
-    /// Bytes of the tables of all groups; 1 GiB by default. While a table is built, the group's bound may come on top.
-    pub node: usize,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self { group: 256 << 20, node: 1 << 30 }
-    }
-}
-
-impl Budget {
-    /// Bytes of the compiled rules of one policy in one direction: an eighth of a group's.
-    #[must_use]
-    pub fn policy(self) -> usize {
-        self.group / 8
-    }
-
-    /// Clauses that one policy may be compiled to in one direction.
-    pub(crate) fn clauses(self) -> usize {
-        self.policy() / CLAUSE
-    }
-}
-
-/// Returns the holder with the most bytes of the namespace with the most bytes; of equals, the greatest.
-pub(crate) fn largest<T: Copy + Ord>(holders: &[(T, &str, usize)]) -> Option<T> {
-    let mut namespaces: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, namespace, bytes) in holders {
-        *namespaces.entry(namespace).or_default() += bytes;
-    }
-    let (largest, _) = namespaces.into_iter().max_by_key(|(name, bytes)| (*bytes, *name))?;
-    let held = holders.iter().filter(|(_, namespace, bytes)| *namespace == largest && *bytes > 0);
-    held.max_by_key(|(id, _, bytes)| (*bytes, *id)).map(|(id, ..)| *id)
+/// Clauses that one policy may be compiled to in one direction.
+pub(crate) fn clauses(budget: Budget) -> usize {
+    budget.policy() / CLAUSE
 }
 
 /// The cost of one table, in bytes, and its bound.

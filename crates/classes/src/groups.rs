@@ -1,15 +1,14 @@
 //! Groups of endpoints with equal policies, and their tables.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::Missing;
-use tortie_model::PolicyId;
+use tortie_model::{Ledger, PolicyId};
 
 use crate::addresses::{Addresses, BucketChanges};
 use crate::axis::BucketAtoms;
-use crate::budget::{Budget, Meter, largest};
+use crate::budget::{Budget, Meter};
 use crate::ids::{AtomId, BucketId, GroupId, Slab};
 use crate::owners::{OwnerKey, Owners};
 use crate::program::{GroupKey, Program};
@@ -21,8 +20,6 @@ struct Group {
     endpoints: u32,
     /// None before its first flush, or what it lacks.
     table: Option<Result<Table, Missing>>,
-    /// Bytes of the table that count against the node's budget.
-    cost: usize,
 }
 
 /// Number of policies that the error of a group over budget names: those with the most clauses.
@@ -37,16 +34,13 @@ pub(crate) struct Groups {
     pending: AHashSet<GroupId>,
     /// Those whose rows, columns or cells may be others than at the last flush, and those that are gone.
     changed: AHashSet<GroupId>,
-    budget: Budget,
     /// Bytes of all tables.
-    used: usize,
-    /// Groups over budget, with the least bytes that each needs.
-    refused: BTreeMap<GroupId, usize>,
+    ledger: Ledger<GroupId>,
 }
 
 impl Groups {
     pub(crate) fn is_empty(&self) -> bool {
-        self.groups.len() == 0 && self.ids.is_empty() && self.by_atom.is_empty()
+        self.groups.len() == 0 && self.ids.is_empty() && self.by_atom.is_empty() && self.ledger.is_empty()
     }
 
     /// The group with this key, with one endpoint more.
@@ -58,7 +52,7 @@ impl Groups {
             return *id;
         }
         let key = Arc::new(key);
-        let id = self.groups.insert(Group { key: Arc::clone(&key), endpoints: 1, table: None, cost: 0 });
+        let id = self.groups.insert(Group { key: Arc::clone(&key), endpoints: 1, table: None });
         for owner in owner_keys(&key) {
             owners.add_group(&owner, id, key.direction);
         }
@@ -82,8 +76,7 @@ impl Groups {
             forget_atoms(&mut self.by_atom, table, id);
         }
         self.ids.remove(&group.key);
-        self.used -= group.cost;
-        self.refused.remove(&id);
+        self.ledger.remove(id);
         self.pending.remove(&id);
         self.changed.insert(id);
     }
@@ -133,7 +126,7 @@ impl Groups {
         self.refuse_largest(owners);
         // A refusal may leave room for groups that were refused before.
         for _ in 0..2 {
-            self.retry_refused();
+            self.pending.extend(self.ledger.with_room());
             for id in sorted(std::mem::take(&mut self.pending)) {
                 self.build(id, owners, addresses);
                 self.refuse_largest(owners);
@@ -161,7 +154,7 @@ impl Groups {
 
     /// Bounds the growth of a table.
     fn bound(&mut self, id: GroupId) {
-        let limit = self.budget.group;
+        let limit = self.ledger.budget().group;
         if let Some(table) = self.table_mut(id) {
             table.set_limit(limit);
         }
@@ -169,11 +162,10 @@ impl Groups {
 
     /// Counts the cost that a table has now, and gives the table up if it is over budget.
     fn account(&mut self, id: GroupId, owners: &Owners) {
-        let Some(group) = self.groups.get_mut(id) else { return };
+        let Some(group) = self.groups.get(id) else { return };
         let Some(Ok(table)) = &group.table else { return };
         let (cost, limit) = (table.meter().spent(), table.meter().limit());
-        self.used = self.used - group.cost + cost;
-        group.cost = cost;
+        self.ledger.hold(id, group.key.namespace(), cost);
         if table.meter().is_over() {
             self.refuse(id, limit, owners);
         }
@@ -186,86 +178,55 @@ impl Groups {
             Ok((_, policies)) => over_budget(limit, policies),
             Err(missing) => missing,
         };
+        let mut needed = 0;
         if let Some(Ok(table)) = group.table.replace(Err(why)) {
             forget_atoms(&mut self.by_atom, &table, id);
+            needed = table.meter().spent();
         }
-        let cost = std::mem::take(&mut group.cost);
-        self.used -= cost;
-        self.refused.insert(id, cost);
+        self.ledger.refuse(id, group.key.namespace(), needed);
         self.changed.insert(id);
     }
 
     /// Gives up the largest table of the namespace that takes the most, until the tables of all groups fit.
     fn refuse_largest(&mut self, owners: &Owners) {
-        while self.used > self.budget.node {
-            let holders = self.groups.iter().map(|(id, group)| (id, group.key.namespace(), group.cost));
-            let Some(id) = largest(&holders.collect::<Vec<_>>()) else { return };
-            self.refuse(id, self.budget.node, owners);
-        }
-    }
-
-    /// Has groups over budget built again for which there is room now, or room in the share of their namespace; those that need
-    /// the least first.
-    fn retry_refused(&mut self) {
-        if self.refused.is_empty() {
-            return;
-        }
-        let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, group) in self.groups.iter() {
-            *taken.entry(group.key.namespace()).or_default() += group.cost;
-        }
-        let share = self.budget.node / taken.len().max(1);
-        let mut waiting: Vec<(usize, GroupId)> = self.refused.iter().map(|(id, bytes)| (*bytes, *id)).collect();
-        waiting.retain(|(bytes, _)| *bytes <= self.budget.group);
-        waiting.sort_unstable();
-        let mut used = self.used;
-        for (bytes, id) in waiting {
-            let Some(of_namespace) = self.groups.get(id).and_then(|group| taken.get_mut(group.key.namespace())) else {
-                continue;
-            };
-            if used + bytes <= self.budget.node || *of_namespace + bytes <= share {
-                used += bytes;
-                *of_namespace += bytes;
-                self.pending.insert(id);
-            }
+        while let Some(id) = self.ledger.excess() {
+            self.refuse(id, self.ledger.budget().node, owners);
         }
     }
 
     /// Bytes of all tables.
     pub(crate) fn used(&self) -> usize {
-        self.used
+        self.ledger.used()
     }
 
     pub(crate) fn budget(&self) -> Budget {
-        self.budget
+        self.ledger.budget()
     }
 
     /// Replaces the bounds; tables over them are refused, and groups over the previous ones built again, at the next flush.
     pub(crate) fn set_budget(&mut self, budget: Budget) {
-        self.budget = budget;
-        let over = self.groups.iter().filter(|(_, group)| group.cost > budget.group).map(|(id, _)| id);
-        self.pending.extend(over.chain(self.refused.keys().copied()));
+        let over = self.ledger.set_budget(budget);
+        self.pending.extend(over);
     }
 
     fn build(&mut self, id: GroupId, owners: &Owners, addresses: &Addresses) {
-        let limit = self.budget.group;
+        let limit = self.ledger.budget().group;
         let Some(group) = self.groups.get_mut(id) else { return };
         if let Some(Ok(before)) = group.table.take() {
             forget_atoms(&mut self.by_atom, &before, id);
         }
-        self.used -= std::mem::take(&mut group.cost);
-        self.refused.remove(&id);
         let built = table(&group.key, owners, addresses, Meter::new(limit));
         match &built {
             Ok(table) => {
                 for atom in table.atoms() {
                     self.by_atom.entry(atom).or_default().insert(id);
                 }
-                group.cost = table.meter().spent();
-                self.used += group.cost;
+                self.ledger.hold(id, group.key.namespace(), table.meter().spent());
             }
-            Err(Missing::TableBudget { .. }) => drop(self.refused.insert(id, limit.saturating_add(1))),
-            Err(_) => {}
+            Err(Missing::TableBudget { .. }) => {
+                self.ledger.refuse(id, group.key.namespace(), limit.saturating_add(1));
+            }
+            Err(_) => self.ledger.hold(id, group.key.namespace(), 0),
         }
         group.table = Some(built);
         self.changed.insert(id);

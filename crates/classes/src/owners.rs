@@ -8,7 +8,7 @@ use tortie_model::desired::Rules;
 use tortie_model::{Direction, IpSetId, PolicyId, ProfileName, RuleAction};
 
 use crate::addresses::Addresses;
-use crate::budget::Budget;
+use crate::budget::{Budget, clauses};
 use crate::clause::{CompiledRule, Compiler};
 use crate::cuts::Cuts;
 use crate::ids::{GroupId, OwnerId, Slab};
@@ -224,7 +224,7 @@ impl Owners {
                     let lists = &mut self.lists;
                     let mut compiler = Compiler { sets, lists, addresses, used: &mut used, logs, room: 0, over };
                     [0, 1].map(|direction| {
-                        compiler.room = budget.clauses();
+                        compiler.room = clauses(budget);
                         compile(rules.get(direction), &mut compiler)
                     })
                 }

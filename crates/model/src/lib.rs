@@ -45,8 +45,8 @@ mod valid;
 mod value;
 
 pub use tortie_net::{
-    Cidr, CidrIter, CidrList, CidrParseError, Family, IfaceName, IpSetId, Mac, MacParseError, NamedProtocol, Protocol,
-    parse_address,
+    Budget, Cidr, CidrIter, CidrList, CidrParseError, Family, IfaceName, IpSetId, Ledger, Mac, MacParseError,
+    NamedProtocol, Protocol, parse_address,
 };
 
 pub use bgp_peer::{BgpPeer, PeerNodes};

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
+mod budget;
 mod cidr;
 mod family;
 mod inline_text;
@@ -12,6 +13,7 @@ mod mac;
 mod names;
 mod protocol;
 
+pub use budget::{Budget, Ledger};
 pub use cidr::{Cidr, CidrIter, CidrList, CidrParseError, parse_address};
 pub use family::Family;
 pub use inline_text::InlineText;
