@@ -32,15 +32,20 @@ pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure>
     Ok(found)
 }
 
-/// Claims to addresses and interfaces that do not count, on any node, unless the manifests have each of them count.
-pub(super) fn contested(input: &Input) -> Vec<InputProblem> {
-    let parameters = input.updates.iter().filter_map(|update| match update {
+/// Parameters that the manifests give to all nodes; the defaults if they do not fit each other.
+fn global_config(updates: &[Update]) -> Config {
+    let parameters = updates.iter().filter_map(|update| match update {
         Update::GlobalConfig(name, Some(value)) => Some((name.to_string(), value.to_string())),
         _ => None,
     });
     let mut sources = Sources::default();
     sources.set(ConfigSource::DatastoreGlobal, parameters.collect());
-    if sources.resolve().is_ok_and(|resolved| resolved.config.address_claims == AddressClaims::Any) {
+    sources.resolve().map(|resolved| resolved.config).unwrap_or_default()
+}
+
+/// Claims to addresses and interfaces that do not count, on any node, unless the manifests have each of them count.
+pub(super) fn contested(input: &Input) -> Vec<InputProblem> {
+    if global_config(&input.updates).address_claims == AddressClaims::Any {
         return Vec::new();
     }
     let origins = Origins::of_texts(input.texts.clone(), &input.options);
@@ -172,7 +177,7 @@ fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProb
     let config = Config::default();
     let rules = settings::rules(&config).map_err(|error| failed(&error))?;
     let mut cluster = Cluster::new(&settings::graph(&config, Hostname::new("")), settings::evaluation(&rules));
-    cluster.set_budget(settings::table_budget(&config));
+    cluster.set_budget(settings::table_budget(&global_config(updates)));
     let told = cluster.apply(updates.iter().cloned()).map_err(|error| failed(&error))?;
     let idle = cluster.without_effect(updates.iter());
     let mut found: Vec<_> = idle.iter().filter_map(|finding| of_finding(finding, origins)).collect();

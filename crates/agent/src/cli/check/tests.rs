@@ -236,6 +236,23 @@ fn what_is_valid_and_seldom_meant_is_warned_of() {
 }
 
 #[test]
+fn the_table_budget_is_that_of_the_manifests() {
+    let rules: String = (0..600_u32)
+        .map(|n| format!("    - {{action: Allow, source: {{nets: [10.{}.{}.0/24]}}}}\n", n / 100, n % 100))
+        .collect();
+    let cluster = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop}}\n\
+         spec: {{nodeName: n1, containers: [{{name: c}}]}}\nstatus: {{phase: Running, podIPs: [{{ip: 10.0.0.1}}]}}\n---\n\
+         apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: wide, namespace: shop}}\n\
+         spec:\n  ingress:\n{rules}"
+    );
+    let budget = "---\napiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata:\n  name: default\n  annotations: \
+                  {config.projectcalico.org/PolicyTableGroupMemoryMB: \"1\"}\n";
+    let over = |manifest: &str| told(manifest, &[]).matches("exceed the table budget of 131072 bytes").count();
+    assert_eq!((over(&cluster), over(&format!("{cluster}{budget}"))), (0, 1));
+}
+
+#[test]
 fn what_is_put_up_with_is_not_told() {
     let all: Vec<Lint> = <Lint as clap::ValueEnum>::value_variants().to_vec();
     assert_eq!(told(LINTS, &all), "no problems in 1 file\n");
