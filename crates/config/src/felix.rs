@@ -646,9 +646,10 @@ pub const PARAMETERS: &[FelixParameter] = &[
         "int(1,65536)",
         "256",
         Own(
-            "memory bound of the verdict table of one group of endpoints with equal policies, with `BPFEnabled` and in \
-             `tortie plan` and `tortie check`, in MiB. A group over it denies everything, alone, and readiness names its \
-             largest policies. The compiled rules of one policy and direction may take an eighth of it",
+            "memory bound of the tables of one group of endpoints with equal policies, in MiB, with `BPFEnabled`, with \
+             `NFTablesLayout` `Fast`, and in `tortie plan` and `tortie check`. Over it, readiness names the group's largest \
+             policies. An eBPF group then denies everything, alone; a chain of nftables has its rules asked one after the \
+             other, with the same verdicts. The compiled rules of one policy and direction may take an eighth of it with eBPF",
         ),
     ),
     felix(
@@ -656,8 +657,8 @@ pub const PARAMETERS: &[FelixParameter] = &[
         "int(1,65536)",
         "1024",
         Own(
-            "memory bound of the verdict tables of a node, with `BPFEnabled` and in `tortie plan` and `tortie check`, in MiB. \
-             Over it, the largest group of the namespace with the most bytes denies everything, and so on until the rest \
+            "memory bound of the tables of a node, in MiB, where `PolicyTableGroupMemoryMB` holds; with nftables, each address family \
+             has its half. Over it, the largest group of the namespace with the most bytes is refused, and so on until the rest \
              fits: a namespace that takes less than its equal share keeps its tables",
         ),
     ),

@@ -360,6 +360,7 @@ pub fn for_nftables(config: &Config, settings: &mut DataplaneConfig) -> Result<(
     settings.nftables = Some(NftablesConfig {
         refresh_interval: unless_zero(config.nftables_refresh_interval),
         flow_interfaces: flow_interfaces.map(matching).unwrap_or_default(),
+        budget: table_budget(config),
         ..NftablesConfig::default()
     });
     Ok(())

@@ -451,6 +451,7 @@ fn chain_of(problem: &ChainProblem) -> Option<ChainName> {
     match problem {
         ChainProblem::Undefined { chain }
         | ChainProblem::Refused { chain, .. }
+        | ChainProblem::OverBudget { chain, .. }
         | ChainProblem::Undeletable { chain, .. }
         | ChainProblem::WrongOwner { chain } => Some(*chain),
         _ => None,

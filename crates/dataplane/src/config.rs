@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tortie_ipsets::SetSpec;
 use tortie_iptables::{Backend, Features, InsertMode, Programs};
-use tortie_model::{Cidr, Family, Hostname};
+use tortie_model::{Budget, Cidr, Family, Hostname};
 use tortie_rules::RulesConfig;
 
 use crate::route::{RouteProtocol, RouteTableIndex};
@@ -138,6 +138,8 @@ pub struct NftablesConfig {
     /// Which interfaces of the host are in the flow table besides those of workloads and tunnels,
     /// `NFTablesFlowTableDataIfacePattern`. There is a flow table where [`tortie_rules::NftablesConfig::offload_flows`] says so.
     pub flow_interfaces: InterfaceFilter,
+    /// Memory bounds on layouts in all families together, `PolicyTableGroupMemoryMB` and `PolicyTableNodeMemoryMB`.
+    pub budget: Budget,
 }
 
 /// Which interfaces are meant, by their names; none by default.
@@ -182,6 +184,7 @@ impl Default for NftablesConfig {
             refresh_interval: Some(Duration::from_secs(180)),
             features: tortie_nftables::Features::ALL,
             flow_interfaces: InterfaceFilter::default(),
+            budget: Budget::default(),
         }
     }
 }

@@ -51,6 +51,7 @@ impl DataplaneProblem {
                 let (kind, chain) = match problem {
                     ChainProblem::Undefined { chain } => ("chain not defined", chain),
                     ChainProblem::Refused { chain, .. } => ("chain refused", chain),
+                    ChainProblem::OverBudget { chain, .. } => ("chain over the table budget", chain),
                     ChainProblem::Undeletable { chain, .. } => ("chain cannot be deleted", chain),
                     ChainProblem::WrongOwner { chain } => ("chain not ours", chain),
                     other => return ProblemIdentity::new("chain", other),

@@ -10,7 +10,7 @@ use tortie_iptables::{
     Reconciler, ReconcilerConfig, Rule, StandIn, Table,
 };
 use tortie_model::desired::Members;
-use tortie_model::{Family, IpSetId};
+use tortie_model::{Budget, Family, IpSetId};
 use tortie_nftables::{Table as NftablesTable, TableConfig, TableId};
 use tortie_rules::names::{EndpointChain, chain, endpoint_chain, ip_set_name};
 use tortie_rules::{Hook, PolicyBy, Renderer, arp_dispatch, arp_hook, arp_workload};
@@ -64,7 +64,10 @@ impl Output {
             nftables: config.nftables.as_ref().map(|nftables| {
                 let refresh_interval = nftables.refresh_interval;
                 let layout = config.rules.packet_filter.layout();
-                let table = TableConfig { refresh_interval, layout, ..TableConfig::new(TableId::calico(*family)) };
+                let node = nftables.budget.node / config.families.len().max(1);
+                let budget = Budget { node, ..nftables.budget };
+                let table =
+                    TableConfig { refresh_interval, layout, budget, ..TableConfig::new(TableId::calico(*family)) };
                 NftablesTable::new(table, nftables.features)
             }),
             ip_sets: IpSets::new(*family, tortie_ipsets::Config::default()),

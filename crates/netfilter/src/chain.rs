@@ -162,13 +162,30 @@ impl Deref for Comments {
     }
 }
 
-/// Where a rule comes from, for diagnostics.  This crate neither reads nor writes it.
+/// Where a rule comes from, for diagnostics and for shares of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// The object that asked for the rule, in the words of whoever made the chain.
+    /// The object that asked for the rule: `Kind/namespace/name`, or `Kind/name` if it has no namespace.
     pub owner: Arc<str>,
     /// Which part of the object, counted from 0.
     pub part: Option<u32>,
+}
+
+impl Origin {
+    /// The namespace of the owner, or that a profile stands for; empty if there is none.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        let mut words = self.owner.split('/');
+        match (words.next(), words.next(), words.next()) {
+            (Some(_), Some(namespace), Some(_)) => namespace,
+            (Some("Profile"), Some(profile), None) => match profile.split_once('.') {
+                Some(("kns", namespace)) => namespace,
+                Some(("ksa", account)) => account.split('.').next().unwrap_or_default(),
+                _ => "",
+            },
+            _ => "",
+        }
+    }
 }
 
 /// Where any number of rules come from, in order.

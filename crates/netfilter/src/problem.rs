@@ -63,6 +63,16 @@ pub enum ChainProblem {
         /// How often it was tried and refused.
         attempts: u32,
     },
+    /// The layout of this chain exceeds the memory budget for tables. The chain is in force with its rules one after the other.
+    #[error(
+        "the layout of chain {chain} exceeds the table budget of {limit} bytes; its rules are asked one after the other"
+    )]
+    OverBudget {
+        /// The chain.
+        chain: ChainName,
+        /// The bound, in bytes.
+        limit: usize,
+    },
     /// This chain is not wanted any more, but the kernel does not let go of it; it was emptied.
     #[error("chain {chain} is not needed any more, but cannot be deleted; it was emptied: {error}")]
     Undeletable {

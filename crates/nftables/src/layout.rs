@@ -21,6 +21,7 @@
 //! Maps and sets are called by the rules around them (`naming.rs`), so that packets do not meet old rules with new elements, nor the other
 //! way round.
 
+mod cost;
 mod hosts;
 mod merging;
 mod naming;
@@ -34,6 +35,9 @@ use tortie_netfilter::{
     Rule, Side, Table,
 };
 
+use cost::Meter;
+pub use cost::OverBudget;
+pub(crate) use cost::{MEMBER, RULE};
 pub use hosts::{HostChanges, Hosts};
 use merging::{addresses, may_merge, merge_addresses, merge_ports};
 use naming::{map_name, skeleton};
@@ -68,6 +72,8 @@ pub struct LaidOut {
     pub unions: Vec<(IpSetName, Arc<AddressUnion>)>,
     /// What maps of addresses follow from, in use or not.
     pub hosts: Vec<Hosts>,
+    /// Estimated bytes of memory that the layout takes besides the rules of the chain.
+    pub bytes: usize,
 }
 
 /// Puts the rules of other chains in the places where these are [included](Action::Include). Openings are numbered anew.
@@ -94,6 +100,21 @@ pub fn expand(chain: &Chain, rules_of: impl Fn(ChainName) -> Vec<Rule>) -> Chain
     Chain { name: chain.name, full_name: chain.full_name.clone(), rules }
 }
 
+/// Leads to other chains in the places where these are [included](Action::Include): the same verdicts without a copy of their rules.
+#[must_use]
+pub fn jumps(chain: &Chain, rules_of: impl Fn(ChainName) -> Vec<Rule>) -> Chain {
+    let mut rules = Vec::new();
+    for rule in &chain.rules {
+        let Some(Action::Include(other)) = rule.action else {
+            rules.push(rule.clone());
+            continue;
+        };
+        rules.push(Rule { action: Some(Action::Jump(other)), ..rule.clone() });
+        rules.extend(return_on_verdict(&rules_of(other)));
+    }
+    Chain { name: chain.name, full_name: chain.full_name.clone(), rules }
+}
+
 /// Has the comment say where a rule comes from, since the chain's name does not.
 fn name_origin(rule: &mut Rule) {
     if let Some(origin) = rule.origin.as_ref().filter(|_| rule.comments.is_empty()) {
@@ -105,10 +126,18 @@ fn name_origin(rule: &mut Rule) {
 }
 
 /// Lays a chain out. Only sets that are there become parts of others or are taken apart.
-#[must_use]
-pub fn lay_out(chain: &Chain, layer: Table, family: Family, sets: &impl Sets) -> LaidOut {
+///
+/// # Errors
+/// [`OverBudget`] if the layout takes more than `room` bytes besides the rules of the chain. It is then built no further.
+pub fn lay_out(
+    chain: &Chain,
+    layer: Table,
+    family: Family,
+    sets: &impl Sets,
+    room: usize,
+) -> Result<LaidOut, OverBudget> {
     let id = format!("{}/{}", layer.as_str(), chain.name);
-    let mut layout = Layout { id, family, sets, out: LaidOut::default() };
+    let mut layout = Layout { id, family, sets, meter: Meter::new(room), out: LaidOut::default() };
     let merged = merge_addresses(merge_ports(chain.rules.clone()), sets);
     let (mut body, mut plain) = (Body::default(), Vec::new());
     let mut rest = &merged[..];
@@ -119,17 +148,21 @@ pub fn lay_out(chain: &Chain, layer: Table, family: Family, sets: &impl Sets) ->
         if run < MIN_DISPATCH || keys.len() < 2 {
             plain.extend_from_slice(these);
         } else {
-            layout.by_address(&std::mem::take(&mut plain), false, &mut body);
-            layout.by_port(these, behind.is_empty(), &mut body);
+            layout.by_address(&std::mem::take(&mut plain), false, &mut body)?;
+            layout.by_port(these, behind.is_empty(), &mut body)?;
         }
         rest = behind;
     }
-    layout.by_address(&plain, true, &mut body);
+    layout.by_address(&plain, true, &mut body)?;
     let id = layout.id.clone();
     layout.out.rules = layout.finish(&id, body);
     let mut known = BTreeSet::new();
     layout.out.unions.retain(|(name, _)| known.insert(*name));
-    layout.out
+    for (_, of) in &layout.out.unions {
+        layout.meter.union(of, sets)?;
+    }
+    layout.out.bytes = layout.meter.spent;
+    Ok(layout.out)
 }
 
 /// Rules of one chain whose maps have no names yet.
@@ -145,19 +178,30 @@ enum Leads {
     Hosts(Hosts),
 }
 
+/// A chain whose rules stay as they are, one after the other.
+#[must_use]
+pub fn in_order(chain: &Chain, layer: Table, family: Family, sets: &impl Sets) -> LaidOut {
+    let id = format!("{}/{}", layer.as_str(), chain.name);
+    let mut layout = Layout { id: id.clone(), family, sets, meter: Meter::new(0), out: LaidOut::default() };
+    layout.out.rules = layout.finish(&id, Body { rules: chain.rules.clone(), maps: Vec::new() });
+    layout.out
+}
+
 struct Layout<'a, S> {
     id: String,
     family: Family,
     sets: &'a S,
+    meter: Meter,
     out: LaidOut,
 }
 
 impl<S: Sets> Layout<'_, S> {
     /// Leads to rules by port, in their order.
-    fn by_port(&mut self, run: &[Rule], is_last: bool, body: &mut Body) {
+    fn by_port(&mut self, run: &[Rule], is_last: bool, body: &mut Body) -> Result<(), OverBudget> {
         let mut by_port: BTreeMap<(PortProtocol, u16), Vec<Rule>> = BTreeMap::new();
         for rule in run {
             for port in ports_of(rule).unwrap_or_default() {
+                self.meter.spend(1, RULE)?;
                 by_port.entry(port).or_default().push(rule.clone());
             }
         }
@@ -166,7 +210,7 @@ impl<S: Sets> Layout<'_, S> {
             let mut rules: Vec<Rule> = rules.into_iter().map(without_port).collect();
             rules.iter_mut().for_each(name_origin);
             let mut part = Body::default();
-            self.by_address(&merge_addresses(rules, self.sets), true, &mut part);
+            self.by_address(&merge_addresses(rules, self.sets), true, &mut part)?;
             let id = format!("{}/{}/{protocol}/{port}", self.id, body.maps.len());
             let mut rules = self.finish(&id, part);
             if let Some(first) = rules.first_mut() {
@@ -179,10 +223,11 @@ impl<S: Sets> Layout<'_, S> {
         }
         body.dispatch(DispatchBy::DestinationPort, "By protocol and port", Leads::Ports(map));
         body.return_on_verdict(run, is_last);
+        Ok(())
     }
 
     /// Takes rules over, and leads to them by address where that is worth it.
-    fn by_address(&mut self, rules: &[Rule], is_last: bool, body: &mut Body) {
+    fn by_address(&mut self, rules: &[Rule], is_last: bool, body: &mut Body) -> Result<(), OverBudget> {
         let mut rest = rules;
         while !rest.is_empty() {
             let runs = [Side::Source, Side::Destination].map(|side| {
@@ -197,6 +242,7 @@ impl<S: Sets> Layout<'_, S> {
                 continue;
             }
             let is_end = is_last && rest.is_empty();
+            self.meter.spend(these.len(), RULE)?;
             let (places, wanted): (Vec<usize>, Vec<AddressUnion>) = run.into_iter().unzip();
             let mut led_to: Vec<Rule> =
                 these.iter().zip(places).map(|(rule, at)| hosts::without_question(rule, at)).collect();
@@ -206,7 +252,8 @@ impl<S: Sets> Layout<'_, S> {
                 // What is led to is never changed, so its sets are called by what they hold.
                 naming::name_unions(rule, self.family, &mut self.out.unions, |these| format!("{}/{these:?}", self.id));
             }
-            let hosts = Hosts::new(led_to, &wanted, is_end, self.sets);
+            let (hosts, spent) = Hosts::new(led_to, &wanted, is_end, self.sets, self.meter.left());
+            self.meter.spend(1, spent)?;
             if !hosts.is_used() {
                 self.out.unions.truncate(unions);
                 body.rules.extend_from_slice(these);
@@ -218,6 +265,7 @@ impl<S: Sets> Layout<'_, S> {
             body.return_on_verdict(these, is_end);
             body.rules.extend(behind_map);
         }
+        Ok(())
     }
 
     /// Gives names to the maps and sets of a chain.
@@ -261,13 +309,17 @@ impl Body {
 
     /// What comes back with a verdict must not meet what follows.
     fn return_on_verdict(&mut self, run: &[Rule], is_last: bool) {
-        let bits =
-            run.iter().filter_map(|rule| returns_with(rule.action.as_ref()?)).map(MarkBits::get).fold(0, |a, b| a | b);
-        if !is_last && let Some(bits) = MarkBits::new(bits) {
-            let decided = Matches::new().mark_not_clear(bits);
-            self.rules.push(Rule::when(decided, Action::Return).comment("Return on verdict"));
+        if !is_last {
+            self.rules.extend(return_on_verdict(run));
         }
     }
+}
+
+/// A rule that returns what comes back from these with a verdict.
+fn return_on_verdict(rules: &[Rule]) -> Option<Rule> {
+    let bits = rules.iter().filter_map(|rule| returns_with(rule.action.as_ref()?)).map(MarkBits::get);
+    let decided = Matches::new().mark_not_clear(MarkBits::new(bits.fold(0, |a, b| a | b))?);
+    Some(Rule::when(decided, Action::Return).comment("Return on verdict"))
 }
 
 /// The protocol and the destination ports that a rule asks for, if it can be led to by these.

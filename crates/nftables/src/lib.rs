@@ -24,7 +24,7 @@ pub use expression::{
     Verdict, compile,
 };
 pub use features::Features;
-pub use layout::{HostChanges, Hosts, LaidOut, Sets, expand, lay_out};
+pub use layout::{HostChanges, Hosts, LaidOut, OverBudget, Sets, expand, in_order, jumps, lay_out};
 pub use names::{FullNames, LayeredName, MAX_NAME_LEN, SetName};
 pub use render::{RenderedRule, hash_in, rules};
 pub use set::{ElementText, Key, NetworkChange, Networks, SetKind, element};

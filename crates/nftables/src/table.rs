@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tortie_net::{IpSetId, IpSetName};
+use tortie_net::{Budget, IpSetId, IpSetName};
 use tortie_netfilter::{
     Action, Chain, ChainName, ChainProblem, HookPosition, Layout, MapKey, MapKind, MapVerdict, Member, Rule, SetType,
     StandIn, Table as Layer,
@@ -65,13 +65,15 @@ pub struct TableConfig {
     pub refresh_interval: Option<Duration>,
     /// How chains are laid out.
     pub layout: Layout,
+    /// Memory bounds on what `Layout::Fast` takes besides the rules of policies: of one chain, and of all chains.
+    pub budget: Budget,
 }
 
 impl TableConfig {
     /// Felix's defaults.
     #[must_use]
     pub const fn new(id: TableId) -> Self {
-        Self { id, refresh_interval: Some(Duration::from_secs(180)), layout: Layout::Felix }
+        Self { id, refresh_interval: Some(Duration::from_secs(180)), layout: Layout::Felix, budget: Budget::DEFAULT }
     }
 }
 
@@ -314,7 +316,7 @@ impl Table {
             features,
             layers: Layer::ALL.into_iter().map(|layer| (layer, LayerState::new())).collect(),
             maps: BTreeMap::new(),
-            layouts: Layouts::default(),
+            layouts: Layouts::new(config.budget),
             sets: BTreeMap::new(),
             chains: BTreeMap::new(),
             flows: None,

@@ -8,6 +8,7 @@ use tortie_net::{Cidr, IpSetName};
 use tortie_netfilter::{AddressUnion, Chain, ChainName, ChainPrefix, MapKey, MapVerdict, Rule};
 
 use super::Sets;
+use super::cost::{HELD, HOST, RULE};
 use super::naming::{UNNAMED, content_name};
 
 /// More addresses are not put into one map.
@@ -41,6 +42,10 @@ pub struct Hosts {
     total: usize,
     /// Members of all rules.
     held: usize,
+    /// Bytes that it may take.
+    room: usize,
+    /// Bytes of what was given up.
+    given_up: usize,
 }
 
 /// Numbers of rules, in order, and by how many members each holds something.
@@ -74,8 +79,15 @@ pub struct HostChanges {
 }
 
 impl Hosts {
-    /// Rules that are led to by what each of them wants an address to be in. The map has no name yet.
-    pub(super) fn new(rules: Vec<Rule>, wanted: &[AddressUnion], is_end: bool, sets: &impl Sets) -> Self {
+    /// Rules that are led to by what each of them wants an address to be in. The map has no name yet. Also returns the bytes that
+    /// it took to find out: more than `room` if it is to be given up for want of it.
+    pub(super) fn new(
+        rules: Vec<Rule>,
+        wanted: &[AddressUnion],
+        is_end: bool,
+        sets: &impl Sets,
+        room: usize,
+    ) -> (Self, usize) {
         let mut made = Self {
             map: UNNAMED,
             is_end,
@@ -87,6 +99,8 @@ impl Hosts {
             classes: BTreeMap::new(),
             total: 0,
             held: 0,
+            room,
+            given_up: 0,
         };
         for (number, of) in (0..).zip(wanted) {
             for set in &of.sets {
@@ -96,7 +110,7 @@ impl Hosts {
         }
         for (set, numbers) in std::mem::take(&mut made.by_set) {
             sets.members(set, &mut |member| {
-                if made.held <= MAX_HELD {
+                if !made.is_excessive() {
                     numbers.iter().for_each(|number| made.count(member, *number, true));
                 }
             });
@@ -104,7 +118,13 @@ impl Hosts {
         }
         let all: BTreeSet<IpAddr> = made.hosts.keys().copied().collect();
         let _ = made.follow(all);
-        made
+        let needed = made.bytes().max(made.given_up);
+        (made, needed)
+    }
+
+    /// Estimated bytes besides those of its rules.
+    pub(crate) fn bytes(&self) -> usize {
+        HOST * self.hosts.len() + HELD * (self.held + self.nets.len()) + RULE * self.total
     }
 
     /// Gives names to the map and to what it leads to.
@@ -162,6 +182,9 @@ impl Hosts {
         let mut touched = BTreeSet::new();
         let changes = removed.iter().map(|net| (net, false)).chain(added.iter().map(|net| (net, true)));
         for (net, is_new) in changes {
+            if self.is_excessive() {
+                break;
+            }
             numbers.iter().for_each(|number| self.count(*net, *number, is_new));
             let inside = self.hosts.range(net.masked().address()..).map(|(host, _)| *host);
             touched.extend(inside.take_while(|host| net.contains(*host)));
@@ -173,12 +196,13 @@ impl Hosts {
 
     /// Whether more is counted than is kept of a map that is out of bounds.
     fn is_excessive(&self) -> bool {
-        self.held > MAX_HELD || self.hosts.len() > 2 * MAX_HOSTS || self.total > 2 * MAX_RULES
+        let is_large = self.held > MAX_HELD || self.hosts.len() > 2 * MAX_HOSTS || self.total > 2 * MAX_RULES;
+        is_large || self.bytes() > self.room
     }
 
     /// Forgets all members until the chain is laid out again.
     fn give_up(&mut self) {
-        let rules = std::mem::take(&mut self.rules);
+        let (rules, given_up) = (std::mem::take(&mut self.rules), self.bytes());
         *self = Self {
             map: self.map,
             is_end: self.is_end,
@@ -190,6 +214,8 @@ impl Hosts {
             classes: BTreeMap::new(),
             total: 0,
             held: 0,
+            room: self.room,
+            given_up,
         };
     }
 

@@ -64,7 +64,7 @@ fn laid_out(rules: Vec<Rule>) -> LaidOut {
 }
 
 fn laid_out_with(rules: Vec<Rule>, sets: &Known) -> LaidOut {
-    lay_out(&Chain::new(name("cali-pi-x"), rules), Table::Filter, Family::V4, sets)
+    lay_out(&Chain::new(name("cali-pi-x"), rules), Table::Filter, Family::V4, sets, usize::MAX).unwrap()
 }
 
 fn counts(laid_out: &LaidOut) -> (usize, usize, usize, usize) {

@@ -118,17 +118,34 @@ impl Table {
 
     /// Takes changed definitions over into what is wanted.
     pub(super) fn update_desired(&mut self) {
+        while self.update_changed() {}
+        // A refusal may leave room for layouts that were refused before.
+        for _ in 0..2 {
+            for (layer, chain) in self.layouts.with_room() {
+                self.update_desired_chain(layer, chain);
+                self.refuse_excess();
+            }
+            while self.update_changed() {}
+        }
+    }
+
+    /// Takes over what has changed so far. Returns whether there was something: a chain without a layout leads to others.
+    fn update_changed(&mut self) -> bool {
+        let mut has_changed = false;
         for layer in Layer::ALL {
             let Some(state) = self.layers.get_mut(&layer) else { continue };
             let (mut changed, hooks) = (state.graph.take_changed(), std::mem::take(&mut state.changed_hooks));
             changed.append(&mut state.changed_includers);
+            has_changed |= !changed.is_empty();
             for chain in changed {
                 self.update_desired_chain(layer, chain);
+                self.refuse_excess();
             }
             for chain in hooks {
                 self.update_base_chain(layer, chain);
             }
         }
+        has_changed
     }
 
     pub(super) fn layered(&self, layer: Layer, chain: ChainName) -> LayeredName {
@@ -141,7 +158,9 @@ impl Table {
         let Some(state) = self.layers.get_mut(&layer) else { return };
         let definition = state.graph.definition(chain).cloned();
         if !state.graph.is_reachable(chain) {
-            state.undefined.remove(&chain);
+            if !self.layouts.is_included(layer, chain) {
+                state.undefined.remove(&chain);
+            }
             if definition.is_none() {
                 state.names.undefine(chain);
             }
@@ -152,26 +171,35 @@ impl Table {
             }
             return;
         }
-        let content = match definition {
+        let rules = match definition {
             Some(definition) => {
                 state.undefined.remove(&chain);
-                let definition = self.with_included(layer, definition);
-                self.content_of(layer, &name, definition)
+                self.defined_rules(layer, &definition, &name)
             }
             None => {
                 state.undefined.insert(chain);
-                Arc::new(self.stand_in(layer, chain))
-            }
-        };
-        let rules = match self.compiled_layout(layer, &content, &name) {
-            Ok(rules) => rules,
-            Err(error) => {
                 self.forget_layout(layer, chain);
-                self.quarantine.insert(name.clone(), Quarantined::unsupported(error));
                 let stand_in = self.stand_in(layer, chain).rules;
-                self.compiled(layer, &stand_in, name.as_str(), self.config.id.family).unwrap_or_default()
+                self.compiled(layer, &stand_in, name.as_str(), self.config.id.family)
             }
         };
+        self.take_rules(layer, chain, name, rules);
+    }
+
+    /// Wants these rules of a chain, or its stand-in if there are no words for them.
+    pub(super) fn take_rules(
+        &mut self,
+        layer: Layer,
+        chain: ChainName,
+        name: LayeredName,
+        rules: Result<Vec<DesiredRule>, Unsupported>,
+    ) {
+        let rules = rules.unwrap_or_else(|error| {
+            self.forget_layout(layer, chain);
+            self.quarantine.insert(name.clone(), Quarantined::unsupported(error));
+            let stand_in = self.stand_in(layer, chain).rules;
+            self.compiled(layer, &stand_in, name.as_str(), self.config.id.family).unwrap_or_default()
+        });
         self.chains.insert(name.clone(), DesiredChain { base: None, rules, source: (layer, chain) });
         self.pending.chains.insert(name);
     }

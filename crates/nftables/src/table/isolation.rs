@@ -211,6 +211,7 @@ impl Table {
         for (layer, state) in &self.layers {
             problems.extend(state.undefined.iter().map(|chain| (*layer, ChainProblem::Undefined { chain: *chain })));
         }
+        problems.extend(self.layouts.over_budget());
         for (name, entry) in &self.quarantine {
             let Some((layer, chain)) = self.chains.get(name).map(|chain| chain.source) else { continue };
             let in_place = match &entry.content {

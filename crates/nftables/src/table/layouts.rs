@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tortie_net::{Cidr, IpSetId, IpSetName};
+use tortie_net::{Budget, Cidr, IpSetId, IpSetName, Ledger};
 use tortie_netfilter::{
-    Action, AddressUnion, Chain, ChainName, Layout, MapKey, MapVerdict, Member, NetMember, Rule, SetType,
-    Table as Layer,
+    Action, AddressUnion, Chain, ChainName, ChainProblem, Layout, MapKey, MapVerdict, Member, NetMember, Origin, Rule,
+    SetType, Table as Layer,
 };
 
 use super::desired::{DesiredChain, DesiredRule};
 use super::sets::DesiredSet;
 use super::{Table, VerdictMap};
 use crate::expression::Unsupported;
-use crate::layout::{Hosts, LaidOut, Sets, expand, lay_out};
+use crate::layout::{Hosts, LaidOut, MEMBER, OverBudget, RULE, Sets, expand, in_order, jumps, lay_out};
 use crate::names::{LayeredName, SetName};
 
 /// What the chains of a table are laid out to.
@@ -29,26 +29,52 @@ pub(super) struct Layouts {
     hosts: BTreeMap<(Layer, ChainName), Vec<Hosts>>,
     /// By the set whose members are in such maps.
     in_hosts: BTreeMap<SetName, (IpSetName, BTreeSet<(Layer, ChainName)>)>,
+    /// Bytes that chains take besides the rules of policies.
+    ledger: Ledger<(Layer, ChainName)>,
 }
 
 /// What belongs to one chain.
 #[derive(Debug, Default)]
 struct Parts {
     included: BTreeSet<ChainName>,
+    /// Chains that are led to in place of being included.
+    jumps: BTreeSet<ChainName>,
     chains: BTreeSet<LayeredName>,
     maps: BTreeSet<ChainName>,
     unions: BTreeSet<SetName>,
 }
 
 /// A set that holds what others hold.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Union {
+    /// The chain whose rules ask for it.
+    chain: (Layer, ChainName),
     of: Arc<AddressUnion>,
     /// In how many of them each member is.
     counts: BTreeMap<Member, usize>,
 }
 
 impl Layouts {
+    pub(super) fn new(budget: Budget) -> Self {
+        let mut layouts = Self::default();
+        let _ = layouts.ledger.set_budget(budget);
+        layouts
+    }
+
+    /// Chains whose rules are asked one after the other for want of memory.
+    pub(super) fn over_budget(&self) -> impl Iterator<Item = (Layer, ChainProblem)> + '_ {
+        self.ledger.refused().map(|((layer, chain), limit)| (layer, ChainProblem::OverBudget { chain, limit }))
+    }
+
+    pub(super) fn is_included(&self, layer: Layer, chain: ChainName) -> bool {
+        self.includers.contains_key(&(layer, chain))
+    }
+
+    /// Chains over budget for which there is room now.
+    pub(super) fn with_room(&self) -> Vec<(Layer, ChainName)> {
+        self.ledger.with_room()
+    }
+
     /// Whether members of a set are in others too.
     pub(super) fn is_in_unions(&self, set: SetName) -> bool {
         self.in_unions.contains_key(&set) || self.in_hosts.contains_key(&set)
@@ -69,15 +95,32 @@ impl Table {
         }
     }
 
-    /// The chain with the rules of those that it includes.
-    pub(super) fn with_included(&mut self, layer: Layer, chain: Arc<Chain>) -> Arc<Chain> {
-        let included = |rule: &Rule| match rule.action {
-            Some(Action::Include(chain)) => Some(chain),
-            _ => None,
+    /// The chain with the rules of those that it includes, and the bytes of these.
+    fn with_included(&mut self, layer: Layer, chain: &Chain) -> Result<(Chain, usize), OverBudget> {
+        let definition = |other| self.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let len = |other| definition(other).map_or(1, |other| other.rules.len());
+        let bytes = RULE.saturating_mul(chain.rules.iter().filter_map(included).map(len).sum());
+        if bytes > self.layouts.ledger.budget().group {
+            return Err(OverBudget);
+        }
+        let rules_of = |other| match definition(other) {
+            Some(other) => other.rules.clone(),
+            None => self.stand_in(layer, other).rules,
         };
+        Ok((expand(chain, rules_of), bytes))
+    }
+
+    /// The chain with jumps to those that it includes.
+    fn with_jumps(&self, layer: Layer, chain: &Chain) -> Chain {
+        let definition = |other| self.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        jumps(chain, |other| definition(other).map(|other| other.rules.clone()).unwrap_or_default())
+    }
+
+    /// Notes the chains that a chain includes. Returns whether it includes some.
+    fn note_included(&mut self, layer: Layer, chain: &Chain) -> bool {
         let now: BTreeSet<ChainName> = chain.rules.iter().filter_map(included).collect();
         if now.is_empty() && !self.layouts.chains.contains_key(&(layer, chain.name)) {
-            return chain;
+            return false;
         }
         let parts = self.layouts.chains.entry((layer, chain.name)).or_default();
         let before = std::mem::replace(&mut parts.included, now.clone());
@@ -87,23 +130,28 @@ impl Table {
         for other in before.difference(&now) {
             self.not_included(layer, *other, chain.name);
         }
-        if now.is_empty() {
-            return chain;
-        }
-        let definition = |other| self.layers.get(&layer).and_then(|state| state.graph.definition(other));
-        let undefined: Vec<ChainName> = now.iter().copied().filter(|other| definition(*other).is_none()).collect();
-        let rules_of = |other| match definition(other) {
-            Some(other) => other.rules.clone(),
-            None => self.stand_in(layer, other).rules,
-        };
-        let expanded = expand(&chain, rules_of);
         if let Some(state) = self.layers.get_mut(&layer) {
-            now.iter().for_each(|other| {
-                state.undefined.remove(other);
-            });
-            state.undefined.extend(undefined);
+            for other in &now {
+                match state.graph.definition(*other) {
+                    Some(_) => state.undefined.remove(other),
+                    None => state.undefined.insert(*other),
+                };
+            }
         }
-        Arc::new(expanded)
+        !now.is_empty()
+    }
+
+    /// Has a chain lead to these in place of including them.
+    fn set_jumps(&mut self, layer: Layer, chain: ChainName, now: BTreeSet<ChainName>) {
+        if now.is_empty() && !self.layouts.chains.contains_key(&(layer, chain)) {
+            return;
+        }
+        let parts = self.layouts.chains.entry((layer, chain)).or_default();
+        let before = std::mem::replace(&mut parts.jumps, now.clone());
+        if let Some(state) = self.layers.get_mut(&layer) {
+            state.graph.reference(now.difference(&before).copied().collect());
+            state.graph.release(before.difference(&now).copied().collect());
+        }
     }
 
     fn not_included(&mut self, layer: Layer, other: ChainName, by: ChainName) {
@@ -118,26 +166,112 @@ impl Table {
         }
     }
 
-    /// What the kernel is to run for a chain; its parts become chains, maps and sets beside it.
-    pub(super) fn compiled_layout(
+    /// What the kernel is to run for a chain as it is defined; its parts become chains, maps and sets beside it. Over budget, its
+    /// rules are asked one after the other.
+    pub(super) fn defined_rules(
+        &mut self,
+        layer: Layer,
+        chain: &Arc<Chain>,
+        name: &LayeredName,
+    ) -> Result<Vec<DesiredRule>, Unsupported> {
+        let budget = self.layouts.ledger.budget();
+        let includes = self.note_included(layer, chain);
+        let (expanded, bytes) = match includes.then(|| self.with_included(layer, chain)) {
+            Some(Ok((expanded, bytes))) => (Arc::new(expanded), bytes),
+            Some(Err(OverBudget)) => return self.refused_rules(layer, chain, name, budget.group.saturating_add(1)),
+            None => (Arc::clone(chain), 0),
+        };
+        let content = self.content_of(layer, name, Arc::clone(&expanded));
+        match self.compiled_layout(layer, &content, name, budget.group - bytes)? {
+            Ok((rules, layout)) => {
+                self.set_jumps(layer, chain.name, BTreeSet::new());
+                self.hold(layer, &expanded, bytes + layout);
+                Ok(rules)
+            }
+            Err(OverBudget) => self.refused_rules(layer, chain, name, budget.group.saturating_add(1)),
+        }
+    }
+
+    /// The rules of a chain whose layout needs so many bytes, for which there is no room.
+    fn refused_rules(
+        &mut self,
+        layer: Layer,
+        chain: &Arc<Chain>,
+        name: &LayeredName,
+        needed: usize,
+    ) -> Result<Vec<DesiredRule>, Unsupported> {
+        let namespace = self.namespace(layer, chain);
+        self.layouts.ledger.refuse((layer, chain.name), &namespace, needed);
+        self.note_included(layer, chain);
+        self.set_jumps(layer, chain.name, chain.rules.iter().filter_map(included).collect());
+        let content = self.content_of(layer, name, Arc::new(self.with_jumps(layer, chain)));
+        let laid_out = in_order(&content, layer, self.config.id.family, &DesiredSets(&self.sets));
+        self.compiled_parts(layer, chain.name, name, laid_out)
+    }
+
+    /// Has the rules of chains asked one after the other until the layouts of all others fit.
+    pub(super) fn refuse_excess(&mut self) {
+        while let Some((layer, chain)) = self.layouts.ledger.excess() {
+            let needed = self.layouts.ledger.held((layer, chain));
+            self.layouts.ledger.resize((layer, chain), 0);
+            let definition = self.layers.get(&layer).and_then(|state| state.graph.definition(chain)).cloned();
+            let Some(definition) = definition else { continue };
+            let name = self.layered(layer, chain);
+            let rules = self.refused_rules(layer, &definition, &name, needed);
+            self.take_rules(layer, chain, name, rules);
+        }
+    }
+
+    fn hold(&mut self, layer: Layer, expanded: &Chain, bytes: usize) {
+        match bytes {
+            0 => self.layouts.ledger.remove((layer, expanded.name)),
+            _ => self.layouts.ledger.hold((layer, expanded.name), namespace(expanded).unwrap_or_default(), bytes),
+        }
+    }
+
+    /// The namespace of a chain's policies.
+    fn namespace(&self, layer: Layer, chain: &Chain) -> String {
+        let definition = |other| self.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let of_included = || chain.rules.iter().filter_map(included).find_map(|other| namespace(definition(other)?));
+        namespace(chain).or_else(of_included).unwrap_or_default().to_owned()
+    }
+
+    /// Rules of a chain, with its parts beside it, and the bytes of the layout.
+    fn compiled_layout(
         &mut self,
         layer: Layer,
         chain: &Chain,
         name: &LayeredName,
-    ) -> Result<Vec<DesiredRule>, Unsupported> {
+        room: usize,
+    ) -> Result<Result<(Vec<DesiredRule>, usize), OverBudget>, Unsupported> {
         let family = self.config.id.family;
         if self.config.layout == Layout::Felix {
-            return self.compiled(layer, &chain.rules, name.as_str(), family);
+            return Ok(Ok((self.compiled(layer, &chain.rules, name.as_str(), family)?, 0)));
         }
-        let laid_out = lay_out(chain, layer, family, &DesiredSets(&self.sets));
+        let laid_out = match lay_out(chain, layer, family, &DesiredSets(&self.sets), room) {
+            Ok(laid_out) => laid_out,
+            Err(over) => return Ok(Err(over)),
+        };
+        let bytes = laid_out.bytes;
+        Ok(Ok((self.compiled_parts(layer, chain.name, name, laid_out)?, bytes)))
+    }
+
+    fn compiled_parts(
+        &mut self,
+        layer: Layer,
+        chain: ChainName,
+        name: &LayeredName,
+        laid_out: LaidOut,
+    ) -> Result<Vec<DesiredRule>, Unsupported> {
+        let family = self.config.id.family;
         let rules = self.compiled(layer, &laid_out.rules, name.as_str(), family)?;
         let mut parts = Vec::with_capacity(laid_out.parts.len());
         for part in &laid_out.parts {
             let name = self.layered(layer, part.name);
             let rules = self.compiled(layer, &part.rules, name.as_str(), family)?;
-            parts.push((name, DesiredChain { base: None, rules, source: (layer, chain.name) }));
+            parts.push((name, DesiredChain { base: None, rules, source: (layer, chain) }));
         }
-        self.take_layout(layer, chain.name, laid_out, parts);
+        self.take_layout(layer, chain, laid_out, parts);
         Ok(rules)
     }
 
@@ -155,7 +289,7 @@ impl Table {
             ..Parts::default()
         };
         let before = self.layouts.chains.remove(&(layer, chain)).unwrap_or_default();
-        now.included = before.included;
+        (now.included, now.jumps) = (before.included, before.jumps);
         for (name, part) in parts {
             self.chains.insert(name.clone(), part);
             self.pending.chains.insert(name);
@@ -164,7 +298,7 @@ impl Table {
             self.set_map(layer, map, Some(members));
         }
         for (union, of) in laid_out.unions {
-            self.set_union(SetName::new(union), Some(of));
+            self.set_union((layer, chain), SetName::new(union), Some(of));
         }
         self.set_hosts(layer, chain, laid_out.hosts);
         for gone in before.chains.difference(&now.chains) {
@@ -172,16 +306,18 @@ impl Table {
             self.pending.chains.insert(gone.clone());
         }
         before.maps.difference(&now.maps).for_each(|gone| self.set_map(layer, *gone, None));
-        before.unions.difference(&now.unions).for_each(|gone| self.set_union(*gone, None));
+        before.unions.difference(&now.unions).for_each(|gone| self.set_union((layer, chain), *gone, None));
         self.layouts.chains.insert((layer, chain), now);
     }
 
     /// A chain is not laid out any more.
     pub(super) fn forget_layout(&mut self, layer: Layer, chain: ChainName) {
+        self.layouts.ledger.remove((layer, chain));
         if !self.layouts.chains.contains_key(&(layer, chain)) {
             return;
         }
         self.take_layout(layer, chain, LaidOut::default(), Vec::new());
+        self.set_jumps(layer, chain, BTreeSet::new());
         let parts = self.layouts.chains.remove(&(layer, chain)).unwrap_or_default();
         if self.layers.get(&layer).is_some_and(|state| state.graph.is_reachable(chain)) {
             // What is in its place now is so until one of these changes.
@@ -234,9 +370,14 @@ impl Table {
         for (layer, chain) in chains {
             let Some(mut all) = self.layouts.hosts.remove(&(layer, chain)) else { continue };
             let mut lay_out = false;
+            let mut bytes = self.layouts.ledger.held((layer, chain));
             for hosts in &mut all {
-                let is_used = hosts.is_used();
+                let (is_used, before) = (hosts.is_used(), hosts.bytes());
                 let changes = hosts.edit(id, &added, &removed);
+                bytes = bytes.saturating_sub(before).saturating_add(hosts.bytes());
+                if bytes > self.layouts.ledger.budget().group {
+                    break;
+                }
                 lay_out |= changes.lay_out;
                 if !is_used || lay_out {
                     continue;
@@ -257,6 +398,7 @@ impl Table {
                 }
             }
             self.layouts.hosts.insert((layer, chain), all);
+            self.resize((layer, chain), bytes);
             if lay_out && let Some(state) = self.layers.get_mut(&layer) {
                 state.changed_includers.insert(chain);
             }
@@ -281,7 +423,7 @@ impl Table {
         self.pending.chains.insert(name);
     }
 
-    fn set_union(&mut self, name: SetName, of: Option<Arc<AddressUnion>>) {
+    fn set_union(&mut self, chain: (Layer, ChainName), name: SetName, of: Option<Arc<AddressUnion>>) {
         let known = self.layouts.unions.get(&name).map(|union| Arc::clone(&union.of));
         if known == of {
             return;
@@ -306,7 +448,8 @@ impl Table {
             self.sets.remove(&name);
             return;
         };
-        self.layouts.unions.entry(name).or_default().of = of;
+        let empty = || Union { chain, of: Arc::default(), counts: BTreeMap::new() };
+        self.layouts.unions.entry(name).or_insert_with(empty).of = of;
         let members = |sets: Vec<&IpSetName>| -> Vec<Member> {
             let sets = sets.into_iter().filter_map(|set| self.sets.get(&SetName::new(*set)));
             sets.flat_map(|set| set.members().collect::<Vec<_>>()).collect()
@@ -330,10 +473,27 @@ impl Table {
 
     /// The members of a set have changed.
     pub(super) fn edit_unions(&mut self, set: SetName, added: &[Member], removed: &[Member]) {
-        for union in self.layouts.in_unions.get(&set).cloned().unwrap_or_default() {
-            self.edit_union(union, added, removed);
+        for name in self.layouts.in_unions.get(&set).cloned().unwrap_or_default() {
+            let members = |layouts: &Layouts| layouts.unions.get(&name).map(|union| (union.chain, union.counts.len()));
+            let Some((chain, before)) = members(&self.layouts) else { continue };
+            self.edit_union(name, added, removed);
+            let after = members(&self.layouts).map_or(0, |(_, after)| after);
+            let bytes = (self.layouts.ledger.held(chain) + MEMBER * after).saturating_sub(MEMBER * before);
+            self.resize(chain, bytes);
         }
         self.edit_hosts(set, added, removed);
+    }
+
+    /// A layout takes so many bytes now. Over the bound of a group it is given up, and the chain is laid out again.
+    fn resize(&mut self, (layer, chain): (Layer, ChainName), bytes: usize) {
+        let is_over = bytes > self.layouts.ledger.budget().group;
+        self.layouts.ledger.resize((layer, chain), if is_over { 0 } else { bytes });
+        if is_over {
+            self.take_layout(layer, chain, LaidOut::default(), Vec::new());
+            if let Some(state) = self.layers.get_mut(&layer) {
+                state.changed_includers.insert(chain);
+            }
+        }
     }
 
     fn edit_union(&mut self, name: SetName, added: &[Member], removed: &[Member]) {
@@ -360,6 +520,19 @@ impl Table {
         let _ = set.edit(family, [], gone);
         self.pending.sets.insert(name);
     }
+}
+
+fn included(rule: &Rule) -> Option<ChainName> {
+    match rule.action {
+        Some(Action::Include(chain)) => Some(chain),
+        _ => None,
+    }
+}
+
+/// The namespace of the policies whose rules these are.
+fn namespace(chain: &Chain) -> Option<&str> {
+    let namespaces = chain.rules.iter().filter_map(|rule| rule.origin.as_ref()).map(Origin::namespace);
+    namespaces.into_iter().find(|namespace| !namespace.is_empty())
 }
 
 /// What layouts may ask of sets.

@@ -5,7 +5,7 @@ use tortie_model::{
     AdminState, Cidr, Direction, Family, IfaceName,
     desired::{Members, TierPolicies},
 };
-use tortie_nftables::{Sets, expand, lay_out};
+use tortie_nftables::{Sets, expand, in_order, jumps, lay_out};
 use tortie_rules::{
     Marks, PolicyGroup, Renderer, RuleProblem, RulesConfig, TierGroups,
     names::{EndpointChain, chain, endpoint_chain, ip_set_name},
@@ -86,8 +86,18 @@ struct FamilyTables {
 
 impl Chains {
     pub(crate) fn render(config: &RulesConfig, state: &DesiredState, spoil: impl Fn(Chain) -> Chain) -> Self {
+        Self::render_within(usize::MAX, config, state, spoil)
+    }
+
+    /// As tables have it in which a chain's layout may take so many bytes.
+    pub(crate) fn render_within(
+        room: usize,
+        config: &RulesConfig,
+        state: &DesiredState,
+        spoil: impl Fn(Chain) -> Chain,
+    ) -> Self {
         let renderer = Renderer::new(config.clone());
-        Self { families: Family::ALL.map(|family| FamilyTables::render(&renderer, state, family, &spoil)) }
+        Self { families: Family::ALL.map(|family| FamilyTables::render(&renderer, state, family, room, &spoil)) }
     }
 
     /// Every table of every family.
@@ -135,12 +145,18 @@ impl Question {
 }
 
 impl FamilyTables {
-    fn render(renderer: &Renderer, state: &DesiredState, family: Family, spoil: &impl Fn(Chain) -> Chain) -> Self {
+    fn render(
+        renderer: &Renderer,
+        state: &DesiredState,
+        family: Family,
+        room: usize,
+        spoil: &impl Fn(Chain) -> Chain,
+    ) -> Self {
         let build = |table, admin_state| {
             let all: Vec<Chain> = layer(renderer, state, family, table, admin_state).into_iter().map(spoil).collect();
             match renderer.config().packet_filter.layout() {
                 Layout::Felix => tables(all, state, family),
-                Layout::Fast => laid_out(&all, table, state, family),
+                Layout::Fast => laid_out(&all, table, state, family, room),
             }
         };
         Self {
@@ -222,13 +238,15 @@ fn group(state: &DesiredState, tiers: &[TierPolicies]) -> Vec<TierGroups> {
 }
 
 /// As a table of nftables lays them out.
-fn laid_out(chains: &[Chain], table: Table, state: &DesiredState, family: Family) -> Tables {
+fn laid_out(chains: &[Chain], table: Table, state: &DesiredState, family: Family, room: usize) -> Tables {
     let rules_of =
         |name| chains.iter().filter(|chain| chain.name == name).flat_map(|chain| chain.rules.clone()).collect();
     let sets = SetsOf { state, family };
     let (mut all, mut maps, mut unions) = (Vec::new(), Vec::new(), Vec::new());
     for chain in chains {
-        let laid_out = lay_out(&expand(chain, rules_of), table, family, &sets);
+        let expanded = (room > 0).then(|| expand(chain, rules_of));
+        let laid_out = expanded.and_then(|chain| lay_out(&chain, table, family, &sets, room).ok());
+        let laid_out = laid_out.unwrap_or_else(|| in_order(&jumps(chain, rules_of), table, family, &sets));
         all.push(Chain::new(chain.name, laid_out.rules));
         all.extend(laid_out.parts);
         maps.extend(laid_out.maps);

@@ -48,10 +48,19 @@ fn of_layout(layout: Layout, flow_logs: bool) -> RulesConfig {
 }
 
 fn check(scenario: &Scenario, flow_logs: bool, spoil: impl Fn(Chain) -> Chain) -> Result<(), TestCaseError> {
+    check_within(usize::MAX, scenario, flow_logs, spoil)
+}
+
+fn check_within(
+    room: usize,
+    scenario: &Scenario,
+    flow_logs: bool,
+    spoil: impl Fn(Chain) -> Chain,
+) -> Result<(), TestCaseError> {
     let configs = [Layout::Felix, Layout::Fast].map(|layout| of_layout(layout, flow_logs));
     let accept = configs[0].marks.accept.get();
     let felix = Chains::render(&configs[0], &scenario.state, |chain| chain);
-    let fast = Chains::render(&configs[1], &scenario.state, spoil);
+    let fast = Chains::render_within(room, &configs[1], &scenario.state, spoil);
     let evaluator = evaluator(settings(&configs[0]), &scenario.state);
     for packet in &scenario.packets {
         for question in QUESTIONS {
@@ -96,6 +105,17 @@ fn packets_fare_by_either_layout_as_policies_mean() {
         runner(cases, 2000).run(&all_scenarios(), |(scenario, logs)| check(&scenario, logs, |chain| chain))
     {
         panic!("{error}");
+    }
+}
+
+/// With no room at all, and with room for some chains.
+#[test]
+fn packets_fare_alike_where_layouts_are_over_budget() {
+    for room in [0, 32 << 10] {
+        let of = |(scenario, logs): (Scenario, bool)| check_within(room, &scenario, logs, |chain| chain);
+        if let Err(error) = runner(40, 2000).run(&all_scenarios(), of) {
+            panic!("{error}");
+        }
     }
 }
 

@@ -31,7 +31,7 @@ fn hosts(sets: &Known) -> Hosts {
         sets: [number % SETS, (number / 2) % SETS].map(set_name).into(),
     });
     let wanted: Vec<AddressUnion> = wanted.collect();
-    let mut hosts = Hosts::new(rules, &wanted, true, sets);
+    let mut hosts = Hosts::new(rules, &wanted, true, sets, usize::MAX).0;
     hosts.name("cali-pm-x".parse().unwrap());
     hosts
 }
@@ -47,14 +47,14 @@ fn more_members_of_rules_than_the_bound_are_not_kept() {
     let sets = Known([(set_name(0), (0..2048).map(member).collect())].into());
     let rules: Vec<Rule> = (0..3000).map(|_| Rule::new(Action::Drop)).collect();
     let wanted = vec![AddressUnion { nets: BTreeSet::new(), sets: [set_name(0)].into() }; rules.len()];
-    let mut hosts = Hosts::new(rules, &wanted, true, &sets);
+    let mut hosts = Hosts::new(rules, &wanted, true, &sets, usize::MAX).0;
     assert!(!hosts.is_used());
     assert!(hosts.hosts.is_empty() && hosts.classes.is_empty() && hosts.sets().next().is_none());
     assert_eq!(hosts.edit(set_name(0), &[member(5000)], &[member(0)]), HostChanges::default());
     // A map in use is given up with the member that exceeds the bound, and the chain is laid out again.
     let rules: Vec<Rule> = (0..60).map(|_| Rule::new(Action::Drop)).collect();
     let wanted = vec![AddressUnion { nets: BTreeSet::new(), sets: [set_name(0)].into() }; rules.len()];
-    let mut hosts = Hosts::new(rules, &wanted, true, &sets);
+    let mut hosts = Hosts::new(rules, &wanted, true, &sets, usize::MAX).0;
     assert!(hosts.is_used());
     let added: Vec<Cidr> = (2048..u32::try_from(MAX_HELD).unwrap() / 60 + 2).map(member).collect();
     assert!(hosts.edit(set_name(0), &added, &[]).lay_out);
