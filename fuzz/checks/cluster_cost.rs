@@ -2,6 +2,7 @@
 //! and leave nothing behind.
 
 use tortie_calc::{Graph, GraphConfig};
+use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Hostname, Interner, SyncStatus, Update};
 use tortie_resources::manifest::{self, Format, Options, Outcome};
 
@@ -30,7 +31,14 @@ pub(crate) fn check(data: &[u8]) {
         told.insert(update.key(), update);
     }
     told.values().for_each(|update| graph.on_update(Update::clone(update)));
-    assert_eq!(flush(&mut graph), 0, "what is told again costs nothing");
+    let mut again = Vec::new();
+    graph.flush(&mut again);
+    // As Felix does, the graph passes on each update of these.
+    again.retain(|update| {
+        use DesiredUpdate::{IpPool, Namespace, Service, ServiceAccount};
+        !matches!(update, Namespace(..) | ServiceAccount(..) | IpPool(..) | Service(..))
+    });
+    assert!(again.is_empty(), "what is told again costs nothing: {again:?}");
     told.into_keys().for_each(|key| graph.on_update(Update::delete(key)));
     flush(&mut graph);
     assert!(graph.is_empty(), "something is left");

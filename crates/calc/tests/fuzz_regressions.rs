@@ -22,7 +22,7 @@ fn replay(target: &str, check: fn(&[u8]), at_least: usize) {
 
 #[test]
 fn cluster_cost() {
-    replay("cluster_cost", cluster_cost::check, 2);
+    replay("cluster_cost", cluster_cost::check, 5);
 }
 
 #[test]
