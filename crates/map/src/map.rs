@@ -1,12 +1,13 @@
 //! What a picture shows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_calc::GraphConfig;
 use tortie_classes::evaluate::{Settings, UpdateError};
 use tortie_classes::{Compiled, Reachability, Ruling, RulingsId};
-use tortie_model::{Direction, Family, Hostname, Protocol, TierName, Update};
+use tortie_model::{Direction, Family, Hostname, Key, Protocol, TierName, Update};
 use tortie_plan::Cluster;
 use tortie_selector::Selector;
 
@@ -66,6 +67,9 @@ pub struct Map {
     pub left_out: [usize; 2],
     /// Whether host endpoints have policies for what is forwarded, which are not in the picture.
     pub forwards: bool,
+    /// Workloads of the picture's subject whose claims to addresses or interfaces do not count, each with the reason, sorted.
+    /// If two workloads claim one, both are denied everything.
+    pub contested: Vec<(Arc<str>, String)>,
     ends: Vec<End>,
     said: Vec<[Said; 2]>,
     passing: BTreeMap<[Option<usize>; 2], String>,
@@ -116,11 +120,24 @@ pub fn map(updates: &[Update], options: &Options) -> Result<Map, UpdateError> {
     let mut cluster = Cluster::new(&options.graph, options.settings.clone());
     cluster.set_settings(options.settings.clone(), options.node_settings.clone());
     cluster.apply(updates.iter().cloned())?;
-    let compiled = cluster.compiled();
     let wanted = Wanted { namespaces: &options.namespaces, selector: options.selector.as_ref() };
     let names = Names::new(updates, &wanted);
+    let contested = contested(&cluster, &names);
+    let compiled = cluster.compiled();
     let tiers = tiers(updates);
-    Ok(Map::new(&compiled, &names, &tiers, wanted.is_everything(), options))
+    let map = Map::new(&compiled, &names, &tiers, wanted.is_everything(), options);
+    Ok(Map { contested, ..map })
+}
+
+/// The workloads that the picture is about and whose claims do not count.
+fn contested(cluster: &Cluster, names: &Names) -> Vec<(Arc<str>, String)> {
+    let told = cluster.ignored().into_iter().filter_map(|ignored| match &ignored.key {
+        Key::WorkloadEndpoint(key) if names.is_wanted(key.workload()) => {
+            Some((key.workload().into(), ignored.reason.to_string()))
+        }
+        _ => None,
+    });
+    told.collect()
 }
 
 /// All tiers in their order.
@@ -171,6 +188,7 @@ impl Map {
             unfolded,
             left_out,
             forwards: compiled.judges_forwarded(),
+            contested: Vec::new(),
             ends: Vec::new(),
             said: Vec::new(),
             passing: BTreeMap::new(),

@@ -14,6 +14,8 @@ use crate::nodes::{Access, Node};
 
 /// How many names a tooltip lists before the rest is only counted.
 const LISTED: usize = 12;
+/// The number of claims that remarks list before the rest is only counted.
+const CLAIMS: usize = 20;
 /// How many colours there are for tiers.
 const COLOURS: usize = 8;
 const STYLE: &str = include_str!("svg.css");
@@ -63,6 +65,13 @@ impl Map {
                  asks them on the way of a connection, and `tortie plan` says what a change of them does."
                     .to_owned(),
             );
+        }
+        remarks.extend(self.contested.iter().take(CLAIMS).map(|(workload, why)| {
+            // No name ends a line of a comment.
+            format!("{workload}: {why}.").escape_debug().to_string()
+        }));
+        if let Some(more @ 1..) = self.contested.len().checked_sub(CLAIMS) {
+            remarks.push(format!("{more} more claims to addresses or interfaces do not count."));
         }
         remarks
     }

@@ -6,7 +6,7 @@ use std::fs;
 use tortie_calc::GraphConfig;
 use tortie_map::classes::evaluate::Settings;
 use tortie_map::{Access, Anchor, Map, Options, dot, layout, map, svg};
-use tortie_model::{Interner, Order, Protocol, Tier, TierDefaultAction, TierName, Update};
+use tortie_model::{Interner, Order, Protocol, Tier, TierDefaultAction, TierName, Update, Valid};
 use tortie_resources::manifest::{Format, Outcome, read};
 
 fn example() -> Vec<Update> {
@@ -92,6 +92,59 @@ fn ports_that_are_asked_about_are_named() {
     let map = map(&example(), &options).unwrap();
     assert!(edges(&map).contains(&"all pods -> kube-system/coredns: udp 53".to_owned()), "{:#?}", edges(&map));
     assert!(map.edges.iter().all(|edge| edge.label == "udp 53"), "{:#?}", edges(&map));
+}
+
+/// Gives a workload the address, and if wanted the interface, of another.
+fn with_the_claim_of(mut updates: Vec<Update>, claimant: &str, owner: &str, interface: bool) -> Vec<Update> {
+    let found = updates.iter().find_map(|update| match update {
+        Update::WorkloadEndpoint(key, Some(endpoint)) if key.workload() == owner => Some(endpoint.clone()),
+        _ => None,
+    });
+    let owned = found.unwrap();
+    for update in &mut updates {
+        let Update::WorkloadEndpoint(key, Some(endpoint)) = update else { continue };
+        if key.workload() == claimant {
+            let mut claims = (**endpoint).clone();
+            if interface {
+                claims.iface = owned.iface.clone()
+            } else {
+                claims.ipv4_nets = owned.ipv4_nets.clone()
+            }
+            *endpoint = Valid::new(claims).unwrap();
+        }
+    }
+    updates
+}
+
+#[test]
+fn workloads_that_claim_the_same_are_denied_and_named() {
+    let mut options = options();
+    options.ports = vec![(Protocol::TCP, 3000)];
+    let open = map(&example(), &options).unwrap();
+    let access = |map: &Map, name: &str| {
+        let node = map.nodes.iter().find(|node| node.members.iter().any(|member| **member == *name));
+        node.map(|node| (node.ingress.clone(), node.egress.clone()))
+    };
+    assert!(open.contested.is_empty() && edges(&open).iter().any(|edge| edge.contains("grafana-1")));
+    let (one, other) = ("monitoring/grafana-1", "sandbox/toolbox");
+    assert_ne!(access(&open, one), Some((Access::Nothing, Access::Nothing)));
+    for interface in [false, true] {
+        let denied = map(&with_the_claim_of(example(), other, one, interface), &options).unwrap();
+        for (name, rival) in [(one, other), (other, one)] {
+            assert_eq!(access(&denied, name), Some((Access::Nothing, Access::Nothing)), "{name}");
+            let what = if interface { "interface cali" } else { "address 10.1.2.2" };
+            let is_told = |remark: &String| {
+                remark.starts_with(&format!("{name}: contested: {what}"))
+                    && remark.ends_with(&format!("is also claimed by {rival}; denied."))
+            };
+            assert_eq!(denied.remarks().iter().filter(|remark| is_told(remark)).count(), 1, "{:#?}", denied.remarks());
+        }
+        assert!(edges(&denied).iter().all(|edge| !edge.contains("grafana")), "{:#?}", edges(&denied));
+        assert!(dot(&denied, &|by, _| format!("{by:?}")).contains(&format!("// {one}: contested")));
+    }
+    // A picture of others does not name them.
+    options.namespaces = vec!["payments".into()];
+    assert!(map(&with_the_claim_of(example(), other, one, false), &options).unwrap().contested.is_empty());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_calc::{Graph, GraphConfig};
+use tortie_calc::{Graph, GraphConfig, IgnoredObject};
 use tortie_classes::evaluate::{Settings, UpdateError};
 use tortie_classes::{Budget, Classes, Compiled};
 use tortie_model::desired::{DesiredUpdate, Policy, TierPolicies};
@@ -108,6 +108,12 @@ impl Cluster {
     /// The tables of all endpoints.
     pub fn compiled(&mut self) -> Compiled<'_> {
         self.state.classes.flush()
+    }
+
+    /// Returns objects and claims to addresses and interfaces that do not count, sorted by key, as if all were on one node.
+    #[must_use]
+    pub fn ignored(&self) -> Vec<IgnoredObject> {
+        self.graph.problems().collect()
     }
 
     /// Which policies, and rules of policies, have no effect. `objects` are all that the cluster has.
