@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::escape;
 use crate::http::Response;
 use tortie_config::Shown;
 use tortie_linux::Life;
@@ -173,7 +174,7 @@ impl Health {
                 reporter.name(),
                 condition.live,
                 condition.ready,
-                condition.detail
+                escape::line(&condition.detail)
             );
         }
         Response::text(if all_good { 200 } else { 503 }, table)

@@ -52,6 +52,31 @@ fn help_teaches_every_command_and_the_exit_codes() {
     }
 }
 
+/// SECURITY.md names no flag, parameter or command that does not exist.
+#[test]
+#[cfg(all(feature = "etcd", feature = "kubernetes", feature = "fanout", feature = "manual"))]
+fn security_promises_name_existing_flags_and_parameters() {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../SECURITY.md")).unwrap();
+    let (reference, parameters) = (stdout(&tortie(&["reference", "commands"])), stdout(&tortie(&["parameters"])));
+    let is_parameter = |name: &str| {
+        name.len() > 5
+            && name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.chars().all(|c| c.is_ascii_alphabetic())
+    };
+    let mut seen = 0;
+    for name in text.split('`').skip(1).step_by(2) {
+        let known = match name.split([' ', '=']).next().unwrap() {
+            flag if flag.starts_with("--") => reference.contains(&format!(" {flag} ")),
+            "tortie" if name != "tortie" => reference.contains(name),
+            parameter if is_parameter(parameter) => parameters.contains(&format!("| {parameter} |")),
+            _ => continue,
+        };
+        assert!(known, "{name}");
+        seen += 1;
+    }
+    assert!(seen >= 15, "{seen}");
+}
+
 #[test]
 fn version_tells_how_the_program_was_built() {
     let json = tortie(&["version", "-o", "json"]);

@@ -8,6 +8,9 @@ pub(crate) const ECHO: usize = 200;
 /// The most characters of a message; an echo with backquotes of its own escapes the other bound.
 const MESSAGE: usize = 2000;
 
+/// Bound of a word outside of quotes: kind, namespace and name of an object have room, characters.
+const WORD: usize = 400;
+
 /// Cuts each text in backquotes, by which messages repeat the input of users, after 200 characters, and the message after 2,000,
 /// with the length behind the cut.
 ///
@@ -17,13 +20,20 @@ const MESSAGE: usize = 2000;
 /// ```
 #[must_use]
 pub fn echoes_cut(message: &str) -> Cow<'_, str> {
-    let is_long = |echo: &str| end(echo, ECHO).is_some();
-    if !message.split('`').skip(1).step_by(2).any(is_long) {
+    let has_long_echo = message.split('`').skip(1).step_by(2).any(|echo| end(echo, ECHO).is_some());
+    if !has_long_echo && !message.split_whitespace().any(|word| end(word, WORD).is_some()) {
         return cut(message, MESSAGE);
     }
-    let parts = message.split('`').enumerate().map(|(n, part)| if n % 2 == 1 { cut(part, ECHO) } else { part.into() });
+    let parts = message.split('`').enumerate();
+    let parts = parts.map(|(n, part)| if n % 2 == 1 { cut(part, ECHO).into_owned() } else { words_cut(part) });
     let shorter = parts.collect::<Vec<_>>().join("`");
     cut(&shorter, MESSAGE).into_owned().into()
+}
+
+/// Returns a text whose long words are cut.
+fn words_cut(text: &str) -> String {
+    let words = text.split_inclusive(char::is_whitespace);
+    words.map(|word| if end(word, WORD).is_some() { cut(word, ECHO) } else { word.into() }).collect()
 }
 
 /// The end of the first `limit` characters of a longer text.
@@ -42,6 +52,14 @@ pub(crate) fn cut(text: &str, limit: usize) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_that_is_no_name_is_cut() {
+        let name = format!("NetworkPolicy/{}/{}: is wrong", "n".repeat(63), "p".repeat(253));
+        assert_eq!(echoes_cut(&name), name);
+        let long = echoes_cut(&format!("there is no {} here", "x".repeat(5_000))).into_owned();
+        assert!(long.starts_with("there is no x") && long.ends_with(" here") && long.len() < 300, "{long}");
+    }
 
     #[test]
     fn what_messages_repeat_of_users_is_cut_between_characters() {

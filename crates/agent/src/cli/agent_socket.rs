@@ -1,5 +1,6 @@
 //! What commands that ask the running agent have in common.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -8,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::Failure;
 use super::output::Output;
+use crate::escape;
 use crate::local_api::{Client, ClientError, DEFAULT_SOCKET};
 
 /// Whom to ask, and how to answer.
@@ -27,7 +29,7 @@ impl AskArgs {
         let parameters: Map<String, Value> =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let mut client = Client::connect(&self.socket).map_err(failed)?;
-        client.call(method, parameters).map_err(failed)
+        self.answer(client.call(method, parameters))
     }
 
     /// The same without parameters; `None` if no agent runs.
@@ -35,8 +37,17 @@ impl AskArgs {
         match Client::connect(&self.socket) {
             Err(ClientError::NoAgent { .. }) => Ok(None),
             Err(error) => Err(failed(error)),
-            Ok(mut client) => client.call(method, Map::new()).map(Some).map_err(failed),
+            Ok(mut client) => self.answer(client.call(method, Map::new())).map(Some),
         }
+    }
+
+    /// Reads an answer. For people, its texts are escaped here, as a line end in one of them would begin a line of a table.
+    fn answer<T: DeserializeOwned>(&self, answer: Result<Value, ClientError>) -> Result<T, Failure> {
+        let mut answer = answer.map_err(failed)?;
+        if self.output == Output::Table {
+            escape_texts(&mut answer);
+        }
+        serde_json::from_value(answer).map_err(|error| failed(ClientError::Refused(error.to_string())))
     }
 
     /// Prints what was made of answers.
@@ -51,6 +62,19 @@ impl AskArgs {
     /// Prints an answer.
     pub(super) fn print<T: Serialize>(&self, answer: &T, for_people: impl FnOnce() -> String) -> Result<(), Failure> {
         self.output.print(|| json!(answer), for_people)
+    }
+}
+
+fn escape_texts(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(escaped) = escape::line(text) {
+                *text = escaped;
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(escape_texts),
+        Value::Object(fields) => fields.values_mut().for_each(escape_texts),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -26,6 +26,7 @@ use super::line_diff::unified;
 use super::output::Output;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::store::{StoreArgs, StoreUrl};
+use crate::escape;
 use crate::pending_change::STATE_DIR;
 
 /// Whose history.
@@ -201,7 +202,7 @@ fn roll_back_files(args: &RollbackArgs, history: &History) -> Result<(), Failure
         let outcome = |file: &Back| json!({ "resource": name(history, &file.path), "outcome": word(file) });
         json!({ "resources": way.files.iter().map(outcome).collect::<Vec<_>>(), "errors": [] })
     };
-    let line = |file: &Back| format!("{} {}\n", word(file), name(history, &file.path));
+    let line = |file: &Back| format!("{} {}\n", word(file), escape::line(&name(history, &file.path)));
     args.output.print(whole, || way.files.iter().map(line).collect())
 }
 
@@ -394,13 +395,13 @@ impl Described<'_> {
             out.push_str("changes before this one could not be kept\n");
         }
         for (object, change) in &self.objects {
-            let _ = writeln!(out, "  {} {}", change.sign(), self.name(object));
+            let _ = writeln!(out, "  {} {}", change.sign(), escape::line(&self.name(object)));
         }
         for file in &self.files {
             match file.diff() {
                 Some(diff) => out.push_str(&diff),
                 None => {
-                    let _ = writeln!(out, "{}: a text is not kept", file.name);
+                    let _ = writeln!(out, "{}: a text is not kept", escape::line(&file.name));
                 }
             }
         }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::escape;
+
 /// How many lines are shown around what differs.
 const CONTEXT: usize = 3;
 /// More comparisons than this are not worth a shorter answer.
@@ -19,6 +21,7 @@ pub(super) fn unified(name: &str, before: Option<&str>, after: Option<&str>) -> 
     let lines = |text: Option<&'_ str>| text.unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
     let (old, new) = (lines(before), lines(after));
     let script = script(&old, &new);
+    let name = &*escape::line(name);
     let mut out = String::new();
     let file = |text: Option<&str>| if text.is_some() { name } else { "/dev/null" };
     let mut shown = 0;

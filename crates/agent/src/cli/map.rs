@@ -13,6 +13,7 @@ use tortie_selector::Selector;
 use super::Failure;
 use super::cluster::{ClusterArgs, Parameters, WholeCluster};
 use super::origin::Origins;
+use super::terminal::not_a_selector;
 use tortie_config::settings;
 
 /// Who can reach whom, as a picture.
@@ -73,7 +74,7 @@ fn port(text: &str) -> Result<(Protocol, u16), String> {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let selector = args.selector.as_deref().map(|text| {
         Selector::parse(text).map_err(|error| {
-            eprintln!("{}", error.render(text));
+            eprintln!("{}", not_a_selector(&error, text));
             Failure::Reported(2)
         })
     });

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tortie_selector::Selector;
 
 use super::Failure;
+use super::terminal::not_a_selector;
 
 /// Explain a selector: its canonical form, its id, and whether it picks given labels.
 ///
@@ -66,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 fn explain(expression: &str, labels: &LabelMap, mut out: impl Write) -> Result<(), Failure> {
     let selector = Selector::parse(expression).map_err(|error| {
-        eprint!("{}\n", error.render(expression));
+        eprintln!("{}", not_a_selector(&error, expression));
         Failure::Reported(2)
     })?;
     let explanation = Explanation {

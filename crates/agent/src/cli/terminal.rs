@@ -3,8 +3,12 @@
 use std::io::{self, Write};
 
 use tortie_resources::echoes_cut;
+use tortie_selector::ParseError;
 
 use crate::escape;
+
+/// Bound of the length of a selector that is shown with the place of its error, in bytes.
+const LINE: usize = 200;
 
 /// Prints lines to standard output, escaped.
 macro_rules! println {
@@ -43,6 +47,14 @@ pub(super) fn print_message(text: &str) {
 
 pub(super) fn print_error(text: &str) {
     let _ = write!(io::stderr(), "{}", escape::text(text));
+}
+
+/// Describes why a selector does not parse. Its text stands below a line of this program's own, so that it forges none.
+pub(super) fn not_a_selector(error: &ParseError, text: &str) -> String {
+    match text.len() {
+        0..=LINE => format!("the selector does not parse:\n{}", error.render(text)),
+        _ => format!("the selector does not parse: {error}"),
+    }
 }
 
 fn message(text: &str) -> String {

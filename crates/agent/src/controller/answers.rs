@@ -3,6 +3,7 @@
 use tortie_controller::nodes::Done;
 use tortie_controller::{MetricFamily, MetricKind, Status};
 
+use crate::escape;
 use crate::http::Response;
 use crate::metrics::Exposition;
 use crate::metrics::process;
@@ -35,7 +36,7 @@ pub fn answer(path: &str, status: &Status, nodes: &NodeStatus, problems: &[Strin
                 if status.in_sync && nodes.in_sync { (200, "in sync") } else { (503, "not in sync yet") };
             let mut body = format!("{ready}; {role}; {} to write\n", status.waiting + nodes.waiting);
             for problem in problems {
-                body.push_str(problem);
+                body.push_str(&escape::line(problem));
                 body.push('\n');
             }
             Response::text(code, body)

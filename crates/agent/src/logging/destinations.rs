@@ -1,10 +1,13 @@
 //! Where log lines go: standard error, a file, syslog, each from its own severity on.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use regex::Regex;
+use serde_json::{Map, Value};
+use tortie_resources::echoes_cut;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
@@ -152,11 +155,27 @@ impl Write for Line {
     }
 }
 
-/// The text of an event, which comes in one piece, as one line without characters that a terminal obeys.
+/// The text of an event, which comes in one piece, as one line without characters that a terminal obeys and without long echoes.
 fn one_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let text = text.strip_suffix('\n').unwrap_or(&text);
-    escape::line(text).into_owned() + "\n"
+    escape::line(&cut(text)).into_owned() + "\n"
+}
+
+/// Cuts echoes; those of a JSON object in its fields, so that it stays one.
+fn cut(line: &str) -> Cow<'_, str> {
+    let Ok(mut fields) = serde_json::from_str::<Map<String, Value>>(line) else { return echoes_cut(line) };
+    let mut is_cut = false;
+    for field in fields.values_mut() {
+        if let Value::String(text) = field
+            && let Cow::Owned(shorter) = echoes_cut(text)
+        {
+            *text = shorter;
+            is_cut = true;
+        }
+    }
+    // The fields of a line that stays as it is keep their order.
+    if is_cut { Value::Object(fields).to_string().into() } else { line.into() }
 }
 
 /// Makes a [`Line`] for each event.
@@ -239,6 +258,20 @@ mod tests {
                 assert_eq!(fields["message"], hostile, "JSON is read as it was meant");
             }
         }
+    }
+
+    #[test]
+    fn a_long_text_of_a_user_is_cut() {
+        let long = format!("the value `\"{}\"` is no port", "ä\n".repeat(5_000));
+        let text = one_line(format!("2026-01-01T00:00:00Z WARN {long}\n").as_bytes());
+        assert!(text.chars().count() < 3_000, "{}", text.len());
+        let json = one_line(format!("{}\n", serde_json::json!({"level": "WARN", "message": long, "n": 1})).as_bytes());
+        let fields: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((fields["level"].as_str(), fields["n"].as_u64()), (Some("WARN"), Some(1)));
+        let message = fields["message"].as_str().unwrap();
+        assert!(message.starts_with("the value") && message.chars().count() < 2_100, "{}", message.len());
+        let short = "2026-01-01T00:00:00Z WARN the value `x` is no port\n";
+        assert_eq!(one_line(short.as_bytes()), short);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::super::Failure;
 use super::super::cluster::ClusterArgs;
 use super::super::columns::table;
 use super::super::output::Output;
+use super::super::terminal::not_a_selector;
 
 /// Pods of the whole cluster that a selector matches, with the labels that they inherit
 ///
@@ -42,7 +43,7 @@ struct Pod {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let selector = Selector::parse(&args.selector).map_err(|error| {
-        eprintln!("{}", error.render(&args.selector));
+        eprintln!("{}", not_a_selector(&error, &args.selector));
         Failure::Reported(2)
     })?;
     let cluster = args.cluster.read()?;
