@@ -5,10 +5,11 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::escape;
-use crate::http::Response;
 use tortie_config::Shown;
 use tortie_linux::Life;
+
+use crate::escape;
+use crate::http::Response;
 pub use tortie_linux::Pulse;
 
 /// A part of the program that reports how it is. The first three names are Felix's, for `HealthTimeoutOverrides` and dashboards.

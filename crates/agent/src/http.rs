@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{Shutdown, shutdown};
+use tortie_linux::stop::poll_for;
 
 use crate::escape;
 use channel::Channel;
 use connection::{Connection, Progress};
-use tortie_linux::stop::poll_for;
 
 /// How long the thread sleeps if nothing happens.
 const REST: Duration = Duration::from_secs(60);

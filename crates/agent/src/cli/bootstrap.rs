@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use tortie_config::Sources;
 use tortie_dataplane::Kernel;
 use tortie_fanout::{DiscoveryError, ServerDiscovery};
+use tortie_linux::kernel::LinuxKernel;
 use tortie_model::Hostname;
 
 use super::Failure;
 use super::datastore::{DatastoreArgs, EngineHandle, TyphaServers};
 use crate::engine::Input;
 use crate::wireguard_bootstrap::{Bootstrap, FindServers, Published, Surroundings};
-use tortie_config::Sources;
-use tortie_linux::kernel::LinuxKernel;
 
 /// How long one request of the datastore may take (`felix/wireguard/bootstrap.go`).
 #[cfg(feature = "etcd")]

@@ -2,16 +2,16 @@
 
 use tortie_dataplane::{CleanupConfig, cleanup};
 use tortie_iptables::{Backend, Programs};
+use tortie_linux::bpf;
+use tortie_linux::exec::{Runner, is_installed};
+use tortie_linux::kernel::LinuxKernel;
+use tortie_linux::netlink::Netlink;
 use tortie_model::Family;
 
 use super::Failure;
 use super::capability;
 use super::signals::{self, Handlers};
 use crate::leftovers::{Leftovers, Removed};
-use tortie_linux::bpf;
-use tortie_linux::exec::{Runner, is_installed};
-use tortie_linux::kernel::LinuxKernel;
-use tortie_linux::netlink::Netlink;
 
 /// Remove everything that Tortie, or Felix, programmed in this network namespace.
 ///

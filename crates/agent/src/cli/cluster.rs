@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_calc::Graph;
+use tortie_config::settings;
+use tortie_config::{Config, Sources};
 use tortie_datastore::{Everything, manifest_texts};
 use tortie_evaluate::Settings;
 use tortie_model::desired::DesiredUpdate;
@@ -18,8 +20,6 @@ use super::datastore_url::DatastoreUrl;
 use super::directory::{DirectoryArgs, SettleArgs};
 use super::origin::Origins;
 use super::progress::Progress;
-use tortie_config::settings;
-use tortie_config::{Config, Sources};
 
 /// Where the cluster is described.
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use tortie_config::{LogSeverity, go_duration};
 use tortie_controller::elector::ElectorConfig;
 use tortie_controller::nodes::{NodeController, Overrides};
 use tortie_datastore::kubernetes::{Client, KubeConfig, KubernetesStore};
@@ -16,7 +17,6 @@ use super::signals::{self, Handlers};
 use crate::controller::{self, Datastore, Split, Store};
 use crate::http;
 use crate::logging::{self, LogFormat};
-use tortie_config::{LogSeverity, go_duration};
 
 /// Keep the datastore equal to what Kubernetes says.
 ///

@@ -5,6 +5,11 @@ use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
+use tortie_config::{LogSeverity, Raw, Sources, from_environment};
+use tortie_linux::bpf::Superseded;
+use tortie_linux::exec::Runner;
+use tortie_linux::kernel::LinuxKernel;
+use tortie_linux::stop::Stop;
 use tortie_nftables::TableId;
 use tortie_protocol::{Received, felix};
 
@@ -21,11 +26,6 @@ use crate::health::Health;
 use crate::leftovers::TakeOver;
 use crate::logging::{self, LogFormat};
 use crate::metrics::SharedMetrics;
-use tortie_config::{LogSeverity, Raw, Sources, from_environment};
-use tortie_linux::bpf::Superseded;
-use tortie_linux::exec::Runner;
-use tortie_linux::kernel::LinuxKernel;
-use tortie_linux::stop::Stop;
 
 /// Ended because a parameter changed, to be started again, as Felix does (`felix/daemon/daemon.go`).
 const RECONFIGURED: u8 = 129;

@@ -5,6 +5,7 @@ use std::sync::mpsc::SyncSender;
 #[cfg(feature = "fanout")]
 use std::{path::PathBuf, time::Duration};
 
+use tortie_config::Sources;
 #[cfg(feature = "etcd")]
 use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
 #[cfg(feature = "kubernetes")]
@@ -15,6 +16,7 @@ use tortie_fanout::{
     client::{ClientConfig, FanoutSource},
     typha::{TyphaOptions, TyphaSource},
 };
+use tortie_linux::stop::Stop;
 use tortie_model::Hostname;
 use tortie_resources::manifest::{BlockSource, Options};
 
@@ -28,8 +30,6 @@ use super::directory::{DirectoryArgs, ReachArgs};
 #[cfg(feature = "etcd")]
 use super::etcd::Surroundings;
 use crate::engine::Input;
-use tortie_config::Sources;
-use tortie_linux::stop::Stop;
 
 /// Where the cluster is described, and how to be let in there.
 ///

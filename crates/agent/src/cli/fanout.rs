@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+use tortie_config::LogSeverity;
 use tortie_datastore::watch;
 use tortie_fanout::server::{Server, ServerConfig, SyncerSources};
 use tortie_fanout::tls::TlsSettings;
@@ -20,7 +21,6 @@ use super::signals::{self, Handlers};
 use crate::http::{self, Response};
 use crate::logging::{self, LogFormat};
 use crate::metrics::{self, process};
-use tortie_config::LogSeverity;
 
 /// How many connections a share is at the least, as Typha's MaxConnectionsLowerLimit.
 const LEAST_SHARE: usize = 400;

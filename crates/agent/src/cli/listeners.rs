@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tortie_config::{Config, MetricsClientAuth};
 use tortie_iptables::InterfaceName;
 
 use super::Failure;
@@ -10,7 +11,6 @@ use crate::health::{Condition, Health, Reporter};
 use crate::http::{self, ClientCertificates, Response, Server, Tls};
 use crate::logging;
 use crate::metrics::{self, SharedMetrics, process, wireguard};
-use tortie_config::{Config, MetricsClientAuth};
 
 /// Whom the listeners speak for, and where they listen now.
 pub(super) struct Listeners {

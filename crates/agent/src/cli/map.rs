@@ -5,6 +5,7 @@ mod page;
 
 use std::io::Write as _;
 
+use tortie_config::settings;
 use tortie_map::{Map, Options};
 use tortie_model::{Direction, Family, Hostname, Protocol};
 use tortie_plan::classes::evaluate::DecidedBy;
@@ -14,7 +15,6 @@ use super::Failure;
 use super::cluster::{ClusterArgs, Parameters, WholeCluster};
 use super::origin::Origins;
 use super::terminal::not_a_selector;
-use tortie_config::settings;
 
 /// Who can reach whom, as a picture.
 ///

@@ -93,10 +93,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use tortie_config::{Sources, from_environment};
 use tortie_model::desired::ConfigSource;
 
 use crate::logging;
-use tortie_config::{Sources, from_environment};
 
 pub use exit::Failure;
 

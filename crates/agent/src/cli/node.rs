@@ -6,10 +6,19 @@ use std::thread;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use tortie_config::settings;
+use tortie_config::{Config, HookAttachment, IptablesBackend, Notice, Resolved, Sources};
 use tortie_dataplane::DataplaneConfig;
 use tortie_ebpf::NodeSettings;
 use tortie_ebpf::hooks::{Attachment, HookSettings};
 use tortie_iptables::Backend;
+use tortie_linux::announcements::Announcements;
+use tortie_linux::bpf::{LinuxEdge, PacketLog, PolicyPrograms, ProgramPolicy};
+use tortie_linux::exec::{self, Runner};
+use tortie_linux::kernel::{self, Detected, IptablesSetup, TimeLimits};
+use tortie_linux::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
+use tortie_linux::netlink::Nftables;
+use tortie_linux::stop::Stop;
 use tortie_model::{Family, Hostname};
 use tortie_nftables::TableId;
 use tortie_rules::{PolicyBy, RulesConfig};
@@ -22,15 +31,6 @@ use crate::leftovers::{self, left_in_iptables};
 use crate::logging;
 use crate::machine::{self, Machine};
 use crate::metrics::SharedMetrics;
-use tortie_config::settings;
-use tortie_config::{Config, HookAttachment, IptablesBackend, Notice, Resolved, Sources};
-use tortie_linux::announcements::Announcements;
-use tortie_linux::bpf::{LinuxEdge, PacketLog, PolicyPrograms, ProgramPolicy};
-use tortie_linux::exec::{self, Runner};
-use tortie_linux::kernel::{self, Detected, IptablesSetup, TimeLimits};
-use tortie_linux::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
-use tortie_linux::netlink::Nftables;
-use tortie_linux::stop::Stop;
 
 /// How many events wait for the engine; beyond that their sources wait.
 pub(super) const QUEUE: usize = 64;

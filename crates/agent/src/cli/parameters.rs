@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::Failure;
 use tortie_config::felix;
+
+use super::Failure;
 
 /// Print a table of Felix's parameters: type, default, and what each does here, in Markdown.
 ///

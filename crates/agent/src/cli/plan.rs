@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use tortie_config::settings;
 use tortie_model::{Hostname, Key, Update};
 use tortie_plan::Options;
 use tortie_resources::to_yaml;
@@ -24,7 +25,6 @@ use super::origin::Origins;
 use super::progress::Progress;
 use answer::Answer;
 use kernel::NodeChange;
-use tortie_config::settings;
 
 /// The exit code if something changes.
 const CHANGES: u8 = 2;

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use tortie_calc::{Graph, IgnoredObject};
+use tortie_config::settings;
+use tortie_config::{Config, Resolved, Sources};
 use tortie_dataplane::{Dataplane, Rendered};
 use tortie_datastore::{Everything, ReadError, Source};
 use tortie_iptables::{Backend, Table};
@@ -17,8 +19,6 @@ use super::Failure;
 use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::{DirectoryArgs, SettleArgs};
 use crate::engine::describe_ignored;
-use tortie_config::settings;
-use tortie_config::{Config, Resolved, Sources};
 
 /// Print what would be programmed on a clean node.
 ///

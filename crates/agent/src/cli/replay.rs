@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 
 use serde_json::{Map, Value as Json, json};
 use tortie_calc::{Graph, GraphConfig};
+use tortie_config::settings;
+use tortie_config::{Raw, Sources, canonical_name, from_environment, source_name};
 use tortie_datastore::recording::{self, Line};
 use tortie_model::desired::{ConfigSource, DesiredUpdate};
 use tortie_model::{Hostname, Interner};
@@ -12,8 +14,6 @@ use tortie_protocol::to_json;
 
 use super::Failure;
 use crate::engine::describe_ignored;
-use tortie_config::settings;
-use tortie_config::{Raw, Sources, canonical_name, from_environment, source_name};
 
 /// Feed a recording through the calculation and print what the dataplane would be told.
 ///

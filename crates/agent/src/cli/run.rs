@@ -7,7 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
+use tortie_config::settings;
+use tortie_config::{LogSeverity, Resolved, Sources};
 use tortie_datastore::{Resend, Watching, watch};
+use tortie_linux::bpf::{PacketLog, Superseded};
+use tortie_linux::exec::Runner;
+use tortie_linux::kernel::{IptablesSetup, LinuxKernel};
+use tortie_linux::stop::Stop;
 use tortie_model::Hostname;
 
 use super::Failure;
@@ -42,12 +48,6 @@ use crate::status::NodeKeyWriter;
 use crate::status::{FileNews, FileWriter, StatusReports, StatusWriters};
 #[cfg(feature = "etcd")]
 use crate::status::{StatusNews, StatusSettings, StatusWriter};
-use tortie_config::settings;
-use tortie_config::{LogSeverity, Resolved, Sources};
-use tortie_linux::bpf::{PacketLog, Superseded};
-use tortie_linux::exec::Runner;
-use tortie_linux::kernel::{IptablesSetup, LinuxKernel};
-use tortie_linux::stop::Stop;
 
 /// Enforce policy on this node, and keep enforcing it while the datastore changes.
 ///

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-
-use super::Failure;
 use tortie_linux::exec;
 use tortie_linux::stop::Stop;
+
+use super::Failure;
 
 /// How often the thread looks at the clock once the program is to end.
 const TICK: Duration = Duration::from_millis(20);

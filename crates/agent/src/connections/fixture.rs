@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_evaluate::{Evaluator, FailsafePort, Settings};
+use tortie_linux::netlink::{Connection, Flow, Tuple};
 use tortie_model::desired::{
     DesiredUpdate, HostEndpointState, Policy, Profile, RuleSets, Rules, TierList, TierPolicies, WorkloadEndpointState,
 };
@@ -14,7 +15,6 @@ use tortie_model::{
 };
 
 use super::judge::Surroundings;
-use tortie_linux::netlink::{Connection, Flow, Tuple};
 
 pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

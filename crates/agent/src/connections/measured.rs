@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use tortie_linux::netlink::{Conntrack, Flow};
 use tortie_testkit::netns::Namespace;
 
 use super::fixture::{evaluator, policy, tcp, updates};
@@ -10,7 +11,6 @@ use super::judge::Exceptions;
 use super::tracking::KernelTracking;
 use super::worker::{State, Told, Worker};
 use crate::metrics::SharedMetrics;
-use tortie_linux::netlink::{Conntrack, Flow};
 
 const CONNECTIONS: u32 = 100_000;
 /// One in so many is denied by the change.

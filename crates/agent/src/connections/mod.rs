@@ -16,6 +16,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
+use tortie_config::settings;
 use tortie_evaluate::Evaluator;
 use tortie_model::desired::DesiredUpdate;
 use tortie_rules::RulesConfig;
@@ -23,7 +24,6 @@ use tortie_rules::RulesConfig;
 use crate::health::Pulse;
 use crate::metrics::SharedMetrics;
 pub(crate) use judge::{Exceptions, Judge, Surroundings};
-use tortie_config::settings;
 use tracking::KernelTracking;
 use worker::{State, Told, Worker};
 

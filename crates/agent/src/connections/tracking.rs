@@ -5,11 +5,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use tortie_linux::netlink::{Connection, Conntrack, Netlink, NetlinkError};
 use tortie_model::IfaceName;
 
 use super::judge::Surroundings;
 use super::worker::Tracking;
-use tortie_linux::netlink::{Connection, Conntrack, Netlink, NetlinkError};
 
 /// Whether TCP connections that are not known may go on.
 const TCP_LOOSE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";

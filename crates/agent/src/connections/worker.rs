@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tortie_evaluate::Evaluator;
+use tortie_linux::netlink::{Connection, NetlinkError};
 use tortie_model::IfaceName;
 use tortie_model::desired::DesiredUpdate;
 
 use super::judge::{Exceptions, Judge, Surroundings};
 use crate::health::Pulse;
 use crate::metrics::SharedMetrics;
-use tortie_linux::netlink::{Connection, NetlinkError};
 
 /// How many connections are forgotten at once.
 const SLICE: usize = 256;

@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use tortie_config::{Resolved, Sources};
 use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_iptables::ChainName;
+use tortie_linux::bpf::DecisionCount;
+use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Hostname, IpSetId, Update};
 use tortie_nftables::RuleCount;
@@ -20,9 +23,6 @@ use crate::engine::{
     EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Input, ProcessStatus, Progress, log_status,
 };
 use crate::health::{Condition, Health, Pulse, Reporter};
-use tortie_config::{Resolved, Sources};
-use tortie_linux::bpf::DecisionCount;
-use tortie_linux::monitor::MonitorEvent;
 
 /// Drivers for the original need not say when they are in sync, since it does not listen. One that has taken everything
 /// this long ago and is still running is believed to be done.

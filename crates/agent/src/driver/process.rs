@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use tortie_linux::exec::Group;
 use tortie_protocol::frame::{FrameReader, write_frame};
 use tortie_protocol::{Report, ReportError};
 
 use super::DriverEvent;
 use crate::health::Pulse;
-use tortie_linux::exec::Group;
 
 /// Puts the pipes where the driver expects them: they come as standard input and output, and where standard error leads
 /// is where the driver's output goes. A shell, since placing a descriptor of a chosen number takes unsafe code.

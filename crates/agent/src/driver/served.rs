@@ -6,7 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tortie_config::{ConfigError, Raw, Resolved, Sources};
 use tortie_dataplane::StatusChange;
+use tortie_linux::monitor::MonitorEvent;
+use tortie_linux::stop::Stop;
 use tortie_model::WorkloadEndpointId;
 use tortie_model::desired::DesiredUpdate;
 use tortie_protocol::frame::{FrameError, FrameReader, write_frame};
@@ -16,9 +19,6 @@ use super::config::from_message;
 use super::reports::Reports;
 use crate::engine::{Enforcement, HEARTBEAT, InKernel};
 use crate::logging;
-use tortie_config::{ConfigError, Raw, Resolved, Sources};
-use tortie_linux::monitor::MonitorEvent;
-use tortie_linux::stop::Stop;
 
 /// How many messages are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;

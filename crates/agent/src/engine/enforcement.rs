@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use tortie_config::{Resolved, Sources};
 use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_iptables::ChainName;
+use tortie_linux::bpf::DecisionCount;
+use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, HostEndpointName, IpSetId, Update, WorkloadEndpointId};
 use tortie_nftables::RuleCount;
 
 use super::inspect::Listing;
 use crate::driver::{DriverError, DriverEvent};
-use tortie_config::{Resolved, Sources};
-use tortie_linux::bpf::DecisionCount;
-use tortie_linux::monitor::MonitorEvent;
 
 /// How long the loop rests at the most before it reports that it is alive.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use tortie_config::{Resolved, Sources};
 use tortie_dataplane::{
     ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, LinkEvent, MigrationChange, ProblemIdentity,
     WireguardKey,
 };
 use tortie_iptables::ChainName;
+use tortie_linux::announcements::Announcements;
+use tortie_linux::bpf::{DecisionCount, PolicyPrograms, PolicyState, Superseded};
+use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpSetId, Update};
 use tortie_nftables::RuleCount;
@@ -26,10 +30,6 @@ use crate::health::{Condition, Health, Reporter};
 use crate::leftovers::TakeOver;
 use crate::machine::Machine;
 use crate::metrics::{ActiveLocal, SharedMetrics};
-use tortie_config::{Resolved, Sources};
-use tortie_linux::announcements::Announcements;
-use tortie_linux::bpf::{DecisionCount, PolicyPrograms, PolicyState, Superseded};
-use tortie_linux::monitor::MonitorEvent;
 
 /// A dataplane and the kernel that it programs.
 #[derive(Debug)]

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
+use tortie_config::{Resolved, Sources};
 use tortie_iptables::ChainName;
+use tortie_linux::bpf::DecisionCount;
+use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpSetId, Update};
 use tortie_nftables::RuleCount;
 
 use super::enforcement::{Enforcement, EnforcementReport, Progress};
 use crate::driver::{DriverError, DriverEvent};
-use tortie_config::{Resolved, Sources};
-use tortie_linux::bpf::DecisionCount;
-use tortie_linux::monitor::MonitorEvent;
 
 /// Learns what is enforced, and what comes of it.
 pub trait Observer: fmt::Debug {

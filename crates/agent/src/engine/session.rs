@@ -11,7 +11,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use tortie_calc::Graph;
+use tortie_config::settings;
+use tortie_config::{Resolved, Sources};
 use tortie_datastore::{Event as DatastoreEvent, Events, Fallback, InputProblem};
+use tortie_linux::monitor::MonitorEvent;
+use tortie_linux::stop::Stop;
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Hostname, SyncStatus, Update};
 
@@ -30,10 +34,6 @@ use crate::health::{Health, Reporter};
 use crate::host_changes::HostChanges;
 use crate::metrics::SharedMetrics;
 pub use error::SessionError;
-use tortie_config::settings;
-use tortie_config::{Resolved, Sources};
-use tortie_linux::monitor::MonitorEvent;
-use tortie_linux::stop::Stop;
 
 /// How many events are taken before the kernel is looked after again.
 const MAX_EVENTS: usize = 100;

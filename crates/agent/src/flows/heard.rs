@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tortie_flows::{ConnectionNews, FlowId, Hit};
+use tortie_linux::bpf::{DecidedPacket, PacketLog};
+use tortie_linux::netlink::{ConnectionEvents, Conntrack, NetlinkError, Nflog, Read};
 use tortie_rules::{NFLOG_GROUP_EGRESS, NFLOG_GROUP_INGRESS};
 
 use super::edge;
-use tortie_linux::bpf::{DecidedPacket, PacketLog};
-use tortie_linux::netlink::{ConnectionEvents, Conntrack, NetlinkError, Nflog, Read};
 
 /// How long to wait before what cannot be opened is tried again.
 const RETRY: Duration = Duration::from_secs(5);

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use tortie_evaluate::Settings as Evaluation;
 use tortie_flows::{Collector, Limits};
+use tortie_linux::bpf::PacketLog;
 use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
 use tortie_rules::LogConfig;
@@ -38,7 +39,6 @@ use log_rules::LogRules;
 pub use record::{EndRecord, FlowRecord, HitRecord, ServiceRecord, StagedRecord};
 pub use shared::{Batch, Followed, LastHit, SharedFlows};
 use told::{Teller, Told};
-use tortie_linux::bpf::PacketLog;
 
 /// What is collected, and where it goes.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,10 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tortie_linux::netlink::{Netlink, NetlinkError};
 use tortie_model::IfaceName;
 
 use super::proc_net;
-use tortie_linux::netlink::{Netlink, NetlinkError};
 
 /// A connection by which this host is managed: somebody has opened it to a management port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use tortie_linux::exec::{Job, Runner};
 use tortie_model::Family;
 
 use crate::engine::inspect::{CountedRule, DecisionCounters, Listing, Policy, RuleCounters, RuleCounts};
-use tortie_linux::exec::{Job, Runner};
 
 /// So many of the rules that share a count are named: with `NFTablesLayout=Fast` there may be thousands.
 const NAMED: usize = 8;

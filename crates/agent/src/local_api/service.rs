@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tortie_flows::Event;
+use tortie_linux::exec::Runner;
 
 use super::counters;
 use super::wire::{Call, Reply};
@@ -15,7 +16,6 @@ use crate::flows::{FlowRecord, Followed, SharedFlows};
 use crate::health::Health;
 use crate::metrics::SharedMetrics;
 use crate::pending_change::PendingSummary;
-use tortie_linux::exec::Runner;
 
 /// Our interface.
 pub(super) const INTERFACE: &str = "org.tortie.agent";

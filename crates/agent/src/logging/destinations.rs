@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use regex::Regex;
 use serde_json::{Map, Value};
+use tortie_config::{LogSeverity, Resolved};
 use tortie_resources::echoes_cut;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata};
@@ -16,7 +17,6 @@ use super::file::LogFile;
 use super::filter;
 use super::syslog::Syslog;
 use crate::escape;
-use tortie_config::{LogSeverity, Resolved};
 
 /// What is to be logged, and where.
 #[derive(Clone, Debug)]
@@ -254,7 +254,7 @@ mod tests {
             let line = text.strip_suffix('\n').unwrap();
             assert!(line.contains("forged") && line == escape::line(line), "{line:?}");
             if is_json {
-                let fields: serde_json::Value = serde_json::from_str(line).unwrap();
+                let fields: Value = serde_json::from_str(line).unwrap();
                 assert_eq!(fields["message"], hostile, "JSON is read as it was meant");
             }
         }

@@ -1,8 +1,8 @@
+use tortie_config::{Raw, Sources};
+use tortie_linux::netlink::LinkState;
 use tortie_model::IfaceName;
 
 use super::*;
-use tortie_config::{Raw, Sources};
-use tortie_linux::netlink::LinkState;
 use tortie_model::desired::ConfigSource;
 
 fn config(pairs: &[(&str, &str)]) -> Config {

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 pub use exposition::{Exposition, Histogram};
 use tortie_calc::Scans;
 use tortie_datastore::Quantiles;
+use tortie_linux::bpf::PolicyStats;
+use tortie_linux::exec;
 use tortie_model::IfaceName;
 
 use crate::flows::FlowMetrics;
 use crate::http::Response;
 pub use nftables::NftablesCounts;
-use tortie_linux::bpf::PolicyStats;
-use tortie_linux::exec;
 
 /// Everything that is measured. Plain data: the main loop writes, the listener reads.
 #[derive(Clone, Debug, Default)]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use tortie_linux::bpf::PolicyStats;
+
 use super::{Metrics, process, wireguard};
 use crate::flows::FlowMetrics;
-use tortie_linux::bpf::PolicyStats;
 
 /// Values of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tortie_iptables::InterfaceName;
+use tortie_linux::netlink::{DeviceTraffic, Netlink, NetlinkError, WireguardNetlink};
 
 use super::{Exposition, as_f64};
-use tortie_linux::netlink::{DeviceTraffic, Netlink, NetlinkError, WireguardNetlink};
 
 /// The figures in Prometheus' text format; none of devices that there are not.
 ///

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
+use tortie_config::Config;
 use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::{Family, Hostname};
 use tortie_resources::path;
 use tortie_store::timestamp;
 
 use crate::engine::ProcessStatus;
-use tortie_config::Config;
 
 /// The first report of the process comes after this time, when there is something to report.
 const FIRST: Duration = Duration::from_secs(10);

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use tortie_config::settings;
+use tortie_config::{AddressClaims, Config, Notice, Sources};
 use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::desired::{ConfigSource, DesiredUpdate};
 use tortie_model::{
@@ -16,8 +18,6 @@ use super::super::Failure;
 use super::super::origin::{Origin, Origins};
 use super::input::Input;
 use super::lint::Lint;
-use tortie_config::settings;
-use tortie_config::{AddressClaims, Config, Notice, Sources};
 
 /// What is advised against that can only be seen by more than one object.
 pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure> {

@@ -3,14 +3,14 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use tortie_config::Config;
+use tortie_config::settings;
 use tortie_datastore::{DirAccess, DirSource, DirState, Fallback, FileContent, InputProblem, manifest_texts};
 use tortie_model::Update;
 use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::Failure;
-use tortie_config::Config;
-use tortie_config::settings;
 
 /// What standard input is called.
 const STDIN: &str = "stdin";

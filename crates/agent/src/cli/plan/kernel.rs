@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use tortie_config::settings;
+use tortie_config::{Config, Sources};
 use tortie_dataplane::{Dataplane, Rendered};
 use tortie_iptables::Backend;
 use tortie_model::{Family, Hostname, Key, Update};
@@ -14,8 +16,6 @@ use super::super::cluster::config_of;
 use super::super::line_diff::changed_lines;
 use super::super::render::calculate;
 use super::answer::existence;
-use tortie_config::settings;
-use tortie_config::{Config, Sources};
 
 /// What changes on a node.
 pub(super) struct NodeChange {

@@ -2,16 +2,16 @@
 
 use std::io::Write;
 
+use tortie_config::Config;
 use tortie_dataplane::DataplaneConfig;
 use tortie_ebpf::hooks::{Attachment, Hook, KernelLayout, program};
 use tortie_ebpf::{Description, MapSizes};
+use tortie_linux::bpf::read_layout;
 use tortie_model::desired::DesiredUpdate;
 
 use super::super::Failure;
 use super::super::node::{failed, program_settings};
 use super::Args;
-use tortie_config::Config;
-use tortie_linux::bpf::read_layout;
 
 /// The tables that programs read, and the programs if they are asked for.
 pub(super) fn print(

@@ -23,6 +23,11 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
+use tortie_config::settings;
+use tortie_linux::exec::Runner;
+use tortie_linux::netlink::nftrace::Nftrace;
+use tortie_linux::netlink::{Flow, Netlink, Nflog};
+use tortie_linux::stop::Stop;
 use tortie_model::Hostname;
 use tortie_rules::RulesConfig;
 use tortie_trace::Connection;
@@ -42,11 +47,6 @@ use owners::Owners;
 use plan::{How, Plan};
 use probe::{Probe, ProbeAnswer};
 use steps::{Recorder, principal};
-use tortie_config::settings;
-use tortie_linux::exec::Runner;
-use tortie_linux::netlink::nftrace::Nftrace;
-use tortie_linux::netlink::{Flow, Netlink, Nflog};
-use tortie_linux::stop::Stop;
 pub(super) use verdict::Agreement;
 use verdict::compare;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tortie_config::settings;
 use tortie_ebpf::{Description, EndpointName, Located, Numbered};
 use tortie_evaluate::{Answer, DecidedBy, Layer, Packet, Verdict};
 use tortie_model::Hostname;
@@ -12,7 +13,6 @@ use super::super::node::program_settings;
 use super::super::render::calculate;
 use super::answer::verdict;
 use super::view::View;
-use tortie_config::settings;
 
 /// The tables of nodes, made when they are first asked for.
 #[derive(Default)]

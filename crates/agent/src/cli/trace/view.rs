@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use tortie_config::settings;
+use tortie_config::{Config, Sources};
 use tortie_evaluate::Packet;
 use tortie_model::{
     Cidr, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint,
@@ -15,8 +17,6 @@ use super::super::cluster::{WholeCluster, config_of};
 use super::super::node::hostname;
 use super::group::{Group, Member};
 use super::question::{End, NodePort, Question, Transport};
-use tortie_config::settings;
-use tortie_config::{Config, Sources};
 
 /// The cluster. Parameters of a node are looked up when it is first asked.
 pub(super) struct View {

@@ -1,9 +1,9 @@
+use tortie_config::{Raw, Sources};
 use tortie_model::Hostname;
 use tortie_model::desired::{ConfigSource, ConfigUpdate};
 use tortie_protocol::felix;
 
 use super::{from_message, to_message};
-use tortie_config::{Raw, Sources};
 
 fn raw(pairs: &[(&str, &str)]) -> Raw {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

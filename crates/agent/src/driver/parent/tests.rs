@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use tempfile::TempDir;
 use tortie_datastore::{Feed, channel};
+use tortie_linux::stop::Stop;
 use tortie_model::desired::{ConfigSource, IpSetType, IpSetUpdate, Members};
 use tortie_model::{Cidr, EncapMode, IpPool, IpSetId, Update};
 use tortie_protocol::frame::FrameReader;
@@ -13,7 +14,6 @@ use tortie_protocol::{Received, receive};
 use super::*;
 use crate::engine::{Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 use crate::metrics::SharedMetrics;
-use tortie_linux::stop::Stop;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

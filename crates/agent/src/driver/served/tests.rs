@@ -2,6 +2,7 @@ use std::io::{PipeReader, PipeWriter, pipe};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use tortie_config::settings;
 use tortie_dataplane::LinkEvent;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::Backend;
@@ -13,7 +14,6 @@ use super::*;
 use crate::driver::config::to_message;
 use crate::health::Health;
 use crate::metrics::SharedMetrics;
-use tortie_config::settings;
 
 struct Bench {
     engine: Option<PipeWriter>,

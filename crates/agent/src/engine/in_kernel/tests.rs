@@ -1,14 +1,14 @@
 use std::sync::{Arc, Mutex};
 
+use tortie_config::Sources;
+use tortie_config::settings;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::{Backend, Table};
+use tortie_linux::bpf::PolicyStats;
 use tortie_model::desired::{Profile, RuleSets, Rules, WorkloadEndpointState};
 use tortie_model::{Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId};
 
 use super::*;
-use tortie_config::Sources;
-use tortie_config::settings;
-use tortie_linux::bpf::PolicyStats;
 
 fn enforcement() -> InKernel<FakeKernel> {
     let resolved = Sources::default().resolve().unwrap();

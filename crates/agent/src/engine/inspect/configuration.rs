@@ -1,10 +1,10 @@
 //! Each parameter, its value, and where that comes from.
 
+use tortie_config::felix::{PARAMETERS, Treatment};
+use tortie_config::{BY_ADDRESS, Notice, PREFIXES_BY_ADDRESS, Resolved, Sources, default_of, source_name};
 use tortie_model::desired::ConfigSource;
 
 use super::answers::{Configuration, Parameter, SetValue};
-use tortie_config::felix::{PARAMETERS, Treatment};
-use tortie_config::{BY_ADDRESS, Notice, PREFIXES_BY_ADDRESS, Resolved, Sources, default_of, source_name};
 
 /// All parameters of Felix's and ours.
 pub(super) fn of(sources: &Sources, resolved: &Resolved) -> Configuration {

@@ -1,10 +1,10 @@
 //! What programs have counted, as it is answered.
 
 use tortie_evaluate::{DecidedBy, Verdict};
+use tortie_linux::bpf::DecisionCount;
 use tortie_model::Direction;
 
 use super::DecisionCounters;
-use tortie_linux::bpf::DecisionCount;
 
 /// Ordered by policies, their directions and rules; what else decides comes last.
 pub(super) fn answers(counts: Vec<DecisionCount>) -> Vec<DecisionCounters> {

@@ -12,6 +12,7 @@ mod rule_counts;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
+use tortie_config::Notice;
 use tortie_iptables::ChainName;
 use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
 
@@ -23,7 +24,6 @@ pub use answers::{
 };
 pub(crate) use counts::answer as decision_counters;
 pub(super) use inventory::Inventory;
-use tortie_config::Notice;
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

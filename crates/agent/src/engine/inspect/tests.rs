@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use tortie_config::Sources;
 use tortie_model::desired::ConfigSource;
 use tortie_model::desired::{
     self, DesiredUpdate, HostEndpointState, IpSetDelta, IpSetType, IpSetUpdate, Members, RuleSets, Rules, SetIds,
@@ -11,7 +12,6 @@ use tortie_model::{
 
 use super::configuration;
 use super::*;
-use tortie_config::Sources;
 
 fn policy(name: &str) -> PolicyId {
     PolicyId::new(PolicyKind::NetworkPolicy, "shop", name)

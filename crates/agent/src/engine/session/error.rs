@@ -1,10 +1,10 @@
 //! Why a session cannot go on.
 
+use tortie_config::ConfigError;
+use tortie_config::settings::SettingsError;
 use tortie_datastore::InputProblem;
 
 use crate::driver::DriverError;
-use tortie_config::ConfigError;
-use tortie_config::settings::SettingsError;
 
 /// Why a session cannot go on.
 #[derive(Debug, thiserror::Error)]

@@ -3,6 +3,8 @@
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use tortie_config::Sources;
+use tortie_config::settings;
 use tortie_model::Update;
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 
@@ -11,8 +13,6 @@ use crate::engine::enforcement::Enforcement;
 use crate::engine::inspect::Answer;
 use crate::health::Reporter;
 use crate::host_changes::{ConfirmedChanges, HeldChanges, Settled};
-use tortie_config::Sources;
-use tortie_config::settings;
 
 /// What verdicts depend on if the datastore has these parameters.
 fn evaluation(sources: &Sources, config: &ConfigUpdate) -> Option<tortie_evaluate::Settings> {

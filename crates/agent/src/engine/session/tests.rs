@@ -6,6 +6,7 @@ use std::sync::mpsc::{SyncSender, TryRecvError, channel as channel_of_unit, sync
 use std::thread;
 use std::time::Duration;
 
+use tortie_config::Raw;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{Kernel, LinkEvent};
 use tortie_datastore::{DirState, Feed, FileContent, channel};
@@ -15,7 +16,6 @@ use tortie_resources::manifest::Options;
 
 use super::*;
 use crate::engine::InKernel;
-use tortie_config::Raw;
 
 const CLUSTER: &str = "
 apiVersion: v1

@@ -7,13 +7,13 @@ use rustix::process::Uid;
 use serde_json::{Map, Value};
 use tortie_evaluate::{Packet, Settings};
 use tortie_flows::{Collector, Decision, Event, FlowId, Limits, LoggedPacket};
+use tortie_linux::exec::Runner;
 use tortie_model::Direction;
 use tortie_rules::no_profile_prefix;
 
 use super::*;
 use crate::flows::SharedFlows;
 use crate::local_api::{Client, ClientError, Facts, Said, Status};
-use tortie_linux::exec::Runner;
 
 fn facts() -> Facts {
     Facts {

@@ -1,12 +1,12 @@
 use std::thread;
 use std::time::Duration;
 
+use tortie_config::Config;
 use tortie_dataplane::EndpointStatus;
 use tortie_model::Hostname;
 
 use super::super::mailbox::mailbox;
 use super::*;
-use tortie_config::Config;
 
 fn host(name: &str, status: Option<EndpointStatus>) -> StatusChange {
     StatusChange::Host(HostEndpointName::new(name), status)

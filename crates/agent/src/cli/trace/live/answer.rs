@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
+use tortie_linux::netlink::nftrace::Verdict;
+use tortie_linux::netlink::{Flow, LoggedHeaders};
 use tortie_model::Hostname;
 
 use super::flow::{TracedFlow, protocol_name};
@@ -13,8 +15,6 @@ use super::probe::ProbeAnswer;
 use super::programs::Programs;
 use super::steps::{ChainName, Out, Packet, RuleName, Step, Way, What, principal};
 use super::verdict::{Agreement, Decision, Fate, describe};
-use tortie_linux::netlink::nftrace::Verdict;
-use tortie_linux::netlink::{Flow, LoggedHeaders};
 
 /// What the kernel says about a flow.
 pub(in super::super) struct LiveAnswer {

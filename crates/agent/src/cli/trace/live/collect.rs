@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
+use tortie_linux::netlink::nftrace::Nftrace;
+use tortie_linux::netlink::{NetlinkError, Nflog};
+use tortie_linux::stop::{Stop, poll_for};
 
 use super::legacy::LegacyStep;
 use super::probe::ProbeAnswer;
 use super::steps::{Packet, Recorder, Way};
-use tortie_linux::netlink::nftrace::Nftrace;
-use tortie_linux::netlink::{NetlinkError, Nflog};
-use tortie_linux::stop::{Stop, poll_for};
 
 /// How often it is looked whether there is enough.
 const TICK: Duration = Duration::from_millis(20);

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use tortie_linux::netlink::nftrace::{Filter, Transport};
 use tortie_model::Family;
 
 use super::super::question;
 use super::steps::Source;
-use tortie_linux::netlink::nftrace::{Filter, Transport};
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;

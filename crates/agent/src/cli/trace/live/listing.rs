@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::steps::{ChainName, RuleName, Step, What};
 use tortie_linux::netlink::nftrace::{Chain, Handles, NFPROTO_INET, Verdict};
+
+use super::steps::{ChainName, RuleName, Step, What};
 
 /// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

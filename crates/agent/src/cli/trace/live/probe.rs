@@ -11,10 +11,10 @@ use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, ipproto, recv, send,
     socket_with, sockopt,
 };
+use tortie_linux::stop::{Stop, poll_for};
 
 use super::flow::Behind;
 use super::probe_packet::{echo, is_echo_reply, is_sctp_answer, sctp_init, without_ipv4_header};
-use tortie_linux::stop::{Stop, poll_for};
 
 /// For how long an answer is waited for: a SYN that is lost is sent again after a second.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -6,12 +6,12 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tortie_evaluate::{DecidedBy, Verdict};
+use tortie_linux::bpf::DecisionCount;
 use tortie_trace::Leg;
 
 use super::verdict::Agreement;
 use crate::engine::inspect::{DecisionCounters, decision_counters};
 use crate::local_api::Client;
-use tortie_linux::bpf::DecisionCount;
 
 /// What is known of programs before packets are traced.
 pub(super) enum Before {

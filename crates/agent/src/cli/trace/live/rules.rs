@@ -5,13 +5,13 @@ use std::fs;
 use std::time::Duration;
 
 use tortie_iptables::{Backend, Programs};
+use tortie_linux::exec::{Job, Runner, is_installed};
+use tortie_linux::netlink::nftrace::{self, Chain, NFPROTO_INET};
+use tortie_linux::netlink::{NetlinkError, Nftables};
 use tortie_model::Family;
 
 use super::listing::{Listing, Rules, is_of_iptables, nft_rules};
 use super::steps::{ChainName, Packet};
-use tortie_linux::exec::{Job, Runner, is_installed};
-use tortie_linux::netlink::nftrace::{self, Chain, NFPROTO_INET};
-use tortie_linux::netlink::{NetlinkError, Nftables};
 
 /// How long a listing may take.
 const LIMIT: Duration = Duration::from_secs(15);

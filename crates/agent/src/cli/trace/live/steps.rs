@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::legacy::LegacyStep;
 use tortie_linux::netlink::nftrace::{Chain, Event, TraceMessage, Verdict};
 use tortie_linux::netlink::{Flow, LoggedHeaders, Tuple};
+
+use super::legacy::LegacyStep;
 
 /// How much is kept of all packets together. A way through the chains of a large node takes some hundred steps.
 const MOST_STEPS: usize = 8192;

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use tortie_linux::netlink::{Flow, LoggedHeaders, Tuple};
 use tortie_model::desired::{self, DesiredUpdate, RuleSets};
 use tortie_model::{Family, PolicyId, PolicyKind, Rule, RuleAction};
 use tortie_rules::RulesConfig;
@@ -8,7 +9,6 @@ use tortie_rules::names::policy_chain;
 use super::*;
 use crate::cli::trace::live::listing::Listing;
 use crate::cli::trace::live::steps::{ChainName, RuleName, Way};
-use tortie_linux::netlink::{Flow, LoggedHeaders, Tuple};
 
 /// The chain of a policy that denies, and then allows, as the kernel lists it.
 const LISTING: &str = "\
