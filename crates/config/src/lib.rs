@@ -21,8 +21,10 @@ pub use params::{
     NftablesLayout, NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention,
     Switch, WorkloadSourceSpoofing, default_of,
 };
-pub use parse::{FailsafePort, IfacePattern, LogRate, TableRange, go_duration};
+pub use parse::{FailsafePort, IfacePattern, LogRate, TableRange};
 pub use resolve::{ConfigError, Notice, Resolved, canonical_name, judge, source_name};
 pub use server::{GrpcServer, ServerError};
 pub use shown::Shown;
-pub use sources::{BY_ADDRESS, IdleLine, PREFIXES_BY_ADDRESS, Raw, Sources, from_environment, from_file_text};
+pub use sources::{
+    BY_ADDRESS, FileError, IdleLine, PREFIXES_BY_ADDRESS, Raw, Sources, from_environment, from_file_text,
+};

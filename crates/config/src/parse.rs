@@ -383,10 +383,7 @@ pub(crate) fn duration_pairs(raw: &str) -> Parsed<BTreeMap<String, Duration>> {
 }
 
 /// A duration in Go's syntax: `1h2m3.5s`, `250ms`, `0`.
-///
-/// # Errors
-/// The reason why it is none.
-pub fn go_duration(raw: &str) -> Parsed<Duration> {
+pub(crate) fn go_duration(raw: &str) -> Parsed<Duration> {
     let refuse = || format!("`{raw}` is not a duration such as 90s or 1m30s");
     if raw == "0" {
         return Ok(Duration::ZERO);

@@ -25,6 +25,11 @@ pub struct Sources {
     pub(super) by_address: bool,
 }
 
+/// A configuration file that is no INI file: the flaw, with its line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct FileError(String);
+
 /// A line of a configuration file that sets nothing, since it has no `=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleLine {
@@ -45,8 +50,8 @@ impl Sources {
     /// value wins.
     ///
     /// # Errors
-    /// What is wrong with the text, with its line.
-    pub fn set_file(&mut self, text: &str) -> Result<(), String> {
+    /// [`FileError`].
+    pub fn set_file(&mut self, text: &str) -> Result<(), FileError> {
         self.set(ConfigSource::ConfigFile, from_file_text(text)?);
         let is_idle = |line: &str| !line.is_empty() && !line.starts_with(['#', ';', '[']) && !line.contains(['=', ':']);
         let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| is_idle(line));
@@ -92,9 +97,9 @@ pub fn from_environment(variables: impl IntoIterator<Item = (String, String)>) -
 /// The parameters of a configuration file in Felix's INI format; sections have no meaning, the last value wins.
 ///
 /// # Errors
-/// What is wrong with the text, with its line.
-pub fn from_file_text(text: &str) -> Result<Raw, String> {
-    let sections = configparser::ini::Ini::new_cs().read(text.into())?;
+/// [`FileError`].
+pub fn from_file_text(text: &str) -> Result<Raw, FileError> {
+    let sections = configparser::ini::Ini::new_cs().read(text.into()).map_err(FileError)?;
     let mut raw = Raw::new();
     for (name, value) in sections.into_values().flatten() {
         raw.insert(name, value.unwrap_or_default());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use tortie_config::{LogSeverity, go_duration};
+use tortie_config::LogSeverity;
 use tortie_controller::elector::ElectorConfig;
 use tortie_controller::nodes::{NodeController, Overrides};
 use tortie_datastore::kubernetes::{Client, KubeConfig, KubernetesStore};
@@ -45,7 +45,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// How often policies and labels in etcd are compared, such as 5m; 0 for only at the beginning.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = go_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     reconcile_period: Duration,
     /// How many objects are written at the same time.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -97,6 +97,10 @@ fn lease(text: &str) -> Result<(String, String), String> {
         }
         _ => Err("must be NAMESPACE/NAME".into()),
     }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    tortie_resources::go_duration(text).ok_or_else(|| format!("`{text}` is not a duration such as 90s or 1m30s"))
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {

@@ -417,7 +417,8 @@ impl<K: Kernel> Enforcement for InKernel<K> {
     }
 
     fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
-        self.programs.as_mut().map(|programs| programs.counts())
+        let counts = self.programs.as_mut()?.counts();
+        Some(counts.map_err(|error| error.to_string()))
     }
 
     fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, String>> {

@@ -1,14 +1,14 @@
 //! Policy that eBPF programs at the hooks of netfilter enforce, in place of chains (`BPFEnabled`).
 //!
 //! What the maps of the programs are to hold is `tortie-ebpf`'s business, and how programs are loaded `tortie-bpf`'s. Here one set
-//! of maps and programs takes the place of another ([`generations`]), what is in the kernel is looked at from time to time, and
+//! of maps and programs takes the place of another (`generations`), what is in the kernel is looked at from time to time, and
 //! whatever goes wrong is tried again while what was in force stays in force.
 
 mod attach;
 pub mod edge;
 #[cfg(test)]
 mod fake;
-pub mod generations;
+mod generations;
 mod interfaces;
 mod kernel;
 mod log;
@@ -16,8 +16,9 @@ mod policy;
 mod superseded;
 
 pub use attach::LinuxLink;
+pub use generations::EdgeError;
 pub use kernel::LinuxEdge;
 pub use kernel::{read_layout, remove_all};
 pub use log::{Decided, DecidedPacket, LogSource, PacketLog};
-pub use policy::{DecisionCount, PolicyPrograms, PolicyState, PolicyStats, ProgramPolicy};
+pub use policy::{CountsError, DecisionCount, PolicyPrograms, PolicyState, PolicyStats, ProgramPolicy};
 pub use superseded::Superseded;

@@ -14,7 +14,7 @@ use tortie_model::desired::{DesiredUpdate, Rules};
 use tortie_model::{Direction, Family, RuleAction};
 
 use super::edge::Edge;
-use super::generations::{Contents, Generations, Repairs};
+use super::generations::{Contents, EdgeError, Generations, Repairs};
 use super::interfaces::{InterfaceChange, Interfaces};
 use super::log::PacketLog;
 
@@ -81,8 +81,20 @@ pub trait PolicyPrograms: fmt::Debug + Send {
     /// What has been counted since the programs were attached, for each decision that there is.
     ///
     /// # Errors
-    /// Why that cannot be read.
-    fn counts(&mut self) -> Result<Vec<DecisionCount>, String>;
+    /// [`CountsError`].
+    fn counts(&mut self) -> Result<Vec<DecisionCount>, CountsError>;
+}
+
+/// Reason why the counts of decisions are unknown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CountsError {
+    /// The programs are not attached yet.
+    #[error("policy is not in force")]
+    NotInForce,
+    /// A map cannot be read.
+    #[error(transparent)]
+    Read(#[from] EdgeError),
 }
 
 /// Policy by programs, as one dataplane sees it.
@@ -332,9 +344,9 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
         at.map(|at| at.saturating_sub(now))
     }
 
-    fn counts(&mut self) -> Result<Vec<DecisionCount>, String> {
+    fn counts(&mut self) -> Result<Vec<DecisionCount>, CountsError> {
         if !self.generations.is_in_force() {
-            return Err("policy is not in force".to_owned());
+            return Err(CountsError::NotInForce);
         }
         let mut counts = Vec::new();
         for number in (0..).take(self.node.tables().decision_extent()) {
@@ -345,7 +357,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
                 continue;
             }
             let (by, direction) = (by.cloned(), self.node.decided_direction(id));
-            let read = self.generations.read(MapKind::Counters, number).map_err(|error| error.to_string())?;
+            let read = self.generations.read(MapKind::Counters, number)?;
             let counted = CounterRecord::sum(&read.unwrap_or_default());
             counts.push(DecisionCount { direction, verdict, by, counted });
         }
