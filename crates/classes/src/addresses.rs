@@ -16,6 +16,8 @@ use tortie_model::{Cidr, Family};
 
 use crate::ids::{AtomId, BucketId, ClassId, EntryId, Id, Interned, Slab};
 
+mod depth;
+
 #[derive(Clone, Debug)]
 struct Entry {
     net: Cidr,
@@ -66,6 +68,10 @@ pub(crate) struct Addresses {
     changed_nets: Vec<Cidr>,
     /// What classes had at the last flush that are new or gone since then.
     touched_classes: AHashMap<ClassId, Option<Arc<[u32]>>>,
+    /// Pairs of a network and an atom that holds it.
+    wide: usize,
+    /// Bound of the atoms that classes inherit.
+    inherited_at_most: usize,
 }
 
 /// Buckets that have other atoms than before by what is around them, and which atoms.
@@ -133,6 +139,8 @@ impl Addresses {
             inherited: Inherited::default(),
             changed_nets: Vec::new(),
             touched_classes: AHashMap::new(),
+            wide: 0,
+            inherited_at_most: 0,
         }
     }
 
@@ -170,6 +178,12 @@ impl Addresses {
         let is_new = self.atoms.get_mut(atom).is_some_and(|atom| atom.members.insert(id));
         if is_new && let Some(entry) = self.entries.get_mut(id) {
             entry.atoms.push(atom);
+            if !net.is_host() {
+                self.wide += 1;
+                self.inherited_at_most = self.inherited_at_most.saturating_add(self.entries.len());
+            }
+            // Entries that had a class in common may have one each.
+            self.inherited_at_most = self.inherited_at_most.saturating_add(self.wide);
             self.set_pending(id);
         }
     }
@@ -188,6 +202,8 @@ impl Addresses {
     fn forget(&mut self, entry: EntryId, atom: AtomId) {
         if let Some(entry) = self.entries.get_mut(entry) {
             entry.atoms.retain(|other| *other != atom);
+            self.wide -= usize::from(!entry.net.is_host());
+            self.inherited_at_most = self.inherited_at_most.saturating_add(self.wide);
         }
         self.set_pending(entry);
     }

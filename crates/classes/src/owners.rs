@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::Missing;
 use tortie_model::desired::Rules;
-use tortie_model::{Direction, IpSetId, PolicyId, ProfileName, RuleAction};
+use tortie_model::{Direction, IpSetId, Ledger, PolicyId, ProfileName, RuleAction};
 
 use crate::addresses::Addresses;
 use crate::budget::{Budget, clauses};
@@ -31,6 +31,13 @@ impl OwnerKey {
         }
     }
 
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Policy(id) => &id.namespace,
+            Self::Profile(_) => "",
+        }
+    }
+
     /// The error of rules that become more clauses than `limit` bytes hold.
     fn over(&self, limit: usize) -> Missing {
         let policies = match self {
@@ -51,6 +58,8 @@ struct Owner {
     lists: Vec<NetList>,
     groups: AHashMap<GroupId, Direction>,
     is_pending: bool,
+    /// Classes of addresses would inherit too many of its atoms.
+    is_refused: bool,
 }
 
 /// The rules of a policy for one direction.
@@ -75,7 +84,12 @@ pub(crate) struct Owners {
     pending: Vec<OwnerId>,
     /// Whether rules of policies are compiled that only log.
     logs: bool,
+    /// Networks of atoms after the last refusal of a policy; `None` if none is refused.
+    refused_at: Option<usize>,
 }
+
+/// Bytes of an atom of a class.
+const INHERITED: usize = 4;
 
 impl Owners {
     pub(crate) fn new() -> Self {
@@ -88,6 +102,7 @@ impl Owners {
             source_ports: Cuts::new(PORTS_END),
             pending: Vec::new(),
             logs: false,
+            refused_at: None,
         }
     }
 
@@ -116,14 +131,55 @@ impl Owners {
 
     /// Has all rules compiled again, within another budget.
     pub(crate) fn recompile(&mut self) {
+        self.retry_refused();
         let all: Vec<OwnerId> = self.owners.iter().map(|(id, _)| id).collect();
         all.into_iter().for_each(|id| self.set_pending(id));
+    }
+
+    fn retry_refused(&mut self) {
+        self.refused_at = None;
+        let refused: Vec<OwnerId> =
+            self.owners.iter().filter(|(_, owner)| owner.is_refused).map(|(id, _)| id).collect();
+        for id in refused {
+            if let Some(owner) = self.owners.get_mut(id) {
+                owner.is_refused = false;
+            }
+            self.set_pending(id);
+        }
+    }
+
+    /// Refuses policies of which classes of addresses would inherit the most atoms, in the namespace with the most of them, until all
+    /// inherit no more than a group's table may take. Returns whether there was one.
+    fn refuse_inherited(&mut self, addresses: &mut Addresses, budget: Budget) -> bool {
+        let limit = budget.group / INHERITED;
+        let Some(inherited) = addresses.inheritance_over(limit) else { return false };
+        let mut ledger = Ledger::default();
+        // Both sides are charged: lists with wide networks, and lists with many networks within.
+        let _ = ledger.set_budget(Budget { group: limit, node: limit.saturating_mul(2) });
+        for (id, owner) in self.owners.iter() {
+            let share = |list: &NetList| Some(inherited.by_atom.get(&list.atom)? / self.lists.users(list));
+            let cost: usize = owner.lists.iter().filter_map(share).sum();
+            if cost > 0 {
+                ledger.hold(id, owner.key.namespace(), cost);
+            }
+        }
+        let mut has_refused = false;
+        while let Some(id) = ledger.excess() {
+            ledger.remove(id);
+            if let Some(owner) = self.owners.get_mut(id) {
+                owner.is_refused = true;
+            }
+            self.set_pending(id);
+            has_refused = true;
+        }
+        has_refused
     }
 
     /// Replaces the rules, inbound and outbound; `None` takes them away.
     pub(crate) fn set(&mut self, key: &OwnerKey, rules: Option<[Rules; 2]>) {
         let id = self.id(key);
         let Some(owner) = self.owners.get_mut(id) else { return };
+        owner.is_refused = false;
         let before = std::mem::replace(&mut owner.rules, rules);
         for set in sets(before.as_ref()) {
             if let Some(users) = self.set_users.get_mut(set) {
@@ -197,6 +253,7 @@ impl Owners {
             lists: Vec::new(),
             groups: AHashMap::new(),
             is_pending: false,
+            is_refused: false,
         });
         self.ids.insert(key.clone(), id);
         id
@@ -212,12 +269,26 @@ impl Owners {
 
     /// Compiles what is pending, and gives the groups that are to be made again.
     pub(crate) fn flush(&mut self, sets: &Sets, addresses: &mut Addresses, budget: Budget) -> AHashSet<GroupId> {
+        let mut groups = self.compile_pending(sets, addresses, budget);
+        if self.refused_at.is_some_and(|at| addresses.wide() < at) {
+            self.retry_refused();
+            groups.extend(self.compile_pending(sets, addresses, budget));
+        }
+        while self.refuse_inherited(addresses, budget) {
+            groups.extend(self.compile_pending(sets, addresses, budget));
+            self.refused_at = Some(addresses.wide());
+        }
+        groups
+    }
+
+    fn compile_pending(&mut self, sets: &Sets, addresses: &mut Addresses, budget: Budget) -> AHashSet<GroupId> {
         let mut groups = AHashSet::new();
         for id in std::mem::take(&mut self.pending) {
             let Some(owner) = self.owners.get_mut(id) else { continue };
             owner.is_pending = false;
             let mut used = Vec::new();
             let compiled = match &owner.rules {
+                Some(_) if owner.is_refused => [budget.group; 2].map(|limit| Err(owner.key.over(limit))),
                 Some(rules) => {
                     let logs = self.logs && matches!(owner.key, OwnerKey::Policy(_));
                     let over = owner.key.over(budget.policy());

@@ -140,6 +140,11 @@ impl NetLists {
         NetList { atom, nets: key.into() }
     }
 
+    /// Number of users of a list, at least 1.
+    pub(crate) fn users(&self, list: &NetList) -> usize {
+        self.atoms.get(&list.nets).map_or(1, |(_, users)| (*users).max(1))
+    }
+
     pub(crate) fn release(&mut self, list: &NetList, addresses: &mut Addresses) {
         let Some((atom, users)) = self.atoms.get_mut(&list.nets) else { return };
         *users -= 1;

@@ -247,3 +247,57 @@ fn a_table_that_grows_with_its_addresses_is_given_up_at_the_bound() {
     classes.flush();
     assert_eq!(classes.table_bytes(), 0);
 }
+
+#[test]
+fn classes_of_addresses_do_not_inherit_without_bound() {
+    let wide = |first: u32, count: u32| -> Vec<Rule> {
+        let one = |number: u32| {
+            let mut rule = Rule { action: RuleAction::Allow, ..Rule::default() };
+            rule.source.nets =
+                [Cidr::new(source(0).into(), 8).unwrap(), Cidr::host(source(2 * number + 1).into())].into();
+            rule
+        };
+        (first..first + count).map(one).collect()
+    };
+    let budget = Budget { group: 8 << 20, node: 32 << 20 };
+    let mut classes = Classes::new(Settings::default());
+    classes.set_budget(budget);
+    tell(
+        &mut classes,
+        [policy("loud", wide(0, 1_600)), policy("dev/quiet", wide(0, 20)), policy("shop/small", distinct(5))],
+    );
+    tell(
+        &mut classes,
+        [workload("loud", &["loud"]), workload("quiet", &["dev/quiet"]), workload("calm", &["shop/small"])],
+    );
+    // Each address of the one would inherit the atoms of all rules of the other.
+    let compiled = classes.flush();
+    let why = Missing::TableBudget { limit: budget.group, policies: vec![policy_id("loud")] };
+    assert_eq!(refusal(&compiled, "loud"), Some(why));
+    assert_eq!(verdict(&compiled, "quiet", 1, 1), Verdict::Allow);
+    is_right(&compiled, "calm", 5);
+    // Fewer rules fit again.
+    tell(&mut classes, [policy("loud", wide(0, 200))]);
+    let compiled = classes.flush();
+    assert_eq!(refusal(&compiled, "loud"), None);
+    assert_eq!(verdict(&compiled, "loud", 1, 1), Verdict::Allow);
+    // Room that others leave is used.
+    tell(
+        &mut classes,
+        [policy("loud", wide(0, 1_300)), policy("shop/other", wide(5_000, 700)), workload("other", &["shop/other"])],
+    );
+    let compiled = classes.flush();
+    assert!(refusal(&compiled, "loud").is_some());
+    assert_eq!(refusal(&compiled, "other"), None);
+    tell(&mut classes, [DesiredUpdate::PolicyRemove(policy_id("shop/other"))]);
+    assert_eq!(refusal(&classes.flush(), "loud"), None);
+    let owners = ["loud", "dev/quiet", "shop/small"].map(|name| DesiredUpdate::PolicyRemove(policy_id(name)));
+    tell(&mut classes, owners);
+    tell(
+        &mut classes,
+        ["loud", "quiet", "calm", "other"].map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))),
+    );
+    classes.flush();
+    classes.flush();
+    assert!(classes.is_empty());
+}

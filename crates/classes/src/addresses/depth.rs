@@ -1,0 +1,91 @@
+//! Number of atoms that classes inherit from wider networks, before the classes are made.
+
+use ahash::{AHashMap, AHashSet};
+use smallvec::SmallVec;
+use tortie_model::Cidr;
+
+use super::Addresses;
+use crate::ids::AtomId;
+
+/// Atoms that classes inherit.
+#[derive(Debug, Default)]
+pub(crate) struct Inheritance {
+    pub(crate) total: usize,
+    /// For an atom, the number of the classes that inherit it, and of the atoms that its own networks inherit.
+    pub(crate) by_atom: AHashMap<AtomId, usize>,
+}
+
+/// A network around others.
+struct Around<'a> {
+    net: Cidr,
+    atoms: &'a [AtomId],
+    /// Atoms of the entries straight below: those with the same ones have one class.
+    straight: AHashSet<SmallVec<[AtomId; 4]>>,
+    /// Number of classes below.
+    below: usize,
+    /// Number of atoms that classes below inherit.
+    depth: usize,
+}
+
+impl Addresses {
+    /// Whether classes may inherit more atoms than this. Counts them only if so many have come since they were counted last.
+    pub(crate) fn inheritance_over(&mut self, limit: usize) -> Option<Inheritance> {
+        if self.inherited_at_most <= limit {
+            return None;
+        }
+        let inheritance = self.inheritance();
+        self.inherited_at_most = inheritance.total;
+        Some(inheritance).filter(|inheritance| inheritance.total > limit)
+    }
+
+    /// Number of pairs of a network and an atom that holds it.
+    pub(crate) const fn wide(&self) -> usize {
+        self.wide
+    }
+
+    fn inheritance(&self) -> Inheritance {
+        let mut found = Inheritance::default();
+        let mut around: Vec<Around<'_>> = Vec::new();
+        for (net, id) in &self.ordered {
+            let Some(entry) = self.entries.get(*id).filter(|entry| !entry.atoms.is_empty()) else { continue };
+            while let Some(last) = around.pop_if(|last| !last.net.contains(net.address())) {
+                found.leave(&last, around.last_mut());
+            }
+            if let Some(parent) = around.last_mut() {
+                let mut own = entry.atoms.clone();
+                own.sort_unstable();
+                if parent.straight.insert(own) {
+                    parent.below += 1;
+                    found.join(&entry.atoms, parent.depth);
+                }
+            }
+            if !net.is_host() {
+                let depth = entry.atoms.len() + around.last().map_or(0, |parent| parent.depth);
+                around.push(Around { net: *net, atoms: &entry.atoms, straight: AHashSet::new(), below: 0, depth });
+            }
+        }
+        while let Some(last) = around.pop() {
+            found.leave(&last, around.last_mut());
+        }
+        found
+    }
+}
+
+impl Inheritance {
+    /// Charges the atoms of a class with those that it inherits, in equal parts.
+    fn join(&mut self, atoms: &[AtomId], depth: usize) {
+        for atom in atoms {
+            *self.by_atom.entry(*atom).or_default() += depth.div_ceil(atoms.len());
+        }
+    }
+
+    fn leave(&mut self, net: &Around<'_>, parent: Option<&mut Around<'_>>) {
+        self.total = self.total.saturating_add(net.below.saturating_mul(net.atoms.len()));
+        for atom in net.atoms {
+            *self.by_atom.entry(*atom).or_default() += net.below;
+        }
+        if let Some(parent) = parent {
+            parent.below += net.below;
+        }
+    }
+}
