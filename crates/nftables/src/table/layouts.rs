@@ -147,10 +147,12 @@ impl Table {
             return;
         }
         let parts = self.layouts.chains.entry((layer, chain)).or_default();
-        let before = std::mem::replace(&mut parts.jumps, now.clone());
+        let new = now.difference(&parts.jumps).copied().collect();
+        let gone = parts.jumps.difference(&now).copied().collect();
+        parts.jumps = now;
         if let Some(state) = self.layers.get_mut(&layer) {
-            state.graph.reference(now.difference(&before).copied().collect());
-            state.graph.release(before.difference(&now).copied().collect());
+            state.graph.reference(new);
+            state.graph.release(gone);
         }
     }
 
@@ -531,8 +533,8 @@ fn included(rule: &Rule) -> Option<ChainName> {
 
 /// The namespace of the policies whose rules these are.
 fn namespace(chain: &Chain) -> Option<&str> {
-    let namespaces = chain.rules.iter().filter_map(|rule| rule.origin.as_ref()).map(Origin::namespace);
-    namespaces.into_iter().find(|namespace| !namespace.is_empty())
+    let mut namespaces = chain.rules.iter().filter_map(|rule| rule.origin.as_ref()).map(Origin::namespace);
+    namespaces.find(|namespace| !namespace.is_empty())
 }
 
 /// What layouts may ask of sets.
