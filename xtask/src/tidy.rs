@@ -81,6 +81,13 @@ const EFFECTS: &[&str] = &["agent", "linux", "store", "datastore", "fanout", "te
 /// The one library with unsafe code. SECURITY.md promises that there is no other.
 const UNSAFE: &str = "bpf";
 
+/// Beginnings of the paths that SECURITY.md names.
+const FOLDERS: [&str; 4] = ["crates/", "deploy/", "fuzz/", "testdata/"];
+
+/// Beginnings of unsafe code.
+const UNSAFE_MARKS: [&str; 6] =
+    ["unsafe {", "unsafe fn ", "unsafe impl", "unsafe trait ", "unsafe extern ", "#[unsafe("];
+
 /// A default build of the agent has no more crates than this, build dependencies and our own included.
 const MAX_CRATES: usize = 126;
 
@@ -100,6 +107,7 @@ pub(crate) fn run() -> Result<(), String> {
     crate_count(&mut wrong)?;
     crates_on_disk(&mut wrong)?;
     files(&mut wrong)?;
+    named_in_security(&mut wrong)?;
     if wrong.is_empty() {
         println!("tidy");
         return Ok(());
@@ -236,13 +244,25 @@ fn file(path: &Path, wrong: &mut Vec<String>) -> Result<(), String> {
         if line.trim_start().starts_with("#[ignore") && !line.contains("= \"") {
             wrong.push(format!("{shown}:{number}: a test is ignored without a reason"));
         }
-        let is_unsafe = ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|mark| line.contains(mark));
+        let is_unsafe = UNSAFE_MARKS.iter().any(|mark| line.contains(mark));
         // Tests may call the kernel in ways that no library does.
         if is_unsafe && !shown.contains("/tests/") && !shown.starts_with(&format!("crates/{UNSAFE}/src/")) {
             wrong.push(format!("{shown}:{number}: unsafe code belongs into crates/{UNSAFE}"));
         }
         if line.ends_with(' ') || line.ends_with('\t') {
             wrong.push(format!("{shown}:{number}: blank at the end of the line"));
+        }
+    }
+    Ok(())
+}
+
+/// Finds files that SECURITY.md names and that do not exist. A test of the agent does the same for its flags and parameters.
+fn named_in_security(wrong: &mut Vec<String>) -> Result<(), String> {
+    let text = read(&root().join("SECURITY.md"))?;
+    for name in text.split('`').skip(1).step_by(2) {
+        let is_path = FOLDERS.iter().any(|folder| name.starts_with(folder)) || name.ends_with(".toml");
+        if is_path && !root().join(name).exists() {
+            wrong.push(format!("SECURITY.md names {name}, which does not exist"));
         }
     }
     Ok(())
