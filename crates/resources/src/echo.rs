@@ -33,7 +33,14 @@ pub fn echoes_cut(message: &str) -> Cow<'_, str> {
 /// Returns a text whose long words are cut.
 fn words_cut(text: &str) -> String {
     let words = text.split_inclusive(char::is_whitespace);
-    words.map(|word| if end(word, WORD).is_some() { cut(word, ECHO) } else { word.into() }).collect()
+    let parts = words.map(|word| word.split_at(word.trim_end().len()));
+    parts
+        .map(
+            |(word, blank)| {
+                if end(word, WORD).is_some() { cut(word, ECHO) + blank } else { (word.to_owned() + blank).into() }
+            },
+        )
+        .collect()
 }
 
 /// The end of the first `limit` characters of a longer text.
