@@ -106,9 +106,9 @@ fn with_the_claim_of(mut updates: Vec<Update>, claimant: &str, owner: &str, inte
         if key.workload() == claimant {
             let mut claims = (**endpoint).clone();
             if interface {
-                claims.iface = owned.iface.clone()
+                claims.iface = owned.iface.clone();
             } else {
-                claims.ipv4_nets = owned.ipv4_nets.clone()
+                claims.ipv4_nets = owned.ipv4_nets.clone();
             }
             *endpoint = Valid::new(claims).unwrap();
         }
