@@ -31,7 +31,7 @@ pub(crate) fn check(data: &[u8]) {
         Some(name) => Raw::from([((*name).to_owned(), text.into_owned())]),
         None => match from_file_text(&text) {
             Ok(raw) => raw,
-            Err(why) => return assert!(!why.is_empty()),
+            Err(error) => return assert!(!error.to_string().is_empty()),
         },
     };
     let as_variables = from_environment(raw.iter().map(|(name, value)| (format!("FELIX_{name}"), value.clone())));

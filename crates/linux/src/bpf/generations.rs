@@ -22,7 +22,7 @@ const UNFINISHED: &str = "-new";
 const MADE_OF: &str = "made-of";
 
 /// What maps are to hold.
-pub trait Contents {
+pub(super) trait Contents {
     /// How many values a map must have.
     fn entries(&self, map: MapKind) -> u32;
     /// What has changed since the last time, in the order of writing.
@@ -61,14 +61,14 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> EdgeError {
 
 /// What a look at the kernel has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Repairs {
+pub(super) struct Repairs {
     /// What somebody else had done, and was undone.
     pub things: Vec<String>,
 }
 
 /// The maps and programs in use.
 #[derive(Debug)]
-pub struct Generations<E: Edge> {
+pub(super) struct Generations<E: Edge> {
     edge: E,
     families: Vec<Family>,
     current: Option<Generation<E>>,
@@ -85,7 +85,7 @@ pub struct Generations<E: Edge> {
 
 /// What was done in the kernel since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(super) struct Counts {
     /// Values of maps that were written.
     pub writes: u64,
     /// Maps and programs that were made and attached.
@@ -112,7 +112,7 @@ struct Attached<E: Edge> {
 
 impl<E: Edge> Generations<E> {
     /// Touches nothing yet.
-    pub fn new(edge: E, families: Vec<Family>) -> Self {
+    pub(super) fn new(edge: E, families: Vec<Family>) -> Self {
         Self {
             edge,
             families,
@@ -129,7 +129,7 @@ impl<E: Edge> Generations<E> {
     ///
     /// # Errors
     /// If that cannot be told.
-    pub fn lacks_hooks(&mut self) -> Result<Option<String>, EdgeError> {
+    pub(super) fn lacks_hooks(&mut self) -> Result<Option<String>, EdgeError> {
         self.edge.lacks_hooks().map_err(failed("asking the kernel for programs at hooks of netfilter"))
     }
 
@@ -138,7 +138,7 @@ impl<E: Edge> Generations<E> {
     ///
     /// # Errors
     /// What could not be done.
-    pub fn bring(&mut self, contents: &mut impl Contents) -> Result<(), EdgeError> {
+    pub(super) fn bring(&mut self, contents: &mut impl Contents) -> Result<(), EdgeError> {
         if std::mem::take(&mut self.is_new) {
             match self.adopt(contents) {
                 Ok(generation) => self.current = generation,
@@ -240,7 +240,7 @@ impl<E: Edge> Generations<E> {
     }
 
     /// Whether the maps in use hold what was wanted when it was last tried.
-    pub fn is_in_force(&self) -> bool {
+    pub(super) fn is_in_force(&self) -> bool {
         self.current.is_some() && !self.is_spoilt
     }
 
@@ -284,7 +284,7 @@ impl<E: Edge> Generations<E> {
     ///
     /// # Errors
     /// What could not be done.
-    pub fn watch(&mut self) -> Result<Repairs, EdgeError> {
+    pub(super) fn watch(&mut self) -> Result<Repairs, EdgeError> {
         if self.current.is_none() {
             return Ok(Repairs::default());
         }
@@ -299,7 +299,7 @@ impl<E: Edge> Generations<E> {
     }
 
     /// Whether others can detach programs, so that it must be looked after.
-    pub fn is_watched(&self) -> bool {
+    pub(super) fn is_watched(&self) -> bool {
         self.changes.is_some()
     }
 
@@ -308,7 +308,7 @@ impl<E: Edge> Generations<E> {
     ///
     /// # Errors
     /// What could not be done.
-    pub fn check(&mut self, contents: &impl Contents) -> Result<Repairs, EdgeError> {
+    pub(super) fn check(&mut self, contents: &impl Contents) -> Result<Repairs, EdgeError> {
         let mut repairs = self.check_links()?;
         let Some(current) = &self.current else { return Ok(repairs) };
         let before = repairs.things.len();
@@ -363,18 +363,18 @@ impl<E: Edge> Generations<E> {
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub fn open_log(&mut self) -> Result<Option<LogSource>, EdgeError> {
+    pub(super) fn open_log(&mut self) -> Result<Option<LogSource>, EdgeError> {
         let Some(current) = &self.current else { return Ok(None) };
         self.edge.open_log(&current.maps).map_err(failed("opening the log of programs"))
     }
 
     /// What was done in the kernel.
-    pub fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> Counts {
         self.counts
     }
 
     /// The number of what is in use; 0 if nothing is.
-    pub fn number(&self) -> u64 {
+    pub(super) fn number(&self) -> u64 {
         self.current.as_ref().map_or(0, |current| current.number)
     }
 
@@ -382,7 +382,7 @@ impl<E: Edge> Generations<E> {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn read(&mut self, map: MapKind, index: u32) -> Result<Option<Vec<u8>>, EdgeError> {
+    pub(super) fn read(&mut self, map: MapKind, index: u32) -> Result<Option<Vec<u8>>, EdgeError> {
         let Some(current) = &self.current else { return Ok(None) };
         let Some((_, handle)) = current.maps.iter().find(|(kind, _)| *kind == map) else { return Ok(None) };
         self.edge.read(handle, index).map(Some).map_err(failed(format!("reading the map {}", map.name())))
