@@ -68,7 +68,7 @@ fn peak(policies: usize, rules: usize) -> usize {
     drop(programs);
     println!("eBPF: {} MiB", ALLOCATOR.max_allocated() >> 20);
 
-    let mut config = node.dataplane_config.clone();
+    let mut config = node.dataplane_config;
     config.nftables = Some(NftablesConfig::default());
     let layout = tortie::rules::NftablesConfig { layout: Layout::Fast, offload_flows: false };
     config.rules.packet_filter = tortie::rules::PacketFilter::Nftables(layout);

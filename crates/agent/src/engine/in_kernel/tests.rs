@@ -4,7 +4,7 @@ use tortie_config::Sources;
 use tortie_config::settings;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::{Backend, Table};
-use tortie_linux::bpf::PolicyStats;
+use tortie_linux::bpf::{CountsError, DecisionCount, PolicyStats};
 use tortie_model::desired::{Profile, RuleSets, Rules, WorkloadEndpointState};
 use tortie_model::{Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId};
 
@@ -152,8 +152,8 @@ impl PolicyPrograms for Programs {
         Some(Duration::from_millis(100))
     }
 
-    fn counts(&mut self) -> Result<Vec<DecisionCount>, String> {
-        Err("nothing is counted".to_owned())
+    fn counts(&mut self) -> Result<Vec<DecisionCount>, CountsError> {
+        Err(CountsError::NotInForce)
     }
 }
 
