@@ -61,8 +61,8 @@ impl Record {
         let list = |field: &str| body.get(field).and_then(Value::as_array).ok_or(RecordError::Content);
         let closed = list("closed")?.iter().map(|scope| scope.as_str().and_then(scope_from));
         let texts = |list: &[Value]| list.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<_>>();
-        // Records of earlier versions have none.
-        let hidden = list("hidden").map_or(&[][..], Vec::as_slice);
+        // Records of earlier versions have both in one list.
+        let hidden = list("hidden").or_else(|_| list("kept"))?;
         let record = Self {
             path: text("path")?,
             text: text("text")?,

@@ -51,6 +51,19 @@ fn what_was_not_written_is_refused() {
 }
 
 #[test]
+fn records_of_earlier_versions_keep_what_is_unreadable() {
+    let Record { path, text, hidden, .. } = after(&[policy("p", "has(a)"), "{]".into()]);
+    let body = json!({"path": path, "text": text, "kept": hidden, "closed": []});
+    let record = Record::parse(&Record::sealed(&body.to_string())).unwrap();
+    let mut state = DirState::new(Options::default()).close_unknown();
+    state.take_updates();
+    state.restore(&[(PathBuf::from(NAME), record)]);
+    let has_policy =
+        |update: &tortie_model::Update| matches!(update, tortie_model::Update::Policy(id, _) if &*id.name == "p");
+    assert!(state.snapshot().iter().any(has_policy));
+}
+
+#[test]
 fn a_good_content_needs_nothing_of_those_before() {
     let record = after(&[policy("p", "has(a)"), policy("p", "has("), policy("p", "has(b)")]);
     assert_eq!((record.kept.len(), record.text), (0, policy("p", "has(b)")));

@@ -127,7 +127,7 @@ fn a_writer_catches_up_and_writes_only_what_differs() {
     tell("a.yaml", taken("{]"));
     tell("b.yaml", Change::Unreadable(std::collections::BTreeSet::new()));
     until(&|| store.get("b.yaml").is_some() && store.get("a.yaml").is_some_and(|record| record.text == "{]"));
-    assert_eq!(store.get("a.yaml").unwrap().kept.len(), 1);
+    assert_eq!(store.get("a.yaml").unwrap().hidden.len(), 1);
     let inode = fs::metadata(store.place("a.yaml")).unwrap().ino();
     tell("a.yaml", taken("{]"));
     tell("b.yaml", Change::Gone);
