@@ -101,7 +101,7 @@ name of an environment variable. Type and default are written as in the original
 said to be Tortie's own. A parameter that does nothing is
 named in a warning with the reason, when it is set to something other than its default that asks for something.
 
-This table is written by `cargo xtask parameters` from `crates/config/src/felix.rs`, and is what `tortie parameters` prints.
+This table is written by `cargo xtask parameters` from `crates/config/src/felix.rs`; `tortie parameters` prints it.
 
 | parameter | type | default | what it does |
 |---|---|---|---|
@@ -648,7 +648,7 @@ pub const PARAMETERS: &[FelixParameter] = &[
         Own(
             "memory bound of the tables of one group of endpoints with equal policies, in MiB, with `BPFEnabled`, with \
              `NFTablesLayout` `Fast`, and in `tortie plan` and `tortie check`. Over it, readiness names the group's largest \
-             policies. An eBPF group then denies everything, alone; a chain of nftables has its rules asked one after the \
+             policies. An eBPF group then denies everything, alone; an nftables chain has its rules asked one after the \
              other, with the same verdicts. The compiled rules of one policy and direction may take an eighth of it with eBPF",
         ),
     ),

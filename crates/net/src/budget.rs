@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(ledger.with_room(), [4]);
         ledger.remove(2);
         assert_eq!(ledger.with_room(), [3, 4]);
-        // What no group may take is not tried.
+        // A table beyond the bound of a group is not tried.
         ledger.remove(1);
         assert_eq!(ledger.with_room(), [3, 4]);
         assert_eq!(ledger.set_budget(Budget { group: 100, node: 100 }), [3, 4, 5]);

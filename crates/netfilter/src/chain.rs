@@ -162,7 +162,7 @@ impl Deref for Comments {
     }
 }
 
-/// Where a rule comes from, for diagnostics and for shares of memory.
+/// The source of a rule, for diagnostics and for shares of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// The object that asked for the rule: `Kind/namespace/name`, or `Kind/name` if it has no namespace.

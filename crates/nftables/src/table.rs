@@ -65,7 +65,7 @@ pub struct TableConfig {
     pub refresh_interval: Option<Duration>,
     /// How chains are laid out.
     pub layout: Layout,
-    /// Memory bounds on what `Layout::Fast` takes besides the rules of policies: of one chain, and of all chains.
+    /// Memory bounds on `Layout::Fast` besides the rules of policies: of one chain, and of all chains.
     pub budget: Budget,
 }
 

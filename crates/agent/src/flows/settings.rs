@@ -11,15 +11,16 @@ use super::{FlowFile, FlowSettings};
 #[cfg(feature = "goldmane")]
 use super::{Receiver, TlsFiles};
 
-/// Where Calico's node listens for flows, while somebody watches them (`felix/collector/local/server.go`).
+/// Socket on which a viewer of flows on this node listens, as with Calico (`felix/collector/local/server.go`).
 #[cfg(feature = "goldmane")]
 const FLOW_SOCKET: &str = "/var/run/calico/flows/flows.sock";
 
 impl FlowSettings {
-    /// How flows are collected; `None` if nobody asks for them, and rules that log do so in the kernel.
+    /// Returns the settings of a configuration; `None` if no parameter asks for flows, and the kernel writes the lines of rules that
+    /// log.
     ///
     /// # Errors
-    /// If parameters do not fit each other.
+    /// [`SettingsError`] if parameters contradict each other.
     pub fn of(config: &Config) -> Result<Option<Self>, SettingsError> {
         let file = (!config.flow_logs_file.is_empty()).then(|| FlowFile {
             path: config.flow_logs_file.clone().into(),
@@ -45,7 +46,7 @@ impl FlowSettings {
     }
 }
 
-/// Who is sent flows.
+/// Receivers of flows: Goldmane, and the socket of this node.
 #[cfg(feature = "goldmane")]
 fn receivers(config: &Config) -> Vec<Receiver> {
     let tls = TlsFiles {

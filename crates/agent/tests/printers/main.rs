@@ -1,4 +1,4 @@
-//! Every command is given hostile input; none passes on what a terminal obeys, or repeats a long text in a message.
+//! Every command is given hostile input; none passes on control characters, or repeats a long text in a message.
 #![cfg(all(feature = "etcd", feature = "kubernetes", feature = "fanout", feature = "manual"))]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
 

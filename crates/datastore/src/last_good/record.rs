@@ -113,7 +113,7 @@ impl Record {
         Self { closed, ..self }
     }
 
-    /// What there is of each object.
+    /// The state of each object.
     fn states(&self, options: &Options) -> BTreeMap<ObjectId, State> {
         let text = Documents::read(&self.text, Format::of(Path::new(&self.path)), options);
         let mut kept = Documents::read_all(&self.kept, options);
@@ -163,7 +163,7 @@ struct Document {
     written: Value,
 }
 
-/// What there is of one object.
+/// The documents of one object.
 struct State {
     /// The document that is in force instead of the first one.
     last_good: Option<Document>,
@@ -219,7 +219,7 @@ impl Documents {
         !self.is_unidentified && documents.all(|document| quality(&document.outcome) == Quality::Good)
     }
 
-    /// Keeps of an object what stays in force, or may still be in the file, with these documents.
+    /// Keeps the documents of an object that stay in force, or may still be in the file, beside these.
     fn keep(&self, id: &ObjectId, state: State, kept: &mut Vec<String>, hidden: &mut Vec<String>) {
         let text = |document: &Document| document.written.to_string();
         let State { last_good, definitions } = state;

@@ -1,7 +1,7 @@
 //! Policy that eBPF programs at the hooks of netfilter enforce, in place of chains (`BPFEnabled`).
 //!
 //! What the maps of the programs are to hold is `tortie-ebpf`'s business, and how programs are loaded `tortie-bpf`'s. Here one set
-//! of maps and programs takes the place of another (`generations`), what is in the kernel is looked at from time to time, and
+//! of maps and programs takes the place of another (`generations`), the state of the kernel is checked from time to time, and
 //! whatever goes wrong is tried again while what was in force stays in force.
 
 mod attach;

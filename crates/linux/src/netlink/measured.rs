@@ -116,7 +116,7 @@ fn list_traffic() {
     }
 }
 
-/// Run with `cargo test --release -p tortie-agent --lib -- --ignored --nocapture what_flow_logs_read`.
+/// Run with `cargo test --release -p tortie-linux --lib -- --ignored --nocapture what_flow_logs_read`.
 #[test]
 #[ignore = "prints times that only a release build on a quiet machine has; tests of the same code assert what is read"]
 fn what_flow_logs_read() {

@@ -44,7 +44,7 @@ pub struct Hosts {
     held: usize,
     /// Bytes that it may take.
     room: usize,
-    /// Bytes of what was given up.
+    /// Bytes of layouts that were given up.
     given_up: usize,
 }
 
@@ -79,7 +79,7 @@ pub struct HostChanges {
 }
 
 impl Hosts {
-    /// Rules that are led to by what each of them wants an address to be in. The map has no name yet. Also returns the bytes that
+    /// Rules that a map finds by the networks and sets of their addresses. The map has no name yet. Also returns the bytes that
     /// it took to find out: more than `room` if it is to be given up for want of it.
     pub(super) fn new(
         rules: Vec<Rule>,

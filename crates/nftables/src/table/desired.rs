@@ -129,7 +129,7 @@ impl Table {
         }
     }
 
-    /// Takes over what has changed so far. Returns whether there was something: a chain without a layout leads to others.
+    /// Takes over the changes so far. Returns whether there was something: a chain without a layout leads to others.
     fn update_changed(&mut self) -> bool {
         let mut has_changed = false;
         for layer in Layer::ALL {

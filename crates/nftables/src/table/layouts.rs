@@ -47,7 +47,7 @@ struct Parts {
 /// A set that holds what others hold.
 #[derive(Debug)]
 struct Union {
-    /// The chain whose rules ask for it.
+    /// The chain whose rules use it.
     chain: (Layer, ChainName),
     of: Arc<AddressUnion>,
     /// In how many of them each member is.
@@ -168,8 +168,8 @@ impl Table {
         }
     }
 
-    /// What the kernel is to run for a chain as it is defined; its parts become chains, maps and sets beside it. Over budget, its
-    /// rules are asked one after the other.
+    /// Returns the rules of a chain in its layout, whose parts become chains, maps and sets. Over budget, the chain keeps its
+    /// rules one after the other.
     pub(super) fn defined_rules(
         &mut self,
         layer: Layer,

@@ -94,7 +94,7 @@ type Contents = Option<Vec<Document>>;
 #[derive(Clone, Debug, Default)]
 struct Model {
     files: BTreeMap<usize, Contents>,
-    /// What files that cannot be read completely may define still.
+    /// Documents that partly unreadable files may still define.
     stale: BTreeMap<usize, BTreeMap<usize, Vec<Document>>>,
     last_good: BTreeMap<usize, Document>,
     denied: BTreeSet<usize>,

@@ -1,4 +1,4 @@
-//! Connections that nobody has opened, for tests.
+//! Entries without connections, for tests.
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use tortie_model::Family;
@@ -8,7 +8,7 @@ use super::*;
 use crate::netlink::wire::family_number;
 
 impl Conntrack {
-    /// Has the kernel track connections that nobody has opened, each for an hour.
+    /// Adds entries to connection tracking, each for an hour.
     ///
     /// # Errors
     /// If the kernel refuses one.
