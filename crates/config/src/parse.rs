@@ -383,31 +383,8 @@ pub(crate) fn duration_pairs(raw: &str) -> Parsed<BTreeMap<String, Duration>> {
 }
 
 /// A duration in Go's syntax: `1h2m3.5s`, `250ms`, `0`.
-pub(crate) fn go_duration(raw: &str) -> Parsed<Duration> {
-    let refuse = || format!("`{raw}` is not a duration such as 90s or 1m30s");
-    if raw == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let mut rest = raw;
-    let mut total = 0.0;
-    while !rest.is_empty() {
-        let number_len = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refuse)?;
-        let number: f64 = rest[..number_len].parse().map_err(|_| refuse())?;
-        rest = &rest[number_len..];
-        let unit_len = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        total += number
-            * match &rest[..unit_len] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 1e-3,
-                "us" | "µs" | "μs" => 1e-6,
-                "ns" => 1e-9,
-                _ => return Err(refuse()),
-            };
-        rest = &rest[unit_len..];
-    }
-    if raw.is_empty() { Err(refuse()) } else { Duration::try_from_secs_f64(total).map_err(|_| refuse()) }
+fn go_duration(raw: &str) -> Parsed<Duration> {
+    tortie_resources::go_duration(raw).ok_or_else(|| format!("`{raw}` is not a duration such as 90s or 1m30s"))
 }
 
 /// How often rules with the action `log` may log.

@@ -16,6 +16,8 @@ pub use state::NodeState;
 pub use tortie_bpf as bpf;
 pub use tortie_calc as calc;
 pub use tortie_classes as classes;
+#[cfg(feature = "config")]
+pub use tortie_config as config;
 pub use tortie_controller as controller;
 pub use tortie_dataplane as dataplane;
 pub use tortie_datastore as datastore;
@@ -28,6 +30,8 @@ pub use tortie_flows as flows;
 pub use tortie_ipsets as ipsets;
 pub use tortie_iptables as iptables;
 pub use tortie_labelindex as labelindex;
+#[cfg(feature = "linux")]
+pub use tortie_linux as linux;
 pub use tortie_map as map;
 pub use tortie_model as model;
 pub use tortie_net as net;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_calc::Graph;
-use tortie_config::settings;
-use tortie_config::{Config, Sources};
+use tortie_config::{Config, Sources, settings};
 use tortie_datastore::{Everything, manifest_texts};
 use tortie_evaluate::Settings;
 use tortie_model::desired::DesiredUpdate;

@@ -6,8 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use tortie_config::settings;
-use tortie_config::{Config, HookAttachment, IptablesBackend, Notice, Resolved, Sources};
+use tortie_config::{Config, HookAttachment, IptablesBackend, Notice, Resolved, Sources, settings};
 use tortie_dataplane::DataplaneConfig;
 use tortie_ebpf::NodeSettings;
 use tortie_ebpf::hooks::{Attachment, HookSettings};

@@ -6,8 +6,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use tortie_calc::{Graph, IgnoredObject};
-use tortie_config::settings;
-use tortie_config::{Config, Resolved, Sources};
+use tortie_config::{Config, Resolved, Sources, settings};
 use tortie_dataplane::{Dataplane, Rendered};
 use tortie_datastore::{Everything, ReadError, Source};
 use tortie_iptables::{Backend, Table};

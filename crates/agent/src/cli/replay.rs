@@ -5,8 +5,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 
 use serde_json::{Map, Value as Json, json};
 use tortie_calc::{Graph, GraphConfig};
-use tortie_config::settings;
-use tortie_config::{Raw, Sources, canonical_name, from_environment, source_name};
+use tortie_config::{Raw, Sources, canonical_name, from_environment, settings, source_name};
 use tortie_datastore::recording::{self, Line};
 use tortie_model::desired::{ConfigSource, DesiredUpdate};
 use tortie_model::{Hostname, Interner};

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
-use tortie_config::settings;
-use tortie_config::{LogSeverity, Resolved, Sources};
+use tortie_config::{LogSeverity, Resolved, Sources, settings};
 use tortie_datastore::{Resend, Watching, watch};
 use tortie_linux::bpf::{PacketLog, Superseded};
 use tortie_linux::exec::Runner;

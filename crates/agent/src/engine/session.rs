@@ -11,8 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use tortie_calc::Graph;
-use tortie_config::settings;
-use tortie_config::{Resolved, Sources};
+use tortie_config::{Resolved, Sources, settings};
 use tortie_datastore::{Event as DatastoreEvent, Events, Fallback, InputProblem};
 use tortie_linux::monitor::MonitorEvent;
 use tortie_linux::stop::Stop;

@@ -30,8 +30,7 @@ pub(crate) use published::InAnnotations;
 pub(crate) use published::InStatus;
 pub(crate) use published::Published;
 
-use tortie_config::settings;
-use tortie_config::{Config, Sources};
+use tortie_config::{Config, Sources, settings};
 use tortie_linux::stop::Stop;
 
 /// How often something is tried.

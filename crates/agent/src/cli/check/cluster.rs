@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tortie_config::settings;
-use tortie_config::{AddressClaims, Config, Notice, Sources};
+use tortie_config::{AddressClaims, Config, Notice, Sources, settings};
 use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::desired::{ConfigSource, DesiredUpdate};
 use tortie_model::{

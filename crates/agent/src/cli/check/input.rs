@@ -3,8 +3,7 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use tortie_config::Config;
-use tortie_config::settings;
+use tortie_config::{Config, settings};
 use tortie_datastore::{DirAccess, DirSource, DirState, Fallback, FileContent, InputProblem, manifest_texts};
 use tortie_model::Update;
 use tortie_resources::manifest::{BlockSource, Options};

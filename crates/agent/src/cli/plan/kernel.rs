@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use tortie_config::settings;
-use tortie_config::{Config, Sources};
+use tortie_config::{Config, Sources, settings};
 use tortie_dataplane::{Dataplane, Rendered};
 use tortie_iptables::Backend;
 use tortie_model::{Family, Hostname, Key, Update};

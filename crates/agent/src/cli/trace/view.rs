@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tortie_config::settings;
-use tortie_config::{Config, Sources};
+use tortie_config::{Config, Sources, settings};
 use tortie_evaluate::Packet;
 use tortie_model::{
     Cidr, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint,

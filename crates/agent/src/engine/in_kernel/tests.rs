@@ -1,7 +1,6 @@
 use std::sync::{Arc, Mutex};
 
-use tortie_config::Sources;
-use tortie_config::settings;
+use tortie_config::{Sources, settings};
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::{Backend, Table};
 use tortie_linux::bpf::{CountsError, DecisionCount, PolicyStats};

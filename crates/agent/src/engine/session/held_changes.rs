@@ -3,8 +3,7 @@
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use tortie_config::Sources;
-use tortie_config::settings;
+use tortie_config::{Sources, settings};
 use tortie_model::Update;
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 
