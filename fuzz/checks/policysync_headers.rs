@@ -1,6 +1,6 @@
 //! The filter of the headers of policy sync takes any bytes, in any pieces, and writes no more than it was given.
 
-#[path = "../../crates/agent/src/policysync/authority/filter.rs"]
+#[path = "../../crates/node/src/policysync/authority/filter.rs"]
 #[allow(dead_code, reason = "its own tests read the constants")]
 mod filter;
 

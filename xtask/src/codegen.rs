@@ -29,12 +29,12 @@ const GENERATED: &[Generated] = &[
     },
     Generated {
         proto: "crates/protocol/proto/felix.proto",
-        rust: "crates/agent/src/policysync/generated/client.rs",
+        rust: "crates/node/src/policysync/generated/client.rs",
         what: What::Clients,
     },
     Generated {
-        proto: "crates/agent/proto/goldmane.proto",
-        rust: "crates/agent/src/flows/goldmane/generated/goldmane.rs",
+        proto: "crates/node/proto/goldmane.proto",
+        rust: "crates/node/src/flows/goldmane/generated/goldmane.rs",
         what: What::Messages,
     },
 ];

@@ -20,6 +20,7 @@ mod site;
 mod tidy;
 mod tools;
 mod trial;
+mod unused;
 
 use xtask::shell;
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use xtask::files::read;
 
-use crate::packages;
 use crate::shell::{cargo, output, root};
+use crate::{packages, unused};
 
 /// Which of our crates each one may use. Development dependencies are free.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -38,9 +38,34 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("datastore", &["model", "resources", "store"]),
     ("protocol", &["model", "selector"]),
     ("fanout", &["model", "resources", "datastore"]),
-    ("controller", &["net", "resources", "selector", "store"]),
+    ("telemetry", &["resources", "config", "linux", "datastore"]),
+    ("controller", &["net", "resources", "selector", "store", "datastore", "telemetry"]),
+    ("node", NODE),
+    ("cli", ALL),
     ("agent", ALL),
     ("tortie", ALL),
+];
+
+/// The libraries that a running node brings together.
+const NODE: &[&str] = &[
+    "selector",
+    "model",
+    "resources",
+    "calc",
+    "iptables",
+    "nftables",
+    "rules",
+    "evaluate",
+    "trace",
+    "ebpf",
+    "flows",
+    "dataplane",
+    "config",
+    "linux",
+    "store",
+    "datastore",
+    "protocol",
+    "telemetry",
 ];
 
 /// All crates but `agent` and `tortie`, each of which brings them together, and the unpublished ones.
@@ -72,11 +97,15 @@ const ALL: &[&str] = &[
     "datastore",
     "protocol",
     "fanout",
+    "telemetry",
     "controller",
+    "node",
+    "cli",
 ];
 
 /// Crates that start programs, read clocks and files; the others must not.
-const EFFECTS: &[&str] = &["agent", "linux", "store", "datastore", "fanout", "testkit"];
+const EFFECTS: &[&str] =
+    &["agent", "cli", "controller", "datastore", "fanout", "linux", "node", "store", "telemetry", "testkit"];
 
 /// The one library with unsafe code. SECURITY.md promises that there is no other.
 const UNSAFE: &str = "bpf";
@@ -89,7 +118,7 @@ const UNSAFE_MARKS: [&str; 6] =
     ["unsafe {", "unsafe fn ", "unsafe impl", "unsafe trait ", "unsafe extern ", "#[unsafe("];
 
 /// A default build of the agent has no more crates than this, build dependencies and our own included.
-const MAX_CRATES: usize = 126;
+const MAX_CRATES: usize = 129;
 
 /// No file of code is longer than this.
 const MAX_LINES: usize = 800;
@@ -97,8 +126,8 @@ const MAX_LINES: usize = 800;
 /// No crate has more lines of source, without tests and generated code.
 const MAX_CRATE_LINES: usize = 16_000;
 
-/// Crates that are still larger, and their present bounds. The agent is to shrink to 6,000 lines.
-const LARGER: &[(&str, usize)] = &[("agent", 36_500), ("testkit", 22_500)];
+/// Crates with bounds of their own: the agent is to stay thin, and the laboratories are still one crate.
+const OTHER_CRATE_LINES: &[(&str, usize)] = &[("agent", 6_000), ("testkit", 22_500)];
 
 /// Checks everything and lists what is wrong.
 pub(crate) fn run() -> Result<(), String> {
@@ -121,6 +150,7 @@ fn dependencies(wrong: &mut Vec<String>) -> Result<(), String> {
     let allowed: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     packages::check(packages, wrong)?;
+    unused::check(packages, wrong)?;
     for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
         let short = name.strip_prefix("tortie-").unwrap_or(name);
@@ -166,7 +196,8 @@ fn crates_on_disk(wrong: &mut Vec<String>) -> Result<(), String> {
         if !architecture.contains(&format!("`{name}`")) {
             wrong.push(format!("ARCHITECTURE.md does not name the crate `{name}`"));
         }
-        let limit = LARGER.iter().find(|(larger, _)| *larger == name).map_or(MAX_CRATE_LINES, |(_, limit)| *limit);
+        let limit =
+            OTHER_CRATE_LINES.iter().find(|(other, _)| *other == name).map_or(MAX_CRATE_LINES, |(_, limit)| *limit);
         let lines = source_lines(&folder.join("src"))?;
         if lines > limit {
             wrong.push(format!("crates/{name} has {lines} lines of source without tests; the limit is {limit}"));

@@ -1,30 +1,101 @@
-//! The Tortie agent: command line, configuration, and everything that touches the world. The engine itself is in the
-//! crates that this one brings together; no policy logic is here.
+//! The program `tortie`: the commands that run a node, and its wiring. All else is in the crates that it brings together.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 #![allow(clippy::disallowed_methods, reason = "the agent is where processes, threads, clocks and files belong")]
+#![allow(
+    clippy::doc_markdown,
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "these comments are help texts, read on a terminal"
+)]
 
-pub mod cli;
-pub mod connections;
-#[cfg(all(feature = "etcd", feature = "kubernetes"))]
-pub mod controller;
-pub mod driver;
-pub mod engine;
-mod escape;
-pub mod flows;
-pub mod health;
-pub mod host_changes;
-pub mod http;
-pub mod leftovers;
-pub mod local_api;
-pub mod logging;
-pub mod machine;
-pub mod metrics;
-pub mod pending_change;
-#[cfg(feature = "policysync")]
-pub mod policysync;
+#[cfg(feature = "fanout")]
+mod bootstrap;
+mod cleanup;
+mod dataplane;
+mod dataplane_url;
+mod help;
+mod listeners;
+#[cfg(feature = "manual")]
+mod manual;
+mod node;
+#[cfg(feature = "manual")]
+mod reference;
+mod run;
 mod service_manager;
-pub mod status;
+mod version;
 #[cfg(feature = "fanout")]
 mod wireguard_bootstrap;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use tortie_telemetry::logging;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    success; for `check`: nothing is wrong
+  1    failure; for `check`: problems were found; for `run`: the input is
+       unusable (see --unreadable); for `confirm`: there is no change to confirm
+  2    wrong usage, or a selector that does not parse; for `plan` and `diff`:
+       something changes
+  3    for `trace`: the connection is denied; for `status`: the agent is not
+       ready
+  4    for `trace --live`: the kernel does not do what was calculated; for
+       `trace --tables`: a table says something else
+  129  for `dataplane`: a parameter changed; both sides should be started again";
+
+/// A network-policy engine for Linux: what the cluster says becomes what this node's kernel enforces.
+#[derive(Debug, Parser)]
+#[command(name = "tortie", version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Dataplane(dataplane::Args),
+    Cleanup(cleanup::Args),
+    #[command(flatten)]
+    Other(tortie_cli::Command),
+    Version(version::Args),
+    #[cfg(feature = "manual")]
+    Completions(manual::CompletionsArgs),
+    #[cfg(feature = "manual")]
+    Man(manual::ManArgs),
+    #[cfg(feature = "manual")]
+    Reference(reference::Args),
+}
+
+/// The command line. Ends the program if it makes no sense, or asks for help.
+fn parse() -> Cli {
+    let matches = help::laid_out(Cli::command(), help::columns()).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Parses the command line and does what it says.
+#[must_use]
+pub fn main() -> ExitCode {
+    let result = match parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Dataplane(args) => dataplane::run(&args),
+        Command::Cleanup(args) => cleanup::run(&args),
+        Command::Other(command) => command.run(),
+        Command::Version(args) => version::run(&args),
+        #[cfg(feature = "manual")]
+        Command::Completions(args) => manual::completions(&args),
+        #[cfg(feature = "manual")]
+        Command::Man(args) => manual::man(&args),
+        #[cfg(feature = "manual")]
+        Command::Reference(args) => reference::run(&args),
+    };
+    let code = match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    };
+    logging::flush();
+    code
+}

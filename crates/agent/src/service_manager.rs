@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use tortie_model::desired::DesiredUpdate;
 
-use crate::engine::{Observer, Progress};
+use tortie_node::engine::{Observer, Progress};
 
 /// Names the socket on which a service manager listens.
 const VARIABLE: &str = "NOTIFY_SOCKET";

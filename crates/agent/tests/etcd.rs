@@ -457,9 +457,9 @@ fn workload(name: &str) -> WorkloadEndpointId {
 
 #[test]
 fn status_is_written_where_others_look_for_it() {
-    use tortie_agent::status::{StatusNews, StatusSettings, StatusWriter};
     use tortie_dataplane::{EndpointStatus, StatusChange};
     use tortie_model::Hostname;
+    use tortie_node::status::{StatusNews, StatusSettings, StatusWriter};
 
     let etcd = Etcd::start(EtcdOptions::default()).unwrap();
     etcd.put(&workload_status("gone"), r#"{"status":"up"}"#).unwrap();

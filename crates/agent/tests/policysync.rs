@@ -4,7 +4,7 @@
 #[path = "node/agent.rs"]
 mod agent;
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::pedantic, reason = "generated code")]
-#[path = "../src/policysync/generated/client.rs"]
+#[path = "../../node/src/policysync/generated/client.rs"]
 mod generated;
 
 use std::fs;

@@ -33,6 +33,7 @@
 //! assert_eq!(store.keys().iter().map(ToString::to_string).collect::<Vec<_>>(), ["Profile/kns.shop"]);
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod cluster;
@@ -43,6 +44,9 @@ mod json;
 mod lease;
 pub mod nodes;
 pub mod queue;
+#[cfg(feature = "run")]
+#[allow(clippy::disallowed_methods, reason = "the controller at work has threads, clocks and clients")]
+pub mod run;
 mod same;
 mod work;
 

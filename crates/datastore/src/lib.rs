@@ -38,6 +38,7 @@ pub mod history;
 pub mod kubernetes;
 pub mod last_good;
 mod objects;
+pub mod pending_change;
 mod problem;
 mod quantiles;
 mod read;

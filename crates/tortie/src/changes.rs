@@ -1,6 +1,7 @@
 //! Following a source.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use tortie_calc::Graph;
 use tortie_datastore::{Event, InputProblem, Resend, Watching};
@@ -29,6 +30,20 @@ pub enum Change {
     },
     /// It can be read again.
     Available,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Desired(updates) => write!(f, "{} changes", updates.len()),
+            Self::Problems(problems) => {
+                write!(f, "{} problems in the input", problems.len())?;
+                problems.iter().try_for_each(|problem| write!(f, "\n{problem}"))
+            }
+            Self::Unavailable { why, .. } => write!(f, "the source cannot be read: {why}"),
+            Self::Available => f.write_str("the source can be read"),
+        }
+    }
 }
 
 /// The changes of what is desired of a node, as they come. Each step waits for the next change; the iterator ends when

@@ -3,7 +3,6 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "a test that makes pods and connects them")]
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -62,15 +61,13 @@ tortie_testkit::kernel_test! {
         let told = Arc::new(Mutex::new(Vec::new()));
         until("pods are connected", &told, || web.reaches(&db) && api.reaches(&db));
 
-        let places = [(&web, "veth1"), (&api, "veth2"), (&db, "veth3")];
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
-        let (on, telling, addresses) = (Arc::clone(&node), Arc::clone(&told), places.map(|(pod, interface)| (pod.address, interface)));
+        let (on, telling) = (Arc::clone(&node), Arc::clone(&told));
         thread::spawn(move || {
             // What this thread starts is on the node.
             on.enter().unwrap();
-            let places: BTreeMap<_, _> = addresses.map(|(address, interface)| (address, cni_agent::place(interface).unwrap())).into();
             let tell = |line| telling.lock().unwrap().push(line);
-            cni_agent::enforce(directory, "demo-node", places, tell).unwrap();
+            cni_agent::enforce(directory, "demo-node", tell).unwrap();
         });
         until("the web server is kept from the database", &told, || !web.reaches(&db));
         assert!(api.reaches(&db), "{:?}", told.lock().unwrap());

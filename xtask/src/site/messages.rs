@@ -30,8 +30,8 @@ const TYPES: &[(&str, &str, Sources)] = &[
         "The last line of the log. What was in force stays. Correct what is named, and start it again.",
         &[
             ("crates/linux/src/kernel/detect.rs", "DetectError"),
-            ("crates/agent/src/engine/session/error.rs", "SessionError"),
-            ("crates/agent/src/driver/mod.rs", "DriverError"),
+            ("crates/node/src/engine/session/error.rs", "SessionError"),
+            ("crates/node/src/driver/mod.rs", "DriverError"),
             ("crates/fanout/src/server/mod.rs", "StartError"),
             ("crates/fanout/src/tls/mod.rs", "TlsError"),
         ],
@@ -65,7 +65,7 @@ const TYPES: &[(&str, &str, Sources)] = &[
         "Commands that ask",
         "Said by the command that was typed; nothing was changed.",
         &[
-            ("crates/agent/src/local_api/client.rs", "ClientError"),
+            ("crates/node/src/local_api/client.rs", "ClientError"),
             ("crates/trace/src/cluster.rs", "TraceError"),
             ("crates/trace/src/service.rs", "ServiceError"),
         ],

@@ -3,14 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A server that could be connected to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    /// Host and port.
-    pub(crate) address: String,
-    /// The node that it is on, if that is known.
-    pub(crate) node: Option<String>,
-}
+use tortie_cli::servers::Candidate;
 
 /// The keys of a device, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -22,13 +22,13 @@ use tortie_fanout::{DiscoveryError, ServerDiscovery};
 use tortie_model::{Family, Hostname};
 use tortie_store::StoreError;
 
-pub(crate) use decision::Candidate;
 use decision::{DeviceKeys, Facts, Reason, Step, Unreadable};
 #[cfg(feature = "kubernetes")]
 pub(crate) use published::InAnnotations;
 #[cfg(feature = "etcd")]
 pub(crate) use published::InStatus;
 pub(crate) use published::Published;
+use tortie_cli::servers::{Candidate, FindServers};
 
 use tortie_config::{Config, Sources, settings};
 use tortie_linux::stop::Stop;
@@ -45,22 +45,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long no server must have served before encryption is given up.
 const CUT_OFF: Duration = Duration::from_secs(30);
-
-/// Where servers are.
-pub(crate) trait FindServers: fmt::Debug + Send + Sync {
-    /// The servers there are now, those to be preferred first.
-    ///
-    /// # Errors
-    /// Why they cannot be found.
-    fn find(&self) -> Result<Vec<Candidate>, DiscoveryError>;
-}
-
-/// Servers that are always the same.
-impl FindServers for Vec<String> {
-    fn find(&self) -> Result<Vec<Candidate>, DiscoveryError> {
-        Ok(self.iter().map(|address| Candidate { address: address.clone(), node: None }).collect())
-    }
-}
 
 /// The outside, as far as it is not the datastore.
 pub(crate) trait Surroundings: Send + Sync {

@@ -87,7 +87,7 @@ impl Published for InStatus {
     }
 
     fn remove_key(&self, node: &Hostname, family: Family) -> Result<(), StoreError> {
-        crate::status::wireguard_key::write(&*self.0, node, family, "")
+        tortie_node::status::wireguard_key::write(&*self.0, node, family, "")
     }
 }
 
@@ -117,7 +117,7 @@ impl Published for InAnnotations {
     }
 
     fn remove_key(&self, node: &Hostname, family: Family) -> Result<(), StoreError> {
-        crate::status::node_keys::write(&self.client, node, &[(family, String::new())].into()).map_err(|error| {
+        tortie_node::status::node_keys::write(&self.client, node, &[(family, String::new())].into()).map_err(|error| {
             if error.is_refusal() {
                 StoreError::Refused(error.to_string())
             } else {

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tortie_agent::controller::FOLLOWED;
+use tortie_controller::run::FOLLOWED;
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_store::etcd::EtcdStore;
 use tortie_store::{ResourceStore, StoreError, TextChange, TextStore};

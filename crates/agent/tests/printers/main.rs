@@ -319,7 +319,8 @@ fn one_module_writes_to_the_standard_output_of_commands() {
         "check.rs",
         "pending.rs",
     ];
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli")];
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![here.join("../cli/src"), here.join("src")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -327,7 +328,13 @@ fn one_module_writes_to_the_standard_output_of_commands() {
                 folders.push(path);
             } else if !allowed.contains(&path.file_name().unwrap().to_str().unwrap()) {
                 let text = fs::read_to_string(&path).unwrap_or_default();
-                for direct in ["io::stdout()", "io::stderr()", "std::println!", "std::print!", "std::eprintln!"] {
+                // Outside the commands' library these words mean the standard library's, which escapes nothing.
+                let unescaped: &[&str] =
+                    if path.starts_with(here.join("src")) { &["println!(", "print!("] } else { &[] };
+                for direct in ["io::stdout()", "io::stderr()", "std::println!", "std::print!", "std::eprintln!"]
+                    .iter()
+                    .chain(unescaped)
+                {
                     assert!(!text.contains(direct), "{}: {direct}", path.display());
                 }
             }

@@ -1,0 +1,79 @@
+//! What an agent of a fan-out or a Typha does before each connection, so that `WireGuard` is not in its way.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, channel};
+use std::time::{Duration, Instant};
+
+use tortie_config::Sources;
+use tortie_dataplane::Kernel;
+use tortie_linux::kernel::LinuxKernel;
+use tortie_linux::stop::Stop;
+
+use crate::wireguard_bootstrap::{Bootstrap, Published, Surroundings};
+use tortie_cli::Failure;
+use tortie_cli::datastore::DatastoreArgs;
+use tortie_cli::datastore::Prepare;
+use tortie_cli::servers::Prepared;
+use tortie_node::engine::Input;
+
+/// How long one request of the datastore may take (`felix/wireguard/bootstrap.go`).
+#[cfg(feature = "etcd")]
+const REQUEST: Duration = Duration::from_secs(10);
+/// How long the engine may take to let go. An apply of a whole node may be under way.
+const LET_GO: Duration = Duration::from_secs(60);
+
+/// The engine, as other threads reach it.
+#[derive(Clone, Debug)]
+pub(super) struct EngineHandle {
+    pub(super) inputs: SyncSender<Input>,
+    pub(super) stop: Stop,
+}
+
+/// Clears the way to servers before each connection, where the datastore behind them is known.
+pub(super) fn prepare(engine: EngineHandle) -> Prepare {
+    Box::new(move |datastore: &DatastoreArgs, local: &Sources, node, finder| {
+        let Some(published) = published(datastore, local)? else { return Ok(Prepared::AsFound(finder)) };
+        let stop = engine.stop.clone();
+        let bootstrap = Bootstrap::new(node, local.clone(), finder, published, Box::new(ThisNode(engine)), stop);
+        Ok(Prepared::ByDiscovery(Arc::new(bootstrap)))
+    })
+}
+
+#[cfg_attr(
+    not(any(feature = "etcd", feature = "kubernetes")),
+    expect(unused_variables, clippy::unnecessary_wraps, reason = "this build can ask no datastore directly")
+)]
+fn published(datastore: &DatastoreArgs, local: &Sources) -> Result<Option<Box<dyn Published>>, Failure> {
+    #[cfg(feature = "etcd")]
+    if let Some(config) = datastore.status(local)? {
+        use tortie_store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
+        let pace = EtcdPace { connect: REQUEST, request: REQUEST, ..config.pace };
+        let store = EtcdStore::new(EtcdConfig { pace, ..config }).map_err(Failure::io("the client of etcd"))?;
+        return Ok(Some(Box::new(crate::wireguard_bootstrap::InStatus(Arc::new(store)))));
+    }
+    #[cfg(feature = "kubernetes")]
+    if let Some(config) = datastore.nodes(local)? {
+        use tortie_datastore::kubernetes::Client;
+        let client = Client::new(config).map_err(Failure::io("the client of the API server"))?;
+        return Ok(Some(Box::new(crate::wireguard_bootstrap::InAnnotations::new(client))));
+    }
+    Ok(None)
+}
+
+struct ThisNode(EngineHandle);
+
+impl Surroundings for ThisNode {
+    fn with_kernel(&self, timeout: Duration, task: &mut dyn FnMut(&mut dyn Kernel)) {
+        task(&mut LinuxKernel::new(timeout));
+    }
+
+    fn let_go(&self) -> bool {
+        let (waiting, gone) = channel();
+        let is_told = self.0.inputs.send(Input::LetGo(waiting)).is_ok();
+        is_told && gone.recv_timeout(LET_GO) == Err(RecvTimeoutError::Disconnected)
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}

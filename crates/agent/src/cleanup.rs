@@ -1,0 +1,88 @@
+//! `tortie cleanup`.
+
+use tortie_dataplane::{CleanupConfig, cleanup};
+use tortie_iptables::{Backend, Programs};
+use tortie_linux::bpf;
+use tortie_linux::exec::{Runner, is_installed};
+use tortie_linux::kernel::LinuxKernel;
+use tortie_linux::netlink::Netlink;
+use tortie_model::Family;
+
+use tortie_cli::Failure;
+use tortie_cli::capability;
+use tortie_cli::signals::{self, Handlers};
+use tortie_cli::terminal::{print_line, print_message};
+use tortie_node::leftovers::{Leftovers, Removed};
+
+/// Remove everything that Tortie, or Felix, programmed in this network namespace.
+///
+/// Rules and chains go first, then IP sets, then routes to workloads and tunnel devices; then what Felix leaves in its
+/// nftables and eBPF modes, WireGuard's device, rules and routes, and limits of bandwidth. What other programs made is left
+/// alone. Pinned eBPF objects are removed in the network namespace of the first process only. After this nothing is enforced
+/// any more. Stop `tortie run` (or Felix) before, or it puts everything back.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// A configuration file in Felix's format, for InterfacePrefix.
+    #[arg(long, value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    capability::require_net_admin("tortie cleanup")?;
+    let config = tortie_cli::program::local_sources(args.config.as_deref())?
+        .resolve()
+        .map_err(|error| Failure::Failed(error.to_string()))?
+        .config;
+    let links = Netlink::open(config.netlink_timeout)
+        .and_then(|mut netlink| netlink.links())
+        .map_err(|error| Failure::Failed(format!("network interfaces cannot be listed: {error}")))?;
+    let leftovers = Leftovers::of(&config);
+    let what = CleanupConfig {
+        tables: installed_tables(),
+        interfaces: links.into_iter().map(|link| (link.name, link.index)).collect(),
+        workload_prefixes: config.interface_prefix,
+    };
+    let stop = signals::follow(Handlers::new(|| {}))?;
+    let mut kernel = LinuxKernel::new(config.netlink_timeout).with_runner(Runner::new(stop.clone()));
+    let report = cleanup(&mut kernel, &what);
+    print_line(&format!(
+        "{} tables changed, {} IP sets destroyed, {} routes removed, {} devices removed",
+        report.tables_changed, report.ip_sets_destroyed, report.routes_removed, report.devices_removed
+    ));
+    let removed = match Netlink::open(config.netlink_timeout) {
+        Ok(mut netlink) if !stop.is_set() => leftovers.remove_all(&mut netlink, config.netlink_timeout),
+        Ok(_) => Removed::default(),
+        Err(error) => Removed { things: Vec::new(), problems: vec![error.to_string()] },
+    };
+    let programs = bpf::remove_all(config.netlink_timeout);
+    match &programs {
+        Ok(0) => {}
+        Ok(_) => print_line("eBPF programs removed"),
+        Err(error) => print_message(&format!("eBPF programs cannot be removed: {error}")),
+    }
+    removed.things.iter().for_each(|thing| print_line(&format!("{thing} removed")));
+    removed.problems.iter().for_each(|problem| print_message(&problem.clone()));
+    for problem in &report.problems {
+        print_message(&problem.to_string());
+    }
+    if stop.is_set() {
+        return Err(Failure::Failed("ended by a signal before everything was removed".into()));
+    }
+    if report.problems.is_empty() && removed.problems.is_empty() && programs.is_ok() {
+        Ok(())
+    } else {
+        Err(Failure::Reported(1))
+    }
+}
+
+/// The implementations of iptables that are installed.
+fn installed_tables() -> Vec<(Family, Backend, Programs)> {
+    let pairs = Family::ALL.into_iter().flat_map(|family| [(family, Backend::Nft), (family, Backend::Legacy)]);
+    pairs
+        .filter_map(|(family, backend)| {
+            let programs = Programs::specific(backend, family);
+            (is_installed(&programs.save) && is_installed(&programs.restore)).then_some((family, backend, programs))
+        })
+        .collect()
+}

@@ -1,0 +1,155 @@
+//! Health and metrics over HTTP, where the configuration wants them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tortie_config::{Config, MetricsClientAuth};
+use tortie_iptables::InterfaceName;
+
+use tortie_cli::Failure;
+use tortie_node::metrics::{self, SharedMetrics, wireguard};
+use tortie_telemetry::health::{Condition, Health, Reporter};
+use tortie_telemetry::http::{self, ClientCertificates, Response, Server, Tls};
+use tortie_telemetry::logging;
+use tortie_telemetry::process;
+
+/// Whom the listeners speak for, and where they listen now.
+pub(super) struct Listeners {
+    health: Health,
+    metrics: SharedMetrics,
+    health_at: Option<Listener>,
+    metrics_at: Option<Listener>,
+}
+
+struct Listener {
+    wanted: Wanted,
+    #[cfg_attr(not(test), expect(dead_code, reason = "held for its end"))]
+    server: Server,
+}
+
+/// What one depends on.
+#[derive(PartialEq, Eq)]
+struct Wanted {
+    host: String,
+    port: u16,
+    tls: Option<Tls>,
+    /// Whether metrics of the process are among the answers.
+    process: bool,
+    /// The devices of `WireGuard` whose metrics are.
+    wireguard: Vec<InterfaceName>,
+}
+
+impl Listeners {
+    pub(super) fn new(health: Health, metrics: SharedMetrics) -> Self {
+        metrics::measure_process_starts();
+        health.expect(Reporter::Startup, Duration::ZERO);
+        health.report(Reporter::Startup, Condition::good());
+        Self { health, metrics, health_at: None, metrics_at: None }
+    }
+
+    /// Listens where the configuration says, and nowhere else. One that fails does not keep the other from its place.
+    pub(super) fn follow(&mut self, config: &Config) -> Result<(), Failure> {
+        self.health.override_timeouts(config.health_timeout_overrides.clone());
+        let watchdog = config.dataplane_watchdog_timeout.max(Duration::from_secs(20));
+        self.health.expect(Reporter::CalculationGraph, Duration::from_secs(30));
+        self.health.expect(Reporter::Dataplane, watchdog);
+
+        let wanted = config.health_enabled.then(|| Wanted {
+            host: config.health_host.clone(),
+            port: config.health_port,
+            tls: None,
+            process: false,
+            wireguard: Vec::new(),
+        });
+        let health = self.health.clone();
+        let for_health = place(&mut self.health_at, "health", wanted, move |path| health.answer(path));
+
+        let host = match config.prometheus_metrics_host.as_str() {
+            "" => "0.0.0.0",
+            host => host,
+        };
+        let process = config.prometheus_process_metrics_enabled;
+        let wireguard = wireguard_devices(config);
+        let wanted = config.prometheus_metrics_enabled.then(|| Wanted {
+            host: host.to_owned(),
+            port: config.prometheus_metrics_port,
+            tls: metrics_tls(config),
+            process,
+            wireguard: wireguard.clone(),
+        });
+        let metrics = self.metrics.clone();
+        let timeout = config.netlink_timeout;
+        let for_metrics = place(&mut self.metrics_at, "metrics", wanted, move |path| {
+            {
+                let mut metrics = metrics.lock();
+                metrics.log_errors = logging::errors();
+                metrics.logs_dropped = logging::dropped();
+                metrics.process_starts = metrics::process_starts();
+            }
+            let mut answer = metrics.answer(path);
+            if process && answer.status == 200 {
+                answer.body += &process::expose();
+            }
+            if !wireguard.is_empty() && answer.status == 200 {
+                let host = metrics.lock().host.clone();
+                match wireguard::expose(&host, &wireguard, timeout) {
+                    Ok(text) => answer.body += &text,
+                    Err(error) => tracing::warn!(%error, "there are no metrics of WireGuard"),
+                }
+            }
+            answer
+        });
+        for_health.and(for_metrics)
+    }
+}
+
+/// The devices of `WireGuard` whose metrics are wanted.
+fn wireguard_devices(config: &Config) -> Vec<InterfaceName> {
+    let devices = [
+        (config.wireguard_enabled, &config.wireguard_interface_name),
+        (config.wireguard_enabled_v6, &config.wireguard_interface_name_v6),
+    ];
+    let wanted = devices.into_iter().filter(|(enabled, _)| *enabled && config.prometheus_wireguard_metrics_enabled);
+    wanted.map(|(_, name)| *name).collect()
+}
+
+/// Felix answers over TLS if either file is named.
+fn metrics_tls(config: &Config) -> Option<Tls> {
+    let path = |name: &String| (!name.is_empty()).then(|| PathBuf::from(name));
+    let (certificate, key) = (path(&config.prometheus_metrics_cert_file), path(&config.prometheus_metrics_key_file));
+    (certificate.is_some() || key.is_some()).then(|| Tls {
+        certificate: certificate.unwrap_or_default(),
+        key: key.unwrap_or_default(),
+        authority: path(&config.prometheus_metrics_ca_file),
+        clients: match config.prometheus_metrics_client_auth {
+            MetricsClientAuth::Verified => ClientCertificates::Verified,
+            MetricsClientAuth::Any => ClientCertificates::Any,
+            MetricsClientAuth::VerifiedIfGiven => ClientCertificates::VerifiedIfGiven,
+            MetricsClientAuth::NoClientCert => ClientCertificates::NotAsked,
+        },
+    })
+}
+
+fn place(
+    listener: &mut Option<Listener>,
+    name: &str,
+    wanted: Option<Wanted>,
+    answer: impl Fn(&str) -> Response + Send + 'static,
+) -> Result<(), Failure> {
+    if listener.as_ref().map(|listener| &listener.wanted) == wanted.as_ref() {
+        return Ok(());
+    }
+    // The old place may be the new one's.
+    *listener = None;
+    if let Some(wanted) = wanted {
+        let address = (wanted.host.as_str(), wanted.port);
+        let options = http::Options { tls: wanted.tls.clone(), ..http::Options::default() };
+        let server = http::serve_with(options, address, name, answer)
+            .map_err(Failure::io(format!("{name} on {}:{}", address.0, address.1)))?;
+        *listener = Some(Listener { wanted, server });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! `tortie reference`.
+
+mod metrics;
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use clap::ValueEnum as _;
+
+use super::help;
+use super::manual::{command_of, paths, title, whole};
+use metrics::programs;
+use tortie_cli::Failure;
+use tortie_cli::Lint;
+
+/// Print a chapter of the reference in Markdown. `tortie parameters` prints another one.
+///
+/// Example: tortie reference metrics
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Which.
+    #[arg(value_enum)]
+    chapter: Chapter,
+}
+
+/// A chapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Chapter {
+    /// All commands with their options.
+    Commands,
+    /// All metrics of the agent, the fan-out and the controller.
+    Metrics,
+    /// What `tortie check` warns of, and what to do about it.
+    Warnings,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let text = match args.chapter {
+        Chapter::Commands => commands(),
+        Chapter::Metrics => metrics(),
+        Chapter::Warnings => warning_table(),
+    };
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+}
+
+/// The help of each command as `--help` prints it.
+fn commands() -> String {
+    let whole = help::laid_out(whole(), help::COLUMNS);
+    let mut text = "# Commands\n\nWhat `--help` says of each, in a build with all features.\n".to_owned();
+    for path in paths(&whole) {
+        if let Some(command) = command_of(&whole, &path) {
+            let help = command.clone().render_long_help().to_string();
+            let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+            // Writing to a string cannot fail, here and below.
+            let _ = write!(text, "\n## {}\n\n```text\n{}```\n", title(&path).replace('-', " "), help);
+        }
+    }
+    text
+}
+
+fn metrics() -> String {
+    let mut text = "# Metrics\n\nIn Prometheus' text format. Names of Felix, Typha and kube-controllers are kept where the same is counted; \
+                    Tortie's own begin with `tortie_`. Some are there only while what they count is in use, such as eBPF programs or \
+                    flows.\n"
+        .to_owned();
+    for (program, families) in programs() {
+        let _ = write!(text, "\n## {program}\n\n| name | type | what it tells |\n|---|---|---|\n");
+        for family in families {
+            let _ = writeln!(text, "| `{}` | {} | {} |", family.name, family.kind, family.help);
+        }
+    }
+    text
+}
+
+fn warning_table() -> String {
+    let mut text = "# Messages\n\n## Warnings of `tortie check`\n\nEach has a name in brackets, and `--allow NAME` puts up with it.\n\n\
+                    | name | when | what to do |\n|---|---|---|\n"
+        .to_owned();
+    for lint in Lint::value_variants().iter().filter(|lint| **lint != Lint::Other) {
+        let Some(value) = lint.to_possible_value() else { continue };
+        let when = value.get_help().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "| `{}` | {when} | {} |", value.get_name(), lint.advice());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_is_there_with_its_options() {
+        let text = commands();
+        let whole = whole();
+        assert!(paths(&whole).len() > 25);
+        for path in paths(&whole) {
+            let command = command_of(&whole, &path).unwrap();
+            let start = text.find(&format!("\n## {}\n", title(&path).replace('-', " "))).unwrap();
+            let end = text[start + 4..].find("\n## ").map_or(text.len(), |at| start + 4 + at);
+            for option in command.get_opts().filter(|option| !option.is_hide_set()) {
+                let Some(long) = option.get_long() else { continue };
+                assert!(text[start..end].contains(&format!("--{long}")), "{path:?}: --{long}");
+            }
+        }
+        assert!(!text.contains('\u{1b}'), "escapes of a terminal");
+    }
+
+    /// A name that the source has and no exposition is one that the reference would miss.
+    #[test]
+    fn each_metric_that_the_source_names_is_there() {
+        let text = metrics();
+        let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut files = vec![
+            source.join("../node/src/metrics"),
+            source.join("../telemetry/src/process.rs"),
+            source.join("../cli/src/fanout/metrics.rs"),
+            source.join("../controller/src/run"),
+            source.join("../controller/src/ipam/metrics.rs"),
+        ];
+        let mut names = std::collections::BTreeSet::new();
+        while let Some(path) = files.pop() {
+            if path.is_dir() {
+                files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            for word in source.split('"').skip(1).step_by(2) {
+                let is_name = |prefix: &&str| word.starts_with(*prefix) && !word.ends_with('_');
+                let plain = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+                if plain && ["felix_", "tortie_", "typha_", "ipam_", "process_", "wireguard_"].iter().any(is_name) {
+                    names.insert(word.to_owned());
+                }
+            }
+        }
+        let missing: Vec<&String> = names.iter().filter(|name| !text.contains(&format!("| `{name}` |"))).collect();
+        assert!(names.len() > 100, "{}", names.len());
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn each_warning_has_an_advice() {
+        let text = warning_table();
+        assert!(text.contains("| `selects-nothing` | The selector of a policy matches no endpoint | "), "{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("| `")).count(), Lint::value_variants().len() - 1);
+    }
+}

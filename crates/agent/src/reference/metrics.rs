@@ -1,0 +1,60 @@
+//! What metrics there are.
+
+use std::time::Duration;
+
+use tortie_linux::bpf::PolicyStats;
+
+use tortie_node::flows::FlowMetrics;
+use tortie_node::metrics::{Metrics, wireguard};
+use tortie_telemetry::process;
+
+/// Values of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Family {
+    /// Its name.
+    pub(super) name: String,
+    /// `counter`, `gauge`, `histogram` or `summary`.
+    pub(super) kind: String,
+    /// What it tells.
+    pub(super) help: String,
+}
+
+/// What each program of this build that answers `/metrics` may tell.
+#[must_use]
+pub(super) fn programs() -> Vec<(&'static str, Vec<Family>)> {
+    // What is there only while something is in use is in use here.
+    let agent = Metrics {
+        initial_resync: Some(Duration::ZERO),
+        last_connection_check: Some(Duration::ZERO),
+        bpf: Some(PolicyStats::default()),
+        flows: Some(FlowMetrics::default()),
+        ..Metrics::default()
+    };
+    let agent = agent.expose() + &wireguard::text("", &[]);
+    let mut programs = vec![("tortie run", families(&agent))];
+    #[cfg(feature = "fanout")]
+    programs.push(("tortie fanout", families(&tortie_cli::fanout::example_metrics())));
+    #[cfg(all(feature = "etcd", feature = "kubernetes"))]
+    programs.push(("tortie controller", families(&tortie_controller::run::example_metrics())));
+    programs.push(("All of them", families(&process::expose())));
+    // What all have is told once.
+    let common = programs.last().map(|(_, families)| families.clone()).unwrap_or_default();
+    let last = programs.len() - 1;
+    programs.iter_mut().take(last).for_each(|(_, families)| families.retain(|family| !common.contains(family)));
+    programs
+}
+
+/// The families of an exposition.
+fn families(text: &str) -> Vec<Family> {
+    let mut families: Vec<Family> = Vec::new();
+    for line in text.lines() {
+        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            families.push(Family { name: name.to_owned(), kind: String::new(), help: help.to_owned() });
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+            && let Some(family) = families.last_mut().filter(|family| family.name == name)
+        {
+            kind.clone_into(&mut family.kind);
+        }
+    }
+    families
+}

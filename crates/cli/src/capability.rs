@@ -1,0 +1,103 @@
+//! Whether this process may program the kernel.
+
+use super::Failure;
+
+/// What a process may be allowed to do (`linux/capability.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Network administration.
+    NetAdmin = 12,
+    /// Raw sockets.
+    NetRaw = 13,
+    /// Processes of others.
+    SysPtrace = 19,
+    /// System administration.
+    SysAdmin = 21,
+}
+
+impl Capability {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::NetAdmin => "CAP_NET_ADMIN to program the kernel",
+            Self::NetRaw => "CAP_NET_RAW to send packets of this protocol",
+            Self::SysPtrace => "CAP_SYS_PTRACE to look where the processes of pods are",
+            Self::SysAdmin => "CAP_SYS_ADMIN to enter the network namespace of a pod",
+        }
+    }
+}
+
+/// Fails unless this process, and the programs that it starts, have `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// If the process lacks it.
+pub fn require_net_admin(command: &str) -> Result<(), Failure> {
+    require(command, &[Capability::NetAdmin])
+}
+
+/// Fails unless this process has these capabilities; the programs that it starts need `CAP_NET_ADMIN` as well.
+///
+/// # Errors
+/// If the process lacks one of them.
+pub fn require(command: &str, capabilities: &[Capability]) -> Result<(), Failure> {
+    // Where there is no /proc, much else will be missed.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let lacks = capabilities.iter().find_map(|of| Some((of.name(), missing(&status, *of)?)));
+    match lacks {
+        Some((name, why)) => Err(Failure::Failed(format!("`{command}` needs {name}, but {why}"))),
+        None => Ok(()),
+    }
+}
+
+/// Why this may not be done, by what `/proc/self/status` says.
+fn missing(status: &str, capability: Capability) -> Option<String> {
+    let field = |name| status.lines().find_map(|line: &str| line.strip_prefix(name)?.strip_prefix(':'));
+    let has = |set| {
+        let bits = u64::from_str_radix(field(set)?.trim(), 16).ok()?;
+        Some(bits & (1 << capability as u32) != 0)
+    };
+    let user = field("Uid").and_then(|ids| ids.split_whitespace().nth(1)).unwrap_or("?");
+    if has("CapEff") == Some(false) {
+        return Some(format!("does not have it, running as user {user}"));
+    }
+    // Programs that are started by anybody but root have the ambient capabilities only.
+    (capability == Capability::NetAdmin && user != "0" && has("CapAmb") == Some(false)).then(|| {
+        format!("the programs that it starts do not inherit it from user {user}: run it as root, or make it ambient")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Capability, missing};
+
+    fn status(user: &str, effective: &str, ambient: &str) -> String {
+        format!(
+            "Name:\ttortie\nUid:\t1\t{user}\t1\t1\nCapEff:\t{effective}\nCapBnd:\t000001ffffffffff\nCapAmb:\t{ambient}\n"
+        )
+    }
+
+    fn missing_net_admin(status: &str) -> Option<String> {
+        missing(status, Capability::NetAdmin)
+    }
+
+    #[test]
+    fn others_are_needed_by_the_process_alone() {
+        let ptrace = status("7", "0000000000080000", "0000000000000000");
+        assert_eq!(missing(&ptrace, Capability::SysPtrace), None);
+        assert!(missing(&ptrace, Capability::SysAdmin).is_some() && missing(&ptrace, Capability::NetRaw).is_some());
+    }
+
+    #[test]
+    fn root_needs_the_capability_and_others_must_pass_it_on() {
+        let (none, all, net_admin) = ("0000000000000000", "000001ffffffffff", "0000000000001000");
+        assert_eq!(missing_net_admin(&status("0", all, none)), None);
+        assert_eq!(missing_net_admin(&status("0", net_admin, none)), None);
+        assert_eq!(
+            missing_net_admin(&status("0", "000001ffffffefff", none)).unwrap(),
+            "does not have it, running as user 0"
+        );
+        assert_eq!(missing_net_admin(&status("7", none, none)).unwrap(), "does not have it, running as user 7");
+        assert!(missing_net_admin(&status("7", net_admin, none)).unwrap().contains("do not inherit it from user 7"));
+        assert_eq!(missing_net_admin(&status("7", net_admin, net_admin)), None);
+        assert_eq!(missing_net_admin(""), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! `tortie check`.
+
+mod cluster;
+mod excerpt;
+mod input;
+mod lines;
+mod lint;
+mod report;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use tortie_datastore::InputProblem;
+use tortie_resources::{Position, Severity, echoes_cut};
+
+use super::Failure;
+use super::color::ColorChoice;
+use super::directory::ReachArgs;
+use super::progress::Progress;
+use excerpt::Excerpts;
+use input::Input;
+use lines::Lines;
+pub use lint::Lint;
+use tortie_telemetry::escape;
+
+/// Validate manifests.
+///
+/// Reads every .yaml, .yml and .json file below the given paths as `run` would, `-` from standard input, and prints each
+/// problem on standard error as `file:line:column: kind/name: field.path: what`, with the line that it is in. What is valid
+/// and seldom meant is warned of as well, by a name in brackets: --allow NAME puts up with it. Ends with exit code 1 if
+/// there are errors; warnings, such as kinds that have no effect, leave it at 0.
+///
+/// Policies that select nothing, or come to nothing, are only looked for if there are endpoints among the manifests.
+///
+/// Example: tortie check examples/demo
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Directories and files; `-` is standard input.
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    reach: ReachArgs,
+    /// Treat warnings as errors.
+    #[arg(long)]
+    strict: bool,
+    /// Do not warn of these.
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
+    allow: Vec<Lint>,
+    /// How to tell what is wrong; all but `text` print to standard output.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// When to use colours.
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    color: ColorChoice,
+}
+
+/// How to tell what is wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// A list.
+    Json,
+    /// Annotations of a pull request, as GitHub's workflows print them.
+    Github,
+    /// SARIF 2.1.0, as code scanning takes it.
+    Sarif,
+}
+
+/// Something to tell.
+#[derive(Debug)]
+struct Found {
+    problem: InputProblem,
+    severity: Severity,
+    lint: Option<Lint>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let progress = Progress::begin("reading manifests");
+    let input = Input::read(&args.paths, args.reach.into())?;
+    progress.step("looking for what is seldom meant");
+    let found = find(&input, &args.allow, args.strict)?;
+    progress.end();
+    match args.output {
+        Output::Text => {
+            let lines = Lines::of(&input.texts);
+            let in_color = args.color.wanted(io::stderr().is_terminal());
+            let excerpts = Excerpts::new(&lines, in_color);
+            let mut text = String::new();
+            for found in &found {
+                text += &format!("{}\n{}", escape::line(&echoes_cut(&line(found))), excerpts.of(&found.problem));
+            }
+            text += &report::summary(&found, &input);
+            // The renderer of excerpts replaces ESC in the texts of users, and adds its own.
+            if in_color {
+                let _ = io::stderr().write_all(escape::coloured(&text).as_bytes());
+            } else {
+                eprint!("{text}");
+            }
+        }
+        Output::Json => print(&report::json(&found))?,
+        Output::Github => print(&report::github(&found))?,
+        Output::Sarif => print(&report::sarif(&found))?,
+    }
+    if found.iter().any(|found| found.severity == Severity::Error) { Err(Failure::Reported(1)) } else { Ok(()) }
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+}
+
+/// All that is to be said of the manifests, as `run` says it, and what is advised against.
+fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Failure> {
+    let mut found: Vec<(Option<Lint>, InputProblem)> = Vec::new();
+    let lines = Lines::of(&input.texts);
+    for problem in &input.problems {
+        found.push((problem.problem.lint.map(Lint::from), with_template(problem.clone(), &lines)));
+    }
+    found.extend(cluster::lints(input)?.into_iter().map(|(lint, problem)| (Some(lint), problem)));
+    found.extend(cluster::contested(input).into_iter().map(|problem| (None, problem)));
+    let wanted = found.into_iter().filter(|(lint, _)| lint.is_none_or(|lint| !allowed.contains(&lint)));
+    let judged = wanted.map(|(lint, problem)| {
+        let severity = if strict { Severity::Error } else { problem.problem.severity };
+        Found { problem, severity, lint }
+    });
+    let mut judged: Vec<Found> = judged.collect();
+    judged.sort_by(|one, other| place(one).cmp(&place(other)));
+    Ok(judged)
+}
+
+/// Asks of a document that cannot be read whether it is a template yet.
+fn with_template(mut problem: InputProblem, lines: &Lines<'_>) -> InputProblem {
+    if problem.subject.is_empty() && is_template(&problem, lines) {
+        problem.problem.what += "; is it a template that is to be rendered first?";
+    }
+    problem
+}
+
+/// Looks at the beginning of the line only: many problems may be in one long line.
+fn is_template(problem: &InputProblem, lines: &Lines<'_>) -> bool {
+    let line = problem.file.as_deref().and_then(|file| lines.get(file, problem.problem.position.line));
+    let Some(line) = line else { return false };
+    let beginning = line.text.get(line.bytes(0..1_000)).unwrap_or_default();
+    beginning.contains("{{") || beginning.contains("${")
+}
+
+/// By file, and where in it.
+fn place(found: &Found) -> (Option<&Path>, Position) {
+    (found.problem.file.as_deref(), found.problem.problem.position)
+}
+
+/// `file:line:column: kind/name: field.path: what`, and what else is to be known of a warning.
+fn line(found: &Found) -> String {
+    let mut line = found.problem.to_string();
+    if found.severity == Severity::Warning {
+        line += " (warning)";
+    }
+    if let Some(lint) = found.lint {
+        line += &format!(" [{lint}]");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! The lines that problems are in.
+
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use tortie_datastore::InputProblem;
+use tortie_resources::{Position, Severity};
+
+use super::lines::{Line, Lines};
+use tortie_telemetry::escape;
+
+/// Characters that are shown before a place, and from its beginning on, so that output is bounded for long lines.
+const BEFORE: usize = 80;
+const SHOWN: usize = 160;
+
+/// Shows where in a text something is.
+pub(super) struct Excerpts<'t> {
+    lines: &'t Lines<'t>,
+    renderer: Renderer,
+}
+
+impl<'t> Excerpts<'t> {
+    pub(super) fn new(lines: &'t Lines<'t>, in_color: bool) -> Self {
+        Self { lines, renderer: if in_color { Renderer::styled() } else { Renderer::plain() } }
+    }
+
+    /// The line of a problem, with the place underlined and what is meant instead, if that is known; empty for a problem that
+    /// has no place.
+    pub(super) fn of(&self, problem: &InputProblem) -> String {
+        let position = problem.problem.position;
+        let line = problem.file.as_deref().and_then(|file| self.lines.get(file, position.line));
+        let place = line.and_then(|line| place(line, position, problem.problem.length));
+        let Some(Place { line, number, within }) = place else { return String::new() };
+        let level = match problem.problem.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut underlined = AnnotationKind::Primary.span(within);
+        if let Some(advice) = advice(&problem.problem.what) {
+            underlined = underlined.label(escape::line(advice));
+        }
+        let snippet = Snippet::source(line).line_start(number).annotation(underlined);
+        let mut shown = self.renderer.render(&[Group::with_level(level).element(snippet)]);
+        shown.push('\n');
+        shown
+    }
+}
+
+/// A line, and what of it is meant, in bytes.
+struct Place<'t> {
+    line: &'t str,
+    number: usize,
+    within: Range<usize>,
+}
+
+fn place<'t>(line: &Line<'t>, position: Position, length: u32) -> Option<Place<'t>> {
+    let column = usize::try_from(position.column).ok()?.checked_sub(1)?;
+    let length = usize::try_from(length).unwrap_or_default().clamp(1, SHOWN);
+    let shown = line.bytes(column.saturating_sub(BEFORE)..column.saturating_add(SHOWN));
+    let within = line.bytes(column..column.saturating_add(length));
+    let within = within.start - shown.start..within.end - shown.start;
+    Some(Place { line: line.text.get(shown)?, number: usize::try_from(position.line).ok()?, within })
+}
+
+/// The question at the end of a message, if it asks one.
+fn advice(what: &str) -> Option<&str> {
+    what.rsplit("; ").next().filter(|last| last.ends_with('?') && last.len() < what.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lines::lines;
+    use super::*;
+
+    #[test]
+    fn of_a_long_line_only_the_surroundings_are_shown() {
+        let text = "x".repeat(5_000) + "here" + &"y".repeat(5_000);
+        let shown = place(&lines(&text)[0], Position { line: 1, column: 5_001 }, 4).unwrap();
+        assert_eq!((shown.line.len(), &shown.line[shown.within]), (BEFORE + SHOWN, "here"));
+    }
+
+    #[test]
+    fn places_are_counted_in_characters_and_end_with_the_line() {
+        let found = |text: &'static str, line, column, length| {
+            let lines = lines(text);
+            let of = lines.get(usize::try_from(line).unwrap().checked_sub(1)?)?;
+            place(of, Position { line, column }, length).map(|place| &place.line[place.within])
+        };
+        assert_eq!(found("a: ä b\nc", 1, 4, 1), Some("ä"));
+        assert_eq!(found("a: ä b\nc", 1, 6, 9), Some("b"));
+        assert_eq!(found("\u{feff}kind: x", 1, 1, 4), Some("kind"));
+        assert_eq!(found("a", 1, 2, 0), Some(""), "something is missing at the end");
+        assert_eq!(found("a", 2, 1, 0), None);
+        assert_eq!(found("a", 0, 0, 0), None, "nowhere in particular");
+    }
+
+    #[test]
+    fn advice_is_the_question_at_the_end() {
+        assert_eq!(advice("`x` is not y; is `z` meant?"), Some("is `z` meant?"));
+        assert_eq!(advice("is `z` meant?"), None);
+        assert_eq!(advice("`x` is not y; known are a, b"), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! Reading a whole cluster, to answer questions about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tortie_calc::Graph;
+use tortie_config::{Config, Sources, settings};
+use tortie_datastore::{Everything, manifest_texts};
+use tortie_evaluate::Settings;
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Hostname, Key, SyncStatus, Update};
+use tortie_resources::manifest::Options;
+
+use super::Failure;
+use super::datastore::{AccessArgs, DatastoreArgs, Wanted};
+use super::datastore_url::DatastoreUrl;
+use super::directory::{DirectoryArgs, SettleArgs};
+use super::origin::Origins;
+use super::progress::Progress;
+
+/// Where the cluster is described.
+#[derive(Debug, clap::Args)]
+pub(super) struct ClusterArgs {
+    #[command(flatten)]
+    pub(super) datastore: DatastoreArgs,
+    /// A configuration file in Felix's format.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// For how many seconds to try again while the datastore cannot be read.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    timeout: u64,
+}
+
+/// The cluster as the datastore has it.
+pub(super) struct WholeCluster {
+    /// What this machine says of parameters.
+    pub(super) sources: Sources,
+    /// The same, parsed.
+    pub(super) local: Config,
+    /// How objects were read.
+    pub(super) options: Options,
+    /// All objects.
+    pub(super) updates: Vec<Update>,
+    /// At which version objects are, by what follows from them, if they are not written in files.
+    versions: BTreeMap<Key, Arc<str>>,
+}
+
+impl ClusterArgs {
+    /// Another cluster, read the same way.
+    pub(super) fn at(url: DatastoreUrl, access: AccessArgs, config: Option<PathBuf>, timeout: u64) -> Self {
+        Self { datastore: DatastoreArgs::at(url, access), config, timeout }
+    }
+
+    /// Reads all of it. What is wrong with it is said, since answers depend on it.
+    ///
+    /// # Errors
+    /// If the datastore cannot be read in time, or the configuration of this machine not at all.
+    pub(super) fn read(&self) -> Result<WholeCluster, Failure> {
+        let sources = super::program::local_sources(self.config.as_deref())?;
+        let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
+        let options = settings::manifests(&local);
+        let wanted = Wanted {
+            options: options.clone(),
+            blocks: false,
+            node: None,
+            directory: DirectoryArgs::only_read(SettleArgs::default()),
+            prepare: None,
+            versions: true,
+        };
+        let source = self.datastore.source(&sources, wanted)?;
+        // Reading from elsewhere says what it waits for.
+        let progress = self.datastore.is_directory().then(|| Progress::begin("reading manifests"));
+        let Everything { updates, problems, versions, .. } =
+            super::render::read(source, Duration::from_secs(self.timeout))?;
+        drop(progress);
+        for problem in problems {
+            eprintln!("{problem}");
+        }
+        Ok(WholeCluster { sources, local, options, updates, versions })
+    }
+
+    /// Where the policies of this cluster are written, which was read by [`ClusterArgs::read`].
+    ///
+    /// # Errors
+    /// If it is a directory that cannot be listed any more.
+    pub(super) fn origins(&self, cluster: &mut WholeCluster) -> Result<Origins, Failure> {
+        match self.datastore.directory() {
+            Some(root) => {
+                let texts =
+                    manifest_texts(root, self.datastore.reach()).map_err(Failure::io(root.display().to_string()))?;
+                Ok(Origins::of_texts(texts, &cluster.options))
+            }
+            None => Ok(Origins::of_versions(std::mem::take(&mut cluster.versions))),
+        }
+    }
+}
+
+/// What verdicts about a whole cluster depend on besides its objects.
+pub(super) struct Parameters {
+    /// What nodes have that have nothing of their own.
+    pub(super) config: Config,
+    /// The same, as verdicts depend on it.
+    pub(super) settings: Settings,
+    /// Those of nodes that have others.
+    pub(super) nodes: BTreeMap<Hostname, Settings>,
+}
+
+impl Parameters {
+    /// Those that these objects set, and this machine.
+    ///
+    /// # Errors
+    /// If a parameter that must be right is not.
+    pub(super) fn new<'a>(
+        sources: &Sources,
+        local: &Config,
+        objects: impl Iterator<Item = &'a Update>,
+    ) -> Result<Self, Failure> {
+        let objects: Vec<&Update> = objects.filter(|update| bears_on_parameters(update)).collect();
+        let of = |host: &Hostname| -> Result<(Config, Settings), String> {
+            let config = config_of(sources, local, objects.iter().copied(), host)?;
+            let rules = settings::rules(&config).map_err(|error| error.to_string())?;
+            Ok((config, settings::evaluation(&rules)))
+        };
+        let (config, settings) = of(&Hostname::new("")).map_err(Failure::Failed)?;
+        let mut nodes = BTreeMap::new();
+        let is_own = |update: &&Update| matches!(update, Update::HostConfig(..) | Update::ScopedConfig(..));
+        if objects.iter().any(is_own) {
+            let hosts: BTreeSet<&Hostname> = objects
+                .iter()
+                .filter_map(|update| match update {
+                    Update::HostConfig(key, _) => Some(&key.host),
+                    Update::Node(host, _) => Some(host),
+                    Update::HostEndpoint(key, _) => Some(&key.host),
+                    _ => None,
+                })
+                .collect();
+            for host in hosts {
+                let (_, own) = of(host).map_err(|error| Failure::Failed(format!("node {host}: {error}")))?;
+                if own != settings {
+                    nodes.insert(host.clone(), own);
+                }
+            }
+        }
+        Ok(Self { config, settings, nodes })
+    }
+}
+
+/// Whether an object says something of parameters, or of whose they are.
+pub(super) fn bears_on_parameters(update: &Update) -> bool {
+    matches!(
+        update,
+        Update::GlobalConfig(..)
+            | Update::HostConfig(..)
+            | Update::ScopedConfig(..)
+            | Update::Node(..)
+            | Update::HostEndpoint(..)
+    )
+}
+
+/// A node's parameters: those of this machine, then the datastore's, as on the node itself.
+///
+/// # Errors
+/// If a parameter that must be right is not.
+pub(super) fn config_of<'a>(
+    sources: &Sources,
+    local: &Config,
+    objects: impl Iterator<Item = &'a Update>,
+    host: &Hostname,
+) -> Result<Config, String> {
+    let mut graph = Graph::new(&settings::graph(local, host.clone()));
+    graph.on_update(Update::Ready(Some(true)));
+    for update in objects {
+        let matters = match update {
+            Update::GlobalConfig(..) | Update::HostConfig(..) | Update::ScopedConfig(..) => true,
+            Update::Node(name, _) => name == host,
+            _ => false,
+        };
+        if matters {
+            graph.on_update(update.clone());
+        }
+    }
+    graph.on_status(SyncStatus::InSync);
+    let mut desired = Vec::new();
+    graph.flush(&mut desired);
+    let mut sources = sources.clone();
+    for update in &desired {
+        if let DesiredUpdate::Config(datastore) = update {
+            sources.set_datastore(datastore);
+        }
+    }
+    sources.resolve().map(|resolved| resolved.config).map_err(|error| error.to_string())
+}

@@ -1,0 +1,115 @@
+//! `tortie confirm`.
+
+mod held;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod pending;
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::Failure;
+use super::agent_socket::AskArgs;
+use held::{confirm_held, held_back};
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+pub(super) use pending::READY;
+use tortie_datastore::pending_change::STATE_DIR;
+
+/// Let changes stand that wait for it: in etcd or Kubernetes, and those that the agent of this node holds back.
+///
+/// The change that a command with --confirm has made, such as `tortie apply`, is taken back when its time has passed, unless this
+/// comes. What an agent holds back that runs with --confirm-host-changes, as it would cut the connection of whoever manages
+/// the host, is put in force; only root may do that. Ends with exit code 0 if a change stays, also if that was confirmed before,
+/// and with 1 if there is none, or it is being taken back or has been. With --status nothing is confirmed, and exit code 0 says
+/// that a change waits.
+///
+/// Example: tortie confirm
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Say what waits to be confirmed, or what became of it, and change nothing.
+    #[arg(long, visible_alias = "list")]
+    status: bool,
+    /// The directory that the change in the datastore was made with.
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    state_dir: PathBuf,
+    #[command(flatten)]
+    ask: AskArgs,
+    /// Take the change back when its time has passed.
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+    #[arg(long, hide = true, conflicts_with = "status")]
+    guard: bool,
+}
+
+/// What is said of one of the two kinds of changes: to programs, and to people.
+struct Said {
+    name: Option<&'static str>,
+    whole: Value,
+    text: String,
+    /// It waits, or stays.
+    is_good: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+    if args.guard {
+        return pending::guard(&args.state_dir);
+    }
+    let held = if args.status { held_back(&args.ask) } else { confirm_held(&args.ask) };
+    let changed = matches!(held, Ok(Some(_)));
+    let kept = in_datastore(args, changed);
+    let said: Vec<&Said> = [&kept, &held].into_iter().filter_map(|said| said.as_ref().ok()?.as_ref()).collect();
+    let (is_silent, is_good) = (said.is_empty(), said.iter().any(|said| said.is_good));
+    if !is_silent {
+        let whole = || {
+            let mut all = Map::new();
+            for said in &said {
+                match (said.name, &said.whole) {
+                    (Some(name), whole) => drop(all.insert(name.to_owned(), whole.clone())),
+                    (None, Value::Object(fields)) => all.extend(fields.clone()),
+                    (None, _) => {}
+                }
+            }
+            json!(all)
+        };
+        args.ask.print_value(whole, || said.iter().map(|said| said.text.as_str()).collect())?;
+    }
+    // An error about one kind is told although the other is good.
+    kept?;
+    match held {
+        Err(failure) if is_silent => Err(failure),
+        Err(failure) if is_good => {
+            let _ = failure.report();
+            Ok(())
+        }
+        _ if is_good => Ok(()),
+        _ if is_silent => Err(Failure::Failed("no change waits to be confirmed".into())),
+        _ => Err(Failure::Reported(1)),
+    }
+}
+
+/// The change in a datastore.
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+fn in_datastore(args: &Args, is_other: bool) -> Result<Option<Said>, Failure> {
+    let said = |change: &tortie_store::pending::PendingChange, is_good| Said {
+        name: None,
+        whole: pending::whole(change),
+        text: pending::text(change),
+        is_good,
+    };
+    if args.status {
+        return Ok(pending::load(&args.state_dir)?.map(|change| said(&change, change.is_open())));
+    }
+    Ok(match pending::keep(&args.state_dir)? {
+        Some(pending::Found::Now(change)) => Some(said(&change, true)),
+        Some(pending::Found::Before(change)) if !is_other => Some(said(&change, true)),
+        _ => None,
+    })
+}
+
+/// No change can be made there that waits.
+#[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
+#[allow(clippy::unnecessary_wraps, reason = "with a datastore that can be written it may fail")]
+fn in_datastore(_: &Args, _: bool) -> Result<Option<Said>, Failure> {
+    Ok(None)
+}

@@ -1,0 +1,107 @@
+//! What the agent of this node holds back.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tortie_datastore::{DirAccess, manifest_texts};
+use tortie_model::Interner;
+use tortie_resources::manifest::{self, Format, Options, Outcome};
+
+use super::Said;
+use crate::Failure;
+use crate::agent_socket::AskArgs;
+use tortie_node::host_changes::{ConfirmedChanges, HeldChanges};
+use tortie_node::local_api::Status;
+
+/// What its name is among what is said to programs.
+const NAME: &str = "host_changes";
+
+/// What is held back; `None` if nothing is, or no agent runs.
+pub(super) fn held_back(ask: &AskArgs) -> Result<Option<Said>, Failure> {
+    let Some(status) = ask.ask_if_there::<Status>("Status")? else { return Ok(None) };
+    let held = status.engine.and_then(|engine| engine.held_changes);
+    Ok(held.map(|held| {
+        let places = places(&status.datastore);
+        let places: BTreeMap<&str, &String> =
+            held.objects.iter().filter_map(|object| Some((object.as_str(), places.get(object)?))).collect();
+        let text = format!("held back since {}: {}\n{}", held.since, held.reason(), list(&held, &places));
+        let mut whole = json!(held);
+        if let Value::Object(fields) = &mut whole {
+            fields.insert("places".into(), json!(places));
+        }
+        Said { name: Some(NAME), whole, text, is_good: true }
+    }))
+}
+
+/// Puts it in force; `None` if nothing is held back, or no agent runs.
+pub(super) fn confirm_held(ask: &AskArgs) -> Result<Option<Said>, Failure> {
+    let Some(answer) = ask.ask_if_there::<ConfirmedChanges>("ConfirmHostChanges")? else { return Ok(None) };
+    let whole = json!(answer);
+    let ConfirmedChanges { confirmed: Some(held), not_kept } = answer else { return Ok(None) };
+    let mut text = format!("put in force what was held back since {}:\n{}", held.since, list(&held, &BTreeMap::new()));
+    if let Some(why) = not_kept {
+        let _ = writeln!(text, "a restart of the agent may hold it back again, as that cannot be written down: {why}");
+    }
+    Ok(Some(Said { name: Some(NAME), whole, text, is_good: true }))
+}
+
+/// Writing to a string cannot fail.
+fn list(held: &HeldChanges, places: &BTreeMap<&str, &String>) -> String {
+    let mut out = String::new();
+    for object in &held.objects {
+        let place = places.get(object.as_str()).map(|place| format!(" ({place})")).unwrap_or_default();
+        let open = if held.unprotected.contains(object) { ", which does not protect the host meanwhile" } else { "" };
+        let _ = writeln!(out, "  {object}{place}{open}");
+    }
+    out
+}
+
+/// Where the objects of a directory are written, as `file:line:column`; nothing of any other datastore.
+fn places(datastore: &str) -> BTreeMap<String, String> {
+    let mut places = BTreeMap::new();
+    let texts =
+        datastore.strip_prefix("file:").and_then(|root| manifest_texts(Path::new(root), DirAccess::default()).ok());
+    let mut interner = Interner::new();
+    for (file, text) in texts.unwrap_or_default() {
+        for resource in manifest::read(&text, Format::of(&file), &Options::default(), &mut interner).resources {
+            let (Outcome::Valid(updates) | Outcome::Invalid { substitute: Some(updates) }) = resource.outcome else {
+                continue;
+            };
+            for update in updates {
+                let place = || format!("{}:{}", file.display(), resource.position);
+                places.entry(update.key().to_string()).or_insert_with(place);
+            }
+        }
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_told_with_their_place_in_the_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: a}\nspec: {nets: [10.0.0.0/8]}\n";
+        std::fs::write(folder.path().join("sets.yaml"), format!("{text}---\n{}", text.replace("name: a", "name: b")))
+            .unwrap();
+        let places = places(&format!("file:{}", folder.path().display()));
+        let place = places["network set b"].strip_prefix(&folder.path().display().to_string()).unwrap();
+        assert_eq!(place, "/sets.yaml:6:1");
+        let held = HeldChanges {
+            objects: vec!["network set b".into(), "host endpoint n1/host".into()],
+            unprotected: vec!["host endpoint n1/host".into()],
+            ..HeldChanges::default()
+        };
+        let shown: BTreeMap<&str, &String> = places.iter().map(|(object, place)| (object.as_str(), place)).collect();
+        let text = list(&held, &shown).replace(&folder.path().display().to_string(), "");
+        assert_eq!(
+            text,
+            "  network set b (/sets.yaml:6:1)\n  host endpoint n1/host, which does not protect the host meanwhile\n"
+        );
+        assert!(super::places("etcd://127.0.0.1:2379").is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! The change in a datastore that `tortie confirm` keeps.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value, json};
+use tortie_store::pending::{Confirmed, FileJournal, Journal as _, Locked, PendingChange, Phase, confirm};
+use tortie_store::timestamp;
+
+use crate::Failure;
+use crate::confirming::open_again;
+use tortie_datastore::pending_change::{Until, now, watch};
+
+/// What a guard says when nothing can end it any more but a kill.
+pub(crate) const READY: &str = "ready\n";
+
+/// How long another program is waited for that is at work on the change.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a change was found when it was confirmed.
+pub(super) enum Found {
+    /// It waited, and stays now.
+    Now(Box<PendingChange>),
+    /// It was confirmed earlier.
+    Before(Box<PendingChange>),
+}
+
+/// The change that waits, or what became of the last one; `None` if there never was any.
+pub(super) fn load(state: &Path) -> Result<Option<PendingChange>, Failure> {
+    match FileJournal::find(state).map_err(failed)? {
+        Some(journal) => journal.load().map_err(failed),
+        None => Ok(None),
+    }
+}
+
+/// Keeps the change that waits; `None` if there is none.
+pub(super) fn keep(state: &Path) -> Result<Option<Found>, Failure> {
+    let Some(journal) = FileJournal::find(state).map_err(failed)? else { return Ok(None) };
+    let _lock = lock(&journal)?;
+    Ok(match confirm(&journal, &now()).map_err(failed)? {
+        Confirmed::Now(change) => Some(Found::Now(change)),
+        Confirmed::Before(change) => Some(Found::Before(change)),
+        _ => None,
+    })
+}
+
+fn lock(journal: &FileJournal) -> Result<Locked, Failure> {
+    let begun = Instant::now();
+    loop {
+        match journal.try_lock().map_err(failed)? {
+            Some(lock) => return Ok(lock),
+            None if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
+            None => {
+                return Err(Failure::Failed("the change is being made or taken back at this moment; try again".into()));
+            }
+        }
+    }
+}
+
+/// Takes the change back when its time has passed; ends when nothing waits.
+pub(super) fn guard(state: &Path) -> Result<(), Failure> {
+    // The end of a terminal or of a connection is not the end of this session.
+    rustix::process::setsid().map_err(|error| Failure::io("a session of its own")(error.into()))?;
+    std::env::set_current_dir("/").map_err(Failure::io("/"))?;
+    let mut stdout = io::stdout();
+    stdout.write_all(READY.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::io("standard output"))?;
+    watch(state, Until::Settled, &open_again);
+    Ok(())
+}
+
+/// Milliseconds since 1970 as a time that people read.
+fn time(ms: u64) -> String {
+    timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
+}
+
+pub(super) fn whole(change: &PendingChange) -> Value {
+    let resources: Vec<Value> = change
+        .writes
+        .iter()
+        .map(|write| {
+            let change = match (write.was_there(), write.stays()) {
+                (false, _) => "created",
+                (true, true) => "updated",
+                (true, false) => "deleted",
+            };
+            json!({ "resource": write.key().to_string(), "change": change })
+        })
+        .collect();
+    let mut whole = json!(change.phase);
+    if let Value::Object(whole) = &mut whole {
+        whole.insert("by".into(), json!(change.by));
+        whole.insert("began".into(), json!(time(change.began_ms)));
+        if change.phase == Phase::Waiting {
+            whole.insert("seconds_left".into(), json!(change.remaining_ms(&now()).div_ceil(1_000)));
+        }
+        whole.insert("resources".into(), json!(resources));
+    }
+    whole
+}
+
+/// Writing to a string cannot fail.
+pub(super) fn text(change: &PendingChange) -> String {
+    let state = match &change.phase {
+        Phase::Applying => "is being made".to_owned(),
+        Phase::Waiting => {
+            format!("is taken back in {} s unless it is confirmed", change.remaining_ms(&now()).div_ceil(1_000))
+        }
+        Phase::Confirmed { at_ms } => format!("is confirmed since {}", time(*at_ms)),
+        Phase::RollingBack { why } => format!("is being taken back: {why}"),
+        Phase::RolledBack { at_ms, why, .. } => format!("was taken back at {}: {why}", time(*at_ms)),
+    };
+    let mut out = format!("the change by {} of {} {state}\n", change.by, time(change.began_ms));
+    for write in &change.writes {
+        let _ = writeln!(out, "  {}", write.key());
+    }
+    if let Phase::RolledBack { kept, .. } = &change.phase {
+        for kept in kept {
+            let _ = writeln!(out, "not put back: {}: {}", kept.resource, kept.why);
+        }
+    }
+    out
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Failed(error.to_string())
+}

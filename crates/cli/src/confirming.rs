@@ -1,0 +1,435 @@
+//! Writing that is taken back unless it is confirmed.
+
+use std::env;
+use std::error::Error;
+use std::fmt::Display;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tortie_resources::stored::ResourceKey;
+use tortie_store::apply::{ApplyError, initialise};
+use tortie_store::pending::{Attended, FileJournal, Locked, PendingChange, attend, begin, carry_out, confirm};
+use tortie_store::{ResourceStore, StagedStore, StagedWrite, StoreError};
+
+use super::Failure;
+use super::output::Output;
+use super::store::{StoreArgs, open_reference};
+use super::wish::Wish;
+use tortie_datastore::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
+
+/// The longest time to wait for a confirmation.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// When a change is taken back whose writer was killed between making and confirming it.
+const UNCONFIRMED: Duration = Duration::from_secs(60);
+
+/// Whether what is written is taken back unless it is confirmed.
+#[derive(Debug, clap::Args)]
+pub(super) struct ConfirmingArgs {
+    /// Change everything that is asked for, or nothing, and take it back unless `tortie confirm` comes in this time, such as
+    /// 60s, 5m or 1h, whatever is killed or cut off until then.
+    #[arg(long, value_name = "TIME", value_parser = window)]
+    confirm: Option<Duration>,
+    /// Validate, say what would be done, and change nothing; Kubernetes is asked by dry runs of its own. --dry-run=server, as kubectl
+    /// has it, is the same; --dry-run=client only validates what is written in files, and does not ask the datastore.
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "server",
+        default_value = "none", hide_default_value = true, hide_possible_values = true, conflicts_with = "confirm")]
+    dry_run: DryRun,
+    /// With --confirm: where what was there before is kept. An agent that uses the same directory takes the change back if this
+    /// machine restarts.
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    state_dir: PathBuf,
+    /// How to answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Whether to write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum DryRun {
+    /// What is asked for is done.
+    #[default]
+    None,
+    /// What is written is validated, and the datastore not asked.
+    Client,
+    /// The datastore is asked what it would do.
+    Server,
+}
+
+/// A number of seconds, minutes or hours.
+pub(super) fn window(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds = match text.strip_prefix(digits) {
+        Some("s" | "") => 1,
+        Some("m" | "min") => 60,
+        Some("h") => 3_600,
+        _ => return Err("must be a time such as 60s, 5m or 1h".into()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "must be a time such as 60s, 5m or 1h")?;
+    match number.checked_mul(seconds).map(Duration::from_secs) {
+        Some(time) if !time.is_zero() && time <= LONGEST => Ok(time),
+        _ => Err("must be between a second and a week".into()),
+    }
+}
+
+impl ConfirmingArgs {
+    pub(super) fn new(confirm: Option<Duration>, state_dir: PathBuf, output: Output) -> Self {
+        Self { confirm, dry_run: DryRun::None, state_dir, output }
+    }
+
+    /// How to answer.
+    pub(super) fn output(&self) -> Output {
+        self.output
+    }
+
+    /// Whether what is written is taken back unless it is confirmed.
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.confirm.is_some()
+    }
+
+    /// Whether nothing is to be written.
+    pub(super) fn is_dry(&self) -> bool {
+        self.dry_run != DryRun::None
+    }
+
+    /// Whether the datastore is not to be asked.
+    pub(super) fn is_offline(&self) -> bool {
+        self.dry_run == DryRun::Client
+    }
+
+    /// Says of what is valid that it is, and no more: what would be done depends on what is there.
+    pub(super) fn tell_valid<'k>(&self, keys: impl Iterator<Item = &'k ResourceKey>) -> Result<(), Failure> {
+        let words = keys.map(|key| (key.clone(), "valid")).collect();
+        Written { words, errors: Vec::new() }.print_dry(self.output)
+    }
+
+    /// Refuses what cannot be said without the datastore.
+    pub(super) fn needs_datastore(&self) -> Result<(), Failure> {
+        if !self.is_offline() {
+            return Ok(());
+        }
+        let why = "--dry-run=client is for what is written in files; what would come of this is known where it is kept: --dry-run asks";
+        Err(Failure::Usage(why.into()))
+    }
+
+    /// Writes, at once and for good or as it is asked for.
+    pub(super) fn write(&self, store: &StoreArgs, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
+        self.needs_datastore()?;
+        self.write_to(&*store.open()?, store, wishes, is_initial)
+    }
+
+    /// The same, to a datastore that is open already.
+    pub(super) fn write_to(
+        &self,
+        opened: &dyn ResourceStore,
+        store: &StoreArgs,
+        wishes: &[Wish<'_>],
+        is_initial: bool,
+    ) -> Result<(), Failure> {
+        self.needs_datastore()?;
+        if self.is_dry() {
+            return try_all(opened, wishes, is_initial, self.output);
+        }
+        if self.confirm.is_none() {
+            return write_now(opened, wishes, is_initial, self.output);
+        }
+        let datastore = store.reference()?;
+        self.write_whole(opened, datastore, wishes, is_initial).map(drop)
+    }
+
+    /// Writes everything that is asked for, or nothing, also without `--confirm`. Returns whether there was anything to say.
+    pub(super) fn write_whole(
+        &self,
+        opened: &dyn ResourceStore,
+        datastore: Value,
+        wishes: &[Wish<'_>],
+        is_initial: bool,
+    ) -> Result<bool, Failure> {
+        let journal = FileJournal::open(&self.state_dir).map_err(failed)?;
+        let lock = self.lock(&journal)?;
+        if is_initial {
+            initialise(opened).map_err(failed)?;
+        }
+        let staged = StagedStore::new(opened);
+        let mut written = write_each(&staged, wishes, |_, _| {})?;
+        let mut writes = Vec::new();
+        if written.errors.is_empty() {
+            writes = written.try_out(opened, staged.into_writes(), wishes)?;
+            if self.confirm.is_some() {
+                written.require_way_back(opened, &writes, wishes)?;
+            }
+        }
+        if !written.errors.is_empty() {
+            eprintln!("tortie: nothing has been changed");
+            let none = Written { words: Vec::new(), ..written };
+            self.output.print(|| none.whole(None), String::new)?;
+            return Err(Failure::Reported(1));
+        }
+        if !writes.is_empty() {
+            let window = self.confirm.unwrap_or(UNCONFIRMED);
+            let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+            let change = PendingChange::new(writes, datastore, &who(), window_ms, &now());
+            let change = begin(&journal, change).map_err(failed)?;
+            if let Err(failure) = self.start_guard() {
+                // Nothing has been written, so that this is only noted.
+                attend(&journal, &open_again, &now()).map_err(failed)?;
+                return Err(failure);
+            }
+            carry_out(&journal, opened, change, &now).map_err(failed)?;
+            if self.confirm.is_some() {
+                eprintln!("tortie: this is taken back in {} s unless `tortie confirm` comes", window.as_secs());
+            } else {
+                confirm(&journal, &now()).map_err(failed)?;
+            }
+        }
+        drop(lock);
+        let text = || written.words.iter().map(|(key, word)| format!("{key} {word}\n")).collect();
+        self.output.print(|| written.whole(self.confirm), text)?;
+        Ok(!written.words.is_empty())
+    }
+
+    /// The lock, when nothing waits any more.
+    fn lock(&self, journal: &FileJournal) -> Result<Locked, Failure> {
+        let busy = || Failure::Failed("another change is being made or taken back at this moment; try again".into());
+        let lock = journal.try_lock().map_err(failed)?.ok_or_else(busy)?;
+        match attend(journal, &open_again, &now()).map_err(failed)? {
+            Attended::Waits { .. } => Err(Failure::Failed(waiting(&self.state_dir))),
+            Attended::Retry { why } => {
+                Err(Failure::Failed(format!("an earlier change has not been confirmed and is being taken back: {why}")))
+            }
+            Attended::RolledBack(_) => {
+                eprintln!("tortie: an earlier change was not confirmed, and has been taken back now");
+                Ok(lock)
+            }
+            _ => Ok(lock),
+        }
+    }
+
+    /// Starts a program of its own that takes the change back: this one may be killed, and its terminal may be gone.
+    fn start_guard(&self) -> Result<(), Failure> {
+        let why = |error: &dyn Display| {
+            Failure::Failed(format!(
+                "no program can be started that would take the change back, so nothing is changed: {error}"
+            ))
+        };
+        let state_dir = std::path::absolute(&self.state_dir).map_err(|error| why(&error))?;
+        let mut child = Command::new("/proc/self/exe")
+            .arg0("tortie")
+            .args(["confirm", "--guard", "--state-dir"])
+            .arg(state_dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| why(&error))?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line).map_err(|error| why(&error))?;
+        }
+        if line == super::confirm::READY { Ok(()) } else { Err(why(&"it ended")) }
+    }
+}
+
+/// Says of the change that waits what is to be done about it.
+fn waiting(state: &Path) -> String {
+    match PendingSummary::of(state) {
+        Some(PendingSummary { by, seconds_left, resources, .. }) => format!(
+            "a change by {by} waits for {seconds_left} s more: {}; `tortie confirm` keeps it",
+            resources.join(", ")
+        ),
+        None => "another change waits; `tortie confirm` keeps it".into(),
+    }
+}
+
+fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, output: Output) -> Result<(), Failure> {
+    if is_initial {
+        initialise(store).map_err(failed)?;
+    }
+    // People see what is done as it is done.
+    let written = write_each(store, wishes, |key, word| {
+        if output == Output::Table {
+            println!("{key} {word}");
+        }
+    })?;
+    output.print(|| written.whole(None), String::new)?;
+    if written.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+}
+
+/// Says what would be done, and what is against it.
+fn try_all(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, output: Output) -> Result<(), Failure> {
+    let staged = StagedStore::new(store);
+    if is_initial {
+        initialise(&staged).map_err(failed)?;
+    }
+    let mut written = write_each(&staged, wishes, |_, _| {})?;
+    written.try_out(store, staged.into_writes(), wishes)?;
+    let Written { words, errors } = &mut written;
+    words.retain(|(key, _)| errors.iter().all(|(wrong, ..)| wrong != key));
+    written.print_dry(output)
+}
+
+/// What became of what was asked for.
+#[derive(Debug, Default)]
+struct Written {
+    words: Vec<(ResourceKey, &'static str)>,
+    /// Which resource could not be written, where it is asked for, and why.
+    errors: Vec<(ResourceKey, String, String)>,
+}
+
+impl Written {
+    /// Asks the datastore what it would make of all this, or whether it would refuse any of it. Returns what changes anything.
+    fn try_out(
+        &mut self,
+        store: &dyn ResourceStore,
+        writes: Vec<StagedWrite>,
+        wishes: &[Wish<'_>],
+    ) -> Result<Vec<StagedWrite>, Failure> {
+        let mut changing = Vec::new();
+        for mut write in writes {
+            match write.dry_run(store) {
+                Ok(true) => changing.push(write),
+                Ok(false) => {
+                    // The datastore has defaults of its own, which were not written.
+                    let words = self.words.iter_mut().filter(|(key, _)| *key == write.key);
+                    words.for_each(|(_, word)| *word = "unchanged");
+                }
+                Err(error @ StoreError::Unavailable(_)) => return Err(failed(error)),
+                Err(error) => self.refused(&write.key, error.to_string(), wishes),
+            }
+        }
+        Ok(changing)
+    }
+
+    /// Asks the datastore whether all this can be taken back by who does it: otherwise nobody would, though nobody confirms.
+    fn require_way_back(
+        &mut self,
+        store: &dyn ResourceStore,
+        writes: &[StagedWrite],
+        wishes: &[Wish<'_>],
+    ) -> Result<(), Failure> {
+        for write in writes {
+            let Some(back) = write.reverse() else { continue };
+            let verb = back.as_str();
+            let why = match store.is_allowed(back, &write.key) {
+                Ok(true) => continue,
+                Ok(false) => format!("it could not be taken back, as you have no right to {verb} it"),
+                Err(error @ StoreError::Unavailable(_)) => return Err(failed(error)),
+                Err(error) => {
+                    format!("it is not known whether you have the right to {verb} it, to take it back: {error}")
+                }
+            };
+            self.refused(&write.key, format!("{}: {why}; without --confirm, it is done for good", write.key), wishes);
+        }
+        Ok(())
+    }
+
+    /// Says of a resource why it is not written.
+    fn refused(&mut self, key: &ResourceKey, error: String, wishes: &[Wish<'_>]) {
+        let wish = wishes.iter().find(|wish| wish.key == *key);
+        let place = wish.map_or("tortie", |wish| &wish.place).to_owned();
+        eprintln!("{place}: {error}");
+        self.errors.push((key.clone(), place, error));
+    }
+
+    /// Says what would be done.
+    fn print_dry(&self, output: Output) -> Result<(), Failure> {
+        let whole = || {
+            let mut whole = self.whole(None);
+            if let Some(whole) = whole.as_object_mut() {
+                whole.insert("dry_run".to_owned(), true.into());
+            }
+            whole
+        };
+        let text = || self.words.iter().map(|(key, word)| format!("{key} {word} (dry run)\n")).collect();
+        output.print(whole, text)?;
+        if self.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+    }
+
+    /// All that is known. `confirm` is for how long a confirmation is waited for.
+    fn whole(&self, confirm: Option<Duration>) -> Value {
+        let resources = self.words.iter().map(|(key, word)| json!({ "resource": key.to_string(), "outcome": word }));
+        let errors = self
+            .errors
+            .iter()
+            .map(|(key, place, error)| json!({ "resource": key.to_string(), "place": place, "error": error }));
+        let (resources, errors): (Vec<Value>, Vec<Value>) = (resources.collect(), errors.collect());
+        let mut whole = json!({ "resources": resources, "errors": errors });
+        if let (Some(confirm), Some(whole)) = (confirm.filter(|_| !self.words.is_empty()), whole.as_object_mut()) {
+            whole.insert("confirm_within_seconds".to_owned(), confirm.as_secs().into());
+        }
+        whole
+    }
+}
+
+/// Does everything that is asked for, and says what goes wrong.
+fn write_each(
+    store: &dyn ResourceStore,
+    wishes: &[Wish<'_>],
+    done: impl Fn(&ResourceKey, &'static str),
+) -> Result<Written, Failure> {
+    let mut written = Written::default();
+    for Wish { place, key, write } in wishes {
+        match write(store) {
+            Ok(Some(word)) => {
+                done(key, word);
+                written.words.push((key.clone(), word));
+            }
+            Ok(None) => {}
+            // The next one would have to wait as long in vain.
+            Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => return Err(failed(error)),
+            Err(error) => {
+                eprintln!("{place}: {error}");
+                written.errors.push((key.clone(), place.clone(), error.to_string()));
+            }
+        }
+    }
+    Ok(written)
+}
+
+/// Sees to it, as long as the program runs, that a change is taken back that nobody confirms: also after a restart of the
+/// machine.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn watch_in_background(state_dir: Option<&Path>) -> Result<(), Failure> {
+    let Some(state) = state_dir.map(Path::to_owned) else { return Ok(()) };
+    let watching = move || watch(&state, Until::End, &open_again);
+    thread::Builder::new().name("pending-change".into()).spawn(watching).map_err(Failure::io("a thread"))?;
+    Ok(())
+}
+
+/// Opens the datastore of a change again.
+pub(super) fn open_again(change: &PendingChange) -> Result<Arc<dyn ResourceStore>, Box<dyn Error + Send + Sync>> {
+    open_reference(&change.datastore).map_err(|failure| failure.to_string().into())
+}
+
+/// Who runs this program.
+fn who() -> String {
+    let name =
+        ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|who| !who.is_empty()));
+    name.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()))
+}
+
+fn failed(error: impl Display) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (text, seconds) in [("60s", 60), ("60", 60), ("5m", 300), ("1h", 3_600), ("168h", 604_800)] {
+            assert_eq!(window(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "s", "0s", "-1s", "1.5m", "169h", "1d", "99999999999999999999h", "5 m"] {
+            assert!(window(text).is_err(), "{text}");
+        }
+    }
+}

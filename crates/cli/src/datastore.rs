@@ -1,0 +1,423 @@
+//! From `--datastore` to a source that runs.
+
+use std::path::Path;
+#[cfg(feature = "fanout")]
+use std::{path::PathBuf, time::Duration};
+
+use tortie_config::Sources;
+#[cfg(feature = "etcd")]
+use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
+#[cfg(feature = "kubernetes")]
+use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
+use tortie_datastore::{DirAccess, DirSource, Source};
+#[cfg(feature = "fanout")]
+use tortie_fanout::{
+    client::{ClientConfig, FanoutSource},
+    typha::{TyphaOptions, TyphaSource},
+};
+use tortie_model::Hostname;
+use tortie_resources::manifest::{BlockSource, Options};
+
+use super::Failure;
+use super::datastore_url::DatastoreUrl;
+#[cfg(feature = "fanout")]
+use super::datastore_url::typha_servers;
+use super::directory::{DirectoryArgs, ReachArgs};
+#[cfg(feature = "etcd")]
+use super::etcd::Surroundings;
+#[cfg(feature = "fanout")]
+pub use super::servers::Prepare;
+#[cfg(feature = "fanout")]
+use super::servers::discovery;
+
+/// Where the cluster is described, and how to be let in there.
+///
+/// Besides flags there are Felix's parameters, from `FELIX_*` variables or `--config`, and the variables that Calico's
+/// other programs read (`libcalico-go/lib/apiconfig`, `felix/config`).
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Datastore")]
+pub struct DatastoreArgs {
+    /// Where the cluster is described: file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or
+    /// typha://HOST[:PORT],...; `etcd:` alone takes FELIX_ETCDENDPOINTS, FELIX_ETCDADDR or ETCD_ENDPOINTS, `typha:` alone
+    /// FELIX_TYPHAADDR, or the ready endpoints of the Service FELIX_TYPHAK8SSERVICENAME in FELIX_TYPHAK8SNAMESPACE
+    #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
+    datastore: DatastoreUrl,
+    /// Make blocks of addresses, for routes, from the networks that nodes have for their pods, in place of Calico's IPAM: for
+    /// clusters that give out addresses by host-local
+    #[arg(long, env = "USE_POD_CIDR")]
+    use_pod_cidr: bool,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+/// How to be let into a datastore.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct AccessArgs {
+    #[command(flatten)]
+    reach: ReachArgs,
+    #[cfg(feature = "etcd")]
+    #[command(flatten)]
+    etcd: super::etcd::EtcdArgs,
+    #[cfg(feature = "fanout")]
+    #[command(flatten)]
+    fanout: FanoutFlags,
+}
+
+/// How to know, and be known by, a fan-out server or Typha.
+#[cfg(feature = "fanout")]
+#[derive(Clone, Debug, Default, clap::Args)]
+struct FanoutFlags {
+    /// Certificates (PEM) of who signs the server's; with them TLS is spoken [FELIX_TYPHACAFILE]
+    #[arg(long, value_name = "FILE")]
+    fanout_ca_file: Option<PathBuf>,
+    /// The client's certificate (PEM) [FELIX_TYPHACERTFILE]
+    #[arg(long, value_name = "FILE")]
+    fanout_cert_file: Option<PathBuf>,
+    /// The key of the client's certificate (PEM) [FELIX_TYPHAKEYFILE]
+    #[arg(long, value_name = "FILE")]
+    fanout_key_file: Option<PathBuf>,
+    /// The common name that the server's certificate must have [FELIX_TYPHACN]
+    #[arg(long, value_name = "NAME")]
+    fanout_cn: Option<String>,
+    /// A URI that the server's certificate must have [FELIX_TYPHAURISAN]
+    #[arg(long, value_name = "URI")]
+    fanout_uri_san: Option<String>,
+}
+
+/// No preparation: this build connects to no servers.
+#[cfg(not(feature = "fanout"))]
+pub type Prepare = std::convert::Infallible;
+
+/// What a command wants of a datastore.
+pub struct Wanted {
+    /// How objects are read.
+    pub options: Options,
+    /// Whether blocks of addresses are wanted, from which routes are calculated.
+    pub blocks: bool,
+    /// The node whose part is wanted; `None` for all of it.
+    pub node: Option<Hostname>,
+    /// How a directory is read, if it is one.
+    pub directory: DirectoryArgs,
+    /// Preparation of the node before it connects to servers, if it programs this node.
+    pub prepare: Option<Prepare>,
+    /// Whether it is to be told at which version each policy is, where that is known.
+    pub versions: bool,
+}
+
+impl DatastoreArgs {
+    /// A datastore, and how to be let into it besides what the environment says.
+    pub(crate) fn at(datastore: DatastoreUrl, access: AccessArgs) -> Self {
+        Self { datastore, use_pod_cidr: false, access }
+    }
+
+    /// Where it is, without anything that is secret.
+    #[must_use]
+    pub fn place(&self) -> String {
+        self.datastore.to_string()
+    }
+
+    /// Whether what is read is checked on the way, parameters included.
+    #[must_use]
+    pub fn reports_parameters(&self) -> bool {
+        self.is_read_here()
+    }
+
+    /// Whether it is read itself, and not by way of a server that has it for Felix only.
+    #[must_use]
+    pub fn is_read_here(&self) -> bool {
+        !matches!(self.datastore, DatastoreUrl::Fanout(_) | DatastoreUrl::Typha(_))
+    }
+
+    /// Whether these are files of whoever starts the program, who can mend what is wrong with them.
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        self.directory().is_some()
+    }
+
+    /// Returns the bounds of reading a directory.
+    #[must_use]
+    pub fn reach(&self) -> DirAccess {
+        self.access.reach.into()
+    }
+
+    /// The directory or file of manifests, if it is one.
+    #[must_use]
+    pub fn directory(&self) -> Option<&Path> {
+        match &self.datastore {
+            DatastoreUrl::Directory(directory) => Some(directory),
+            _ => None,
+        }
+    }
+
+    /// Which etcd it is, if it is one.
+    ///
+    /// # Errors
+    /// If the settings do not go together.
+    #[cfg(feature = "etcd")]
+    pub fn etcd(&self, local: &Sources) -> Result<Option<EtcdConfig>, Failure> {
+        if matches!(self.datastore, DatastoreUrl::Etcd(_)) { self.status(local) } else { Ok(None) }
+    }
+
+    /// How to write status into the datastore; `None` if it is none that Felix writes status into.
+    ///
+    /// # Errors
+    /// If the settings do not go together.
+    #[cfg(feature = "etcd")]
+    pub fn status(&self, local: &Sources) -> Result<Option<EtcdConfig>, Failure> {
+        let url = match &self.datastore {
+            DatastoreUrl::Etcd(url) => url.as_deref(),
+            _ if self.is_behind(local, "etcdv3") => None,
+            _ => return Ok(None),
+        };
+        let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
+        settings.etcd(url, &self.access.etcd).map(Some)
+    }
+
+    /// How to reach the Kubernetes whose nodes are the datastore's; `None` if they are not.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    #[cfg(feature = "kubernetes")]
+    pub fn nodes(&self, local: &Sources) -> Result<Option<KubeConfig>, Failure> {
+        match &self.datastore {
+            DatastoreUrl::Kubernetes(file) => kubeconfig(file.as_deref()).map(Some),
+            _ if self.is_behind(local, "kubernetes") => Ok(Some(KubeConfig::usual())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a fan-out is followed, and the node says that this kind of datastore is behind it.
+    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+    fn is_behind(&self, local: &Sources, datastore: &str) -> bool {
+        matches!(self.datastore, DatastoreUrl::Fanout(_) | DatastoreUrl::Typha(_))
+            && local.local("DatastoreType").is_some_and(|kind| kind.eq_ignore_ascii_case(datastore))
+    }
+
+    /// A source that has not read anything yet. `local` is Felix's parameters as the node itself sets them.
+    ///
+    /// # Errors
+    /// If the settings do not go together.
+    #[cfg_attr(
+        not(any(feature = "etcd", feature = "fanout")),
+        expect(unused_variables, reason = "a directory needs no settings")
+    )]
+    pub fn source(&self, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
+        let Wanted { options, blocks, node, directory: how, prepare, versions } = wanted;
+        #[cfg(not(feature = "fanout"))]
+        let _ = prepare;
+        #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
+        let _ = versions;
+        let block_source = match blocks {
+            true if self.use_pod_cidr => BlockSource::PodCidrs,
+            true => BlockSource::IpamBlocks,
+            false => BlockSource::Omitted,
+        };
+        let options = Options { block_source, ..options };
+        #[cfg(any(feature = "etcd", feature = "fanout"))]
+        let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
+        match &self.datastore {
+            DatastoreUrl::Directory(directory) => {
+                let source = DirSource::new(directory, options).read_within(self.reach());
+                Ok(Box::new(how.source(source, node.as_ref())))
+            }
+            #[cfg(feature = "etcd")]
+            DatastoreUrl::Etcd(url) => {
+                let config = settings.etcd(url.as_deref(), &self.access.etcd)?;
+                let source = EtcdSource::new(config, options);
+                let source = if versions { source.with_versions() } else { source };
+                let source = how.etcd_source(source, node.as_ref());
+                Ok(match node {
+                    Some(node) => Box::new(source.of_node(node)),
+                    None => Box::new(source),
+                })
+            }
+            #[cfg(feature = "fanout")]
+            DatastoreUrl::Fanout(servers) => {
+                let tls = settings.fanout_tls(&self.access.fanout)?;
+                let of_node = (node.clone(), prepare);
+                let config = ClientConfig { tls, blocks, ..ClientConfig::new(servers.clone(), node) };
+                let source = FanoutSource::new(config).map_err(|error| Failure::Failed(error.to_string()))?;
+                Ok(Box::new(match discovery(self, local, &TyphaServers::Addresses(servers.clone()), of_node)? {
+                    Some(discovery) => source.with_discovery(discovery),
+                    None => source,
+                }))
+            }
+            #[cfg(feature = "fanout")]
+            DatastoreUrl::Typha(servers) => {
+                let hostname = node.as_ref().map(Hostname::as_str).unwrap_or_default();
+                let of_node = (node.clone(), prepare);
+                let tls = settings.fanout_tls(&self.access.fanout)?;
+                let servers = settings.typha(servers.as_ref())?;
+                let discovery = discovery(self, local, &servers, of_node)?;
+                let servers = match servers {
+                    TyphaServers::Addresses(servers) => servers,
+                    TyphaServers::Service { .. } => Vec::new(),
+                };
+                let defaults = TyphaOptions::new(servers, hostname);
+                let typha = TyphaOptions {
+                    tls,
+                    blocks,
+                    read_timeout: settings.seconds("TyphaReadTimeout")?.unwrap_or(defaults.read_timeout),
+                    write_timeout: settings.seconds("TyphaWriteTimeout")?.unwrap_or(defaults.write_timeout),
+                    ..defaults
+                };
+                let source = TyphaSource::new(typha).map_err(|error| Failure::Failed(error.to_string()))?;
+                let source = if versions { source.with_versions() } else { source };
+                Ok(Box::new(match discovery {
+                    Some(discovery) => source.with_discovery(discovery),
+                    None => source,
+                }))
+            }
+            #[cfg(feature = "kubernetes")]
+            DatastoreUrl::Kubernetes(file) => {
+                let source = KubernetesSource::new(kubeconfig(file.as_deref())?, options);
+                let source = if versions { source.with_versions() } else { source };
+                let source = how.kubernetes_source(source, node.as_ref());
+                Ok(match node {
+                    Some(node) => Box::new(source.for_node(node)),
+                    None => Box::new(source),
+                })
+            }
+            // The URL's parser lets nothing pass that is not built in.
+            #[cfg(not(all(feature = "etcd", feature = "kubernetes", feature = "fanout")))]
+            other => Err(Failure::Usage(format!("{other} is not part of this build"))),
+        }
+    }
+}
+
+#[cfg(feature = "kubernetes")]
+pub(crate) fn kubeconfig(file: Option<&Path>) -> Result<KubeConfig, Failure> {
+    let place = file.unwrap_or("".as_ref()).to_string_lossy();
+    place.parse().map_err(|error| Failure::Usage(format!("kubernetes: {error}")))
+}
+
+/// What says how to reach a datastore, besides flags.
+#[cfg(any(feature = "etcd", feature = "fanout"))]
+struct Settings<'s> {
+    local: &'s Sources,
+    #[cfg_attr(
+        not(feature = "etcd"),
+        expect(dead_code, reason = "only etcd is found by other variables than Felix's")
+    )]
+    environment: &'s dyn Fn(&str) -> Option<String>,
+}
+
+#[cfg(any(feature = "etcd", feature = "fanout"))]
+impl Settings<'_> {
+    /// Felix's parameter as the node itself sets it. What is set to nothing is not set.
+    fn felix(&self, parameter: &str) -> Option<String> {
+        self.local.local(parameter).map(str::to_owned).filter(|value| !value.is_empty())
+    }
+
+    /// How to reach etcd: Felix's parameters come before the variables of Calico's other programs
+    /// (`felix/config/config_params.go`, `DatastoreConfig`).
+    #[cfg(feature = "etcd")]
+    fn etcd(&self, url: Option<&str>, args: &super::etcd::EtcdArgs) -> Result<EtcdConfig, Failure> {
+        let (url, tls) = match url {
+            Some(url) => (url.to_owned(), false),
+            None => match self.etcd_endpoints() {
+                Some(endpoints) => from_endpoints(&endpoints),
+                None => {
+                    let missing = "`etcd:` needs FELIX_ETCDENDPOINTS or ETCD_ENDPOINTS; or give etcd://HOST:PORT";
+                    return Err(Failure::Usage(missing.into()));
+                }
+            },
+        };
+        let url = url.parse().map_err(|error| Failure::Usage(format!("etcd: {error}")))?;
+        let config = args.config(&url, self)?;
+        if tls && config.ca_file.is_none() {
+            return Err(Failure::Usage("etcd: https endpoints need ETCD_CA_CERT_FILE or --etcd-ca-file".into()));
+        }
+        Ok(config)
+    }
+
+    #[cfg(feature = "etcd")]
+    fn etcd_endpoints(&self) -> Option<String> {
+        let from_address = || {
+            let scheme = self.felix("EtcdScheme").unwrap_or_else(|| "http".into());
+            self.felix("EtcdAddr").map(|address| format!("{scheme}://{address}"))
+        };
+        self.felix("EtcdEndpoints").or_else(from_address).or_else(|| self.calico("ETCD_ENDPOINTS"))
+    }
+
+    /// Where Typha is: an address comes before a Service (`felix/daemon`, `typha/pkg/discovery`).
+    #[cfg(feature = "fanout")]
+    fn typha(&self, url: Option<&Vec<String>>) -> Result<TyphaServers, Failure> {
+        if let Some(servers) = url {
+            return Ok(TyphaServers::Addresses(servers.clone()));
+        }
+        if let Some(list) = self.felix("TyphaAddr") {
+            let servers = typha_servers(&list).map_err(|error| Failure::Usage(format!("FELIX_TYPHAADDR: {error}")))?;
+            return Ok(TyphaServers::Addresses(servers));
+        }
+        let Some(name) = self.felix("TyphaK8sServiceName") else {
+            let missing = "`typha:` needs FELIX_TYPHAADDR or FELIX_TYPHAK8SSERVICENAME; or give typha://HOST:PORT";
+            return Err(Failure::Usage(missing.into()));
+        };
+        let namespace = self.felix("TyphaK8sNamespace").unwrap_or_else(|| "kube-system".to_owned());
+        Ok(TyphaServers::Service { namespace, name })
+    }
+
+    /// A parameter that is a number of seconds.
+    #[cfg(feature = "fanout")]
+    fn seconds(&self, parameter: &str) -> Result<Option<Duration>, Failure> {
+        let Some(text) = self.felix(parameter) else { return Ok(None) };
+        match text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+            Some(time) if !time.is_zero() => Ok(Some(time)),
+            _ => Err(Failure::Usage(format!("{parameter}: `{text}` is not a number of seconds above 0"))),
+        }
+    }
+
+    #[cfg(feature = "fanout")]
+    fn fanout_tls(&self, flags: &FanoutFlags) -> Result<Option<tortie_fanout::tls::TlsSettings>, Failure> {
+        let file = |flag: &Option<PathBuf>, felix| flag.clone().or_else(|| self.felix(felix).map(PathBuf::from));
+        let name = |flag: &Option<String>, felix| flag.clone().or_else(|| self.felix(felix));
+        tortie_fanout::tls::TlsSettings::from_parts(
+            file(&flags.fanout_ca_file, "TyphaCAFile"),
+            file(&flags.fanout_cert_file, "TyphaCertFile"),
+            file(&flags.fanout_key_file, "TyphaKeyFile"),
+            name(&flags.fanout_cn, "TyphaCN"),
+            name(&flags.fanout_uri_san, "TyphaURISAN"),
+        )
+        .map_err(|error| Failure::Usage(error.to_string()))
+    }
+}
+
+/// Where the servers of Typha are.
+#[cfg(feature = "fanout")]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TyphaServers {
+    /// Each as host and port.
+    Addresses(Vec<String>),
+    /// The endpoints of a Service of Kubernetes.
+    Service { namespace: String, name: String },
+}
+
+#[cfg(feature = "etcd")]
+impl Surroundings for Settings<'_> {
+    fn felix(&self, parameter: &str) -> Option<String> {
+        Settings::felix(self, parameter)
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        (self.environment)(name).filter(|value| !value.is_empty())
+    }
+}
+
+/// `http://a:1,http://b:1`, as Calico's variables have it, as one URL, and whether TLS is meant.
+#[cfg(feature = "etcd")]
+fn from_endpoints(endpoints: &str) -> (String, bool) {
+    let mut tls = false;
+    let members: Vec<&str> = endpoints
+        .split(',')
+        .map(|endpoint| {
+            let endpoint = endpoint.trim().trim_end_matches('/');
+            tls |= endpoint.starts_with("https://");
+            endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://")).unwrap_or(endpoint)
+        })
+        .collect();
+    (format!("etcd://{}", members.join(",")), tls)
+}
+
+#[cfg(all(test, feature = "etcd", feature = "fanout"))]
+mod tests;

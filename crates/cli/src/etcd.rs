@@ -1,0 +1,204 @@
+//! Where etcd is, on the command line.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use serde_json::{Value, json};
+use tortie_store::etcd::{EtcdConfig, EtcdStore, Password};
+
+use super::Failure;
+use tortie_telemetry::logging;
+
+static WARNED: Once = Once::new();
+
+/// How to be let into etcd. What no flag says, Felix's parameters say where there are any, and else the variables of
+/// Calico's other programs.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct EtcdArgs {
+    /// Certificates of who signs those of the members, PEM; with it TLS is spoken [FELIX_ETCDCAFILE, ETCD_CA_CERT_FILE]
+    #[arg(long, value_name = "FILE")]
+    etcd_ca_file: Option<PathBuf>,
+    /// The certificate to show, PEM [FELIX_ETCDCERTFILE, ETCD_CERT_FILE]
+    #[arg(long, value_name = "FILE")]
+    etcd_cert_file: Option<PathBuf>,
+    /// The key of the certificate, PEM [FELIX_ETCDKEYFILE, ETCD_KEY_FILE]
+    #[arg(long, value_name = "FILE")]
+    etcd_key_file: Option<PathBuf>,
+    /// A user of etcd; the password is in --etcd-password-file or ETCD_PASSWORD [ETCD_USERNAME]
+    #[arg(long, value_name = "NAME")]
+    etcd_user: Option<String>,
+    /// A file with the user's password [ETCD_PASSWORD_FILE]
+    #[arg(long, value_name = "FILE")]
+    etcd_password_file: Option<PathBuf>,
+}
+
+/// What says how to reach etcd, besides flags.
+pub(super) trait Surroundings {
+    /// A parameter of Felix, from its variables or its file; `None` if it is not set, or to nothing.
+    fn felix(&self, parameter: &str) -> Option<String>;
+
+    /// A variable of the environment; `None` if it is not set, or to nothing.
+    fn variable(&self, name: &str) -> Option<String>;
+
+    /// A variable that Calico's programs read, which also take it with a prefix and then before the other
+    /// (`libcalico-go/lib/apiconfig/load.go`).
+    fn calico(&self, name: &str) -> Option<String> {
+        self.variable(&format!("CALICO_{name}")).or_else(|| self.variable(name))
+    }
+}
+
+/// For programs that are not Felix: the environment, and none of Felix's parameters.
+struct Environment;
+
+impl Surroundings for Environment {
+    fn felix(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok().filter(|value| !value.is_empty())
+    }
+}
+
+impl EtcdArgs {
+    /// The whole configuration, with what the URL says.
+    pub(super) fn config(&self, url: &EtcdConfig, around: &dyn Surroundings) -> Result<EtcdConfig, Failure> {
+        let set = |flag: &Option<PathBuf>, parameter: &str, variable: &str| {
+            let flag = flag.clone().filter(|path| !path.as_os_str().is_empty());
+            flag.or_else(|| around.felix(parameter).or_else(|| around.calico(variable)).map(PathBuf::from))
+        };
+        let config = EtcdConfig {
+            ca_file: set(&self.etcd_ca_file, "EtcdCaFile", "ETCD_CA_CERT_FILE"),
+            cert_file: set(&self.etcd_cert_file, "EtcdCertFile", "ETCD_CERT_FILE"),
+            key_file: set(&self.etcd_key_file, "EtcdKeyFile", "ETCD_KEY_FILE"),
+            user: self.user(around)?,
+            ..url.clone()
+        };
+        config.check().map_err(|error| Failure::Usage(error.to_string()))?;
+        if let Some(warning) = plain_password(&config) {
+            // A command may ask for its configuration more than once.
+            WARNED.call_once(|| {
+                if logging::is_on() { tracing::warn!("{warning}") } else { eprintln!("tortie: {warning}") }
+            });
+        }
+        Ok(config)
+    }
+
+    /// The whole configuration for a program that has none of Felix's parameters.
+    pub(super) fn program_config(&self, url: &EtcdConfig) -> Result<EtcdConfig, Failure> {
+        self.config(url, &Environment)
+    }
+
+    /// A user and the password, if there is a user.
+    fn user(&self, around: &dyn Surroundings) -> Result<Option<(String, Password)>, Failure> {
+        let flag = self.etcd_user.clone().filter(|user| !user.is_empty());
+        let Some(user) = flag.or_else(|| around.calico("ETCD_USERNAME")) else {
+            return match self.etcd_password_file {
+                Some(_) => Err(Failure::Usage("--etcd-password-file needs --etcd-user or ETCD_USERNAME".into())),
+                None => Ok(None),
+            };
+        };
+        let password = match self.password_file(around) {
+            Some(file) => password_in(&file)?,
+            None => around.calico("ETCD_PASSWORD").ok_or_else(|| {
+                Failure::Usage("a user of etcd needs ETCD_PASSWORD, ETCD_PASSWORD_FILE or --etcd-password-file".into())
+            })?,
+        };
+        Ok(Some((user, password.into())))
+    }
+
+    fn password_file(&self, around: &dyn Surroundings) -> Option<PathBuf> {
+        let named = || around.calico("ETCD_PASSWORD_FILE").map(PathBuf::from);
+        self.etcd_password_file.clone().or_else(named)
+    }
+}
+
+/// A warning if the password of etcd leaves this machine without TLS.
+fn plain_password(config: &EtcdConfig) -> Option<String> {
+    let is_loopback = |endpoint: &String| {
+        let host = endpoint.rsplit_once(':').map_or(endpoint.as_str(), |(host, _)| host).trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    let (user, _) = config.user.as_ref()?;
+    let endpoint = config.endpoints.iter().find(|endpoint| !is_loopback(endpoint))?;
+    config.ca_file.is_none().then(|| {
+        format!(
+            "the password of etcd user {user} is sent to {endpoint} without TLS, readable on the network; set --etcd-ca-file or \
+             ETCD_CA_CERT_FILE"
+        )
+    })
+}
+
+fn password_in(file: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(file).map_err(Failure::io(file.display().to_string()))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+impl EtcdArgs {
+    /// How to reach etcd, without anything secret: what [`open_reference`] takes, in another program at another time.
+    pub(super) fn reference(&self, url: &EtcdConfig) -> Result<Value, Failure> {
+        let config = self.program_config(url)?;
+        let password_file = match &config.user {
+            None => None,
+            Some(_) => Some(self.password_file(&Environment).ok_or_else(|| {
+                let why = "a change that may be taken back needs the password in a file (--etcd-password-file): a program that \
+                           does so later, after a restart, has to read it again";
+                Failure::Usage(why.into())
+            })?),
+        };
+        let path = |file: Option<PathBuf>| {
+            let whole = file.map(|file| std::path::absolute(&file).map_err(Failure::io(file.display().to_string())));
+            whole.transpose()
+        };
+        Ok(json!({
+            "url": format!("etcd://{}{}", config.endpoints.join(","), config.key_prefix),
+            "ca_file": path(config.ca_file)?,
+            "cert_file": path(config.cert_file)?,
+            "key_file": path(config.key_file)?,
+            "user": config.user.map(|(user, _)| user),
+            "password_file": path(password_file)?,
+        }))
+    }
+}
+
+/// Opens an etcd by what [`EtcdArgs::reference`] says of it.
+pub(super) fn open_reference(reference: &Value) -> Result<EtcdStore, Failure> {
+    let text = |name: &str| reference.get(name).and_then(Value::as_str);
+    let file = |name: &str| text(name).map(PathBuf::from);
+    let url: EtcdConfig =
+        text("url").unwrap_or_default().parse().map_err(|error| Failure::Failed(format!("etcd: {error}")))?;
+    let user = match (text("user"), file("password_file")) {
+        (Some(user), Some(file)) => Some((user.to_owned(), Password::from(password_in(&file)?))),
+        _ => None,
+    };
+    let (ca_file, cert_file, key_file) = (file("ca_file"), file("cert_file"), file("key_file"));
+    EtcdStore::new(EtcdConfig { ca_file, cert_file, key_file, user, ..url }).map_err(Failure::io("etcd"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_that_leaves_the_machine_without_tls_is_warned_of() {
+        let config = |url: &str| {
+            let url: EtcdConfig = url.parse().unwrap();
+            EtcdConfig { user: Some(("felix".into(), "s3cret".to_owned().into())), ..url }
+        };
+        let warning = plain_password(&config("etcd://127.0.0.1:2379,10.0.0.1:2379")).unwrap();
+        assert!(
+            warning.contains("felix") && warning.contains("10.0.0.1:2379") && !warning.contains("s3cret"),
+            "{warning}"
+        );
+        assert_eq!(
+            plain_password(&config("etcd://127.0.0.1:2379,[::1]:2379,localhost:1")),
+            None,
+            "stays on this machine"
+        );
+        let remote = config("etcd://10.0.0.1:2379");
+        assert_eq!(plain_password(&EtcdConfig { user: None, ..remote.clone() }), None);
+        assert_eq!(plain_password(&EtcdConfig { ca_file: Some("ca.pem".into()), ..remote }), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! Which flows are wanted.
+
+use tortie_node::flows::{EndRecord, FlowRecord, StagedRecord};
+
+/// Which flows are wanted: those that fit all that is given.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Filter {
+    /// Only what policy denied
+    #[arg(long)]
+    denied: bool,
+    /// Only what comes from here: NAMESPACE/POD, NAMESPACE/, a node, a network set, or an address
+    #[arg(long, value_name = "PLACE")]
+    from: Option<String>,
+    /// Only what goes there
+    #[arg(long, value_name = "PLACE")]
+    to: Option<String>,
+    /// Only what goes to this port
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Only what a rule of this policy decided: KIND/NAMESPACE/NAME, NAMESPACE/NAME or NAME
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    /// Only what passed and would be denied if this staged policy were in force: KIND/NAMESPACE/NAME, NAMESPACE/NAME or NAME
+    #[arg(long, value_name = "POLICY", conflicts_with = "denied")]
+    staged: Option<String>,
+}
+
+impl Filter {
+    /// Whether staged policies are asked for.
+    pub(super) fn staged(&self) -> bool {
+        self.staged.is_some()
+    }
+
+    pub(super) fn matches(&self, flow: &FlowRecord) -> bool {
+        let Self { denied, from, to, port, policy, staged } = self;
+        let hits = || [&flow.egress, &flow.ingress, &flow.host].into_iter().flatten();
+        let would_deny = |staged: &StagedRecord, name: &str| staged.verdict == "deny" && is_named(&staged.policy, name);
+        (!denied || flow.verdict == "deny")
+            && from.as_ref().is_none_or(|place| is_at(&flow.source, place))
+            && to.as_ref().is_none_or(|place| is_at(&flow.destination, place))
+            && port.is_none_or(|port| flow.destination.port == Some(port))
+            && policy
+                .as_ref()
+                .is_none_or(|name| hits().filter_map(|hit| hit.policy.as_ref()).any(|id| is_named(id, name)))
+            && staged
+                .as_ref()
+                .is_none_or(|name| flow.verdict == "allow" && flow.staged.iter().any(|staged| would_deny(staged, name)))
+    }
+}
+
+fn is_at(end: &EndRecord, place: &str) -> bool {
+    end.name == place || end.address == place || place.ends_with('/') && end.name.starts_with(place)
+}
+
+/// Whether this is the id or the end of it.
+fn is_named(id: &str, name: &str) -> bool {
+    id.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tortie_node::flows::HitRecord;
+
+    fn flow() -> FlowRecord {
+        let end = |name: &str, address: &str, port| EndRecord {
+            kind: "workload".into(),
+            name: name.into(),
+            address: address.into(),
+            port: Some(port),
+        };
+        FlowRecord {
+            verdict: "allow".into(),
+            source: end("shop/web", "10.0.0.1", 40000),
+            destination: end("shop/db", "10.0.0.2", 5432),
+            ingress: vec![HitRecord { policy: Some("NetworkPolicy/shop/db".into()), ..HitRecord::default() }],
+            staged: vec![StagedRecord {
+                policy: "StagedNetworkPolicy/shop/strict".into(),
+                at: None,
+                direction: "ingress".into(),
+                verdict: "deny".into(),
+            }],
+            ..FlowRecord::default()
+        }
+    }
+
+    #[test]
+    fn all_that_is_given_must_fit() {
+        let text = |text: &str| Some(text.to_owned());
+        let all = Filter {
+            denied: false,
+            from: text("shop/"),
+            to: text("10.0.0.2"),
+            port: Some(5432),
+            policy: text("shop/db"),
+            staged: text("strict"),
+        };
+        assert!(all.matches(&flow()) && Filter::default().matches(&flow()));
+        for wrong in [
+            Filter { denied: true, ..Filter::default() },
+            Filter { from: text("shop"), ..all.clone() },
+            Filter { from: text("shop/w"), ..all.clone() },
+            Filter { to: text("shop/web"), ..all.clone() },
+            Filter { port: Some(40000), ..all.clone() },
+            Filter { policy: text("b"), ..all.clone() },
+            Filter { staged: text("shop/other"), ..all },
+        ] {
+            assert!(!wrong.matches(&flow()), "{wrong:?}");
+        }
+        let mut allowed = flow();
+        allowed.staged[0].verdict = "allow".into();
+        assert!(!Filter { staged: text("strict"), ..Filter::default() }.matches(&allowed));
+        let denied = FlowRecord { verdict: "deny".into(), ..flow() };
+        assert!(Filter { denied: true, ..Filter::default() }.matches(&denied));
+        assert!(!Filter { staged: text("strict"), ..Filter::default() }.matches(&denied), "it is denied anyway");
+    }
+}

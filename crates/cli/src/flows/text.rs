@@ -1,0 +1,178 @@
+//! Flows for people.
+
+use super::super::columns::aligned;
+use tortie_node::flows::{EndRecord, FlowRecord, HitRecord};
+use tortie_telemetry::escape;
+
+const RED: &str = "\x1b[31m";
+const GREEN: &str = "\x1b[32m";
+const FAINT: &str = "\x1b[2m";
+const RESET: &str = "\x1b[0m";
+
+/// How flows are shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Text {
+    /// Whether a terminal shows it.
+    pub(super) coloured: bool,
+    /// Whether what staged policies say is asked for.
+    pub(super) staged: bool,
+}
+
+impl Text {
+    /// A line for each.
+    pub(super) fn table(self, flows: &[FlowRecord]) -> String {
+        let rows: Vec<Vec<String>> = flows.iter().map(|flow| self.cells(flow)).collect();
+        let text = aligned(&rows);
+        text.lines().zip(flows).map(|(line, flow)| self.coloured(line, flow) + "\n").collect()
+    }
+
+    /// One line, for those that come one by one.
+    pub(super) fn line(self, flow: &FlowRecord) -> String {
+        self.coloured(&escape::line(&self.cells(flow).join("  ")), flow) + "\n"
+    }
+
+    fn coloured(self, line: &str, flow: &FlowRecord) -> String {
+        let colour = match (flow.verdict.as_str(), flow.stage.as_str()) {
+            _ if !self.coloured => return line.to_owned(),
+            ("deny", _) => RED,
+            (_, "ended") => FAINT,
+            _ => GREEN,
+        };
+        format!("{colour}{line}{RESET}")
+    }
+
+    fn cells(self, flow: &FlowRecord) -> Vec<String> {
+        let what = match (flow.verdict.as_str(), flow.stage.as_str()) {
+            ("deny", "started") => "denied".to_owned(),
+            ("deny", _) => format!("denied {}×", flow.attempts),
+            (_, stage) => stage.to_owned(),
+        };
+        let kind = flow.icmp_type.map_or_else(|| flow.protocol.clone(), |kind| format!("{} {kind}", flow.protocol));
+        let service = flow.service.as_ref().map(|service| format!("service {} {}", service.name, service.port));
+        let translated = match (service, &flow.sent_to) {
+            (Some(service), _) => format!(" ({service})"),
+            (None, Some(sent_to)) => format!(" (sent to {sent_to})"),
+            (None, None) => String::new(),
+        };
+        vec![
+            flow.time.clone(),
+            what,
+            kind,
+            format!("{} → {}{translated}", end(&flow.source, false), end(&flow.destination, true)),
+            self.why(flow),
+        ]
+    }
+
+    fn why(self, flow: &FlowRecord) -> String {
+        if self.staged {
+            let denials = flow.staged.iter().filter(|staged| staged.verdict == "deny");
+            let said: Vec<String> =
+                denials.map(|staged| format!("{} would deny it ({})", staged.policy, staged.direction)).collect();
+            return said.join(", ");
+        }
+        let mut said = Vec::new();
+        for (way, hits) in [("egress", &flow.egress), ("ingress", &flow.ingress), ("host", &flow.host)] {
+            let decision = hits.last().filter(|hit| hit.verdict != "pass");
+            if let Some(hit) = decision.filter(|hit| flow.verdict != "deny" || hit.verdict == "deny") {
+                said.push(format!("{way}: {}", rule(hit)));
+            }
+        }
+        if flow.verdict != "deny" && flow.stage != "started" {
+            let (sent, received) = (flow.bytes, flow.reply_bytes);
+            said.push(format!("{sent} B sent, {received} B received"));
+        }
+        said.join(", ")
+    }
+}
+
+/// The port of a source says nothing to people.
+fn end(end: &EndRecord, with_port: bool) -> String {
+    let name = if end.name.is_empty() { &end.address } else { &end.name };
+    match end.port.filter(|_| with_port) {
+        Some(port) => format!("{name} {port}"),
+        None => name.clone(),
+    }
+}
+
+fn rule(hit: &HitRecord) -> String {
+    let index = |text: String| hit.rule.map_or_else(|| text.clone(), |rule| format!("{text} rule {rule}"));
+    match (&hit.policy, &hit.profile, &hit.tier) {
+        (Some(policy), ..) => index(policy.clone()),
+        (None, Some(profile), _) => index(format!("profile {profile}")),
+        (None, None, Some(tier)) => format!("end of tier {tier}"),
+        (None, None, None) => "no profile allows it".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tortie_node::flows::ServiceRecord;
+
+    fn flow() -> FlowRecord {
+        let end = |name: &str, port| EndRecord {
+            kind: String::new(),
+            name: name.into(),
+            address: "192.0.2.1".into(),
+            port: Some(port),
+        };
+        let rule = |verdict: &str, rule| HitRecord {
+            verdict: verdict.into(),
+            tier: Some("default".into()),
+            policy: Some("NetworkPolicy/shop/db".into()),
+            rule: Some(rule),
+            profile: None,
+        };
+        FlowRecord {
+            time: "2026-01-02T03:04:05.678Z".into(),
+            stage: "started".into(),
+            verdict: "allow".into(),
+            source: end("shop/web", 40000),
+            destination: end("", 5432),
+            protocol: "TCP".into(),
+            sent_to: Some("10.96.0.1:80".into()),
+            egress: vec![HitRecord { verdict: "pass".into(), ..rule("", 0) }, rule("allow", 1)],
+            ingress: vec![rule("deny", 2)],
+            ..FlowRecord::default()
+        }
+    }
+
+    const PLAIN: Text = Text { coloured: false, staged: false };
+
+    #[test]
+    fn a_connection_says_what_let_it_pass() {
+        let allowed = FlowRecord { ingress: Vec::new(), ..flow() };
+        assert_eq!(
+            PLAIN.line(&allowed),
+            "2026-01-02T03:04:05.678Z  started  TCP  shop/web → 192.0.2.1 5432 (sent to 10.96.0.1:80)  \
+             egress: NetworkPolicy/shop/db rule 1\n"
+        );
+        let service = ServiceRecord { name: "shop/sql".into(), port_name: None, port: 80 };
+        let named = FlowRecord { service: Some(service), ..allowed.clone() };
+        assert!(PLAIN.line(&named).contains(" 5432 (service shop/sql 80)  "), "{}", PLAIN.line(&named));
+        let ended = FlowRecord { stage: "ended".into(), bytes: 70, reply_bytes: 5, ..allowed };
+        assert!(PLAIN.line(&ended).ends_with("rule 1, 70 B sent, 5 B received\n"));
+    }
+
+    #[test]
+    fn a_denied_one_says_only_what_denied_it() {
+        let denied = FlowRecord { verdict: "deny".into(), sent_to: None, ..flow() };
+        let line = PLAIN.line(&denied);
+        assert!(
+            line.contains("  denied  TCP  ") && line.ends_with("  ingress: NetworkPolicy/shop/db rule 2\n"),
+            "{line}"
+        );
+        let again = FlowRecord { stage: "ended".into(), attempts: 3, ..denied };
+        let coloured = Text { coloured: true, ..PLAIN }.line(&again);
+        assert!(coloured.starts_with(RED) && coloured.contains("denied 3×"), "{coloured}");
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let short = FlowRecord { stage: "ended".into(), ..flow() };
+        let text = PLAIN.table(&[flow(), short]);
+        let at: Vec<usize> = text.lines().map(|line| line.find("TCP").unwrap()).collect();
+        assert_eq!(at[0], at[1]);
+        assert_eq!(PLAIN.table(&[]), "");
+    }
+}

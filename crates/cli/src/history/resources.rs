@@ -1,0 +1,159 @@
+//! The way back to a state of the resources in etcd or Kubernetes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use tortie_datastore::history::{Back, History, resource_path, resource_text};
+use tortie_model::Interner;
+use tortie_resources::manifest::{Format, Options, read_written};
+use tortie_resources::stored::{ResourceKey, ResourceKind, built_in_tier};
+use tortie_store::apply::{Applied, ApplyError, apply, delete};
+use tortie_store::{ResourceStore, StoreError, StoredResource};
+
+use super::{RollbackArgs, failed, is_to_be_made};
+use crate::Failure;
+use crate::confirming::ConfirmingArgs;
+use crate::output::Output;
+use crate::store::{Keeps, StoreArgs};
+use crate::wish::Wish;
+
+/// What is there now, by its file.
+type Present = BTreeMap<String, (StoredResource, String)>;
+
+/// Makes of this datastore what it was in a state.
+pub(super) fn roll_back(args: &RollbackArgs, history: &History, access: &StoreArgs) -> Result<(), Failure> {
+    let store = access.open()?;
+    let present = present(&*store, kinds(access.keeps())).map_err(failed)?;
+    let text = |path: &str| Ok(present.get(path).map(|(_, text)| text.clone()));
+    let mut way = history.way_back_from(args.state, text).map_err(failed)?;
+    let is_gone = |file: &&Back| file.text.is_none();
+    let is_built_in = |file: &&Back| present.get(&file.path).is_some_and(|(resource, _)| is_built_in(&resource.key));
+    let stays: BTreeSet<String> =
+        way.files.iter().filter(is_gone).filter(is_built_in).map(|file| file.path.clone()).collect();
+    way.files.retain(|file| !stays.contains(&file.path));
+    way.conflicts.retain(|(path, _)| !stays.contains(path));
+    if !is_to_be_made(args, history, &way)? {
+        return Ok(());
+    }
+    let keeps = access.keeps();
+    let mut steps = way.files.iter().map(|file| step(file, &present, keeps)).collect::<Result<Vec<_>, _>>()?;
+    steps.sort_by_key(Step::turn);
+    let wishes: Vec<Wish<'_>> = steps
+        .iter()
+        .map(|step| Wish {
+            place: "tortie".to_owned(),
+            key: step.key.clone(),
+            write: Box::new(|store| step.write(store)),
+        })
+        .collect();
+    let confirming = ConfirmingArgs::new(args.confirm, args.place.state_dir.clone(), args.output);
+    let has_changed = confirming.write_whole(&*store, access.reference()?, &wishes, false)?;
+    if !has_changed && args.output == Output::Table {
+        println!("everything is as in state {}", args.state);
+    }
+    Ok(())
+}
+
+/// Whether every cluster has it, so that it cannot go.
+fn is_built_in(key: &ResourceKey) -> bool {
+    key.kind() == ResourceKind::Tier && built_in_tier(key.name()).is_some()
+}
+
+/// The kinds of which a history is kept.
+fn kinds(keeps: Keeps) -> Vec<ResourceKind> {
+    match keeps {
+        #[cfg(feature = "etcd")]
+        Keeps::Calico => tortie_datastore::history::recorded_kinds().collect(),
+        #[cfg(feature = "kubernetes")]
+        Keeps::Kubernetes => tortie_datastore::kubernetes::KubernetesStore::written_kinds().collect(),
+    }
+}
+
+/// Reads what there is of them.
+fn present(store: &dyn ResourceStore, kinds: Vec<ResourceKind>) -> Result<Present, StoreError> {
+    let mut present = Present::new();
+    for kind in kinds {
+        let listing = store.list(kind, None)?;
+        for (key, why) in listing.unreadable {
+            eprintln!("{key}: {why}");
+        }
+        for resource in listing.resources {
+            let Some(path) = resource_path(&resource.key) else { continue };
+            if let Ok(Some(text)) = resource_text(&resource.key, resource.object.clone()) {
+                present.insert(path, (resource, text));
+            }
+        }
+    }
+    Ok(present)
+}
+
+/// What is to be done about a resource.
+struct Step<'p> {
+    key: ResourceKey,
+    /// What is there.
+    present: Option<&'p StoredResource>,
+    /// What is to be there.
+    wanted: Option<Value>,
+}
+
+fn step<'p>(file: &Back, present: &'p Present, keeps: Keeps) -> Result<Step<'p>, Failure> {
+    let present = present.get(&file.path).map(|(resource, _)| resource);
+    let wanted = file.text.as_deref().and_then(|text| {
+        let (_, objects) = read_written(text, Format::Yaml, &Options::default(), &mut Interner::new());
+        objects.into_iter().next()
+    });
+    let key = match (present, &wanted) {
+        (Some(present), _) => present.key.clone(),
+        (None, Some(wanted)) => {
+            keeps.key_of(wanted, "").map_err(|why| Failure::Failed(format!("{}: {why}", file.path)))?
+        }
+        (None, None) => return Err(Failure::Failed(format!("{}: what is kept of it cannot be read", file.path))),
+    };
+    if wanted.is_none() && file.text.is_some() {
+        return Err(Failure::Failed(format!("{key}: what is kept of it cannot be read")));
+    }
+    Ok(Step { key, present, wanted })
+}
+
+impl Step<'_> {
+    /// What others need comes first and goes last; a pool goes before another comes that may overlap with it.
+    fn turn(&self) -> u8 {
+        match (self.key.kind(), self.wanted.is_some()) {
+            (ResourceKind::IpPool, false) => 0,
+            (ResourceKind::Tier | ResourceKind::BgpFilter, true) => 1,
+            (_, true) => 2,
+            (ResourceKind::Tier | ResourceKind::BgpFilter, false) => 4,
+            (_, false) => 3,
+        }
+    }
+
+    /// Does it, if the resource is as it was when it was read; says in a word what that was.
+    fn write(&self, store: &dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> {
+        let key = &self.key;
+        let Some(wanted) = &self.wanted else {
+            delete(store, key, self.present.map(|present| present.revision))?;
+            return Ok(Some("removed"));
+        };
+        let mut object = wanted.clone();
+        match self.present {
+            Some(present) => {
+                if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                    metadata.insert("resourceVersion".into(), json!(present.revision.to_string()));
+                }
+                // That is what programs say of it.
+                if let (Some(whole), Some(status)) = (object.as_object_mut(), present.object.get("status")) {
+                    whole.insert("status".into(), status.clone());
+                }
+            }
+            None => match store.get(key) {
+                Err(StoreError::NotFound(_)) => {}
+                Ok(_) => return Err(StoreError::AlreadyExists(key.clone()).into()),
+                Err(error) => return Err(error.into()),
+            },
+        }
+        Ok(match apply(store, key, &object)? {
+            Applied::Unchanged => None,
+            Applied::Created | Applied::Updated => Some("restored"),
+        })
+    }
+}

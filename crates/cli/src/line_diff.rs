@@ -1,0 +1,182 @@
+//! How two texts differ, line by line.
+
+use std::fmt::Write as _;
+
+use tortie_telemetry::escape;
+
+/// How many lines are shown around what differs.
+const CONTEXT: usize = 3;
+/// More comparisons than this are not worth a shorter answer.
+const MAX_COMPARISONS: usize = 4_000_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Same,
+    Removed,
+    Added,
+}
+
+/// The differences of two texts in the unified format; nothing if they are equal.
+pub(super) fn unified(name: &str, before: Option<&str>, after: Option<&str>) -> String {
+    let lines = |text: Option<&'_ str>| text.unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
+    let (old, new) = (lines(before), lines(after));
+    let script = script(&old, &new);
+    let name = &*escape::line(name);
+    let mut out = String::new();
+    let file = |text: Option<&str>| if text.is_some() { name } else { "/dev/null" };
+    let mut shown = 0;
+    while let Some(first) = script.iter().skip(shown).position(|(kind, _)| *kind != Kind::Same).map(|at| at + shown) {
+        if out.is_empty() {
+            // Writing to a string cannot fail, here and below.
+            let _ = writeln!(out, "--- {}\n+++ {}", file(before), file(after));
+        }
+        let begin = first.saturating_sub(CONTEXT).max(shown);
+        let mut end = first;
+        for (at, (kind, _)) in script.iter().enumerate().skip(first) {
+            match kind {
+                Kind::Same if at >= end + 2 * CONTEXT => break,
+                Kind::Same => {}
+                Kind::Removed | Kind::Added => end = at + 1,
+            }
+        }
+        let end = (end + CONTEXT).min(script.len());
+        let hunk = script.get(begin..end).unwrap_or_default();
+        let count = |lines: &[(Kind, &str)], other: Kind| lines.iter().filter(|(kind, _)| *kind != other).count();
+        let before = script.get(..begin).unwrap_or_default();
+        let range = |other: Kind| {
+            let (skipped, length) = (count(before, other), count(hunk, other));
+            format!("{},{length}", if length == 0 { skipped } else { skipped + 1 })
+        };
+        let _ = writeln!(out, "@@ -{} +{} @@", range(Kind::Added), range(Kind::Removed));
+        for (kind, line) in hunk {
+            let sign = match kind {
+                Kind::Same => ' ',
+                Kind::Removed => '-',
+                Kind::Added => '+',
+            };
+            let _ = writeln!(out, "{sign}{line}");
+        }
+        shown = end;
+    }
+    out
+}
+
+/// The lines that are removed, and those that are added (`true`), in order, without those that stay.
+pub(super) fn changed_lines(old: &[String], new: &[String]) -> Vec<(bool, String)> {
+    let changed = script(old, new).into_iter().filter(|(kind, _)| *kind != Kind::Same);
+    changed.map(|(kind, line)| (kind == Kind::Added, line.to_owned())).collect()
+}
+
+/// What to keep, remove and add, in order.
+fn script<'t>(old: &'t [String], new: &'t [String]) -> Vec<(Kind, &'t str)> {
+    let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let (old_rest, new_rest) = (old.get(head..).unwrap_or_default(), new.get(head..).unwrap_or_default());
+    let tail = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
+    let (removed, rest) = old_rest.split_at(old_rest.len() - tail);
+    let (added, _) = new_rest.split_at(new_rest.len() - tail);
+    let same = |lines: &'t [String]| lines.iter().map(|line| (Kind::Same, line.as_str()));
+    let (first, _) = old.split_at(head);
+    same(first).chain(middle(removed, added)).chain(same(rest)).collect()
+}
+
+/// The same by the longest common subsequence, or all of it if that would take too long.
+fn middle<'t>(old: &'t [String], new: &'t [String]) -> Vec<(Kind, &'t str)> {
+    let removed = |lines: &'t [String]| lines.iter().map(|line| (Kind::Removed, line.as_str()));
+    let added = |lines: &'t [String]| lines.iter().map(|line| (Kind::Added, line.as_str()));
+    if old.len().saturating_mul(new.len()) > MAX_COMPARISONS {
+        return removed(old).chain(added(new)).collect();
+    }
+    // How many lines are common from each pair of places on.
+    let width = new.len() + 1;
+    let mut common = vec![0_u32; (old.len() + 1) * width];
+    let get = |common: &[u32], row: usize, column: usize| common.get(row * width + column).copied().unwrap_or_default();
+    for (row, line) in old.iter().enumerate().rev() {
+        for (column, other) in new.iter().enumerate().rev() {
+            let best = if line == other {
+                get(&common, row + 1, column + 1) + 1
+            } else {
+                get(&common, row + 1, column).max(get(&common, row, column + 1))
+            };
+            if let Some(cell) = common.get_mut(row * width + column) {
+                *cell = best;
+            }
+        }
+    }
+    let (mut row, mut column) = (0, 0);
+    let mut script = Vec::new();
+    loop {
+        match (old.get(row), new.get(column)) {
+            (Some(line), Some(other)) if line == other => {
+                script.push((Kind::Same, line.as_str()));
+                (row, column) = (row + 1, column + 1);
+            }
+            (Some(line), other)
+                if other.is_none() || get(&common, row + 1, column) >= get(&common, row, column + 1) =>
+            {
+                script.push((Kind::Removed, line.as_str()));
+                row += 1;
+            }
+            (_, Some(other)) => {
+                script.push((Kind::Added, other.as_str()));
+                column += 1;
+            }
+            (_, None) => return script,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn hunks() {
+        let before: String = (1..=20).map(|line| format!("line {line}\n")).collect();
+        let after = before.replace("line 3\n", "").replace("line 18\n", "line 18\nline 18a\n");
+        insta::assert_snapshot!(unified("a.yaml", Some(&before), Some(&after)), @r"
+        --- a.yaml
+        +++ a.yaml
+        @@ -1,6 +1,5 @@
+         line 1
+         line 2
+        -line 3
+         line 4
+         line 5
+         line 6
+        @@ -16,5 +15,6 @@
+         line 16
+         line 17
+         line 18
+        +line 18a
+         line 19
+         line 20
+        ");
+        assert_eq!(unified("a", Some("x\n"), None), "--- a\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-x\n");
+        assert_eq!(unified("a", None, Some("x\n")), "--- /dev/null\n+++ a\n@@ -0,0 +1,1 @@\n+x\n");
+        assert_eq!(unified("a", Some("x\n"), Some("x\n")), "");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
+
+        /// `patch` makes one text of the other by it.
+        #[test]
+        fn patches_apply(old in proptest::collection::vec(0_u8..4, 0..30), new in proptest::collection::vec(0_u8..4, 0..30)) {
+            let text = |lines: &[u8]| lines.iter().map(|line| format!("line {line}\n")).collect::<String>();
+            let (old, new) = (text(&old), text(&new));
+            let folder = tempfile::TempDir::new().unwrap();
+            let (file, patch) = (folder.path().join("file"), folder.path().join("patch"));
+            std::fs::write(&file, &old).unwrap();
+            std::fs::write(&patch, unified("file", Some(&old), Some(&new))).unwrap();
+            if old != new {
+                let output = Command::new("git").args(["apply", "--unidiff-zero", "-p0", "patch"]).current_dir(&folder).output().unwrap();
+                prop_assert!(output.status.success(), "{output:?}\n{}", std::fs::read_to_string(&patch).unwrap());
+            }
+            prop_assert_eq!(std::fs::read_to_string(&file).unwrap(), new);
+        }
+    }
+}

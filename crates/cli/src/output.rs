@@ -1,0 +1,35 @@
+//! How answers are printed.
+
+use std::io::Write as _;
+
+use serde_json::Value;
+use tortie_resources::to_yaml;
+
+use super::Failure;
+
+/// How to answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// Everything.
+    Json,
+    /// Everything.
+    Yaml,
+}
+
+impl Output {
+    /// Prints the whole answer, or what people are to read of it.
+    ///
+    /// # Errors
+    /// If standard output cannot be written.
+    pub fn print(self, whole: impl FnOnce() -> Value, for_people: impl FnOnce() -> String) -> Result<(), Failure> {
+        let text = match self {
+            Self::Table => for_people(),
+            Self::Json => format!("{:#}\n", whole()),
+            Self::Yaml => to_yaml(&whole()),
+        };
+        super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
+    }
+}

@@ -1,0 +1,78 @@
+//! Foundations that commands share with programs that run a node.
+
+use std::path::Path;
+use std::sync::mpsc::SyncSender;
+
+use tortie_config::{Config, Resolved, Sources, from_environment, settings};
+use tortie_ebpf::NodeSettings;
+use tortie_ebpf::hooks::HookSettings;
+use tortie_model::Hostname;
+use tortie_model::desired::ConfigSource;
+use tortie_rules::RulesConfig;
+
+use super::Failure;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+pub use super::confirming::watch_in_background;
+
+/// A failure with the text of an error.
+pub fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+/// The configuration of this machine: environment variables and the configuration file.
+///
+/// # Errors
+/// If the file cannot be read or parsed.
+pub fn local_sources(file: Option<&Path>) -> Result<Sources, Failure> {
+    let mut sources = Sources::default();
+    read_again(&mut sources, file)?;
+    Ok(sources)
+}
+
+/// Replaces the configuration of this machine, if all of it can be read.
+///
+/// # Errors
+/// If the file cannot be read or parsed; nothing is replaced then.
+pub fn read_again(sources: &mut Sources, file: Option<&Path>) -> Result<(), Failure> {
+    if let Some(file) = file {
+        let text = std::fs::read_to_string(file).map_err(Failure::io(file.display().to_string()))?;
+        sources.set_file(&text).map_err(|why| Failure::Failed(format!("{}: {why}", file.display())))?;
+    }
+    sources.set(ConfigSource::Environment, from_environment(std::env::vars()));
+    Ok(())
+}
+
+/// What eBPF programs are made from, and what their maps are.
+#[must_use]
+pub fn program_settings(rules: &RulesConfig, config: &Config) -> (HookSettings, NodeSettings) {
+    let prefixes: Vec<String> = rules.workload_prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
+    let policy = settings::evaluation(rules);
+    let workload_prefixes = prefixes.iter().map(|prefix| prefix.as_str().into()).collect();
+    let hooks = HookSettings {
+        workload_prefixes: prefixes,
+        policy: policy.clone(),
+        deny_invalid_conntrack: rules.deny_invalid_conntrack,
+    };
+    let (max_blocks, budget) = (config.bpf_max_blocks, settings::table_budget(config));
+    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks, budget })
+}
+
+/// This node's name: what the operator says, `FelixHostname`, or the machine's.
+#[must_use]
+pub fn hostname(given: Option<&str>, resolved: &Resolved) -> Hostname {
+    if let Some(node) = given {
+        return Hostname::new(node);
+    }
+    match resolved.config.felix_hostname.as_str() {
+        "" => Hostname::new(rustix::system::uname().nodename().to_string_lossy().as_ref()),
+        name => Hostname::new(name),
+    }
+}
+
+/// Wakes whoever waits for events. Where there is no room for one more, there is something else to wake up for.
+pub fn wake<T: Send + 'static>(sender: &SyncSender<T>, event: fn() -> T) -> impl Fn() + Send + 'static {
+    let sender = sender.clone();
+    move || {
+        let _ = sender.try_send(event());
+    }
+}

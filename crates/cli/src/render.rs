@@ -1,0 +1,218 @@
+//! `tortie render`.
+
+mod programs;
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use tortie_calc::{Graph, IgnoredObject};
+use tortie_config::{Config, Resolved, Sources, settings};
+use tortie_dataplane::{Dataplane, Rendered};
+use tortie_datastore::{Everything, ReadError, Source};
+use tortie_iptables::{Backend, Table};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Family, Hostname, SyncStatus, Update};
+use tortie_rules::PolicyBy;
+
+use super::Failure;
+use super::datastore::{DatastoreArgs, Wanted};
+use super::directory::{DirectoryArgs, SettleArgs};
+use tortie_node::engine::describe_ignored;
+
+/// Print what would be programmed on a clean node.
+///
+/// That is exactly what would be handed to `ipset restore` and `iptables-restore`, or what `nft -f` takes for the tables of nftables
+/// that a node programs in their place; where eBPF programs enforce policy, the tables that they read as well.
+///
+/// Needs no privileges and touches nothing. Parameters come from FELIX_* variables, --config and the datastore.
+///
+/// Example: tortie render --datastore file:examples/demo --node demo-node --ip-version 4 --table filter
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    #[command(flatten)]
+    datastore: DatastoreArgs,
+    /// The node to render for.
+    #[arg(long, value_name = "NAME")]
+    node: String,
+    /// A configuration file in Felix's format.
+    #[arg(long, value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
+    /// Only this IP version: 4 or 6.
+    #[arg(long, value_name = "VERSION", value_parser = ["4", "6"])]
+    ip_version: Option<String>,
+    /// Only this table: filter, nat, mangle or raw.
+    #[arg(long, conflicts_with = "ipsets", value_parser = ["filter", "nat", "mangle", "raw"])]
+    table: Option<String>,
+    /// For how many seconds to try again while the datastore cannot be read, as when its server is starting. What lasts
+    /// until somebody changes something, such as a refusal or a directory that is not there, is not waited for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    timeout: u64,
+    /// Only the IP sets.
+    #[arg(long)]
+    ipsets: bool,
+    /// What enforces policy; by default what BPFEnabled says, and nftables if NFTablesMode is Enabled.
+    #[arg(long, value_enum, value_name = "BACKEND")]
+    backend: Option<RenderedBackend>,
+    /// Also the instructions of the eBPF programs, for this machine's kernel if it describes its types.
+    #[arg(long, conflicts_with_all = ["table", "ipsets"])]
+    programs: bool,
+}
+
+/// What enforces policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum RenderedBackend {
+    /// Chains and IP sets.
+    Iptables,
+    /// Tables of nftables.
+    Nftables,
+    /// Programs at the hooks of netfilter, and tables that they read.
+    Ebpf,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let mut sources = super::program::local_sources(args.config.as_deref())?;
+    let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
+    let hostname = Hostname::new(args.node.as_str());
+    let options = settings::manifests(&local);
+    let wanted = Wanted {
+        options,
+        blocks: false,
+        node: Some(hostname.clone()),
+        directory: DirectoryArgs::only_read(SettleArgs::default()),
+        prepare: None,
+        versions: false,
+    };
+    let Everything { updates, problems, .. } =
+        read(args.datastore.source(&sources, wanted)?, Duration::from_secs(args.timeout))?;
+    for problem in problems {
+        eprintln!("{problem}");
+    }
+    let resolved = resolve(&mut sources, &hostname, &updates)?;
+    let config = &resolved.config;
+    let (desired, ignored) = calculate(config, &hostname, updates);
+    for problem in &ignored {
+        let ignored = if matches!(problem.reason, tortie_calc::Reason::SpoofingDisabled) { "; ignored" } else { "" };
+        eprintln!("{}{ignored}", describe_ignored(problem));
+    }
+    let mut settings =
+        settings::dataplane(config, hostname, Backend::Nft).map_err(|e| Failure::Failed(e.to_string()))?;
+    match args.backend {
+        Some(RenderedBackend::Iptables | RenderedBackend::Nftables) => settings.rules.policy_by = PolicyBy::Chains,
+        Some(RenderedBackend::Ebpf) => settings.rules.policy_by = PolicyBy::Programs,
+        None => {}
+    }
+    let mut out = super::terminal::stdout();
+    let is_by_programs = settings.rules.policy_by == PolicyBy::Programs;
+    if args.programs && !is_by_programs {
+        return Err(Failure::Usage("--programs: chains enforce policy, unless with --backend ebpf".to_owned()));
+    }
+    let is_by_nftables = match args.backend {
+        Some(backend) => backend == RenderedBackend::Nftables,
+        None => !is_by_programs && settings::uses_nftables(config, false),
+    };
+    if is_by_nftables {
+        if args.table.is_some() || args.ipsets {
+            return Err(Failure::Usage(
+                "--table, --ipsets: one table of nftables holds all chains and sets".to_owned(),
+            ));
+        }
+        settings::for_nftables(config, &mut settings).map_err(|error| Failure::Failed(error.to_string()))?;
+    }
+    if is_by_programs {
+        // What is printed is for machines that have iptables.
+        settings.rules.accepts_beside_programs = true;
+        settings::not_done_by_programs(&resolved).iter().for_each(|what| eprintln!("{what}"));
+    }
+    if is_by_programs && args.table.is_none() && !args.ipsets {
+        programs::print((&settings, config), &desired, args, &mut out)?;
+    }
+    let mut dataplane = Dataplane::new(settings);
+    desired.into_iter().for_each(|update| dataplane.on_update(update));
+    let mut rendered = dataplane.render();
+    if is_by_programs {
+        rendered.ip_sets.retain(|(_, text)| !text.is_empty());
+        rendered.tables.retain(|(.., text)| !programs::is_empty_table(text));
+    }
+    print(&rendered, args, out).map_err(Failure::io("standard output"))
+}
+
+/// Everything that a datastore holds, and what is wrong with it.
+///
+/// # Errors
+/// If it refuses, or cannot be read for so long.
+pub(super) fn read(source: Box<dyn Source>, patience: Duration) -> Result<Everything, Failure> {
+    let on_wait = |why: &str| eprintln!("{why}; trying again for {} s", patience.as_secs());
+    tortie_datastore::read(source, patience, on_wait).map_err(|error| match error {
+        ReadError::Thread(error) => Failure::io("the datastore's thread")(error),
+        error => Failure::Failed(error.to_string()),
+    })
+}
+
+/// The configuration in force, the datastore's included.
+fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Result<Resolved, Failure> {
+    let config = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
+    for update in calculate(&config, hostname, updates.to_vec()).0 {
+        if let DesiredUpdate::Config(datastore) = update {
+            sources.set_datastore(&datastore);
+        }
+    }
+    let resolved = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?;
+    for notice in &resolved.notices {
+        eprintln!("{notice}");
+    }
+    Ok(resolved)
+}
+
+/// What a node has to enforce, and what of it is left out.
+pub(super) fn calculate(
+    config: &Config,
+    hostname: &Hostname,
+    updates: Vec<Update>,
+) -> (Vec<DesiredUpdate>, Vec<IgnoredObject>) {
+    let mut graph = Graph::new(&settings::graph(config, hostname.clone()));
+    graph.on_update(Update::Ready(Some(true)));
+    updates.into_iter().for_each(|update| graph.on_update(update));
+    graph.on_status(SyncStatus::InSync);
+    let mut desired = Vec::new();
+    graph.flush(&mut desired);
+    (desired, graph.problems().collect())
+}
+
+impl Args {
+    fn wants(&self, family: Family) -> bool {
+        self.ip_version.as_ref().is_none_or(|v| *v == family.number().to_string())
+    }
+}
+
+fn print(rendered: &Rendered, args: &Args, mut out: impl Write) -> io::Result<()> {
+    let wanted = |family: Family| args.wants(family);
+    // A single text is printed bare, so that it can be piped on.
+    let single = args.ip_version.is_some() && (args.table.is_some() || args.ipsets);
+    if args.table.is_none() {
+        for (family, text) in rendered.ip_sets.iter().filter(|(family, _)| wanted(*family)) {
+            if !single {
+                writeln!(out, "# ipset restore, IPv{}", family.number())?;
+            }
+            out.write_all(text.as_bytes())?;
+        }
+    }
+    if args.ipsets {
+        return Ok(());
+    }
+    for (family, text) in rendered.nftables.iter().filter(|(family, _)| wanted(*family)) {
+        writeln!(out, "# nft -f, IPv{}", family.number())?;
+        out.write_all(text.as_bytes())?;
+    }
+    let tables = rendered.tables.iter().filter(|(family, table, _)| {
+        wanted(*family) && args.table.as_ref().is_none_or(|name| name == Table::as_str(*table))
+    });
+    for (family, table, text) in tables {
+        if !single {
+            let program = if *family == Family::V4 { "iptables-restore" } else { "ip6tables-restore" };
+            writeln!(out, "# {program}, {}", table.as_str())?;
+        }
+        out.write_all(text.as_bytes())?;
+    }
+    Ok(())
+}

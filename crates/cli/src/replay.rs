@@ -1,0 +1,128 @@
+//! `tortie replay`.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+
+use serde_json::{Map, Value as Json, json};
+use tortie_calc::{Graph, GraphConfig};
+use tortie_config::{Raw, Sources, canonical_name, from_environment, settings, source_name};
+use tortie_datastore::recording::{self, Line};
+use tortie_model::desired::{ConfigSource, DesiredUpdate};
+use tortie_model::{Hostname, Interner};
+use tortie_protocol::to_json;
+
+use super::Failure;
+use tortie_node::engine::describe_ignored;
+
+/// Feed a recording through the calculation and print what the dataplane would be told.
+///
+/// The recording holds JSON lines: `{"key": "/calico/v1/…", "value": …}` sets an object (null deletes it),
+/// `{"status": "in-sync"}` says how far the datastore has been read (`wait-for-datastore`, `resync`, `in-sync`), and
+/// `{"flush": true}` lets the calculation answer. What is left at the end is flushed as well. Each answer is a line: a
+/// `felix.ToDataplane` message in protobuf JSON. Parameters come from FELIX_* variables. A value that is not valid counts
+/// as a deletion and is reported on standard error.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// The recording; `-` reads standard input.
+    file: String,
+    /// The node to calculate for.
+    #[arg(long, value_name = "NAME")]
+    node: String,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let out = BufWriter::new(super::terminal::stdout());
+    let environment = from_environment(std::env::vars());
+    if args.file == "-" {
+        return replay(io::stdin().lock(), out, &args.node, environment);
+    }
+    let file = File::open(&args.file).map_err(Failure::io(&args.file))?;
+    replay(BufReader::new(file), out, &args.node, environment)
+}
+
+fn replay(input: impl BufRead, out: impl Write, node: &str, environment: Raw) -> Result<(), Failure> {
+    let mut sources = Sources::default();
+    sources.set(ConfigSource::Environment, environment.clone());
+    let resolved = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?;
+    let config: GraphConfig = settings::graph(&resolved.config, Hostname::new(node));
+    let mut replay = Replay {
+        graph: Graph::new(&config),
+        labels: Interner::new(),
+        pending: Vec::new(),
+        sequence_number: 0,
+        environment,
+        out,
+    };
+    for (number, line) in input.lines().enumerate() {
+        let line = line.map_err(Failure::io("the recording"))?;
+        replay.line(&line, number + 1)?;
+    }
+    replay.flush()?;
+    replay.out.flush().map_err(Failure::io("standard output"))
+}
+
+struct Replay<W> {
+    graph: Graph,
+    labels: Interner,
+    pending: Vec<DesiredUpdate>,
+    sequence_number: u64,
+    environment: Raw,
+    out: W,
+}
+
+impl<W: Write> Replay<W> {
+    fn line(&mut self, line: &str, number: usize) -> Result<(), Failure> {
+        let line = recording::read_line(line, &mut self.labels)
+            .map_err(|error| Failure::Failed(format!("line {number} of the recording is {error}")))?;
+        match line {
+            Line::Update(update) => self.graph.on_update(update),
+            Line::Invalid(error) => {
+                eprintln!("line {number}: {error}; treated as a deletion");
+                self.graph.on_update(error.deletion());
+            }
+            Line::Status(status) => self.graph.on_status(status),
+            Line::Flush => self.flush()?,
+            Line::Nothing => {}
+        }
+        for problem in self.graph.take_new_problems() {
+            eprintln!("line {number}: {}; treated as a deletion", describe_ignored(&problem));
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.graph.flush(&mut self.pending);
+        for update in self.pending.drain(..) {
+            let Some(mut message) = to_json(&update, self.sequence_number) else { continue };
+            self.sequence_number += 1;
+            if let Some(config) = message.get_mut("config_update").and_then(Json::as_object_mut) {
+                add_environment(config, &self.environment);
+            }
+            writeln!(self.out, "{message}").map_err(Failure::io("standard output"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The graph knows of the datastore's configuration only; environment variables override it.
+fn add_environment(config: &mut Map<String, Json>, environment: &Raw) {
+    if environment.is_empty() {
+        return;
+    }
+    let named: Map<String, Json> =
+        environment.iter().map(|(name, value)| (canonical_name(name).to_owned(), value.as_str().into())).collect();
+    let source = json!({ "config": named, "source": source_name(ConfigSource::Environment) });
+    for (field, addition) in [
+        ("config", named),
+        ("source_to_raw_config", Map::from_iter([((ConfigSource::Environment as u8).to_string(), source)])),
+    ] {
+        let field = config.entry(field).or_insert_with(|| Json::Object(Map::new()));
+        if let Some(field) = field.as_object_mut() {
+            field.extend(addition);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! `tortie show`.
+
+mod pods;
+mod text;
+
+use clap::Subcommand;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::Failure;
+use super::agent_socket::AskArgs;
+use tortie_node::engine::inspect::{DecisionCounters, Endpoint, IpSet, Policy};
+
+/// What is in force on this node, as the running agent says; and pods of the cluster by selector.
+///
+/// Example: tortie show policies shop/db
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Policies that apply to an endpoint of this node, in order of evaluation
+    ///
+    /// Example: tortie show policies shop/db
+    Policies {
+        #[command(flatten)]
+        ask: AskArgs,
+        /// A pod as NAMESPACE/NAME, or a host endpoint, interface or address; all policies of the node if not given
+        #[arg(value_name = "ENDPOINT")]
+        endpoint: Option<String>,
+    },
+    /// A policy, the endpoints of this node to which it applies, and how many packets its rules matched in the kernel
+    ///
+    /// Example: tortie show policy shop/db-clients
+    Policy {
+        #[command(flatten)]
+        ask: AskArgs,
+        /// KIND/NAMESPACE/NAME, NAMESPACE/NAME or NAME
+        name: String,
+    },
+    /// How many packets each rule has decided about, as the kernel counts them
+    ///
+    /// Where eBPF programs enforce policy, each rule of a policy or profile, and each end of a tier, with direction and verdict,
+    /// since the programs were attached: packets that begin a connection, or belong to none. A rule that decides about no packet at
+    /// all, since others always come before it, is not there. Otherwise the rules of the policies' chains, since these were written; with
+    /// nftables also which rules of policies each counts for, as several may share a count.
+    ///
+    /// Example: tortie show counters
+    Counters {
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Endpoints of this node
+    Endpoints {
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// IP sets that policies of this node need; of one also the members
+    Sets {
+        #[command(flatten)]
+        ask: AskArgs,
+        /// The id of one
+        id: Option<String>,
+    },
+    Pods(Box<pods::Args>),
+}
+
+#[derive(Deserialize, Serialize)]
+struct Endpoints {
+    endpoints: Vec<Endpoint>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Policies {
+    policies: Vec<Policy>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Counters {
+    decisions: Option<Vec<DecisionCounters>>,
+    policies: Vec<Policy>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct IpSets {
+    ip_sets: Vec<IpSet>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    match &args.what {
+        What::Policies { ask, endpoint: Some(name) } => {
+            let found: Endpoints = ask.ask("Endpoints", &[("name", json!(name))])?;
+            some(&found.endpoints, || format!("this node has no endpoint `{name}`"))?;
+            ask.print(&found, || found.endpoints.iter().map(text::policies_of).collect())
+        }
+        What::Policies { ask, endpoint: None } => {
+            let found: Policies = ask.ask("Policies", &[])?;
+            ask.print(&found, || text::policies(&found.policies))
+        }
+        What::Policy { ask, name } => {
+            let found: Policies = ask.ask("Policies", &[("name", json!(name)), ("counters", json!(true))])?;
+            some(&found.policies, || format!("no policy `{name}` applies to endpoints of this node"))?;
+            ask.print(&found, || found.policies.iter().map(text::policy).collect())
+        }
+        What::Counters { ask } => {
+            let found: Counters = ask.ask("Counters", &[])?;
+            ask.print(&found, || match &found.decisions {
+                Some(decisions) => text::decisions(decisions),
+                None => text::counters(&found.policies),
+            })
+        }
+        What::Endpoints { ask } => {
+            let found: Endpoints = ask.ask("Endpoints", &[])?;
+            ask.print(&found, || text::endpoints(&found.endpoints))
+        }
+        What::Sets { ask, id: Some(id) } => {
+            let found: IpSets = ask.ask("IpSets", &[("id", json!(id))])?;
+            some(&found.ip_sets, || format!("no policy of this node needs an IP set `{id}`"))?;
+            ask.print(&found, || found.ip_sets.iter().map(text::set).collect())
+        }
+        What::Sets { ask, id: None } => {
+            let found: IpSets = ask.ask("IpSets", &[])?;
+            ask.print(&found, || text::sets(&found.ip_sets))
+        }
+        What::Pods(args) => pods::run(args),
+    }
+}
+
+fn some<T>(found: &[T], otherwise: impl FnOnce() -> String) -> Result<(), Failure> {
+    if found.is_empty() { Err(Failure::Failed(otherwise())) } else { Ok(()) }
+}

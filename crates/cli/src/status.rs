@@ -1,0 +1,216 @@
+//! `tortie status`.
+
+use std::fmt::Write as _;
+
+use super::Failure;
+use super::agent_socket::AskArgs;
+use tortie_node::engine::inspect::EngineStatus;
+use tortie_node::local_api::Status;
+
+/// The exit code if the agent is not ready.
+const NOT_READY: u8 = 3;
+
+/// How is the agent of this node?
+///
+/// Asks the running agent: its version, datastore, problems, last apply and latency. Ends with exit code 0 if it is ready,
+/// which means that policy is in the kernel and nothing is held back, and with 3 if not.
+///
+/// Example: tortie status
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let status: Status = args.ask.ask("Status", &[])?;
+    args.ask.print(&status, || text(&status))?;
+    if status.ready { Ok(()) } else { Err(Failure::Reported(NOT_READY)) }
+}
+
+/// Writing to a string cannot fail, here and below.
+fn text(status: &Status) -> String {
+    let mut out = String::new();
+    let Status { version, pid, node, datastore, dataplane, uptime_seconds, ready, live, components, counters, .. } =
+        status;
+    let state = match (ready, live) {
+        (true, _) => "ready",
+        (false, true) => "not ready",
+        (false, false) => "not live",
+    };
+    let _ = writeln!(out, "{node}: {state}");
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(out, "  {name:<12} {value}");
+    };
+    line("agent", &format!("tortie {version}, process {pid}, up {}", duration(*uptime_seconds)));
+    line("datastore", datastore);
+    line("dataplane", dataplane);
+    for component in components.iter().filter(|component| !component.ready || !component.detail.is_empty()) {
+        let how = match (component.live, component.ready) {
+            (_, true) => "ready",
+            (true, false) => "not ready",
+            (false, false) => "not live",
+        };
+        line(&component.name, &format!("{how}: {}", component.detail));
+    }
+    let mean = counters
+        .event_to_kernel_mean_ms
+        .map_or(String::new(), |mean| format!(", {mean:.1} ms to the kernel on average"));
+    line("changes", &format!("{} from the datastore{mean}", counters.updates));
+    let recent = [
+        counters.event_to_kernel_p50_ms.map(|ms| format!("50 % within {ms:.1} ms")),
+        counters.event_to_kernel_p90_ms.map(|ms| format!("90 % within {ms:.1} ms")),
+        counters.event_to_kernel_p99_ms.map(|ms| format!("99 % within {ms:.1} ms")),
+    ];
+    let recent: Vec<String> = recent.into_iter().flatten().collect();
+    let last = counters.event_to_kernel_last_ms.map(|ms| format!("{ms:.1} ms to the kernel last"));
+    let recent = (!recent.is_empty()).then(|| format!("in the last ten minutes {}", recent.join(", ")));
+    let latency: Vec<String> = last.into_iter().chain(recent).collect();
+    if !latency.is_empty() {
+        line("latency", &latency.join("; "));
+    }
+    let for_kernel = status.engine.as_ref().map(|engine| format!(", {} for the kernel", engine.waiting_for_kernel));
+    let for_engine = counters.waiting_for_engine;
+    line("queue", &format!("{for_engine} changes wait for the engine{}", for_kernel.unwrap_or_default()));
+    if let Some(change) = &status.pending_change {
+        let when = match change.state.as_str() {
+            "waiting" => format!("is taken back in {} s unless `tortie confirm` comes", change.seconds_left),
+            other => other.to_owned(),
+        };
+        line("change", &format!("{} by {}: {when}", change.resources.join(", "), change.by));
+    }
+    match &status.engine {
+        Some(engine) => of_engine(&mut line, engine),
+        None => line("engine", "busy"),
+    }
+    out
+}
+
+fn of_engine(line: &mut impl FnMut(&str, &str), engine: &EngineStatus) {
+    let EngineStatus { workload_endpoints, host_endpoints, policies, ip_sets, .. } = engine;
+    line("engine", &format!("{}, session {}", engine.datastore_state, engine.session));
+    let by = match engine.enforced_by.as_str() {
+        "programs" => ", by eBPF programs",
+        "driver" => ", by a driver",
+        _ => "",
+    };
+    line(
+        "enforces",
+        &format!(
+            "{policies} policies on {workload_endpoints} workload and {host_endpoints} host endpoints, {ip_sets} IP sets{by}"
+        ),
+    );
+    if let Some(apply) = engine.last_apply {
+        let complete = if apply.complete { "" } else { ", incomplete" };
+        line("last apply", &format!("{:.1} s ago, took {:.1} ms{complete}", apply.seconds_ago, apply.took_ms));
+    }
+    if let Some(held) = &engine.held_changes {
+        line("held back", &format!("since {}: {}", held.since, held.reason()));
+        held.objects.iter().for_each(|object| line("", object));
+        line("", "`tortie confirm` puts that in force, `tortie confirm --status` says where it is written");
+    }
+    let problems = [
+        ("unavailable", engine.datastore_unavailable.as_slice()),
+        ("on hold", engine.on_hold.as_slice()),
+        ("input", &engine.input_problems),
+        ("ignored", &engine.ignored_objects),
+        ("kernel", &engine.dataplane_problems),
+    ];
+    for (name, problems) in problems {
+        problems.iter().for_each(|problem| line(name, problem));
+    }
+}
+
+fn duration(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7_199 => format!("{} min", seconds / 60),
+        7_200..=172_799 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tortie_datastore::pending_change::PendingSummary;
+    use tortie_node::engine::inspect::LastApply;
+    use tortie_node::host_changes::HeldChanges;
+    use tortie_node::local_api::{Component, Counters};
+
+    #[test]
+    fn what_is_wrong_is_said_and_what_is_not_is_not() {
+        let component =
+            |name: &str, ready, detail: &str| Component { name: name.into(), live: true, ready, detail: detail.into() };
+        let mut status = Status {
+            version: "1.2.3".into(),
+            pid: 7,
+            node: "n1".into(),
+            datastore: "file:/etc/tortie".into(),
+            dataplane: "internal".into(),
+            uptime_seconds: 7_300,
+            live: true,
+            ready: false,
+            components: vec![
+                component("CalculationGraph", true, ""),
+                component("InternalDataplaneMainLoop", false, "chain is missing"),
+            ],
+            counters: Counters {
+                updates: 12,
+                event_to_kernel_mean_ms: Some(4.25),
+                event_to_kernel_last_ms: Some(3.0),
+                event_to_kernel_p50_ms: Some(2.5),
+                event_to_kernel_p90_ms: Some(7.0),
+                event_to_kernel_p99_ms: Some(11.25),
+                waiting_for_engine: 7,
+                ..Counters::default()
+            },
+            pending_change: Some(PendingSummary {
+                by: "ada".into(),
+                state: "waiting".into(),
+                seconds_left: 42,
+                resources: vec!["Tier/platform".into(), "NetworkPolicy/shop/web".into()],
+            }),
+            engine: Some(EngineStatus {
+                session: 2,
+                datastore_state: "in sync".into(),
+                dataplane_problems: vec!["chain cali-x is missing".into()],
+                last_apply: Some(LastApply { seconds_ago: 3.0, took_ms: 20.5, complete: false }),
+                policies: 3,
+                enforced_by: "programs".into(),
+                waiting_for_kernel: 2,
+                held_changes: Some(HeldChanges {
+                    since: "2026-11-23T19:48:59Z".into(),
+                    connections: vec!["198.51.100.7:54321 to port 22 by eth0".into()],
+                    objects: vec!["policy GlobalNetworkPolicy/hosts".into()],
+                    ..HeldChanges::default()
+                }),
+                ..EngineStatus::default()
+            }),
+        };
+        insta::assert_snapshot!(text(&status), @r"
+        n1: not ready
+          agent        tortie 1.2.3, process 7, up 2 h
+          datastore    file:/etc/tortie
+          dataplane    internal
+          InternalDataplaneMainLoop not ready: chain is missing
+          changes      12 from the datastore, 4.2 ms to the kernel on average
+          latency      3.0 ms to the kernel last; in the last ten minutes 50 % within 2.5 ms, 90 % within 7.0 ms, 99 % within 11.2 ms
+          queue        7 changes wait for the engine, 2 for the kernel
+          change       Tier/platform, NetworkPolicy/shop/web by ada: is taken back in 42 s unless `tortie confirm` comes
+          engine       in sync, session 2
+          enforces     3 policies on 0 workload and 0 host endpoints, 0 IP sets, by eBPF programs
+          last apply   3.0 s ago, took 20.5 ms, incomplete
+          held back    since 2026-11-23T19:48:59Z: they would cut the connection of 198.51.100.7:54321 to port 22 by eth0
+                       policy GlobalNetworkPolicy/hosts
+                       `tortie confirm` puts that in force, `tortie confirm --status` says where it is written
+          kernel       chain cali-x is missing
+        ");
+        status.engine = None;
+        status.counters = Counters::default();
+        assert!(text(&status).contains("  queue        0 changes wait for the engine\n"), "{}", text(&status));
+        assert!(!text(&status).contains("latency"), "nothing has reached the kernel");
+        assert!(text(&status).ends_with("  engine       busy\n"));
+    }
+}

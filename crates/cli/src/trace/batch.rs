@@ -1,0 +1,42 @@
+//! Many questions, a line each.
+
+use std::io::{BufRead, Write};
+
+use serde_json::json;
+use tortie_model::Hostname;
+
+use super::super::origin::Origins;
+use super::answer::Answer;
+use super::group::GroupAnswer;
+use super::question::{Line, Question};
+use super::view::{Meant, View};
+use crate::Failure;
+
+/// Answers each line with one. What is wrong with a question is its answer.
+pub(super) fn answer(
+    view: &mut View,
+    node: Option<&Hostname>,
+    origins: &Origins,
+    input: impl BufRead,
+    mut out: impl Write,
+) -> Result<(), Failure> {
+    for line in input.lines() {
+        let line = line.map_err(Failure::io("standard input"))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let answer = one(view, node, origins, &line).unwrap_or_else(|error| json!({"error": error}));
+        writeln!(out, "{answer}").map_err(Failure::io("standard output"))?;
+    }
+    Ok(())
+}
+
+fn one(view: &mut View, node: Option<&Hostname>, origins: &Origins, line: &str) -> Result<serde_json::Value, String> {
+    let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let question = Question::from_line(&line)?;
+    if let Meant::Group(group, members) = view.meant(&question)? {
+        return Ok(GroupAnswer::ask(view, group, &members, node, origins, None)?.short().into());
+    }
+    let connection = view.ask(&question, node)?;
+    Ok(Answer { connection: &connection, pending: None, origins, policies: view, tables: &[] }.short().into())
+}

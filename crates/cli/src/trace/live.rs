@@ -1,0 +1,275 @@
+//! `tortie trace --live`: the kernel is asked.
+
+mod answer;
+mod collect;
+mod flow;
+mod legacy;
+mod listing;
+mod namespace;
+mod nf_log;
+mod owners;
+mod plan;
+mod probe;
+mod probe_packet;
+mod programs;
+mod rules;
+mod steps;
+mod verdict;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use tortie_config::settings;
+use tortie_linux::exec::Runner;
+use tortie_linux::netlink::nftrace::Nftrace;
+use tortie_linux::netlink::{Flow, Netlink, Nflog};
+use tortie_linux::stop::Stop;
+use tortie_model::Hostname;
+use tortie_rules::RulesConfig;
+use tortie_trace::Connection;
+
+use super::group::GroupAnswer;
+use super::question::{Question, QuestionArgs};
+use super::view::View;
+use crate::capability::{self, Capability};
+use crate::signals::{self, Handlers};
+use crate::{Failure, render};
+pub(super) use answer::LiveAnswer;
+use collect::{Heard, Listeners, Sender};
+use flow::TracedFlow;
+use nf_log::NfLog;
+use owners::Owners;
+use plan::{How, Plan};
+use probe::{Probe, ProbeAnswer};
+use steps::{Recorder, principal};
+use tortie_node::local_api::DEFAULT_SOCKET;
+pub(super) use verdict::Agreement;
+use verdict::compare;
+
+const COMMAND: &str = "tortie trace --live";
+/// The NFLOG group that traced packets of iptables-legacy go to.
+const TRACE_GROUP: u16 = 0;
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Ports that probes come from.
+const PORTS: std::ops::Range<u16> = 50_000..60_000;
+
+/// Whether, and how, to ask the kernel.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct LiveArgs {
+    /// Ask the kernel of this node as well: send a probe from the pod, or wait for the real flow, and show each chain and rule
+    /// that it passes, with counters. Needs root.
+    #[arg(long, conflicts_with = "batch")]
+    pub(super) live: bool,
+    /// With --live: send nothing, and wait for the real flow.
+    #[arg(long, requires = "live")]
+    pub(super) watch: bool,
+    /// With --live: for how many seconds to wait for the real flow.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    wait: u64,
+    /// With --live: the socket of the agent, which is asked what eBPF programs count if they enforce policy; see
+    /// `tortie run --socket`.
+    #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// With --live: the directory of the kernel's settings; see `tortie run --proc-sys`.
+    #[arg(long, value_name = "DIR", env = "TORTIE_PROC_SYS", default_value = "/proc/sys")]
+    proc_sys: PathBuf,
+}
+
+/// What was calculated.
+pub(super) enum Calculated<'a> {
+    /// Of a connection.
+    Connection(&'a Connection, &'a View),
+    /// Of connections to a Service.
+    Group(&'a GroupAnswer<'a>),
+}
+
+impl Calculated<'_> {
+    pub(super) fn view(&self) -> &View {
+        match self {
+            Self::Connection(_, view) => view,
+            Self::Group(answer) => answer.view(),
+        }
+    }
+
+    /// What was calculated for packets that go there in the end.
+    fn to(&self, end: Option<SocketAddr>) -> Option<&Connection> {
+        match self {
+            Self::Connection(connection, _) => Some(connection),
+            Self::Group(answer) => answer.connection_to(end?),
+        }
+    }
+}
+
+/// A port to send a probe from, if the user has not named one. Each run takes another one, since connections that the kernel
+/// remembers are not asked about again.
+pub(super) fn source_port() -> u16 {
+    let mut random = [0; 2];
+    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+    PORTS.start + u16::from_ne_bytes(random) % (PORTS.end - PORTS.start)
+}
+
+/// Fails, before anything is read, unless the kernel can be asked.
+pub(super) fn require_privileges() -> Result<(), Failure> {
+    capability::require(COMMAND, &[Capability::NetAdmin])
+}
+
+/// Asks the kernel of `node`, which is this one.
+pub(super) fn ask(
+    args: &LiveArgs,
+    words: &QuestionArgs,
+    datastore: &str,
+    question: &Question,
+    calculated: &Calculated<'_>,
+    node: &Hostname,
+) -> Result<LiveAnswer, Failure> {
+    let plan = Plan::new(args.watch, words, datastore, question, calculated.view(), node).map_err(Failure::Failed)?;
+    let Plan { flow, how, mut notes } = plan;
+    let namespace = match &how {
+        How::FromPod { interface } => {
+            capability::require(COMMAND, &[Capability::SysAdmin, Capability::SysPtrace])?;
+            Some(namespace::of_pod(interface.as_deref(), flow.source).map_err(Failure::Failed)?)
+        }
+        How::FromNode | How::Watch { .. } => None,
+    };
+    let probe = match how {
+        How::FromPod { .. } | How::FromNode => Some(probe_of(&flow)?),
+        How::Watch { .. } => None,
+    };
+    let stop = signals::follow(Handlers::new(|| {}))?;
+    let runner = Runner::new(stop.clone());
+    let family = flow.family();
+    let before = rules::has_legacy(family).then(|| rules::legacy(family, &runner, &mut notes));
+    let before = before.filter(|listing| listing.is_empty() || listing.has_effect());
+    let nflog = before.is_some().then(|| Nflog::open(&[TRACE_GROUP])).transpose().map_err(failed)?;
+    let nf_log = before.is_some().then(|| NfLog::set(family, &args.proc_sys)).transpose()?;
+    let table = format!("tortie-trace-{}", std::process::id());
+    let nftrace = Nftrace::open(family, &table, &flow.filters()).map_err(failed)?;
+    let is_by_programs = calculated.view().config(node).is_ok_and(|config| config.bpf_enabled);
+    let programs = programs::Before::ask(&args.socket, is_by_programs);
+    let mut recorder = Recorder::new(nftrace.table(), flow.from());
+    let mut listeners = Listeners { nftrace, nflog };
+    let heard = match probe {
+        Some(probe) => {
+            let cancel = Stop::new().map_err(Failure::io("a pipe"))?;
+            let answers = send(probe, namespace, cancel.clone())?;
+            let heard = listeners.hear(&mut recorder, &Sender::Probe(&answers, &cancel), &stop);
+            cancel.set();
+            heard
+        }
+        None => {
+            let patience = Duration::from_secs(args.wait);
+            if let How::Watch { request } = &how {
+                eprintln!("waiting up to {} s for {flow}{request}", args.wait);
+            }
+            listeners.hear(&mut recorder, &Sender::Others(patience), &stop)
+        }
+    };
+    // Nothing is traced any more.
+    drop(listeners);
+    drop(nf_log);
+    let Heard { answer, lost, unreadable, is_interrupted } = heard.map_err(failed)?;
+    if is_interrupted {
+        return Err(Failure::Failed("ended by a signal; nothing is traced any more".into()));
+    }
+    let answer = answer.transpose().map_err(|error| not_sent(&flow, &error))?;
+    let programs = programs.counted_since(&args.socket);
+    let left_out = recorder.left_out;
+    let packets = recorder.finish();
+    let Some(first) = principal(&packets).and_then(|index| packets.get(index)) else {
+        let what = match answer {
+            Some(_) => format!("the probe {flow} did not come to the rules of this node: look at routes in the pod"),
+            None => format!("no packet of {flow} came within {} s", args.wait),
+        };
+        return Err(Failure::Failed(what));
+    };
+    let (owners, problem) = owners(calculated.view(), node, &flow);
+    notes.extend(problem);
+    let rules = rules::all(family, &packets, before, &runner, &mut notes);
+    let end = match first.last.tuple.flow {
+        Flow::Ports { destination, .. } => Some(SocketAddr::new(first.last.tuple.destination, destination)),
+        Flow::Icmp { .. } | Flow::Other => None,
+    };
+    let agreement = match calculated.to(end) {
+        Some(connection) => compare(connection, node, first, (&rules, programs.as_ref()), &owners),
+        None => {
+            Agreement::NotCompared("the packet goes to nothing that answers for the Service in the datastore".into())
+        }
+    };
+    let links = Netlink::open(TIMEOUT).and_then(|mut netlink| netlink.links()).map_err(failed)?;
+    let interfaces = links.into_iter().map(|link| (link.index, link.name.to_string())).collect();
+    let node = node.clone();
+    Ok(LiveAnswer {
+        node,
+        flow,
+        probe: answer,
+        packets,
+        rules,
+        owners,
+        interfaces,
+        agreement,
+        programs,
+        lost,
+        unreadable,
+        left_out,
+        notes,
+    })
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+fn probe_of(flow: &TracedFlow) -> Result<Probe, Failure> {
+    let (source, target) = match flow.behind {
+        flow::Behind::Ports { source, destination } => (source.unwrap_or_default(), destination),
+        flow::Behind::Icmp { .. } | flow::Behind::Other => (0, 0),
+    };
+    if !matches!(flow.protocol, 6 | 17) {
+        capability::require(COMMAND, &[Capability::NetRaw])?;
+    }
+    let (source, target) = (SocketAddr::new(flow.source, source), SocketAddr::new(flow.destination, target));
+    Ok(Probe { source, target, protocol: flow.protocol, behind: flow.behind })
+}
+
+/// Sends a probe on a thread of its own.
+fn send(
+    probe: Probe,
+    namespace: Option<std::fs::File>,
+    cancel: Stop,
+) -> Result<Receiver<io::Result<ProbeAnswer>>, Failure> {
+    let (sender, answers) = mpsc::channel();
+    let thread = thread::Builder::new().name("probe".into()).spawn(move || {
+        let answer = match &namespace {
+            Some(namespace) => namespace::inside(namespace, || probe.send(&cancel)).flatten(),
+            None => probe.send(&cancel),
+        };
+        let _ = sender.send(answer);
+    });
+    thread.map(|_| answers).map_err(Failure::io("the thread of the probe"))
+}
+
+fn not_sent(flow: &TracedFlow, error: &io::Error) -> Failure {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => ": the source port is in use there, choose another one with --source-port",
+        io::ErrorKind::AddrNotAvailable => ": the pod does not have the address that the datastore says",
+        _ => "",
+    };
+    Failure::Failed(format!("the probe {flow} cannot be sent: {error}{advice}"))
+}
+
+/// Whose the chains of this node are. Without its parameters nothing is said of that.
+fn owners(view: &View, node: &Hostname, flow: &TracedFlow) -> (Owners, Option<String>) {
+    let config = view.config(node);
+    let known = config.and_then(|config| Ok((settings::rules(&config).map_err(|error| error.to_string())?, config)));
+    match known {
+        Ok((rules, config)) => {
+            let (desired, _) = render::calculate(&config, node, view.updates());
+            (Owners::new(&desired, &rules, flow.family()), None)
+        }
+        Err(error) => (Owners::new(&[], &RulesConfig::default(), flow.family()), Some(error)),
+    }
+}

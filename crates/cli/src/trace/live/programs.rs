@@ -1,0 +1,216 @@
+//! What eBPF programs counted while packets were traced, where they enforce policy. They leave no trace in a packet's way: one that
+//! they drop is gone.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tortie_evaluate::{DecidedBy, Verdict};
+use tortie_linux::bpf::DecisionCount;
+use tortie_trace::Leg;
+
+use super::verdict::Agreement;
+use tortie_node::engine::inspect::{DecisionCounters, decision_counters};
+use tortie_node::local_api::Client;
+
+/// What is known of programs before packets are traced.
+pub(super) enum Before {
+    /// Chains enforce policy.
+    Chains,
+    /// Programs do, and have counted so much.
+    Counted(Vec<DecisionCounters>),
+    /// Programs do, and why it is not known what they count.
+    Unknown(String),
+}
+
+/// What programs counted meanwhile.
+pub(super) struct Programs {
+    /// What was decided, and about how many packets; those of other flows are among them.
+    counted: Result<Vec<(DecisionCounters, u64)>, String>,
+}
+
+#[derive(Deserialize)]
+struct Counters {
+    decisions: Option<Vec<DecisionCounters>>,
+}
+
+fn ask(socket: &Path) -> Result<Option<Vec<DecisionCounters>>, String> {
+    let counters = Client::connect(socket).and_then(|mut client| client.call::<Counters>("Counters", Map::new()));
+    counters.map(|counters| counters.decisions).map_err(|error| error.to_string())
+}
+
+impl Before {
+    /// As the agent says; `is_configured` is what is believed if it does not answer.
+    pub(super) fn ask(socket: &Path, is_configured: bool) -> Self {
+        match ask(socket) {
+            Ok(Some(decisions)) => Self::Counted(decisions),
+            Err(why) if is_configured => Self::Unknown(why),
+            Ok(None) | Err(_) => Self::Chains,
+        }
+    }
+
+    /// What was counted since then; `None` where chains enforce policy.
+    pub(super) fn counted_since(self, socket: &Path) -> Option<Programs> {
+        let counted = match self {
+            Self::Chains => return None,
+            Self::Unknown(why) => Err(why),
+            Self::Counted(before) => match ask(socket) {
+                Ok(after) => Ok(risen(&before, after.unwrap_or_default())),
+                Err(why) => Err(why),
+            },
+        };
+        Some(Programs { counted })
+    }
+}
+
+/// The decisions whose counters are higher than before, and by how much.
+fn risen(before: &[DecisionCounters], after: Vec<DecisionCounters>) -> Vec<(DecisionCounters, u64)> {
+    let risen = |after: DecisionCounters| {
+        let before = before.iter().find(|before| is_same(before, &after)).map_or(0, |before| before.packets);
+        let more = after.packets.saturating_sub(before);
+        (more > 0).then_some((after, more))
+    };
+    after.into_iter().filter_map(risen).collect()
+}
+
+fn is_same(one: &DecisionCounters, other: &DecisionCounters) -> bool {
+    (&one.direction, &one.verdict, &one.decided_by) == (&other.direction, &other.verdict, &other.decided_by)
+}
+
+impl Programs {
+    /// Compares that a packet is gone with who should deny it, if anybody.
+    pub(super) fn compare(&self, denying: Option<&Leg>) -> Agreement {
+        let calculated = denying.map(|leg| {
+            let by = leg.explanation.answer.decided_by.in_words(leg.direction);
+            format!("denied at {}, by {by}", leg.at)
+        });
+        let calculated = calculated.unwrap_or_else(|| "allowed".to_owned());
+        let counted = match &self.counted {
+            Ok(counted) => counted,
+            Err(why) => {
+                return Agreement::NotCompared(format!(
+                    "the packet is gone; eBPF programs enforce policy here, and it is not known what they count ({why}). By \
+                     the calculation it is {calculated}"
+                ));
+            }
+        };
+        let denied: Vec<&DecisionCounters> =
+            counted.iter().map(|(decision, _)| decision).filter(|decision| decision.verdict == "deny").collect();
+        if let Some(leg) = denying {
+            match expected(leg) {
+                // Nothing is counted of these.
+                None => return Agreement::Agree,
+                Some(expected) if denied.iter().any(|decision| is_same(decision, &expected)) => {
+                    return Agreement::Agree;
+                }
+                Some(_) => {}
+            }
+        }
+        if denied.is_empty() {
+            return Agreement::NotCompared(format!(
+                "the packet is gone, and no eBPF program counted that a rule denies it: one drops uncounted what a workload \
+                 sends from an address that is not its own, or what an interface of nobody has; otherwise look at routes. By \
+                 the calculation it is {calculated}"
+            ));
+        }
+        let denied: Vec<String> = denied.into_iter().map(text).collect();
+        Agreement::Disagree(format!(
+            "eBPF programs count {}, and by the calculation it is {calculated}",
+            denied.join(", ")
+        ))
+    }
+
+    pub(super) fn whole(&self) -> Value {
+        let of = |(decision, more): &(DecisionCounters, u64)| {
+            json!({
+                "direction": decision.direction, "verdict": decision.verdict, "tier": decision.tier,
+                "policy": decision.policy, "profile": decision.profile, "rule": decision.rule,
+                "decided_by": decision.decided_by, "packets": more,
+            })
+        };
+        match &self.counted {
+            Ok(counted) => json!({ "counted": counted.iter().map(of).collect::<Vec<_>>() }),
+            Err(why) => json!({ "unknown": why }),
+        }
+    }
+
+    /// Lines about it.
+    pub(super) fn lines(&self) -> Vec<String> {
+        match &self.counted {
+            Ok(counted) if counted.is_empty() => {
+                vec!["eBPF programs enforce policy here; they counted nothing meanwhile".into()]
+            }
+            Ok(counted) => {
+                std::iter::once("eBPF programs enforce policy here; they counted meanwhile, of all flows".into())
+                    .chain(counted.iter().map(|(decision, more)| format!("  {more} packets: {}", text(decision))))
+                    .collect()
+            }
+            Err(why) => vec![format!("eBPF programs enforce policy here; it is not known what they count: {why}")],
+        }
+    }
+}
+
+/// `ingress deny by NetworkPolicy/shop/db rule 1`
+fn text(decision: &DecisionCounters) -> String {
+    let direction = decision.direction.as_deref().unwrap_or("any direction");
+    format!("{direction} {} by {}", decision.verdict, decision.decided_by)
+}
+
+/// The decision that a program counts where an endpoint denies, if that is counted.
+fn expected(leg: &Leg) -> Option<DecisionCounters> {
+    let by = leg.explanation.answer.decided_by.clone();
+    let is_counted = matches!(
+        by,
+        DecidedBy::PolicyRule { .. }
+            | DecidedBy::EndOfTier { .. }
+            | DecidedBy::ProfileRule { .. }
+            | DecidedBy::EndOfProfiles
+    );
+    let count = DecisionCount {
+        direction: Some(leg.direction),
+        verdict: Verdict::Deny,
+        by: Some(by),
+        counted: tortie_ebpf::layout::CounterRecord::default(),
+    };
+    is_counted.then(|| decision_counters(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(verdict: &str, by: &str, packets: u64) -> DecisionCounters {
+        DecisionCounters {
+            direction: Some("ingress".into()),
+            verdict: verdict.into(),
+            decided_by: by.into(),
+            packets,
+            ..DecisionCounters::default()
+        }
+    }
+
+    #[test]
+    fn what_rose_is_told_by_how_much() {
+        let before = [decision("deny", "a", 5), decision("allow", "b", 7)];
+        let after = vec![decision("deny", "a", 5), decision("allow", "b", 9), decision("deny", "b", 1)];
+        let told: Vec<(String, u64)> =
+            risen(&before, after).into_iter().map(|(decision, more)| (text(&decision), more)).collect();
+        assert_eq!(told, [("ingress allow by b".to_owned(), 2), ("ingress deny by b".to_owned(), 1)]);
+        // After a new set of programs counters begin at 0.
+        assert!(risen(&before, vec![decision("deny", "a", 1)]).is_empty());
+    }
+
+    #[test]
+    fn a_packet_that_is_gone_was_denied_if_a_denial_was_counted() {
+        let compare = |counted| Programs { counted }.compare(None);
+        let allowed = compare(Ok(vec![(decision("allow", "a", 1), 1)]));
+        assert!(
+            matches!(allowed, Agreement::NotCompared(why) if why.contains("routes") && why.ends_with("it is allowed"))
+        );
+        let denied = compare(Ok(vec![(decision("deny", "a", 1), 1)]));
+        let expected = "eBPF programs count ingress deny by a, and by the calculation it is allowed";
+        assert_eq!(denied, Agreement::Disagree(expected.to_owned()));
+        let unknown = compare(Err("no agent".into()));
+        assert!(matches!(unknown, Agreement::NotCompared(why) if why.contains("(no agent)")));
+    }
+}

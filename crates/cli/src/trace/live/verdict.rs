@@ -1,0 +1,153 @@
+//! What became of a packet in the kernel, beside what was calculated.
+
+use tortie_evaluate::{DecidedBy, Verdict};
+use tortie_model::{Direction, Hostname};
+use tortie_trace::{At, Connection, Leg};
+
+use super::listing::Rules;
+use super::owners::{Owner, Owners};
+use super::programs::Programs;
+use super::steps::{Out, Packet, Step, What};
+use crate::decision::direction;
+
+/// What became of a packet in the kernel of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It came out of all rules.
+    Passed(Out),
+    /// It ended in this step.
+    Dropped(usize),
+    /// No rule dropped it, but it did not come out.
+    Vanished,
+}
+
+impl Fate {
+    pub(super) fn of(packet: &Packet, rules: &Rules) -> Self {
+        match (packet.out, packet.steps.iter().rposition(|step| rules.ends(step))) {
+            (Some(out), _) => Self::Passed(out),
+            (None, Some(step)) => Self::Dropped(step),
+            (None, None) => Self::Vanished,
+        }
+    }
+}
+
+/// A rule of a policy or profile that decided in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Decision {
+    pub(super) direction: Direction,
+    pub(super) owner: Owner,
+    /// Which of its rules, from 0, if that can be told.
+    pub(super) rule: Option<usize>,
+}
+
+/// The policies and profiles that decided, in order. Others have only looked at the packet.
+pub(super) fn decisions(packet: &Packet, rules: &Rules, owners: &Owners) -> Vec<Decision> {
+    let decision = |step: &Step| {
+        let chain = owners.of(step.chain.chain()).filter(|chain| !matches!(chain.owner, Owner::Workload(_)))?;
+        let (index, text) = rules.rule(step)?;
+        let length = rules.length(&step.chain)?;
+        let target = text.and_then(|text| text.target());
+        // A rule that allows, as the last of a chain, does not return: the end of the chain does.
+        let is_last = index + 1 == length && matches!(target, Some("MARK" | "NFLOG"));
+        let decides = rules.ends(step) || target == Some("RETURN") || is_last;
+        let rule = owners.rule(chain, index, length);
+        decides.then(|| Decision { direction: chain.direction, owner: chain.owner.clone(), rule })
+    };
+    packet.steps.iter().filter_map(decision).collect()
+}
+
+/// Whether kernel and calculation say the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Agreement {
+    Agree,
+    /// They do not, in these words.
+    Disagree(String),
+    /// They cannot be compared, for this reason.
+    NotCompared(String),
+}
+
+/// Compares what became of the first packet of a flow with what the rules of this node should do to it.
+pub(super) fn compare(
+    calculated: &Connection,
+    node: &Hostname,
+    packet: &Packet,
+    (rules, programs): (&Rules, Option<&Programs>),
+    owners: &Owners,
+) -> Agreement {
+    let fate = Fate::of(packet, rules);
+    if packet.steps.iter().any(|step| is_for_established(step, rules)) {
+        let why = "the packet belongs to a connection that was there before: policy is not asked about it again";
+        return Agreement::NotCompared(why.to_owned());
+    }
+    let legs: Vec<&Leg> = calculated.legs.iter().filter(|leg| leg.node == *node).collect();
+    let is_denying = |leg: &&&Leg| leg.verdict() == Verdict::Deny;
+    let denying = legs.iter().find(is_denying);
+    let is_open = denying.is_none() && legs.iter().any(|leg| leg.verdict() == Verdict::Undecided);
+    match (fate, denying) {
+        (Fate::Vanished, _) => match programs {
+            Some(programs) => programs.compare(denying.copied()),
+            None => Agreement::NotCompared(
+                "no rule drops the packet, but it does not come out: look at routes and at the filter of reverse paths"
+                    .into(),
+            ),
+        },
+        _ if is_open => Agreement::NotCompared("rules of others on this node decide".to_owned()),
+        (Fate::Passed(_), Some(leg)) => {
+            let by = leg.explanation.answer.decided_by.in_words(leg.direction);
+            Agreement::Disagree(format!("the kernel lets pass what {} denies, by {by}", leg.at))
+        }
+        (Fate::Dropped(step), None) => {
+            let place = packet.steps.get(step).map(|step| (step.chain.table(), step.chain.chain()));
+            let (table, chain) = place.unwrap_or_default();
+            Agreement::Disagree(format!("the kernel drops what policy allows, in table {table}, chain {chain}"))
+        }
+        (Fate::Passed(_) | Fate::Dropped(_), _) => {
+            // Behind the one that denies nobody is asked in the kernel.
+            let asked = legs.iter().take_while(|leg| leg.verdict() != Verdict::Deny).count() + 1;
+            let decisions = decisions(packet, rules, owners);
+            let other = legs.into_iter().take(asked).find_map(|leg| other_rule(leg, &decisions));
+            other.map_or(Agreement::Agree, Agreement::Disagree)
+        }
+    }
+}
+
+/// Says so if another rule than the one that was calculated decided for a workload.
+fn other_rule(leg: &Leg, decisions: &[Decision]) -> Option<String> {
+    let (At::Workload(_), DecidedBy::PolicyRule { policy, index, .. }) = (&leg.at, &leg.explanation.answer.decided_by)
+    else {
+        return None;
+    };
+    let decision = decisions.iter().rev().find(|decision| decision.direction == leg.direction)?;
+    let is_same = match &decision.owner {
+        Owner::Policy(id) => id == policy && decision.rule.is_none_or(|rule| rule == *index),
+        Owner::Profile(_) | Owner::Workload(_) => false,
+    };
+    (!is_same).then(|| {
+        let by = leg.explanation.answer.decided_by.in_words(leg.direction);
+        format!("{} decides at {} in the kernel, and by the calculation {by}", describe(decision), leg.at)
+    })
+}
+
+/// Whether a rule matched that lets packets of known connections pass.
+fn is_for_established(step: &Step, rules: &Rules) -> bool {
+    let What::Rule(..) = step.what else { return false };
+    let text = rules.rule(step).and_then(|(_, text)| text);
+    text.is_some_and(|rule| rule.text.contains("--ctstate") && rule.text.contains("ESTABLISHED"))
+}
+
+/// `NetworkPolicy/shop/db, ingress rule 1`
+pub(super) fn describe(decision: &Decision) -> String {
+    let owner = match &decision.owner {
+        Owner::Policy(id) => id.to_string(),
+        Owner::Profile(name) => format!("profile {name}"),
+        Owner::Workload(name) => name.clone(),
+    };
+    let way = direction(decision.direction);
+    match decision.rule {
+        Some(rule) => format!("{owner}, {way} rule {rule}"),
+        None => format!("{owner}, {way}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

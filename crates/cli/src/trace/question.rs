@@ -1,0 +1,249 @@
+//! What is asked.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use tortie_evaluate::{Packet, Payload};
+use tortie_model::{Family, Hostname, Protocol, parse_address};
+
+/// The port that connections come from unless something else is said: one that programs are given, not one that they choose.
+const SOURCE_PORT: u16 = 50000;
+const UDPLITE: Protocol = Protocol::Number(136);
+/// What ping sends.
+const ECHO_REQUEST: (u8, u8) = (8, 128);
+
+/// A connection, on the command line.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct QuestionArgs {
+    /// Where it comes from: NAMESPACE/POD, node:NAME, hostendpoint:NAME, networkset:[NAMESPACE/]NAME or an address.
+    #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
+    from: Option<String>,
+    /// Where it goes to; also service:NAMESPACE/NAME, or an address of a Service: a cluster address, an external one, one of a
+    /// load balancer, or, with a node port, one of a node.
+    #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
+    to: Option<String>,
+    /// The port that it goes to.
+    #[arg(long)]
+    port: Option<u16>,
+    /// TCP, UDP, SCTP, UDPLite, ICMP, or a number.
+    #[arg(long, default_value = "tcp")]
+    protocol: String,
+    /// The port that it comes from; 50000 if nothing else is said, and with --live any that probes come from.
+    #[arg(long)]
+    pub(super) source_port: Option<u16>,
+    /// The ICMP type, 8 (128 for IPv6: what ping sends) if nothing else is said.
+    #[arg(long, value_name = "TYPE")]
+    icmp_type: Option<u8>,
+    /// The ICMP code.
+    #[arg(long, value_name = "CODE", default_value_t = 0)]
+    icmp_code: u8,
+    /// Between the IPv6 addresses of pods and nodes.
+    #[arg(long)]
+    ipv6: bool,
+}
+
+impl QuestionArgs {
+    /// The arguments again, for another node.
+    pub(super) fn words(&self) -> String {
+        let Self { from, to, port, protocol, source_port, icmp_type, icmp_code, ipv6 } = self;
+        let mut words: Vec<String> = Vec::new();
+        let mut add = |name: &str, value: Option<String>| words.extend(value.map(|value| format!("--{name} {value}")));
+        add("from", from.clone());
+        add("to", to.clone());
+        add("port", port.map(|port| port.to_string()));
+        add("protocol", (protocol != "tcp").then(|| protocol.clone()));
+        add("source-port", source_port.map(|port| port.to_string()));
+        add("icmp-type", icmp_type.map(|number| number.to_string()));
+        add("icmp-code", (*icmp_code != 0).then(|| icmp_code.to_string()));
+        words.extend(ipv6.then(|| "--ipv6".to_owned()));
+        words.join(" ")
+    }
+}
+
+/// An end of a connection, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Address(IpAddr),
+    HostEndpoint(String),
+    /// `namespace/name`, or the name of a global one.
+    NetworkSet(String),
+    Node(String),
+    /// `namespace/name`
+    Service(String),
+    /// `namespace/pod`, or whatever else the orchestrator calls a workload.
+    Workload(String),
+}
+
+impl From<&str> for End {
+    fn from(text: &str) -> Self {
+        match (parse_address(text), text.split_once(':')) {
+            (Some(address), _) => Self::Address(address),
+            (_, Some(("hostendpoint", name))) => Self::HostEndpoint(name.to_owned()),
+            (_, Some(("networkset", name))) => Self::NetworkSet(name.to_owned()),
+            (_, Some(("node", node))) => Self::Node(node.to_owned()),
+            (_, Some(("service", service))) => Self::Service(service.to_owned()),
+            _ => Self::Workload(text.to_owned()),
+        }
+    }
+}
+
+/// What follows the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    Ports { protocol: Protocol, source: u16, destination: u16 },
+    Icmp { icmp_type: Option<u8>, code: u8 },
+    Other { protocol: u8 },
+}
+
+impl Transport {
+    /// With the type and code of an ICMP message; `None` if it is none and is given some.
+    fn with_icmp(self, icmp_type: Option<u8>, code: u8) -> Option<Self> {
+        match self {
+            Self::Icmp { .. } => Some(Self::Icmp { icmp_type, code }),
+            other => (icmp_type.is_none() && code == 0).then_some(other),
+        }
+    }
+}
+
+/// A connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) from: End,
+    pub(super) to: End,
+    pub(super) family: Family,
+    pub(super) transport: Transport,
+    /// The node by which it comes, and what it is sent to there, where the node translates that to what is asked about.
+    pub(super) by_node: Option<NodePort>,
+}
+
+/// A port of a node that is translated to a backend of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NodePort {
+    pub(super) node: Hostname,
+    pub(super) address: IpAddr,
+    pub(super) port: u16,
+}
+
+/// A line of a batch.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Line {
+    from: String,
+    to: String,
+    #[serde(default)]
+    port: Option<u16>,
+    #[serde(default = "tcp")]
+    protocol: String,
+    #[serde(default)]
+    family: Option<u8>,
+    #[serde(default = "source_port")]
+    source_port: u16,
+    #[serde(default)]
+    icmp_type: Option<u8>,
+    #[serde(default)]
+    icmp_code: u8,
+}
+
+fn tcp() -> String {
+    "TCP".to_owned()
+}
+
+fn source_port() -> u16 {
+    SOURCE_PORT
+}
+
+impl Question {
+    pub(super) fn from_args(args: &QuestionArgs) -> Result<Self, String> {
+        let (from, to) = (args.from.as_deref().unwrap_or_default(), args.to.as_deref().unwrap_or_default());
+        let source_port = args.source_port.unwrap_or(SOURCE_PORT);
+        let transport = transport(&args.protocol, source_port, args.port)?;
+        let transport = transport
+            .with_icmp(args.icmp_type, args.icmp_code)
+            .ok_or("--icmp-type and --icmp-code are for --protocol icmp")?;
+        Self::new(from, to, args.ipv6.then_some(Family::V6), transport)
+    }
+
+    pub(super) fn from_line(line: &Line) -> Result<Self, String> {
+        let family = match line.family {
+            None => None,
+            Some(4) => Some(Family::V4),
+            Some(6) => Some(Family::V6),
+            Some(other) => return Err(format!("family: must be 4 or 6, is {other}")),
+        };
+        let transport = transport(&line.protocol, line.source_port, line.port)?;
+        let transport = transport.with_icmp(line.icmp_type, line.icmp_code);
+        let transport = transport.ok_or("icmp_type, icmp_code: they are for protocol ICMP")?;
+        Self::new(&line.from, &line.to, family, transport)
+    }
+
+    /// Addresses say the family; where there are none, it is IPv4 if nothing else is asked for.
+    fn new(from: &str, to: &str, wanted: Option<Family>, transport: Transport) -> Result<Self, String> {
+        let (from, to) = (End::from(from), End::from(to));
+        let written = [&from, &to].into_iter().filter_map(|end| match end {
+            End::Address(address) => Some(Family::of(*address)),
+            End::HostEndpoint(_) | End::NetworkSet(_) | End::Node(_) | End::Service(_) | End::Workload(_) => None,
+        });
+        let families: Vec<Family> = wanted.into_iter().chain(written).collect();
+        let family = families.first().copied().unwrap_or(Family::V4);
+        if families.iter().any(|other| *other != family) {
+            return Err("an address of one family cannot reach one of the other".to_owned());
+        }
+        Ok(Self { from, to, family, transport, by_node: None })
+    }
+
+    /// The same connection from another port, if it comes from one.
+    pub(super) fn with_source_port(mut self, port: u16) -> Self {
+        if let Transport::Ports { source, .. } = &mut self.transport {
+            *source = port;
+        }
+        self
+    }
+
+    /// The first packet of the connection as the node sees it by which it comes.
+    pub(super) fn entering(&self, source: IpAddr, by: &NodePort) -> Result<Packet, String> {
+        let transport = match self.transport {
+            Transport::Ports { protocol, source, .. } => Transport::Ports { protocol, source, destination: by.port },
+            other => other,
+        };
+        Self { transport, ..self.clone() }.packet(source, by.address)
+    }
+
+    /// The first packet of the connection.
+    pub(super) fn packet(&self, source: IpAddr, destination: IpAddr) -> Result<Packet, String> {
+        let packet = match self.transport {
+            Transport::Ports { protocol, source: from, destination: to } => {
+                Packet::with_ports(protocol, (source, from), (destination, to))
+            }
+            Transport::Icmp { icmp_type, code } => {
+                let echo = if self.family == Family::V4 { ECHO_REQUEST.0 } else { ECHO_REQUEST.1 };
+                Packet::icmp(source, destination, icmp_type.unwrap_or(echo), code)
+            }
+            Transport::Other { protocol } => Packet::new(source, destination, protocol, Payload::Other),
+        };
+        packet.map_err(|error| error.to_string())
+    }
+}
+
+/// The protocol, which must have a port exactly if connections of it have one.
+fn transport(protocol: &str, source: u16, port: Option<u16>) -> Result<Transport, String> {
+    let number = match protocol.to_ascii_lowercase().as_str() {
+        "tcp" => Protocol::TCP.number(),
+        "udp" => Protocol::UDP.number(),
+        "sctp" => Protocol::SCTP.number(),
+        "udplite" => UDPLITE.number(),
+        "icmp" | "icmpv6" => Protocol::ICMP.number(),
+        other => other.parse().map_err(|_| {
+            format!("protocol: `{protocol}` is none of TCP, UDP, SCTP, UDPLite and ICMP, and no number up to 255")
+        })?,
+    };
+    let with_ports = [Protocol::TCP, Protocol::UDP, Protocol::SCTP, UDPLITE];
+    match (with_ports.into_iter().find(|known| known.number() == number), port) {
+        (Some(protocol), Some(destination)) => Ok(Transport::Ports { protocol, source, destination }),
+        (Some(_), None) => Err(format!("port: {} needs one", protocol.to_ascii_uppercase())),
+        (None, Some(_)) => Err(format!("port: {} has none", protocol.to_ascii_uppercase())),
+        (None, None) if [Protocol::ICMP.number(), Protocol::ICMPV6.number()].contains(&number) => {
+            Ok(Transport::Icmp { icmp_type: None, code: 0 })
+        }
+        (None, None) => Ok(Transport::Other { protocol: number }),
+    }
+}

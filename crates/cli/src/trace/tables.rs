@@ -1,0 +1,157 @@
+//! Where tables have the answer, as eBPF programs look it up.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tortie_config::settings;
+use tortie_ebpf::{Description, EndpointName, Located, Numbered};
+use tortie_evaluate::{Answer, DecidedBy, Layer, Packet, Verdict};
+use tortie_model::Hostname;
+use tortie_trace::{At, Connection, Leg};
+
+use super::super::render::calculate;
+use super::answer::verdict;
+use super::view::View;
+use crate::program::program_settings;
+
+/// The tables of nodes, made when they are first asked for.
+#[derive(Default)]
+pub(super) struct NodeTables {
+    nodes: BTreeMap<Hostname, Description>,
+}
+
+/// What tables say where an endpoint on the way is asked.
+pub(super) struct LegTable {
+    /// `None` if no table has the answer.
+    located: Option<Located>,
+    agrees: bool,
+}
+
+impl NodeTables {
+    /// What tables say at each leg of a connection.
+    pub(super) fn look_up(
+        &mut self,
+        view: &View,
+        connection: &Connection,
+        packet: &Packet,
+    ) -> Result<Vec<LegTable>, String> {
+        connection.legs.iter().map(|leg| self.at(view, leg, packet)).collect()
+    }
+
+    fn at(&mut self, view: &View, leg: &Leg, packet: &Packet) -> Result<LegTable, String> {
+        if !self.nodes.contains_key(&leg.node) {
+            self.nodes.insert(leg.node.clone(), describe(view, &leg.node)?);
+        }
+        let (endpoint, layer) = match &leg.at {
+            At::Workload(id) | At::WorkloadToHost(id) => (EndpointName::Workload(id.clone()), Layer::Normal),
+            At::Host(name, layer) => (EndpointName::Host(name.clone()), *layer),
+            other => return Err(format!("nothing is known of tables at {other}")),
+        };
+        let answer = &leg.explanation.answer;
+        let is_asked = !matches!(
+            answer.decided_by,
+            DecidedBy::Failsafe(_) | DecidedBy::Guard(_) | DecidedBy::EndpointInactive | DecidedBy::Contested(_)
+        );
+        let described = self.nodes.get_mut(&leg.node).filter(|_| is_asked);
+        let located = described.and_then(|described| described.locate(&endpoint, layer, leg.direction, packet));
+        let agrees = located.as_ref().is_none_or(|located| agrees((located.verdict, &located.decided_by), answer));
+        Ok(LegTable { located, agrees })
+    }
+}
+
+/// What a node is given.
+fn describe(view: &View, node: &Hostname) -> Result<Description, String> {
+    let config = view.config(node)?;
+    let (desired, _) = calculate(&config, node, view.updates());
+    let rules = settings::rules(&config).map_err(|error| error.to_string())?;
+    let (_, node) = program_settings(&rules, &config);
+    Description::new(&node, &desired).map_err(|error| error.to_string())
+}
+
+/// Whether the cell says what was calculated by walking through rules.
+fn agrees(cell: (Verdict, &DecidedBy), answer: &Answer) -> bool {
+    match &answer.decided_by {
+        // It is asked about what policy allows.
+        DecidedBy::EndpointToHostAction => cell.0 == Verdict::Allow,
+        by => cell == (answer.verdict, by),
+    }
+}
+
+/// Whether each table says what was calculated.
+pub(super) fn all_agree(tables: &[LegTable]) -> bool {
+    tables.iter().all(|table| table.agrees)
+}
+
+impl LegTable {
+    pub(super) fn whole(&self, leg: &Leg) -> Value {
+        let Some(located) = &self.located else { return Value::Null };
+        let numbered = |of: &Numbered| json!({"number": of.number, "is": of.text});
+        json!({
+            "group": located.group.number,
+            "ownClass": numbered(&located.own_class),
+            "peerClass": numbered(&located.peer_class),
+            "ownRow": located.own_row.as_ref().map(numbered),
+            "row": numbered(&located.row),
+            "column": numbered(&located.column),
+            "sourcePort": located.source_port.as_ref().map(numbered),
+            "verdict": verdict(located.verdict),
+            "reason": located.decided_by.in_words(leg.direction),
+            "agrees": self.agrees,
+        })
+    }
+
+    /// Lines about it.
+    pub(super) fn text(&self, leg: &Leg) -> String {
+        let Some(Located {
+            group,
+            own_class,
+            peer_class,
+            own_row,
+            row,
+            column,
+            source_port,
+            verdict: said,
+            decided_by: by,
+            ..
+        }) = &self.located
+        else {
+            return "    table: none has the answer\n".to_owned();
+        };
+        let numbered = |what: &str, of: &Numbered| format!("{what} {} ({})", of.number, of.text);
+        let mut cell = vec![numbered("group", group)];
+        cell.extend(own_row.as_ref().map(|own| numbered("own row", own)));
+        cell.extend([numbered("row", row), numbered("column", column)]);
+        cell.extend(source_port.as_ref().map(|port| numbered("source ports", port)));
+        let mut text =
+            format!("    table: {}: {} by {}\n", cell.join(", "), verdict(*said), by.in_words(leg.direction));
+        text.push_str(&format!(
+            "      {}, {}\n",
+            numbered("own address: class", own_class),
+            numbered("peer: class", peer_class)
+        ));
+        if !self.agrees {
+            text.push_str("      the table and the calculation do not agree: this is an error of Tortie\n");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tortie_model::TierName;
+
+    use super::*;
+
+    #[test]
+    fn verdict_and_what_decides_must_be_those_that_were_calculated() {
+        let end = |tier: &str| DecidedBy::EndOfTier { tier: TierName::new(tier) };
+        let denied = Answer { verdict: Verdict::Deny, decided_by: end("a") };
+        assert!(agrees((Verdict::Deny, &end("a")), &denied));
+        assert!(!agrees((Verdict::Allow, &end("a")), &denied));
+        assert!(!agrees((Verdict::Deny, &end("b")), &denied));
+        let by_action = Answer { verdict: Verdict::Deny, decided_by: DecidedBy::EndpointToHostAction };
+        assert!(agrees((Verdict::Allow, &end("a")), &by_action));
+        assert!(!agrees((Verdict::Deny, &end("a")), &by_action));
+        assert!(!all_agree(&[LegTable { located: None, agrees: false }]));
+    }
+}

@@ -1,0 +1,321 @@
+//! The cluster that is asked about, with the parameters of its nodes.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tortie_config::{Config, Sources, settings};
+use tortie_evaluate::Packet;
+use tortie_model::{
+    Cidr, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint,
+    WorkloadEndpointKey, parse_address,
+};
+use tortie_resources::spelling::closest;
+use tortie_trace::{At, Backend, Cluster, Connection, Place, SetNetwork};
+
+use super::super::cluster::{WholeCluster, config_of};
+use super::group::{Group, Member};
+use super::question::{End, NodePort, Question, Transport};
+use crate::program::hostname;
+
+/// The cluster. Parameters of a node are looked up when it is first asked.
+pub(super) struct View {
+    sources: Sources,
+    local: Config,
+    cluster: Cluster,
+    configured: BTreeSet<Hostname>,
+    /// Whether there are staged policies, once that is known.
+    has_staged: Option<bool>,
+}
+
+/// What a question comes down to.
+pub(super) enum Meant {
+    /// The connection that it names.
+    Connection,
+    /// One of several connections: of what, and the question about each; at least one.
+    Group(Group, Vec<(Member, Question)>),
+}
+
+impl View {
+    pub(super) fn new(cluster: WholeCluster) -> Self {
+        let WholeCluster { sources, local, updates, .. } = cluster;
+        let graph = settings::graph(&local, Hostname::new(""));
+        let mut cluster = Cluster::new(graph, tortie_evaluate::Settings::default());
+        updates.into_iter().for_each(|update| cluster.apply(update));
+        Self { sources, local, cluster, configured: BTreeSet::new(), has_staged: None }
+    }
+
+    pub(super) fn policy(&self, id: &PolicyId) -> Option<&Policy> {
+        match self.cluster.object(&Key::Policy(id.clone()))? {
+            Update::Policy(_, policy) => policy.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// What becomes of a connection, as far as `node` decides if one is given.
+    pub(super) fn ask(&mut self, question: &Question, node: Option<&Hostname>) -> Result<Connection, String> {
+        self.connection(question, node, false)
+    }
+
+    /// The same if all staged policies were in force; `None` if there are none.
+    pub(super) fn pending(
+        &mut self,
+        question: &Question,
+        node: Option<&Hostname>,
+    ) -> Result<Option<Connection>, String> {
+        let is_staged = |object: &Update| matches!(object, Update::Policy(id, Some(_)) if id.kind.is_staged());
+        let has_staged = *self.has_staged.get_or_insert_with(|| self.cluster.objects().any(is_staged));
+        has_staged.then(|| self.connection(question, node, true)).transpose()
+    }
+
+    fn connection(
+        &mut self,
+        question: &Question,
+        node: Option<&Hostname>,
+        is_pending: bool,
+    ) -> Result<Connection, String> {
+        let (from, source) = self.find("from", &question.from, question.family)?;
+        let (to, destination) = self.find("to", &question.to, question.family)?;
+        for place in [&from, &to] {
+            self.configure(place)?;
+        }
+        let packet = question.packet(source, destination)?;
+        let connection = match &question.by_node {
+            Some(by) => {
+                self.configure(&Place::Node(by.node.clone()))?;
+                let (entering, leaving) = (question.entering(source, by)?, question.packet(by.address, destination)?);
+                let packets = [&entering, &packet, &leaving];
+                self.cluster.connection_by_node(&from, &by.node, &to, packets, is_pending)
+            }
+            None if is_pending => self.cluster.pending_connection(&from, &to, &packet),
+            None => self.cluster.connection(&from, &to, &packet),
+        };
+        let mut connection = connection.map_err(|error| error.to_string())?;
+        if let Some(node) = node {
+            connection.legs.retain(|leg| leg.node == *node);
+        }
+        for (end, place) in [(&question.from, &from), (&question.to, &to)] {
+            let (End::HostEndpoint(name), Place::Node(host)) = (end, place) else { continue };
+            connection.legs.retain(|leg| match &leg.at {
+                At::Host(other, _) => leg.node != *host || other.as_str() == name,
+                _ => true,
+            });
+        }
+        Ok(connection)
+    }
+
+    /// The first packet of a connection, as policy sees it.
+    pub(super) fn packet(&self, question: &Question) -> Result<Packet, String> {
+        let (_, source) = self.find("from", &question.from, question.family)?;
+        let (_, destination) = self.find("to", &question.to, question.family)?;
+        question.packet(source, destination)
+    }
+
+    /// What a question comes down to.
+    pub(super) fn meant(&self, question: &Question) -> Result<Meant, String> {
+        match (&question.from, &question.to) {
+            (End::NetworkSet(_), End::NetworkSet(_)) => {
+                return Err("neither end of the connection is in the cluster".to_owned());
+            }
+            (_, End::NetworkSet(name)) => return self.meant_networks("to", question, name),
+            _ => {}
+        }
+        let Some((service, port, by_node)) = self.meant_service(question)? else {
+            return match &question.from {
+                End::NetworkSet(name) => self.meant_networks("from", question, name),
+                _ => Ok(Meant::Connection),
+            };
+        };
+        let Transport::Ports { protocol: Protocol::Named(protocol), source, .. } = question.transport else {
+            return Err(format!("to: service {service} is asked for by a port of TCP, UDP or SCTP"));
+        };
+        let backends = self.cluster.backends(&service, protocol, port, question.family);
+        let backends = backends.map_err(|error| format!("to: {error}"))?;
+        let ask = |backend: Backend| {
+            let transport = Transport::Ports { protocol: Protocol::Named(protocol), source, destination: backend.port };
+            let by_node = by_node.clone();
+            let to = End::Address(backend.address);
+            (Member::Backend(backend), Question { to, transport, by_node, ..question.clone() })
+        };
+        let backends: Vec<(Member, Question)> = backends.into_iter().map(ask).collect();
+        let End::NetworkSet(name) = &question.from else {
+            return Ok(Meant::Group(Group::Service { service, port }, backends));
+        };
+        let mut pairs = Vec::new();
+        for (member, question) in &backends {
+            let Meant::Group(_, networks) = self.meant_networks("from", question, name)? else { continue };
+            pairs.extend(networks.into_iter().filter_map(|(network, question)| match (network, member) {
+                (Member::Network(network), Member::Backend(backend)) => {
+                    Some((Member::Pair(network, *backend), question))
+                }
+                _ => None,
+            }));
+        }
+        Ok(Meant::Group(Group::Pairs { set: NetworkSetName::new(name.as_str()), service, port }, pairs))
+    }
+
+    /// The Service at the end of a connection and the port of it, and the node by which it is reached if that is by a node port.
+    fn meant_service(&self, question: &Question) -> Result<Option<(NamespacedName, u16, Option<NodePort>)>, String> {
+        let port = match question.transport {
+            Transport::Ports { destination, .. } => Some(destination),
+            Transport::Icmp { .. } | Transport::Other { .. } => None,
+        };
+        let address = match &question.to {
+            End::Service(text) => {
+                let (namespace, name) = text
+                    .split_once('/')
+                    .ok_or_else(|| format!("to: a service is service:NAMESPACE/NAME, not service:{text}"))?;
+                return Ok(Some((NamespacedName::new(namespace, name), port.unwrap_or_default(), None)));
+            }
+            End::Address(address) => *address,
+            End::Node(_) => self.find("to", &question.to, question.family)?.1,
+            _ => return Ok(None),
+        };
+        let services = self.cluster.services();
+        let (Transport::Ports { protocol: Protocol::Named(protocol), .. }, Some(port)) = (question.transport, port)
+        else {
+            return Ok(services.with_address(address).map(|service| (service.clone(), 0, None)));
+        };
+        if let Some(found) = self.cluster.service_at(address, protocol, port) {
+            let is_own = services.with_address(address).is_some();
+            let by_node = match self.cluster.place_of(address) {
+                Place::Node(node) if !is_own => Some(NodePort { node, address, port }),
+                _ => None,
+            };
+            return Ok(Some((found.service.clone(), found.port, by_node)));
+        }
+        Ok(services.with_address(address).map(|service| (service.clone(), port, None)))
+    }
+
+    /// The network set at an end, with the question about each of its networks.
+    fn meant_networks(&self, field: &str, question: &Question, name: &str) -> Result<Meant, String> {
+        let set = NetworkSetName::new(name);
+        let networks = self.cluster.networks_of_set(&set, question.family);
+        let networks = networks.ok_or_else(|| format!("{field}: there is no network set {name}"))?;
+        if networks.is_empty() {
+            let family = question.family;
+            return Err(format!("{field}: network set {name} has no {family} address that is not the cluster's own"));
+        }
+        let ask = |network: SetNetwork| {
+            let mut question = question.clone();
+            match field {
+                "from" => question.from = End::Address(network.example),
+                _ => question.to = End::Address(network.example),
+            }
+            (Member::Network(network), question)
+        };
+        Ok(Meant::Group(Group::NetworkSet(set), networks.into_iter().map(ask).collect()))
+    }
+
+    /// The node of a host endpoint, and an address that it expects, or one of the node's.
+    fn find_host_endpoint(&self, field: &str, name: &str, family: Family) -> Result<(Place, IpAddr), String> {
+        let found = self.cluster.objects().find_map(|object| match object {
+            Update::HostEndpoint(key, Some(endpoint)) if key.name.as_str() == name => Some((&key.host, endpoint)),
+            _ => None,
+        });
+        let (host, endpoint) = found.ok_or_else(|| format!("{field}: there is no host endpoint {name}"))?;
+        let expected = match family {
+            Family::V4 => endpoint.expected_ipv4.first(),
+            Family::V6 => endpoint.expected_ipv6.first(),
+        };
+        let address = expected.copied().or_else(|| self.cluster.node_address(host, family));
+        let address = address.ok_or_else(|| {
+            format!("{field}: the datastore has no {family} address of host endpoint {name}, nor of its node {host}")
+        })?;
+        Ok((Place::Node(host.clone()), address))
+    }
+
+    /// Where an end is, and its address.
+    pub(super) fn find(&self, field: &str, end: &End, family: Family) -> Result<(Place, IpAddr), String> {
+        match end {
+            End::Address(address) => Ok((self.cluster.place_of(*address), *address)),
+            End::Node(name) => {
+                let host = Hostname::new(name.as_str());
+                let address = self.cluster.node_address(&host, family);
+                let address =
+                    address.ok_or_else(|| format!("{field}: the datastore has no {family} address of node {name}"))?;
+                Ok((Place::Node(host), address))
+            }
+            End::HostEndpoint(name) => self.find_host_endpoint(field, name, family),
+            End::NetworkSet(name) => Err(format!("{field}: network set {name} has many addresses")),
+            End::Service(name) => Err(format!("{field}: no connection comes from service {name}, but from its pods")),
+            End::Workload(name) => {
+                let keys = self.cluster.workloads_named(name);
+                let [key] = keys else { return Err(self.not_one(field, name, keys.len())) };
+                let nets = self.cluster.workload(key).into_iter().flat_map(WorkloadEndpoint::nets);
+                let address = nets.map(Cidr::address).find(|address| Family::of(*address) == family);
+                let address = address.ok_or_else(|| format!("{field}: {name} has no {family} address"))?;
+                Ok((Place::Workload(key.clone()), address))
+            }
+        }
+    }
+
+    /// What has an address.
+    pub(super) fn place(&self, address: IpAddr) -> Place {
+        self.cluster.place_of(address)
+    }
+
+    /// A workload.
+    pub(super) fn workload(&self, key: &WorkloadEndpointKey) -> Option<&WorkloadEndpoint> {
+        self.cluster.workload(key)
+    }
+
+    /// The address by which a Service is asked for.
+    pub(super) fn service_address(&self, to: &End, service: &NamespacedName, family: Family) -> Result<IpAddr, String> {
+        match to {
+            End::Address(address) => return Ok(*address),
+            End::Node(_) => return self.find("to", to, family).map(|(_, address)| address),
+            _ => {}
+        }
+        let found = match self.cluster.object(&Key::Service(service.clone())) {
+            Some(Update::Service(_, Some(found))) => &*found.cluster_ips,
+            _ => &[],
+        };
+        let mut addresses = found.iter().filter_map(|text| parse_address(text));
+        let found = addresses.find(|address| Family::of(*address) == family);
+        found.ok_or_else(|| format!("to: service {service} has no {family} cluster address"))
+    }
+
+    /// All objects.
+    pub(super) fn updates(&self) -> Vec<Update> {
+        self.cluster.objects().cloned().collect()
+    }
+
+    /// The parameters of a node.
+    pub(super) fn config(&self, host: &Hostname) -> Result<Config, String> {
+        config_of(&self.sources, &self.local, self.cluster.objects(), host)
+    }
+
+    /// The name of this node: what the operator says, `FelixHostname`, or the machine's.
+    pub(super) fn this_node(&self, given: Option<&Hostname>) -> Result<Hostname, String> {
+        let resolved = self.sources.resolve().map_err(|error| error.to_string())?;
+        Ok(hostname(given.map(Hostname::as_str), &resolved))
+    }
+
+    fn not_one(&self, field: &str, name: &str, count: usize) -> String {
+        if count > 1 {
+            return format!("{field}: {name} has {count} endpoints; ask for an address");
+        }
+        let names: Vec<&str> = self.cluster.workload_names().collect();
+        match closest(name, &names) {
+            Some(near) => format!("{field}: there is no pod {name} that has an address; is {near} meant?"),
+            None => format!("{field}: there is no pod {name} that has an address"),
+        }
+    }
+
+    /// Looks up the parameters of a place's node, if that has not been done.
+    fn configure(&mut self, place: &Place) -> Result<(), String> {
+        let host = match place {
+            Place::Workload(key) => Hostname::new(key.host()),
+            Place::Node(host) => host.clone(),
+            Place::Outside => return Ok(()),
+        };
+        if self.configured.contains(&host) {
+            return Ok(());
+        }
+        let config = self.config(&host)?;
+        let rules = settings::rules(&config).map_err(|error| error.to_string())?;
+        self.cluster.configure(host.clone(), settings::graph(&config, host.clone()), settings::evaluation(&rules));
+        self.configured.insert(host);
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Typhas behind a Service of Kubernetes.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tortie_datastore::chance;
+use tortie_datastore::kubernetes::{KubeConfig, ServiceEndpoint, ServiceEndpoints};
+use tortie_fanout::DiscoveryError;
+use tortie_fanout::server::Server;
+
+use super::Failure;
+use crate::servers::{Candidate, FindServers};
+
+/// The name of the Service's port (`typha/pkg/discovery`).
+const PORT_NAME: &str = "calico-typha";
+
+/// How often servers are counted (`K8sServicePollIntervalSecs`).
+const POLL: Duration = Duration::from_secs(30);
+
+/// Finds the Typhas behind a Service, on the own node first (`typha/pkg/discovery`).
+#[derive(Debug)]
+pub(super) struct TyphaService {
+    endpoints: ServiceEndpoints,
+    name: String,
+    node: String,
+}
+
+impl TyphaService {
+    /// The Typhas behind this Service, as a node sees them. Nothing is connected to yet.
+    ///
+    /// # Errors
+    /// If the thread for the API server cannot be started.
+    pub(super) fn new(namespace: &str, service: &str, node: &str) -> Result<Self, Failure> {
+        let endpoints = ServiceEndpoints::new(KubeConfig::usual(), namespace, service, PORT_NAME);
+        let endpoints = endpoints.map_err(Failure::io("the client of the API server"))?;
+        Ok(Self { endpoints, name: format!("{namespace}/{service}"), node: node.to_owned() })
+    }
+}
+
+impl FindServers for TyphaService {
+    fn find(&self) -> Result<Vec<Candidate>, DiscoveryError> {
+        let endpoints = self.endpoints.list().map_err(|error| DiscoveryError::Unknown {
+            place: format!("endpoints of Service {}", self.name),
+            source: error.into(),
+        })?;
+        let servers = in_order(endpoints, &self.node, chance);
+        if servers.is_empty() {
+            return Err(DiscoveryError::NoServer { place: format!("Service {}", self.name) });
+        }
+        Ok(servers)
+    }
+}
+
+/// Tells a server, as long as it is there, how many there are behind the Service that it is behind itself
+/// (`typha/pkg/k8s`, `PollK8sForConnectionLimit`).
+///
+/// # Errors
+/// If a thread cannot be started.
+pub(super) fn count_servers(namespace: &str, service: &str, server: &Arc<Server>) -> Result<(), Failure> {
+    let endpoints = ServiceEndpoints::new(KubeConfig::usual(), namespace, service, PORT_NAME);
+    let endpoints = endpoints.map_err(Failure::io("the client of the API server"))?;
+    let service = format!("{namespace}/{service}");
+    let server = Arc::downgrade(server);
+    let mut known = None;
+    let mut count = move || {
+        let Some(server) = server.upgrade() else { return false };
+        let counted = endpoints.list().map(|endpoints| endpoints.len()).map_err(|error| error.to_string());
+        if known.as_ref() != Some(&counted) {
+            match &counted {
+                Ok(servers) => tracing::info!(service, servers, "counted the servers of the fan-out"),
+                Err(error) => tracing::warn!(service, error, "the servers of the fan-out cannot be counted"),
+            }
+        }
+        // Nobody is sent elsewhere while it is not known whether there is anybody else.
+        server.set_servers(*counted.as_ref().unwrap_or(&1));
+        known = Some(counted);
+        true
+    };
+    let poll = move || {
+        while count() {
+            thread::sleep(POLL);
+        }
+    };
+    thread::Builder::new().name("service".into()).spawn(poll).map_err(Failure::io("a thread"))?;
+    Ok(())
+}
+
+/// Those that are ready, in random order, but those of the own node first.
+fn in_order(mut endpoints: Vec<ServiceEndpoint>, node: &str, random: impl Fn() -> f64) -> Vec<Candidate> {
+    endpoints.retain(|endpoint| endpoint.ready);
+    endpoints.sort_by_cached_key(|endpoint| {
+        let is_remote = endpoint.node.as_deref() != Some(node);
+        (is_remote, random().to_bits())
+    });
+    let candidate =
+        |endpoint: ServiceEndpoint| Candidate { address: endpoint.address.to_string(), node: endpoint.node };
+    endpoints.into_iter().map(candidate).collect()
+}

@@ -1,0 +1,121 @@
+//! Health and metrics.
+
+use crate::nodes::Done;
+use crate::{MetricFamily, MetricKind, Status};
+
+use tortie_telemetry::escape;
+use tortie_telemetry::exposition::Exposition;
+use tortie_telemetry::http::Response;
+use tortie_telemetry::process;
+
+/// What has been done about nodes, and what is left.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeStatus {
+    /// Whether everything is known, and has been looked at if the controller leads.
+    pub in_sync: bool,
+    /// How much waits to be done.
+    pub waiting: usize,
+    /// How many resources have been written.
+    pub totals: Done,
+    /// How many addresses are allocated, where, and what has leaked.
+    pub addresses: Vec<MetricFamily>,
+}
+
+/// Answers a request for `/liveness`, `/readiness` or `/metrics`.
+///
+/// Ready is who knows all of Kubernetes and, if it leads, has compared it with the datastore; what is wrong is listed,
+/// but does not make it unready.
+#[must_use]
+pub fn answer(path: &str, status: &Status, nodes: &NodeStatus, problems: &[String]) -> Response {
+    match path {
+        // That it is answered at all means that nobody has kept the state for himself.
+        "/liveness" => Response::text(200, "live\n"),
+        "/readiness" => {
+            let role = if status.leads { "leads" } else { "waits for the lead" };
+            let (code, ready) =
+                if status.in_sync && nodes.in_sync { (200, "in sync") } else { (503, "not in sync yet") };
+            let mut body = format!("{ready}; {role}; {} to write\n", status.waiting + nodes.waiting);
+            for problem in problems {
+                body.push_str(&escape::line(problem));
+                body.push('\n');
+            }
+            Response::text(code, body)
+        }
+        "/metrics" => Response {
+            status: 200,
+            content_type: "text/plain; version=0.0.4; charset=utf-8",
+            body: metrics(status, nodes, problems.len()),
+        },
+        _ => Response::text(404, "not found; /liveness, /readiness and /metrics are\n"),
+    }
+}
+
+fn metrics(status: &Status, nodes: &NodeStatus, problems: usize) -> String {
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let mut text = Exposition::default();
+    text.level("tortie_controller_leads", "Whether this controller may write.", status.leads.into());
+    text.level("tortie_controller_in_sync", "Whether it is ready.", (status.in_sync && nodes.in_sync).into());
+    text.level("tortie_controller_waiting", "Objects that wait to be written.", number(status.waiting + nodes.waiting));
+    text.level("tortie_controller_problems", "What is wrong now.", number(problems));
+    for (name, help, count) in [
+        ("created", "Resources created.", status.created),
+        ("updated", "Resources changed.", status.updated),
+        ("deleted", "Resources deleted.", status.deleted),
+        ("retries", "Writes tried again.", status.retries),
+        ("given_up", "Writes left to the next comparison.", status.given_up),
+        ("comparisons", "Comparisons of all that comes from a kind.", status.comparisons),
+        ("failed_comparisons", "Comparisons that failed.", status.failed_comparisons),
+        ("node_created", "Resources created for the sake of nodes.", nodes.totals.created),
+        ("node_updated", "Resources changed for the sake of nodes.", nodes.totals.updated),
+        ("node_deleted", "Resources deleted for the sake of nodes.", nodes.totals.deleted),
+        ("released_addresses", "Addresses released that had leaked.", nodes.totals.released),
+    ] {
+        text.count(&format!("tortie_controller_{name}"), help, number(count));
+    }
+    for family in &nodes.addresses {
+        let samples: Vec<(Vec<(&str, &str)>, f64)> = family
+            .samples
+            .iter()
+            .map(|(labels, value)| (labels.iter().map(|(name, text)| (*name, &**text)).collect(), *value))
+            .collect();
+        let samples: Vec<(&[(&str, &str)], f64)> = samples.iter().map(|(labels, value)| (&**labels, *value)).collect();
+        match family.kind {
+            MetricKind::Gauge => text.gauge(family.name, family.help, &samples),
+            MetricKind::Counter => text.counters(family.name, family.help, &samples),
+        }
+    }
+    text.finish() + &process::expose()
+}
+
+/// The metrics of a controller that has done nothing.
+#[must_use]
+pub fn example_metrics() -> String {
+    let nodes = NodeStatus { addresses: crate::metric_families(), ..NodeStatus::default() };
+    metrics(&Status::default(), &nodes, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers() {
+        let mut status = Status::default();
+        (status.leads, status.waiting, status.created) = (true, 3, 7);
+        let mut nodes = NodeStatus { waiting: 2, ..NodeStatus::default() };
+        let problems = ["NetworkPolicy/a/knp.default.b: spec: is wrong".to_owned()];
+        let unready = answer("/readiness", &status, &nodes, &problems);
+        assert_eq!(unready.status, 503);
+        assert_eq!(unready.body, format!("not in sync yet; leads; 5 to write\n{}\n", problems[0]));
+        status.in_sync = true;
+        assert_eq!(answer("/readiness", &status, &nodes, &problems).status, 503);
+        nodes.in_sync = true;
+        assert_eq!(answer("/readiness", &status, &nodes, &problems).status, 200);
+        assert_eq!(answer("/liveness", &status, &nodes, &problems).status, 200);
+        assert_eq!(answer("/", &status, &nodes, &problems).status, 404);
+        let metrics = answer("/metrics", &status, &nodes, &problems).body;
+        for line in ["tortie_controller_leads 1", "tortie_controller_created 7", "tortie_controller_problems 1"] {
+            assert!(metrics.lines().any(|found| found == line), "{metrics}");
+        }
+    }
+}

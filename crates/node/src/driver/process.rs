@@ -1,0 +1,198 @@
+//! The process of a driver and the threads that serve its pipes.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tortie_linux::exec::Group;
+use tortie_protocol::frame::{FrameReader, write_frame};
+use tortie_protocol::{Report, ReportError};
+
+use super::DriverEvent;
+use tortie_telemetry::health::Pulse;
+
+/// Puts the pipes where the driver expects them: they come as standard input and output, and where standard error leads
+/// is where the driver's output goes. A shell, since placing a descriptor of a chosen number takes unsafe code.
+const PLACE: &str = r#"exec "$1" 3<&0 4>&1 0</dev/null 1>&2"#;
+
+/// How many messages wait for the driver to read them.
+const QUEUE: usize = 64;
+
+/// The longest report that is taken. Reports are about one endpoint.
+const MAX_REPORT: u64 = 16 << 20;
+
+/// Longer lines of a driver's output are broken.
+const MAX_LINE: u64 = 16 << 10;
+
+/// How long a driver may take to end after it was asked to (`felix/daemon/daemon.go`).
+const GRACE: Duration = Duration::from_secs(4);
+
+/// A serialised message for the driver.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) bytes: Vec<u8>,
+    pub(super) is_in_sync: bool,
+}
+
+/// A driver that has been started. It is ended, with what it has started itself, when this is dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    group: Group,
+    /// How it ended, if that is known.
+    status: Option<ExitStatus>,
+    /// Taken when the process is to end.
+    messages: Option<SyncSender<Outgoing>>,
+    /// Somebody waits for room in the queue.
+    starved: Arc<AtomicBool>,
+}
+
+impl Process {
+    /// Starts `program`. `tell` takes its events and returns whether the agent still receives them. The pulse rests unless a
+    /// message waits for `program` to read it.
+    pub(super) fn start<F>(program: &Path, pulse: Pulse, tell: F) -> io::Result<Self>
+    where
+        F: Fn(DriverEvent) -> bool + Clone + Send + 'static,
+    {
+        // A shell would look a bare name up in the search path.
+        let program = program.canonicalize()?;
+        let (for_driver, to_driver) = io::pipe()?;
+        let (from_driver, of_driver) = io::pipe()?;
+        let (log, log_of_driver) = io::pipe()?;
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", PLACE, "driver"]).arg(program).stdin(for_driver).stdout(of_driver).stderr(log_of_driver);
+        let group = Group::start(&mut command)?;
+        // It holds our copies of the driver's ends; an end of file is seen only if nobody else has them open.
+        drop(command);
+        let (messages, queue) = sync_channel(QUEUE);
+        let starved = Arc::new(AtomicBool::new(false));
+        let process = Self { group, status: None, messages: Some(messages), starved: Arc::clone(&starved) };
+        let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.into()).spawn(body);
+        let told = tell.clone();
+        let writer = move || {
+            pulse.rest();
+            write(to_driver, &queue, &starved, told, &pulse);
+            pulse.rest();
+        };
+        spawn("driver-writer", Box::new(writer))?;
+        spawn("driver-reader", Box::new(move || read(from_driver, tell)))?;
+        spawn("driver-log", Box::new(move || pump(log)))?;
+        Ok(process)
+    }
+
+    /// Hands a message over, or gives it back if there is no room; [`DriverEvent::Room`] follows when there is.
+    pub(super) fn offer(&self, message: Outgoing) -> Result<(), Outgoing> {
+        // Without the queue the process is ending, and nobody will see the message.
+        let Some(messages) = &self.messages else { return Ok(()) };
+        match messages.try_send(message) {
+            // A writer that has ended has said why.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
+            Err(TrySendError::Full(message)) => {
+                self.starved.store(true, Ordering::SeqCst);
+                // The writer may have taken the last message before it could see the flag.
+                match messages.try_send(message) {
+                    Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
+                    Err(TrySendError::Full(message)) => Err(message),
+                }
+            }
+        }
+    }
+
+    /// How the process ended, if it did. What it left running is killed.
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        if self.status.is_none() && self.group.has_ended() {
+            self.group.signal(Signal::KILL);
+            self.status = self.group.reap().ok();
+        }
+        self.status
+    }
+
+    /// How the process ended, if it does so within a moment.
+    pub(super) fn ends_within(&mut self, patience: Duration) -> Option<ExitStatus> {
+        self.group.ends_within(patience);
+        self.ended()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended().is_some() {
+            return;
+        }
+        // Lets the writer end, which closes the pipe.
+        self.messages = None;
+        // It may have children of its own, which it should end itself, and has the time to.
+        self.group.signal_leader(Signal::TERM);
+        if self.ends_within(GRACE).is_none() {
+            tracing::warn!("the dataplane driver does not end; killing it");
+        }
+    }
+}
+
+fn write(
+    mut pipe: impl Write,
+    queue: &Receiver<Outgoing>,
+    starved: &AtomicBool,
+    tell: impl Fn(DriverEvent) -> bool,
+    pulse: &Pulse,
+) {
+    for message in queue {
+        pulse.beat();
+        if starved.swap(false, Ordering::SeqCst) && !tell(DriverEvent::Room) {
+            return;
+        }
+        if let Err(error) = write_frame(&mut pipe, &message.bytes) {
+            tell(DriverEvent::Broken(format!("writing to it failed: {error}")));
+            return;
+        }
+        if message.is_in_sync && !tell(DriverEvent::InSyncWritten) {
+            return;
+        }
+        pulse.rest();
+    }
+}
+
+fn read(pipe: impl Read, tell: impl Fn(DriverEvent) -> bool) {
+    let mut frames = FrameReader::with_limit(pipe, MAX_REPORT);
+    loop {
+        let event = match frames.next_frame() {
+            Ok(Some(bytes)) => match Report::decode(bytes) {
+                Ok(report) => DriverEvent::Report(report),
+                Err(error @ ReportError::NotProtobuf(_)) => DriverEvent::Broken(error.to_string()),
+                Err(error) => {
+                    tracing::warn!(%error, "ignoring what the dataplane driver reports");
+                    continue;
+                }
+            },
+            Ok(None) => DriverEvent::Broken("it closed its end of the pipe".into()),
+            Err(error) => DriverEvent::Broken(format!("reading from it failed: {error}")),
+        };
+        let is_last = matches!(event, DriverEvent::Broken(_));
+        if !tell(event) || is_last {
+            return;
+        }
+    }
+}
+
+/// Logs what the driver prints, by line.
+fn pump(pipe: impl Read) {
+    let mut lines = BufReader::new(pipe);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let text = String::from_utf8_lossy(&line);
+        match text.trim_end() {
+            "" => {}
+            text => tracing::info!("driver: {text}"),
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The driver's side: this kernel as another program's calculation wants it.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tortie_config::{ConfigError, Raw, Resolved, Sources};
+use tortie_dataplane::StatusChange;
+use tortie_linux::monitor::MonitorEvent;
+use tortie_linux::stop::Stop;
+use tortie_model::WorkloadEndpointId;
+use tortie_model::desired::DesiredUpdate;
+use tortie_protocol::frame::{FrameError, FrameReader, write_frame};
+use tortie_protocol::{ReceiveError, Received, Report, felix};
+
+use super::config::from_message;
+use super::reports::Reports;
+use crate::engine::{Enforcement, HEARTBEAT, InKernel};
+use tortie_telemetry::logging;
+
+/// How many messages are taken before the kernel is looked after again.
+const MAX_EVENTS: usize = 100;
+
+/// How many reports wait for the engine to read them.
+const QUEUE: usize = 64;
+
+/// How soon the engine is asked again to take reports for which it had no room.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The first process status waits, so that a driver that is started again and again gives none
+/// (`felix/dataplane/linux/int_dataplane.go`).
+const FIRST_SIGN: Duration = Duration::from_secs(10);
+
+/// Something that a driver reacts to.
+#[derive(Debug)]
+pub enum ServeInput {
+    /// From the engine.
+    Peer(PeerEvent),
+    /// From the network interfaces.
+    Links(MonitorEvent),
+    /// There is something else to look at: [`ServeSetup::stop`].
+    Wake,
+}
+
+/// What the engine says.
+#[derive(Debug)]
+pub enum PeerEvent {
+    /// A message, and if it is about a workload endpoint, that endpoint in the engine's own words.
+    Message(Box<(Received, Option<felix::WorkloadEndpoint>)>),
+    /// It closed the pipe between two messages.
+    Gone,
+    /// Nothing more can be understood.
+    Broken(ServeError),
+}
+
+/// How a driver ends when nothing is wrong. What is in the kernel stays in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "each becomes an exit code")]
+pub enum ServedEnd {
+    /// The program should end.
+    Stopped,
+    /// The engine is gone.
+    PeerGone,
+    /// A parameter changed with which everything has to restart, and the engine will not say everything again.
+    Reconfigured,
+    /// The machine is otherwise than when everything was set up.
+    Outdated,
+}
+
+/// Why a driver cannot go on. What is in the kernel stays in force.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The stream of messages broke.
+    #[error("reading from the engine failed: {0}")]
+    Frame(#[from] FrameError),
+    /// A message cannot be taken.
+    #[error("the engine sent what is not understood: {0}")]
+    Message(#[from] ReceiveError),
+    /// Reports cannot be written.
+    #[error("writing to the engine failed: {0}")]
+    Write(std::io::Error),
+    /// The first message is not the configuration.
+    #[error("the engine's first message is not its configuration")]
+    NoConfiguration,
+    /// The engine's configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The threads that report events are gone.
+    #[error("no more events can arrive: the threads that report them have ended")]
+    InputEnded,
+}
+
+/// What a driver is made from.
+#[derive(Debug)]
+pub struct ServeSetup<K> {
+    /// The kernel and its dataplane.
+    pub in_kernel: InKernel<K>,
+    /// Parameters of this machine.
+    pub environment: Raw,
+    /// The configuration that the dataplane was made with.
+    pub resolved: Resolved,
+    /// When the program began.
+    pub started: Instant,
+    /// Whether the program is to end; whoever sets it also sends [`ServeInput::Wake`], unless there is no room.
+    pub stop: Stop,
+}
+
+/// A driver that obeys an engine.
+#[derive(Debug)]
+pub struct Served<K> {
+    setup: ServeSetup<K>,
+    reports: Reports,
+    /// Workload endpoints as the engine put them; reports repeat them.
+    endpoints: BTreeMap<WorkloadEndpointId, felix::WorkloadEndpoint>,
+    next_sign: Option<Instant>,
+    in_sync_reported: bool,
+}
+
+/// The configuration that a message and the machine's own parameters make.
+///
+/// # Errors
+/// For a bad value of a parameter that must be right.
+pub fn configuration(message: &felix::ConfigUpdate, environment: &Raw) -> Result<(Sources, Resolved), ConfigError> {
+    let sources = from_message(message, environment);
+    let resolved = sources.resolve()?;
+    Ok((sources, resolved))
+}
+
+/// Reads the engine's messages on a thread and hands them on, until the pipe ends or a message cannot be taken.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn follow_peer(pipe: impl Read + Send + 'static, events: SyncSender<ServeInput>) -> std::io::Result<()> {
+    let follow = move || {
+        let mut frames = FrameReader::new(pipe);
+        loop {
+            let event = match next_message(&mut frames) {
+                Ok(Some(message)) => PeerEvent::Message(Box::new(message)),
+                Ok(None) => PeerEvent::Gone,
+                Err(error) => PeerEvent::Broken(error),
+            };
+            let is_last = !matches!(event, PeerEvent::Message(_));
+            if events.send(ServeInput::Peer(event)).is_err() || is_last {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("engine-reader".into()).spawn(follow)?;
+    Ok(())
+}
+
+type Message = (Received, Option<felix::WorkloadEndpoint>);
+
+fn next_message(frames: &mut FrameReader<impl Read>) -> Result<Option<Message>, ServeError> {
+    let Some(bytes) = frames.next_frame()? else { return Ok(None) };
+    let message = tortie_protocol::decode(bytes)?;
+    let endpoint = match &message.payload {
+        Some(felix::to_dataplane::Payload::WorkloadEndpointUpdate(update)) => update.endpoint.clone(),
+        _ => None,
+    };
+    let received = Received::try_from(message).map_err(ReceiveError::from)?;
+    Ok(Some((received, endpoint)))
+}
+
+fn write_reports(mut pipe: impl Write, reports: &Receiver<Report>, events: &SyncSender<ServeInput>) {
+    for (number, report) in (0..).zip(reports) {
+        if let Err(error) = write_frame(&mut pipe, &report.encode(number)) {
+            // If nobody listens, the program is ending anyway.
+            let _ = events.send(ServeInput::Peer(PeerEvent::Broken(ServeError::Write(error))));
+            return;
+        }
+    }
+}
+
+impl<K> Served<K>
+where
+    InKernel<K>: Enforcement,
+{
+    /// A driver whose reports go to `pipe`, by a thread that reports to `events`.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn new(
+        setup: ServeSetup<K>,
+        pipe: impl Write + Send + 'static,
+        events: SyncSender<ServeInput>,
+    ) -> std::io::Result<Self> {
+        let (engine, reports) = sync_channel(QUEUE);
+        let write = move || write_reports(pipe, &reports, &events);
+        thread::Builder::new().name("engine-writer".into()).spawn(write)?;
+        let interval = setup.resolved.config.reporting_interval;
+        let next_sign = (!interval.is_zero()).then(|| setup.started + FIRST_SIGN);
+        let reports = Reports::new(engine);
+        Ok(Self { setup, reports, endpoints: BTreeMap::new(), next_sign, in_sync_reported: false })
+    }
+
+    /// Reacts to events until there is a reason to end.
+    ///
+    /// # Errors
+    /// [`ServeError`] if the driver cannot go on.
+    pub fn run(&mut self, inputs: &Receiver<ServeInput>) -> Result<ServedEnd, ServeError> {
+        let mut wait = HEARTBEAT;
+        loop {
+            match inputs.recv_timeout(wait) {
+                Ok(input) => {
+                    for input in std::iter::once(input).chain(inputs.try_iter().take(MAX_EVENTS)) {
+                        if self.setup.stop.is_set() {
+                            return Ok(ServedEnd::Stopped);
+                        }
+                        if let Some(end) = self.take(input)? {
+                            return Ok(end);
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(ServeError::InputEnded),
+            }
+            wait = self.enforce().min(self.give_sign());
+            if let Some(why) = self.setup.in_kernel.outdated() {
+                tracing::info!("{why}; ending to be started again");
+                return Ok(ServedEnd::Outdated);
+            }
+            if self.setup.stop.is_set() {
+                return Ok(ServedEnd::Stopped);
+            }
+            if self.reports.send() {
+                wait = wait.min(RETRY);
+            }
+        }
+    }
+
+    fn take(&mut self, input: ServeInput) -> Result<Option<ServedEnd>, ServeError> {
+        match input {
+            ServeInput::Wake => {}
+            ServeInput::Links(event) => self.setup.in_kernel.on_links(event),
+            ServeInput::Peer(PeerEvent::Gone) => return Ok(Some(ServedEnd::PeerGone)),
+            ServeInput::Peer(PeerEvent::Broken(error)) => return Err(error),
+            ServeInput::Peer(PeerEvent::Message(message)) => return self.take_message(*message),
+        }
+        Ok(None)
+    }
+
+    fn take_message(&mut self, (received, endpoint): Message) -> Result<Option<ServedEnd>, ServeError> {
+        let update = match received {
+            Received::Config(message) => return self.take_config(&message),
+            Received::Unknown => {
+                tracing::warn!("ignoring a message of a kind that is not known");
+                return Ok(None);
+            }
+            Received::Denied { update, why } => {
+                tracing::error!(%why, "a message is not understood; what it is about is denied");
+                update
+            }
+            Received::Update(update) => update,
+        };
+        match (&update, endpoint) {
+            (DesiredUpdate::WorkloadEndpoint(id, _), Some(endpoint)) => {
+                self.endpoints.insert(id.clone(), endpoint);
+            }
+            (DesiredUpdate::WorkloadEndpointRemove(id), _) => {
+                self.endpoints.remove(id);
+            }
+            _ => {}
+        }
+        self.setup.in_kernel.on_update(update);
+        Ok(None)
+    }
+
+    /// The first configuration has been taken before; this is a change.
+    fn take_config(&mut self, message: &felix::ConfigUpdate) -> Result<Option<ServedEnd>, ServeError> {
+        let (_, resolved) = match configuration(message, &self.setup.environment) {
+            Ok(both) => both,
+            Err(error) => {
+                tracing::error!(%error, "the configuration in force stays in force");
+                return Ok(None);
+            }
+        };
+        if resolved.effective() != self.setup.resolved.effective() {
+            return Ok(Some(ServedEnd::Reconfigured));
+        }
+        Ok(None)
+    }
+
+    /// Brings the kernel up to date; says how long there is nothing to do.
+    fn enforce(&mut self) -> Duration {
+        let in_kernel = &mut self.setup.in_kernel;
+        // What enforces by itself does not fail as a driver does.
+        let Ok(progress) = in_kernel.enforce() else { return HEARTBEAT };
+        let has_enforced = in_kernel.has_enforced();
+        for change in progress.statuses {
+            self.report(change);
+        }
+        for (family, public_key) in progress.wireguard_keys {
+            self.reports.push(Report::Wireguard { public_key, family: Some(family) });
+        }
+        if has_enforced && !self.in_sync_reported {
+            self.in_sync_reported = true;
+            self.reports.push(Report::InSync);
+        }
+        progress.next
+    }
+
+    fn report(&mut self, change: StatusChange) {
+        self.reports.push(match change {
+            StatusChange::Workload(id, status) => Report::Workload {
+                endpoint: status.and_then(|_| self.endpoints.get(&id).cloned()).map(Box::new),
+                status: status.map(|status| status.as_str().to_owned()),
+                id,
+            },
+            StatusChange::Host(name, status) => Report::Host(name, status.map(|status| status.as_str().to_owned())),
+        });
+    }
+
+    /// Tells the engine from time to time that the driver is alive; says how long until the next time.
+    fn give_sign(&mut self) -> Duration {
+        let Some(at) = self.next_sign else { return HEARTBEAT };
+        let now = Instant::now();
+        if now < at {
+            return at - now;
+        }
+        let uptime = self.setup.started.elapsed().as_secs_f64();
+        self.reports.push(Report::Process { timestamp: logging::timestamp(), uptime });
+        let interval = self.setup.resolved.config.reporting_interval;
+        self.next_sign = Some(now + interval);
+        interval
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,440 @@
+//! Enforcement by this program itself.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tortie_config::{Resolved, Sources};
+use tortie_dataplane::{
+    ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, LinkEvent, MigrationChange, ProblemIdentity,
+    WireguardKey,
+};
+use tortie_iptables::ChainName;
+use tortie_linux::announcements::Announcements;
+use tortie_linux::bpf::{DecisionCount, PolicyPrograms, PolicyState, Superseded};
+use tortie_linux::monitor::MonitorEvent;
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Family, IpSetId, Update};
+use tortie_nftables::RuleCount;
+use tortie_rules::PolicyBy;
+
+use super::enforcement::{Applied, EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Progress};
+use super::inspect::Listing;
+use super::observe;
+use super::simulated_faults::{DataplaneFaults, HANG};
+use super::throttle::Throttle;
+use super::timed_kernel::TimedKernel;
+use crate::connections::ConnectionCutter;
+use crate::driver::{DriverError, DriverEvent};
+use crate::flows::FlowCollector;
+use crate::leftovers::TakeOver;
+use crate::machine::Machine;
+use crate::metrics::{ActiveLocal, SharedMetrics};
+use tortie_telemetry::health::{Condition, Health, Reporter};
+
+/// A dataplane and the kernel that it programs.
+#[derive(Debug)]
+pub struct InKernel<K> {
+    dataplane: Dataplane,
+    kernel: K,
+    health: Health,
+    metrics: SharedMetrics,
+    throttle: Throttle,
+    started: Instant,
+    batches: observe::LinkBatches,
+    /// What is out of sync in the kernel, as far as it has been logged, in the words of the last apply.
+    problems: BTreeMap<ProblemIdentity, String>,
+    applied_once: bool,
+    last_apply: Option<Applied>,
+    /// How the rules can be listed by programs.
+    listings: Vec<Listing>,
+    by_nftables: bool,
+    /// What is not as configured for as long as this enforces.
+    drawback: Option<String>,
+    /// What is still to be put right in the kernel, by which the node does not do its job.
+    degraded: Option<String>,
+    machine: Option<Machine>,
+    /// To be done once policy is in force.
+    take_over: Option<TakeOver>,
+    cutter: Option<ConnectionCutter>,
+    flows: Option<FlowCollector>,
+    announcements: Option<Announcements>,
+    /// Who enforces policy if chains do not.
+    programs: Option<Box<dyn PolicyPrograms>>,
+    /// To be detached once chains enforce policy.
+    superseded: Option<Superseded>,
+    apply_delay: Duration,
+    hang_at: Option<Duration>,
+}
+
+impl<K: Kernel> InKernel<K> {
+    /// Writes nothing yet. How things are is reported to `health` and counted in `metrics`.
+    pub fn new(config: DataplaneConfig, mut kernel: K, health: Health, metrics: SharedMetrics) -> Self {
+        let throttle = Throttle::new(kernel.now());
+        let programs = |family| match family {
+            Family::V4 => &config.iptables.programs_v4,
+            Family::V6 => &config.iptables.programs_v6,
+        };
+        let listing = |family: &Family| Listing { family: *family, program: programs(*family).save.clone() };
+        let by_nftables = config.nftables.is_some() && config.rules.policy_by == PolicyBy::Chains;
+        let listings = match config.rules.policy_by {
+            PolicyBy::Chains if by_nftables => Vec::new(),
+            PolicyBy::Chains => config.families.iter().map(listing).collect(),
+            PolicyBy::Programs => Vec::new(),
+        };
+        // All that there are will be told.
+        metrics.lock().interfaces.clear();
+        metrics.lock().bpf = None;
+        Self {
+            dataplane: Dataplane::new(config),
+            kernel,
+            health,
+            metrics,
+            throttle,
+            started: Instant::now(),
+            batches: observe::LinkBatches::default(),
+            problems: BTreeMap::new(),
+            applied_once: false,
+            last_apply: None,
+            listings,
+            by_nftables,
+            drawback: None,
+            degraded: None,
+            machine: None,
+            take_over: None,
+            cutter: None,
+            flows: None,
+            announcements: None,
+            programs: None,
+            superseded: None,
+            apply_delay: Duration::ZERO,
+            hang_at: None,
+        }
+    }
+
+    /// Counts and shows a problem that lasts for as long as this enforces.
+    #[must_use]
+    pub fn with_drawback(self, drawback: Option<String>) -> Self {
+        Self { drawback, ..self }
+    }
+
+    /// Keeps an eye on the machine, and the file with the MTU of workloads.
+    #[must_use]
+    pub fn with_machine(self, machine: Machine) -> Self {
+        Self { machine: Some(machine), ..self }
+    }
+
+    /// Removes what Felix enforced by other means, once policy is in force.
+    #[must_use]
+    pub fn with_take_over(self, take_over: TakeOver) -> Self {
+        Self { take_over: Some(take_over), ..self }
+    }
+
+    /// Has established connections cut that a change of policy denies.
+    #[must_use]
+    pub fn with_cutter(self, cutter: Option<ConnectionCutter>) -> Self {
+        Self { cutter, ..self }
+    }
+
+    /// Has flows collected.
+    #[must_use]
+    pub fn with_flows(self, flows: Option<FlowCollector>) -> Self {
+        Self { flows, ..self }
+    }
+
+    /// Listens for virtual machines that move here.
+    #[must_use]
+    pub fn with_announcements(self, announcements: Announcements) -> Self {
+        Self { announcements: Some(announcements), ..self }
+    }
+
+    /// Has programs enforce policy, where the dataplane leaves that to them.
+    #[must_use]
+    pub fn with_programs(self, programs: Option<Box<dyn PolicyPrograms>>) -> Self {
+        Self { programs, ..self }
+    }
+
+    /// Has programs of an earlier configuration detached once chains enforce policy.
+    #[must_use]
+    pub fn with_superseded(self, superseded: Superseded) -> Self {
+        Self { superseded: Some(superseded), ..self }
+    }
+
+    /// Has faults, for who tests what becomes of them.
+    #[must_use]
+    pub fn with_faults(mut self, faults: DataplaneFaults) -> Self {
+        self.apply_delay = faults.apply_delay;
+        self.hang_at = faults.hang_after.map(|after| self.kernel.now().saturating_add(after));
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn into_kernel(self) -> K {
+        self.kernel
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kernel_mut(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    /// Says whether everything that can be is in force.
+    fn note(&mut self, report: &ApplyReport, took: Duration) -> bool {
+        let stats = self.dataplane.stats();
+        observe::dataplane(&stats, &mut self.metrics.lock());
+        let mut now = BTreeMap::new();
+        for problem in &report.problems {
+            let (identity, text) = (problem.identity(), problem.to_string());
+            if !self.problems.contains_key(&identity) && !now.contains_key(&identity) {
+                tracing::error!(problem = %text, "out of sync");
+            }
+            now.entry(identity).or_insert(text);
+        }
+        for (identity, _) in self.problems.iter().filter(|(identity, _)| !now.contains_key(*identity)) {
+            tracing::info!(problem = %identity, "resolved");
+        }
+        self.problems = now;
+        for change in &report.statuses {
+            observe::log_status(change);
+        }
+        if !report.applied {
+            return false;
+        }
+        self.last_apply = Some(Applied { ended: Instant::now(), took, complete: report.enforced() });
+        let mut metrics = self.metrics.lock();
+        metrics.apply_time.observe(took, Instant::now());
+        let count = report.problems.len() + usize::from(self.drawback.is_some());
+        metrics.dataplane_problems = u64::try_from(count).unwrap_or(u64::MAX);
+        if report.enforced() && !self.applied_once {
+            self.applied_once = true;
+            metrics.initial_resync = Some(self.started.elapsed());
+            let restores: u64 = stats.tables.iter().map(|(_, _, table)| table.restore_calls).sum();
+            let set_lines = stats.ipset_lines;
+            let ActiveLocal { endpoints, policies, .. } = metrics.active_local;
+            let took_ms = self.started.elapsed().as_millis();
+            tracing::info!(took_ms, endpoints, policies, restores, set_lines, "policy is in force");
+        }
+        drop(metrics);
+        if self.applied_once
+            && let Some(take_over) = self.take_over.take()
+        {
+            take_over.run();
+        }
+        if let Some(cutter) = &mut self.cutter {
+            cutter.in_force(report.enforced() && !report.problems.iter().any(DataplaneProblem::is_degraded));
+        }
+        self.degraded = report.problems.iter().find(|problem| problem.is_degraded()).map(ToString::to_string);
+        self.health.report(Reporter::Dataplane, self.condition());
+        report.enforced()
+    }
+
+    /// Says how far live migrations are, and listens where announcements are expected now.
+    fn follow_migrations(&mut self) {
+        for MigrationChange { id, uid, from, to, .. } in self.dataplane.take_migrations() {
+            tracing::info!(endpoint = %id, migration = %uid, %from, %to, "live migration");
+        }
+        if let Some(announcements) = &mut self.announcements {
+            announcements.expect(self.dataplane.announcement_watches().collect());
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        let missing = self.machine.as_ref().and_then(Machine::problem);
+        // As long as something stands in for a part of the policy, the node does not do its job.
+        let unready = self.degraded.as_deref().or(missing);
+        let other = self.problems.values().next().or(self.drawback.as_ref());
+        let detail = unready.or_else(|| other.map(String::as_str)).unwrap_or_default().to_owned();
+        Condition { live: true, ready: self.applied_once && unready.is_none(), detail }
+    }
+
+    /// Has programs enforce policy, before anything may lead to workloads; says how long there is nothing to do.
+    fn apply_programs(&mut self, now: Duration) -> Duration {
+        let Some(programs) = &mut self.programs else { return HEARTBEAT };
+        let PolicyState { in_force, problems } = programs.apply(now);
+        self.metrics.lock().bpf = Some(programs.stats());
+        self.dataplane.set_policy_in_force(in_force, problems);
+        programs.next(now).unwrap_or(HEARTBEAT)
+    }
+
+    /// Looks at the machine if it is time; says how long there is nothing to do.
+    fn look_at_machine(&mut self, now: Duration) -> Duration {
+        let Some(machine) = &mut self.machine else { return HEARTBEAT };
+        let missing = machine.problem().map(str::to_owned);
+        let next = machine.look(now);
+        if self.applied_once && machine.problem() != missing.as_deref() {
+            self.health.report(Reporter::Dataplane, self.condition());
+        }
+        next
+    }
+}
+
+impl<K: Kernel> Enforcement for InKernel<K> {
+    fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
+        old.effective() != new.effective()
+    }
+
+    /// It was made from this configuration, and every change that has an effect makes a new one.
+    fn on_config(&mut self, _: &Sources, _: &Resolved) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn takes_more(&self) -> bool {
+        true
+    }
+
+    fn on_object(&mut self, update: &Update) {
+        if let Some(flows) = &self.flows {
+            flows.on_object(update);
+        }
+    }
+
+    fn on_update(&mut self, update: DesiredUpdate) {
+        if let (DesiredUpdate::Encapsulation(encapsulation), Some(machine)) = (&update, &mut self.machine) {
+            machine.on_encapsulation(*encapsulation);
+        }
+        if let Some(cutter) = &mut self.cutter {
+            cutter.on_update(&update);
+        }
+        if let Some(flows) = &self.flows {
+            flows.on_update(&update);
+        }
+        if let Some(programs) = &mut self.programs {
+            programs.on_update(&update);
+        }
+        self.dataplane.on_update(update);
+    }
+
+    fn on_links(&mut self, event: MonitorEvent) {
+        match event {
+            MonitorEvent::Link(event) => {
+                self.batches.count(&event, &mut self.metrics.lock());
+                let (LinkEvent::Up { name, .. }
+                | LinkEvent::Down { name, .. }
+                | LinkEvent::Gone { name }
+                | LinkEvent::Addresses { name, .. }) = &event;
+                if let Some(machine) = &mut self.machine {
+                    machine.on_interface(name.as_str());
+                }
+                if let Some(programs) = &mut self.programs {
+                    programs.on_link(&event);
+                }
+                self.dataplane.on_link(event);
+            }
+            MonitorEvent::InSync => {
+                if let Some(programs) = &mut self.programs {
+                    programs.on_links_in_sync();
+                }
+                self.dataplane.on_links_in_sync();
+            }
+            MonitorEvent::Announcement(number) => self.dataplane.on_announcement(number),
+            MonitorEvent::Ruleset(news) => self.dataplane.on_ruleset(news),
+            MonitorEvent::Failed(error) => {
+                tracing::error!(%error, "network interfaces cannot be watched; trying again");
+            }
+        }
+    }
+
+    fn on_driver(&mut self, _: DriverEvent) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn enforce(&mut self) -> Result<Progress, DriverError> {
+        self.batches.note(&mut self.metrics.lock());
+        self.health.still_alive(Reporter::Dataplane);
+        self.follow_migrations();
+        let now = self.kernel.now();
+        if self.hang_at.take_if(|at| *at <= now).is_some() {
+            tracing::warn!("DebugSimulateDataplaneHangAfter: the dataplane hangs for an hour");
+            self.health.pause(Reporter::CalculationGraph);
+            self.kernel.sleep(HANG);
+            self.health.still_alive(Reporter::CalculationGraph);
+        }
+        let next_look = self.look_at_machine(now);
+        if self.outdated().is_some() {
+            return Ok(Progress::idle(Duration::ZERO));
+        }
+        let next_look = next_look.min(self.apply_programs(now));
+        self.superseded.take_if(|superseded| self.applied_once && superseded.remove(now));
+        if !self.dataplane.wants_apply(now) {
+            let next = self.dataplane.next_wakeup(now);
+            return Ok(Progress::idle(next.unwrap_or(HEARTBEAT).min(HEARTBEAT).min(next_look)));
+        }
+        if let Err(wait) = self.throttle.admit(now) {
+            return Ok(Progress::idle(wait));
+        }
+        let begin = Instant::now();
+        // Nothing is calculated meanwhile, by the same thread.
+        self.health.pause(Reporter::CalculationGraph);
+        if !self.apply_delay.is_zero() {
+            self.kernel.sleep(self.apply_delay);
+        }
+        let mut kernel = TimedKernel::new(&mut self.kernel);
+        let report = self.dataplane.apply(&mut kernel);
+        let in_kernel = kernel.spent();
+        {
+            let mut metrics = self.metrics.lock();
+            let now = Instant::now();
+            kernel.route_lists().iter().for_each(|took| metrics.route_resyncs.observe(*took, now));
+            kernel.interface_lists().iter().for_each(|took| metrics.route_partial_resyncs.observe(*took, now));
+            kernel.conntrack_waits().iter().for_each(|took| metrics.conntrack_waits.observe(*took, now));
+        }
+        self.health.still_alive(Reporter::CalculationGraph);
+        if self.kernel.is_stopping() {
+            return Ok(Progress::idle(HEARTBEAT));
+        }
+        self.follow_migrations();
+        let done = self.note(&report, begin.elapsed());
+        self.health.still_alive(Reporter::Dataplane);
+        let next = report.next.unwrap_or(HEARTBEAT).min(HEARTBEAT).min(next_look);
+        let text = |key: Option<WireguardKey>| key.map(|key| key.to_string()).unwrap_or_default();
+        let wireguard_keys = report.wireguard_keys.into_iter().map(|(family, key)| (family, text(key))).collect();
+        Ok(Progress { done, next, in_kernel, statuses: report.statuses, process_status: None, wireguard_keys })
+    }
+
+    fn now(&mut self) -> Duration {
+        self.kernel.now()
+    }
+
+    fn outdated(&self) -> Option<&str> {
+        self.machine.as_ref().and_then(Machine::outdated)
+    }
+
+    fn has_enforced(&self) -> bool {
+        self.applied_once
+    }
+
+    fn report(&self) -> EnforcementReport {
+        let lasting = self.drawback.as_deref().into_iter().chain(self.machine.as_ref().and_then(Machine::problem));
+        let lasting = lasting.chain(self.superseded.as_ref().and_then(Superseded::problem));
+        EnforcementReport {
+            problems: self.problems.values().map(String::as_str).chain(lasting).map(str::to_owned).collect(),
+            last_apply: self.last_apply,
+            workloads: self.dataplane.workload_statuses().map(|(id, status)| (id.clone(), status)).collect(),
+            listings: self.listings.clone(),
+            by_nftables: self.by_nftables,
+            by: if self.programs.is_some() { EnforcedBy::Programs } else { EnforcedBy::Chains },
+            hosts: self.dataplane.host_statuses().map(|(name, status)| (name.clone(), status)).collect(),
+        }
+    }
+
+    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
+        let counts = self.programs.as_mut()?.counts();
+        Some(counts.map_err(|error| error.to_string()))
+    }
+
+    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, String>> {
+        let counts = self.dataplane.rule_counts(&mut self.kernel)?;
+        Some(counts.map_err(|error| error.to_string()))
+    }
+
+    fn kernel_name(&self, chain: ChainName) -> Option<String> {
+        // Programs have no chains.
+        if self.programs.is_some() { None } else { self.dataplane.kernel_name(chain) }
+    }
+
+    fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {
+        self.dataplane.ip_set_members(id).map(|members| members.iter().map(ToString::to_string).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

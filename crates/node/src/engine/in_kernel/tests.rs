@@ -1,0 +1,208 @@
+use std::sync::{Arc, Mutex};
+
+use tortie_config::{Sources, settings};
+use tortie_dataplane::fake::FakeKernel;
+use tortie_iptables::{Backend, Table};
+use tortie_linux::bpf::{CountsError, DecisionCount, PolicyStats};
+use tortie_model::desired::{Profile, RuleSets, Rules, WorkloadEndpointState};
+use tortie_model::{Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId};
+
+use super::*;
+
+fn enforcement() -> InKernel<FakeKernel> {
+    let resolved = Sources::default().resolve().unwrap();
+    let config = settings::dataplane(&resolved.config, "n1".into(), Backend::Nft).unwrap();
+    let kernel = FakeKernel::new(Backend::Nft, ["cali1"]);
+    let mut enforcement = InKernel::new(config, kernel, Health::default(), SharedMetrics::default());
+    enforcement.on_update(DesiredUpdate::InSync);
+    enforcement.on_links(MonitorEvent::InSync);
+    enforcement
+}
+
+/// Applies for as long as that.
+fn enforce_for(enforcement: &mut InKernel<FakeKernel>, time: Duration) {
+    let end = enforcement.kernel.now() + time;
+    while enforcement.kernel.now() < end {
+        let progress = enforcement.enforce().unwrap();
+        enforcement.kernel.sleep(progress.next.max(Duration::from_millis(1)));
+    }
+}
+
+/// A workload with a profile that allows everything.
+fn add_workload(enforcement: &mut InKernel<FakeKernel>) {
+    let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "default/w".into(), endpoint: "eth0".into() };
+    let allow = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let inbound = Rules::new([allow].into(), [RuleSets::default()].into()).unwrap();
+    enforcement.on_update(DesiredUpdate::Profile("p".into(), Profile { inbound, outbound: Rules::default() }.into()));
+    let endpoint = WorkloadEndpoint {
+        iface: Some("cali1".into()),
+        profiles: Arc::new(["p".into()]),
+        ..WorkloadEndpoint::default()
+    };
+    let state = WorkloadEndpointState { endpoint: endpoint.into(), ..WorkloadEndpointState::default() };
+    enforcement.on_update(DesiredUpdate::WorkloadEndpoint(id, state));
+}
+
+#[test]
+fn faults_of_the_dataplane_happen_when_they_are_asked_for() {
+    let faults = DataplaneFaults { apply_delay: Duration::from_secs(5), hang_after: Some(Duration::from_secs(60)) };
+    let mut enforcement = enforcement().with_faults(faults);
+    add_workload(&mut enforcement);
+    let begin = enforcement.kernel.now();
+    enforcement.enforce().unwrap();
+    let took = enforcement.kernel.now() - begin;
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(60), "{took:?}");
+    assert!(enforcement.applied_once);
+    enforcement.kernel.sleep(Duration::from_secs(60));
+    for expected in [true, false] {
+        let begin = enforcement.kernel.now();
+        enforcement.enforce().unwrap();
+        let has_hung = enforcement.kernel.now() - begin >= HANG;
+        assert_eq!(has_hung, expected);
+    }
+}
+
+#[test]
+fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_tried_in_between() {
+    let (lines, _guard) = tortie_telemetry::logging::capture();
+
+    let mut enforcement = enforcement();
+    add_workload(&mut enforcement);
+    enforcement.kernel.tables_v4.refuse("Profile p ingress");
+    enforce_for(&mut enforcement, Duration::from_secs(30));
+    let refusals = enforcement.kernel.tables_v4.counters().restores;
+    let out_of_sync = lines.containing("out of sync");
+    assert!(out_of_sync.len() == 1 && out_of_sync[0].contains("cali-pri-p"), "{out_of_sync:#?}");
+    assert!(refusals > 4, "it was tried again");
+    // Nobody else says it as well.
+    assert_eq!(lines.containing("cali-pri-p").len(), 1, "{lines:?}");
+    assert_eq!(lines.containing("resolved"), [] as [&str; 0]);
+
+    enforcement.kernel.tables_v4.behave();
+    enforce_for(&mut enforcement, Duration::from_secs(400));
+    assert!(enforcement.kernel.tables_v4.saved(Table::Filter).contains("Profile p ingress"));
+    let resolved = lines.containing("resolved");
+    assert!(resolved.len() == 1 && resolved[0].contains("cali-pri-p"), "{resolved:#?}");
+    assert_eq!(lines.containing("out of sync").len(), 1);
+}
+
+#[test]
+fn a_drawback_is_shown_and_counted_for_as_long_as_it_enforces() {
+    let mut enforcement = enforcement().with_drawback(Some("not as configured".into()));
+    enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
+    enforce_for(&mut enforcement, Duration::from_secs(1));
+    let answer = enforcement.health.answer("/readiness");
+    assert!(answer.status == 200 && answer.body.contains("not as configured"), "{}", answer.body);
+    assert_eq!(enforcement.metrics.lock().dataplane_problems, 1);
+}
+
+#[test]
+fn the_node_is_ready_when_nothing_stands_in_for_its_policy_any_more() {
+    let mut enforcement = enforcement();
+    enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
+    add_workload(&mut enforcement);
+    let readiness = |enforcement: &InKernel<FakeKernel>| enforcement.health.answer("/readiness");
+    enforce_for(&mut enforcement, Duration::from_secs(1));
+    assert_eq!(readiness(&enforcement).status, 200);
+
+    // A new chain that the kernel refuses; the policy was in force before.
+    let mut profile = Profile { inbound: Rules::default(), outbound: Rules::default() };
+    let deny = Rule { action: RuleAction::Deny, ..Rule::default() };
+    profile.inbound = Rules::new([deny].into(), [RuleSets::default()].into()).unwrap();
+    enforcement.on_update(DesiredUpdate::Profile("p".into(), profile.into()));
+    enforcement.kernel.tables_v4.refuse("Profile p ingress");
+    for _ in 0..60 {
+        enforce_for(&mut enforcement, Duration::from_secs(1));
+        let answer = readiness(&enforcement);
+        assert_eq!(answer.status, 503);
+        assert!(answer.body.contains("profile p: IPv4 table filter: the kernel refuses"), "{}", answer.body);
+    }
+    enforcement.kernel.tables_v4.behave();
+    enforce_for(&mut enforcement, Duration::from_secs(31));
+    assert_eq!(readiness(&enforcement).status, 200);
+}
+
+/// Programs that are as somebody else says.
+#[derive(Debug)]
+struct Programs {
+    state: Arc<Mutex<PolicyState>>,
+    told: usize,
+}
+
+impl PolicyPrograms for Programs {
+    fn stats(&self) -> PolicyStats {
+        PolicyStats { blocks: 12, max_blocks: 100, map_writes: 7, ..PolicyStats::default() }
+    }
+
+    fn on_update(&mut self, _: &DesiredUpdate) {
+        self.told += 1;
+    }
+
+    fn on_link(&mut self, _: &LinkEvent) {}
+
+    fn on_links_in_sync(&mut self) {}
+
+    fn apply(&mut self, _: Duration) -> PolicyState {
+        assert!(self.told > 0, "they are told before they are asked");
+        self.state.lock().unwrap().clone()
+    }
+
+    fn next(&self, _: Duration) -> Option<Duration> {
+        Some(Duration::from_millis(100))
+    }
+
+    fn counts(&mut self) -> Result<Vec<DecisionCount>, CountsError> {
+        Err(CountsError::NotInForce)
+    }
+}
+
+#[test]
+fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_is_shown() {
+    let mut sources = Sources::default();
+    sources.set(tortie_model::desired::ConfigSource::Environment, [("BPFEnabled".into(), "true".into())].into());
+    let config = settings::dataplane(&sources.resolve().unwrap().config, "n1".into(), Backend::Nft).unwrap();
+    let state = Arc::new(Mutex::new(PolicyState::default()));
+    let programs = Programs { state: Arc::clone(&state), told: 0 };
+    let kernel = FakeKernel::new(Backend::Nft, ["cali1"]);
+    let mut enforcement = InKernel::new(config, kernel, Health::default(), SharedMetrics::default());
+    enforcement = enforcement.with_programs(Some(Box::new(programs)));
+    enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
+    enforcement.on_update(DesiredUpdate::InSync);
+    enforcement.on_links(MonitorEvent::Link(LinkEvent::Up { name: "cali1".into(), index: 7 }));
+    enforcement.on_links(MonitorEvent::InSync);
+    add_workload(&mut enforcement);
+    let readiness = |enforcement: &InKernel<FakeKernel>| enforcement.health.answer("/readiness");
+    let is_up = |enforcement: &InKernel<FakeKernel>| {
+        enforcement.report().workloads.values().all(|status| *status == tortie_dataplane::EndpointStatus::Up)
+    };
+
+    enforce_for(&mut enforcement, Duration::from_secs(3));
+    assert_eq!(readiness(&enforcement).status, 503);
+    assert!(!enforcement.applied_once && !is_up(&enforcement));
+
+    let blocks = |enforcement: &InKernel<FakeKernel>| enforcement.metrics.lock().bpf.map(|stats| stats.blocks);
+    assert_eq!(blocks(&enforcement), Some(12));
+
+    state.lock().unwrap().in_force = true;
+    enforce_for(&mut enforcement, Duration::from_secs(3));
+    assert_eq!(readiness(&enforcement).status, 200);
+    assert!(enforcement.applied_once && is_up(&enforcement));
+
+    let problem =
+        tortie_dataplane::ProgramProblem { object: "eBPF maps".into(), why: "no memory".into(), is_degraded: true };
+    *state.lock().unwrap() = PolicyState { in_force: false, problems: vec![problem] };
+    add_workload(&mut enforcement);
+    enforce_for(&mut enforcement, Duration::from_secs(3));
+    let answer = readiness(&enforcement);
+    assert!(answer.status == 503 && answer.body.contains("eBPF maps: no memory"), "{}", answer.body);
+    assert!(!is_up(&enforcement));
+    assert_eq!(enforcement.report().problems, ["eBPF maps: no memory"]);
+    assert_eq!(enforcement.metrics.lock().dataplane_problems, 1);
+
+    *state.lock().unwrap() = PolicyState { in_force: true, problems: Vec::new() };
+    enforce_for(&mut enforcement, Duration::from_secs(3));
+    assert_eq!(readiness(&enforcement).status, 200);
+    assert!(is_up(&enforcement) && enforcement.report().problems.is_empty());
+    let kernel = enforcement.into_kernel();
+    assert!(!kernel.tables_v4.saved(Table::Filter).contains("cali"));
+}

@@ -1,0 +1,38 @@
+//! The running agent: one thread that owns all state.
+//!
+//! Events come in from the datastore, from network interfaces and from signals; after each, the calculation says what
+//! has changed for this node, and an [`Enforcement`] brings it into force: [`InKernel`] by itself, or a
+//! [`Driver`](crate::driver::Driver) by another program. A change of the configuration begins a new [`Session`] in
+//! the same process, which finds in the kernel what the old one left there.
+
+mod enforcement;
+mod hold;
+mod host_cut;
+mod in_kernel;
+mod input_problems;
+pub mod inspect;
+mod latency;
+mod observe;
+mod observed;
+mod policy_news;
+mod session;
+mod simulated_faults;
+mod throttle;
+mod timed_kernel;
+mod turn_times;
+
+pub(crate) use enforcement::HEARTBEAT;
+pub use enforcement::{Applied, EnforcedBy, Enforcement, EnforcementReport, ProcessStatus, Progress};
+pub use in_kernel::InKernel;
+pub(crate) use observe::log_status;
+pub use observed::{Observed, Observer};
+pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
+pub use simulated_faults::DataplaneFaults;
+
+/// Describes an object that the calculation ignores by its path in a datastore and the problem.
+#[must_use]
+pub fn describe_ignored(problem: &tortie_calc::IgnoredObject) -> String {
+    let tortie_calc::IgnoredObject { key, reason, .. } = problem;
+    let path = tortie_resources::path::to_path(key).unwrap_or_else(|_| key.to_string());
+    format!("{path}: {reason}")
+}

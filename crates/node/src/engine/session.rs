@@ -1,0 +1,595 @@
+//! From the start of the engine under one configuration to its end.
+
+mod condition;
+mod configuring;
+mod error;
+mod held_changes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use tortie_calc::Graph;
+use tortie_config::{Resolved, Sources, settings};
+use tortie_datastore::{Event as DatastoreEvent, Events, Fallback, InputProblem};
+use tortie_linux::monitor::MonitorEvent;
+use tortie_linux::stop::Stop;
+use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
+use tortie_model::{Hostname, SyncStatus, Update};
+
+use super::enforcement::Enforcement;
+use super::hold::{Hold, UnknownNode};
+use super::host_cut::HostCut;
+use super::input_problems::InputProblems;
+use super::inspect::{Inventory, Query, Question};
+use super::latency::Latency;
+use super::observe;
+use super::policy_news::PolicyNews;
+use super::simulated_faults::{HANG, LoopFault, LoopFaults};
+use super::turn_times::{LONG_FIRST_TURN, LONG_TURN, LongTurns, Part, TurnCause, TurnTimes};
+use crate::driver::DriverEvent;
+use crate::host_changes::HostChanges;
+use crate::metrics::SharedMetrics;
+pub use error::SessionError;
+use tortie_telemetry::health::{Health, Reporter};
+
+/// How many events are taken before the kernel is looked after again.
+const MAX_EVENTS: usize = 100;
+
+const STAYS: &str = "what is in force stays in force";
+
+/// Something that the loop reacts to.
+#[derive(Debug)]
+pub enum Input {
+    /// There is something to take from the datastore.
+    Datastore,
+    /// From the network interfaces.
+    Links {
+        /// The session that the report is meant for; an older one's monitor may linger.
+        session: u64,
+        /// The report.
+        event: MonitorEvent,
+    },
+    /// From the dataplane driver.
+    Driver {
+        /// The session whose driver it is.
+        session: u64,
+        /// What it has to say.
+        event: DriverEvent,
+    },
+    /// Somebody wants to know something.
+    Question(Question),
+    /// Somebody else is about to change what is in the kernel, and waits until this is dropped: nobody must undo it before
+    /// everything has been told again.
+    LetGo(Sender<()>),
+    /// There is something else to look at: [`Inputs::stop`], [`Inputs::reload`].
+    Wake,
+}
+
+/// Where events come from.
+#[derive(Debug)]
+pub struct Inputs {
+    /// All but the datastore's.
+    pub others: Receiver<Input>,
+    /// The datastore's, which wait there, the newest of each object, until the session is ready for them.
+    pub datastore: Events,
+    /// Whether the program is to end; whoever sets it also sends [`Input::Wake`], unless there is no room for more events.
+    pub stop: Stop,
+    /// Whether the configuration is to be read again; likewise.
+    pub reload: Arc<AtomicBool>,
+}
+
+/// How a session ends when nothing is wrong.
+#[derive(Debug)]
+pub enum SessionEnd {
+    /// The program should end; what is in the kernel stays in force.
+    Stopped,
+    /// The datastore's configuration differs from the one that the session began with.
+    Reconfigured(ConfigUpdate),
+    /// The machine is otherwise than when the session began; in which way.
+    Outdated(String),
+    /// The configuration is to be read again. If it turns out to be the same, the session can go on.
+    Reload,
+    /// Somebody else is about to change what is in the kernel, and waits until this is dropped, after the session.
+    LetGo(Sender<()>),
+}
+
+/// What follows a turn of the loop.
+#[derive(Debug)]
+enum Turn {
+    /// Another one, after this time at the latest.
+    Next(Duration),
+    /// The end of the session.
+    Over(SessionEnd),
+}
+
+/// Reaction to input that cannot be used where it is unknown which endpoints it was to protect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Starts without being ready; the source keeps closed the endpoints that it may select.
+    #[default]
+    Deny,
+    /// Starts as if it were not there.
+    Skip,
+    /// Does not start.
+    Exit,
+}
+
+/// The state of the engine under one configuration.
+#[derive(Debug)]
+pub struct Session<E> {
+    pub(super) graph: Graph,
+    pub(super) enforcement: E,
+    pub(super) metrics: SharedMetrics,
+    pub(super) number: u64,
+    hostname: Hostname,
+    health: Health,
+    pub(super) sources: Sources,
+    pub(super) resolved: Resolved,
+    unreadable: Unreadable,
+    pub(super) latency: Latency,
+    pub(super) in_sync: bool,
+    /// Everything is being told to this session, or has been.
+    begun: bool,
+    /// Why the datastore cannot be read now.
+    pub(super) unavailable: Option<String>,
+    /// Everything is being told again.
+    pub(super) resyncing: bool,
+    /// The datastore says that it may be used.
+    ready: bool,
+    /// Something has said that this node exists, in this session or an earlier one.
+    node_is_known: bool,
+    /// Why nothing new is enforced.
+    pub(super) hold: Option<Hold>,
+    pub(super) problems: InputProblems,
+    pub(super) inventory: Inventory,
+    news: PolicyNews,
+    host_cut: HostCut,
+    pub(super) host_changes: Option<HostChanges>,
+    turn_times: TurnTimes,
+    long_turns: LongTurns,
+    pending: Vec<DesiredUpdate>,
+    /// The first of those that keep it from being ready, because it is unknown what should be in force.
+    unknown: Option<String>,
+    /// Some input cannot be read, and all that it may have been meant for is kept closed. This node may be named there.
+    closed: bool,
+    /// How many problems the input has by itself.
+    input_problems: usize,
+    /// Objects that the calculation ignores: how many, and one of them.
+    ignored: (usize, Option<String>),
+    /// Who waits for the end of the session.
+    let_go: Option<Sender<()>>,
+    faults: LoopFaults,
+}
+
+/// What a session is made from.
+#[derive(Debug)]
+pub struct Setup<E> {
+    /// Counts the sessions of this process.
+    pub number: u64,
+    /// The node.
+    pub hostname: Hostname,
+    /// Raw configuration of all sources, the datastore's as far as it is known.
+    pub sources: Sources,
+    /// The same, parsed.
+    pub resolved: Resolved,
+    /// What to do about input of which it is unknown what it was to protect.
+    pub unreadable: Unreadable,
+    /// Something has said in an earlier session that this node exists; if nothing does any more, that is enforced.
+    pub node_is_known: bool,
+    /// What holds back changes that would cut those off who manage this host, if that is wanted.
+    pub host_changes: Option<HostChanges>,
+    /// Who enforces.
+    pub enforcement: E,
+    /// Where to report how things are.
+    pub health: Health,
+    /// Where to count.
+    pub metrics: SharedMetrics,
+}
+
+impl<E: Enforcement> Session<E> {
+    /// A session that has not heard of anything yet.
+    pub fn new(setup: Setup<E>) -> Self {
+        let Setup {
+            number,
+            hostname,
+            sources,
+            resolved,
+            unreadable,
+            node_is_known,
+            mut host_changes,
+            mut enforcement,
+            health,
+            metrics,
+        } = setup;
+        let faults = LoopFaults::new(&resolved.config, enforcement.now());
+        let mut graph = Graph::new(&settings::graph(&resolved.config, hostname.clone()));
+        // A datastore without a word on it is ready.
+        graph.on_update(Update::Ready(Some(true)));
+        if let Some(changes) = &mut host_changes {
+            // Without failsafe ports more would be held back.
+            let settings = settings::rules(&resolved.config).map(|rules| settings::evaluation(&rules));
+            for update in changes.begin(settings.unwrap_or_default()) {
+                enforcement.on_object(update);
+                graph.on_update(update.clone());
+            }
+        }
+        Self {
+            graph,
+            enforcement,
+            metrics,
+            number,
+            hostname,
+            health,
+            sources,
+            resolved,
+            unreadable,
+            latency: Latency::default(),
+            in_sync: false,
+            begun: false,
+            unavailable: None,
+            resyncing: false,
+            ready: true,
+            node_is_known,
+            hold: None,
+            problems: InputProblems::default(),
+            inventory: Inventory::default(),
+            news: PolicyNews::default(),
+            host_cut: HostCut::default(),
+            host_changes,
+            turn_times: TurnTimes::default(),
+            long_turns: LongTurns::default(),
+            pending: Vec::new(),
+            unknown: None,
+            closed: false,
+            input_problems: 0,
+            ignored: (0, None),
+            let_go: None,
+            faults,
+        }
+    }
+
+    /// Whether something has said that this node exists.
+    #[must_use]
+    pub fn node_is_known(&self) -> bool {
+        self.node_is_known
+    }
+
+    /// What was held back, for the next session.
+    #[must_use]
+    pub fn take_host_changes(&mut self) -> Option<HostChanges> {
+        self.host_changes.take()
+    }
+
+    /// Reacts to events until there is a reason to end.
+    ///
+    /// # Errors
+    /// [`SessionError`] if the session cannot go on. What is in the kernel stays in force.
+    pub fn run(&mut self, inputs: &Inputs) -> Result<SessionEnd, SessionError> {
+        // A session that goes on may have been left with something to do.
+        let mut wait = Duration::ZERO;
+        loop {
+            match self.turn(inputs, wait)? {
+                Turn::Next(next) => wait = next,
+                Turn::Over(end) => return Ok(end),
+            }
+        }
+    }
+
+    /// One turn of the loop: takes the events that there are, waiting for the first, lets the calculation answer, and
+    /// has the answer enforced.
+    fn turn(&mut self, inputs: &Inputs, wait: Duration) -> Result<Turn, SessionError> {
+        let received = inputs.others.recv_timeout(wait);
+        self.turn_times = TurnTimes::begin(self.enforcement.now());
+        match received {
+            Ok(input) => {
+                for input in std::iter::once(input).chain(inputs.others.try_iter().take(MAX_EVENTS)) {
+                    if inputs.stop.is_set() {
+                        return Ok(Turn::Over(SessionEnd::Stopped));
+                    }
+                    self.take(input)?;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(SessionError::InputEnded),
+        }
+        match self.faults.take(self.enforcement.now()) {
+            Some(LoopFault::End) => return Err(SessionError::Simulated),
+            Some(LoopFault::Hang) => self.hang(inputs),
+            None => {}
+        }
+        if let Some(waiting) = self.let_go.take() {
+            return Ok(Turn::Over(SessionEnd::LetGo(waiting)));
+        }
+        let more = self.take_all_from_datastore(inputs)?;
+        if inputs.stop.is_set() {
+            return Ok(Turn::Over(SessionEnd::Stopped));
+        }
+        if inputs.reload.swap(false, Ordering::AcqRel) {
+            return Ok(Turn::Over(SessionEnd::Reload));
+        }
+        self.part_is_done(Part::Events);
+        if let Some(reconfigured) = self.calculate()? {
+            return Ok(Turn::Over(SessionEnd::Reconfigured(reconfigured)));
+        }
+        self.part_is_done(Part::Flush);
+        let has_enforced = self.enforcement.has_enforced();
+        let progress = self.enforcement.enforce()?;
+        let now = self.enforcement.now();
+        self.turn_times.enforced(now, progress.in_kernel);
+        if inputs.stop.is_set() {
+            return Ok(Turn::Over(SessionEnd::Stopped));
+        }
+        if let Some(why) = self.enforcement.outdated() {
+            return Ok(Turn::Over(SessionEnd::Outdated(why.to_owned())));
+        }
+        if progress.done {
+            let now = Instant::now();
+            let latency = {
+                let mut metrics = self.metrics.lock();
+                let latency = self.latency.applied(now, |took, changes| metrics.observe_event(took, changes, now));
+                metrics.last_event_to_kernel = latency.or(metrics.last_event_to_kernel);
+                latency
+            };
+            tracing::debug!(latency_us = latency.map(|latency| latency.as_micros()), "applied");
+            self.news.in_force(now, |policy| self.graph.is_active(policy));
+        }
+        self.health.still_alive(Reporter::CalculationGraph);
+        let bound = if has_enforced { LONG_TURN } else { LONG_FIRST_TURN };
+        let now = self.enforcement.now();
+        let long = self.long_turns.finished(self.turn_times, now, bound, &mut self.metrics.lock());
+        if let Some(long) = long {
+            long.log();
+        }
+        let next = progress.next.min(self.faults.next(now)).min(self.next_look(now));
+        Ok(Turn::Next(if more { Duration::ZERO } else { next }))
+    }
+
+    /// Does nothing for a long time, as if the calculation did not come to an end.
+    fn hang(&self, inputs: &Inputs) {
+        tracing::warn!("DebugSimulateCalcGraphHangAfter: the calculation hangs for an hour");
+        // The same thread programs the kernel, and would by itself.
+        self.health.pause(Reporter::Dataplane);
+        let _ = inputs.stop.wait(HANG);
+        self.health.still_alive(Reporter::Dataplane);
+    }
+
+    /// What was done since the last part of this turn is over. Returns how long it took.
+    fn part_is_done(&mut self, part: Part) -> Duration {
+        let now = self.enforcement.now();
+        self.turn_times.done(part, now)
+    }
+
+    fn take(&mut self, input: Input) -> Result<(), SessionError> {
+        match input {
+            Input::Links { session, event } if session == self.number => {
+                self.turn_times.told(TurnCause::Links);
+                self.enforcement.on_links(event);
+            }
+            Input::Driver { session, event } if session == self.number => {
+                self.turn_times.told(TurnCause::Driver);
+                self.enforcement.on_driver(event)?;
+            }
+            Input::Question(Question { query: Query::ConfirmHostChanges, reply }) => self.confirm_host_changes(&reply),
+            Input::Question(question) => self.answer(&question),
+            // Before that nothing is written.
+            Input::LetGo(waiting) => self.let_go = Some(waiting).filter(|_| self.in_sync),
+            Input::Links { .. } | Input::Driver { .. } | Input::Datastore | Input::Wake => {}
+        }
+        Ok(())
+    }
+
+    /// Takes what waits, within reason; says whether there may be more.
+    fn take_all_from_datastore(&mut self, inputs: &Inputs) -> Result<bool, SessionError> {
+        for _ in 0..MAX_EVENTS {
+            if inputs.stop.is_set() {
+                break;
+            }
+            match inputs.datastore.try_recv() {
+                Ok(event) => self.take_from_datastore(event)?,
+                Err(TryRecvError::Empty) => return Ok(false),
+                Err(TryRecvError::Disconnected) => return Err(SessionError::InputEnded),
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_from_datastore(&mut self, event: DatastoreEvent) -> Result<(), SessionError> {
+        self.turn_times.told(TurnCause::Datastore);
+        match event {
+            DatastoreEvent::Updates { updates, noticed } => {
+                if self.hold.is_none() {
+                    self.latency.event(noticed, updates.len());
+                }
+                let has_enforced = self.enforcement.has_enforced();
+                self.part_is_done(Part::Events);
+                self.turn_times.updates(updates.len());
+                let count = u32::try_from(updates.len()).unwrap_or(u32::MAX);
+                for update in updates {
+                    observe::count_update(&update, &mut self.metrics.lock());
+                    let update = match update {
+                        Update::Ready(ready) => {
+                            self.ready = ready.unwrap_or(true);
+                            Update::Ready(Some(self.ready))
+                        }
+                        update => update,
+                    };
+                    let update = match &mut self.host_changes {
+                        Some(changes) => changes.take(update, noticed),
+                        None => Some(update),
+                    };
+                    let Some(update) = update else { continue };
+                    if let Update::Policy(id, _) = &update
+                        && has_enforced
+                    {
+                        self.news.changed(id, noticed, self.graph.is_active(id));
+                    }
+                    self.enforcement.on_object(&update);
+                    self.graph.on_update(update);
+                }
+                let took = self.part_is_done(Part::Updates);
+                if count > 0 {
+                    let each = took / count;
+                    self.metrics.lock().update_time.observe_many(each, u64::from(count), Instant::now());
+                }
+            }
+            DatastoreEvent::Problems(problems) => self.take_problems(&problems)?,
+            DatastoreEvent::Status(status) => self.take_status(status),
+            DatastoreEvent::Available => self.is_available(),
+            DatastoreEvent::Versions(_) => {}
+            DatastoreEvent::Unavailable { why, .. } => {
+                if self.unavailable.as_ref() != Some(&why) {
+                    tracing::error!(%why, "the datastore cannot be read; what is in force stays in force");
+                }
+                self.unavailable = Some(why);
+                self.health.report(Reporter::CalculationGraph, self.condition());
+            }
+        }
+        Ok(())
+    }
+
+    fn is_available(&mut self) {
+        if self.unavailable.take().is_some() {
+            tracing::info!("the datastore can be read again");
+            self.health.report(Reporter::CalculationGraph, self.condition());
+        }
+    }
+
+    fn take_status(&mut self, status: SyncStatus) {
+        if status == SyncStatus::InSync && !self.begun {
+            // It can only mean what another session was told.
+            return;
+        }
+        self.begun |= status == SyncStatus::Resync;
+        self.resyncing = status != SyncStatus::InSync;
+        self.graph.on_status(status);
+        let mut metrics = self.metrics.lock();
+        match status {
+            SyncStatus::WaitForDatastore => metrics.resync_state = 1,
+            SyncStatus::Resync => {
+                metrics.resync_state = 2;
+                metrics.resyncs_started += 1;
+            }
+            SyncStatus::InSync => {
+                metrics.resync_state = 3;
+                self.in_sync = true;
+                if let Some(changes) = &mut self.host_changes {
+                    changes.all_is_told(Instant::now());
+                }
+            }
+        }
+        drop(metrics);
+        self.health.report(Reporter::CalculationGraph, self.condition());
+    }
+
+    /// Problems of the input, all that there are now.
+    fn take_problems(&mut self, problems: &[InputProblem]) -> Result<(), SessionError> {
+        self.input_problems = problems.len();
+        self.count_problems();
+        if !self.in_sync && self.unreadable == Unreadable::Exit {
+            let is_unusable =
+                |problem: &&InputProblem| matches!(problem.fallback, Fallback::Nothing | Fallback::Closed);
+            let unusable: Vec<_> = problems.iter().filter(is_unusable).cloned().collect();
+            if !unusable.is_empty() {
+                return Err(SessionError::UnusableInput(unusable));
+            }
+        }
+        let is_unknown = |fallback| matches!(fallback, Fallback::Nothing | Fallback::Closed | Fallback::Tolerated);
+        let unknown =
+            problems.iter().find(|problem| is_unknown(problem.fallback) && self.unreadable != Unreadable::Skip);
+        self.unknown = unknown.map(ToString::to_string);
+        self.closed = problems.iter().any(|problem| problem.fallback == Fallback::Closed);
+        self.problems.replace(problems);
+        self.health.report(Reporter::CalculationGraph, self.condition());
+        Ok(())
+    }
+
+    /// Notes what the calculation ignores because it is invalid under the configuration in force; the calculation has
+    /// logged it.
+    fn note_ignored(&mut self) {
+        drop(self.graph.take_new_problems());
+        let mut problems = self.graph.problems();
+        let first = problems.next().map(|problem| super::describe_ignored(&problem));
+        let ignored = (usize::from(first.is_some()) + problems.count(), first);
+        if ignored != self.ignored {
+            self.ignored = ignored;
+            self.count_problems();
+            self.health.report(Reporter::CalculationGraph, self.condition());
+        }
+    }
+
+    fn count_problems(&self) {
+        let count = self.input_problems + self.ignored.0;
+        self.metrics.lock().input_problems = u64::try_from(count).unwrap_or(u64::MAX);
+    }
+
+    /// Finds out whether there is a reason to enforce nothing new. While there is one the calculation is asked nothing, so
+    /// that changes that cancel each other out come to nothing.
+    fn review_hold(&mut self) {
+        self.node_is_known |= self.graph.knows_own_node();
+        self.node_is_known |= self.host_changes.as_ref().is_some_and(HostChanges::names_node);
+        // A datastore whose flag was false may be another one now: what is told first is not all of it.
+        let is_ready = self.ready && !(self.resyncing && self.hold == Some(Hold::NotReady));
+        let hold = match &self.hold {
+            _ if !is_ready => Some(Hold::NotReady),
+            _ if self.node_is_known || self.closed => None,
+            Some(Hold::UnknownNode(node)) if !node.is_outdated(&self.graph) => return,
+            _ => Some(Hold::UnknownNode(UnknownNode::new(&self.hostname, &self.graph))),
+        };
+        if hold == self.hold {
+            return;
+        }
+        match (&self.hold, &hold) {
+            (Some(old), Some(new)) if old.is_like(new) => {}
+            (_, Some(new)) => tracing::warn!("{new}; {STAYS}"),
+            (Some(old), None) => tracing::info!("resolved: {old}; what has changed meanwhile is enforced now"),
+            (None, None) => {}
+        }
+        self.hold = hold;
+        // How long this takes is not the agent's doing.
+        self.latency.forget();
+        self.news.waited_until(Instant::now());
+        self.health.report(Reporter::CalculationGraph, self.condition());
+    }
+
+    /// Lets the calculation answer. Returns the datastore's configuration if it asks for a new session.
+    fn calculate(&mut self) -> Result<Option<ConfigUpdate>, SessionError> {
+        if !self.in_sync {
+            return Ok(None);
+        }
+        self.review_hold();
+        if self.hold.is_some() || !self.enforcement.takes_more() {
+            return Ok(None);
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        self.graph.flush(&mut pending);
+        if let Some(reconfigured) = self.settle_host_changes(&mut pending)? {
+            return Ok(Some(reconfigured));
+        }
+        self.news.calculated();
+        self.note_ignored();
+        self.metrics.lock().message_batches.observe_size(pending.len(), Instant::now());
+        for update in pending.drain(..) {
+            if let DesiredUpdate::Config(config) = update {
+                if self.configure(&config)? {
+                    return Ok(Some(config));
+                }
+                continue;
+            }
+            observe::count_message(&update, &mut self.metrics.lock());
+            self.host_cut.on_update(&update);
+            self.inventory.on_update(&update);
+            self.enforcement.on_update(update);
+        }
+        self.pending = pending;
+        for warning in self.host_cut.warnings() {
+            tracing::warn!("{warning}");
+        }
+        observe::graph(&self.graph.stats(), &mut self.metrics.lock());
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! What a restart and a reboot know.
+
+use std::fs;
+
+use tortie_model::Hostname;
+
+use super::fixture::*;
+use crate::host_changes::HostChanges;
+
+const SSH: &str = "policy GlobalNetworkPolicy/ssh";
+
+fn governed() -> Node {
+    Node::start(&[ADMIN], &[("cluster", CLUSTER), ("host", HOST), ("ssh", &policy("ssh", &allow(22)))])
+}
+
+#[test]
+fn what_is_held_back_stays_so_through_a_restart_and_since_when() {
+    let mut node = governed();
+    node.write("ssh", &policy("ssh", &allow(443)));
+    let before = node.changes.held().unwrap();
+    node.restart();
+    assert_eq!(node.changes.held(), Some(before));
+    assert!(node.admits() && node.has_host_endpoint());
+    // The connection was closed while the agent was down.
+    node.connect(&[]);
+    node.restart();
+    assert!(node.held().is_empty() && !node.admits());
+}
+
+#[test]
+fn a_reboot_is_not_the_end_of_a_connection_that_counts() {
+    let mut node = governed();
+    node.write("ssh", &policy("ssh", &allow(443)));
+    node.reboot(&[]);
+    assert_eq!(node.held(), [SSH]);
+    node.later();
+    node.reboot(&[]);
+    assert_eq!(node.held(), [SSH]);
+    assert!(node.admits(), "he can come back");
+    node.connect(&["198.51.100.7:60000"]);
+    node.later();
+    node.connect(&[]);
+    node.later();
+    assert_eq!(node.held(), [SSH]);
+    node.confirm().unwrap();
+    node.turn();
+    assert!(node.held().is_empty() && !node.admits());
+    node.reboot(&[]);
+    assert!(node.held().is_empty() && !node.admits());
+}
+
+#[test]
+fn what_is_confirmed_stays_so_through_a_restart_at_once() {
+    let mut node = governed();
+    node.write("ssh", &policy("ssh", &allow(443)));
+    node.confirm().unwrap();
+    // It is killed before anything is enforced.
+    node.restart();
+    assert!(node.held().is_empty() && !node.admits());
+    assert_eq!(node.dataplane, node.plain());
+}
+
+#[test]
+fn a_change_that_was_made_while_the_agent_was_down_is_judged() {
+    let mut node = governed();
+    for (file, text) in [
+        ("ssh", None),
+        ("ssh", Some(policy("ssh", &allow(443)))),
+        ("new", Some(policy_with("new", "{action: Deny}", "order: 1"))),
+    ] {
+        let before = node.files.clone();
+        match &text {
+            Some(text) => drop(node.files.insert(file.into(), text.clone())),
+            None => drop(node.files.remove(file)),
+        }
+        node.restart();
+        assert_eq!(node.held(), [format!("policy GlobalNetworkPolicy/{file}")], "{text:?}");
+        assert!(node.admits());
+        node.files = before;
+        node.restart();
+        assert!(node.held().is_empty());
+    }
+}
+
+#[test]
+fn what_is_undone_while_the_agent_is_down_is_forgotten() {
+    let mut node = governed();
+    node.write("ssh", &policy("ssh", &allow(443)));
+    node.files.insert("ssh".into(), policy("ssh", &allow(22)));
+    node.reboot(&[]);
+    assert!(node.held().is_empty() && node.admits());
+    node.connect(&[]);
+    node.write("ssh", &policy("ssh", &allow(443)));
+    assert!(node.held().is_empty(), "the connection from before the reboot counts no more");
+}
+
+#[test]
+fn a_torn_record_is_as_none() {
+    let mut node = governed();
+    node.write("ssh", &policy("ssh", &allow(443)));
+    let folder = node.state.path().join("host-changes");
+    let place = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let bytes = fs::read(&place).unwrap();
+    fs::write(&place, &bytes[..bytes.len() / 2]).unwrap();
+    let (lines, _guard) = tortie_telemetry::logging::capture();
+    node.restart();
+    assert_eq!(lines.containing("the record of what governed this host is ignored").len(), 1);
+    let held = node.changes.held().unwrap();
+    assert_eq!(held.unprotected, ["host endpoint n1/eth0"]);
+    assert_eq!(lines.containing("does NOT PROTECT this host").len(), 1);
+    assert!(node.admits());
+    // It is written anew.
+    node.restart();
+    assert!(lines.containing("is ignored").len() == 1 && !node.held().is_empty());
+}
+
+#[test]
+fn where_nothing_can_be_kept_the_agent_goes_on_and_says_so() {
+    let mut node = governed();
+    let folder = node.state.path().join("host-changes");
+    fs::remove_dir_all(&folder).unwrap();
+    fs::write(&folder, "").unwrap();
+    let (lines, _guard) = tortie_telemetry::logging::capture();
+    node.write("ssh", &policy("ssh", &allow(443)));
+    node.later();
+    assert_eq!(node.held(), [SSH]);
+    assert_eq!(lines.containing("a restart will not know").len(), 1);
+}
+
+#[test]
+fn a_tier_and_a_profile_that_changed_while_the_agent_was_down_are_judged() {
+    let tier = |action: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {{name: first}}\nspec: {{order: 5, defaultAction: \
+             {action}}}\n"
+        )
+    };
+    let profile = |action: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: Profile\nmetadata: {{name: open}}\nspec: {{ingress: [{{action: \
+             {action}}}]}}\n"
+        )
+    };
+    let files = [
+        ("host", HOST.replace("interfaceName: eth0", "interfaceName: eth0, profiles: [open]")),
+        ("web", policy_with("first.web", &allow(443), "tier: first")),
+        ("tier", tier("Pass")),
+        ("profile", profile("Allow")),
+    ];
+    let mut node = Node::start(&[ADMIN], &files.each_ref().map(|(path, text)| (*path, text.as_str())));
+    assert!(node.held().is_empty() && node.admits());
+    for (file, text, held) in
+        [("tier", tier("Deny"), "tier first"), ("profile", profile("Deny"), "rules of profile open")]
+    {
+        let before = node.files.insert(file.into(), text).unwrap();
+        node.restart();
+        assert_eq!(node.held(), [held]);
+        assert!(node.admits());
+        node.files.insert(file.into(), before);
+        node.restart();
+        assert!(node.held().is_empty());
+    }
+}
+
+#[test]
+fn what_was_in_force_before_a_run_without_the_flag_is_not_gone_back_to() {
+    let mut node = governed();
+    node.write("ssh", &policy("ssh", &allow(443)));
+    HostChanges::forget(&Hostname::new("n1"), node.state.path(), "file:/etc/tortie");
+    node.restart();
+    // The policy of before is known to nobody, and without the host endpoint the one of now cuts nobody off.
+    assert_eq!(node.held(), ["host endpoint n1/eth0"]);
+    assert!(!node.has_host_endpoint());
+}

@@ -1,0 +1,398 @@
+//! From calls to answers.
+
+use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tortie_flows::Event;
+use tortie_linux::exec::Runner;
+
+use super::counters;
+use super::wire::{Call, Reply};
+use crate::engine::inspect::{Answer, EngineStatus, Listing, Query, Question};
+use crate::flows::{FlowRecord, Followed, SharedFlows};
+use crate::metrics::SharedMetrics;
+use tortie_datastore::pending_change::PendingSummary;
+use tortie_telemetry::health::Health;
+
+/// Our interface.
+pub(super) const INTERFACE: &str = "org.tortie.agent";
+const DESCRIPTION: &str = include_str!("org.tortie.agent.varlink");
+/// The interface that every varlink service has (<https://varlink.org/Service>).
+const STANDARD: &str = "org.varlink.service";
+const STANDARD_DESCRIPTION: &str = include_str!("org.varlink.service.varlink");
+
+/// How long the engine is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same when the rest of the answer is of use without it.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What does not change while the program runs.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The node's name.
+    pub node: String,
+    /// The datastore, without anything that is secret.
+    pub datastore: String,
+    /// Who enforces.
+    pub dataplane: String,
+    /// When the program began.
+    pub started: Instant,
+}
+
+/// How the agent is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The program's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// The node's name.
+    pub node: String,
+    /// The datastore, without anything that is secret.
+    pub datastore: String,
+    /// Who enforces.
+    pub dataplane: String,
+    /// Since its start.
+    pub uptime_seconds: u64,
+    /// Whether all parts work.
+    pub live: bool,
+    /// Whether policy is in force and nothing is held back.
+    pub ready: bool,
+    /// The parts.
+    pub components: Vec<Component>,
+    /// Since its start.
+    pub counters: Counters,
+    /// A change in the datastore that is taken back unless it is confirmed.
+    pub pending_change: Option<PendingSummary>,
+    /// How the engine is; `None` if it is busy with something long.
+    pub engine: Option<EngineStatus>,
+}
+
+/// A part of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Component {
+    /// Its name.
+    pub name: String,
+    /// Whether it works.
+    pub live: bool,
+    /// Whether it does its job.
+    pub ready: bool,
+    /// More to say.
+    pub detail: String,
+}
+
+/// What was counted since the program's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Changes that came from the datastore.
+    pub updates: u64,
+    /// Changes that are in the kernel.
+    pub events_to_kernel: u64,
+    /// The time from the arrival of a change to that, on average.
+    pub event_to_kernel_mean_ms: Option<f64>,
+    /// The same of those that reached the kernel last; the longest if there were several.
+    #[serde(default)]
+    pub event_to_kernel_last_ms: Option<f64>,
+    /// Half of those of the last ten minutes took no longer.
+    #[serde(default)]
+    pub event_to_kernel_p50_ms: Option<f64>,
+    /// Nine of ten of those took no longer.
+    #[serde(default)]
+    pub event_to_kernel_p90_ms: Option<f64>,
+    /// All but one in a hundred of those took no longer.
+    #[serde(default)]
+    pub event_to_kernel_p99_ms: Option<f64>,
+    /// Changes from the datastore that wait for the engine.
+    #[serde(default)]
+    pub waiting_for_engine: u64,
+    /// Applies that left something undone.
+    pub apply_failures: u64,
+    /// Problems in the input now.
+    pub input_problems: u64,
+    /// Objects that the kernel does not take now.
+    pub dataplane_problems: u64,
+}
+
+/// What other parts of the program say at any time.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// How they are.
+    pub health: Health,
+    /// What they count.
+    pub metrics: SharedMetrics,
+    /// Who talks to whom.
+    pub flows: SharedFlows,
+}
+
+/// How a call is answered.
+#[derive(Debug)]
+pub(super) enum Answering {
+    /// At once.
+    Once(Reply),
+    /// With flows, for as long as there are any.
+    Flows(Followed),
+}
+
+/// Answers calls.
+pub struct Service {
+    facts: Facts,
+    said: Said,
+    /// Takes a question to the engine; gives it back if the engine has no room for it.
+    ask: Box<dyn Fn(Question) -> bool + Send + Sync>,
+    runner: Runner,
+    /// Where a change is kept that waits to be confirmed.
+    state_dir: Option<PathBuf>,
+    /// How many changes from the datastore wait for the engine.
+    waiting: Box<dyn Fn() -> usize + Send + Sync>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Answers from these, and what the engine says; `ask` takes a question there without waiting, and says whether it did.
+    /// `runner` lists the kernel's rules.
+    pub fn new(
+        facts: Facts,
+        said: Said,
+        ask: impl Fn(Question) -> bool + Send + Sync + 'static,
+        runner: Runner,
+    ) -> Self {
+        Self { facts, said, ask: Box::new(ask), runner, state_dir: None, waiting: Box::new(|| 0) }
+    }
+
+    /// Tells how many changes from the datastore wait for the engine, too.
+    #[must_use]
+    pub fn with_waiting(self, waiting: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        Self { waiting: Box::new(waiting), ..self }
+    }
+
+    /// Tells of the change that is kept in a state directory, too.
+    #[must_use]
+    pub fn with_state_dir(self, state_dir: Option<PathBuf>) -> Self {
+        Self { state_dir, ..self }
+    }
+
+    /// Says how to answer one message; `None` if no answer is wanted.
+    /// `is_root` tells whether the one who asks may change something.
+    pub(super) fn answer(&self, message: &[u8], is_root: bool) -> Result<Option<Answering>, serde_json::Error> {
+        let call: Call = serde_json::from_slice(message)?;
+        if call.more
+            && call.parameters.is_empty()
+            && call.method.strip_suffix("Flows").is_some_and(|rest| rest.strip_suffix('.') == Some(INTERFACE))
+        {
+            let followed = self.said.flows.follow();
+            return Ok(Some(followed.map_or_else(|| Answering::Once(not_collected()), Answering::Flows)));
+        }
+        let is_order = call.method.strip_prefix(INTERFACE) == Some(".ConfirmHostChanges");
+        let reply = if is_order && !is_root { permission_denied() } else { self.reply(&call) };
+        Ok((!call.oneway).then_some(Answering::Once(reply)))
+    }
+
+    fn reply(&self, call: &Call) -> Reply {
+        let Some((interface, method)) = call.method.rsplit_once('.') else {
+            return method_not_found(&call.method);
+        };
+        match interface {
+            INTERFACE => self.own(method, call),
+            STANDARD => standard(method, call),
+            other => standard_error("InterfaceNotFound", "interface", other),
+        }
+    }
+
+    fn own(&self, method: &str, call: &Call) -> Reply {
+        let (query, allowed) = match method {
+            "Status" => (Query::Status, None),
+            "Configuration" => (Query::Configuration, None),
+            "Endpoints" => (Query::Endpoints(None), Some("name")),
+            "Policies" => (Query::Policies { name: None, counts: false }, Some("name")),
+            "Counters" => (Query::Policies { name: None, counts: true }, None),
+            "IpSets" => (Query::IpSets(None), Some("id")),
+            "ConfirmHostChanges" => (Query::ConfirmHostChanges, None),
+            "Flows" => {
+                return match which(&call.parameters, None) {
+                    Ok(_) => self.said.flows.recent().map_or_else(not_collected, |events| flows(&events)),
+                    Err(parameter) => standard_error("InvalidParameter", "parameter", parameter),
+                };
+            }
+            _ => return method_not_found(&call.method),
+        };
+        let mut parameters = call.parameters.clone();
+        let with_counters = match (method, parameters.get("counters")) {
+            ("Policies", Some(Value::Bool(wanted))) => {
+                let wanted = *wanted;
+                parameters.shift_remove("counters");
+                wanted
+            }
+            _ => false,
+        };
+        let which = match which(&parameters, allowed) {
+            Ok(which) => which,
+            Err(parameter) => return standard_error("InvalidParameter", "parameter", parameter),
+        };
+        let query = match query {
+            Query::Status => return Reply::of(json!(self.status())),
+            Query::Configuration => Query::Configuration,
+            Query::Endpoints(_) => Query::Endpoints(which),
+            Query::Policies { counts, .. } => Query::Policies { name: which, counts: counts || with_counters },
+            Query::IpSets(_) => Query::IpSets(which),
+            Query::ConfirmHostChanges => Query::ConfirmHostChanges,
+        };
+        match self.engine(query, PATIENCE) {
+            Some(Answer::Configuration(configuration)) => Reply::of(json!(configuration)),
+            Some(Answer::Endpoints(endpoints)) => Reply::of(json!({ "endpoints": endpoints })),
+            Some(Answer::Policies(mut policies, counts)) => {
+                for policy in &mut policies {
+                    policy.last_hit = self.said.flows.last_hit(&policy.id);
+                }
+                let list = |listing: &Listing| counters::list(listing, &self.runner);
+                match counts.map(|counts| counters::note(&mut policies, counts, list)).transpose() {
+                    Err(why) => Reply::error(&format!("{INTERFACE}.NotListed"), json!({ "why": why })),
+                    Ok(Some(decisions)) if method == "Counters" => Reply::of(json!({
+                        // Where there are decisions, policies have none of their own.
+                        "policies": if decisions.is_some() { Vec::new() } else { policies },
+                        "decisions": decisions,
+                    })),
+                    Ok(_) => Reply::of(json!({ "policies": policies })),
+                }
+            }
+            Some(Answer::IpSets(sets)) => Reply::of(json!({ "ip_sets": sets })),
+            Some(Answer::Confirmed(confirmed)) => Reply::of(json!(confirmed)),
+            Some(Answer::Status(_) | Answer::Busy) | None => Reply::error(&format!("{INTERFACE}.Busy"), json!({})),
+        }
+    }
+
+    fn engine(&self, query: Query, patience: Duration) -> Option<Answer> {
+        let (reply, answer) = sync_channel(1);
+        (self.ask)(Question { query, reply }).then(|| answer.recv_timeout(patience).ok())?
+    }
+
+    fn status(&self) -> Status {
+        let Facts { node, datastore, dataplane, started } = &self.facts;
+        let engine = match self.engine(Query::Status, SHORT_PATIENCE) {
+            Some(Answer::Status(status)) => Some(*status),
+            _ => None,
+        };
+        let components: Vec<Component> = self
+            .said
+            .health
+            .conditions()
+            .into_iter()
+            .map(|(reporter, condition)| Component {
+                name: reporter.name().to_owned(),
+                live: condition.live,
+                ready: condition.ready,
+                detail: condition.detail,
+            })
+            .collect();
+        let waiting_for_engine = u64::try_from((self.waiting)()).unwrap_or(u64::MAX);
+        let metrics = self.said.metrics.lock();
+        let now = Instant::now();
+        let quantile = |part| Some(metrics.recent_event_to_kernel.quantile(part, now) * 1e3).filter(|ms| !ms.is_nan());
+        let counters = Counters {
+            updates: metrics.updates_processed.values().sum(),
+            events_to_kernel: metrics.event_to_kernel.count(),
+            event_to_kernel_mean_ms: metrics.event_to_kernel.mean().map(|mean| mean * 1e3),
+            event_to_kernel_last_ms: metrics.last_event_to_kernel.map(|last| last.as_secs_f64() * 1e3),
+            event_to_kernel_p50_ms: quantile(0.5),
+            event_to_kernel_p90_ms: quantile(0.9),
+            event_to_kernel_p99_ms: quantile(0.99),
+            waiting_for_engine,
+            apply_failures: metrics.apply_failures,
+            input_problems: metrics.input_problems,
+            dataplane_problems: metrics.dataplane_problems,
+        };
+        drop(metrics);
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            node: node.clone(),
+            datastore: datastore.clone(),
+            dataplane: dataplane.clone(),
+            uptime_seconds: started.elapsed().as_secs(),
+            live: components.iter().all(|component| component.live),
+            ready: components.iter().all(|component| component.ready),
+            components,
+            counters,
+            pending_change: self.state_dir.as_deref().and_then(PendingSummary::of),
+            engine,
+        }
+    }
+}
+
+/// News of connections.
+pub(super) fn flows(events: &[Event]) -> Reply {
+    let flows: Vec<FlowRecord> = events.iter().map(FlowRecord::of).collect();
+    Reply::of(json!({ "flows": flows }))
+}
+
+/// News of connections for one who follows, and how much before it was lost to it.
+pub(super) fn followed(events: &[Event], lost: u64) -> Reply {
+    let reply = flows(events);
+    if lost == 0 {
+        return reply;
+    }
+    let mut parameters = reply.parameters;
+    if let Some(parameters) = parameters.as_object_mut() {
+        parameters.insert("lost".to_owned(), lost.into());
+    }
+    Reply::of(parameters)
+}
+
+fn not_collected() -> Reply {
+    Reply::error(&format!("{INTERFACE}.NotCollected"), json!({}))
+}
+
+/// The only parameter that there may be; the name of one that may not.
+fn which<'a>(parameters: &'a Map<String, Value>, allowed: Option<&str>) -> Result<Option<String>, &'a str> {
+    let mut which = None;
+    for (name, value) in parameters {
+        match value {
+            Value::String(text) if Some(name.as_str()) == allowed => which = Some(text.clone()),
+            Value::Null if Some(name.as_str()) == allowed => {}
+            _ => return Err(name),
+        }
+    }
+    Ok(which)
+}
+
+fn standard(method: &str, call: &Call) -> Reply {
+    match method {
+        "GetInfo" => Reply::of(json!({
+            "vendor": "Tortie",
+            "product": "tortie",
+            "version": env!("CARGO_PKG_VERSION"),
+            "url": "",
+            "interfaces": [STANDARD, INTERFACE],
+        })),
+        "GetInterfaceDescription" => match call.parameters.get("interface").and_then(Value::as_str) {
+            Some(INTERFACE) => Reply::of(json!({ "description": DESCRIPTION })),
+            Some(STANDARD) => Reply::of(json!({ "description": STANDARD_DESCRIPTION })),
+            Some(other) => standard_error("InterfaceNotFound", "interface", other),
+            None => standard_error("InvalidParameter", "parameter", "interface"),
+        },
+        _ => method_not_found(&call.method),
+    }
+}
+
+/// Whoever asks may not.
+pub(super) fn permission_denied() -> Reply {
+    Reply::error(&format!("{STANDARD}.PermissionDenied"), json!({}))
+}
+
+fn method_not_found(method: &str) -> Reply {
+    standard_error("MethodNotFound", "method", method)
+}
+
+fn standard_error(error: &str, name: &str, value: &str) -> Reply {
+    Reply::error(&format!("{STANDARD}.{error}"), json!({ name: value }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! Flows, and what each rule has to do with them.
+
+use crate::flows::{FlowMetrics, ReceiverMetrics, RuleMetrics};
+use tortie_telemetry::exposition::{Exposition, as_f64};
+
+/// Writes them.
+pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
+    let connections = u64::try_from(flows.stats.connections).unwrap_or(u64::MAX);
+    e.level("tortie_flows_tracked", "Number of connections and attempts that are followed.", connections);
+    e.count("tortie_flows_no_room", "Number of connections that there were too many of.", flows.stats.no_room);
+    e.count("tortie_flows_lost", "Number of messages of the kernel that were not read in time.", flows.lost);
+    e.count("tortie_flows_unreadable", "Number of messages of the kernel that were not understood.", flows.unreadable);
+    let help = "Number of logged packets whose rule is not known.";
+    e.count("tortie_flows_unknown_rules", help, flows.stats.unknown_rules);
+    e.count("tortie_flows_dropped", "Number of flows that could not be counted together or written.", flows.dropped);
+    let help = "Number of flows that readers of `tortie flows --follow` were too slow for.";
+    e.count("tortie_flows_follower_lost", help, flows.lost_to_subscribers);
+    let help = "Number of changes that flows could not follow, so that some may be told without names and rules.";
+    e.count("tortie_flows_changes_dropped", help, flows.changes_dropped);
+    receivers(&flows.receivers, e);
+    let rules: Vec<(&RuleMetrics, String)> = flows
+        .rules
+        .iter()
+        .map(|rule| (rule, rule.rule.rule.map_or_else(|| "end".to_owned(), |n| n.to_string())))
+        .collect();
+    let labels = |(rule, index): &'_ (&RuleMetrics, String)| {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let RuleMetrics { direction, rule, .. } = rule;
+        let (tier, policy, profile) = (text(&rule.tier), text(&rule.policy), text(&rule.profile));
+        [
+            ("direction", (*direction).to_owned()),
+            ("tier", tier),
+            ("policy", policy),
+            ("profile", profile),
+            ("rule", index.clone()),
+            ("action", rule.verdict.clone()),
+        ]
+    };
+    let labels: Vec<_> = rules.iter().map(labels).collect();
+    let mut all = |name, help, kind, value: fn(&RuleMetrics) -> f64| {
+        let samples = rules.iter().zip(&labels).map(|((rule, _), labels)| {
+            (labels.iter().map(|(name, text)| (*name, text.as_str())).collect(), value(rule))
+        });
+        e.labelled(name, help, kind, samples);
+    };
+    all("tortie_rule_hits", "How often a rule decided about a new connection.", "counter", |rule| {
+        as_f64(rule.totals.hits)
+    });
+    all("tortie_rule_bytes", "Bytes of the connections that a rule decided about.", "counter", |rule| {
+        as_f64(rule.totals.traffic.bytes)
+    });
+    all("tortie_rule_packets", "Packets of the connections that a rule decided about.", "counter", |rule| {
+        as_f64(rule.totals.traffic.packets)
+    });
+    all("tortie_rule_last_hit_timestamp_seconds", "When a rule decided last.", "gauge", |rule| {
+        rule.totals.last_hit.as_secs_f64()
+    });
+    let help = "How often rules decided of which there are too many to be counted one by one.";
+    e.count("tortie_other_rules_hits", help, flows.other_rules.hits);
+}
+
+/// Who is sent flows.
+fn receivers(receivers: &[ReceiverMetrics], e: &mut Exposition) {
+    let mut all = |name, help, kind, value: fn(&ReceiverMetrics) -> u64| {
+        let samples = receivers.iter().map(|each| (vec![("receiver", each.receiver.as_str())], as_f64(value(each))));
+        e.labelled(name, help, kind, samples);
+    };
+    all("tortie_flow_receiver_connected", "Whether a receiver of flows receives.", "gauge", |each| {
+        u64::from(each.is_connected)
+    });
+    all("tortie_flow_receiver_waiting", "Number of flows that wait for a receiver.", "gauge", |each| each.waiting);
+    all("tortie_flow_receiver_received", "Number of flows that were received.", "counter", |each| each.received);
+    all("tortie_flow_receiver_received_again", "How often flows were received once more.", "counter", |each| {
+        each.received_again
+    });
+    all("tortie_flow_receiver_dropped", "Number of flows lost to a slow receiver.", "counter", |each| each.dropped);
+}

@@ -1,0 +1,92 @@
+//! Dependencies that a package names and does not use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// Packages and dependencies that their code does not name.
+const UNNAMED: &[(&str, &str)] = &[
+    // A test includes generated code of another package.
+    ("tortie-agent", "tonic-prost"),
+    // It selects the version of the API that `kube` speaks.
+    ("tortie-datastore", "k8s-openapi"),
+    // Its library is called `webpki`.
+    ("tortie-fanout", "rustls-webpki"),
+];
+
+/// Adds the dependencies that no code of their package names.
+pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), String> {
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap_or_default());
+        let folder = manifest.parent().unwrap_or(manifest);
+        let targets = package["targets"].as_array().into_iter().flatten();
+        let roots: Vec<PathBuf> = targets.filter_map(|target| target["src_path"].as_str().map(PathBuf::from)).collect();
+        let built = code(&[folder.join("src"), folder.join("build.rs")])?;
+        let tested = code(&[&roots[..], &["tests", "benches", "README.md"].map(|part| folder.join(part))].concat())?;
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let known = dependency["name"].as_str().unwrap_or_default();
+            let word = dependency["rename"].as_str().unwrap_or(known).replace('-', "_");
+            let is_used = has_word(&built, &word) || dependency["kind"] == "dev" && has_word(&tested, &word);
+            if !is_used && !UNNAMED.contains(&(name, known)) {
+                wrong.push(format!("{name} names {known} as a dependency and does not use it"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The text of these files, and of all Rust files in these folders; those that do not exist are empty.
+fn code(paths: &[PathBuf]) -> Result<String, String> {
+    let mut text = String::new();
+    let mut waiting: Vec<PathBuf> = paths.to_vec();
+    while let Some(path) = waiting.pop() {
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        if path.is_dir() {
+            for entry in fs::read_dir(&path).map_err(failed)? {
+                waiting.push(entry.map_err(failed)?.path());
+            }
+        } else if path.is_file() && path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
+            text += &fs::read_to_string(&path).map_err(failed)?;
+        }
+    }
+    Ok(text)
+}
+
+/// Whether a text has a word that is no part of a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).any(|(at, _)| {
+        let (before, after) = (text[..at].chars().next_back(), text[at + word.len()..].chars().next());
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dependency_without_use_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("src")).unwrap();
+        fs::write(folder.path().join("src/lib.rs"), "use serde_json::Value; // serde").unwrap();
+        let dependency = |name: &str, kind: Value| serde_json::json!({"name": name, "rename": null, "kind": kind});
+        let package = serde_json::json!({
+            "name": "p",
+            "manifest_path": folder.path().join("Cargo.toml"),
+            "targets": [],
+            "dependencies": [
+                dependency("serde-json", Value::Null),
+                dependency("serde", "dev".into()),
+                dependency("json", Value::Null),
+                dependency("regex", "dev".into()),
+            ],
+        });
+        let mut wrong = Vec::new();
+        check(&[package], &mut wrong).unwrap();
+        let named = |name: &str| format!("p names {name} as a dependency and does not use it");
+        assert_eq!(wrong, [named("json"), named("regex")]);
+    }
+}
