@@ -1,5 +1,5 @@
 //! Network policy within the agent of a CNI plugin, which has connected its pods itself, for pods behind veth devices. As root:
-//! `cargo run --package tortie --features linux --example cni_agent -- DIRECTORY NODE`.
+//! `cargo run --package tortie --example cni_agent --features linux -- DIRECTORY NODE`.
 #![allow(clippy::disallowed_methods, reason = "a program may start threads")]
 
 use std::error::Error;
