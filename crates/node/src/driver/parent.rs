@@ -6,9 +6,9 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use tortie_config::{Resolved, Sources};
-use tortie_dataplane::{EndpointStatus, StatusChange};
+use tortie_dataplane::{EndpointStatus, KernelError, StatusChange};
 use tortie_iptables::ChainName;
-use tortie_linux::bpf::DecisionCount;
+use tortie_linux::bpf::{CountsError, DecisionCount};
 use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Hostname, IpSetId, Update};
@@ -250,12 +250,12 @@ impl Enforcement for Driver {
     }
 
     /// Nothing is known of what a driver counts.
-    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
+    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, CountsError>> {
         None
     }
 
     /// Nor of its rules.
-    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, String>> {
+    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>> {
         None
     }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tortie_config::{Resolved, Sources};
-use tortie_dataplane::{EndpointStatus, StatusChange};
+use tortie_dataplane::{EndpointStatus, KernelError, StatusChange};
 use tortie_iptables::ChainName;
-use tortie_linux::bpf::DecisionCount;
+use tortie_linux::bpf::{CountsError, DecisionCount};
 use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, HostEndpointName, IpSetId, Update, WorkloadEndpointId};
@@ -67,11 +67,11 @@ pub trait Enforcement {
     fn report(&self) -> EnforcementReport;
 
     /// About how many packets each rule has decided, if that is counted here and not in rules that can be listed.
-    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>>;
+    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, CountsError>>;
 
     /// What the kernel has counted for each rule of policies and profiles, if it can be read here and not in rules that programs
     /// list.
-    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, String>>;
+    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>>;
 
     /// What a chain of rules of a policy is called in the kernel; `None` if there is none.
     fn kernel_name(&self, chain: ChainName) -> Option<String>;

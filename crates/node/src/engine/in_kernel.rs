@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use tortie_config::{Resolved, Sources};
 use tortie_dataplane::{
-    ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, LinkEvent, MigrationChange, ProblemIdentity,
-    WireguardKey,
+    ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, KernelError, LinkEvent, MigrationChange,
+    ProblemIdentity, WireguardKey,
 };
 use tortie_iptables::ChainName;
 use tortie_linux::announcements::Announcements;
-use tortie_linux::bpf::{DecisionCount, PolicyPrograms, PolicyState, Superseded};
+use tortie_linux::bpf::{CountsError, DecisionCount, PolicyPrograms, PolicyState, Superseded};
 use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpSetId, Update};
@@ -416,14 +416,12 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         }
     }
 
-    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
-        let counts = self.programs.as_mut()?.counts();
-        Some(counts.map_err(|error| error.to_string()))
+    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, CountsError>> {
+        self.programs.as_mut().map(|programs| programs.counts())
     }
 
-    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, String>> {
-        let counts = self.dataplane.rule_counts(&mut self.kernel)?;
-        Some(counts.map_err(|error| error.to_string()))
+    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>> {
+        self.dataplane.rule_counts(&mut self.kernel)
     }
 
     fn kernel_name(&self, chain: ChainName) -> Option<String> {

@@ -4,8 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use tortie_config::{Resolved, Sources};
+use tortie_dataplane::KernelError;
 use tortie_iptables::ChainName;
-use tortie_linux::bpf::DecisionCount;
+use tortie_linux::bpf::{CountsError, DecisionCount};
 use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpSetId, Update};
@@ -94,11 +95,11 @@ impl<E: Enforcement> Enforcement for Observed<E> {
         self.inner.report()
     }
 
-    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, String>> {
+    fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, CountsError>> {
         self.inner.decision_counts()
     }
 
-    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, String>> {
+    fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>> {
         self.inner.rule_counts()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tortie_linux::netlink::{Netlink, NetlinkError};
 use tortie_model::IfaceName;
 
-use super::proc_net;
+use super::proc_net::{self, Malformed};
 
 /// A connection by which this host is managed: somebody has opened it to a management port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,13 +44,41 @@ pub struct Observed {
     pub addresses: BTreeMap<IfaceName, BTreeSet<IpAddr>>,
 }
 
+/// Reason why it is unknown by which connections a host is managed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObserveError {
+    /// A list of connections of the kernel cannot be read.
+    #[error("{list}: {source}")]
+    Unreadable {
+        /// The path of the list.
+        list: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A list of connections of the kernel has another form.
+    #[error("{list}: {source}")]
+    Malformed {
+        /// The path of the list.
+        list: &'static str,
+        /// The first such line.
+        source: Malformed,
+    },
+    /// The kernel does not tell of interfaces, addresses or routes.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// An observer outside this crate failed.
+    #[error("{0}")]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
 /// Tells who manages this host at the moment.
 pub trait Observe: fmt::Debug + Send {
     /// Looks.
     ///
     /// # Errors
-    /// Why it is not known.
-    fn observe(&mut self) -> Result<Observed, String>;
+    /// [`ObserveError`] if they are unknown.
+    fn observe(&mut self) -> Result<Observed, ObserveError>;
 
     /// Which start of the machine it is.
     fn boot(&self) -> String;
@@ -94,17 +122,20 @@ impl KernelConnections {
 }
 
 impl Observe for KernelConnections {
-    fn observe(&mut self) -> Result<Observed, String> {
+    fn observe(&mut self) -> Result<Observed, ObserveError> {
         let mut ends = Vec::new();
         for list in ["/proc/net/tcp", "/proc/net/tcp6"] {
             match fs::read_to_string(list) {
-                Ok(text) => ends.extend(proc_net::established(&text, &self.ports).map_err(|e| format!("{list}: {e}"))?),
+                Ok(text) => {
+                    let malformed = |source| ObserveError::Malformed { list, source };
+                    ends.extend(proc_net::established(&text, &self.ports).map_err(malformed)?);
+                }
                 // A kernel without IPv6.
                 Err(error) if error.kind() == ErrorKind::NotFound && list.ends_with('6') => {}
-                Err(error) => return Err(format!("{list}: {error}")),
+                Err(source) => return Err(ObserveError::Unreadable { list, source }),
             }
         }
-        self.whereabouts(&ends).map_err(|error| error.to_string())
+        Ok(self.whereabouts(&ends)?)
     }
 
     fn boot(&self) -> String {

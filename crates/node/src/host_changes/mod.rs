@@ -30,8 +30,9 @@ use tortie_model::{Hostname, Key, Update};
 use tortie_store::timestamp;
 
 use crate::connections::bears_on_verdicts;
-pub use connection::{KernelConnections, ManagementConnection, Observe, Observed};
+pub use connection::{KernelConnections, ManagementConnection, Observe, ObserveError, Observed};
 use objects::{Governing, can_govern_host};
+pub use proc_net::Malformed;
 use record::{HeldRecord, Record, Store};
 pub(crate) use settling::{SettingsOf, Settled};
 pub use summary::{ConfirmedChanges, HeldChanges};

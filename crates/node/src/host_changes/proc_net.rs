@@ -8,8 +8,9 @@ const ESTABLISHED: &str = "01";
 /// A line that is not of the kernel's form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the kernel's list of connections cannot be understood")]
-pub(super) struct Malformed {
-    line: usize,
+pub struct Malformed {
+    /// The number of the line, from 1.
+    pub line: usize,
 }
 
 /// The two ends of a connection.

@@ -168,7 +168,7 @@ impl HostChanges {
         if self.is_broken {
             return Err(BROKEN.into());
         }
-        let mut observed = self.observe.observe()?;
+        let mut observed = self.observe.observe().map_err(|error| error.to_string())?;
         observed.connections.extend(self.remembered.iter().cloned());
         Ok(observed)
     }

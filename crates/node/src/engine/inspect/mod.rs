@@ -88,12 +88,12 @@ impl<E: Enforcement> Session<E> {
     fn rule_counts(&mut self) -> RuleCounts {
         match self.enforcement.decision_counts() {
             Some(Ok(counted)) => return RuleCounts::Decisions(counts::answers(counted)),
-            Some(Err(why)) => return RuleCounts::Failed(why),
+            Some(Err(error)) => return RuleCounts::Failed(error.to_string()),
             None => {}
         }
         match self.enforcement.rule_counts() {
             Some(Ok(counted)) => RuleCounts::Rules(rule_counts::answers(counted)),
-            Some(Err(why)) => RuleCounts::Failed(why),
+            Some(Err(error)) => RuleCounts::Failed(error.to_string()),
             None => RuleCounts::Listings(self.enforcement.report().listings),
         }
     }

@@ -14,7 +14,7 @@ use tortie_resources::manifest::Options;
 use tortie_testkit::mock::MockDataplane;
 
 use crate::host_changes::admission::admissions;
-use crate::host_changes::{HeldChanges, HostChanges, ManagementConnection, Observe, Observed};
+use crate::host_changes::{HeldChanges, HostChanges, ManagementConnection, Observe, ObserveError, Observed};
 
 pub(super) const ADMIN: &str = "198.51.100.7:54321";
 
@@ -23,8 +23,8 @@ pub(super) const ADMIN: &str = "198.51.100.7:54321";
 pub(super) struct Seen(pub(super) Arc<Mutex<(Result<Observed, String>, String)>>);
 
 impl Observe for Seen {
-    fn observe(&mut self) -> Result<Observed, String> {
-        self.0.lock().unwrap().0.clone()
+    fn observe(&mut self) -> Result<Observed, ObserveError> {
+        self.0.lock().unwrap().0.clone().map_err(|error| ObserveError::Other(error.into()))
     }
 
     fn boot(&self) -> String {

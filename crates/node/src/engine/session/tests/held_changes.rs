@@ -5,7 +5,7 @@ use std::sync::mpsc::sync_channel;
 
 use super::*;
 use crate::engine::inspect::{Answer, Query, Question};
-use crate::host_changes::{ConfirmedChanges, HostChanges, ManagementConnection, Observe, Observed};
+use crate::host_changes::{ConfirmedChanges, HostChanges, ManagementConnection, Observe, ObserveError, Observed};
 
 const HOST: &str = "
 apiVersion: projectcalico.org/v3
@@ -19,7 +19,7 @@ spec: {node: n1, interfaceName: eth0}
 struct Seen(Arc<Mutex<Observed>>);
 
 impl Observe for Seen {
-    fn observe(&mut self) -> Result<Observed, String> {
+    fn observe(&mut self) -> Result<Observed, ObserveError> {
         Ok(self.0.lock().unwrap().clone())
     }
 
