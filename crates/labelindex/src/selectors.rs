@@ -141,7 +141,8 @@ impl Selectors {
         for &(name, _) in &names {
             facts.names[name].mentions += 1;
         }
-        let id = self.uses.insert(SelectorUse { selector: selector.clone(), users: 1, filed, groups: List::Empty, nets: 0 });
+        let id =
+            self.uses.insert(SelectorUse { selector: selector.clone(), users: 1, filed, groups: List::Empty, nets: 0 });
         self.new.push(NewSelector { id, names });
         id
     }
