@@ -104,8 +104,8 @@ fn from(selector: &str, by_port_name: bool) -> Rule {
     rule
 }
 
-fn graph(overlap: Overlap) -> Graph {
-    Graph::new(&GraphConfig { overlap, ..GraphConfig::new(Hostname::new("here")) })
+fn graph(overlap: Overlap, policy_members: u64) -> Graph {
+    Graph::new(&GraphConfig { overlap, policy_members, ..GraphConfig::new(Hostname::new("here")) })
 }
 
 fn flush(graph: &mut Graph, dataplane: &mut MockDataplane) {
@@ -119,7 +119,9 @@ fn flush(graph: &mut Graph, dataplane: &mut MockDataplane) {
 pub(crate) fn check(data: &[u8]) {
     let Some((config, history)) = data.split_first() else { return };
     let overlap = if config & 1 == 0 { Overlap::Keep } else { Overlap::Suppress };
-    let mut walked = (graph(overlap), MockDataplane::default());
+    // Few enough that policies are refused, or none.
+    let policy_members = if config & 4 == 0 { GraphConfig::POLICY_MEMBERS } else { u64::from(config >> 3) % 8 };
+    let mut walked = (graph(overlap, policy_members), MockDataplane::default());
     let mut datastore: BTreeMap<Key, &Update> = BTreeMap::new();
     for &byte in history {
         match byte {
@@ -144,7 +146,7 @@ pub(crate) fn check(data: &[u8]) {
     walked.0.on_status(SyncStatus::InSync);
     flush(&mut walked.0, &mut walked.1);
 
-    let mut fresh = (graph(overlap), MockDataplane::default());
+    let mut fresh = (graph(overlap, policy_members), MockDataplane::default());
     fresh.0.on_status(SyncStatus::InSync);
     for update in datastore.values() {
         fresh.0.on_update(Update::clone(update));

@@ -73,9 +73,16 @@ pub struct GraphConfig {
     pub routes: Demand,
     /// When the ends of VXLAN tunnels are calculated.
     pub vteps: Demand,
+    /// Most members that the selectors of one policy or profile may match in total; [`GraphConfig::POLICY_MEMBERS`] by default.
+    /// Each IP set of the rules counts, and in it each network of each endpoint and network set that its selector matches. A
+    /// policy beyond the bound denies what it selects and has no IP sets.
+    pub policy_members: u64,
 }
 
 impl GraphConfig {
+    /// Default of [`GraphConfig::policy_members`].
+    pub const POLICY_MEMBERS: u64 = 1_000_000;
+
     /// Felix's defaults for a node.
     #[must_use]
     pub fn new(hostname: Hostname) -> Self {
@@ -92,6 +99,7 @@ impl GraphConfig {
             route_source: RouteSource::default(),
             routes: Demand::default(),
             vteps: Demand::default(),
+            policy_members: Self::POLICY_MEMBERS,
         }
     }
 }

@@ -15,8 +15,10 @@ use crate::config_batcher::ConfigBatcher;
 use crate::contests::Contests;
 use crate::encapsulation::{EncapsulationResolver, Overlays};
 use crate::hosts::{self, Hosts};
+use crate::items::{ItemId, Members, OtherItem};
 use crate::l3_routes::L3Routes;
 use crate::local::{Endpoint, EndpointId};
+use crate::member_bound::{MemberBound, RuleOwner};
 use crate::policies::{LocalMatches, OtherCriterion, Policies, PoliciesOut};
 use crate::policy_sorter::PolicySorter;
 use crate::problem::IgnoredObject;
@@ -31,20 +33,6 @@ use crate::stats_collector::StatsCollector;
 use crate::vxlan::VxlanResolver;
 use crate::{GraphConfig, GraphStats};
 
-/// Whatever may be a member of IP sets, on any node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum ItemId {
-    Workload(WorkloadEndpointKey),
-    /// There are few of these, so that they do not add to the size of the many.
-    Other(Box<OtherItem>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum OtherItem {
-    Host(HostEndpointKey),
-    NetworkSet(NetworkSetName),
-}
-
 /// Calculates what one node must enforce. See the [crate] for an example.
 ///
 /// Updates and statuses go in at any time; they are filed, and work that can wait does.
@@ -57,11 +45,12 @@ pub struct Graph {
     claims: Claims,
     contests: Contests,
     matches: LocalMatches,
-    members: MemberIndex<ItemId>,
+    members: Members,
     policies: Policies,
     profiles: Profiles,
     profile_decoder: ProfileDecoder,
     scanner: RuleScanner,
+    bound: MemberBound,
     services: ServiceIndex,
     order: PolicySorter,
     computed: ComputedData,
@@ -104,6 +93,7 @@ impl Graph {
             profiles: Profiles::default(),
             profile_decoder: ProfileDecoder::default(),
             scanner: RuleScanner::default(),
+            bound: MemberBound::new(config.policy_members),
             services: ServiceIndex::default(),
             order: PolicySorter::default(),
             computed: ComputedData::new(config.hostname.clone()),
@@ -359,9 +349,10 @@ impl Graph {
     /// Active policies and profiles, and the IP sets that they need.
     fn flush_rules(&mut self) {
         let mut policies = PoliciesOut::default();
-        self.policies.flush(&mut self.matches, &mut self.scanner, &mut policies);
+        self.policies.flush(&mut self.matches, (&mut self.scanner, &mut self.bound), &mut policies);
         let mut profiles = ProfilesOut::default();
-        self.profiles.flush(&mut self.scanner, &mut profiles);
+        self.profiles.flush((&mut self.scanner, &mut self.bound), &mut profiles);
+        self.flush_bound(&mut policies, &mut profiles);
         self.flush_sets();
 
         self.reordered |= policies.reordered;
@@ -380,6 +371,20 @@ impl Graph {
         }
         for (name, profile) in profiles.active {
             self.sequencer.profiles.update(name, profile);
+        }
+    }
+
+    /// Refuses policies and profiles whose selectors match too many members, before these are listed.
+    fn flush_bound(&mut self, policies: &mut PoliciesOut, profiles: &mut ProfilesOut) {
+        let rulings = self.bound.flush(&mut self.members, |owner| match owner {
+            RuleOwner::Policy(slot) => self.policies.measured_rules(*slot, &self.scanner),
+            RuleOwner::Profile(name) => self.profiles.measured_rules(name, &self.scanner),
+        });
+        for (owner, is_refused) in rulings {
+            match owner {
+                RuleOwner::Policy(slot) => self.policies.rule(slot, is_refused, &mut self.scanner, policies),
+                RuleOwner::Profile(name) => self.profiles.rule(name, is_refused, &mut self.scanner, profiles),
+            }
         }
     }
 
@@ -434,7 +439,7 @@ impl Graph {
     /// among them while a rule uses their service.
     pub fn problems(&self) -> impl Iterator<Item = IgnoredObject> + use<> {
         let all = self.spoofing.problems().chain(self.claims.problems()).chain(self.contests.problems());
-        let mut all: Vec<IgnoredObject> = all.chain(self.services.problems()).collect();
+        let mut all: Vec<IgnoredObject> = all.chain(self.services.problems()).chain(self.bound.problems()).collect();
         all.sort_by(|one, other| one.key.cmp(&other.key));
         all.into_iter()
     }
@@ -444,6 +449,7 @@ impl Graph {
     pub fn take_new_problems(&mut self) -> Vec<IgnoredObject> {
         let mut new = self.spoofing.take_new_problems();
         new.append(&mut self.claims.take_new_problems());
+        new.append(&mut self.bound.take_new_problems());
         new
     }
 
@@ -499,6 +505,7 @@ impl Graph {
             && self.profiles.is_empty()
             && self.profile_decoder.is_empty()
             && self.scanner.is_empty()
+            && self.bound.is_empty()
             && self.services.is_empty()
             && self.order.is_empty()
             && self.resolver.is_empty()

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use tortie_labelindex::MatchIndex;
-use tortie_model::{NamespacedName, Policy, PolicyId, desired};
+use tortie_model::{Key, NamespacedName, Policy, PolicyId, desired};
 
 use crate::local::EndpointId;
-use crate::scanner::RuleScanner;
+use crate::member_bound::{MeasuredRules, MemberBound, RuleOwner};
+use crate::scanner::{RuleScanner, count_sets};
 use crate::slot_table::{IdHash, Identified, Slot, SlotTable};
 
 /// A policy's place in the table.
@@ -65,8 +66,16 @@ pub(crate) type LocalMatches = MatchIndex<EndpointId, Criterion>;
 pub(crate) struct PolicyEntry {
     pub(crate) id: PolicyId,
     pub(crate) policy: Arc<Policy>,
-    /// Its compiled form while it is active.
-    active: Option<Arc<desired::Policy>>,
+    active: Option<Active>,
+}
+
+/// A policy that matches an endpoint.
+#[derive(Debug)]
+struct Active {
+    /// Its compiled form, or that of a policy that denies in its place.
+    compiled: Arc<desired::Policy>,
+    /// Number of the references to IP sets of its own rules.
+    sets: u64,
 }
 
 impl Identified for PolicyEntry {
@@ -82,7 +91,7 @@ impl Identified for PolicyEntry {
 pub(crate) struct PoliciesOut {
     /// Policies that are active no more. One that was deleted and recreated is in both lists.
     pub(crate) inactive: Vec<PolicyId>,
-    /// Policies that are newly active, or active with a new value.
+    /// Policies that are newly active, or active with a new value. Of several values of one policy the last counts.
     pub(crate) active: Vec<(PolicyId, Arc<desired::Policy>)>,
     /// Endpoints to which a different set of policies applies.
     pub(crate) changed_endpoints: Vec<EndpointId>,
@@ -99,7 +108,7 @@ pub(crate) struct Policies {
     /// Slots of deleted policies; they are free once the match index has forgotten them.
     retired: Vec<PolicySlot>,
     /// Active policies that were deleted.
-    deleted: Vec<(PolicyId, Arc<desired::Policy>)>,
+    deleted: Vec<(PolicyId, PolicySlot, Active)>,
     /// Policies that match an endpoint, as of the last flush of the match index.
     matched: FxHashSet<PolicySlot>,
     /// Policies to be looked at in the next flush.
@@ -143,12 +152,17 @@ impl Policies {
         self.retired.push(slot);
         if let Some(active) = entry.active {
             self.active -= 1;
-            self.deleted.push((entry.id, active));
+            self.deleted.push((entry.id, slot, active));
         }
     }
 
     /// Flushes the match index and reports what follows from it.
-    pub(crate) fn flush(&mut self, matches: &mut LocalMatches, scanner: &mut RuleScanner, out: &mut PoliciesOut) {
+    pub(crate) fn flush(
+        &mut self,
+        matches: &mut LocalMatches,
+        (scanner, bound): (&mut RuleScanner, &mut MemberBound),
+        out: &mut PoliciesOut,
+    ) {
         let changes = matches.flush();
         out.changed_endpoints = changes.changed_items;
         for slot in changes.deactivated.iter().filter_map(Criterion::policy) {
@@ -162,22 +176,28 @@ impl Policies {
         self.dirty.sort_unstable();
         self.dirty.dedup();
         for slot in std::mem::take(&mut self.dirty) {
-            self.refresh(slot, scanner, out);
+            self.refresh(slot, (scanner, bound), out);
         }
-        for (id, policy) in self.deleted.drain(..) {
-            release(scanner, &policy);
+        for (id, slot, active) in self.deleted.drain(..) {
+            bound.on_rules(RuleOwner::Policy(slot), active.sets, 0);
+            release(scanner, &active.compiled);
             out.inactive.push(id);
         }
         self.table.give_back(self.retired.drain(..));
     }
 
-    fn refresh(&mut self, slot: PolicySlot, scanner: &mut RuleScanner, out: &mut PoliciesOut) {
+    fn refresh(
+        &mut self,
+        slot: PolicySlot,
+        (scanner, bound): (&mut RuleScanner, &mut MemberBound),
+        out: &mut PoliciesOut,
+    ) {
         let Some(entry) = self.table.get_mut(slot) else { return };
         let was = entry.active.take();
         if self.matched.contains(&slot) || entry.policy.needed_on_every_node {
-            let compiled = Arc::new(compile(entry, scanner));
+            let compiled = Arc::new(compile(&entry.policy, scanner));
             out.active.push((entry.id.clone(), Arc::clone(&compiled)));
-            entry.active = Some(compiled);
+            entry.active = Some(Active { sets: count_sets([&compiled.inbound, &compiled.outbound]), compiled });
             if was.is_some() {
                 out.revalued.push(slot);
             } else {
@@ -188,9 +208,40 @@ impl Policies {
             self.active -= 1;
         }
         out.reordered = true;
+        let sets = |active: &Option<Active>| active.as_ref().map_or(0, |active| active.sets);
+        bound.on_rules(RuleOwner::Policy(slot), sets(&was), sets(&entry.active));
         if let Some(was) = was {
-            release(scanner, &was);
+            release(scanner, &was.compiled);
         }
+    }
+
+    /// The active policy is refused, or not any more.
+    pub(crate) fn rule(
+        &mut self,
+        slot: PolicySlot,
+        is_refused: bool,
+        scanner: &mut RuleScanner,
+        out: &mut PoliciesOut,
+    ) {
+        let Some(entry) = self.table.get_mut(slot) else { return };
+        let Some(active) = &mut entry.active else { return };
+        let compiled = if is_refused {
+            let denial = entry.policy.denying(&entry.id.kind, entry.policy.selector.clone());
+            compile(denial.as_arc(), scanner)
+        } else {
+            compile(&entry.policy, scanner)
+        };
+        let was = std::mem::replace(&mut active.compiled, Arc::new(compiled));
+        out.active.push((entry.id.clone(), Arc::clone(&active.compiled)));
+        release(scanner, &was);
+    }
+
+    /// The rules of an active policy that is not refused.
+    pub(crate) fn measured_rules(&self, slot: PolicySlot, scanner: &RuleScanner) -> Option<MeasuredRules> {
+        let entry = self.table.get(slot)?;
+        let compiled = &entry.active.as_ref()?.compiled;
+        let selectors = scanner.selectors([&compiled.inbound, &compiled.outbound]);
+        Some(MeasuredRules { key: Key::Policy(entry.id.clone()), selectors })
     }
 
     pub(crate) fn get(&self, slot: PolicySlot) -> Option<&PolicyEntry> {
@@ -230,12 +281,12 @@ impl Policies {
     }
 }
 
-fn compile(entry: &PolicyEntry, scanner: &mut RuleScanner) -> desired::Policy {
+fn compile(policy: &Arc<Policy>, scanner: &mut RuleScanner) -> desired::Policy {
     desired::Policy {
-        source: Arc::clone(&entry.policy),
-        selector: entry.policy.selector.canonical().into(),
-        inbound: scanner.acquire(&entry.policy.inbound),
-        outbound: scanner.acquire(&entry.policy.outbound),
+        source: Arc::clone(policy),
+        selector: policy.selector.canonical().into(),
+        inbound: scanner.acquire(&policy.inbound),
+        outbound: scanner.acquire(&policy.outbound),
     }
 }
 

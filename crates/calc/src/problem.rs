@@ -35,6 +35,16 @@ pub enum Reason {
         /// The number of the addresses.
         count: usize,
     },
+    /// The selectors of a policy or profile match too many members of IP sets; it denies instead.
+    #[error(
+        "selectors match at least {count} members in total, at most {limit} are allowed (PolicyMembersLimit); denied"
+    )]
+    Members {
+        /// Number of the members, counted by the order of the rules until it passed the bound.
+        count: u64,
+        /// The bound.
+        limit: u64,
+    },
     /// Another endpoint of the node claims the same interface or address; the endpoint is denied, or absent if the other
     /// one has the better claim.
     #[error("{0}; denied")]

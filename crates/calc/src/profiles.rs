@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_labelindex::ParentLabels;
-use tortie_model::{Labels, ProfileName, ProfileRules, desired};
+use tortie_model::{Key, Labels, ProfileName, ProfileRules, desired};
 
-use crate::scanner::{RuleScanner, deny_all};
+use crate::member_bound::{MeasuredRules, MemberBound, RuleOwner};
+use crate::scanner::{RuleScanner, count_sets, deny_all};
 use crate::slot_table::{Identified, SlotTable};
 
 /// What the datastore has of a profile. Labels and rules come and go apart from each other.
@@ -39,10 +40,13 @@ struct UsedProfile {
 struct Active {
     /// `None` for a profile that does not exist.
     source: Option<Arc<ProfileRules>>,
+    /// The compiled form, or that of a profile that denies in its place.
     compiled: Arc<desired::Profile>,
+    /// Number of the references to IP sets of its own rules.
+    sets: u64,
 }
 
-/// What became of the profiles since the last flush, sorted by name.
+/// What became of the profiles since the last flush. Of several values of one profile the last counts.
 #[derive(Debug, Default)]
 pub(crate) struct ProfilesOut {
     pub(crate) active: Vec<(ProfileName, Arc<desired::Profile>)>,
@@ -125,7 +129,7 @@ impl Profiles {
         }
     }
 
-    pub(crate) fn flush(&mut self, scanner: &mut RuleScanner, out: &mut ProfilesOut) {
+    pub(crate) fn flush(&mut self, (scanner, bound): (&mut RuleScanner, &mut MemberBound), out: &mut ProfilesOut) {
         self.flushes = self.flushes.wrapping_add(1);
         self.dirty.sort_unstable();
         self.dirty.dedup();
@@ -133,6 +137,7 @@ impl Profiles {
             let Some(used) = self.used.get_mut(&name) else { continue };
             if used.users == 0 {
                 if let Some(active) = self.used.remove(&name).and_then(|used| used.active) {
+                    bound.on_rules(RuleOwner::Profile(name.clone()), active.sets, 0);
                     release(scanner, &active.compiled);
                     out.inactive.push(name);
                 }
@@ -146,11 +151,36 @@ impl Profiles {
                 tracing::debug!(profile = %name, "profile is missing or invalid; its endpoints are denied instead");
             }
             let compiled = Arc::new(compile(source, scanner));
+            let sets = count_sets([&compiled.inbound, &compiled.outbound]);
+            let before = used.active.as_ref().map_or(0, |active| active.sets);
+            bound.on_rules(RuleOwner::Profile(name.clone()), before, sets);
             out.active.push((name, Arc::clone(&compiled)));
-            if let Some(was) = used.active.replace(Active { source: source.cloned(), compiled }) {
+            if let Some(was) = used.active.replace(Active { source: source.cloned(), compiled, sets }) {
                 release(scanner, &was.compiled);
             }
         }
+    }
+
+    /// The active profile is refused, or not any more.
+    pub(crate) fn rule(
+        &mut self,
+        name: ProfileName,
+        is_refused: bool,
+        scanner: &mut RuleScanner,
+        out: &mut ProfilesOut,
+    ) {
+        let Some(active) = self.used.get_mut(&name).and_then(|used| used.active.as_mut()) else { return };
+        let source = active.source.as_ref().filter(|_| !is_refused);
+        let was = std::mem::replace(&mut active.compiled, Arc::new(compile(source, scanner)));
+        out.active.push((name, Arc::clone(&active.compiled)));
+        release(scanner, &was);
+    }
+
+    /// The rules of an active profile that is not refused.
+    pub(crate) fn measured_rules(&self, name: &ProfileName, scanner: &RuleScanner) -> Option<MeasuredRules> {
+        let compiled = &self.used.get(name)?.active.as_ref()?.compiled;
+        let selectors = scanner.selectors([&compiled.inbound, &compiled.outbound]);
+        Some(MeasuredRules { key: Key::ProfileRules(name.clone()), selectors })
     }
 
     pub(crate) fn len(&self) -> usize {

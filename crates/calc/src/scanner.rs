@@ -6,7 +6,7 @@ mod compile;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use smallvec::SmallVec;
 use tortie_labelindex::{NamedPort, SetDefinition};
 use tortie_model::desired::{RuleSets, Rules};
@@ -122,6 +122,18 @@ impl RuleScanner {
         sets
     }
 
+    /// The selectors of the sets of acquired rules, each set once, in the order of the rules. Sets of services have none.
+    pub(crate) fn selectors(&self, rules: [&Rules; 2]) -> Vec<Selector> {
+        let mut known = AHashSet::new();
+        let ids = rules.into_iter().flat_map(|rules| rules.sets().iter()).flat_map(RuleSets::iter);
+        let sets = ids.filter(|id| known.insert(*id)).filter_map(|id| self.sets.get(id));
+        let selector = |set: &UsedSet| match &set.source {
+            SetSource::Items(definition) => Some(definition.selector.clone()),
+            SetSource::Service(_) => None,
+        };
+        sets.filter_map(selector).collect()
+    }
+
     /// Gives back what [`RuleScanner::acquire`] took.
     pub(crate) fn release(&mut self, rules: &Rules) {
         let Some(list) = self.lists.get_mut(&**rules.sets()) else {
@@ -181,6 +193,11 @@ impl RuleScanner {
     pub(crate) fn is_empty(&self) -> bool {
         self.lists.is_empty() && self.spellings.is_empty() && self.sets.is_empty() && self.touched.is_empty()
     }
+}
+
+/// Number of the references of rules to sets.
+pub(crate) fn count_sets(rules: [&Rules; 2]) -> u64 {
+    rules.into_iter().flat_map(|rules| rules.sets().iter()).map(|sets| sets.iter().count() as u64).sum()
 }
 
 /// One rule that denies everything.

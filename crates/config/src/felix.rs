@@ -636,6 +636,16 @@ pub const PARAMETERS: &[FelixParameter] = &[
     ),
     felix("OpenstackRegion", "region", "", Used("A part of the paths of status in etcd")),
     felix(
+        "PolicyMembersLimit",
+        "int(0,4294967295)",
+        "1000000",
+        Own(
+            "most members that the selectors of one policy or profile may match in total; 0 is the default. Each different selector \
+             or named port counts each address of the endpoints, and each network of the network sets, that it matches in the \
+             cluster. A policy over it denies what it selects and has no IP sets until it is under it again; readiness names it",
+        ),
+    ),
+    felix(
         "PolicySyncPathPrefix",
         "file",
         "",

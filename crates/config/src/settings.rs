@@ -83,6 +83,10 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
             RouteSource::CalicoIpam => tortie_calc::RouteSource::CalicoIpam,
             RouteSource::WorkloadIps => tortie_calc::RouteSource::WorkloadIps,
         },
+        policy_members: match config.policy_members_limit {
+            0 => GraphConfig::POLICY_MEMBERS,
+            limit => limit.into(),
+        },
         routes: if config.wireguard_enabled || config.wireguard_enabled_v6 { Demand::Always } else { Demand::Pools },
         ..GraphConfig::new(hostname)
     }

@@ -21,6 +21,8 @@ pub(crate) struct Group {
     /// The place among the list's groups.
     pub(crate) at_list: u32,
     pub(crate) hash: u32,
+    /// Number of the networks of the items.
+    pub(crate) nets: u64,
     /// Whether it waits for being matched against the filed selectors.
     pub(crate) waiting: bool,
     /// The items' own visible labels in the shape's order, each with the place of the group among the term's groups.

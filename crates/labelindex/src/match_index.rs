@@ -193,7 +193,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
 
     /// Matches everything that was added or changed since the previous flush.
     pub fn flush(&mut self) -> MatchChanges<I, S> {
-        let group_changes = self.matcher.flush();
+        let group_changes = self.matcher.flush(&|_| 0);
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();

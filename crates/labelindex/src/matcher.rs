@@ -117,6 +117,7 @@ impl Matcher {
             at_shape: 0,
             at_list: 0,
             hash,
+            nets: 0,
             waiting: false,
             terms: List::Empty,
             items: List::Empty,
@@ -164,6 +165,17 @@ impl Matcher {
             None => self.item_count += 1,
         }
         self.churn += 1;
+    }
+
+    /// Gives the group of an item, and the selectors that it matched at the last flush, so many networks more.
+    pub(crate) fn change_nets(&mut self, item: ItemId, change: i64) {
+        let Some(group) = self.group_of(item) else { return };
+        let group = &mut self.groups.slab[group];
+        group.nets = group.nets.saturating_add_signed(change);
+        for &(selector, _) in &group.matches {
+            let nets = &mut self.selectors.uses[selector].nets;
+            *nets = nets.saturating_add_signed(change);
+        }
     }
 
     /// Removes an item.
@@ -277,6 +289,11 @@ impl Matcher {
     /// A group, if the id is in use.
     pub(crate) fn group(&self, id: GroupId) -> Option<&Group> {
         self.groups.slab.get(id)
+    }
+
+    /// Number of the networks of the groups that matched a selector at the last flush.
+    pub(crate) fn nets_matching(&self, selector: SelId) -> u64 {
+        self.selectors.uses.get(selector).map_or(0, |s| s.nets)
     }
 
     /// The groups that matched a selector at the last flush.

@@ -8,7 +8,7 @@ use tortie_selector::Selector;
 
 use crate::matcher::{Change, Matcher};
 use crate::selectors::{Need, needs};
-use crate::slab::{GroupId, ListId, NameId, ParentId, SelId, ShapeId, TermId};
+use crate::slab::{GroupId, ItemId, ListId, NameId, ParentId, SelId, ShapeId, TermId};
 use crate::types::Scans;
 
 /// What [`Matcher::flush`] did.
@@ -22,12 +22,12 @@ pub(crate) struct GroupChanges {
 
 impl Matcher {
     /// Matches what has changed since the last flush. To be followed by [`Matcher::coarsen_if_due`] when the changes
-    /// have been accounted for: merging groups would blur them.
-    pub(crate) fn flush(&mut self) -> GroupChanges {
+    /// have been accounted for: merging groups would blur them. `nets_of` tells the number of the networks of an item.
+    pub(crate) fn flush(&mut self, nets_of: &dyn Fn(ItemId) -> u64) -> GroupChanges {
         let mut out = GroupChanges::default();
         self.forget_unused(&mut out.changes);
         let new = std::mem::take(&mut self.selectors.new);
-        self.index_values(&new, &mut out.new_groups);
+        self.index_values(&new, nets_of, &mut out.new_groups);
         self.match_waiting(&mut out, new.len());
         for selector in &new {
             self.selectors.file(&mut self.facts, selector);
@@ -106,7 +106,9 @@ impl Matcher {
     pub(crate) fn start_match(&mut self, group: GroupId, selector: SelId) {
         let entry = &mut self.groups.slab[group];
         if let Err(place) = entry.find(selector) {
-            entry.matches.insert(place, (selector, self.selectors.uses[selector].groups.push(group)));
+            let selector_use = &mut self.selectors.uses[selector];
+            selector_use.nets += entry.nets;
+            entry.matches.insert(place, (selector, selector_use.groups.push(group)));
         }
     }
 
@@ -115,6 +117,7 @@ impl Matcher {
         if let Ok(place) = entry.find(selector)
             && let Some((_, at)) = entry.matches.remove(place)
         {
+            self.selectors.uses[selector].nets -= entry.nets;
             self.unlink_match(selector, at);
         }
     }

@@ -22,6 +22,8 @@ pub(crate) struct SelectorUse {
     pub(crate) filed: Filed,
     /// The groups that match.
     pub(crate) groups: List<GroupId>,
+    /// Number of the networks of these groups.
+    pub(crate) nets: u64,
 }
 
 /// A selector that came after the last flush.
@@ -139,7 +141,8 @@ impl Selectors {
         for &(name, _) in &names {
             facts.names[name].mentions += 1;
         }
-        let id = self.uses.insert(SelectorUse { selector: selector.clone(), users: 1, filed, groups: List::Empty });
+        let id =
+            self.uses.insert(SelectorUse { selector: selector.clone(), users: 1, filed, groups: List::Empty, nets: 0 });
         self.new.push(NewSelector { id, names });
         id
     }

@@ -14,7 +14,12 @@ use crate::slab::{GroupId, ItemId, ShapeId, TermId};
 
 impl Matcher {
     /// Makes the labels visible that new selectors compare, for all of them in one pass.
-    pub(crate) fn index_values(&mut self, new: &[NewSelector], new_groups: &mut Vec<GroupId>) {
+    pub(crate) fn index_values(
+        &mut self,
+        new: &[NewSelector],
+        nets_of: &dyn Fn(ItemId) -> u64,
+        new_groups: &mut Vec<GroupId>,
+    ) {
         let mut shapes: Vec<ShapeId> = Vec::new();
         for &(name, compares) in new.iter().flat_map(|selector| &selector.names) {
             if !compares {
@@ -34,7 +39,7 @@ impl Matcher {
         for shape in shapes {
             self.shapes.refresh_visible(&self.facts, shape);
             for &group in &self.shapes.uses[shape].groups.clone() {
-                self.split(group, new_groups);
+                self.split(group, nets_of, new_groups);
             }
             self.reindex_parents(shape);
         }
@@ -48,9 +53,11 @@ impl Matcher {
     }
 
     /// Splits a group by what is visible now. The group itself keeps the items that are like its first one.
-    fn split(&mut self, id: GroupId, new_groups: &mut Vec<GroupId>) {
+    fn split(&mut self, id: GroupId, nets_of: &dyn Fn(ItemId) -> u64, new_groups: &mut Vec<GroupId>) {
         self.groups.withdraw(id);
         let items = std::mem::take(&mut self.groups.slab[id].items);
+        // The parts together have as many networks as the whole, so that selectors keep theirs.
+        self.groups.slab[id].nets = 0;
         let old_terms = self.unlink_terms(id);
         let Group { shape, list, waiting, ref matches, .. } = self.groups.slab[id];
         let matches = matches.clone();
@@ -82,6 +89,7 @@ impl Matcher {
                 }
             };
             self.assign(item, target);
+            self.groups.slab[target].nets += nets_of(item);
         }
         for term in old_terms {
             self.release_term_if_there(term);
@@ -157,6 +165,7 @@ impl Matcher {
             for &item in &std::mem::take(&mut self.groups.slab[id].items) {
                 self.assign(item, twin);
             }
+            self.groups.slab[twin].nets += std::mem::take(&mut self.groups.slab[id].nets);
             self.free_group(id);
         }
     }

@@ -7,12 +7,12 @@
 
 mod oracle;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use tortie_labelindex::{MatchEvent, MatchIndex, MemberIndex, NamedPort, Overlap, SetDefinition};
+use tortie_labelindex::{CountedSelector, MatchEvent, MatchIndex, MemberIndex, NamedPort, Overlap, SetDefinition};
 use tortie_model::desired::PortProtocol;
 use tortie_model::{Cidr, EndpointPort, IpSetId, Labels, NamedProtocol, ProfileName, Protocol};
 use tortie_selector::Selector;
@@ -78,6 +78,9 @@ enum Op {
     RemoveParent(u8),
     SetSelector { key: u8, selector: &'static str, named_port: Option<NamedPort> },
     RemoveSelector(u8),
+    Count(u8, &'static str),
+    ReleaseCount(u8),
+    Settle,
     Flush,
 }
 
@@ -127,6 +130,9 @@ fn op() -> impl Strategy<Value = Op> {
         5 => (0..KEYS, select(SELECTORS), named_port())
             .prop_map(|(key, selector, named_port)| Op::SetSelector { key, selector, named_port }),
         2 => (0..KEYS).prop_map(Op::RemoveSelector),
+        2 => (0..KEYS, select(SELECTORS)).prop_map(|(key, selector)| Op::Count(key, selector)),
+        1 => (0..KEYS).prop_map(Op::ReleaseCount),
+        1 => Just(Op::Settle),
         2 => Just(Op::Flush),
     ]
 }
@@ -136,6 +142,7 @@ fn history() -> impl Strategy<Value = Vec<Op>> {
     let teardown: Vec<Op> = (0..ITEMS)
         .map(Op::RemoveItem)
         .chain((0..KEYS).map(Op::RemoveSelector))
+        .chain((0..KEYS).map(Op::ReleaseCount))
         .chain((0..4).map(Op::RemoveParent))
         .chain([Op::Flush, Op::Flush])
         .collect();
@@ -197,6 +204,7 @@ fn check_matches(ops: &[Op], events: Option<usize>) {
                 index.remove_selector(key);
                 oracle.remove_selector(key);
             }
+            Op::Count(..) | Op::ReleaseCount(_) | Op::Settle => {}
             Op::Flush => {
                 flushes += 1;
                 if events.is_some_and(|every| flushes % every == 0) {
@@ -259,6 +267,7 @@ fn check_members(ops: &[Op], overlap: Overlap) {
     let (mut index, mut oracle) = (MemberIndex::new(overlap), oracle::MemberIndex::new(overlap));
     let mut known: HashMap<ProfileName, Labels> = HashMap::new();
     let id = |key: u8| IpSetId::new(format!("set-{key}"));
+    let mut counted: BTreeMap<u8, (CountedSelector, Selector)> = BTreeMap::new();
     for op in ops {
         match op {
             Op::SetItem { item, labels, parents, nets, ports } => {
@@ -291,11 +300,30 @@ fn check_members(ops: &[Op], overlap: Overlap) {
                 index.remove_set(&id(*key));
                 oracle.remove_set(&id(*key));
             }
-            Op::Flush => {
-                let (mut told, mut expected) = (Vec::new(), Vec::new());
-                index.flush(&mut told);
-                oracle.flush(&mut expected);
-                assert_eq!(told, expected);
+            Op::Count(key, text) => {
+                let selector = selector(text);
+                if let Some((before, _)) = counted.insert(*key, (index.count_selector(&selector), selector)) {
+                    index.release_count(before);
+                }
+            }
+            Op::ReleaseCount(key) => {
+                if let Some((before, _)) = counted.remove(key) {
+                    index.release_count(before);
+                }
+            }
+            Op::Settle | Op::Flush => {
+                if matches!(op, Op::Settle) {
+                    index.settle();
+                } else {
+                    let (mut told, mut expected) = (Vec::new(), Vec::new());
+                    index.flush(&mut told);
+                    oracle.flush(&mut expected);
+                    assert_eq!(told, expected);
+                }
+                for (counted, selector) in counted.values() {
+                    assert_eq!(index.count(counted), oracle.count(selector), "{selector:?}");
+                }
+                assert_eq!(index.net_count(), oracle.count(&Selector::all()));
             }
         }
     }

@@ -30,7 +30,10 @@ struct World<'a> {
     datastore: &'a Datastore,
     suppress_overlaps: bool,
     has_mesh: bool,
+    policy_members: u64,
     expected: MockDataplane,
+    /// Members that the selectors of the IP sets of one policy or profile match.
+    matched: BTreeMap<IpSetId, u64>,
 }
 
 /// All that must be on the node [`HOST`], in a cluster with Istio's ambient mesh or without. Overlapping members of IP sets are
@@ -40,7 +43,22 @@ struct World<'a> {
 /// If the datastore holds what no source gives out, such as a named port of a protocol that has no ports.
 #[must_use]
 pub fn expected(datastore: &Datastore, suppress_overlaps: bool, has_mesh: bool) -> MockDataplane {
-    let mut world = World { datastore, suppress_overlaps, has_mesh, expected: MockDataplane::default() };
+    expected_within(datastore, suppress_overlaps, has_mesh, u64::MAX)
+}
+
+/// As [`expected`], with a bound on the members that the selectors of one policy or profile match.
+///
+/// # Panics
+/// As [`expected`].
+#[must_use]
+pub fn expected_within(
+    datastore: &Datastore,
+    suppress_overlaps: bool,
+    has_mesh: bool,
+    policy_members: u64,
+) -> MockDataplane {
+    let (expected, matched) = (MockDataplane::default(), BTreeMap::new());
+    let mut world = World { datastore, suppress_overlaps, has_mesh, policy_members, expected, matched };
     world.endpoints();
     if has_mesh {
         let members = world.nets(&Selector::parse(computed::MESH).unwrap());
@@ -197,18 +215,22 @@ impl World<'_> {
     }
 
     fn activate_policy(&mut self, id: &PolicyId, policy: &Arc<Policy>) {
+        let denial = policy.denying(&id.kind, policy.selector.clone()).into_arc();
+        let source = if self.is_within(&policy.inbound, &policy.outbound) { policy } else { &denial };
         let compiled = DesiredPolicy {
-            source: Arc::clone(policy),
+            source: Arc::clone(source),
             selector: policy.selector.canonical().into(),
-            inbound: self.compile(&policy.inbound),
-            outbound: self.compile(&policy.outbound),
+            inbound: self.compile(&source.inbound),
+            outbound: self.compile(&source.outbound),
         };
         self.expected.policies.insert(id.clone(), compiled.into());
     }
 
     fn activate_profile(&mut self, name: &ProfileName) {
         let rules = match self.datastore.get(&Key::ProfileRules(name.clone())) {
-            Some(Update::ProfileRules(_, Some(rules))) => Arc::clone(rules.as_arc()),
+            Some(Update::ProfileRules(_, Some(rules))) if self.is_within(&rules.inbound, &rules.outbound) => {
+                Arc::clone(rules.as_arc())
+            }
             _ => {
                 let deny: Arc<[Rule]> = [Rule { action: RuleAction::Deny, ..Rule::default() }].into();
                 ProfileRules { inbound: Arc::clone(&deny), outbound: deny }.into()
@@ -217,6 +239,26 @@ impl World<'_> {
         let compiled =
             DesiredProfile { inbound: self.compile(&rules.inbound), outbound: self.compile(&rules.outbound) };
         self.expected.profiles.insert(name.clone(), compiled.into());
+    }
+
+    /// Whether the selectors of rules match no more members than the bound.
+    fn is_within(&mut self, inbound: &Arc<[Rule]>, outbound: &Arc<[Rule]>) -> bool {
+        let before = self.expected.ip_sets.clone();
+        self.matched.clear();
+        self.compile(inbound);
+        self.compile(outbound);
+        self.expected.ip_sets = before;
+        self.matched.values().sum::<u64>() <= self.policy_members
+    }
+
+    fn note_matched(&mut self, id: &IpSetId, selector: &Selector) {
+        let items = self.items();
+        let nets = items.iter().filter(|item| selector.matches(&item.labels)).map(|item| {
+            let nets = item.nets.iter().flat_map(|net| net.masked().split_default_route());
+            nets.collect::<BTreeSet<Cidr>>().len() as u64
+        });
+        let nets = nets.sum();
+        self.matched.insert(id.clone(), nets);
     }
 
     fn compile(&mut self, rules: &Arc<[Rule]>) -> Rules {
@@ -264,6 +306,7 @@ impl World<'_> {
 
     fn net_set(&mut self, selector: &Selector) -> IpSetId {
         let id = IpSetId::new(selector.id().as_str());
+        self.note_matched(&id, selector);
         let members = self.nets(selector);
         self.expected.ip_sets.insert(id.clone(), (IpSetType::Net, MemberSet::Nets(members)));
         id
@@ -286,6 +329,7 @@ impl World<'_> {
         let wanted = protocol.map(|protocol| PortProtocol::of(protocol).unwrap());
         let text = wanted.map_or("any", PortProtocol::as_str);
         let id = IpSetId::new(unique_id("n", &format!("{},{text},{name}", selector.id())));
+        self.note_matched(&id, selector);
         let mut members = BTreeSet::new();
         for item in self.items().iter().filter(|item| selector.matches(&item.labels)) {
             for port in item.ports.iter().filter(|port| port.name == *name) {

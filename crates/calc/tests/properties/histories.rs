@@ -6,7 +6,7 @@ use tortie_calc::{AddressClaims, Demand, Graph, GraphConfig, Overlap, RouteSourc
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Hostname, Key, SyncStatus, Update};
 use tortie_testkit::mock::MockDataplane;
-use tortie_testkit::oracle::{Datastore, expected};
+use tortie_testkit::oracle::{Datastore, expected_within};
 
 use crate::generate::{HOST, overlay_update, update};
 use crate::overlay_oracle::{self, Overlay};
@@ -94,7 +94,8 @@ impl Node {
     /// Compares what was replayed with the oracle.
     fn check(&self, datastore: &Datastore) {
         let suppress = self.config.overlap == Overlap::Suppress;
-        let mut expected = expected(datastore, suppress, self.config.istio_ambient_mode);
+        let mut expected =
+            expected_within(datastore, suppress, self.config.istio_ambient_mode, self.config.policy_members);
         let dataplane = &self.dataplane;
         self.check_routes(datastore);
         if self.is_in_sync {
@@ -256,11 +257,13 @@ proptest! {
         steps in steps(update()),
         in_sync_at in 0usize..70,
         (suppress, istio_ambient_mode) in any::<(bool, bool)>(),
+        policy_members in prop_oneof![Just(GraphConfig::POLICY_MEMBERS), 0..12u64],
         delete_backwards in any::<bool>(),
         flush_every in 1usize..8,
     ) {
         let overlap = if suppress { Overlap::Suppress } else { Overlap::Keep };
-        let config = GraphConfig { overlap, istio_ambient_mode, ..GraphConfig::new(Hostname::new(HOST)) };
+        let config =
+            GraphConfig { overlap, istio_ambient_mode, policy_members, ..GraphConfig::new(Hostname::new(HOST)) };
         check_history((&steps, in_sync_at), config, Node::check, delete_backwards, flush_every);
     }
 

@@ -118,6 +118,7 @@ fn every_parameter_changes_something() {
         ("ServiceLoopPrevention", "Reject"),
         ("WorkloadSourceSpoofing", "Any"),
         ("AddressClaims", "Any"),
+        ("PolicyMembersLimit", "7"),
         ("IstioAmbientMode", "Enabled"),
         ("BPFEnabled", "true"),
         ("AllowVXLANPacketsFromWorkloads", "true"),

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 use tortie_model::desired::{IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members};
 use tortie_model::{Cidr, CidrList, EndpointPort, IpSetId, Labels, ProfileName};
+use tortie_selector::Selector;
 
 use crate::list::List;
 use crate::matcher::{Change, Matcher};
@@ -75,7 +76,14 @@ pub struct MemberIndex<I> {
     dying: FxHashSet<IpSetId>,
     /// How many sets are live.
     live: usize,
+    /// Number of the networks of all items.
+    nets: u64,
 }
+
+/// A selector whose networks are counted, whether a set has it or not.
+#[derive(Debug)]
+#[must_use = "the index keeps the selector until this is given back"]
+pub struct CountedSelector(SelId);
 
 /// What became of an item that was set.
 #[derive(Debug)]
@@ -122,6 +130,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             booked: Vec::new(),
             dying: FxHashSet::default(),
             live: 0,
+            nets: 0,
         }
     }
 
@@ -166,12 +175,14 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         let stays = self.matcher.group_of(item) == Some(target);
         if !(stays && self.items.get(item) == Some(&item_members)) {
             self.book_item(item, -1);
+            self.change_nets(item, false);
             if let Some(known) = self.items.get_mut(item) {
                 self.addresses.remove(item, known);
                 self.addresses.add(item, &item_members);
                 std::mem::swap(known, &mut item_members);
             }
             self.matcher.move_item(item, labels, target);
+            self.change_nets(item, true);
             self.book_item(item, 1);
         } else {
             self.matcher.move_item(item, labels, target);
@@ -183,6 +194,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     pub fn remove_item(&mut self, key: &I) -> Option<ItemNets> {
         let item = self.items.find(key)?;
         self.book_item(item, -1);
+        self.change_nets(item, false);
         self.matcher.remove_item(item);
         let item_members = self.items.remove(item)?;
         self.addresses.remove(item, &item_members);
@@ -236,6 +248,54 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.matcher.release(set.selector);
     }
 
+    /// Counts the networks of the items that a selector matches, from the next [`MemberIndex::settle`] or
+    /// [`MemberIndex::flush`] on until the answer is given back to [`MemberIndex::release_count`]. Costs no list of members.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tortie_labelindex::{MemberIndex, Overlap};
+    /// use tortie_model::Labels;
+    /// use tortie_selector::Selector;
+    ///
+    /// let mut index = MemberIndex::new(Overlap::Keep);
+    /// let net = "10.0.0.1/32".parse().unwrap();
+    /// index.set_item("web-1", &Labels::from_pairs([("app", "web")]).unwrap(), &Arc::default(), &(), [net], &[]);
+    /// let counted = index.count_selector(&Selector::parse("has(app)").unwrap());
+    /// index.settle();
+    /// assert_eq!((index.count(&counted), index.net_count()), (1, 1));
+    /// index.release_count(counted);
+    /// ```
+    pub fn count_selector(&mut self, selector: &Selector) -> CountedSelector {
+        CountedSelector(self.matcher.acquire(selector))
+    }
+
+    /// Ends the count of [`MemberIndex::count_selector`].
+    pub fn release_count(&mut self, counted: CountedSelector) {
+        self.matcher.release(counted.0);
+    }
+
+    /// Number of the networks of the items that matched a selector when the index settled last, with the changes of these
+    /// items since. A network of several items counts for each.
+    #[must_use]
+    pub fn count(&self, counted: &CountedSelector) -> u64 {
+        self.matcher.nets_matching(counted.0)
+    }
+
+    /// Number of the networks of all items.
+    #[must_use]
+    pub const fn net_count(&self) -> u64 {
+        self.nets
+    }
+
+    /// Adds the networks of an item to those of its group, or takes them away.
+    fn change_nets(&mut self, item: ItemId, is_added: bool) {
+        let Some(nets) = self.items.get(item).map(|item_members| item_members.nets().len()) else { return };
+        let change = i64::try_from(nets).unwrap_or(i64::MAX);
+        let change = if is_added { change } else { -change };
+        self.nets = self.nets.saturating_add_signed(change);
+        self.matcher.change_nets(item, change);
+    }
+
     /// Books an item's contributions to the live sets that its group matched at the last flush.
     fn book_item(&mut self, item: ItemId, count: i32) {
         if self.live == 0 {
@@ -273,10 +333,11 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         }
     }
 
-    /// Appends what changed since the previous flush: new sets in full, for other sets what joined or left, both sorted
-    /// by id, then the removed sets, sorted by id. A set that was removed and added again is a new one.
-    pub fn flush(&mut self, out: &mut Vec<SetChange>) {
-        let group_changes = self.matcher.flush();
+    /// Matches everything that was added or changed, and lists nothing: the counts are up to date then.
+    pub fn settle(&mut self) {
+        let items = &self.items;
+        let nets_of = |item| items.get(item).map_or(0, |item_members| item_members.nets().len() as u64);
+        let group_changes = self.matcher.flush(&nets_of);
         if self.live > 0 {
             for change in group_changes.changes {
                 self.book_group(change);
@@ -284,6 +345,12 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         }
         self.matcher.freed = Vec::new();
         self.matcher.orphaned = Vec::new();
+    }
+
+    /// Appends what changed since the previous flush: new sets in full, for other sets what joined or left, both sorted
+    /// by id, then the removed sets, sorted by id. A set that was removed and added again is a new one.
+    pub fn flush(&mut self, out: &mut Vec<SetChange>) {
+        self.settle();
         self.matcher.coarsen_if_due();
 
         let start = out.len();
@@ -423,6 +490,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             && self.booked.is_empty()
             && self.dying.is_empty()
             && self.live == 0
+            && self.nets == 0
     }
 
     /// Sizes and effort.

@@ -201,12 +201,21 @@ impl<I: Clone + Ord> MemberIndex<I> {
         }
     }
 
+    /// Number of the networks of the items that match.
+    pub(crate) fn count(&self, selector: &Selector) -> u64 {
+        self.matching(selector).map(|item| item.nets.iter().collect::<BTreeSet<_>>().len() as u64).sum()
+    }
+
+    fn matching(&self, selector: &Selector) -> impl Iterator<Item = &Item> {
+        self.items.values().filter(move |item| {
+            let (own, parents) = &item.labelled;
+            selector.matches(&Effective { own, parents, known: &self.parents })
+        })
+    }
+
     fn contents(&self, id: &IpSetId) -> Contents {
         let definition = &self.sets[id];
-        let matching = self.items.values().filter(|item| {
-            let (own, parents) = &item.labelled;
-            definition.selector.matches(&Effective { own, parents, known: &self.parents })
-        });
+        let matching = self.matching(&definition.selector);
         let Some(named) = &definition.named_port else {
             let mut nets: BTreeSet<Cidr> = matching.flat_map(|item| item.nets.iter().copied()).collect();
             if self.overlap == Overlap::Suppress {

@@ -1,0 +1,21 @@
+//! Members of IP sets.
+
+use tortie_labelindex::MemberIndex;
+use tortie_model::{HostEndpointKey, NetworkSetName, WorkloadEndpointKey};
+
+/// Whatever may be a member of IP sets, on any node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum ItemId {
+    Workload(WorkloadEndpointKey),
+    /// There are few of these, so that they do not add to the size of the many.
+    Other(Box<OtherItem>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum OtherItem {
+    Host(HostEndpointKey),
+    NetworkSet(NetworkSetName),
+}
+
+/// Endpoints and network sets of the cluster against the IP sets of this node's rules.
+pub(crate) type Members = MemberIndex<ItemId>;
