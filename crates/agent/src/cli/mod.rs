@@ -41,6 +41,7 @@ mod etcd;
 mod exit;
 #[cfg(feature = "fanout")]
 mod fanout;
+mod fast_layout;
 mod flows;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod get;
