@@ -522,3 +522,58 @@ spec:
     let v4 = (json!([4]), names([0, 1, 2, 3, 4, 5, 6]));
     assert_eq!(told, [v4, (json!([6]), names([0, 1, 2, 3, 4, 7, 8]))], "{text}");
 }
+
+/// Parameters of all nodes.
+const FAST: &str = "\
+apiVersion: projectcalico.org/v3
+kind: FelixConfiguration
+metadata:
+  name: default
+  annotations:
+    config.projectcalico.org/NFTablesLayout: Fast
+    config.projectcalico.org/PolicyTableGroupMemoryMB: '1'
+";
+
+/// A network set of so many addresses.
+fn addresses(count: u32) -> String {
+    let nets: String = (0..count).map(|n| format!("10.9.{}.{}/32,", n / 250, n % 250)).collect();
+    format!(
+        "apiVersion: projectcalico.org/v3\nkind: NetworkSet\nmetadata: {{name: wide, namespace: shop, labels: {{wide: 'yes'}}}}\n\
+         spec: {{nets: [{nets}]}}\n"
+    )
+}
+
+#[test]
+fn a_layout_that_nodes_refuse_is_told_by_the_change_that_causes_it() {
+    let rules: String = (1..=8)
+        .map(|port| {
+            format!("    - {{action: Allow, protocol: TCP, source: {{selector: wide == 'yes', ports: [{port}]}}}}\n")
+        })
+        .collect();
+    let policy = format!(
+        "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: wide, namespace: shop}}\n\
+         spec:\n  selector: app == 'web'\n  ingress:\n{rules}"
+    );
+    let cluster = format!("{CLUSTER}---\n{policy}---\n{}", addresses(100));
+    let over = |cluster: &str, change: &str| {
+        let folder = folder(&[("cluster.yaml", cluster)]);
+        let (text, code) = said(folder.path(), &PLAN, change);
+        assert_eq!(code, 2, "{text}");
+        text.matches(
+            "! NetworkPolicy/shop/wide: NFTablesLayout=Fast evaluates rules one after the other: the layout of its chains exceeds \
+             the table budget of 1048576 bytes",
+        )
+        .count()
+    };
+    // Only a network set changes.
+    let fast = format!("{cluster}---\n{FAST}");
+    assert_eq!(over(&fast, &addresses(4_000)), 1);
+    assert_eq!(over(&fast, &addresses(200)), 0);
+    assert_eq!(over(&cluster, &addresses(4_000)), 0);
+    // It is not told again of what was so before.
+    let large = format!("{CLUSTER}---\n{policy}---\n{}---\n{FAST}", addresses(4_000));
+    assert_eq!(over(&large, &addresses(4_001)), 0);
+    // Nodes that are configured otherwise.
+    let large = format!("{CLUSTER}---\n{policy}---\n{}", addresses(4_000));
+    assert_eq!(over(&large, FAST), 1);
+}

@@ -38,6 +38,7 @@ pub mod directory;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod exit;
+mod fast_layout;
 #[cfg(feature = "fanout")]
 pub mod fanout;
 mod flows;

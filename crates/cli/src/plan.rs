@@ -12,15 +12,16 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use tortie_config::settings;
+use tortie_config::{Config, Sources, settings};
 use tortie_model::{Hostname, Key, Update};
-use tortie_plan::Options;
+use tortie_plan::{Finding, Options};
 use tortie_resources::to_yaml;
 
 use super::Failure;
 use super::cluster::{ClusterArgs, Parameters, WholeCluster, bears_on_parameters};
 use super::datastore::AccessArgs;
 use super::datastore_url::DatastoreUrl;
+use super::fast_layout::over_budget;
 use super::origin::Origins;
 use super::progress::Progress;
 use answer::Answer;
@@ -149,10 +150,13 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
         options.settings_after = Some((after.settings, after.nodes));
     }
     let progress = Progress::begin("comparing what is open before and after");
+    let layouts = refused_layouts(&sources, &local, &updates, &change);
     options.management_ports.clone_from(&how.management_port);
     let node = how.node.as_deref().map(Hostname::new);
     let node = node.map(|node| NodeChange::new(&node, (&sources, &local), &updates, &change)).transpose()?;
-    let plan = tortie_plan::plan(updates, change, &options).map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut plan = tortie_plan::plan(updates, change, &options).map_err(|error| Failure::Failed(error.to_string()))?;
+    plan.findings.extend(layouts);
+    plan.findings.sort_unstable();
     let answer = Answer { plan: &plan, origins, node: node.as_ref() };
     let text = match how.output {
         Output::Table => text::text(&answer),
@@ -164,6 +168,21 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
     progress.end();
     super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))?;
     if plan.is_empty() { Ok(()) } else { Err(Failure::Reported(CHANGES)) }
+}
+
+/// Returns the layouts of `NFTablesLayout=Fast` that nodes refuse after the change and do not refuse before.
+fn refused_layouts(sources: &Sources, local: &Config, before: &[Update], change: &[Update]) -> Vec<Finding> {
+    let mut objects: BTreeMap<Key, Update> = BTreeMap::new();
+    for update in before.iter().chain(change) {
+        update.clone().apply_to(&mut objects);
+    }
+    let after: Vec<Update> = objects.into_values().collect();
+    let mut refused = over_budget(sources, local, &after);
+    if !refused.is_empty() {
+        let known = over_budget(sources, local, before);
+        refused.retain(|finding| !known.contains(finding));
+    }
+    refused.into_iter().collect()
 }
 
 #[cfg(test)]

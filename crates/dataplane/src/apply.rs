@@ -306,7 +306,7 @@ impl Dataplane {
         problems.extend(found.map(|(_, problem)| DataplaneProblem::Arp(problem)));
     }
 
-    fn chain_problem(&self, family: Family, table: Table, problem: ChainProblem) -> DataplaneProblem {
+    pub(crate) fn chain_problem(&self, family: Family, table: Table, problem: ChainProblem) -> DataplaneProblem {
         let owners = chain_of(&problem).map(|chain| self.chain_owners(chain)).unwrap_or_default();
         DataplaneProblem::Chain { family, table, problem, owners }
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use tortie_ipsets::{IpSets, Plan as SetPlan};
 use tortie_iptables::{Plan as TablePlan, Reconciler, Table};
 use tortie_model::Family;
-use tortie_nftables::{Plan as NftablesPlan, Table as NftablesTable};
+use tortie_nftables::{Plan as NftablesPlan, Table as NftablesTable, Transaction};
 
 use crate::dataplane::Dataplane;
+use crate::report::DataplaneProblem;
 
 /// What a node without any of our rules and sets would be given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,14 +65,13 @@ impl Dataplane {
     /// rendered even if it was not reported.
     #[must_use]
     pub fn render(mut self) -> Rendered {
-        self.managers.hosts.assume_interfaces();
-        self.complete();
-        self.complete_places(None);
-        self.complete_sets(&[]);
+        self.assume_interfaces();
         let mut rendered = Rendered::default();
         for output in &mut self.output.families {
             if let Some(table) = &mut output.nftables {
-                rendered.nftables.push((output.family, render_nftables(table)));
+                let mut text = String::new();
+                write_nftables(table, |transaction| text.push_str(&transaction.to_string()));
+                rendered.nftables.push((output.family, text));
                 continue;
             }
             rendered.ip_sets.push((output.family, render_sets(&mut output.ip_sets)));
@@ -82,19 +82,39 @@ impl Dataplane {
         }
         rendered
     }
+
+    /// Returns the nftables chains of a clean node that are not as wanted, such as those whose layout exceeds the memory budget,
+    /// for the desired state so far.
+    #[must_use]
+    pub fn chain_problems(mut self) -> Vec<DataplaneProblem> {
+        self.assume_interfaces();
+        for table in self.output.families.iter_mut().filter_map(|output| output.nftables.as_mut()) {
+            write_nftables(table, drop);
+        }
+        let tables = self.output.families.iter().filter_map(|output| Some((output.family, output.nftables.as_ref()?)));
+        let problems =
+            tables.flat_map(|(family, table)| table.problems().into_iter().map(move |found| (family, found)));
+        problems.map(|(family, (layer, problem))| self.chain_problem(family, layer, problem)).collect()
+    }
+
+    fn assume_interfaces(&mut self) {
+        self.managers.hosts.assume_interfaces();
+        self.complete();
+        self.complete_places(None);
+        self.complete_sets(&[]);
+    }
 }
 
 /// Answers like a kernel that has no such table and refuses nothing.
-fn render_nftables(table: &mut NftablesTable) -> String {
-    let mut text = String::new();
+fn write_nftables(table: &mut NftablesTable, mut on_commit: impl FnMut(Transaction)) {
     loop {
         match table.plan(Duration::ZERO) {
             NftablesPlan::Read => table.on_read(Duration::ZERO, Ok(None)),
             NftablesPlan::Commit(transaction) => {
-                text.push_str(&transaction.to_string());
+                on_commit(transaction);
                 table.on_committed(Duration::ZERO, Ok(()));
             }
-            NftablesPlan::Sleep { .. } | NftablesPlan::Done { .. } | NftablesPlan::Failed(_) => return text,
+            NftablesPlan::Sleep { .. } | NftablesPlan::Done { .. } | NftablesPlan::Failed(_) => return,
         }
     }
 }

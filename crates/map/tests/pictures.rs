@@ -6,7 +6,7 @@ use std::fs;
 use tortie_calc::GraphConfig;
 use tortie_map::classes::evaluate::Settings;
 use tortie_map::{Access, Anchor, Map, Options, dot, layout, map, svg};
-use tortie_model::{Interner, Order, Protocol, Tier, TierDefaultAction, TierName, Update, Valid};
+use tortie_model::{Interner, Order, Protocol, Tier, TierDefaultAction, TierName, Update, Valid, WorkloadEndpointKey};
 use tortie_resources::manifest::{Format, Outcome, read};
 
 fn example() -> Vec<Update> {
@@ -95,12 +95,19 @@ fn ports_that_are_asked_about_are_named() {
 }
 
 /// Gives a workload the address, and if wanted the interface, of another.
-fn with_the_claim_of(mut updates: Vec<Update>, claimant: &str, owner: &str, interface: bool) -> Vec<Update> {
+fn with_the_claim_of(
+    mut updates: Vec<Update>,
+    claimant: &str,
+    owner: &str,
+    (interface, is_on_same_node): (bool, bool),
+) -> Vec<Update> {
     let found = updates.iter().find_map(|update| match update {
-        Update::WorkloadEndpoint(key, Some(endpoint)) if key.workload() == owner => Some(endpoint.clone()),
+        Update::WorkloadEndpoint(key, Some(endpoint)) if key.workload() == owner => {
+            Some((key.host().to_owned(), endpoint.clone()))
+        }
         _ => None,
     });
-    let owned = found.unwrap();
+    let (host, owned) = found.unwrap();
     for update in &mut updates {
         let Update::WorkloadEndpoint(key, Some(endpoint)) = update else { continue };
         if key.workload() == claimant {
@@ -111,6 +118,8 @@ fn with_the_claim_of(mut updates: Vec<Update>, claimant: &str, owner: &str, inte
                 claims.ipv4_nets = owned.ipv4_nets.clone();
             }
             *endpoint = Valid::new(claims).unwrap();
+            let host = if is_on_same_node { &*host } else { "elsewhere" };
+            *key = WorkloadEndpointKey::new(host, key.orchestrator(), key.workload(), key.endpoint());
         }
     }
     updates
@@ -129,7 +138,7 @@ fn workloads_that_claim_the_same_are_denied_and_named() {
     let (one, other) = ("monitoring/grafana-1", "sandbox/toolbox");
     assert_ne!(access(&open, one), Some((Access::Nothing, Access::Nothing)));
     for interface in [false, true] {
-        let denied = map(&with_the_claim_of(example(), other, one, interface), &options).unwrap();
+        let denied = map(&with_the_claim_of(example(), other, one, (interface, true)), &options).unwrap();
         for (name, rival) in [(one, other), (other, one)] {
             assert_eq!(access(&denied, name), Some((Access::Nothing, Access::Nothing)), "{name}");
             let what = if interface { "interface cali" } else { "address 10.1.2.2" };
@@ -141,10 +150,16 @@ fn workloads_that_claim_the_same_are_denied_and_named() {
         }
         assert!(edges(&denied).iter().all(|edge| !edge.contains("grafana")), "{:#?}", edges(&denied));
         assert!(dot(&denied, &|by, _| format!("{by:?}")).contains(&format!("// {one}: contested")));
+        // Endpoints of different nodes may have the same.
+        let apart = map(&with_the_claim_of(example(), other, one, (interface, false)), &options).unwrap();
+        assert!(apart.contested.is_empty(), "{:?}", apart.contested);
+        for name in [one, other] {
+            assert_eq!(access(&apart, name), access(&open, name), "{name}");
+        }
     }
     // A picture of others does not name them.
     options.namespaces = vec!["payments".into()];
-    assert!(map(&with_the_claim_of(example(), other, one, false), &options).unwrap().contested.is_empty());
+    assert!(map(&with_the_claim_of(example(), other, one, (false, true)), &options).unwrap().contested.is_empty());
 }
 
 #[test]

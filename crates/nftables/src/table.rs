@@ -39,6 +39,7 @@ mod flows;
 mod isolation;
 mod layouts;
 mod observed;
+mod refused;
 mod sets;
 
 pub use counts::RuleCount;
@@ -435,6 +436,7 @@ impl Table {
             return Err(UpdateError::NameTaken { id: id.clone(), other: other.id().clone() });
         }
         self.pending.sets.insert(name);
+        self.layouts.refused.on_shrunk(name);
         let before = self.members_in_unions(name);
         let set = self.sets.entry(name).or_insert_with(|| DesiredSet::new(id.clone(), set_type));
         let result = set.replace(self.config.id.family, set_type, members);
@@ -461,10 +463,13 @@ impl Table {
         let set = self.sets.get_mut(&name).filter(|set| set.id() == id);
         let set = set.ok_or_else(|| UpdateError::UnknownSet(id.clone()))?;
         self.pending.sets.insert(name);
+        let removed: Vec<Member> = removed.into_iter().collect();
+        if !removed.is_empty() {
+            self.layouts.refused.on_shrunk(name);
+        }
         if !self.layouts.is_in_unions(name) {
             return set.edit(family, added, removed);
         }
-        let removed: Vec<Member> = removed.into_iter().collect();
         let gone = set.that_change(family, &removed, false);
         let without = set.edit(family, [], removed);
         let added: Vec<Member> = added.into_iter().collect();
@@ -499,6 +504,7 @@ impl Table {
     /// Does not want a set any more. It goes when no rule asks for it.
     pub fn remove_set(&mut self, name: IpSetName) {
         let name = SetName::new(name);
+        self.layouts.refused.on_shrunk(name);
         let before = self.members_in_unions(name).unwrap_or_default();
         self.edit_unions(name, &[], &before);
         self.sets.remove(&name);
@@ -569,7 +575,7 @@ impl Table {
             return Plan::Read;
         }
         self.retry_quarantined(now);
-        self.update_desired();
+        self.update_desired(now);
         let (transaction, is_all) = self.changes();
         if transaction.commands.is_empty() {
             self.settle();
@@ -592,7 +598,15 @@ impl Table {
         let sets = self.sets.values().filter_map(DesiredSet::retry_at);
         let suspicion = self.read_at.filter(|_| self.suspected).map(|at| at + SUSPICION_PAUSE);
         let flows = self.flows.as_ref().and_then(FlowTable::retry_at);
-        retries.chain(sets).chain(flows).chain(refresh).chain(suspicion).min().map(|at| at.saturating_sub(now))
+        let layouts = self.layouts.refused.retry_at();
+        retries
+            .chain(sets)
+            .chain(flows)
+            .chain(layouts)
+            .chain(refresh)
+            .chain(suspicion)
+            .min()
+            .map(|at| at.saturating_sub(now))
     }
 
     /// Reports what reading led to: what [`SnapshotReader::finish`](crate::wire::SnapshotReader::finish) made of the listings,

@@ -129,9 +129,7 @@ fn copies_for_ports_and_members_are_refused_before_they_are_made() {
     bench.group("loud", &[LOUD]);
     bench.group("calm", &[CALM]);
     bench.apply();
-    // Nor is there room for the chain of the policy alone.
-    let refused = [group("loud"), policy(LOUD)].map(|chain| (chain, budget.group));
-    assert_eq!(bench.over(), refused.into());
+    assert_eq!(bench.over(), [(group("loud"), budget.group)].into());
     assert!(bench.is_led_to(LOUD) && !bench.is_led_to(CALM));
     assert!(bench.table.stats().maps > 0, "the calm group keeps its map");
     // Less is laid out as ever.
@@ -200,11 +198,79 @@ fn a_layout_that_grows_with_members_is_given_up_at_the_bound() {
     let (id, name) = (IpSetId::from("peers"), set_name("peers"));
     bench.table.edit_set(&id, name, (64..2_000).map(member), []).unwrap();
     bench.apply();
-    let refused = [group("loud"), policy(LOUD)].map(|chain| (chain, budget.group));
-    assert_eq!(bench.over(), refused.into());
+    assert_eq!(bench.over(), [(group("loud"), budget.group)].into());
     assert_eq!(bench.table.set_members(name).unwrap().len(), 2_000);
+    // The same members as at first, without a change of a policy.
     bench.table.edit_set(&id, name, [], (64..2_000).map(member)).unwrap();
-    bench.policy(LOUD, products(LOUD, "peers", 11, 16));
+    bench.apply();
+    assert_eq!(bench.over(), BTreeSet::new());
+    assert!(!bench.is_led_to(LOUD));
+}
+
+/// A bench whose group is over budget because of 2,000 members of the set `all`.
+fn over_by_members() -> Bench {
+    let mut bench = Bench::new(Budget { group: 2 << 20, node: 64 << 20 });
+    bench.set("all", 2_000);
+    bench.policy(LOUD, products(LOUD, "all", 12, 16));
+    bench.group("loud", &[LOUD]);
+    bench.apply();
+    assert_eq!(bench.over(), [(group("loud"), 2 << 20)].into());
+    bench
+}
+
+#[test]
+fn a_set_with_fewer_members_has_its_chains_laid_out_again() {
+    let mut bench = over_by_members();
+    bench.set("all", 64);
+    bench.apply();
+    assert_eq!(bench.over(), BTreeSet::new());
+    assert!(bench.table.stats().maps > 0 && !bench.is_led_to(LOUD));
+
+    let mut bench = over_by_members();
+    bench.table.edit_set(&IpSetId::from("all"), set_name("all"), [], (0..2_000).map(member)).unwrap();
+    bench.apply();
+    assert_eq!(bench.over(), BTreeSet::new());
+}
+
+#[test]
+fn members_that_leave_bit_by_bit_cost_an_attempt_in_five_seconds() {
+    let mut bench = over_by_members();
+    let (id, name) = (IpSetId::from("all"), set_name("all"));
+    let begun = bench.now;
+    // The first attempt is immediate and fails.
+    for number in (64..2_000).step_by(88) {
+        bench.table.edit_set(&id, name, [], (number..number + 88).map(member)).unwrap();
+        bench.apply();
+    }
+    assert_eq!((bench.over().len(), bench.now), (1, begun));
+    let next = bench.kernel.apply(&mut bench.table, &mut bench.now).unwrap();
+    assert_eq!(next, Some(Duration::from_secs(5)));
+    bench.now += Duration::from_secs(5);
+    bench.apply();
+    assert_eq!(bench.over(), BTreeSet::new());
+    // Nothing is left to try.
+    let next = bench.kernel.apply(&mut bench.table, &mut bench.now).unwrap();
+    assert!(next > Some(Duration::from_secs(60)), "{next:?}");
+}
+
+#[test]
+fn a_chain_takes_the_room_that_members_of_another_leave() {
+    let budget = Budget { group: 6 << 20, node: 6 << 20 };
+    let mut bench = Bench::new(budget);
+    bench.set("all", 2_000);
+    let [one, other] = ["NetworkPolicy/dev/a", "NetworkPolicy/dev/b"];
+    for (owner, set) in [(one, "all"), (other, "peers")] {
+        bench.policy(owner, products(owner, set, 12, 4));
+        bench.group(owner, &[owner]);
+    }
+    bench.apply();
+    assert_eq!(bench.over(), BTreeSet::new());
+    // Both have room alone, and not together.
+    bench.set("peers", 2_000);
+    bench.apply();
+    let over = bench.over();
+    assert!(!over.is_empty() && over.iter().all(|(_, limit)| *limit == budget.node), "{over:?}");
+    bench.set("peers", 64);
     bench.apply();
     assert_eq!(bench.over(), BTreeSet::new());
 }

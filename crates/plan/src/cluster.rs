@@ -5,23 +5,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_calc::{Graph, GraphConfig, IgnoredObject};
+use tortie_calc::{GraphConfig, IgnoredObject};
 use tortie_classes::evaluate::{Settings, UpdateError};
 use tortie_classes::{Budget, Classes, Compiled};
 use tortie_model::desired::{DesiredUpdate, Policy, TierPolicies};
-use tortie_model::{
-    HostEndpointKey, Hostname, IpSetId, PolicyId, SyncStatus, Update, WorkloadEndpointId, WorkloadEndpointKey,
-};
+use tortie_model::{Hostname, IpSetId, PolicyId, Update, WorkloadEndpointId};
 
 use crate::findings::{Finding, of_policies};
-
-/// The name of the node that has all endpoints.
-const NODE: &str = "cluster";
+use crate::one_node::OneNode;
 
 /// All endpoints of a cluster as if they were on one node: what is asked of its tables is asked of the whole cluster.
 #[allow(missing_debug_implementations, reason = "a graph has none")]
 pub struct Cluster {
-    graph: Graph,
+    node: OneNode,
     pub(crate) state: State,
 }
 
@@ -47,12 +43,8 @@ impl Cluster {
     /// Without any objects. The name of the node means nothing.
     #[must_use]
     pub fn new(config: &GraphConfig, settings: Settings) -> Self {
-        let mut graph = Graph::new(&GraphConfig { hostname: Hostname::new(NODE), ..config.clone() });
-        // A datastore without the flag is ready.
-        graph.on_update(Update::Ready(Some(true)));
-        graph.on_status(SyncStatus::InSync);
         let state = State { classes: Classes::new(settings), told: Told::default() };
-        Self { graph, state }
+        Self { node: OneNode::new(config), state }
     }
 
     /// Replaces the settings: those of all nodes, and those of nodes that have their own.
@@ -75,10 +67,9 @@ impl Cluster {
         let (there, gone): (Vec<Update>, Vec<Update>) = updates.partition(Update::exists);
         for update in gone.into_iter().chain(there) {
             self.note_node(&update);
-            self.graph.on_update(on_one_node(update));
+            self.node.on_update(update);
         }
-        let mut desired = Vec::new();
-        self.graph.flush(&mut desired);
+        let desired = self.node.flush();
         for update in &desired {
             self.state.classes.apply(update)?;
             self.state.told.note(update);
@@ -110,10 +101,10 @@ impl Cluster {
         self.state.classes.flush()
     }
 
-    /// Returns objects and claims to addresses and interfaces that do not count, sorted by key, as if all were on one node.
+    /// Returns objects and claims to addresses and interfaces that do not count on the node that they are of, sorted by key.
     #[must_use]
     pub fn ignored(&self) -> Vec<IgnoredObject> {
-        self.graph.problems().collect()
+        self.node.ignored()
     }
 
     /// Which policies, and rules of policies, have no effect. `objects` are all that the cluster has.
@@ -130,20 +121,6 @@ impl State {
             _ => None,
         });
         of_policies(&policies.collect(), &self.told, &self.classes.flush())
-    }
-}
-
-fn on_one_node(update: Update) -> Update {
-    match update {
-        Update::Ready(_) => Update::Ready(Some(true)),
-        Update::WorkloadEndpoint(key, endpoint) => {
-            let key = WorkloadEndpointKey::new(NODE, key.orchestrator(), key.workload(), key.endpoint());
-            Update::WorkloadEndpoint(key, endpoint)
-        }
-        Update::HostEndpoint(key, endpoint) => {
-            Update::HostEndpoint(HostEndpointKey { host: Hostname::new(NODE), ..key }, endpoint)
-        }
-        other => other,
     }
 }
 

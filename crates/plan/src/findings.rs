@@ -41,6 +41,14 @@ pub enum Finding {
         /// The bound in bytes.
         limit: usize,
     },
+    /// The layout of chains with `NFTablesLayout=Fast` exceeds a bound on tables: the kernel evaluates the rules one after the
+    /// other, with the same verdicts.
+    LayoutOverBudget {
+        /// The policy, one of those of the chain with the most rules.
+        policy: PolicyId,
+        /// The bound in bytes.
+        limit: usize,
+    },
     /// The selector of a policy matches no endpoint.
     SelectsNothing {
         /// The policy.
@@ -88,6 +96,7 @@ impl Finding {
         match self {
             Self::LoseAllPolicy { .. } | Self::LoseManagement { .. } | Self::ClaimIgnored { .. } => None,
             Self::OverBudget { policy, .. }
+            | Self::LayoutOverBudget { policy, .. }
             | Self::SelectsNothing { policy }
             | Self::Shadowed { policy }
             | Self::RuleSelectsNothing { policy, .. }

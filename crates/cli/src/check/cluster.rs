@@ -14,6 +14,7 @@ use tortie_resources::stored::built_in_tier;
 use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::super::Failure;
+use super::super::fast_layout::over_budget;
 use super::super::origin::{Origin, Origins};
 use super::input::Input;
 use super::lint::Lint;
@@ -179,7 +180,8 @@ fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProb
     cluster.set_budget(settings::table_budget(&global_config(updates)));
     let told = cluster.apply(updates.iter().cloned()).map_err(|error| failed(&error))?;
     let idle = cluster.without_effect(updates.iter());
-    let mut found: Vec<_> = idle.iter().filter_map(|finding| of_finding(finding, origins)).collect();
+    let refused = over_budget(&Sources::default(), &config, updates);
+    let mut found: Vec<_> = idle.iter().chain(&refused).filter_map(|finding| of_finding(finding, origins)).collect();
     let hosts: HashMap<&HostEndpointName, &HostEndpointKey> = updates
         .iter()
         .filter_map(|update| match update {
@@ -207,6 +209,13 @@ fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProble
         Finding::OverBudget { limit, .. } => {
             over = format!(
                 "endpoints that it selects are denied by eBPF programs: their rules exceed the table budget of {limit} bytes"
+            );
+            (Lint::OverBudget, over.as_str())
+        }
+        Finding::LayoutOverBudget { limit, .. } => {
+            over = format!(
+                "NFTablesLayout=Fast evaluates its rules one after the other: the layout of its chains exceeds the table \
+                 budget of {limit} bytes"
             );
             (Lint::OverBudget, over.as_str())
         }

@@ -252,6 +252,76 @@ fn the_table_budget_is_that_of_the_manifests() {
     assert_eq!((over(&cluster), over(&format!("{cluster}{budget}"))), (0, 1));
 }
 
+/// A pod on node `n1` whose policy has rules for 4,000 addresses, each for a source port.
+fn cluster_of_members() -> String {
+    let nets: String = (0..4_000_u32).map(|n| format!("10.9.{}.{}/32,", n / 250, n % 250)).collect();
+    let rules: String = (1..=8)
+        .map(|port| {
+            format!("    - {{action: Allow, protocol: TCP, source: {{selector: wide == 'yes', ports: [{port}]}}}}\n")
+        })
+        .collect();
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop}}\n\
+         spec: {{nodeName: n1, containers: [{{name: c}}]}}\nstatus: {{phase: Running, podIPs: [{{ip: 10.0.0.1}}]}}\n---\n\
+         apiVersion: projectcalico.org/v3\nkind: NetworkSet\nmetadata: {{name: wide, namespace: shop, labels: {{wide: 'yes'}}}}\n\
+         spec: {{nets: [{nets}]}}\n---\n\
+         apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: wide, namespace: shop}}\n\
+         spec:\n  ingress:\n{rules}"
+    )
+}
+
+/// Parameters of all nodes (`default`) or of one (`node.NAME`).
+fn felix_configuration(name: &str, parameters: &[(&str, &str)]) -> String {
+    let parameters: String =
+        parameters.iter().map(|(name, value)| format!("    config.projectcalico.org/{name}: \"{value}\"\n")).collect();
+    format!(
+        "---\napiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata:\n  name: {name}\n  annotations:\n{parameters}"
+    )
+}
+
+#[test]
+fn refused_layouts_are_told_where_the_manifests_ask_for_them() {
+    let fast = ("NFTablesLayout", "Fast");
+    let (small, large) = (("PolicyTableGroupMemoryMB", "1"), ("PolicyTableGroupMemoryMB", "100"));
+    let over = |name: &str, parameters: &[(&str, &str)]| {
+        let text = told(&format!("{}{}", cluster_of_members(), felix_configuration(name, parameters)), &[]);
+        let what = "NetworkPolicy/shop/wide: NFTablesLayout=Fast evaluates its rules one after the other: the layout of its chains \
+                    exceeds the table budget of 1048576 bytes (warning) [over-budget]";
+        text.matches(what).count() == 1 && text.matches("NFTablesLayout=Fast").count() == 1 || {
+            assert!(!text.contains("NFTablesLayout=Fast"), "{text}");
+            false
+        }
+    };
+    assert!(over("default", &[fast, small]));
+    assert!(over("node.n1", &[fast, small]));
+    assert!(!over("node.n2", &[fast, small]));
+    assert!(!over("default", &[small]));
+    assert!(!over("default", &[fast, large]));
+    assert!(!over("default", &[fast, small, ("NFTablesMode", "Disabled")]));
+    assert!(!over("default", &[fast, small, ("BPFEnabled", "true")]));
+}
+
+#[test]
+fn claims_are_judged_by_node() {
+    let endpoint = |node: &str, pod: &str, address: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\n\
+             metadata: {{name: {node}-k8s-{pod}-eth0, namespace: shop, labels: {{app: {pod}}}}}\n\
+             spec: {{orchestrator: k8s, node: {node}, pod: {pod}, endpoint: eth0, interfaceName: cali0, ipNetworks: [{address}/32]}}\n---\n"
+        )
+    };
+    let policy = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: web, namespace: shop}\n\
+                  spec: {selector: app == 'web', ingress: [{action: Allow, source: {selector: app == 'db'}}]}\n";
+    let pods = |node: &str, address: &str| {
+        told(&format!("{}{}{policy}", endpoint("n1", "web", "10.0.0.1"), endpoint(node, "db", address)), &[])
+    };
+    for address in ["10.0.0.2", "10.0.0.1"] {
+        assert_eq!(pods("n2", address), "no problems in 1 file\n");
+        let text = pods("n1", address);
+        assert_eq!(text.matches("interface cali0 is also claimed by").count(), 2, "{text}");
+    }
+}
+
 #[test]
 fn what_is_put_up_with_is_not_told() {
     let all: Vec<Lint> = <Lint as clap::ValueEnum>::value_variants().to_vec();

@@ -98,6 +98,10 @@ pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
             let why = format!("the rules of its endpoints exceed the table budget of {limit} bytes");
             ("over-budget", format!("{policy}: eBPF programs deny all traffic: {why}"))
         }
+        Finding::LayoutOverBudget { policy, limit } => {
+            let why = format!("the layout of its chains exceeds the table budget of {limit} bytes");
+            ("over-budget", format!("{policy}: NFTablesLayout=Fast evaluates rules one after the other: {why}"))
+        }
         Finding::SelectsNothing { policy } => ("selects-nothing", format!("{policy} selects no endpoint")),
         Finding::Shadowed { policy } => {
             ("shadowed", format!("{policy} comes to nothing: others decide before its rules"))

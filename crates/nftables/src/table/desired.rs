@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tortie_net::Family;
 use tortie_netfilter::{
@@ -117,8 +118,12 @@ impl Table {
     }
 
     /// Takes changed definitions over into what is wanted.
-    pub(super) fn update_desired(&mut self) {
+    pub(super) fn update_desired(&mut self, now: Duration) {
         while self.update_changed() {}
+        // Members that sets have gained may exceed the node's bound without a change of a chain.
+        self.refuse_excess();
+        while self.update_changed() {}
+        self.retry_refused(now);
         // A refusal may leave room for layouts that were refused before.
         for _ in 0..2 {
             for (layer, chain) in self.layouts.with_room() {
@@ -130,7 +135,7 @@ impl Table {
     }
 
     /// Takes over the changes so far. Returns whether there was something: a chain without a layout leads to others.
-    fn update_changed(&mut self) -> bool {
+    pub(super) fn update_changed(&mut self) -> bool {
         let mut has_changed = false;
         for layer in Layer::ALL {
             let Some(state) = self.layers.get_mut(&layer) else { continue };

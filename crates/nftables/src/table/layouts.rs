@@ -10,6 +10,7 @@ use tortie_netfilter::{
 };
 
 use super::desired::{DesiredChain, DesiredRule};
+use super::refused::{Refused, sets_of};
 use super::sets::DesiredSet;
 use super::{Table, VerdictMap};
 use crate::expression::Unsupported;
@@ -31,6 +32,7 @@ pub(super) struct Layouts {
     in_hosts: BTreeMap<SetName, (IpSetName, BTreeSet<(Layer, ChainName)>)>,
     /// Bytes that chains take besides the rules of policies.
     ledger: Ledger<(Layer, ChainName)>,
+    pub(super) refused: Refused,
 }
 
 /// What belongs to one chain.
@@ -68,6 +70,13 @@ impl Layouts {
 
     pub(super) fn is_included(&self, layer: Layer, chain: ChainName) -> bool {
         self.includers.contains_key(&(layer, chain))
+    }
+
+    /// Whether a chain without a layout leads to this chain, which then has none either: its layout would take the room that the
+    /// other one waits for.
+    fn is_of_refused(&self, layer: Layer, chain: ChainName) -> bool {
+        let leads = |by: &ChainName| self.chains.get(&(layer, *by)).is_some_and(|parts| parts.jumps.contains(&chain));
+        self.includers.get(&(layer, chain)).is_some_and(|includers| includers.iter().any(leads))
     }
 
     /// Chains over budget for which there is room now.
@@ -178,9 +187,19 @@ impl Table {
     ) -> Result<Vec<DesiredRule>, Unsupported> {
         let budget = self.layouts.ledger.budget();
         let includes = self.note_included(layer, chain);
+        if self.layouts.is_of_refused(layer, chain.name) {
+            self.layouts.ledger.remove((layer, chain.name));
+            self.layouts.refused.remove((layer, chain.name));
+            return self.rules_in_order(layer, chain, name);
+        }
         let (expanded, bytes) = match includes.then(|| self.with_included(layer, chain)) {
             Some(Ok((expanded, bytes))) => (Arc::new(expanded), bytes),
-            Some(Err(OverBudget)) => return self.refused_rules(layer, chain, name, budget.group.saturating_add(1)),
+            Some(Err(OverBudget)) => {
+                // Members of sets do not count yet.
+                let rules = self.refused_rules(layer, chain, name, budget.group.saturating_add(1));
+                self.layouts.refused.remove((layer, chain.name));
+                return rules;
+            }
             None => (Arc::clone(chain), 0),
         };
         let content = self.content_of(layer, name, Arc::clone(&expanded));
@@ -204,6 +223,16 @@ impl Table {
     ) -> Result<Vec<DesiredRule>, Unsupported> {
         let namespace = self.namespace(layer, chain);
         self.layouts.ledger.refuse((layer, chain.name), &namespace, needed);
+        self.layouts.refused.insert((layer, chain.name), self.sets_of_layout(layer, chain));
+        self.rules_in_order(layer, chain, name)
+    }
+
+    fn rules_in_order(
+        &mut self,
+        layer: Layer,
+        chain: &Arc<Chain>,
+        name: &LayeredName,
+    ) -> Result<Vec<DesiredRule>, Unsupported> {
         self.note_included(layer, chain);
         self.set_jumps(layer, chain.name, chain.rules.iter().filter_map(included).collect());
         let content = self.content_of(layer, name, Arc::new(self.with_jumps(layer, chain)));
@@ -225,10 +254,18 @@ impl Table {
     }
 
     fn hold(&mut self, layer: Layer, expanded: &Chain, bytes: usize) {
+        self.layouts.refused.remove((layer, expanded.name));
         match bytes {
             0 => self.layouts.ledger.remove((layer, expanded.name)),
             _ => self.layouts.ledger.hold((layer, expanded.name), namespace(expanded).unwrap_or_default(), bytes),
         }
+    }
+
+    /// The sets of a chain's rules and of those that it includes.
+    fn sets_of_layout(&self, layer: Layer, chain: &Chain) -> BTreeSet<SetName> {
+        let definition = |other| self.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let included = chain.rules.iter().filter_map(included).filter_map(definition);
+        included.flat_map(|other| sets_of(other)).chain(sets_of(chain)).collect()
     }
 
     /// The namespace of a chain's policies.
@@ -315,6 +352,7 @@ impl Table {
     /// A chain is not laid out any more.
     pub(super) fn forget_layout(&mut self, layer: Layer, chain: ChainName) {
         self.layouts.ledger.remove((layer, chain));
+        self.layouts.refused.remove((layer, chain));
         if !self.layouts.chains.contains_key(&(layer, chain)) {
             return;
         }

@@ -4,8 +4,13 @@ use tortie_config::{Sources, settings};
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::{Backend, Table};
 use tortie_linux::bpf::{CountsError, DecisionCount, PolicyStats};
-use tortie_model::desired::{Profile, RuleSets, Rules, WorkloadEndpointState};
-use tortie_model::{Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId};
+use tortie_model::desired::{
+    IpSetDelta, IpSetType, IpSetUpdate, Members, Policy, Profile, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
+};
+use tortie_model::{
+    Cidr, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierDefaultAction, WorkloadEndpoint,
+    WorkloadEndpointId,
+};
 
 use super::*;
 
@@ -120,6 +125,77 @@ fn the_node_is_ready_when_nothing_stands_in_for_its_policy_any_more() {
     enforcement.kernel.tables_v4.behave();
     enforce_for(&mut enforcement, Duration::from_secs(31));
     assert_eq!(readiness(&enforcement).status, 200);
+}
+
+/// A dataplane of nftables tables with the layout `Fast`, where a group of endpoints may take 1 MiB.
+fn fast_enforcement() -> InKernel<FakeKernel> {
+    let parameters = [("NFTablesMode", "Enabled"), ("NFTablesLayout", "Fast"), ("PolicyTableGroupMemoryMB", "1")];
+    let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let mut sources = Sources::default();
+    sources.set(tortie_model::desired::ConfigSource::Environment, parameters.into());
+    let config = sources.resolve().unwrap().config;
+    let mut dataplane = settings::dataplane(&config, "n1".into(), Backend::Nft).unwrap();
+    settings::for_nftables(&config, &mut dataplane).unwrap();
+    let kernel = FakeKernel::new(Backend::Nft, ["cali1"]);
+    let mut enforcement = InKernel::new(dataplane, kernel, Health::default(), SharedMetrics::default());
+    enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
+    enforcement.on_update(DesiredUpdate::InSync);
+    enforcement.on_links(MonitorEvent::InSync);
+    enforcement
+}
+
+/// A workload and its policy `prod/wide`, whose rules allow members of the set `wide` from one source port each.
+fn add_policy_of_members(enforcement: &mut InKernel<FakeKernel>, members: u32) {
+    let set = IpSetUpdate { id: "wide".into(), set_type: IpSetType::Net, members: hosts(0..members) };
+    enforcement.on_update(DesiredUpdate::IpSet(set));
+    let rule = |port| {
+        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        rule.source.ports = [PortSpec::single(port)].into();
+        rule
+    };
+    let sets = || RuleSets { src: ["wide".into()].into(), ..RuleSets::default() };
+    let inbound = Rules::new((1..=8).map(rule).collect(), (1..=8).map(|_| sets()).collect()).unwrap();
+    let source = Arc::new(tortie_model::Policy::default());
+    let policy = Policy { source, selector: "all()".into(), inbound, outbound: Rules::default() };
+    let id = PolicyId::new(PolicyKind::NetworkPolicy, "prod", "wide");
+    enforcement.on_update(DesiredUpdate::Policy(id.clone(), policy.into()));
+    let tier = TierPolicies {
+        name: "default".into(),
+        default_action: Some(TierDefaultAction::Deny),
+        ingress: [id].into(),
+        egress: [].into(),
+    };
+    let endpoint = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
+    let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier].into(), computed: None };
+    let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "prod/w".into(), endpoint: "eth0".into() };
+    enforcement.on_update(DesiredUpdate::WorkloadEndpoint(id, state));
+}
+
+fn hosts(numbers: std::ops::Range<u32>) -> Members {
+    let host = |number| Cidr::host(std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into());
+    Members::Nets(numbers.map(host).collect())
+}
+
+#[test]
+fn readiness_names_a_layout_over_budget_until_its_members_fit() {
+    let mut enforcement = fast_enforcement();
+    add_policy_of_members(&mut enforcement, 3_000);
+    enforce_for(&mut enforcement, Duration::from_secs(1));
+    let answer = enforcement.health.answer("/readiness");
+    let named = "policy NetworkPolicy/prod/wide: IPv4 table filter: the layout of chain";
+    assert!(answer.body.contains(named), "{}", answer.body);
+    assert!(answer.body.contains("exceeds the table budget of 1048576 bytes"), "{}", answer.body);
+    // The same verdicts are in force.
+    assert_eq!(answer.status, 200);
+    assert_eq!(enforcement.metrics.lock().dataplane_problems, 1);
+
+    // Only the set changes.
+    let delta = IpSetDelta { id: "wide".into(), added: hosts(0..0), removed: hosts(100..3_000) };
+    enforcement.on_update(DesiredUpdate::IpSetDelta(delta));
+    enforce_for(&mut enforcement, Duration::from_secs(1));
+    let answer = enforcement.health.answer("/readiness");
+    assert!(answer.status == 200 && !answer.body.contains("budget"), "{}", answer.body);
+    assert_eq!(enforcement.metrics.lock().dataplane_problems, 0);
 }
 
 /// Programs that are as somebody else says.

@@ -1,0 +1,195 @@
+//! All endpoints of a cluster on one node, with the contests of each endpoint's own node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_calc::{AddressClaims, Graph, GraphConfig, IgnoredObject, Reason, claim_problems};
+use tortie_model::desired::{Contest, DesiredUpdate, WorkloadEndpointState};
+use tortie_model::{
+    AdminState, HostEndpointKey, Hostname, IfaceName, Key, SyncStatus, Update, Valid, WorkloadEndpoint,
+    WorkloadEndpointId, WorkloadEndpointKey,
+};
+
+/// The name of the node that has all endpoints.
+const NODE: &str = "cluster";
+
+/// The calculation of a node that has all endpoints of a cluster.
+///
+/// An interface or address that endpoints of different nodes have is not contested, but the graph cannot know that. Interfaces
+/// get names of their own; contests about addresses are replaced by those that [`claim_problems`] finds for each node.
+pub(crate) struct OneNode {
+    graph: Graph,
+    claims: AddressClaims,
+    /// Objects that claims depend on.
+    objects: BTreeMap<Key, Update>,
+    /// Node whose endpoint keeps the name of the interface.
+    interfaces: AHashMap<IfaceName, Box<str>>,
+    /// Names of interfaces of other nodes, by node and interface.
+    aliases: AHashMap<(Box<str>, IfaceName), IfaceName>,
+    denied: BTreeMap<WorkloadEndpointId, Denied>,
+}
+
+/// An endpoint that the graph denies because of a contest.
+struct Denied {
+    state: WorkloadEndpointState,
+    /// The state as it is on the endpoint's own node.
+    corrected: Option<WorkloadEndpointState>,
+}
+
+impl OneNode {
+    pub(crate) fn new(config: &GraphConfig) -> Self {
+        let mut graph = Graph::new(&GraphConfig { hostname: Hostname::new(NODE), ..config.clone() });
+        // A datastore without the flag is ready.
+        graph.on_update(Update::Ready(Some(true)));
+        graph.on_status(SyncStatus::InSync);
+        Self {
+            graph,
+            claims: config.address_claims,
+            objects: BTreeMap::new(),
+            interfaces: AHashMap::new(),
+            aliases: AHashMap::new(),
+            denied: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn on_update(&mut self, update: Update) {
+        if is_of_claims(&update) {
+            update.clone().apply_to(&mut self.objects);
+        }
+        let update = self.on_one_node(update);
+        self.graph.on_update(update);
+    }
+
+    fn on_one_node(&mut self, update: Update) -> Update {
+        match update {
+            Update::Ready(_) => Update::Ready(Some(true)),
+            Update::WorkloadEndpoint(key, endpoint) => {
+                let endpoint = endpoint.map(|endpoint| self.with_own_interface(key.host(), endpoint));
+                let key = WorkloadEndpointKey::new(NODE, key.orchestrator(), key.workload(), key.endpoint());
+                Update::WorkloadEndpoint(key, endpoint)
+            }
+            Update::HostEndpoint(key, endpoint) => {
+                Update::HostEndpoint(HostEndpointKey { host: Hostname::new(NODE), ..key }, endpoint)
+            }
+            other => other,
+        }
+    }
+
+    /// Renames the interface if an endpoint of another node has one of the same name.
+    fn with_own_interface(&mut self, host: &str, endpoint: Valid<WorkloadEndpoint>) -> Valid<WorkloadEndpoint> {
+        let Some(name) = &endpoint.iface else { return endpoint };
+        if **self.interfaces.entry(name.clone()).or_insert_with(|| host.into()) == *host {
+            return endpoint;
+        }
+        let number = self.aliases.len();
+        let alias = self.aliases.entry((host.into(), name.clone()));
+        let alias = alias.or_insert_with(|| IfaceName::from(&*format!("cali_{number:x}"))).clone();
+        Valid::new(WorkloadEndpoint { iface: Some(alias), ..WorkloadEndpoint::clone(&endpoint) }).unwrap_or(endpoint)
+    }
+
+    /// Returns the changes of the desired state.
+    pub(crate) fn flush(&mut self) -> Vec<DesiredUpdate> {
+        let mut desired = Vec::new();
+        self.graph.flush(&mut desired);
+        for update in &desired {
+            match update {
+                DesiredUpdate::WorkloadEndpoint(id, state) if is_denied(state) => {
+                    self.denied.insert(id.clone(), Denied { state: state.clone(), corrected: None });
+                }
+                DesiredUpdate::WorkloadEndpoint(id, _) | DesiredUpdate::WorkloadEndpointRemove(id) => {
+                    self.denied.remove(id);
+                }
+                _ => {}
+            }
+        }
+        let mut corrected = self.corrected();
+        for update in &mut desired {
+            if let DesiredUpdate::WorkloadEndpoint(id, state) = update
+                && let Some(other) = corrected.remove(id)
+            {
+                *state = other;
+            }
+        }
+        desired.extend(corrected.into_iter().map(|(id, state)| DesiredUpdate::WorkloadEndpoint(id, state)));
+        desired
+    }
+
+    /// Returns the denied endpoints whose state differs from the one returned before, as their own nodes have them.
+    fn corrected(&mut self) -> BTreeMap<WorkloadEndpointId, WorkloadEndpointState> {
+        if self.denied.is_empty() {
+            return BTreeMap::new();
+        }
+        let mut contests: BTreeMap<WorkloadEndpointId, Contest> = BTreeMap::new();
+        for IgnoredObject { key, reason, .. } in claim_problems(self.objects.values()) {
+            if let (Key::WorkloadEndpoint(key), Reason::Contested(contest)) = (key, reason) {
+                contests.insert(key.id(), contest);
+            }
+        }
+        let states: BTreeMap<WorkloadEndpointId, AdminState> = self
+            .objects
+            .values()
+            .filter_map(|update| match update {
+                Update::WorkloadEndpoint(key, Some(endpoint)) => Some((key.id(), endpoint.state)),
+                _ => None,
+            })
+            .filter(|(id, _)| self.denied.contains_key(id))
+            .collect();
+        let mut changed = BTreeMap::new();
+        for (id, denied) in &mut self.denied {
+            let state = on_own_node(&denied.state, contests.remove(id), states.get(id).copied().unwrap_or_default());
+            if denied.corrected.as_ref() != Some(&state) {
+                denied.corrected = Some(state.clone());
+                changed.insert(id.clone(), state);
+            }
+        }
+        changed
+    }
+
+    /// Returns objects and claims that do not count on the node that they are of, sorted by key.
+    pub(crate) fn ignored(&self) -> Vec<IgnoredObject> {
+        let is_claim = |reason: &Reason| matches!(reason, Reason::Claim { .. } | Reason::Contested(_));
+        let mut ignored: Vec<_> = self.graph.problems().filter(|problem| !is_claim(&problem.reason)).collect();
+        if self.claims == AddressClaims::Bounded {
+            ignored.extend(claim_problems(self.objects.values()));
+        }
+        ignored.sort_by(|one, other| one.key.cmp(&other.key));
+        ignored
+    }
+}
+
+/// Returns the desired state of all endpoints of a cluster as if they were on one node. The name of the node means nothing.
+#[must_use]
+pub fn on_one_node(config: &GraphConfig, objects: impl IntoIterator<Item = Update>) -> Vec<DesiredUpdate> {
+    let mut node = OneNode::new(config);
+    objects.into_iter().for_each(|update| node.on_update(update));
+    node.flush()
+}
+
+fn is_of_claims(update: &Update) -> bool {
+    matches!(
+        update,
+        Update::WorkloadEndpoint(..)
+            | Update::HostEndpoint(..)
+            | Update::Node(..)
+            | Update::Wireguard(..)
+            | Update::HostConfig(..)
+            | Update::IpPool(..)
+    )
+}
+
+fn is_denied(state: &WorkloadEndpointState) -> bool {
+    state.computed.as_ref().is_some_and(|computed| computed.contest.is_some())
+}
+
+/// The state of a denied endpoint with the contest of its own node, if there is one there.
+fn on_own_node(denied: &WorkloadEndpointState, contest: Option<Contest>, state: AdminState) -> WorkloadEndpointState {
+    let mut corrected = denied.clone();
+    if contest.is_none() {
+        Arc::make_mut(&mut corrected.endpoint).state = state;
+    }
+    let mut computed = corrected.computed.take().unwrap_or_default();
+    computed.contest = contest;
+    corrected.computed = (*computed != Default::default()).then_some(computed);
+    corrected
+}
