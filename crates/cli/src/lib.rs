@@ -38,9 +38,9 @@ pub mod directory;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod exit;
-mod fast_layout;
 #[cfg(feature = "fanout")]
 pub mod fanout;
+mod fast_layout;
 mod flows;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod get;
