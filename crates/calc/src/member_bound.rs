@@ -15,6 +15,9 @@ use crate::items::Members;
 use crate::policies::PolicySlot;
 use crate::problem::{IgnoredObject, Reason};
 
+/// Number of the steps in which selectors are counted that match everything; each may pass the bound by one of these parts.
+const STEPS: usize = 8;
+
 /// A policy or profile that is active.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RuleOwner {
@@ -99,7 +102,8 @@ impl MemberBound {
             }
         }
         if !self.suspects.is_empty() {
-            self.count(members, usize::try_from(enough).unwrap_or(usize::MAX).max(1));
+            let step = usize::try_from(enough).unwrap_or(usize::MAX) / STEPS;
+            self.count(members, step.max(1));
         }
         self.released.drain(..).for_each(|counted| members.release_count(counted));
         for (owner, suspect) in &mut self.suspects {
@@ -131,7 +135,7 @@ impl MemberBound {
         });
     }
 
-    /// Counts so many more selectors of each suspect at a time, which match hardly more than the bound.
+    /// Counts the selectors of suspects, so many more of each at a time.
     fn count(&mut self, members: &mut Members, step: usize) {
         loop {
             members.settle();

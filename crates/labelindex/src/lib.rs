@@ -41,6 +41,8 @@
 //!   went in between costs nothing, and a thousand new selectors reveal their labels in one pass.
 //! - **Derived membership.** A set is a list of groups (`members/`). A new set is listed from there; for a set that was
 //!   emitted before, joins and departures are booked as member deltas, and compared at the flush.
+//! - **Counts.** Groups have the number of their networks, and selectors that of the groups that match, so that
+//!   [`MemberIndex::count_selector`] measures a set before it is listed.
 //! - **Overlap.** Only sets that hold a network, not just addresses, pay for suppressing what it covers.
 //!
 //! Items, groups, selectors and facts are numbers (`slab.rs`), and lists that refer to each other store positions, so
