@@ -3,7 +3,7 @@
 use tortie_labelindex::MemberIndex;
 use tortie_model::{HostEndpointKey, NetworkSetName, WorkloadEndpointKey};
 
-/// Whatever may be a member of IP sets, on any node.
+/// Possible members of IP sets, on any node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum ItemId {
     Workload(WorkloadEndpointKey),

@@ -46,7 +46,7 @@ struct Active {
     sets: u64,
 }
 
-/// What became of the profiles since the last flush. Of several values of one profile the last counts.
+/// Changes of the profiles since the last flush. Of several values of one profile the last counts.
 #[derive(Debug, Default)]
 pub(crate) struct ProfilesOut {
     pub(crate) active: Vec<(ProfileName, Arc<desired::Profile>)>,

@@ -91,7 +91,7 @@ pub use exit::Failure;
 pub struct Command(Parsed);
 
 impl Command {
-    /// Does what the command says, and prints the answer to standard output.
+    /// Runs the command, and prints the answer to standard output.
     ///
     /// # Errors
     /// If the command fails; [`Failure::report`] prints the error and gives the exit code.

@@ -42,7 +42,7 @@ pub fn read_again(sources: &mut Sources, file: Option<&Path>) -> Result<(), Fail
     Ok(())
 }
 
-/// What eBPF programs are made from, and what their maps are.
+/// Returns the settings of eBPF programs and of their maps.
 #[must_use]
 pub fn program_settings(rules: &RulesConfig, config: &Config) -> (HookSettings, NodeSettings) {
     let prefixes: Vec<String> = rules.workload_prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
@@ -57,7 +57,7 @@ pub fn program_settings(rules: &RulesConfig, config: &Config) -> (HookSettings, 
     (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks, budget })
 }
 
-/// This node's name: what the operator says, `FelixHostname`, or the machine's.
+/// Returns the name of this node: the given one, `FelixHostname`, or that of the machine.
 #[must_use]
 pub fn hostname(given: Option<&str>, resolved: &Resolved) -> Hostname {
     if let Some(node) = given {
@@ -69,7 +69,7 @@ pub fn hostname(given: Option<&str>, resolved: &Resolved) -> Hostname {
     }
 }
 
-/// Wakes whoever waits for events. Where there is no room for one more, there is something else to wake up for.
+/// Wakes the receiver of events. A full queue wakes it as well.
 pub fn wake<T: Send + 'static>(sender: &SyncSender<T>, event: fn() -> T) -> impl Fn() + Send + 'static {
     let sender = sender.clone();
     move || {

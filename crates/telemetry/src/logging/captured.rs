@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tracing_subscriber::fmt;
 
-/// Captures what this thread logs for as long as the guard lives.
+/// Captures the log lines of this thread for as long as the guard lives.
 pub fn capture() -> (Captured, tracing::subscriber::DefaultGuard) {
     // With one subscriber in the process, a line that another thread reaches first counts as of no interest to any.
     static ANOTHER: OnceLock<tracing::Dispatch> = OnceLock::new();
