@@ -11,6 +11,7 @@ use tortie_telemetry::escape;
 const LINE: usize = 200;
 
 /// Prints lines to standard output, escaped.
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 macro_rules! println {
     ($($arg:tt)*) => {
         $crate::terminal::print_line(&format!($($arg)*))
