@@ -86,6 +86,16 @@ impl ItemMembers {
         }
     }
 
+    /// Number of the networks.
+    pub(super) fn net_count(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Net(_) => 1,
+            Self::Nets(nets) => nets.len(),
+            Self::WithPorts(both) => both.0.net_count(),
+        }
+    }
+
     fn has_net(&self, net: Cidr) -> bool {
         match self {
             Self::Nothing => false,

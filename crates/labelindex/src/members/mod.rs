@@ -270,8 +270,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     }
 
     /// Ends the count of [`MemberIndex::count_selector`].
-    pub fn release_count(&mut self, counted: CountedSelector) {
-        self.matcher.release(counted.0);
+    pub fn release_count(&mut self, CountedSelector(selector): CountedSelector) {
+        self.matcher.release(selector);
     }
 
     /// Number of the networks of the items that matched a selector when the index settled last, with the changes of these
@@ -289,7 +289,10 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
 
     /// Adds the networks of an item to those of its group, or takes them away.
     fn change_nets(&mut self, item: ItemId, is_added: bool) {
-        let Some(nets) = self.items.get(item).map(|item_members| item_members.nets().len()) else { return };
+        let nets = self.items.get(item).map_or(0, ItemMembers::net_count);
+        if nets == 0 {
+            return;
+        }
         let change = i64::try_from(nets).unwrap_or(i64::MAX);
         let change = if is_added { change } else { -change };
         self.nets = self.nets.saturating_add_signed(change);
@@ -336,7 +339,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     /// Matches everything that was added or changed, and lists nothing: the counts are up to date then.
     pub fn settle(&mut self) {
         let items = &self.items;
-        let nets_of = |item| items.get(item).map_or(0, |item_members| item_members.nets().len() as u64);
+        let nets_of = |item| items.get(item).map_or(0, |item_members| item_members.net_count() as u64);
         let group_changes = self.matcher.flush(&nets_of);
         if self.live > 0 {
             for change in group_changes.changes {
