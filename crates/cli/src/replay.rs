@@ -86,7 +86,9 @@ impl<W: Write> Replay<W> {
             Line::Nothing => {}
         }
         for problem in self.graph.take_new_problems() {
-            eprintln!("line {number}: {}; treated as a deletion", describe_ignored(&problem));
+            let is_deleted = matches!(problem.reason, tortie_calc::Reason::SpoofingDisabled);
+            let consequence = if is_deleted { "; treated as a deletion" } else { "" };
+            eprintln!("line {number}: {}{consequence}", describe_ignored(&problem));
         }
         Ok(())
     }
