@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use xtask::files::{failed, read};
 
 /// Packages and dependencies that their code does not name.
 const UNNAMED: &[(&str, &str)] = &[
@@ -42,13 +43,12 @@ fn code(paths: &[PathBuf]) -> Result<String, String> {
     let mut text = String::new();
     let mut waiting: Vec<PathBuf> = paths.to_vec();
     while let Some(path) = waiting.pop() {
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         if path.is_dir() {
-            for entry in fs::read_dir(&path).map_err(failed)? {
-                waiting.push(entry.map_err(failed)?.path());
+            for entry in fs::read_dir(&path).map_err(failed(&path))? {
+                waiting.push(entry.map_err(failed(&path))?.path());
             }
         } else if path.is_file() && path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
-            text += &fs::read_to_string(&path).map_err(failed)?;
+            text += &read(&path)?;
         }
     }
     Ok(text)

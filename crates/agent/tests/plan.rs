@@ -570,7 +570,7 @@ fn a_layout_that_nodes_refuse_is_told_by_the_change_that_causes_it() {
     assert_eq!(over(&fast, &addresses(4_000)), 1);
     assert_eq!(over(&fast, &addresses(200)), 0);
     assert_eq!(over(&cluster, &addresses(4_000)), 0);
-    // It is not told again of what was so before.
+    // Layouts that were over the bound before the change are not reported.
     let large = format!("{CLUSTER}---\n{policy}---\n{}---\n{FAST}", addresses(4_000));
     assert_eq!(over(&large, &addresses(4_001)), 0);
     // Nodes that are configured otherwise.

@@ -75,7 +75,7 @@ pub struct GraphConfig {
     pub vteps: Demand,
     /// Most members that the selectors of one policy or profile may match in total; [`GraphConfig::POLICY_MEMBERS`] by default.
     /// Each IP set of the rules counts, and in it each network of each endpoint and network set that its selector matches. A
-    /// policy beyond the bound denies what it selects and has no IP sets.
+    /// policy beyond the bound denies the endpoints that it selects and has no IP sets.
     pub policy_members: u64,
 }
 

@@ -1,6 +1,6 @@
 //! The bound on the members that the selectors of one policy or profile match in total.
 //!
-//! A policy beyond it is refused: it denies what it selects and has no IP sets. Nearly every policy is within the bound by the
+//! A policy beyond it is refused: it denies the endpoints that it selects and has no IP sets. Nearly every policy is within the bound by the
 //! numbers of its sets and of all networks of the cluster. The selectors of another one are counted before any member is listed,
 //! in the order of the rules and hardly further than needed to pass the bound. Counts are kept up to date, so that each flush
 //! decides by the current state alone.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::Failure;
 use super::output::Output;
+use crate::program::failed;
 use tortie_node::local_api::{Client, ClientError, DEFAULT_SOCKET};
 use tortie_telemetry::escape;
 
@@ -76,8 +77,4 @@ fn escape_texts(value: &mut Value) {
         Value::Object(fields) => fields.values_mut().for_each(escape_texts),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Failed(error.to_string())
 }

@@ -21,6 +21,7 @@ use super::Failure;
 use super::output::Output;
 use super::store::{StoreArgs, open_reference};
 use super::wish::Wish;
+use crate::program::failed;
 use tortie_datastore::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
 /// The longest time to wait for a confirmation.
@@ -413,10 +414,6 @@ fn who() -> String {
     let name =
         ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|who| !who.is_empty()));
     name.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()))
-}
-
-fn failed(error: impl Display) -> Failure {
-    Failure::Failed(error.to_string())
 }
 
 #[cfg(test)]

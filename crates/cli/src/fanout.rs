@@ -22,6 +22,7 @@ use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::{DirectoryArgs, SettleArgs};
 use super::program::wake;
 use super::signals::{self, Handlers};
+use crate::program::failed;
 use tortie_telemetry::http::{self, Response};
 use tortie_telemetry::logging::{self, LogFormat};
 use tortie_telemetry::{exposition, process};
@@ -162,10 +163,6 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     server.drain(Duration::from_secs(args.shutdown_timeout));
     drop(http);
     Ok(())
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Failed(error.to_string())
 }
 
 /// What `HOST:PORT` stands for.

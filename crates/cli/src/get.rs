@@ -2,7 +2,6 @@
 
 mod table;
 
-use std::fmt::Display;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -17,6 +16,7 @@ use super::names::{self, KindOrOne};
 use super::selected::{namespace_of, nothing};
 use super::store::StoreArgs;
 use super::written;
+use crate::program::failed;
 
 /// Show resources in etcd or Kubernetes, as calicoctl and kubectl do.
 ///
@@ -102,10 +102,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     print(args, &shown)?;
     if shown.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
-}
-
-fn failed(error: impl Display) -> Failure {
-    Failure::Failed(error.to_string())
 }
 
 fn find_each(keys: &[ResourceKey], store: &dyn ResourceStore) -> Result<Shown, Failure> {

@@ -26,6 +26,7 @@ use super::line_diff::unified;
 use super::output::Output;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::store::{StoreArgs, StoreUrl};
+use crate::program::failed;
 use tortie_datastore::pending_change::STATE_DIR;
 use tortie_telemetry::escape;
 
@@ -436,8 +437,4 @@ fn table(states: &[Described<'_>]) -> String {
         let _ = writeln!(out, "{}", line.trim_end());
     }
     out
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Failed(error.to_string())
 }

@@ -642,7 +642,7 @@ pub const PARAMETERS: &[FelixParameter] = &[
         Own(
             "most members that the selectors of one policy or profile may match in total; 0 is the default. Each different selector \
              or named port counts each address of the endpoints, and each network of the network sets, that it matches in the \
-             cluster. A policy over it denies what it selects and has no IP sets until it is under it again; readiness names it",
+             cluster. A policy over it denies the endpoints that it selects and has no IP sets until it is under it again; readiness names it",
         ),
     ),
     felix(

@@ -77,6 +77,7 @@ impl OneNode {
     }
 
     /// Renames the interface if an endpoint of another node has one of the same name.
+    #[expect(clippy::expect_used, reason = "an endpoint that is not renamed would seem contested")]
     fn with_own_interface(&mut self, host: &str, endpoint: Valid<WorkloadEndpoint>) -> Valid<WorkloadEndpoint> {
         let Some(name) = &endpoint.iface else { return endpoint };
         if **self.interfaces.entry(name.clone()).or_insert_with(|| host.into()) == *host {
@@ -85,7 +86,8 @@ impl OneNode {
         let number = self.aliases.len();
         let alias = self.aliases.entry((host.into(), name.clone()));
         let alias = alias.or_insert_with(|| IfaceName::from(&*format!("cali_{number:x}"))).clone();
-        Valid::new(WorkloadEndpoint { iface: Some(alias), ..WorkloadEndpoint::clone(&endpoint) }).unwrap_or(endpoint)
+        let renamed = Valid::new(WorkloadEndpoint { iface: Some(alias), ..WorkloadEndpoint::clone(&endpoint) });
+        renamed.expect("a valid endpoint stays valid with another interface of a valid name")
     }
 
     /// Returns the changes of the desired state.

@@ -12,6 +12,7 @@ use tortie_store::timestamp;
 
 use crate::Failure;
 use crate::confirming::open_again;
+use crate::program::failed;
 use tortie_datastore::pending_change::{Until, now, watch};
 
 /// What a guard says when nothing can end it any more but a kill.
@@ -122,8 +123,4 @@ pub(super) fn text(change: &PendingChange) -> String {
         }
     }
     out
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Failed(error.to_string())
 }

@@ -36,6 +36,7 @@ use super::group::GroupAnswer;
 use super::question::{Question, QuestionArgs};
 use super::view::View;
 use crate::capability::{self, Capability};
+use crate::program::failed;
 use crate::signals::{self, Handlers};
 use crate::{Failure, render};
 pub(super) use answer::LiveAnswer;
@@ -217,10 +218,6 @@ pub(super) fn ask(
         left_out,
         notes,
     })
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Failed(error.to_string())
 }
 
 fn probe_of(flow: &TracedFlow) -> Result<Probe, Failure> {

@@ -350,8 +350,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.matcher.orphaned = Vec::new();
     }
 
-    /// Appends what changed since the previous flush: new sets in full, for other sets what joined or left, both sorted
-    /// by id, then the removed sets, sorted by id. A set that was removed and added again is a new one.
+    /// Appends the changes since the previous flush: new sets in full, for other sets the members that joined or left, both
+    /// sorted by id, then the removed sets, sorted by id. A set that was removed and added again is a new one.
     pub fn flush(&mut self, out: &mut Vec<SetChange>) {
         self.settle();
         self.matcher.coarsen_if_due();
