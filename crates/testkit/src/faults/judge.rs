@@ -71,13 +71,18 @@ impl Timeline {
         })
     }
 
-    fn excused(&self, wrong: Wrong, sent: Duration) -> bool {
-        self.excuses.iter().any(|excuse| excuse.wrong == wrong && (excuse.from..=excuse.until).contains(&sent))
+    /// Whether an announced effect covers a moment in which the packet was on its way: a packet that was sent just
+    /// before a fault may meet it.
+    fn excused(&self, wrong: Wrong, probe: &Probe) -> bool {
+        let decided = decided_by(probe);
+        self.excuses
+            .iter()
+            .any(|excuse| excuse.wrong == wrong && probe.sent <= excuse.until && excuse.from <= decided)
     }
 
     /// `None` if policy changed while the packet was on its way.
     fn judge(&self, probe: &Probe) -> Option<Judged> {
-        let until = probe.arrived.unwrap_or(probe.sent + TRAVEL);
+        let until = decided_by(probe);
         let arrived = probe.arrived.is_some();
         if self.holds(Expect::Allowed, probe.sent, until) {
             Some(if arrived { Judged::Right } else { Judged::Wrong(Wrong::Denied) })
@@ -91,6 +96,11 @@ impl Timeline {
 
 /// The kernel has decided about a packet this long after it was sent, on a busy machine as well.
 const TRAVEL: Duration = Duration::from_millis(50);
+
+/// The latest moment at which the kernel may have decided about the packet.
+fn decided_by(probe: &Probe) -> Duration {
+    probe.arrived.unwrap_or(probe.sent + TRAVEL)
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judged {
@@ -129,7 +139,7 @@ pub(super) fn intervals(probes: &[Probe], timeline: &Timeline) -> Vec<Interval> 
             previous = probe.sent;
             continue;
         };
-        let excused = timeline.excused(wrong, probe.sent);
+        let excused = timeline.excused(wrong, probe);
         match found.last_mut() {
             Some(interval) if open && interval.wrong == wrong && interval.excused == excused => {
                 interval.probes += 1;

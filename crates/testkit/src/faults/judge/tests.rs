@@ -92,6 +92,17 @@ fn announced_effects_are_counted_apart_and_only_in_their_time() {
 }
 
 #[test]
+fn a_packet_that_was_on_its_way_when_an_effect_begins_may_show_it() {
+    let mut timeline = always(Expect::Denied);
+    timeline.excuse(Wrong::Allowed, ms(100), ms(200));
+    let excused = |probe| intervals(&[probe], &timeline).iter().map(|found| found.excused).collect::<Vec<_>>();
+    let arrived = |sent, arrived| Probe { sent: ms(sent), arrived: Some(ms(arrived)) };
+    assert_eq!(excused(arrived(99, 101)), [true]);
+    assert_eq!(excused(arrived(98, 99)), [false], "it had come through before");
+    assert_eq!(excused(arrived(201, 202)), [false], "it was sent when all was over");
+}
+
+#[test]
 fn one_interval_ends_where_an_outcome_is_right() {
     let found =
         intervals(&traffic(400, |at| (100..120).contains(&at) || (124..140).contains(&at)), &always(Expect::Denied));
