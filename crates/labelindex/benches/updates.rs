@@ -153,6 +153,34 @@ fn selector_updates(c: &mut Criterion) {
     }
 }
 
+/// The sets of one policy whose selectors name what items must not have, so that no fact narrows them down; none matches.
+fn broad_selectors(c: &mut Criterion) {
+    const SELECTORS: u64 = 990;
+    let mut group = c.benchmark_group("BroadSelectors");
+    group.sample_size(10);
+    group.throughput(Throughput::Elements(SELECTORS));
+    for (name, condition) in [("not equal", "a != \"x\""), ("part of a value", "a contains \"x\"")] {
+        group.bench_function(BenchmarkId::new(name, 20_000), |b| {
+            let (mut index, mut interner, mut next) = (Index::new(Overlap::Keep), Interner::new(), 0);
+            for n in 0..20_000 {
+                let labels = interner.labels([("app", "web"), ("a", &n.to_string())]).expect("short values");
+                set_endpoint(&mut index, &Endpoint { labels, ..endpoint(n, &mut interner) });
+            }
+            flush(&mut index);
+            b.iter(|| {
+                next += SELECTORS;
+                for n in next - SELECTORS..next {
+                    let condition = condition.replace('x', &format!("x{n}"));
+                    add_set(&mut index, &format!("set-{n}"), &format!("{condition} && !has(app)"));
+                }
+                flush(&mut index);
+                (next - SELECTORS..next).for_each(|n| index.remove_set(&IpSetId::new(format!("set-{n}"))));
+                flush(&mut index);
+            });
+        });
+    }
+}
+
 /// A cluster of 100,000 endpoints, each in 25 live sets.
 fn large(interner: &mut Interner) -> Index {
     let mut index = Index::new(Overlap::Suppress);
@@ -239,5 +267,5 @@ fn matches(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, workload_update, parent_updates, selector_updates, events, matches);
+criterion_group!(benches, workload_update, parent_updates, selector_updates, broad_selectors, events, matches);
 criterion_main!(benches);

@@ -46,6 +46,15 @@ pub(crate) struct Term {
     pub(crate) equality: Option<SelId>,
 }
 
+/// A name or a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Fact {
+    /// The label is there.
+    Name(NameId),
+    /// The label has this value.
+    Term(TermId),
+}
+
 /// All names and terms in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {

@@ -37,6 +37,8 @@
 //! - **Facts.** `has(l)` and `l == v` are facts. Each selector is filed under the least crowded fact that it needs
 //!   (`selectors.rs`), so a new group is evaluated only with selectors that have a chance, and a new selector only
 //!   with the groups that have its rarest need (`matching.rs`).
+//! - **Sets of groups.** Facts also list the groups that carry them, so a selector that most groups may match is
+//!   matched with all of them at once, by unions and differences of these lists (`group_sets.rs`).
 //! - **Flushing.** Updates file; matching waits for [`MatchIndex::flush`] or [`MemberIndex::flush`]. Whatever came and
 //!   went in between costs nothing, and a thousand new selectors reveal their labels in one pass.
 //! - **Derived membership.** A set is a list of groups (`members/`). A new set is listed from there; for a set that was
@@ -53,6 +55,8 @@
 
 #[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod facts;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+mod group_sets;
 #[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod groups;
 mod id_table;

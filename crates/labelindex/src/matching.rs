@@ -1,14 +1,16 @@
 //! Settling: bringing the matches of all groups up to date.
 //!
 //! Each group is looked at only with selectors whose filed fact holds for it, and each new selector only with groups
-//! for which the rarest of its needs holds.
+//! for which the rarest of its needs holds. Where these are many, sets of groups match a selector with all of them at once.
 
 use rustc_hash::FxHashSet;
 use tortie_selector::Selector;
 
+use crate::facts::Fact;
+use crate::group_sets::{GroupSets, are_cheaper};
 use crate::matcher::{Change, Matcher};
 use crate::selectors::{Need, needs};
-use crate::slab::{GroupId, ItemId, ListId, NameId, ParentId, SelId, ShapeId, TermId};
+use crate::slab::{GroupId, ItemId, ListId, NameId, ParentId, SelId, ShapeId};
 use crate::types::Scans;
 
 /// What [`Matcher::flush`] did.
@@ -62,8 +64,9 @@ impl Matcher {
     fn match_waiting(&mut self, out: &mut GroupChanges, new: usize) {
         let waiting = std::mem::take(&mut self.waiting);
         let any_filed = self.selectors.uses.len() > new;
+        let by_sets = self.match_anywhere(&waiting);
         let (mut candidates, mut matched) = (Vec::new(), Vec::new());
-        for &group in &waiting {
+        for (place, &group) in waiting.iter().enumerate() {
             let Some(entry) = self.groups.slab.get(group) else { continue };
             if !entry.waiting {
                 continue;
@@ -74,8 +77,12 @@ impl Matcher {
                 continue;
             }
             candidates.clear();
-            self.candidate_selectors(group, &mut candidates);
             matched.clear();
+            match &by_sets {
+                Some(by_sets) => matched.extend(&by_sets[place]),
+                None => candidates.extend(&self.selectors.anywhere),
+            }
+            self.filed_selectors(group, &mut candidates);
             for &selector in &candidates {
                 if self.evaluate(group, selector) {
                     matched.push(selector);
@@ -84,6 +91,23 @@ impl Matcher {
             matched.sort_unstable();
             self.set_matches(group, &matched, &mut out.changes);
         }
+    }
+
+    /// The selectors without a need that each of many groups matches; `None` if evaluating them for each group costs less.
+    fn match_anywhere(&self, groups: &[GroupId]) -> Option<Vec<Vec<SelId>>> {
+        let selectors = &self.selectors.anywhere;
+        let expr = |selector: SelId| self.selectors.uses[selector].selector.expr();
+        if !selectors.iter().any(|&selector| are_cheaper(self, expr(selector), groups.len(), selectors.len())) {
+            return None;
+        }
+        let mut sets = GroupSets::new(self);
+        let mut matched = vec![Vec::new(); groups.len()];
+        for &selector in selectors {
+            let set = sets.matching(self, expr(selector));
+            let matching = matched.iter_mut().zip(groups).filter(|(_, group)| set.contains(**group));
+            matching.for_each(|(matched, _)| matched.push(selector));
+        }
+        Some(matched)
     }
 
     fn set_matches(&mut self, group: GroupId, matched: &[SelId], changes: &mut Vec<Change>) {
@@ -124,38 +148,54 @@ impl Matcher {
 
     /// Matches new selectors with all groups.
     fn match_new(&mut self, new: &[SelId], changes: &mut Vec<Change>) {
-        if new.len() > self.groups.slab.len() {
-            let mut is_new: FxHashSet<SelId> = FxHashSet::default();
+        if new.len() > self.groups.slab.len()
+            && let Some(candidates) = self.few_candidates(new.len())
+        {
             let all_new = new.len() == self.selectors.uses.len();
-            if !all_new {
-                is_new.extend(new);
-            }
-            let groups: Vec<GroupId> = self.groups.slab.ids().collect();
-            let mut candidates = Vec::new();
-            for group in groups {
-                candidates.clear();
-                self.candidate_selectors(group, &mut candidates);
-                for &selector in &candidates {
-                    if (all_new || is_new.contains(&selector)) && self.evaluate(group, selector) {
-                        self.start_match(group, selector);
-                        changes.push(Change { group, selector, matches: true });
-                    }
-                }
-            }
-            return;
-        }
-        let mut groups = Vec::new();
-        for &selector in new {
-            groups.clear();
-            let scan = self.candidate_groups(&self.selectors.uses[selector].selector, &mut groups);
-            scan.count(&mut self.scans);
-            for &group in &groups {
-                if self.evaluate(group, selector) {
+            let is_new: FxHashSet<SelId> = if all_new { FxHashSet::default() } else { new.iter().copied().collect() };
+            for (group, selector) in candidates {
+                if (all_new || is_new.contains(&selector)) && self.evaluate(group, selector) {
                     self.start_match(group, selector);
                     changes.push(Change { group, selector, matches: true });
                 }
             }
+            return;
         }
+        let mut sets = None;
+        for &selector in new {
+            let Some((candidates, count)) = self.rarest_need(&self.selectors.uses[selector].selector) else { continue };
+            self.scan(&candidates).count(&mut self.scans);
+            let expr = self.selectors.uses[selector].selector.expr();
+            let groups: Vec<GroupId> = if are_cheaper(self, expr, count, new.len()) {
+                let sets: &mut GroupSets = sets.get_or_insert_with(|| GroupSets::new(self));
+                sets.matching(self, expr).iter().collect()
+            } else {
+                let mut groups = self.list(&candidates);
+                groups.retain(|&group| self.evaluate(group, selector));
+                groups
+            };
+            for group in groups {
+                self.start_match(group, selector);
+                changes.push(Change { group, selector, matches: true });
+            }
+        }
+    }
+
+    /// The filed selectors of each group; `None` if these are many more than so many selectors.
+    fn few_candidates(&self, selectors: usize) -> Option<Vec<(GroupId, SelId)>> {
+        /// Looking for the groups of a selector costs as much as evaluating it so often.
+        const SEARCH: usize = 4;
+        let mut pairs = Vec::new();
+        let mut candidates = Vec::new();
+        for group in self.groups.slab.ids() {
+            candidates.extend(&self.selectors.anywhere);
+            self.filed_selectors(group, &mut candidates);
+            if pairs.len() + candidates.len() > selectors * SEARCH {
+                return None;
+            }
+            pairs.extend(candidates.drain(..).map(|selector| (group, selector)));
+        }
+        Some(pairs)
     }
 
     fn evaluate(&mut self, group: GroupId, selector: SelId) -> bool {
@@ -164,11 +204,10 @@ impl Matcher {
             .is_some_and(|labels| self.selectors.uses[selector].selector.matches(&labels))
     }
 
-    /// The filed selectors whose fact holds for a group, each once.
-    fn candidate_selectors(&self, id: GroupId, out: &mut Vec<SelId>) {
+    /// The selectors that are filed under a fact that holds for a group, each once.
+    fn filed_selectors(&self, id: GroupId, out: &mut Vec<SelId>) {
         let group = &self.groups.slab[id];
         let own = &self.shapes.uses[group.shape];
-        out.extend(&self.selectors.anywhere);
         for &(name, _) in &own.names {
             out.extend(&self.facts.names[name].filed);
         }
@@ -207,78 +246,106 @@ impl Matcher {
             || earlier.filter_map(|&(parent, _)| self.parents.get(parent)?.shape).any(|(shape, _)| has(shape))
     }
 
-    /// The groups for which the rarest need of a selector holds, each once.
-    fn candidate_groups(&self, selector: &Selector, out: &mut Vec<GroupId>) -> Scan {
-        let Some(needs) = needs(selector) else { return Scan::default() };
-        let mut best: Option<(usize, Vec<Candidates>)> = None;
-        for need in &needs {
-            let candidates = self.candidates(need);
-            let limit = best.as_ref().map_or(usize::MAX, |(cost, _)| *cost);
-            let cost = self.cost(&candidates, limit);
+    /// Where the groups that a selector may match are found, by the rarest of its needs, and at most how many there are;
+    /// `None` if it can never match.
+    fn rarest_need(&self, selector: &Selector) -> Option<(Candidates, usize)> {
+        let mut best = (Candidates::All, self.groups.slab.len());
+        for need in &needs(selector)? {
+            let facts = self.facts_of(need);
+            let limit = if matches!(best.0, Candidates::All) { usize::MAX } else { best.1 };
+            let cost = self.cost(&facts, limit);
             if cost < limit {
-                best = Some((cost, candidates));
+                best = (Candidates::Carriers(facts), cost);
             }
         }
-        let Some((_, candidates)) = best else {
-            out.extend(self.groups.slab.ids());
-            return Scan { all: true, ..Scan::default() };
-        };
+        Some(best)
+    }
+
+    /// The candidates, each once.
+    fn list(&self, candidates: &Candidates) -> Vec<GroupId> {
+        let mut groups = Vec::new();
+        match candidates {
+            Candidates::All => groups.extend(self.groups.slab.ids()),
+            Candidates::Carriers(facts) => {
+                facts.iter().for_each(|&fact| self.for_each_carrier(fact, &mut |group| groups.push(group)));
+            }
+        }
+        groups
+    }
+
+    /// Calls `visit` with each group that has a fact, own or inherited, once.
+    pub(crate) fn for_each_carrier(&self, fact: Fact, visit: &mut impl FnMut(GroupId)) {
+        match fact {
+            Fact::Name(name) => {
+                for &shape in &self.facts.names[name].shapes {
+                    self.shapes.uses[shape].groups.iter().for_each(|&group| visit(group));
+                    for &parent in &self.shapes.uses[shape].parents {
+                        self.for_each_heir(parent, name, visit);
+                    }
+                }
+            }
+            Fact::Term(term) => {
+                let term = &self.facts.terms[term];
+                term.groups.iter().for_each(|&group| visit(group));
+                for &parent in &term.parents {
+                    self.for_each_heir(parent, term.name, visit);
+                }
+            }
+        }
+    }
+
+    /// Calls `visit` with the groups that have a label from this parent.
+    fn for_each_heir(&self, parent: ParentId, name: NameId, visit: &mut impl FnMut(GroupId)) {
+        for &list in self.lists_of(parent) {
+            let list = &self.parents.lists[list];
+            let Some(place) = list.parents.iter().position(|&(p, _)| p == parent) else { continue };
+            list.groups.iter().filter(|&&group| !self.is_shadowed(group, name, place)).for_each(|&group| visit(group));
+        }
+    }
+
+    /// How the candidates are found.
+    fn scan(&self, candidates: &Candidates) -> Scan {
+        let Candidates::Carriers(facts) = candidates else { return Scan { all: true, ..Scan::default() } };
         let mut scan = Scan::default();
-        for carrier in candidates {
-            match carrier {
-                Candidates::Name(name) => {
+        for &fact in facts {
+            match fact {
+                Fact::Name(name) => {
                     scan.name = true;
                     for &shape in &self.facts.names[name].shapes {
                         scan.own |= !self.shapes.uses[shape].groups.is_empty();
                         scan.inherited |= !self.shapes.uses[shape].parents.is_empty();
-                        out.extend(&self.shapes.uses[shape].groups);
-                        for &parent in &self.shapes.uses[shape].parents {
-                            self.inheriting_groups(parent, name, out);
-                        }
                     }
                 }
-                Candidates::Term(term) => {
+                Fact::Term(term) => {
                     let term = &self.facts.terms[term];
                     let (own, inherited) = (!term.groups.is_empty(), !term.parents.is_empty());
                     scan.own |= own;
                     scan.inherited |= inherited;
                     scan.values += usize::from(own || inherited);
-                    out.extend(&term.groups);
-                    for &parent in &term.parents {
-                        self.inheriting_groups(parent, term.name, out);
-                    }
                 }
             }
         }
         scan
     }
 
-    /// The groups that have a label from this parent.
-    fn inheriting_groups(&self, parent: ParentId, name: NameId, out: &mut Vec<GroupId>) {
-        for &list in self.lists_of(parent) {
-            let list = &self.parents.lists[list];
-            let Some(place) = list.parents.iter().position(|&(p, _)| p == parent) else { continue };
-            out.extend(list.groups.iter().filter(|&&group| !self.is_shadowed(group, name, place)));
-        }
-    }
-
     fn lists_of(&self, parent: ParentId) -> &[ListId] {
         self.parents.get(parent).map_or(&[], |p| &p.lists)
     }
 
-    fn candidates(&self, need: &Need<'_>) -> Vec<Candidates> {
+    /// The facts of which one must hold.
+    fn facts_of(&self, need: &Need<'_>) -> Vec<Fact> {
         match need {
-            Need::Name(label) => self.facts.find_name(label).map(Candidates::Name).into_iter().collect(),
+            Need::Name(label) => self.facts.find_name(label).map(Fact::Name).into_iter().collect(),
             Need::Values(label, values) => {
                 let Some(name) = self.facts.find_name(label) else { return Vec::new() };
-                let term = |v: &&str| self.facts.find_term(name, v.as_bytes()).map(Candidates::Term);
+                let term = |v: &&str| self.facts.find_term(name, v.as_bytes()).map(Fact::Term);
                 values.iter().filter_map(term).collect()
             }
         }
     }
 
-    /// How many groups the candidates stand for, at most; not counted beyond `limit`.
-    fn cost(&self, candidates: &[Candidates], limit: usize) -> usize {
+    /// How many groups have one of these facts, at most; not counted beyond `limit`.
+    pub(crate) fn cost(&self, facts: &[Fact], limit: usize) -> usize {
         let mut cost = 0;
         let inherited = |parents: &[ParentId], cost: &mut usize| {
             for &parent in parents {
@@ -288,9 +355,9 @@ impl Matcher {
                 *cost += self.lists_of(parent).iter().map(|&l| self.parents.lists[l].groups.len()).sum::<usize>();
             }
         };
-        for carrier in candidates {
-            match *carrier {
-                Candidates::Name(name) => {
+        for fact in facts {
+            match *fact {
+                Fact::Name(name) => {
                     for &shape in &self.facts.names[name].shapes {
                         if cost >= limit {
                             return cost;
@@ -300,7 +367,7 @@ impl Matcher {
                         inherited(&shape.parents, &mut cost);
                     }
                 }
-                Candidates::Term(term) => {
+                Fact::Term(term) => {
                     let term = &self.facts.terms[term];
                     cost += term.groups.len();
                     inherited(&term.parents, &mut cost);
@@ -347,9 +414,9 @@ impl Scan {
     }
 }
 
-/// Whose groups are candidates.
-#[derive(Clone, Copy, Debug)]
+/// The groups that a selector may match.
 enum Candidates {
-    Name(NameId),
-    Term(TermId),
+    All,
+    /// Those with one of these facts.
+    Carriers(Vec<Fact>),
 }

@@ -163,6 +163,11 @@ impl<K: SlotId, T> Slab<K, T> {
         self.slots.len() - self.free.len()
     }
 
+    /// All places of ids in use are below this.
+    pub(crate) fn places(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

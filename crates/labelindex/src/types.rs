@@ -152,7 +152,8 @@ pub struct Stats {
     pub selectors: usize,
     /// Parents of items.
     pub parents: usize,
-    /// How often a selector was evaluated since the index was made.
+    /// How often a selector was evaluated since the index was made. A selector that many groups may match is not evaluated:
+    /// sets of groups match it with all of them at once.
     pub evaluations: u64,
     /// How the items were found that new selectors were evaluated with.
     pub scans: Scans,
@@ -160,7 +161,7 @@ pub struct Stats {
 
 /// How often the items that a new selector may match were found in which way: by the rarest of what it needs, be it that
 /// items have it themselves or inherit it from parents. A selector that comes together with more of them than there are
-/// groups is not among these, because then the selectors are looked up for each group; nor is one for which nothing is found.
+/// groups may not be among these, because then the selectors are looked up for each group; nor is one for which nothing is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scans {

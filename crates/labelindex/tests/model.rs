@@ -17,7 +17,8 @@ use tortie_model::desired::PortProtocol;
 use tortie_model::{Cidr, EndpointPort, IpSetId, Labels, NamedProtocol, ProfileName, Protocol};
 use tortie_selector::Selector;
 
-const ITEMS: u8 = 10;
+/// Enough that sets of groups are taken for broad selectors.
+const ITEMS: u8 = 16;
 const KEYS: u8 = 8;
 
 /// Selectors whose facts, visibility and canonical forms differ and overlap. The last two have one canonical form.
@@ -38,6 +39,9 @@ const SELECTORS: &[&str] = &[
     "a in {'x', 'y'} && b in {'y', 'z'}",
     "b not in {'x', 'y'}",
     "a contains 'y' && !has(d)",
+    "!(a ends with 'x' || b == 'y')",
+    "a != 'x' && (c not in {'x', 'z'} || !(has(d) && b != 'y'))",
+    "!(!(has(a)) && all())",
     "has(d) && d starts with ''",
     "has(a) && has(b) && has(c)",
     "has(a) && !has(a)",

@@ -75,9 +75,7 @@ impl Timeline {
     /// before a fault may meet it.
     fn excused(&self, wrong: Wrong, probe: &Probe) -> bool {
         let decided = decided_by(probe);
-        self.excuses
-            .iter()
-            .any(|excuse| excuse.wrong == wrong && probe.sent <= excuse.until && excuse.from <= decided)
+        self.excuses.iter().any(|excuse| excuse.wrong == wrong && probe.sent <= excuse.until && excuse.from <= decided)
     }
 
     /// `None` if policy changed while the packet was on its way.
