@@ -52,6 +52,26 @@ impl Claims {
         Self { treatment, ..Self::default() }
     }
 
+    /// The claims in a cluster of exactly these objects. Calls `confirmed` with each endpoint whose addresses are none.
+    fn of<'u>(
+        objects: impl IntoIterator<Item = &'u Update>,
+        mut confirmed: impl FnMut(&WorkloadEndpointKey, &WorkloadEndpoint),
+    ) -> Self {
+        let mut claims = Self::default();
+        for object in objects {
+            claims.on_object(object);
+            let Update::WorkloadEndpoint(key, Some(endpoint)) = object else { continue };
+            if has_claims(key, endpoint) {
+                claims.on_claim(key, Arc::clone(endpoint.as_arc()));
+            }
+            if endpoint.claimed_by().is_none() {
+                claims.on_confirmed(key, [], endpoint.nets());
+                confirmed(key, endpoint);
+            }
+        }
+        claims
+    }
+
     /// Whether the addresses of the endpoint are claims.
     pub(crate) fn is_unproven(&self, key: &WorkloadEndpointKey) -> bool {
         self.claimants.get(key).is_some_and(|claimant| claimant.value.claimed_by().is_some())
@@ -267,30 +287,42 @@ impl Claims {
 /// Returns the claims to addresses and interfaces that do not count on any node of a cluster of exactly these objects.
 #[must_use]
 pub fn claim_problems<'u>(objects: impl IntoIterator<Item = &'u Update>) -> Vec<IgnoredObject> {
-    let mut claims = Claims::default();
-    let mut contests: BTreeMap<&str, Contests> = BTreeMap::new();
-    for object in objects {
-        claims.on_object(object);
-        let Update::WorkloadEndpoint(key, Some(endpoint)) = object else { continue };
-        if has_claims(key, endpoint) {
-            claims.on_claim(key, Arc::clone(endpoint.as_arc()));
-        }
-        if endpoint.claimed_by().is_none() {
-            claims.on_confirmed(key, [], endpoint.nets());
-            contests
-                .entry(key.host())
-                .or_insert_with(|| Contests::new(AddressClaims::Bounded))
-                .on_endpoint(key, Some(endpoint));
-        }
-    }
-    let claimed = claims.flush();
-    for (key, endpoint) in &claimed {
-        contests
-            .entry(key.host())
-            .or_insert_with(|| Contests::new(AddressClaims::Bounded))
-            .on_endpoint(key, endpoint.as_deref());
+    let mut contests: BTreeMap<Box<str>, Contests> = BTreeMap::new();
+    let mut on_endpoint = |key: &WorkloadEndpointKey, endpoint: Option<&WorkloadEndpoint>| {
+        let of_node = contests.entry(key.host().into()).or_insert_with(|| Contests::new(AddressClaims::Bounded));
+        of_node.on_endpoint(key, endpoint);
+    };
+    let mut claims = Claims::of(objects, |key, confirmed| on_endpoint(key, Some(confirmed)));
+    for (key, endpoint) in claims.flush() {
+        on_endpoint(&key, endpoint.as_deref());
     }
     claims.problems().chain(contests.values().flat_map(Contests::problems)).collect()
+}
+
+/// Returns the endpoints that claim addresses in a cluster of exactly these objects, each with the addresses that count on its
+/// node; `None` if it has no others.
+///
+/// ```
+/// use tortie_calc::standing_claims;
+/// use tortie_model::{AddressSource, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras};
+///
+/// let source = AddressSource::Annotation("cni.projectcalico.org/podIPs".into());
+/// let endpoint = WorkloadEndpoint {
+///     iface: Some("cali1".into()),
+///     ipv4_nets: ["10.0.0.1/32".parse().unwrap(), "127.0.0.1/32".parse().unwrap()].into_iter().collect(),
+///     extras: Some(Box::new(WorkloadExtras { address_source: source, ..WorkloadExtras::default() })),
+///     ..WorkloadEndpoint::default()
+/// };
+/// let key = WorkloadEndpointKey::new("node-1", "k8s", "shop/db", "eth0");
+/// let objects = [Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))];
+/// let [(_, Some(endpoint))] = &standing_claims(&objects)[..] else { panic!() };
+/// assert_eq!(endpoint.nets().collect::<Vec<_>>(), ["10.0.0.1/32".parse().unwrap()]);
+/// ```
+#[must_use]
+pub fn standing_claims<'u>(
+    objects: impl IntoIterator<Item = &'u Update>,
+) -> Vec<(WorkloadEndpointKey, Option<Arc<WorkloadEndpoint>>)> {
+    Claims::of(objects, |_, _| {}).flush()
 }
 
 /// Whether an endpoint claims addresses. The floating ones of other orchestrators are the platform's.

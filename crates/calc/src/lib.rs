@@ -78,7 +78,7 @@ mod stats;
 mod stats_collector;
 mod vxlan;
 
-pub use claims::claim_problems;
+pub use claims::{claim_problems, standing_claims};
 pub use config::{AddressClaims, Demand, GraphConfig, Overlap, RouteSource, SourceSpoofing};
 pub use graph::Graph;
 pub use problem::{ClaimFlaw, IgnoredObject, Reason};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_calc::{AddressClaims, Graph, GraphConfig, IgnoredObject, Reason, claim_problems};
+use tortie_calc::{AddressClaims, Graph, GraphConfig, IgnoredObject, Reason, claim_problems, standing_claims};
 use tortie_model::desired::{Contest, DesiredUpdate, WorkloadEndpointState};
 use tortie_model::{
     AdminState, HostEndpointKey, Hostname, IfaceName, Key, SyncStatus, Update, Valid, WorkloadEndpoint,
@@ -17,12 +17,15 @@ const NODE: &str = "cluster";
 /// The calculation of a node that has all endpoints of a cluster.
 ///
 /// An interface or address that endpoints of different nodes have is not contested, but the graph cannot know that. Interfaces
-/// get names of their own; contests about addresses are replaced by those that [`claim_problems`] finds for each node.
+/// get names of their own; contests about addresses are replaced by those that [`claim_problems`] finds for each node, and the
+/// addresses that endpoints claim are those that [`standing_claims`] leaves them on their nodes.
 pub(crate) struct OneNode {
     graph: Graph,
     claims: AddressClaims,
     /// Objects that claims depend on.
     objects: BTreeMap<Key, Update>,
+    /// Whether such an object has changed since claims were evaluated.
+    objects_changed: bool,
     /// Node whose endpoint keeps the name of the interface.
     interfaces: AHashMap<IfaceName, Box<str>>,
     /// Names of interfaces of other nodes, by node and interface.
@@ -47,6 +50,7 @@ impl OneNode {
             graph,
             claims: config.address_claims,
             objects: BTreeMap::new(),
+            objects_changed: false,
             interfaces: AHashMap::new(),
             aliases: AHashMap::new(),
             denied: BTreeMap::new(),
@@ -56,6 +60,7 @@ impl OneNode {
     pub(crate) fn on_update(&mut self, update: Update) {
         if is_of_claims(&update) {
             update.clone().apply_to(&mut self.objects);
+            self.objects_changed = true;
         }
         let update = self.on_one_node(update);
         self.graph.on_update(update);
@@ -90,8 +95,25 @@ impl OneNode {
         renamed.expect("a valid endpoint stays valid with another interface of a valid name")
     }
 
+    /// Leaves endpoints the claimed addresses that count on their own nodes.
+    #[expect(clippy::expect_used, reason = "an endpoint that is not corrected would have addresses that it has not")]
+    fn bound_claims(&mut self) {
+        if !std::mem::take(&mut self.objects_changed) || self.claims == AddressClaims::Any {
+            return;
+        }
+        for (key, endpoint) in standing_claims(self.objects.values()) {
+            let endpoint = endpoint.map(|endpoint| {
+                let valid = Valid::new(Arc::unwrap_or_clone(endpoint));
+                valid.expect("a valid endpoint stays valid with some of its addresses")
+            });
+            let update = self.on_one_node(Update::WorkloadEndpoint(key, endpoint));
+            self.graph.on_update(update);
+        }
+    }
+
     /// Returns the changes of the desired state.
     pub(crate) fn flush(&mut self) -> Vec<DesiredUpdate> {
+        self.bound_claims();
         let mut desired = Vec::new();
         self.graph.flush(&mut desired);
         for update in &desired {

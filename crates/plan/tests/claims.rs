@@ -4,7 +4,7 @@
 use tortie_calc::{AddressClaims, GraphConfig};
 use tortie_classes::evaluate::Settings;
 use tortie_model::{
-    AddressSource, Policy, PolicyId, PolicyKind, Rule, RuleAction, Update, Valid, WorkloadEndpoint,
+    AddressSource, Node, Policy, PolicyId, PolicyKind, Rule, RuleAction, Update, Valid, WorkloadEndpoint,
     WorkloadEndpointKey, WorkloadExtras,
 };
 use tortie_plan::{Finding, Options, Plan, plan};
@@ -107,4 +107,38 @@ fn a_contest_begins_and_ends_with_the_node_of_the_endpoints() {
     assert!(told.len() == 2 && told.iter().all(|text| !text.contains("prod/db")), "{told:?}");
     let touched = |found: &tortie_plan::Connections| found.to.workloads.iter().any(|name| &**name == "prod/db");
     assert!(plan.connections.iter().filter(|found| touched(found)).all(|found| !found.from.workloads.is_empty()));
+}
+
+#[test]
+fn a_claim_outside_the_networks_of_its_node_has_no_connections() {
+    let networks = |node: &str, network: &str| {
+        let node_object = Node { pod_networks: [network.parse().unwrap()].into(), ..Node::default() };
+        Update::Node(node.into(), Some(Valid::new(node_object).unwrap()))
+    };
+    let nodes = || vec![networks("n1", "10.0.0.0/24"), networks("n2", "10.0.1.0/24")];
+    let options = Options::new(GraphConfig::new("any".into()), Settings::default());
+    let claims = |host, address: &str| {
+        let source = AddressSource::Annotation("cni.projectcalico.org/podIP".into());
+        with_address(pod_on(host, "dev/a", "cali9", source), address)
+    };
+    let is_of_claim = |found: &tortie_plan::Connections| {
+        found.from.workloads.iter().chain(&*found.to.workloads).any(|name| &**name == "dev/a")
+    };
+    for (host, address, counts) in
+        [("n1", "10.0.0.9/32", true), ("n1", "10.0.1.9/32", false), ("n2", "10.0.1.9/32", true)]
+    {
+        let db = pod("prod/db", "cali1", AddressSource::Platform);
+        let before = [nodes(), vec![open(), db, claims(host, address)]].concat();
+        // Denied by default, each endpoint that has an address loses its connections.
+        let plan = plan(before, vec![Update::delete(open().key())], &options).unwrap();
+        let is_cut = plan.connections.iter().any(is_of_claim);
+        assert_eq!(is_cut, counts, "{host} {address}: {:?}", plan.connections);
+    }
+}
+
+fn with_address(update: Update, address: &str) -> Update {
+    let Update::WorkloadEndpoint(key, Some(endpoint)) = update else { panic!("not an endpoint: {update:?}") };
+    let endpoint =
+        WorkloadEndpoint { ipv4_nets: [address.parse().unwrap()].into(), ..WorkloadEndpoint::clone(&endpoint) };
+    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
