@@ -49,7 +49,8 @@ impl Programs {
             if let DesiredUpdate::WorkloadEndpoint(_, state) = update
                 && let Some(name) = &state.endpoint.iface
             {
-                let index = name.as_str().bytes().fold(7, |hash: u32, byte| hash.wrapping_mul(31) + u32::from(byte)) >> 1;
+                let index =
+                    name.as_str().bytes().fold(7, |hash: u32, byte| hash.wrapping_mul(31) + u32::from(byte)) >> 1;
                 self.0.on_interface(Interface { name: name.as_str().into(), index, addresses: Vec::new() });
             }
         }
