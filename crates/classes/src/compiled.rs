@@ -11,7 +11,7 @@ use crate::axis::Axis;
 use crate::classes::{Classes, HOST_GROUPS};
 use crate::ids::{ClassId, GroupId, L4ClassId};
 use crate::line::{L4Detail, l4_point, source_port_point, source_port_stretches, stretches};
-use crate::program::StagedRuling;
+use crate::program::{GroupName, StagedRuling};
 use crate::table::{Point, Table};
 use crate::view::TableView;
 
@@ -234,6 +234,12 @@ impl<'a> Compiled<'a> {
     #[must_use]
     pub fn direction_of(&self, group: GroupId) -> Option<Direction> {
         Some(self.classes.groups.key(group)?.direction)
+    }
+
+    /// The policies and profiles of a group; `None` if there is no such group.
+    #[must_use]
+    pub fn group_name(&self, group: GroupId) -> Option<GroupName> {
+        self.classes.groups.name(group)
     }
 
     /// The groups whose tables may be others than at the flush before, in order. Those that are gone have no table any more.

@@ -11,7 +11,7 @@ use crate::axis::BucketAtoms;
 use crate::budget::{Budget, Meter};
 use crate::ids::{AtomId, BucketId, GroupId, Slab};
 use crate::owners::{OwnerKey, Owners};
-use crate::program::{GroupKey, Program};
+use crate::program::{GroupKey, GroupName, Program};
 use crate::table::Table;
 
 #[derive(Clone, Debug)]
@@ -234,6 +234,10 @@ impl Groups {
 
     pub(crate) fn key(&self, id: GroupId) -> Option<&GroupKey> {
         self.groups.get(id).map(|group| &*group.key)
+    }
+
+    pub(crate) fn name(&self, id: GroupId) -> Option<GroupName> {
+        self.groups.get(id).map(|group| GroupName(Arc::clone(&group.key)))
     }
 
     /// The table of a group, or what is missing for it.

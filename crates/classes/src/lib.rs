@@ -36,7 +36,7 @@ pub use ids::{ClassId, EndpointClassId, GroupId, L4ClassId, RulingsId};
 pub use line::L4Detail;
 pub use lines::Lines;
 pub use matrix::{Matrix, Question};
-pub use program::StagedRuling;
+pub use program::{GroupName, StagedRuling};
 pub use reachability::{Passing, Reachability, Ruling};
 pub use traffic::{Details, Traffic};
 pub use unused::{Unused, UnusedPolicies, UnusedRule};

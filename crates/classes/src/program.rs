@@ -14,7 +14,7 @@ use crate::line::{Intervals, L4_END, PORTS_END};
 pub(crate) type CompiledRules = Result<Arc<[CompiledRule]>, Missing>;
 
 /// Endpoints whose traffic in one direction is judged alike.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct GroupKey {
     pub(crate) layer: Layer,
     pub(crate) direction: Direction,
@@ -23,7 +23,7 @@ pub(crate) struct GroupKey {
 }
 
 /// The policies of a tier that govern a direction.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct GroupTier {
     pub(crate) name: TierName,
     pub(crate) default_action: Option<TierDefaultAction>,
@@ -57,6 +57,19 @@ impl GroupKey {
         let of_profile = self.profiles.iter().find_map(|profile| profile.as_str().strip_prefix("kns."));
         let of_policy = || self.policies().map(|policy| &*policy.namespace).find(|namespace| !namespace.is_empty());
         of_profile.or_else(of_policy).unwrap_or_default()
+    }
+}
+
+/// Identity and order of a group of endpoints in every process: its policies and profiles.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupName(pub(crate) Arc<GroupKey>);
+
+impl GroupName {
+    /// The namespace that the cost of the group counts for: that of its endpoints, by their profiles or else by a namespaced policy.
+    /// Empty for groups of the platform, such as those of host endpoints.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.0.namespace()
     }
 }
 

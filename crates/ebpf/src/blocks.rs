@@ -6,13 +6,15 @@
 //! trees have in common is there once. Whoever writes new blocks before the root that leads to them changes a tree, or many at
 //! once, in one step, and readers see all of a change or nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ahash::RandomState;
+use ahash::{AHashMap, AHashSet, RandomState};
 use hashbrown::HashTable;
 
 /// How many cells a block has.
 pub const CELLS: usize = 256;
+/// Bytes of the longest keys.
+const MAX_DEPTH: usize = 16;
 
 /// A value, or a block of cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -89,6 +91,8 @@ struct Block {
     cells: Box<[Cell; CELLS]>,
     /// How many cells and roots lead to it.
     references: u32,
+    /// Blocks of the tree that begins here, each counted as often as a way leads to it.
+    ways: u32,
     /// Whether nobody has been told of it yet, so that no reader can be at it.
     is_new: bool,
 }
@@ -99,7 +103,8 @@ pub struct Blocks {
     blocks: Vec<Option<Block>>,
     by_cells: HashTable<u32>,
     hasher: RandomState,
-    free: Vec<u32>,
+    /// The lowest are given out first, so that the map need not be longer than what is in it.
+    free: BTreeSet<u32>,
     /// Those that nothing leads to any more, which readers may still be at.
     retired: Vec<u32>,
     /// Those that are new since they were last taken.
@@ -148,6 +153,23 @@ impl Blocks {
     /// What a block holds that leads to values.
     pub(crate) fn cells(&self, number: u32) -> Option<&[Cell; CELLS]> {
         Some(&*self.blocks.get(number as usize)?.as_ref()?.cells)
+    }
+
+    /// Blocks that a tree has if it shares none with others or with itself: never less than it takes. Known without a walk.
+    pub(crate) fn ways(&self, root: Cell) -> u32 {
+        let block = root.as_block().and_then(|number| self.blocks.get(number as usize)?.as_ref());
+        block.map_or(0, |block| block.ways)
+    }
+
+    /// Blocks that a tree takes if it shares none with others. The cost is that of these blocks.
+    pub(crate) fn count(&self, root: Cell) -> usize {
+        let mut seen: AHashSet<u32> = AHashSet::new();
+        let mut cells = vec![root];
+        while let Some(cell) = cells.pop() {
+            let Some(number) = cell.as_block().filter(|number| seen.insert(*number)) else { continue };
+            cells.extend(self.cells(number).into_iter().flatten().filter(|cell| cell.as_block().is_some()));
+        }
+        seen.len()
     }
 
     /// The value of a key.
@@ -201,7 +223,7 @@ impl Blocks {
                     entry.remove();
                 }
                 if block.is_new {
-                    self.free.push(number);
+                    self.free.insert(number);
                 } else {
                     self.retired.push(number);
                 }
@@ -230,13 +252,18 @@ impl Blocks {
             self.by_cells.insert_unique(hash, *number, rehash);
             self.adopted.push(*number);
         }
+        let mut ways = AHashMap::new();
+        for number in &self.adopted {
+            count_ways(&found, *number, MAX_DEPTH, &mut ways);
+        }
         let uses: Vec<Cell> =
             self.adopted.iter().filter_map(|number| found.get(number)).flat_map(|cells| **cells).collect();
         for (number, cells) in found {
             if self.adopted.binary_search(&number).is_ok()
                 && let Some(slot) = self.blocks.get_mut(number as usize)
             {
-                *slot = Some(Block { cells, references: 0, is_new: false });
+                let ways = ways.get(&number).copied().unwrap_or(u32::MAX);
+                *slot = Some(Block { cells, references: 0, ways, is_new: false });
             }
         }
         uses.into_iter().for_each(|cell| self.retain(cell));
@@ -254,7 +281,7 @@ impl Blocks {
 
     /// No reader is at a block any more that was retired until now: its number may be given out again.
     pub fn reclaim(&mut self) {
-        self.free.append(&mut self.retired);
+        self.free.extend(self.retired.drain(..));
         self.trim();
     }
 
@@ -347,8 +374,9 @@ impl Blocks {
             return cell;
         }
         cells.iter().for_each(|cell| self.retain(*cell));
-        let block = Some(Block { cells, references: 1, is_new: true });
-        let number = match self.free.pop() {
+        let ways = cells.iter().fold(1_u32, |ways, cell| ways.saturating_add(self.ways(*cell)));
+        let block = Some(Block { cells, references: 1, ways, is_new: true });
+        let number = match self.free.pop_first() {
             Some(number) => number,
             None => {
                 if self.blocks.is_empty() {
@@ -371,6 +399,24 @@ impl Blocks {
         self.written.push(number);
         Cell::block(number)
     }
+}
+
+/// Notes the blocks of the tree that begins at a block, by every way; `u32::MAX` for what is no tree.
+fn count_ways(
+    found: &BTreeMap<u32, Box<[Cell; CELLS]>>,
+    number: u32,
+    depth: usize,
+    ways: &mut AHashMap<u32, u32>,
+) -> u32 {
+    if let Some(known) = ways.get(&number) {
+        return *known;
+    }
+    let Some(depth) = depth.checked_sub(1) else { return u32::MAX };
+    ways.insert(number, u32::MAX);
+    let below = found.get(&number).into_iter().flat_map(|cells| cells.iter()).filter_map(|cell| cell.as_block());
+    let count = below.fold(1_u32, |sum, below| sum.saturating_add(count_ways(found, below, depth, ways)));
+    ways.insert(number, count);
+    count
 }
 
 #[cfg(test)]

@@ -13,13 +13,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tortie_classes::evaluate::{DecidedBy, Layer, Settings, UpdateError, Verdict};
-use tortie_classes::{Budget, Classes, GroupId};
+use tortie_classes::{Budget, Classes, Compiled, GroupId, GroupName};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Cidr, Direction, Family, WorkloadEndpoint, WorkloadEndpointId};
 
-use crate::blocks::{Assignment, Cell};
+use crate::blocks::{Assignment, Blocks, Cell};
 use crate::layout::{EndpointKind, EndpointRecord, MAX_BLOCKS, MapKind, ROOTS, RootsRecord};
-use crate::tables::{AddressKey, Closed, DecisionId, GroupRoots, Tables, address_key};
+use crate::tables::{AddressKey, Closed, DecisionId, GroupRoots, Limits, Tables, address_key};
 use endpoints::{Endpoints, Places, UNTRACKED};
 use exact::Exact;
 use slots::Slots;
@@ -37,8 +37,9 @@ pub struct NodeSettings {
     pub evaluate: Settings,
     /// What the names of workloads' interfaces begin with; others are the host's.
     pub workload_prefixes: Vec<Arc<str>>,
-    /// How many blocks of 1,024 bytes policies may take; a group that needs more denies everything. Addresses take some as well. More than
-    /// [`MAX_BLOCKS`] are never there.
+    /// How many blocks of 1,024 bytes the policies of all namespaces may take, and the networks that workloads may send from. Each
+    /// group counts as if it shared no block with others; one that exceeds the share of its namespace denies everything. At most
+    /// half of [`MAX_BLOCKS`], since a change needs the trees before and after it.
     pub max_blocks: u32,
     /// Memory bounds on verdict tables; a group over them denies everything, alone.
     pub budget: Budget,
@@ -50,9 +51,17 @@ impl Default for NodeSettings {
         Self {
             evaluate: Settings::default(),
             workload_prefixes: vec!["cali".into()],
-            max_blocks: MAX_BLOCKS,
+            max_blocks: MAX_BLOCKS / 2,
             budget: Budget::default(),
         }
+    }
+}
+
+impl NodeSettings {
+    /// Tables of nothing yet, within these bounds.
+    fn tables(&self) -> Tables {
+        let blocks = self.max_blocks.min(MAX_BLOCKS / 2);
+        Tables::with_limits(Limits { blocks, places: MAX_BLOCKS, ..Limits::default() })
     }
 }
 
@@ -76,7 +85,10 @@ pub struct Problem {
 #[derive(Debug)]
 struct Sources {
     nets: Vec<Cidr>,
-    trees: [Cell; 2],
+    /// Blocks that the trees take at most, whatever others share with them.
+    charge: u64,
+    /// `None` if there are no blocks for them: the workload may send nothing.
+    trees: Option<[Cell; 2]>,
 }
 
 /// What a node enforces, as the values of maps: follows what it must enforce and its interfaces, and tells what must be written.
@@ -113,12 +125,13 @@ impl Node {
     /// Of a node that is told nothing yet.
     #[must_use]
     pub fn new(settings: NodeSettings) -> Self {
-        let NodeSettings { evaluate, workload_prefixes, max_blocks, budget } = settings;
+        let tables = settings.tables();
+        let NodeSettings { evaluate, workload_prefixes, max_blocks: _, budget } = settings;
         let mut classes = Classes::new(evaluate);
         classes.set_budget(budget);
         Self {
             classes,
-            tables: Tables::with_max_blocks(max_blocks.min(MAX_BLOCKS)),
+            tables,
             endpoints: Endpoints::new(workload_prefixes),
             is_in_sync: false,
             has_news: false,
@@ -185,6 +198,8 @@ impl Node {
         let is_first = !self.roots.iter().any(|(roots, _)| roots.is_in_force);
         let compiled = self.classes.flush();
         self.endpoints.find_groups(&compiled);
+        let places = self.endpoints.places();
+        claim_sources(&mut self.tables, &mut self.sources, (&self.endpoints, &places), &compiled);
         for group in self.tables.update(&compiled) {
             match self.tables.group(group) {
                 Some(roots) if roots != GroupRoots::CLOSED => {
@@ -194,7 +209,8 @@ impl Node {
             }
         }
         self.groups.retain(&self.group_numbers.values().copied().collect());
-        let all_interfaces = self.update_records();
+        self.update_sources();
+        let all_interfaces = self.update_records(&places);
         for (net, hosts) in self.tables.take_changed_hosts() {
             self.exact.update(addresses_of(net), &hosts);
         }
@@ -240,9 +256,7 @@ impl Node {
 
     /// Gives each endpoint that is at an interface its record, and each of these interfaces the number of it. Groups of endpoints
     /// that are at none stand at numbers that no interface has. Gives the number of the endpoint of all interfaces.
-    fn update_records(&mut self) -> u32 {
-        let places = self.endpoints.places();
-        self.release_sources(&places);
+    fn update_records(&mut self, places: &Places) -> u32 {
         let mut at = BTreeMap::new();
         for (index, name) in &places.at {
             let record = self.record(name, false);
@@ -286,7 +300,7 @@ impl Node {
             .collect()
     }
 
-    fn record(&mut self, name: &EndpointName, is_at_all: bool) -> EndpointRecord {
+    fn record(&self, name: &EndpointName, is_at_all: bool) -> EndpointRecord {
         let number = |group: &Option<GroupId>| {
             group.as_ref().and_then(|group| self.group_numbers.get(group)).copied().unwrap_or(0)
         };
@@ -294,12 +308,12 @@ impl Node {
             EndpointName::Workload(id) => {
                 let Some(workload) = self.endpoints.workload(id) else { return EndpointRecord::default() };
                 let [ingress, egress] = workload.groups.each_ref().map(number);
-                let nets = sources(&workload.endpoint);
+                let sources = self.sources.get(id).and_then(|sources| sources.trees);
                 EndpointRecord {
                     kind: EndpointKind::Workload,
                     asked: 0b11,
                     groups: [ingress, egress, 0, 0, 0, 0, 0, 0],
-                    sources: self.source_trees(id, nets),
+                    sources: sources.unwrap_or([Cell::value(0); 2]),
                 }
             }
             EndpointName::Host(name) => {
@@ -311,41 +325,20 @@ impl Node {
         }
     }
 
-    fn source_trees(&mut self, id: &WorkloadEndpointId, nets: Vec<Cidr>) -> [Cell; 2] {
-        if let Some(known) = self.sources.get(id)
-            && known.nets == nets
-        {
-            return known.trees;
-        }
-        let trees = Family::ALL.map(|family| {
-            let keys: Vec<(AddressKey, u8)> = nets
-                .iter()
-                .filter(|net| net.family() == family)
-                .map(|net| (address_key(*net), net.prefix_len()))
-                .collect();
-            let assigned = keys.iter().map(|((key, length), bits)| Assignment {
-                key: key.get(..*length).unwrap_or_default(),
-                bits: *bits,
-                value: 1,
-            });
-            self.tables.blocks().assign(Cell::value(0), &assigned.collect::<Vec<_>>())
-        });
-        let before = self.sources.insert(id.clone(), Sources { nets, trees });
-        before.into_iter().flat_map(|before| before.trees).for_each(|tree| self.tables.blocks().release(tree));
-        trees
-    }
-
-    /// Lets the trees go of workloads that are at no interface any more.
-    fn release_sources(&mut self, places: &Places) {
-        let in_place: BTreeSet<&WorkloadEndpointId> = places.at.values().filter_map(EndpointName::workload).collect();
-        let blocks = self.tables.blocks();
-        self.sources.retain(|id, sources| {
-            let stays = in_place.contains(id);
-            if !stays {
-                sources.trees.into_iter().for_each(|tree| blocks.release(tree));
+    /// Has the trees of the networks that workloads may send from as the blocks are divided.
+    fn update_sources(&mut self) {
+        for (id, sources) in &mut self.sources {
+            let is_refused = self.tables.refused_sources(id).is_some();
+            let blocks = self.tables.blocks();
+            match sources.trees {
+                Some(trees) if is_refused => {
+                    sources.trees = None;
+                    trees.into_iter().for_each(|tree| blocks.release(tree));
+                }
+                None if !is_refused => sources.trees = Some(source_trees(&sources.nets, blocks)),
+                _ => {}
             }
-            stays
-        });
+        }
     }
 
     /// No packet is judged any more by what was in use before the last flush, all of which has been written: what is not in
@@ -419,15 +412,25 @@ impl Node {
     /// Groups of endpoints that deny everything, as of the last flush.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
+        let refused = self.sources.iter().filter(|(_, sources)| sources.trees.is_none());
+        let mut problems: Vec<Problem> = refused.filter_map(|(id, _)| self.problem_of_sources(id)).collect();
         let closed: BTreeMap<GroupId, &Closed> = self.tables.closed().collect();
         if closed.is_empty() {
-            return Vec::new();
+            return problems;
         }
         let problem = |(endpoint, layer, direction, group)| {
             let why = (*closed.get(&group)?).clone();
             Some(Problem { endpoint, layer, direction, why })
         };
-        self.endpoints.groups().filter_map(problem).collect()
+        problems.extend(self.endpoints.groups().filter_map(problem));
+        problems
+    }
+
+    /// Why a workload may send nothing, if there are no blocks for the networks that it may send from.
+    fn problem_of_sources(&self, id: &WorkloadEndpointId) -> Option<Problem> {
+        let why = self.tables.refused_sources(id)?;
+        let endpoint = EndpointName::Workload(id.clone());
+        Some(Problem { endpoint, layer: Layer::Normal, direction: Direction::Egress, why })
     }
 
     /// What is decided, and by what; `None` for what is denied because it is not known.
@@ -480,4 +483,53 @@ fn sources(endpoint: &WorkloadEndpoint) -> Vec<Cidr> {
     let neighbours = [link_local, Some(Cidr::host(Ipv6Addr::UNSPECIFIED.into()))];
     let allowed = endpoint.extras.iter().flat_map(|extras| extras.allowed_source_prefixes.iter().copied());
     endpoint.nets().chain(allowed).chain(neighbours.into_iter().flatten()).collect()
+}
+
+/// Charges namespaces with the trees of the networks that their workloads at interfaces may send from, and lets those of others go.
+fn claim_sources(
+    tables: &mut Tables,
+    known: &mut BTreeMap<WorkloadEndpointId, Sources>,
+    (endpoints, places): (&Endpoints, &Places),
+    compiled: &Compiled<'_>,
+) {
+    let in_place: BTreeSet<&WorkloadEndpointId> = places.at.values().filter_map(EndpointName::workload).collect();
+    known.retain(|id, sources| {
+        let stays = in_place.contains(id);
+        if !stays {
+            sources.trees.iter().flatten().for_each(|tree| tables.blocks().release(*tree));
+            tables.claim_sources(id, None);
+        }
+        stays
+    });
+    for id in in_place {
+        let Some(workload) = endpoints.workload(id) else { continue };
+        let name = compiled.workload_group(id, Direction::Egress).and_then(|group| compiled.group_name(group));
+        let namespace = name.as_ref().map_or("", GroupName::namespace);
+        let nets = sources(&workload.endpoint);
+        let charge = match known.get(id) {
+            Some(same) if same.nets == nets => same.charge,
+            _ => {
+                let trees = source_trees(&nets, tables.blocks());
+                let charge = trees.iter().map(|tree| u64::from(tables.blocks().ways(*tree))).sum();
+                let before = known.insert(id.clone(), Sources { nets, charge, trees: Some(trees) });
+                let before = before.and_then(|before| before.trees);
+                before.into_iter().flatten().for_each(|tree| tables.blocks().release(tree));
+                charge
+            }
+        };
+        tables.claim_sources(id, Some((namespace, charge)));
+    }
+}
+
+fn source_trees(nets: &[Cidr], blocks: &mut Blocks) -> [Cell; 2] {
+    Family::ALL.map(|family| {
+        let keys: Vec<(AddressKey, u8)> =
+            nets.iter().filter(|net| net.family() == family).map(|net| (address_key(*net), net.prefix_len())).collect();
+        let assigned = keys.iter().map(|((key, length), bits)| Assignment {
+            key: key.get(..*length).unwrap_or_default(),
+            bits: *bits,
+            value: 1,
+        });
+        blocks.assign(Cell::value(0), &assigned.collect::<Vec<_>>())
+    })
 }

@@ -3,10 +3,12 @@
 //! The address at each end of a packet leads to its class, a class to its row, protocol and port to a column. Rows and columns are
 //! multiplied already, so that their sum is the number of the cell, which leads to the decision.
 
+mod admission;
 mod class_numbers;
 mod decisions;
 mod group;
 mod keys;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -16,10 +18,12 @@ use tortie_classes::{Compiled, GroupId, Lines};
 use tortie_model::{Cidr, Direction, Family};
 
 use crate::blocks::{Assignment, Blocks, CELLS, Cell};
+use admission::{Claim, Holder, Update};
 pub(crate) use class_numbers::family_bit;
 use class_numbers::{ClassNumbers, hints};
 use decisions::Decisions;
 use group::{Group, NumberedClasses};
+use shares::Shares;
 
 pub use decisions::DecisionId;
 pub(crate) use decisions::DecisionIdentity;
@@ -52,9 +56,27 @@ pub enum Closed {
     /// Its rules tell more kinds of packets apart than a table can hold, or than can be worked out in reasonable time.
     #[error("its rules make too many cells of addresses and ports: {0}")]
     TooManyCells(usize),
-    /// Its trees would take more blocks than there may be.
-    #[error("its rules need more than the {0} blocks that there may be")]
-    NoBlocks(u32),
+    /// Its trees take more blocks than the share of its namespace has left.
+    #[error("its rules need {needed} blocks of eBPF maps, more than its namespace's share of {limit} has left")]
+    NoBlocks {
+        /// Blocks of its trees.
+        needed: u64,
+        /// Blocks that all namespaces share.
+        limit: u32,
+    },
+    /// The trees of the networks that it may send from take more blocks than the share of its namespace has left.
+    #[error(
+        "its source networks need {needed} blocks of eBPF maps, more than its namespace's share of {limit} has left"
+    )]
+    NoBlocksForSources {
+        /// Blocks of these trees.
+        needed: u64,
+        /// Blocks that all namespaces share.
+        limit: u32,
+    },
+    /// The map of blocks has no room for its trees.
+    #[error("the map of {0} blocks has no room for its rules")]
+    MapFull(u32),
     /// There are more classes of addresses than trees can tell apart, and its rules are about some of those beyond.
     #[error("its rules tell addresses apart for which there is no room among {0} classes of addresses")]
     TooManyClasses(u32),
@@ -64,8 +86,10 @@ pub enum Closed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "whoever sets limits must think of all")]
 pub struct Limits {
-    /// Blocks, together with those that packets may still be at.
+    /// Blocks of all groups, which namespaces share. Each group counts as if it shared no block with others.
     pub blocks: u32,
+    /// Blocks that the map has room for: those of groups and of addresses, and those that packets may still be at.
+    pub places: u32,
     /// Cells of a group's table, those included by which lines are filled up to whole blocks; [`Limits::MAX_CELLS`] at most.
     pub cells: u32,
     /// Words of 64 clauses that may be looked at to work out a group's table.
@@ -84,7 +108,13 @@ impl Limits {
 impl Default for Limits {
     /// As much as there can be.
     fn default() -> Self {
-        Self { blocks: u32::MAX, cells: Self::MAX_CELLS, work: Lines::MAX_WORK, classes: Self::MAX_CLASSES }
+        Self {
+            blocks: u32::MAX,
+            places: u32::MAX,
+            cells: Self::MAX_CELLS,
+            work: Lines::MAX_WORK,
+            classes: Self::MAX_CLASSES,
+        }
     }
 }
 
@@ -101,6 +131,9 @@ pub struct Tables {
     /// The trees of addresses that were there already, until the first update.
     adopted: Option<[Cell; 2]>,
     groups: BTreeMap<GroupId, Result<Group, Closed>>,
+    /// Of groups that are open or wait for blocks.
+    claims: BTreeMap<GroupId, Claim>,
+    shares: Shares<Holder>,
     decisions: Decisions,
     /// With fewer blocks in use than this a group may find room that did not before; 0 if all have.
     full_at: usize,
@@ -119,8 +152,7 @@ impl Tables {
         tables
     }
 
-    /// Of nothing yet. Groups that need more blocks than this, together with all that is there and that packets may still be at,
-    /// deny everything.
+    /// Of nothing yet. Groups that need more blocks than their namespace's share of this deny everything.
     #[must_use]
     pub fn with_max_blocks(max_blocks: u32) -> Self {
         Self::with_limits(Limits { blocks: max_blocks, ..Limits::default() })
@@ -129,9 +161,10 @@ impl Tables {
     /// Of nothing yet, with limits for each group and for all together.
     #[must_use]
     pub fn with_limits(limits: Limits) -> Self {
-        let Limits { blocks, cells, work, classes } = limits;
+        let Limits { blocks, places, cells, work, classes } = limits;
         let limits = Limits {
             blocks,
+            places,
             cells: cells.min(Limits::MAX_CELLS),
             work,
             classes: classes.clamp(8, Limits::MAX_CLASSES),
@@ -145,6 +178,8 @@ impl Tables {
             address_count: 0,
             adopted: None,
             groups: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            shares: Shares::new(limits.blocks.into()),
             decisions: Decisions::new(),
             full_at: 0,
             changed_hosts: Vec::new(),
@@ -175,20 +210,23 @@ impl Tables {
             self.groups.keys().copied().chain(compiled.groups()).collect()
         };
         if self.has_room_again() {
-            let waiting = self.closed().filter(|(_, why)| matches!(why, Closed::NoBlocks(_)));
+            let waiting = self.closed().filter(|(_, why)| matches!(why, Closed::MapFull(_)));
             let waiting: Vec<GroupId> = waiting.map(|(group, _)| group).collect();
             changed.extend(waiting);
             self.full_at = 0;
         }
         changed.sort_unstable();
         changed.dedup();
-        changed.retain(|group| self.replace(*group, compiled));
-        if follows {
-            changed.extend(self.update_rows(compiled));
-            changed.sort_unstable();
-            changed.dedup();
+        let mut update = Update::default();
+        for group in changed {
+            self.replace(group, compiled, &mut update);
         }
-        changed
+        if follows {
+            self.update_rows(compiled, &mut update);
+        }
+        self.align(compiled, &mut update);
+        update.before.retain(|group, before| self.group(*group) != *before);
+        update.before.into_keys().collect()
     }
 
     fn update_addresses(&mut self, compiled: &Compiled<'_>, follows: bool) {
@@ -218,56 +256,77 @@ impl Tables {
         assign(&mut self.blocks, &mut self.networks, nets);
     }
 
-    /// Makes the trees of a group again. Whether they begin elsewhere now.
-    fn replace(&mut self, id: GroupId, compiled: &Compiled<'_>) -> bool {
+    /// Makes the trees of a group again, unless they take more blocks than its namespace has left.
+    fn replace(&mut self, id: GroupId, compiled: &Compiled<'_>, update: &mut Update) {
+        self.note(id, update);
         let before_blocks = self.blocks.in_use();
+        let limits = self.limits;
         let new = compiled.direction_of(id).zip(compiled.table(id)).map(|(direction, table)| {
             let table = table?;
-            let limits = &self.limits;
             let of = NumberedClasses { compiled, numbers: &self.class_numbers };
-            let trees = Group::new(of, (direction, &table, limits), &mut self.blocks, &mut self.decisions)?;
-            // One that takes no more blocks than there were has room.
-            if self.blocks.in_use() > before_blocks.max(limits.blocks as usize) {
-                trees.release(&mut self.blocks, &mut self.decisions);
-                self.full_at = self.full_at.max(before_blocks);
-                return Err(Closed::NoBlocks(limits.blocks));
-            }
-            Ok(trees)
+            Group::new(of, (direction, &table, &limits), &mut self.blocks, &mut self.decisions)
         });
-        let after = new.as_ref().map(roots);
+        let charge = new.as_ref().and_then(|new| new.as_ref().ok()).map(|new| (new.fixed, new.charge(&self.blocks)));
+        let holder = self.claim(id, compiled, charge);
+        self.settle(update);
+        let new = new.map(|new| {
+            let trees = new?;
+            let why = if holder.is_some_and(|holder| self.shares.is_refused(&holder)) {
+                let needed = charge.map_or(0, |(_, charge)| charge);
+                Closed::NoBlocks { needed, limit: limits.blocks }
+            } else if self.blocks.in_use() > before_blocks.max(limits.places as usize) {
+                // One that takes no more blocks than there were has room.
+                self.full_at = self.full_at.max(before_blocks);
+                Closed::MapFull(limits.places)
+            } else {
+                return Ok(trees);
+            };
+            trees.release(&mut self.blocks, &mut self.decisions);
+            Err(why)
+        });
+        update.undecided.remove(&id);
+        if matches!(new, Some(Ok(_))) {
+            update.made.insert(id);
+        }
         let before = match new {
             Some(new) => self.groups.insert(id, new),
             None => self.groups.remove(&id),
         };
-        let is_other = before.as_ref().map(roots) != after;
         if let Some(Ok(before)) = before {
             before.release(&mut self.blocks, &mut self.decisions);
         }
-        is_other
     }
 
-    /// Gives classes the rows that they have now, in tables that are the same otherwise. The groups whose trees begin elsewhere.
-    fn update_rows(&mut self, compiled: &Compiled<'_>) -> Vec<GroupId> {
-        let mut changed = Vec::new();
+    /// Gives classes the rows that they have now, in tables that are the same otherwise.
+    fn update_rows(&mut self, compiled: &Compiled<'_>, update: &mut Update) {
         for (id, classes) in compiled.changed_rows() {
-            let is_open = self.groups.get(&id).is_some_and(Result::is_ok);
-            let waits = matches!(self.groups.get(&id), Some(Err(Closed::TooManyClasses(_))));
-            if waits || is_open && classes.iter().any(|class| self.class_numbers.is_beyond(*class)) {
-                if self.replace(id, compiled) {
-                    changed.push(id);
-                }
+            let is_beyond = classes.iter().any(|class| self.class_numbers.is_beyond(*class));
+            let (waits_for_blocks, must_replace) = match self.groups.get(&id) {
+                Some(Ok(_)) => (false, is_beyond),
+                Some(Err(Closed::NoBlocks { .. })) => (true, is_beyond),
+                Some(Err(Closed::TooManyClasses(_))) => (false, true),
+                _ => continue,
+            };
+            if must_replace {
+                self.replace(id, compiled, update);
                 continue;
             }
-            let Some(Ok(group)) = self.groups.get_mut(&id) else { continue };
             let Some(Ok(table)) = compiled.table(id) else { continue };
-            let before = group.roots;
             let of = NumberedClasses { compiled, numbers: &self.class_numbers };
-            group.change_rows(&classes, of, &table, &mut self.blocks);
-            if group.roots != before {
-                changed.push(id);
-            }
+            self.note(id, update);
+            let charge = match self.groups.get_mut(&id) {
+                Some(Ok(group)) => {
+                    group.change_rows(&classes, of, &table, &mut self.blocks);
+                    (group.fixed, group.charge(&self.blocks))
+                }
+                _ if waits_for_blocks => {
+                    let fixed = self.claims.get(&id).map_or(0, |claim| claim.fixed);
+                    (fixed, fixed + Group::charge_of_rows(of, &table, &mut self.blocks))
+                }
+                _ => continue,
+            };
+            self.claim(id, compiled, Some(charge));
         }
-        changed
     }
 
     /// Takes over what is in maps that packets are judged by. What turns out to be the same keeps its numbers.
@@ -308,7 +367,11 @@ impl Tables {
     /// Whether nothing is left of what was. Ask after [`Tables::reclaim`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.decisions.len() == 0 && self.blocks.in_use() == 0
+        self.groups.is_empty()
+            && self.claims.is_empty()
+            && self.shares.is_empty()
+            && self.decisions.len() == 0
+            && self.blocks.in_use() == 0
     }
 
     pub(crate) fn all_blocks(&self) -> &Blocks {
@@ -321,7 +384,7 @@ impl Tables {
         self.blocks.in_use()
     }
 
-    /// How many blocks there may be.
+    /// Blocks that namespaces share.
     #[must_use]
     pub fn max_blocks(&self) -> u32 {
         self.limits.blocks

@@ -9,10 +9,10 @@ use tortie_ebpf::classes::evaluate::{Layer, Missing};
 use tortie_ebpf::layout::{EndpointKind, MapKind, endpoint, roots};
 use tortie_ebpf::{AdoptError, Closed, EndpointName, Interface, Node, NodeSettings};
 use tortie_model::desired::{
-    DesiredUpdate, HostEndpointState, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
+    DesiredUpdate, HostEndpointState, Policy, Profile, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Cidr, Direction, HostEndpoint, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName,
+    Cidr, Direction, HostEndpoint, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction, TierName,
     WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
 };
 
@@ -128,41 +128,103 @@ impl Written {
     }
 }
 
+/// A workload of a namespace, with an IPv6 address, and the policy of that name.
+fn workload_of(namespace: &str, name: &str, interface: &str, allowed: &[Cidr]) -> DesiredUpdate {
+    let ingress = [policy_id(name)].into();
+    let tier = TierPolicies { name: TierName::default_tier(), default_action: None, ingress, egress: [].into() };
+    let extras = WorkloadExtras { allowed_source_prefixes: allowed.into(), ..WorkloadExtras::default() };
+    let endpoint = WorkloadEndpoint {
+        iface: Some(interface.into()),
+        profiles: [ProfileName::new(format!("kns.{namespace}"))].into(),
+        extras: Some(extras.into()),
+        ..WorkloadEndpoint::default()
+    };
+    let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier].into(), computed: None };
+    DesiredUpdate::WorkloadEndpoint(workload_id(name), state)
+}
+
+fn profile(namespace: &str) -> DesiredUpdate {
+    DesiredUpdate::Profile(ProfileName::new(format!("kns.{namespace}")), Profile::default().into())
+}
+
 #[test]
-fn a_group_without_room_is_closed_alone_until_there_is_some() {
-    let both = [policy("large", 140), policy("tiny", 1), workload("large", "cali1"), workload("tiny", "cali2")];
-    let mut written = Written::new(132, both);
-    written.node.on_interface(interface("cali1", 1));
-    written.node.on_interface(interface("cali2", 2));
+fn a_group_over_the_share_of_its_namespace_is_closed_until_there_is_room() {
+    let mut written = Written::new(
+        300,
+        [profile("loud"), profile("calm"), policy("first", 100), policy("second", 60)]
+            .into_iter()
+            .chain([workload_of("loud", "first", "cali1", &[]), workload_of("loud", "second", "cali2", &[])]),
+    );
+    for (name, index) in [("cali1", 1), ("cali2", 2), ("cali3", 3)] {
+        written.node.on_interface(interface(name, index));
+    }
+    written.flush();
+    assert_eq!(written.node.problems(), []);
+    let closed = |written: &Written| -> Vec<u32> {
+        (1..=3).filter(|at| written.kind_at(*at) != 0 && written.group_at(*at) == 0).collect()
+    };
+    assert_eq!(closed(&written), [0; 0]);
+
+    // Another namespace comes when all is taken: the largest group of the one with the most is closed.
+    written.tell([policy("third", 90), workload_of("calm", "third", "cali3", &[])]);
     written.flush();
     let problems = written.node.problems();
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert_eq!(
         problem.to_string(),
-        "policy of workload endpoint k8s/large/eth0 (Normal, Ingress) denies everything: its rules need more than the 132 \
-         blocks that there may be"
+        "policy of workload endpoint k8s/first/eth0 (Normal, Ingress) denies everything: its rules need 108 blocks of \
+         eBPF maps, more than its namespace's share of 300 has left"
     );
-    assert_eq!((written.group_at(1), written.group_at(2) != 0), (0, true));
+    assert_eq!(closed(&written), [1]);
     written.flush();
-    assert_eq!(written.node.problems().len(), 1);
+    assert_eq!(closed(&written), [1]);
 
-    written.tell([policy("large", 10)]);
+    // The namespace has room again as soon as another group of it is smaller.
+    written.tell([policy("second", 5)]);
     written.flush();
-    assert!(written.node.problems().is_empty());
-    assert_ne!(written.group_at(1), 0);
+    assert_eq!((closed(&written), written.node.problems().len()), (vec![], 0));
+    written.tell([policy("second", 60)]);
+    written.flush();
+    assert_eq!(closed(&written), [1]);
+    // A refused group that needs less is tried again, and so it is when another namespace leaves.
+    written.tell([policy("first", 40)]);
+    written.flush();
+    assert_eq!(closed(&written), [0; 0]);
+    written.tell([policy("first", 100)]);
+    written.flush();
+    assert_eq!(closed(&written), [1]);
+    written.tell([DesiredUpdate::WorkloadEndpointRemove(workload_id("third"))]);
+    written.flush();
+    assert_eq!((closed(&written), written.node.problems().len()), (vec![], 0));
+}
 
-    // What another had is free after a while.
-    written.tell([policy("large", 60), policy("tiny", 60)]);
+#[test]
+fn networks_that_workloads_may_send_from_count_for_their_namespace() {
+    let net = |number: u16| Cidr::host(IpAddr::from([0x2001, 0xdb8, number, 0, 0, 0, 0, 1]));
+    let many: Vec<Cidr> = (1..=40).map(net).collect();
+    let told = [profile("loud"), profile("calm"), policy("first", 1), policy("second", 100)].into_iter();
+    let pods = [workload_of("loud", "first", "cali1", &many), workload_of("calm", "second", "cali2", &[net(1)])];
+    let mut written = Written::new(400, told.chain(pods));
+    written.node.on_interface(interface("cali1", 1));
+    written.node.on_interface(interface("cali2", 2));
     written.flush();
+    let problems = written.node.problems();
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    let text = problem.to_string();
+    assert!(text.contains("k8s/first/eth0 (Normal, Egress) denies everything: its source networks need "), "{text}");
+    assert!(!written.may_send(1, net(1).address()), "nothing, rather than anything");
+    assert!(written.may_send(2, net(1).address()) && written.group_at(2) != 0 && written.group_at(1) != 0);
+    written.tell([workload_of("loud", "first", "cali1", &many[..3])]);
     written.flush();
-    assert_eq!(written.node.problems().len(), 1, "{:?}", written.node.problems());
-    let closed = if written.group_at(1) == 0 { "large" } else { "tiny" };
-    let open = if closed == "large" { "tiny" } else { "large" };
-    written.tell([policy(open, 1)]);
+    assert_eq!(written.node.problems(), []);
+    assert_eq!([3, 4].map(|number| written.may_send(1, net(number).address())), [true, false]);
+    written.tell(["first", "second"].map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
+    written.tell(["first", "second"].map(|name| DesiredUpdate::PolicyRemove(policy_id(name))));
+    written.tell(["loud", "calm"].map(|of| DesiredUpdate::ProfileRemove(ProfileName::new(format!("kns.{of}")))));
+    written.node.on_interface_gone(1);
+    written.node.on_interface_gone(2);
     written.flush();
-    written.flush();
-    assert_eq!(written.node.problems(), [], "{:?}", written.node.sizes());
-    assert!(written.group_at(1) != 0 && written.group_at(2) != 0);
+    assert!(written.node.is_empty());
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl Ord for Order {
 }
 
 /// What a tier does with traffic that its policies select but no rule decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TierDefaultAction {
     /// Deny it.
     Deny,

@@ -78,7 +78,7 @@ impl Description {
         settings: &NodeSettings,
         updates: impl IntoIterator<Item = &'a DesiredUpdate>,
     ) -> Result<Self, UpdateError> {
-        let NodeSettings { evaluate, workload_prefixes, max_blocks, budget } = settings;
+        let NodeSettings { evaluate, workload_prefixes, budget, .. } = settings;
         let mut classes = Classes::new(evaluate.clone());
         classes.set_budget(*budget);
         let mut endpoints = Endpoints::new(workload_prefixes.clone());
@@ -89,7 +89,7 @@ impl Description {
         endpoints.assume_interfaces();
         let compiled = classes.flush();
         endpoints.find_groups(&compiled);
-        let mut tables = Tables::with_max_blocks(*max_blocks);
+        let mut tables = settings.tables();
         tables.update(&compiled);
         let described = Self::of(&compiled, &endpoints, &tables, settings);
         Ok(Self { compiled: classes, ..described })

@@ -175,6 +175,8 @@ impl GroupRoots {
 pub(super) struct Group {
     pub(super) roots: GroupRoots,
     decisions: Vec<DecisionId>,
+    /// Blocks of the trees that do not depend on addresses.
+    pub(super) fixed: u64,
 }
 
 /// From rows to the numbers of their first cells, which add up.
@@ -317,7 +319,25 @@ impl Group {
             is_large,
             shortcuts: Shortcuts::default(),
         };
-        Ok(Self { roots: roots.with_shortcuts(blocks), decisions: used })
+        let fixed = blocks.count(cells) as u64
+            + [details, protocols, source_ports].map(|root| ways(blocks, root)).iter().sum::<u64>();
+        Ok(Self { roots: roots.with_shortcuts(blocks), decisions: used, fixed })
+    }
+
+    /// Blocks that the trees take at most, whatever other groups share with them.
+    pub(super) fn charge(&self, blocks: &Blocks) -> u64 {
+        self.fixed + ways(blocks, self.roots.own) + ways(blocks, self.roots.peer)
+    }
+
+    /// Blocks that the trees from classes to rows would take at most.
+    pub(super) fn charge_of_rows(of: NumberedClasses<'_>, table: &TableView<'_>, blocks: &mut Blocks) -> u64 {
+        let places = Places::new(table);
+        let own = Rows::new(&places.own, |family| table.own_rest(family));
+        let peer = Rows::new(&places.peer, |family| table.peer_rest(family));
+        let trees = [own.tree(&table.own_classes(), of, blocks), peer.tree(&table.peer_classes(), of, blocks)];
+        let charge = trees.map(|root| ways(blocks, root)).iter().sum();
+        trees.into_iter().for_each(|root| blocks.release(root));
+        charge
     }
 
     /// Gives the numbers of some classes the rows that they have now. The table is the same otherwise.
@@ -349,6 +369,10 @@ impl Group {
         self.roots.cells().into_iter().for_each(|root| blocks.release(root));
         self.decisions.into_iter().for_each(|decision| decisions.release(decision));
     }
+}
+
+fn ways(blocks: &Blocks, root: Cell) -> u64 {
+    blocks.ways(root).into()
 }
 
 /// How many numbers of cells there are for a row against a row. In large tables lines begin where blocks do, so that lines that are

@@ -241,7 +241,7 @@ fn defect_a_policy_that_cannot_be_in_force_leaves_the_one_before() {
     let compiled = classes.flush();
     let group = compiled.workload_group(&id, INGRESS).unwrap();
     // Just enough.
-    let max_blocks = u32::try_from(Tables::new(&compiled).blocks().in_use()).unwrap();
+    let max_blocks = u32::try_from(Tables::new(&compiled).charged_blocks()).unwrap();
     let mut tables = Tables::with_max_blocks(max_blocks);
     let _ = tables.update(&compiled);
     let kernel = Kernel::new();
@@ -258,7 +258,10 @@ fn defect_a_policy_that_cannot_be_in_force_leaves_the_one_before() {
     classes.apply(&policy(0, &[&ports[..], &[Rule::of(RuleAction::Allow)]].concat())).unwrap();
     assert_eq!(tables.update(&classes.flush()), [group]);
     kernel.write_new(&mut tables);
-    assert_eq!(tables.closed().collect::<Vec<_>>(), [(group, &Closed::NoBlocks(max_blocks))]);
+    let needed = tables.charge(group).unwrap();
+    assert!(needed > max_blocks.into());
+    let why = Closed::NoBlocks { needed, limit: max_blocks };
+    assert_eq!(tables.closed().collect::<Vec<_>>(), [(group, &why)]);
     assert_eq!(verdict(&tables), Verdict::Deny);
     assert_eq!(tables.decided(kernel.decide(&tables, group, INGRESS, &udp_lite())), (Verdict::Deny, None));
 }

@@ -2,11 +2,12 @@
 //!
 //! Each attack adds one object of namespace `dev` to a cluster, and the desired state of both nodes is compared with the
 //! state without it. Differences are allowed in endpoints and policies of `dev`, and in set members and routes for the
-//! addresses that the platform reports for pods of `dev`.
+//! addresses that the platform reports for pods of `dev`. Of the blocks of eBPF maps, `dev` takes none from others (`blocks`).
 
 #![cfg(test)]
 
 mod attacks;
+mod blocks;
 mod world;
 
 use attacks::{Attack, attacks, pods_beside};

@@ -39,6 +39,10 @@ impl World {
         &self.node
     }
 
+    pub(crate) fn desired(&self) -> &[DesiredUpdate] {
+        &self.desired
+    }
+
     pub(crate) fn problems(&self) -> &[String] {
         &self.problems
     }

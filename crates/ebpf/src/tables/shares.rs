@@ -1,0 +1,176 @@
+//! The blocks of a node, divided among its namespaces.
+//!
+//! A *holder*, such as the trees of a group, is charged with the blocks that it takes alone, whatever it shares with others. While
+//! all charges fit, every holder is admitted. Over the budget, holders of the platform come first; then the largest holder of the
+//! namespace with the most blocks is refused, and so on until the rest fits. So a namespace that takes no more than its equal share
+//! of the blocks that the platform leaves loses nothing, and which holders are refused follows from the charges alone, not from the
+//! order in which they came.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The namespace of holders of the platform.
+const PLATFORM: &str = "";
+
+/// Holders of one namespace.
+#[derive(Debug)]
+struct Claims<K> {
+    total: u64,
+    by_charge: BTreeSet<(u64, K)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shares<K> {
+    budget: u64,
+    holders: BTreeMap<K, (Arc<str>, u64)>,
+    namespaces: BTreeMap<Arc<str>, Claims<K>>,
+    /// All namespaces but the platform's, by the blocks that they ask for.
+    by_total: BTreeSet<(u64, Arc<str>)>,
+    total: u64,
+    refused: BTreeSet<K>,
+    /// Whether no charge has changed since the last division.
+    is_settled: bool,
+}
+
+/// Holders whose state is another than at the last division.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Settled<K> {
+    pub(crate) refused: Vec<K>,
+    pub(crate) admitted: Vec<K>,
+}
+
+impl<K: Ord + Clone> Shares<K> {
+    /// Of so many blocks.
+    pub(crate) fn new(budget: u64) -> Self {
+        Self {
+            budget,
+            holders: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
+            by_total: BTreeSet::new(),
+            total: 0,
+            refused: BTreeSet::new(),
+            is_settled: true,
+        }
+    }
+
+    /// Blocks that all holders are charged with, admitted or not.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.holders.is_empty() && self.namespaces.is_empty() && self.by_total.is_empty() && self.refused.is_empty()
+    }
+
+    /// The blocks that a holder is charged with.
+    pub(crate) fn charge(&self, key: &K) -> Option<u64> {
+        self.holders.get(key).map(|(_, charge)| *charge)
+    }
+
+    /// Whether a holder was refused by the last division.
+    pub(crate) fn is_refused(&self, key: &K) -> bool {
+        self.refused.contains(key)
+    }
+
+    /// Charges a holder of a namespace with so many blocks.
+    pub(crate) fn set(&mut self, key: K, namespace: &str, charge: u64) {
+        if self.holders.get(&key).is_some_and(|(known, before)| **known == *namespace && *before == charge) {
+            return;
+        }
+        self.take(&key);
+        let namespace: Arc<str> = match self.namespaces.get_key_value(namespace) {
+            Some((known, _)) => Arc::clone(known),
+            None => namespace.into(),
+        };
+        let empty = || Claims { total: 0, by_charge: BTreeSet::new() };
+        let claims = self.namespaces.entry(Arc::clone(&namespace)).or_insert_with(empty);
+        let before = claims.total;
+        claims.total += charge;
+        claims.by_charge.insert((charge, key.clone()));
+        if *namespace != *PLATFORM {
+            let after = claims.total;
+            self.by_total.remove(&(before, Arc::clone(&namespace)));
+            self.by_total.insert((after, Arc::clone(&namespace)));
+        }
+        self.total += charge;
+        self.holders.insert(key, (namespace, charge));
+    }
+
+    /// Forgets a holder.
+    pub(crate) fn remove(&mut self, key: &K) {
+        self.take(key);
+        self.refused.remove(key);
+    }
+
+    fn take(&mut self, key: &K) {
+        self.is_settled = false;
+        let Some((namespace, charge)) = self.holders.remove(key) else { return };
+        self.total -= charge;
+        let Some(claims) = self.namespaces.get_mut(&namespace) else { return };
+        let before = claims.total;
+        claims.total -= charge;
+        claims.by_charge.remove(&(charge, key.clone()));
+        let after = (!claims.by_charge.is_empty()).then_some(claims.total);
+        if *namespace != *PLATFORM {
+            self.by_total.remove(&(before, Arc::clone(&namespace)));
+            self.by_total.extend(after.map(|after| (after, Arc::clone(&namespace))));
+        }
+        if after.is_none() {
+            self.namespaces.remove(&namespace);
+        }
+    }
+
+    /// Divides the blocks by the charges of now. The cost is that of the holders that are refused.
+    pub(crate) fn settle(&mut self) -> Settled<K> {
+        if std::mem::replace(&mut self.is_settled, true) {
+            return Settled { refused: Vec::new(), admitted: Vec::new() };
+        }
+        let after = self.over_budget();
+        let before = std::mem::take(&mut self.refused);
+        let settled = Settled {
+            refused: after.difference(&before).cloned().collect(),
+            admitted: before.difference(&after).cloned().collect(),
+        };
+        self.refused = after;
+        settled
+    }
+
+    /// The holders to refuse.
+    fn over_budget(&self) -> BTreeSet<K> {
+        let mut refused = BTreeSet::new();
+        let mut used = self.total;
+        if used <= self.budget {
+            return refused;
+        }
+        if let Some(platform) = self.namespaces.get(PLATFORM) {
+            let tenants = used - platform.total;
+            for (charge, key) in platform.by_charge.iter().rev() {
+                if used - tenants <= self.budget {
+                    break;
+                }
+                used -= charge;
+                refused.insert(key.clone());
+            }
+        }
+        let mut whole = self.by_total.iter().rev().map(|(total, namespace)| (*total, &**namespace)).peekable();
+        // Namespaces that lose holders, by what is left to them, with their holders from the largest on.
+        let mut cut = BTreeMap::new();
+        while used > self.budget {
+            let most = cut.last_key_value().map(|(at, _)| *at);
+            if let Some(next) = whole.next_if(|next| most.is_none_or(|most| *next > most)) {
+                let holders = self.namespaces.get(next.1).into_iter().flat_map(|claims| claims.by_charge.iter().rev());
+                cut.insert(next, holders);
+            }
+            let Some(((held, namespace), mut holders)) = cut.pop_last() else { break };
+            let Some((charge, key)) = holders.next() else { continue };
+            used -= charge;
+            refused.insert(key.clone());
+            cut.insert((held - charge, namespace), holders);
+        }
+        refused
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Blocks of eBPF maps: policies of one namespace close endpoints of that namespace only, in whatever order they come.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use tortie::ebpf::{EndpointName, Interface, Node, NodeSettings};
+use tortie::model::desired::DesiredUpdate;
+
+use crate::world::World;
+
+const PODS: u16 = 12;
+
+/// Pods of `dev`, each with a policy of many rules that no two pods have in common.
+fn many_groups() -> String {
+    let mut all = String::new();
+    for pod in 0..PODS {
+        writeln!(
+            all,
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: loud-{pod}, namespace: dev, labels: {{loud: '{pod}'}}}}\nspec: \
+             {{nodeName: n1, serviceAccountName: default, containers: [{{name: c, image: x}}]}}\nstatus: {{phase: Running, \
+             podIPs: [{{ip: 10.0.0.{}}}]}}\n---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: \
+             loud-{pod}, namespace: dev}}\nspec:\n  podSelector: {{matchLabels: {{loud: '{pod}'}}}}\n  ingress:",
+            100 + pod,
+        )
+        .expect("writing to a string does not fail");
+        for rule in 0..40 + pod {
+            let port = 1000 + 256 * rule + pod;
+            writeln!(
+                all,
+                "  - {{from: [{{ipBlock: {{cidr: 198.51.{rule}.{pod}/32}}}}], ports: [{{protocol: TCP, port: {port}}}]}}"
+            )
+            .expect("writing to a string does not fail");
+        }
+    }
+    all
+}
+
+/// What a node enforces by eBPF programs.
+struct Programs(Node);
+
+impl Programs {
+    fn new(max_blocks: u32) -> Self {
+        Self(Node::new(NodeSettings { max_blocks, ..NodeSettings::default() }))
+    }
+
+    fn tell<'a>(&mut self, updates: impl IntoIterator<Item = &'a DesiredUpdate>) {
+        for update in updates.into_iter().chain([&DesiredUpdate::InSync]) {
+            self.0.on_update(update).expect("sets come before their changes");
+            if let DesiredUpdate::WorkloadEndpoint(_, state) = update
+                && let Some(name) = &state.endpoint.iface
+            {
+                let index =
+                    name.as_str().bytes().fold(7, |hash: u32, byte| hash.wrapping_mul(31) + u32::from(byte)) >> 1;
+                self.0.on_interface(Interface { name: name.as_str().into(), index, addresses: Vec::new() });
+            }
+        }
+        assert!(!self.0.flush().needs_reclaim());
+        self.0.reclaim();
+    }
+
+    fn charged(&self) -> u32 {
+        self.0.tables().charged_blocks().try_into().expect("a small cluster")
+    }
+
+    /// The workloads with a group that is closed.
+    fn closed(&self) -> BTreeSet<String> {
+        let closed = self.0.problems().into_iter().map(|problem| match problem.endpoint {
+            EndpointName::Workload(id) => id.workload.to_string(),
+            other => other.to_string(),
+        });
+        closed.collect()
+    }
+}
+
+fn is_pod_of(update: &DesiredUpdate, namespace: &str) -> bool {
+    matches!(update, DesiredUpdate::WorkloadEndpoint(id, _) if id.workload.starts_with(namespace))
+}
+
+#[test]
+fn groups_of_one_namespace_take_no_blocks_from_others() {
+    let (clean, loud) = (World::calculate("n1", ""), World::calculate("n1", &many_groups()));
+    let mut all = Programs::new(u32::MAX);
+    all.tell(clean.desired());
+    let max_blocks = 2 * all.charged();
+    all.tell(loud.desired());
+    assert!(all.charged() > 2 * max_blocks && all.closed().is_empty());
+
+    // At once; after the pods of `prod`; before them.
+    let mut at_once = Programs::new(max_blocks);
+    at_once.tell(loud.desired());
+    let mut later = Programs::new(max_blocks);
+    later.tell(clean.desired());
+    assert_eq!(later.closed(), BTreeSet::new());
+    later.tell(loud.desired());
+    let mut earlier = Programs::new(max_blocks);
+    earlier.tell(loud.desired().iter().filter(|update| !is_pod_of(update, "prod/")));
+    assert!(!earlier.closed().is_empty());
+    earlier.tell(loud.desired());
+    let closed = at_once.closed();
+    assert!(!closed.is_empty() && closed.iter().all(|workload| workload.starts_with("dev/")), "{closed:?}");
+    assert_eq!((later.closed(), earlier.closed()), (closed.clone(), closed));
+
+    // A change of `prod` while the budget is taken up closes nothing of it.
+    let more = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: more, namespace: prod}\nspec: \
+                {podSelector: {}, ingress: [{ports: [{protocol: TCP, port: 81}]}]}\n";
+    let changed = World::calculate("n1", &format!("{}---\n{more}", many_groups()));
+    at_once.tell(changed.desired());
+    let closed = at_once.closed();
+    assert!(!closed.is_empty() && closed.iter().all(|workload| workload.starts_with("dev/")), "{closed:?}");
+
+    // What is gone gives its room back.
+    let gone: Vec<DesiredUpdate> = loud
+        .desired()
+        .iter()
+        .filter(|update| is_pod_of(update, "dev/loud-"))
+        .filter_map(|update| match update {
+            DesiredUpdate::WorkloadEndpoint(id, _) => Some(DesiredUpdate::WorkloadEndpointRemove(id.clone())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(gone.len(), usize::from(PODS));
+    later.tell(&gone);
+    assert_eq!(later.closed(), BTreeSet::new());
+}
