@@ -6,13 +6,13 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use tortie_node::MachineOptions;
 use tortie_rules::WorkloadsBy;
 
-/// What enforces here leaves on the machine.
+/// Options of enforcement in the kernel of this machine.
 #[derive(Debug, clap::Args)]
 pub(super) struct MachineArgs {
-    /// Where to write the MTU of workloads, for CNI plugins; an empty path for nowhere
+    /// File for the MTU of workloads, for CNI plugins; an empty path for none
     #[arg(long, value_name = "FILE", default_value = "/var/lib/calico/mtu", value_parser = path_or_none())]
     mtu_file: PathBuf,
-    /// How workloads are told apart. by-name: by the names of their interfaces, as Calico's CNI plugin makes them.
+    /// Distinction of workloads. by-name: by the names of their interfaces, as Calico's CNI plugin makes them.
     /// by-address: wherever their addresses are, on a veth of their own or behind a bridge, as other CNI plugins (flannel,
     /// kindnet, ptp, bridge) leave them; InterfacePrefix then is which interfaces are closed to unknown workloads, and
     /// veth,cni in place of cali
@@ -24,7 +24,7 @@ pub(super) struct MachineArgs {
     proc_sys: PathBuf,
 }
 
-/// Takes the empty path as well, which other options of paths refuse.
+/// Parser of paths that accepts the empty path.
 fn path_or_none() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
@@ -42,7 +42,7 @@ impl MachineArgs {
     }
 }
 
-/// How workloads are told apart.
+/// Distinction of workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Workloads {
     /// By the names of their interfaces.

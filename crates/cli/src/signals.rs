@@ -11,7 +11,7 @@ use tortie_linux::stop::Stop;
 
 use super::Failure;
 
-/// Time that an agent may take to end. Ending a driver takes 4 s if it does not listen, ending a program of iptables 2 s.
+/// Time that an agent may take to end. An unresponsive driver takes 4 s, an iptables command 2 s.
 pub const STOP_PATIENCE: Duration = Duration::from_secs(8);
 /// How often the thread looks at the clock once the program is to end.
 const TICK: Duration = Duration::from_millis(20);

@@ -9,7 +9,7 @@ use tortie_linux::kernel::DetectError;
 use crate::driver::ServeError;
 use crate::engine::SessionError;
 
-/// Reason why an agent, or a driver, cannot start or go on. What is in the kernel stays in force.
+/// Reason why an agent, or a driver, cannot start or go on. The kernel keeps the policy in force.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
@@ -19,7 +19,7 @@ pub enum AgentError {
     /// Parameters do not fit this machine or each other.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// This build or this machine cannot do what a parameter asks for.
+    /// This build or this machine does not support the value of a parameter.
     #[error("{parameter}: {why}")]
     Unsupported {
         /// The parameter, with its value if that matters.

@@ -27,7 +27,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Asks the agent to end. What is in force stays in force.
+    /// Asks the agent to end. The kernel keeps the policy in force.
     pub fn shutdown(&self) {
         self.stop.set();
         self.wake();
@@ -109,7 +109,7 @@ impl RunningAgent {
         false
     }
 
-    /// Ends the agent, and waits for it. What is in force stays in force.
+    /// Ends the agent, and waits for it. The kernel keeps the policy in force.
     ///
     /// # Errors
     /// The error that the agent has ended with.

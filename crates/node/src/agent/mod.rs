@@ -181,7 +181,7 @@ impl Agent {
     /// Runs the agent on this thread until [`Handle::shutdown`].
     ///
     /// # Errors
-    /// [`AgentError`] if the agent cannot start or go on, such as when the source ends. What is in the kernel stays in force.
+    /// [`AgentError`] if the agent cannot start or go on, such as when the source ends. The kernel keeps the policy in force.
     pub fn run(self, source: impl Source) -> Result<(), AgentError> {
         let Self { options, hostname, resolved, handle, inputs: others, embedder, .. } = self;
         let embedder = Shared(Rc::new(RefCell::new(embedder)));

@@ -36,7 +36,7 @@ pub(super) struct Sessions {
     pub(super) iptables: Option<IptablesSetup>,
     /// An object has named this node.
     pub(super) node_is_known: bool,
-    /// Holds back changes that would cut off the people who manage this host.
+    /// Changes that would cut management connections of this host.
     pub(super) host_changes: Option<HostChanges>,
     pub(super) status: StatusWriters,
     pub(super) flows: SharedFlows,
@@ -130,21 +130,22 @@ impl Sessions {
         }
         let config = &self.resolved.config;
         let wrap = move |event| Input::Links { session: number, event };
-        let tables = setup::tables_of_nftables(&settings);
+        let tables = setup::nftables_tables(&settings);
         let watch = || threads::watch_links(config, tables.clone(), sender.clone(), wrap, &health);
-        let Some(_monitor) = threads::insist(&inputs.stop, "watching the interfaces", watch) else {
+        let Some(_monitor) = threads::retry_until_started(&inputs.stop, "watching the interfaces", watch) else {
             return Ok(SessionEnd::Stopped);
         };
         let take_over = TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables);
         let kernel =
             LinuxKernel::new(config.netlink_timeout).with_runner(runner).with_sysctls(machine_options.proc_sys.clone());
         let start_cutter = || threads::connection_cutter(config, &settings.rules, &metrics, &health);
-        let Some(cutter) = threads::insist(&inputs.stop, "starting to cut connections", start_cutter) else {
+        let Some(cutter) = threads::retry_until_started(&inputs.stop, "starting to cut connections", start_cutter)
+        else {
             return Ok(SessionEnd::Stopped);
         };
         let log = PacketLog::default();
         let start_flows = || threads::flow_collector(config, &self.flows, &metrics, &log);
-        let Some(flows) = threads::insist(&inputs.stop, "starting to collect flows", start_flows) else {
+        let Some(flows) = threads::retry_until_started(&inputs.stop, "starting to collect flows", start_flows) else {
             return Ok(SessionEnd::Stopped);
         };
         let programs = setup::programs(config, &settings, Some(log))?;
@@ -224,7 +225,7 @@ impl Sessions {
         }
     }
 
-    /// Reads again what may have changed without notice. Returns whether the configuration has.
+    /// Reads parameters and objects again. Returns whether effective parameters have changed.
     fn reload(&mut self) -> bool {
         tracing::info!("SIGHUP: reading configuration and manifests again");
         self.resend.look_again();

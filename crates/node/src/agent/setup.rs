@@ -20,15 +20,15 @@ fn unsupported(parameter: &'static str, why: impl Into<String>) -> AgentError {
     AgentError::Unsupported { parameter, why: why.into() }
 }
 
-/// What a dataplane is set up with.
+/// Settings of a dataplane, and the findings about this machine that they follow from.
 pub(crate) struct Fitted {
     /// Its settings, fitted to this machine.
     pub(crate) settings: DataplaneConfig,
-    /// What was found out about iptables; `None` where it is not installed, and need not be.
+    /// Findings about iptables; `None` where it is not installed, and need not be.
     pub(crate) iptables: Option<IptablesSetup>,
-    /// What is not as configured.
+    /// Deviation from the configuration.
     pub(crate) drawback: Option<String>,
-    /// What was found out about the machine.
+    /// Findings about the machine.
     pub(crate) machine: Machine,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn dataplane(
             None
         }
         Err(error) if by_programs => {
-            // What needs it will say so.
+            // A feature that needs iptables reports the failure itself.
             tracing::info!("{error}; eBPF programs enforce policy without it");
             settings.iptables.uninstalled.clone_from(&settings.families);
             None
@@ -97,7 +97,7 @@ pub(crate) fn dataplane(
         // Where there is no iptables, nothing can be dropped by it.
         settings.rules.accepts_beside_programs = by_programs;
         if by_nftables {
-            // Both are what is not in use any more.
+            // Neither the chains nor the sets are in use any more.
             let families = settings.families.iter();
             settings.iptables.sweep.extend(families.map(|family| (*family, iptables.backend)));
         }
@@ -134,7 +134,7 @@ pub(crate) fn dataplane(
     Ok(Fitted { settings, iptables, drawback, machine })
 }
 
-/// Makes use of those tables that not every kernel has, if this one has them.
+/// Enables ARP tables and flow tables where the kernel has them.
 fn ask_for_tables(config: &Config, settings: &mut DataplaneConfig) {
     let mut nftables = Nftables::open(config.netlink_timeout).ok();
     if settings.families.contains(&Family::V4) && nftables.as_mut().is_some_and(Nftables::has_arp_tables) {
@@ -146,7 +146,7 @@ fn ask_for_tables(config: &Config, settings: &mut DataplaneConfig) {
     }
 }
 
-/// Policy by eBPF programs, if that is configured, which log if somebody reads that.
+/// eBPF programs that enforce policy, if that is configured. With `log` they log decisions.
 pub(crate) fn programs(
     config: &Config,
     settings: &DataplaneConfig,
@@ -178,14 +178,14 @@ pub(crate) fn programs(
     }))
 }
 
-/// The tables of nftables that are programmed.
-pub(crate) fn tables_of_nftables(settings: &DataplaneConfig) -> Vec<TableId> {
+/// nftables tables that the dataplane programs.
+pub(crate) fn nftables_tables(settings: &DataplaneConfig) -> Vec<TableId> {
     let families = settings.families.iter().filter(|_| settings.nftables.is_some());
     let arp = settings.arp.map(|_| TableId::CALICO_ARP);
     families.map(|family| TableId::calico(*family)).chain(arp).collect()
 }
 
-/// Who enforces, in words.
+/// Back end that enforces, for the first log line.
 pub(crate) fn enforcing(settings: &DataplaneConfig) -> String {
     match settings.rules.policy_by {
         PolicyBy::Chains if settings.nftables.is_some() => "nftables".to_owned(),
@@ -194,13 +194,13 @@ pub(crate) fn enforcing(settings: &DataplaneConfig) -> String {
     }
 }
 
-/// The families of addresses that are programmed, in words.
+/// Address families that the dataplane programs, for the first log line.
 pub(crate) fn families(settings: &DataplaneConfig) -> String {
     let names = settings.families.iter().map(|family| format!("IPv{}", family.number()));
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The parameters that are set, as `Name=value`; none of them is secret.
+/// Parameters that are set, as `Name=value`; none of them is secret.
 pub(crate) fn parameters(resolved: &Resolved) -> String {
     resolved.effective().iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }

@@ -21,8 +21,12 @@ use tortie_telemetry::health::{Health, Pulse, Reporter};
 /// Interval between attempts to start a thread.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Tries until a thread could be started, or until the program is to end (`None`).
-pub(crate) fn insist<T>(stop: &Stop, what: &str, mut start: impl FnMut() -> Result<T, AgentError>) -> Option<T> {
+/// Retries a start of threads until it succeeds, or until the agent is to end (`None`).
+pub(crate) fn retry_until_started<T>(
+    stop: &Stop,
+    what: &str,
+    mut start: impl FnMut() -> Result<T, AgentError>,
+) -> Option<T> {
     loop {
         match start() {
             Ok(started) => return Some(started),
@@ -34,7 +38,7 @@ pub(crate) fn insist<T>(stop: &Stop, what: &str, mut start: impl FnMut() -> Resu
     }
 }
 
-/// What cuts connections that policy denies, if that is asked for.
+/// Starts to cut connections that policy denies, if that is configured.
 pub(crate) fn connection_cutter(
     config: &Config,
     rules: &RulesConfig,
@@ -49,7 +53,7 @@ pub(crate) fn connection_cutter(
     Ok(Some(cutter.map_err(AgentError::start("the thread that cuts connections"))?))
 }
 
-/// Collects flows, where that is asked for, also of what eBPF programs log.
+/// Starts to collect flows, if that is configured. eBPF programs log into `log`.
 pub(crate) fn flow_collector(
     config: &Config,
     shared: &SharedFlows,
@@ -61,18 +65,18 @@ pub(crate) fn flow_collector(
     Ok(Some(flows.map_err(AgentError::start("the thread that collects flows"))?))
 }
 
-/// Reports announcements of virtual machines, where some are expected.
+/// Reports announcements of virtual machines to the engine.
 pub(crate) fn announcements<T: Send + 'static>(
     sender: SyncSender<T>,
     wrap: impl Fn(MonitorEvent) -> T + Send + Sync + 'static,
 ) -> Announcements {
     Announcements::new(move |number| {
-        // Whoever does not listen any more expects none.
+        // An engine that has ended expects none.
         let _ = sender.send(wrap(MonitorEvent::Announcement(number)));
     })
 }
 
-/// Watches the network interfaces, and who changes these tables of nftables, for as long as the result lives.
+/// Watches network interfaces and changes of these nftables tables for as long as the result lives.
 pub(crate) fn watch_links<T: Send + 'static>(
     config: &Config,
     tables: Vec<TableId>,

@@ -72,7 +72,7 @@ impl DriverAgent {
     /// before anything could be enforced.
     ///
     /// # Errors
-    /// [`AgentError`] if the driver cannot start or go on. What is in the kernel stays in force.
+    /// [`AgentError`] if the driver cannot start or go on. The kernel keeps the policy in force.
     pub fn run(
         self,
         messages: impl Read + Send + 'static,
@@ -105,7 +105,7 @@ impl DriverAgent {
         let runner = Runner::new(self.stop.clone());
         let Fitted { settings, drawback, machine, .. } =
             setup::dataplane(&resolved, &hostname, &runner, None, &self.options)?;
-        let tables = setup::tables_of_nftables(&settings);
+        let tables = setup::nftables_tables(&settings);
         let (version, enforcing) = (env!("CARGO_PKG_VERSION"), setup::enforcing(&settings));
         let (families, parameters) = (setup::families(&settings), setup::parameters(&resolved));
         tracing::info!(version, node = %hostname, enforcing, families, parameters, "starting as a driver");

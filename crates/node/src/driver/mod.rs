@@ -1,6 +1,6 @@
 //! Dataplanes in other programs, by Felix's protocol of external drivers (`felix/dataplane/external/ext_dataplane.go`).
 //!
-//! [`Driver`] is the engine's side: it starts the program, tells it what to enforce, and hears how that went. [`DriverAgent`]
+//! [`Driver`] is the engine's side: it starts the program, sends it the desired state, and receives its reports. [`DriverAgent`]
 //! is the other side: it obeys the calculation of another program and enforces it in this kernel.
 //!
 //! The two talk over two pipes. The program is started without arguments; it reads from its descriptor 3 and writes to its
