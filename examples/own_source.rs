@@ -1,30 +1,40 @@
-//! A source of updates of one's own feeds the calculation: `cargo run --package tortie --example own_source`.
+//! The whole engine with objects of one's own, as root: `cargo run --package tortie --example own_source --features node`.
+#![allow(clippy::disallowed_methods, reason = "a source waits for changes")]
 
-use std::collections::BTreeSet;
-use std::error::Error;
+use std::{error::Error, thread::sleep, time::Duration};
 
-use tortie::datastore::from_fn;
-use tortie::model::desired::DesiredUpdate;
+use tortie::model::{EntityMatch, Labels, Policy, PolicyId, PolicyKind, Rule};
 use tortie::model::{Update, Valid, WorkloadEndpoint, WorkloadEndpointKey};
-use tortie::{Change, Node};
+use tortie::{Agent, AgentOptions, datastore::from_fn};
 
-/// Prints which pods the calculation ends with, of an inventory in which one pod takes the place of another.
-pub fn main() -> Result<(), Box<dyn Error>> {
-    let pod = Some(Valid::new(WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() })?);
-    let update = |pod, value| Update::WorkloadEndpoint(WorkloadEndpointKey::new("node-1", "k8s", pod, "eth0"), value);
+fn pod(number: u8, role: &str) -> Result<Update, Box<dyn Error>> {
+    let pod = WorkloadEndpoint {
+        iface: Some(format!("cali{number}").as_str().into()),
+        ipv4_nets: [format!("10.65.1.{number}").parse()?].into(),
+        labels: Labels::from_pairs([("role", role)])?,
+        ..WorkloadEndpoint::default()
+    };
+    let key = WorkloadEndpointKey::new("node-1", "inventory", role, "eth0");
+    Ok(Update::WorkloadEndpoint(key, Some(Valid::new(pod)?)))
+}
+
+/// Lets the API alone reach other pods, and leaves that in force.
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    let source = EntityMatch { selector: Some("role == 'api'".parse()?), ..EntityMatch::default() };
+    let inbound = [Rule { source, ..Rule::default() }].into();
+    let policy = Valid::new(Policy { inbound, outbound: [Rule::default()].into(), ..Policy::default() })?;
+    let policy = Update::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "api"), Some(policy));
+    let objects = [pod(1, "web")?, pod(2, "api")?, pod(3, "db")?, policy];
     let source = from_fn("inventory", move |feed| {
-        feed.tell_all([update("shop/web", pod.clone())])?; // What there is,
-        feed.tell_now([update("shop/web", None), update("shop/db", pod)]) // and what changes.
+        loop {
+            feed.tell_all(objects.clone())?;
+            while !feed.take_resend()? {
+                feed.show_life(); // And `feed.tell_now` with what has changed.
+                sleep(Duration::from_millis(100));
+            }
+        }
     });
-    let mut pods = BTreeSet::new();
-    for change in Node::new("node-1").watch(source)? {
-        let Change::Desired(updates) = change else { continue };
-        updates.into_iter().for_each(|update| match update {
-            DesiredUpdate::WorkloadEndpoint(id, _) => drop(pods.insert(id)),
-            DesiredUpdate::WorkloadEndpointRemove(id) => drop(pods.remove(&id)),
-            _ => {}
-        });
-    }
-    pods.iter().for_each(|pod| println!("{pod}"));
-    Ok(())
+    let agent = Agent::new(AgentOptions::new("node-1"))?.start(source)?;
+    println!("ready: {}", agent.wait_until_ready(Duration::from_secs(60)));
+    Ok(agent.shutdown()?)
 }

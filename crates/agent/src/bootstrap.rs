@@ -1,20 +1,18 @@
 //! What an agent of a fan-out or a Typha does before each connection, so that `WireGuard` is not in its way.
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, channel};
 use std::time::{Duration, Instant};
 
 use tortie_config::Sources;
 use tortie_dataplane::Kernel;
 use tortie_linux::kernel::LinuxKernel;
-use tortie_linux::stop::Stop;
 
 use crate::wireguard_bootstrap::{Bootstrap, Published, Surroundings};
 use tortie_cli::Failure;
 use tortie_cli::datastore::DatastoreArgs;
 use tortie_cli::datastore::Prepare;
 use tortie_cli::servers::Prepared;
-use tortie_node::engine::Input;
+use tortie_node::Handle;
 
 /// How long one request of the datastore may take (`felix/wireguard/bootstrap.go`).
 #[cfg(feature = "etcd")]
@@ -22,19 +20,12 @@ const REQUEST: Duration = Duration::from_secs(10);
 /// How long the engine may take to let go. An apply of a whole node may be under way.
 const LET_GO: Duration = Duration::from_secs(60);
 
-/// The engine, as other threads reach it.
-#[derive(Clone, Debug)]
-pub(super) struct EngineHandle {
-    pub(super) inputs: SyncSender<Input>,
-    pub(super) stop: Stop,
-}
-
 /// Clears the way to servers before each connection, where the datastore behind them is known.
-pub(super) fn prepare(engine: EngineHandle) -> Prepare {
+pub(super) fn prepare(agent: Handle) -> Prepare {
     Box::new(move |datastore: &DatastoreArgs, local: &Sources, node, finder| {
         let Some(published) = published(datastore, local)? else { return Ok(Prepared::AsFound(finder)) };
-        let stop = engine.stop.clone();
-        let bootstrap = Bootstrap::new(node, local.clone(), finder, published, Box::new(ThisNode(engine)), stop);
+        let stop = agent.stop().clone();
+        let bootstrap = Bootstrap::new(node, local.clone(), finder, published, Box::new(ThisNode(agent)), stop);
         Ok(Prepared::ByDiscovery(Arc::new(bootstrap)))
     })
 }
@@ -60,7 +51,7 @@ fn published(datastore: &DatastoreArgs, local: &Sources) -> Result<Option<Box<dy
     Ok(None)
 }
 
-struct ThisNode(EngineHandle);
+struct ThisNode(Handle);
 
 impl Surroundings for ThisNode {
     fn with_kernel(&self, timeout: Duration, task: &mut dyn FnMut(&mut dyn Kernel)) {
@@ -68,9 +59,7 @@ impl Surroundings for ThisNode {
     }
 
     fn let_go(&self) -> bool {
-        let (waiting, gone) = channel();
-        let is_told = self.0.inputs.send(Input::LetGo(waiting)).is_ok();
-        is_told && gone.recv_timeout(LET_GO) == Err(RecvTimeoutError::Disconnected)
+        self.0.release_kernel(LET_GO)
     }
 
     fn now(&self) -> Instant {

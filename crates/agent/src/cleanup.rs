@@ -12,7 +12,8 @@ use tortie_cli::Failure;
 use tortie_cli::capability;
 use tortie_cli::signals::{self, Handlers};
 use tortie_cli::terminal::{print_line, print_message};
-use tortie_node::leftovers::{Leftovers, Removed};
+use tortie_linux::leftovers::Removed;
+use tortie_node::machine;
 
 /// Remove everything that Tortie, or Felix, programmed in this network namespace.
 ///
@@ -37,7 +38,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let links = Netlink::open(config.netlink_timeout)
         .and_then(|mut netlink| netlink.links())
         .map_err(|error| Failure::Failed(format!("network interfaces cannot be listed: {error}")))?;
-    let leftovers = Leftovers::of(&config);
+    let leftovers = machine::leftovers(&config);
     let what = CleanupConfig {
         tables: installed_tables(),
         interfaces: links.into_iter().map(|link| (link.name, link.index)).collect(),

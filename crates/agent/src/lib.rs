@@ -17,9 +17,9 @@ mod dataplane;
 mod dataplane_url;
 mod help;
 mod listeners;
+mod machine;
 #[cfg(feature = "manual")]
 mod manual;
-mod node;
 #[cfg(feature = "manual")]
 mod reference;
 mod run;

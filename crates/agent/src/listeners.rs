@@ -1,14 +1,13 @@
 //! Health and metrics over HTTP, where the configuration wants them.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use tortie_config::{Config, MetricsClientAuth};
 use tortie_iptables::InterfaceName;
 
 use tortie_cli::Failure;
 use tortie_node::metrics::{self, SharedMetrics, wireguard};
-use tortie_telemetry::health::{Condition, Health, Reporter};
+use tortie_telemetry::health::Health;
 use tortie_telemetry::http::{self, ClientCertificates, Response, Server, Tls};
 use tortie_telemetry::logging;
 use tortie_telemetry::process;
@@ -42,18 +41,11 @@ struct Wanted {
 impl Listeners {
     pub(super) fn new(health: Health, metrics: SharedMetrics) -> Self {
         metrics::measure_process_starts();
-        health.expect(Reporter::Startup, Duration::ZERO);
-        health.report(Reporter::Startup, Condition::good());
         Self { health, metrics, health_at: None, metrics_at: None }
     }
 
     /// Listens where the configuration says, and nowhere else. One that fails does not keep the other from its place.
     pub(super) fn follow(&mut self, config: &Config) -> Result<(), Failure> {
-        self.health.override_timeouts(config.health_timeout_overrides.clone());
-        let watchdog = config.dataplane_watchdog_timeout.max(Duration::from_secs(20));
-        self.health.expect(Reporter::CalculationGraph, Duration::from_secs(30));
-        self.health.expect(Reporter::Dataplane, watchdog);
-
         let wanted = config.health_enabled.then(|| Wanted {
             host: config.health_host.clone(),
             port: config.health_port,

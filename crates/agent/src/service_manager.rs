@@ -3,31 +3,25 @@
 //! The protocol is that of `sd_notify(3)`: assignments as lines of one datagram to the socket that `NOTIFY_SOCKET` names. Units that
 //! are to start when policy is in force are ordered after one with `Type=notify`.
 
-use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::rc::Rc;
-
-use tortie_model::desired::DesiredUpdate;
-
-use tortie_node::engine::{Observer, Progress};
 
 /// Names the socket on which a service manager listens.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// The service manager that has started this program, if one wants to be told; clones are the same.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ServiceManager(Option<Rc<Listener>>);
+/// The service manager that has started this program, if one wants to be told.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceManager(Option<Listener>);
 
 #[derive(Debug)]
 struct Listener {
     socket: UnixDatagram,
     address: SocketAddr,
-    knows_ready: Cell<bool>,
-    is_deaf: Cell<bool>,
+    knows_ready: bool,
+    is_deaf: bool,
 }
 
 impl ServiceManager {
@@ -54,36 +48,36 @@ impl ServiceManager {
         let socket = UnixDatagram::unbound()?;
         // Enforcing waits for nobody.
         socket.set_nonblocking(true)?;
-        Ok(Self(Some(Rc::new(Listener { socket, address, knows_ready: Cell::new(false), is_deaf: Cell::new(false) }))))
+        Ok(Self(Some(Listener { socket, address, knows_ready: false, is_deaf: false })))
     }
 
     /// Policy is not in force yet. Whoever asks why starting takes so long is told.
-    pub(crate) fn starting(&self) {
-        if let Some(listener) = &self.0 {
+    pub(crate) fn starting(&mut self) {
+        if let Some(listener) = &mut self.0 {
             listener.tell("STATUS=waiting for the datastore; what was in force stays in force\n");
         }
     }
 
     /// Policy is in force; said once, and again only if it could not be said.
-    pub(crate) fn ready(&self) {
-        let Some(listener) = self.0.as_ref().filter(|listener| !listener.knows_ready.get()) else { return };
-        listener.knows_ready.set(listener.tell("READY=1\nSTATUS=policy is in force\n"));
+    pub(crate) fn ready(&mut self) {
+        let Some(listener) = self.0.as_mut().filter(|listener| !listener.knows_ready) else { return };
+        listener.knows_ready = listener.tell("READY=1\nSTATUS=policy is in force\n");
     }
 
     /// The program ends, and leaves everything in force.
-    pub(crate) fn stopping(&self) {
-        if let Some(listener) = &self.0 {
+    pub(crate) fn stopping(&mut self) {
+        if let Some(listener) = &mut self.0 {
             listener.tell("STOPPING=1\nSTATUS=stopping; what is in force stays in force\n");
         }
     }
 }
 
 impl Listener {
-    fn tell(&self, message: &str) -> bool {
+    fn tell(&mut self, message: &str) -> bool {
         match self.socket.send_to_addr(message.as_bytes(), &self.address) {
             Ok(_) => true,
             Err(error) => {
-                if !self.is_deaf.replace(true) {
+                if !std::mem::replace(&mut self.is_deaf, true) {
                     tracing::warn!(%error, "the service manager of {VARIABLE} cannot be told how this program is");
                 }
                 false
@@ -92,32 +86,9 @@ impl Listener {
     }
 }
 
-impl Observer for ServiceManager {
-    fn on_update(&mut self, _: &DesiredUpdate) {}
-
-    fn on_progress(&mut self, _: &Progress, has_enforced: bool) {
-        if has_enforced {
-            self.ready();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    fn progress() -> Progress {
-        Progress {
-            done: true,
-            next: Duration::ZERO,
-            in_kernel: Duration::ZERO,
-            statuses: Vec::new(),
-            process_status: None,
-            wireguard_keys: Vec::new(),
-        }
-    }
 
     fn heard(socket: &UnixDatagram) -> Option<String> {
         let mut bytes = [0; 256];
@@ -139,11 +110,9 @@ mod tests {
             let mut manager = ServiceManager::at(OsStr::new(&name)).unwrap();
             manager.starting();
             assert!(heard(&listener).unwrap().starts_with("STATUS=waiting for the datastore"));
-            manager.on_progress(&progress(), false);
             assert_eq!(heard(&listener), None, "nothing is in force yet");
-            manager.on_progress(&progress(), true);
-            // A session that restarts has a clone.
-            manager.clone().on_progress(&progress(), true);
+            manager.ready();
+            manager.ready();
             assert_eq!(heard(&listener).as_deref(), Some("READY=1\nSTATUS=policy is in force\n"));
             assert_eq!(heard(&listener), None);
             manager.stopping();
@@ -155,7 +124,7 @@ mod tests {
     fn one_that_listens_late_is_told_all_the_same_and_no_address_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
-        let manager = ServiceManager::at(path.as_os_str()).unwrap();
+        let mut manager = ServiceManager::at(path.as_os_str()).unwrap();
         manager.starting();
         manager.ready();
         let listener = UnixDatagram::bind(&path).unwrap();

@@ -3,12 +3,8 @@
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
 
-use tortie_config::{Config, Resolved, Sources, from_environment, settings};
-use tortie_ebpf::NodeSettings;
-use tortie_ebpf::hooks::HookSettings;
-use tortie_model::Hostname;
+use tortie_config::{Sources, from_environment};
 use tortie_model::desired::ConfigSource;
-use tortie_rules::RulesConfig;
 
 use super::Failure;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
@@ -40,33 +36,6 @@ pub fn read_again(sources: &mut Sources, file: Option<&Path>) -> Result<(), Fail
     }
     sources.set(ConfigSource::Environment, from_environment(std::env::vars()));
     Ok(())
-}
-
-/// Returns the settings of eBPF programs and of their maps.
-#[must_use]
-pub fn program_settings(rules: &RulesConfig, config: &Config) -> (HookSettings, NodeSettings) {
-    let prefixes: Vec<String> = rules.workload_prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
-    let policy = settings::evaluation(rules);
-    let workload_prefixes = prefixes.iter().map(|prefix| prefix.as_str().into()).collect();
-    let hooks = HookSettings {
-        workload_prefixes: prefixes,
-        policy: policy.clone(),
-        deny_invalid_conntrack: rules.deny_invalid_conntrack,
-    };
-    let (max_blocks, budget) = (config.bpf_max_blocks, settings::table_budget(config));
-    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks, budget })
-}
-
-/// Returns the name of this node: the given one, `FelixHostname`, or that of the machine.
-#[must_use]
-pub fn hostname(given: Option<&str>, resolved: &Resolved) -> Hostname {
-    if let Some(node) = given {
-        return Hostname::new(node);
-    }
-    match resolved.config.felix_hostname.as_str() {
-        "" => Hostname::new(rustix::system::uname().nodename().to_string_lossy().as_ref()),
-        name => Hostname::new(name),
-    }
 }
 
 /// Wakes the receiver of events. A full queue wakes it as well.

@@ -11,6 +11,8 @@ use tortie_linux::stop::Stop;
 
 use super::Failure;
 
+/// Time that an agent may take to end. An unresponsive driver takes 4 s, an iptables command 2 s.
+pub const STOP_PATIENCE: Duration = Duration::from_secs(8);
 /// How often the thread looks at the clock once the program is to end.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -39,11 +41,20 @@ impl Handlers {
 /// If the thread or its pipe cannot be made.
 pub fn follow(handlers: Handlers) -> Result<Stop, Failure> {
     let stop = Stop::new().map_err(Failure::io("a pipe"))?;
+    follow_for(&stop, handlers)?;
+    Ok(stop)
+}
+
+/// As [`follow`], for a program that `stop` ends already.
+///
+/// # Errors
+/// If the thread or its pipe cannot be made.
+pub fn follow_for(stop: &Stop, handlers: Handlers) -> Result<(), Failure> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE]).map_err(Failure::io("signals"))?;
     let follower = Follower { handlers, stop: stop.clone(), signals, asked: None };
     let thread = thread::Builder::new().name("signals".into());
     thread.spawn(|| follower.run()).map_err(Failure::io("the thread for signals"))?;
-    Ok(stop)
+    Ok(())
 }
 
 struct Follower {

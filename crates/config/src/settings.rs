@@ -9,7 +9,9 @@ use tortie_dataplane::{
     DataplaneConfig, InterfaceFilter, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, NftablesConfig,
     RouteProtocol, RouteTableIndex, RoutesConfig, TunnelsConfig, WireguardConfig,
 };
+use tortie_ebpf::NodeSettings;
 use tortie_ebpf::classes::Budget;
+use tortie_ebpf::hooks::HookSettings;
 use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
@@ -429,6 +431,21 @@ fn failsafe(port: &FailsafePort) -> tortie_rules::FailsafePort {
         port: port.port,
         net: port.net,
     }
+}
+
+/// Settings of eBPF programs and of their maps.
+#[must_use]
+pub fn programs(rules: &RulesConfig, config: &Config) -> (HookSettings, NodeSettings) {
+    let prefixes: Vec<String> = rules.workload_prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
+    let policy = evaluation(rules);
+    let workload_prefixes = prefixes.iter().map(|prefix| prefix.as_str().into()).collect();
+    let hooks = HookSettings {
+        workload_prefixes: prefixes,
+        policy: policy.clone(),
+        deny_invalid_conntrack: rules.deny_invalid_conntrack,
+    };
+    let (max_blocks, budget) = (config.bpf_max_blocks, table_budget(config));
+    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks, budget })
 }
 
 /// The lines of rules that log.

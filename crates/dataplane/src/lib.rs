@@ -32,6 +32,7 @@ mod ruleset;
 mod stand_ins;
 mod status;
 mod sysctls;
+mod timed_kernel;
 mod tunnel_device;
 mod vtep_entries;
 mod wireguard;
@@ -63,6 +64,7 @@ pub use report::{
 pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};
 pub use routing_rule::{RoutingRule, RoutingRuleChange};
 pub use ruleset::RulesetNews;
+pub use timed_kernel::TimedKernel;
 pub use wireguard_device::{
     DevicePeer, InvalidWireguardKey, PeerChange, WireguardChange, WireguardDevice, WireguardKey,
 };

@@ -8,9 +8,11 @@ pub mod announcements;
 pub mod bpf;
 pub mod exec;
 pub mod kernel;
+pub mod leftovers;
 pub mod link_address;
 pub mod monitor;
 pub mod netlink;
+pub mod proc_net;
 mod pulse;
 pub mod stop;
 

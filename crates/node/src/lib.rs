@@ -4,15 +4,17 @@
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 #![allow(clippy::disallowed_methods, reason = "a node has threads, clocks and files")]
 
+mod agent;
 pub mod connections;
 pub mod driver;
 pub mod engine;
 pub mod flows;
 pub mod host_changes;
-pub mod leftovers;
 pub mod local_api;
 pub mod machine;
 pub mod metrics;
 #[cfg(feature = "policysync")]
 pub mod policysync;
 pub mod status;
+
+pub use agent::{Agent, AgentError, AgentOptions, DataplaneKind, Embedder, Handle, MachineOptions, RunningAgent};

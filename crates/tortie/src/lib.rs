@@ -3,15 +3,17 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
+mod calculation;
 mod changes;
-mod node;
 mod problem;
 mod state;
 
+pub use calculation::Node;
 pub use changes::{Change, Changes};
-pub use node::Node;
 pub use problem::ClusterProblem;
 pub use state::NodeState;
+#[cfg(feature = "node")]
+pub use tortie_node::{Agent, AgentOptions};
 
 pub use tortie_bpf as bpf;
 pub use tortie_calc as calc;
@@ -37,6 +39,8 @@ pub use tortie_model as model;
 pub use tortie_net as net;
 pub use tortie_netfilter as netfilter;
 pub use tortie_nftables as nftables;
+#[cfg(feature = "node")]
+pub use tortie_node as node;
 pub use tortie_plan as plan;
 pub use tortie_protocol as protocol;
 pub use tortie_resources as resources;

@@ -1,5 +1,5 @@
-//! Each program of `examples/` is run, and what it prints is compared. None is longer than what is read at a glance, but for the agent that
-//! a guide is about, which `cni_agent.rs` runs on a kernel.
+//! Each program of `examples/` is run, and its output is compared. None is longer than 30 lines, but for the agents of a guide, which
+//! `agents.rs` runs on a kernel.
 
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "tests read files")]
@@ -24,6 +24,9 @@ macro_rules! println {
 }
 
 #[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/calculate.rs"]
+mod calculate;
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
 #[path = "../../../examples/desired_state.rs"]
 mod desired_state;
 #[allow(unreachable_pub, reason = "where it is a program, it is public")]
@@ -32,9 +35,6 @@ mod label_index;
 #[allow(unreachable_pub, reason = "where it is a program, it is public")]
 #[path = "../../../examples/own_dataplane.rs"]
 mod own_dataplane;
-#[allow(unreachable_pub, reason = "where it is a program, it is public")]
-#[path = "../../../examples/own_source.rs"]
-mod own_source;
 #[allow(unreachable_pub, reason = "where it is a program, it is public")]
 #[path = "../../../examples/reconcile.rs"]
 mod reconcile;
@@ -47,6 +47,9 @@ mod select;
 #[allow(unreachable_pub, reason = "where it is a program, it is public")]
 #[path = "../../../examples/trace.rs"]
 mod trace;
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/watch.rs"]
+mod watch;
 
 /// The lines that a program prints, which is started where the repository begins.
 fn printed_by(main: fn() -> Result<(), Box<dyn Error>>) -> Vec<String> {
@@ -57,6 +60,15 @@ fn printed_by(main: fn() -> Result<(), Box<dyn Error>>) -> Vec<String> {
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+#[test]
+fn calculate_prints() {
+    let lines = [
+        r#"-A cali-pi-gnp/open -m comment --comment "cali:j2Gt4UY7JtapfoaZ" -m comment --comment "GlobalNetworkPolicy open ingress" --jump MARK --set-mark 0x10000/0x10000"#,
+        r#"-A cali-tw-cali1 -m comment --comment "cali:fbqkDgkBZyS7J-Gt" -m mark --mark 0/0x20000 --jump cali-pi-gnp/open"#,
+    ];
+    assert_eq!(printed_by(calculate::main), lines);
 }
 
 #[test]
@@ -106,12 +118,6 @@ fn own_dataplane_prints() {
 }
 
 #[test]
-fn own_source_prints() {
-    let lines = ["k8s/shop/db/eth0"];
-    assert_eq!(printed_by(own_source::main), lines);
-}
-
-#[test]
 fn reconcile_prints() {
     let lines = [
         "policy NetworkPolicy/shop/db-clients: IPv4 table filter: the kernel refuses chain cali-pi-np/shop/db-clients, and a stand-in is in its place (1 attempts): exit code 2: line 3 failed: db-clients ingress is refused",
@@ -156,8 +162,18 @@ fn trace_prints() {
     assert_eq!(printed_by(trace::main), lines);
 }
 
-/// The one that needs a kernel, and how many lines it may have.
-const AGENT: (&str, usize) = ("cni_agent", 50);
+#[test]
+fn watch_prints() {
+    let lines = ["k8s/shop/db/eth0"];
+    assert_eq!(printed_by(watch::main), lines);
+}
+
+/// Those that need a kernel, with their limit of lines and the function that the test of a kernel calls.
+const AGENTS: [(&str, usize, &str); 2] = [("cni_agent", 50, "enforce"), ("own_source", 40, "main")];
+
+fn agent(name: &str) -> Option<(&str, usize, &str)> {
+    AGENTS.into_iter().find(|(agent, ..)| *agent == name)
+}
 
 /// The programs in `examples/` by their names.
 fn programs() -> BTreeMap<String, String> {
@@ -170,7 +186,7 @@ fn programs() -> BTreeMap<String, String> {
 #[test]
 fn none_is_longer_than_30_lines_with_imports_and_comments() {
     let lines = programs().into_iter().map(|(name, text)| (name, text.lines().count()));
-    let limit = |name: &str| if name == AGENT.0 { AGENT.1 } else { 30 };
+    let limit = |name: &str| agent(name).map_or(30, |(_, limit, _)| limit);
     let long: Vec<(String, usize)> = lines.filter(|(name, lines)| *lines > limit(name)).collect();
     assert_eq!(long, []);
 }
@@ -178,13 +194,16 @@ fn none_is_longer_than_30_lines_with_imports_and_comments() {
 #[test]
 fn each_is_run_here_is_an_example_of_cargo_and_is_listed() {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
-    let tests = read("crates/tortie/tests/examples.rs") + &read("crates/tortie/tests/cni_agent.rs");
+    let tests = read("crates/tortie/tests/examples.rs") + &read("crates/tortie/tests/agents.rs");
     let manifest = read("crates/tortie/Cargo.toml");
     let (front_page, of_crate) = (read("README.md"), read("crates/tortie/README.md"));
     let programs = programs();
     assert_eq!(manifest.matches("[[example]]").count(), programs.len());
     for (name, text) in programs {
-        let run = if name == AGENT.0 { format!("{name}::enforce(") } else { format!("printed_by({name}::main)") };
+        let run = match agent(&name) {
+            Some((_, _, function)) => format!("{name}::{function}("),
+            None => format!("printed_by({name}::main)"),
+        };
         assert!(tests.contains(&run), "{name} is not run");
         assert!(manifest.contains(&format!("path = \"../../examples/{name}.rs\"")), "{name} is no example of cargo");
         let command = format!("`cargo run --package tortie --example {name}");

@@ -30,6 +30,7 @@ const TYPES: &[(&str, &str, Sources)] = &[
         "The last line of the log. What was in force stays. Correct what is named, and start it again.",
         &[
             ("crates/linux/src/kernel/detect.rs", "DetectError"),
+            ("crates/node/src/agent/error.rs", "AgentError"),
             ("crates/node/src/engine/session/error.rs", "SessionError"),
             ("crates/node/src/driver/mod.rs", "DriverError"),
             ("crates/fanout/src/server/mod.rs", "StartError"),

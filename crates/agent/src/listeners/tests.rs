@@ -2,6 +2,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use tortie_telemetry::health::Reporter;
+
 use super::*;
 
 impl Listeners {
@@ -39,7 +41,9 @@ fn config() -> Config {
 
 #[test]
 fn they_come_go_and_stay_as_the_configuration_says() {
-    let mut listeners = Listeners::new(Health::default(), SharedMetrics::default());
+    let health = Health::default();
+    health.expect(Reporter::Dataplane, Duration::from_secs(60));
+    let mut listeners = Listeners::new(health, SharedMetrics::default());
     listeners.follow(&config()).unwrap();
     assert_eq!(listeners.addresses(), [None, None]);
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use tortie_config::Config;
+use tortie_config::{Config, settings};
 use tortie_dataplane::DataplaneConfig;
 use tortie_ebpf::hooks::{Attachment, Hook, KernelLayout, program};
 use tortie_ebpf::{Description, MapSizes};
@@ -11,7 +11,7 @@ use tortie_model::desired::DesiredUpdate;
 
 use super::super::Failure;
 use super::Args;
-use crate::program::{failed, program_settings};
+use crate::program::failed;
 
 /// The tables that programs read, and the programs if they are asked for.
 pub(super) fn print(
@@ -20,7 +20,7 @@ pub(super) fn print(
     args: &Args,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let (hooks, node) = program_settings(&settings.rules, config);
+    let (hooks, node) = settings::programs(&settings.rules, config);
     let description = Description::new(&node, desired).map_err(failed)?;
     let mut text = format!("# eBPF programs\n{description}");
     if args.programs {

@@ -12,7 +12,6 @@ use tortie_trace::{At, Connection, Leg};
 use super::super::render::calculate;
 use super::answer::verdict;
 use super::view::View;
-use crate::program::program_settings;
 
 /// The tables of nodes, made when they are first asked for.
 #[derive(Default)]
@@ -64,7 +63,7 @@ fn describe(view: &View, node: &Hostname) -> Result<Description, String> {
     let config = view.config(node)?;
     let (desired, _) = calculate(&config, node, view.updates());
     let rules = settings::rules(&config).map_err(|error| error.to_string())?;
-    let (_, node) = program_settings(&rules, &config);
+    let (_, node) = settings::programs(&rules, &config);
     Description::new(&node, &desired).map_err(|error| error.to_string())
 }
 

@@ -15,7 +15,6 @@ use tortie_trace::{At, Backend, Cluster, Connection, Place, SetNetwork};
 use super::super::cluster::{WholeCluster, config_of};
 use super::group::{Group, Member};
 use super::question::{End, NodePort, Question, Transport};
-use crate::program::hostname;
 
 /// The cluster. Parameters of a node are looked up when it is first asked.
 pub(super) struct View {
@@ -288,7 +287,7 @@ impl View {
     /// The name of this node: what the operator says, `FelixHostname`, or the machine's.
     pub(super) fn this_node(&self, given: Option<&Hostname>) -> Result<Hostname, String> {
         let resolved = self.sources.resolve().map_err(|error| error.to_string())?;
-        Ok(hostname(given.map(Hostname::as_str), &resolved))
+        Ok(tortie_node::machine::hostname(given.map(Hostname::as_str), &resolved.config))
     }
 
     fn not_one(&self, field: &str, name: &str, count: usize) -> String {

@@ -1,7 +1,7 @@
 //! Dataplanes in other programs, by Felix's protocol of external drivers (`felix/dataplane/external/ext_dataplane.go`).
 //!
-//! [`Driver`] is the engine's side: it starts the program, tells it what to enforce, and hears how that went. [`Served`] is
-//! the other side: it obeys the calculation of another program and enforces it in this kernel.
+//! [`Driver`] is the engine's side: it starts the program, sends it the desired state, and receives its reports. [`DriverAgent`]
+//! is the other side: it obeys the calculation of another program and enforces it in this kernel.
 //!
 //! The two talk over two pipes. The program is started without arguments; it reads from its descriptor 3 and writes to its
 //! descriptor 4. A message is eight bytes of length and a `felix.ToDataplane` or `felix.FromDataplane`. First comes the
@@ -10,6 +10,7 @@
 //! Where one side goes, what is in the kernel stays in force, and the other side ends, too: neither can know what the next
 //! one knows. Both start again, as with the original, and find in the kernel what was left.
 
+mod agent;
 mod config;
 mod parent;
 mod process;
@@ -22,8 +23,9 @@ use std::process::ExitStatus;
 
 use tortie_protocol::Report;
 
+pub use agent::DriverAgent;
 pub use parent::{Driver, DriverSetup};
-pub use served::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
+pub use served::{ServeError, ServedEnd};
 
 /// What becomes known of a driver.
 #[derive(Clone, Debug, PartialEq)]

@@ -35,7 +35,7 @@ const FIRST_SIGN: Duration = Duration::from_secs(10);
 
 /// Something that a driver reacts to.
 #[derive(Debug)]
-pub enum ServeInput {
+pub(crate) enum ServeInput {
     /// From the engine.
     Peer(PeerEvent),
     /// From the network interfaces.
@@ -46,7 +46,7 @@ pub enum ServeInput {
 
 /// What the engine says.
 #[derive(Debug)]
-pub enum PeerEvent {
+pub(crate) enum PeerEvent {
     /// A message, and if it is about a workload endpoint, that endpoint in the engine's own words.
     Message(Box<(Received, Option<felix::WorkloadEndpoint>)>),
     /// It closed the pipe between two messages.
@@ -95,22 +95,22 @@ pub enum ServeError {
 
 /// What a driver is made from.
 #[derive(Debug)]
-pub struct ServeSetup<K> {
+pub(crate) struct ServeSetup<K> {
     /// The kernel and its dataplane.
-    pub in_kernel: InKernel<K>,
+    pub(crate) in_kernel: InKernel<K>,
     /// Parameters of this machine.
-    pub environment: Raw,
+    pub(crate) environment: Raw,
     /// The configuration that the dataplane was made with.
-    pub resolved: Resolved,
+    pub(crate) resolved: Resolved,
     /// When the program began.
-    pub started: Instant,
+    pub(crate) started: Instant,
     /// Whether the program is to end; whoever sets it also sends [`ServeInput::Wake`], unless there is no room.
-    pub stop: Stop,
+    pub(crate) stop: Stop,
 }
 
 /// A driver that obeys an engine.
 #[derive(Debug)]
-pub struct Served<K> {
+pub(crate) struct Served<K> {
     setup: ServeSetup<K>,
     reports: Reports,
     /// Workload endpoints as the engine put them; reports repeat them.
@@ -123,7 +123,10 @@ pub struct Served<K> {
 ///
 /// # Errors
 /// For a bad value of a parameter that must be right.
-pub fn configuration(message: &felix::ConfigUpdate, environment: &Raw) -> Result<(Sources, Resolved), ConfigError> {
+pub(crate) fn configuration(
+    message: &felix::ConfigUpdate,
+    environment: &Raw,
+) -> Result<(Sources, Resolved), ConfigError> {
     let sources = from_message(message, environment);
     let resolved = sources.resolve()?;
     Ok((sources, resolved))
@@ -133,7 +136,7 @@ pub fn configuration(message: &felix::ConfigUpdate, environment: &Raw) -> Result
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub fn follow_peer(pipe: impl Read + Send + 'static, events: SyncSender<ServeInput>) -> std::io::Result<()> {
+pub(crate) fn follow_peer(pipe: impl Read + Send + 'static, events: SyncSender<ServeInput>) -> std::io::Result<()> {
     let follow = move || {
         let mut frames = FrameReader::new(pipe);
         loop {
@@ -183,7 +186,7 @@ where
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn new(
+    pub(crate) fn new(
         setup: ServeSetup<K>,
         pipe: impl Write + Send + 'static,
         events: SyncSender<ServeInput>,
@@ -201,7 +204,7 @@ where
     ///
     /// # Errors
     /// [`ServeError`] if the driver cannot go on.
-    pub fn run(&mut self, inputs: &Receiver<ServeInput>) -> Result<ServedEnd, ServeError> {
+    pub(crate) fn run(&mut self, inputs: &Receiver<ServeInput>) -> Result<ServedEnd, ServeError> {
         let mut wait = HEARTBEAT;
         loop {
             match inputs.recv_timeout(wait) {

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use tortie_config::{Resolved, Sources};
 use tortie_dataplane::{
     ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, KernelError, LinkEvent, MigrationChange,
-    ProblemIdentity, WireguardKey,
+    ProblemIdentity, TimedKernel, WireguardKey,
 };
 use tortie_iptables::ChainName;
 use tortie_linux::announcements::Announcements;
 use tortie_linux::bpf::{CountsError, DecisionCount, PolicyPrograms, PolicyState, Superseded};
+use tortie_linux::leftovers::TakeOver;
 use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpSetId, Update};
@@ -22,11 +23,9 @@ use super::inspect::Listing;
 use super::observe;
 use super::simulated_faults::{DataplaneFaults, HANG};
 use super::throttle::Throttle;
-use super::timed_kernel::TimedKernel;
 use crate::connections::ConnectionCutter;
 use crate::driver::{DriverError, DriverEvent};
 use crate::flows::FlowCollector;
-use crate::leftovers::TakeOver;
 use crate::machine::Machine;
 use crate::metrics::{ActiveLocal, SharedMetrics};
 use tortie_telemetry::health::{Condition, Health, Reporter};

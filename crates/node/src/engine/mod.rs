@@ -18,7 +18,6 @@ mod policy_news;
 mod session;
 mod simulated_faults;
 mod throttle;
-mod timed_kernel;
 mod turn_times;
 
 pub(crate) use enforcement::HEARTBEAT;

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tortie_linux::netlink::{Netlink, NetlinkError};
+use tortie_linux::proc_net::{self, Malformed};
 use tortie_model::IfaceName;
-
-use super::proc_net::{self, Malformed};
 
 /// A connection by which this host is managed: somebody has opened it to a management port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

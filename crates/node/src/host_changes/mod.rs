@@ -14,7 +14,6 @@
 mod admission;
 mod connection;
 mod objects;
-mod proc_net;
 mod record;
 mod settling;
 mod summary;
@@ -32,7 +31,6 @@ use tortie_store::timestamp;
 use crate::connections::bears_on_verdicts;
 pub use connection::{KernelConnections, ManagementConnection, Observe, ObserveError, Observed};
 use objects::{Governing, can_govern_host};
-pub use proc_net::Malformed;
 use record::{HeldRecord, Record, Store};
 pub(crate) use settling::{SettingsOf, Settled};
 pub use summary::{ConfirmedChanges, HeldChanges};

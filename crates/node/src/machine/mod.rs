@@ -6,18 +6,19 @@
 mod facts;
 mod mtu_file;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use regex::Regex;
-use tortie_model::Family;
+use tortie_dataplane::RouteProtocol;
 use tortie_model::desired::Encapsulation;
+use tortie_model::{Family, Hostname, IfaceName};
 use tortie_nftables::TableId;
 
 pub use facts::{IPVS_INTERFACE, MachineFacts};
 pub use mtu_file::MtuFile;
 
 use tortie_config::{Config, HOST_MTU_IF_UNKNOWN, Mtus, NftablesMode, Tunnels};
+use tortie_linux::leftovers::{self, Leftovers};
 use tortie_linux::netlink::{Netlink, NetlinkError, Nftables};
 
 /// How often the interfaces are looked at (`monitorHostMTU` of `felix/dataplane/linux/int_dataplane.go`).
@@ -166,10 +167,26 @@ fn look(timeout: Duration, pattern: Option<&Regex>, asks_for_nftables: bool) -> 
     Ok(MachineFacts { kube_proxy_uses_nftables, ..facts })
 }
 
-/// The file that a path names; none for the empty path.
+/// Name of this node: the given one, `FelixHostname`, or that of the machine.
 #[must_use]
-pub fn mtu_file(path: PathBuf) -> Option<MtuFile> {
-    (!path.as_os_str().is_empty()).then(|| MtuFile::new(path))
+pub fn hostname(given: Option<&str>, config: &Config) -> Hostname {
+    match (given, config.felix_hostname.as_str()) {
+        (Some(node), _) => Hostname::new(node),
+        (None, "") => Hostname::new(rustix::system::uname().nodename().to_string_lossy().as_ref()),
+        (None, name) => Hostname::new(name),
+    }
+}
+
+/// Remains of Felix that this configuration can find.
+#[must_use]
+pub fn leftovers(config: &Config) -> Leftovers {
+    Leftovers {
+        bpf_directory: leftovers::bpf_directory(),
+        workload_prefixes: config.interface_prefix.clone(),
+        rule_priority: config.wireguard_routing_rule_priority,
+        wireguard_devices: [config.wireguard_interface_name, config.wireguard_interface_name_v6].map(IfaceName::from),
+        route_protocol: RouteProtocol(config.device_route_protocol),
+    }
 }
 
 #[cfg(test)]

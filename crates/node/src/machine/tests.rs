@@ -53,7 +53,7 @@ fn only_what_makes_a_difference_is_a_change() {
 #[test]
 fn the_file_holds_the_number_alone_and_is_written_only_when_that_changes() {
     let folder = tempfile::tempdir().unwrap();
-    let file = mtu_file(folder.path().join("calico/mtu")).unwrap();
+    let file = MtuFile::new(folder.path().join("calico/mtu"));
     file.hold(1450).unwrap();
     assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "1450");
     let written = std::fs::metadata(file.path()).unwrap();
@@ -64,7 +64,6 @@ fn the_file_holds_the_number_alone_and_is_written_only_when_that_changes() {
     file.hold(1450).unwrap();
     assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "1450");
     assert_eq!(std::fs::read_dir(folder.path().join("calico")).unwrap().count(), 1);
-    assert_eq!(mtu_file(PathBuf::new()), None);
 }
 
 #[test]
@@ -73,13 +72,13 @@ fn a_file_that_must_be_there_is_missed_until_it_can_be_written() {
     let in_the_way = folder.path().join("calico");
     std::fs::write(&in_the_way, "").unwrap();
     for is_required in ["true", "false"] {
-        let file = mtu_file(in_the_way.join("mtu"));
+        let file = Some(MtuFile::new(in_the_way.join("mtu")));
         let mut machine = Machine::find(&config(&[("RequireMTUFile", is_required)]), file);
         assert_eq!(machine.problem(), None);
         machine.on_encapsulation(Encapsulation::default());
         assert_eq!(machine.problem().is_some(), is_required == "true", "{:?}", machine.problem);
     }
-    let mut machine = Machine::find(&config(&[("RequireMTUFile", "true")]), mtu_file(in_the_way.join("mtu")));
+    let mut machine = Machine::find(&config(&[("RequireMTUFile", "true")]), Some(MtuFile::new(in_the_way.join("mtu"))));
     machine.on_encapsulation(Encapsulation::default());
     std::fs::remove_file(&in_the_way).unwrap();
     assert_eq!(machine.look(LOOK_EVERY), LOOK_EVERY);

@@ -1,4 +1,4 @@
-//! The agent of the guide about embedding, on a real kernel: pods as a CNI plugin connects them, and which of them it lets talk.
+//! The agents of the guide about embedding, on a real kernel, with pods as a CNI plugin connects them.
 
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "a test that makes pods and connects them")]
@@ -13,6 +13,9 @@ use tortie_testkit::netns::Namespace;
 #[allow(dead_code, unreachable_pub, reason = "where it is a program, it is public, and has a command line")]
 #[path = "../../../examples/cni_agent.rs"]
 mod cni_agent;
+#[allow(unreachable_pub, reason = "where it is a program, it is public")]
+#[path = "../../../examples/own_source.rs"]
+mod own_source;
 
 const PORT: u16 = 5432;
 
@@ -24,13 +27,14 @@ struct Pod {
 }
 
 impl Pod {
-    fn new(node: &Namespace, last: u8) -> Self {
+    fn new(node: &Namespace, prefix: &str, last: u8) -> Self {
         let namespace = Namespace::new().unwrap();
         let address = Ipv4Addr::new(10, 65, 1, last);
         let path = namespace.path();
-        let cable = format!("ip link add veth{last} type veth peer name eth0 netns {}", path.display());
+        let device = format!("{prefix}{last}");
+        let cable = format!("ip link add {device} type veth peer name eth0 netns {}", path.display());
         let up = format!(
-            "ip link set veth{last} up; ip addr add 10.65.1.254/32 dev veth{last}; ip route add {address} dev veth{last}"
+            "ip link set {device} up; ip addr add 10.65.1.254/32 dev {device}; ip route add {address} dev {device}"
         );
         node.shell(&format!("{cable}; {up}")).unwrap();
         let routes = "ip route add 10.65.1.254 dev eth0; ip route add default via 10.65.1.254";
@@ -57,7 +61,7 @@ tortie_testkit::kernel_test! {
     fn pods_that_policy_admits_talk_and_others_do_not() {
         let node = Arc::new(Namespace::new().unwrap());
         node.shell("sysctl -qw net.ipv4.ip_forward=1").unwrap();
-        let (web, api, db) = (Pod::new(&node, 1), Pod::new(&node, 2), Pod::new(&node, 3));
+        let (web, api, db) = (Pod::new(&node, "veth", 1), Pod::new(&node, "veth", 2), Pod::new(&node, "veth", 3));
         let told = Arc::new(Mutex::new(Vec::new()));
         until("pods are connected", &told, || web.reaches(&db) && api.reaches(&db));
 
@@ -73,5 +77,27 @@ tortie_testkit::kernel_test! {
         assert!(api.reaches(&db), "{:?}", told.lock().unwrap());
         let rules = node.shell("iptables-nft-save -t filter").unwrap();
         assert!(rules.contains("NetworkPolicy shop/db-clients ingress"), "{rules}");
+    }
+
+    fn an_agent_enforces_the_objects_of_its_embedder_until_that_ends_it() {
+        let node = Arc::new(Namespace::new().unwrap());
+        node.shell("sysctl -qw net.ipv4.ip_forward=1").unwrap();
+        let (web, api, db) = (Pod::new(&node, "cali", 1), Pod::new(&node, "cali", 2), Pod::new(&node, "cali", 3));
+        until("pods are connected", &Mutex::default(), || web.reaches(&db) && api.reaches(&db));
+
+        // It returns once the agent has ended, and leaves everything in force.
+        let on = Arc::clone(&node);
+        let agent = thread::spawn(move || {
+            on.enter().unwrap();
+            own_source::main().map_err(|error| error.to_string())
+        });
+        agent.join().unwrap().unwrap();
+        assert!(!web.reaches(&db) && !db.reaches(&api));
+        assert!(api.reaches(&db) && api.reaches(&web));
+        let rules = node.shell("iptables-nft-save -t filter").unwrap();
+        assert!(rules.contains("GlobalNetworkPolicy api ingress"), "{rules}");
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
+        let names: Vec<String> = threads.filter_map(|comm| std::fs::read_to_string(comm).ok()).collect();
+        assert!(!names.iter().any(|name| name.trim() == "agent"), "{names:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tortie_model::Family;
 
-use tortie_linux::netlink::former::{has_ip_sets, has_iptables_chains};
+use crate::netlink::former::{has_ip_sets, has_iptables_chains};
 
 /// What may be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,20 +1,21 @@
-//! How much of an apply passes in the kernel.
+//! Measurement of the time that an apply passes in the kernel.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_dataplane::{
-    AddressPlace, CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour,
-    NeighbourChange, ProxyNeighbour, ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex,
-    RoutingRule, RoutingRuleChange, SysctlPath, WireguardChange, WireguardDevice,
-};
 use tortie_model::{Cidr, Family, IfaceName};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
-/// A kernel of which it is measured how long its calls take, by its own clock.
+use crate::{
+    AddressPlace, CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour,
+    NeighbourChange, ProxyNeighbour, ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex,
+    RoutingRule, RoutingRuleChange, SysctlPath, WireguardChange, WireguardDevice,
+};
+
+/// A kernel that measures the duration of its calls by its own clock ([`Kernel::now`]).
 #[derive(Debug)]
-pub(super) struct TimedKernel<'a, K> {
+pub struct TimedKernel<'a, K> {
     kernel: &'a mut K,
     spent: Duration,
     route_lists: Vec<Duration>,
@@ -23,7 +24,8 @@ pub(super) struct TimedKernel<'a, K> {
 }
 
 impl<'a, K: Kernel> TimedKernel<'a, K> {
-    pub(super) fn new(kernel: &'a mut K) -> Self {
+    /// Measures the calls of this kernel, none so far.
+    pub fn new(kernel: &'a mut K) -> Self {
         Self {
             kernel,
             spent: Duration::ZERO,
@@ -33,23 +35,27 @@ impl<'a, K: Kernel> TimedKernel<'a, K> {
         }
     }
 
-    /// The time of all calls so far.
-    pub(super) fn spent(&self) -> Duration {
+    /// Total duration of all calls.
+    #[must_use]
+    pub fn spent(&self) -> Duration {
         self.spent
     }
 
-    /// How long each list of routes took.
-    pub(super) fn route_lists(&self) -> &[Duration] {
+    /// Duration of each list of routes.
+    #[must_use]
+    pub fn route_lists(&self) -> &[Duration] {
         &self.route_lists
     }
 
-    /// How long each list of the routes of an interface took.
-    pub(super) fn interface_lists(&self) -> &[Duration] {
+    /// Duration of each list of the routes of one interface.
+    #[must_use]
+    pub fn interface_lists(&self) -> &[Duration] {
         &self.interface_lists
     }
 
-    /// How long it took each time to have connections forgotten.
-    pub(super) fn conntrack_waits(&self) -> &[Duration] {
+    /// Duration of each deletion of conntrack entries.
+    #[must_use]
+    pub fn conntrack_waits(&self) -> &[Duration] {
         &self.conntrack_waits
     }
 

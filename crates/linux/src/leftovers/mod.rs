@@ -20,8 +20,7 @@ use tortie_nftables::TableId;
 pub use at_work::felix_at_work;
 pub use iptables::{LeftInIptables, left_in_iptables};
 
-use tortie_config::Config;
-use tortie_linux::netlink::{LinkState, Netlink, NetlinkError, Nftables};
+use crate::netlink::{LinkState, Netlink, NetlinkError, Nftables};
 
 /// The tables of Felix's nftables mode, and that which every mode has (`felix/dataplane/linux/int_dataplane.go`).
 const TABLES: [TableId; 3] = [TableId::calico(Family::V4), TableId::calico(Family::V6), TableId::CALICO_ARP];
@@ -49,22 +48,13 @@ pub struct Leftovers {
     pub route_protocol: RouteProtocol,
 }
 
-impl Leftovers {
-    /// What there is to look for with this configuration. Pinned objects belong to the machine, so that they are left alone
-    /// in network namespaces but that of the first process.
-    #[must_use]
-    pub fn of(config: &Config) -> Self {
-        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
-        let is_first = namespace("self").is_some_and(|own| namespace("1") == Some(own));
-        Self {
-            bpf_directory: is_first.then(|| "/sys/fs/bpf".into()),
-            workload_prefixes: config.interface_prefix.clone(),
-            rule_priority: config.wireguard_routing_rule_priority,
-            wireguard_devices: [config.wireguard_interface_name, config.wireguard_interface_name_v6]
-                .map(IfaceName::from),
-            route_protocol: RouteProtocol(config.device_route_protocol),
-        }
-    }
+/// Returns the directory of pinned eBPF objects. They belong to the machine: there is none outside the network namespace of the
+/// first process.
+#[must_use]
+pub fn bpf_directory() -> Option<PathBuf> {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let is_first = namespace("self").is_some_and(|own| namespace("1") == Some(own));
+    is_first.then(|| "/sys/fs/bpf".into())
 }
 
 /// What is to be removed when policy is in force for the first time.
@@ -79,8 +69,8 @@ pub struct TakeOver {
 impl TakeOver {
     /// Removes nothing yet. These tables of nftables are in use, and stay.
     #[must_use]
-    pub fn new(config: &Config, kept: Vec<TableId>) -> Self {
-        Self { leftovers: Leftovers::of(config), netlink_timeout: config.netlink_timeout, kept }
+    pub fn new(leftovers: Leftovers, netlink_timeout: Duration, kept: Vec<TableId>) -> Self {
+        Self { leftovers, netlink_timeout, kept }
     }
 
     /// Removes what Felix enforced in its nftables or eBPF mode, and logs it.

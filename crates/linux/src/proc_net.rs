@@ -15,9 +15,11 @@ pub struct Malformed {
 
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ends {
-    pub(super) local: SocketAddr,
-    pub(super) remote: SocketAddr,
+pub struct Ends {
+    /// The end on this host.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
 }
 
 /// Established connections to one of these local ports, in the order of the list. IPv4 addresses within IPv6 are IPv4
@@ -25,7 +27,7 @@ pub(super) struct Ends {
 ///
 /// # Errors
 /// If any line cannot be understood: it may be the one that counts.
-pub(super) fn established(list: &str, ports: &[u16]) -> Result<Vec<Ends>, Malformed> {
+pub fn established(list: &str, ports: &[u16]) -> Result<Vec<Ends>, Malformed> {
     let mut found = Vec::new();
     for (index, line) in list.lines().enumerate().skip(1) {
         let mut fields = line.split_whitespace().skip(1);

@@ -58,7 +58,13 @@ kernel_test! {
                  bwcali123456789",
             )
             .unwrap();
-        let leftovers = Leftovers { bpf_directory: None, ..Leftovers::of(&Config::default()) };
+        let leftovers = Leftovers {
+            bpf_directory: None,
+            workload_prefixes: vec!["cali".into()],
+            rule_priority: 99,
+            wireguard_devices: ["wireguard.cali", "wg-v6.cali"].map(IfaceName::from),
+            route_protocol: RouteProtocol(80),
+        };
         let remove = || {
             let mut netlink = Netlink::open(Duration::from_secs(20)).unwrap();
             leftovers.remove_all(&mut netlink, Duration::from_secs(10))

@@ -1,0 +1,247 @@
+//! The sessions of an agent, one after the other.
+
+use tortie_config::Resolved;
+use tortie_datastore::Resend;
+use tortie_linux::bpf::{PacketLog, Superseded};
+use tortie_linux::exec::Runner;
+use tortie_linux::kernel::{IptablesSetup, LinuxKernel};
+use tortie_linux::leftovers::TakeOver;
+use tortie_model::Hostname;
+
+use super::embedder::Shared;
+use super::setup::{self, Fitted};
+use super::{AgentError, AgentOptions, DataplaneKind, Handle, MachineOptions, announce, expect_reports, threads};
+use crate::driver::{Driver, DriverSetup};
+use crate::engine::{
+    DataplaneFaults, Enforcement, InKernel, Input, Inputs, Observed, Observer, Session, SessionEnd, SessionError,
+    Setup, Unreadable,
+};
+use crate::flows::SharedFlows;
+use crate::host_changes::HostChanges;
+use crate::machine;
+#[cfg(feature = "policysync")]
+use crate::policysync::PolicySync;
+use crate::status::{FileNews, StatusReports, StatusWriters};
+#[cfg(feature = "etcd")]
+use crate::status::{StatusNews, StatusSettings};
+use tortie_telemetry::health::Reporter;
+
+/// State that all sessions of an agent have in common.
+pub(super) struct Sessions {
+    pub(super) hostname: Hostname,
+    pub(super) resolved: Resolved,
+    /// Asks the source of updates.
+    pub(super) resend: Resend,
+    /// The iptables of the last session.
+    pub(super) iptables: Option<IptablesSetup>,
+    /// An object has named this node.
+    pub(super) node_is_known: bool,
+    /// Changes that would cut management connections of this host.
+    pub(super) host_changes: Option<HostChanges>,
+    pub(super) status: StatusWriters,
+    pub(super) flows: SharedFlows,
+    #[cfg(feature = "policysync")]
+    pub(super) policy_sync: PolicySync,
+    pub(super) handle: Handle,
+    pub(super) embedder: Shared,
+    pub(super) options: AgentOptions,
+}
+
+impl Sessions {
+    /// Runs one session after the other until the agent is to end.
+    pub(super) fn run(mut self, inputs: &Inputs) -> Result<(), AgentError> {
+        self.embedder.0.borrow_mut().starting();
+        for number in 1.. {
+            if number > 1 {
+                self.resend.ask();
+            }
+            let end = match self.session(number, inputs) {
+                _ if inputs.stop.is_set() => SessionEnd::Stopped,
+                end => end?,
+            };
+            match end {
+                SessionEnd::Stopped => {
+                    tracing::info!("stopping; what is in force stays in force");
+                    self.embedder.0.borrow_mut().stopping();
+                    return Ok(());
+                }
+                SessionEnd::Reconfigured(update) => {
+                    tracing::info!("the datastore's configuration changed; the engine restarts with it");
+                    self.options.parameters.set_datastore(&update);
+                    let resolved = self.options.parameters.resolve()?;
+                    // A source that checks parameters on the way reports those of its objects.
+                    let is_unsaid = !self.options.reports_parameters;
+                    let old = std::mem::replace(&mut self.resolved, resolved);
+                    announce(&self.resolved, |notice| is_unsaid && !notice.is_local() && !old.notices.contains(notice));
+                }
+                SessionEnd::Outdated(why) => tracing::info!("{why}; the engine restarts with it"),
+                SessionEnd::LetGo(waiting) => {
+                    tracing::warn!("the datastore cannot be reached; nothing is changed before it has been read again");
+                    drop(waiting);
+                }
+                SessionEnd::Reload => {
+                    tracing::info!("the configuration of this machine changed; the engine restarts with it");
+                }
+            }
+            expect_reports(&self.handle.health, &self.resolved.config);
+            self.embedder.0.borrow_mut().restarting(&self.resolved.config);
+        }
+        Ok(())
+    }
+
+    /// Enforces until there is a reason to end or to restart.
+    fn session(&mut self, number: u64, inputs: &Inputs) -> Result<SessionEnd, AgentError> {
+        match self.options.dataplane.clone() {
+            DataplaneKind::InKernel(machine) => self.session_in_kernel(number, inputs, &machine),
+            DataplaneKind::Driver(program) => {
+                if number == 1 {
+                    self.log_start(&format!("exec:{}", program.display()));
+                }
+                let driver = Driver::new(DriverSetup {
+                    program,
+                    node: self.hostname.clone(),
+                    session: number,
+                    events: self.handle.inputs.clone(),
+                    health: self.handle.health.clone(),
+                });
+                Ok(self.enforce(number, inputs, driver)?)
+            }
+        }
+    }
+
+    fn session_in_kernel(
+        &mut self,
+        number: u64,
+        inputs: &Inputs,
+        machine_options: &MachineOptions,
+    ) -> Result<SessionEnd, AgentError> {
+        let Handle { inputs: sender, health, metrics, .. } = self.handle.clone();
+        let runner = Runner::new(inputs.stop.clone());
+        let runner = runner.with_progress({
+            let health = health.clone();
+            move || health.still_alive(Reporter::Dataplane)
+        });
+        let previous = self.iptables.as_ref();
+        let Fitted { settings, iptables, drawback, machine } =
+            setup::dataplane(&self.resolved, &self.hostname, &runner, previous, machine_options)?;
+        self.iptables = iptables.or(self.iptables.take());
+        if number == 1 {
+            self.log_start(&format!("{}, {}", setup::enforcing(&settings), setup::families(&settings)));
+        }
+        let config = &self.resolved.config;
+        let wrap = move |event| Input::Links { session: number, event };
+        let tables = setup::nftables_tables(&settings);
+        let watch = || threads::watch_links(config, tables.clone(), sender.clone(), wrap, &health);
+        let Some(_monitor) = threads::retry_until_started(&inputs.stop, "watching the interfaces", watch) else {
+            return Ok(SessionEnd::Stopped);
+        };
+        let take_over = TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables);
+        let kernel =
+            LinuxKernel::new(config.netlink_timeout).with_runner(runner).with_sysctls(machine_options.proc_sys.clone());
+        let start_cutter = || threads::connection_cutter(config, &settings.rules, &metrics, &health);
+        let Some(cutter) = threads::retry_until_started(&inputs.stop, "starting to cut connections", start_cutter)
+        else {
+            return Ok(SessionEnd::Stopped);
+        };
+        let log = PacketLog::default();
+        let start_flows = || threads::flow_collector(config, &self.flows, &metrics, &log);
+        let Some(flows) = threads::retry_until_started(&inputs.stop, "starting to collect flows", start_flows) else {
+            return Ok(SessionEnd::Stopped);
+        };
+        let programs = setup::programs(config, &settings, Some(log))?;
+        let in_kernel = InKernel::new(settings, kernel, health, metrics)
+            .with_drawback(drawback)
+            .with_machine(machine)
+            .with_cutter(cutter)
+            .with_flows(flows);
+        let in_kernel = match programs {
+            None => in_kernel.with_superseded(Superseded::new(config.netlink_timeout)),
+            programs => in_kernel.with_programs(programs),
+        };
+        let in_kernel = in_kernel
+            .with_announcements(threads::announcements(sender, wrap))
+            .with_faults(DataplaneFaults::new(config))
+            .with_take_over(take_over);
+        Ok(self.enforce(number, inputs, in_kernel)?)
+    }
+
+    /// Logs the first line, which explains the rest.
+    fn log_start(&self, dataplane: &str) {
+        let (version, node, datastore) = (env!("CARGO_PKG_VERSION"), &self.hostname, &self.options.datastore);
+        let parameters = setup::parameters(&self.resolved);
+        tracing::info!(version, %node, datastore, dataplane, parameters, "starting");
+    }
+
+    fn enforce<E: Enforcement>(
+        &mut self,
+        number: u64,
+        inputs: &Inputs,
+        enforcement: E,
+    ) -> Result<SessionEnd, SessionError> {
+        if let Some(files) = &self.status.files {
+            let prefix = &self.resolved.config.endpoint_status_path_prefix;
+            files.tell([FileNews::Begin((!prefix.is_empty()).then(|| prefix.into()))]);
+        }
+        #[cfg(feature = "etcd")]
+        if let Some(datastore) = &self.status.datastore {
+            let has_driver = matches!(self.options.dataplane, DataplaneKind::Driver(_));
+            let settings = StatusSettings::new(&self.resolved.config, self.hostname.clone(), has_driver);
+            datastore.tell(StatusNews::Begin(settings));
+        }
+        #[cfg_attr(not(feature = "policysync"), expect(unused_mut, reason = "there are no other observers"))]
+        let mut observers: Vec<Box<dyn Observer>> =
+            vec![Box::new(StatusReports::new(self.status.clone())), Box::new(self.embedder.clone())];
+        #[cfg(feature = "policysync")]
+        if let Some(feed) = self.policy_sync.begin(&self.resolved.config.policy_sync_path_prefix) {
+            observers.push(Box::new(feed));
+        }
+        let setup = Setup {
+            number,
+            hostname: self.hostname.clone(),
+            sources: self.options.parameters.clone(),
+            resolved: self.resolved.clone(),
+            unreadable: match self.options.unreadable {
+                // Once enforcing, input that goes bad must not end the program.
+                Unreadable::Exit if number > 1 => Unreadable::Deny,
+                unreadable => unreadable,
+            },
+            node_is_known: self.node_is_known,
+            host_changes: self.host_changes.take(),
+            enforcement: Observed::new(enforcement, observers),
+            health: self.handle.health.clone(),
+            metrics: self.handle.metrics.clone(),
+        };
+        let mut session = Session::new(setup);
+        loop {
+            let end = session.run(inputs);
+            self.node_is_known = session.node_is_known();
+            match end? {
+                SessionEnd::Reload if !self.reload() => {}
+                end => {
+                    self.host_changes = session.take_host_changes();
+                    return Ok(end);
+                }
+            }
+        }
+    }
+
+    /// Reads parameters and objects again. Returns whether effective parameters have changed.
+    fn reload(&mut self) -> bool {
+        tracing::info!("SIGHUP: reading configuration and manifests again");
+        self.resend.look_again();
+        let parameters = &mut self.options.parameters;
+        let resolved = self.embedder.0.borrow_mut().reload(parameters);
+        match resolved.and_then(|()| Ok(parameters.resolve()?)) {
+            Ok(resolved) if resolved.effective() != self.resolved.effective() => {
+                announce(&resolved, |notice| !self.resolved.notices.contains(notice));
+                self.resolved = resolved;
+                true
+            }
+            Ok(_) => false,
+            Err(failure) => {
+                tracing::error!(%failure, "the configuration in force stays in force");
+                false
+            }
+        }
+    }
+}

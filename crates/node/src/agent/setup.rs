@@ -1,0 +1,206 @@
+//! From parameters to a dataplane that fits this machine.
+
+use tortie_config::{Config, HookAttachment, IptablesBackend, Resolved, settings};
+use tortie_dataplane::DataplaneConfig;
+use tortie_ebpf::hooks::Attachment;
+use tortie_iptables::Backend;
+use tortie_linux::bpf::{LinuxEdge, PacketLog, PolicyPrograms, ProgramPolicy};
+use tortie_linux::exec::{self, Runner};
+use tortie_linux::kernel::{self, Detected, IptablesSetup, TimeLimits};
+use tortie_linux::leftovers::{felix_at_work, left_in_iptables};
+use tortie_linux::netlink::Nftables;
+use tortie_model::{Family, Hostname};
+use tortie_nftables::TableId;
+use tortie_rules::{PolicyBy, WorkloadsBy};
+
+use super::{AgentError, MachineOptions};
+use crate::machine::{Machine, MtuFile};
+
+fn unsupported(parameter: &'static str, why: impl Into<String>) -> AgentError {
+    AgentError::Unsupported { parameter, why: why.into() }
+}
+
+/// Settings of a dataplane, and the findings about this machine that they follow from.
+pub(crate) struct Fitted {
+    /// Its settings, fitted to this machine.
+    pub(crate) settings: DataplaneConfig,
+    /// Findings about iptables; `None` where it is not installed, and need not be.
+    pub(crate) iptables: Option<IptablesSetup>,
+    /// Deviation from the configuration.
+    pub(crate) drawback: Option<String>,
+    /// Findings about the machine.
+    pub(crate) machine: Machine,
+}
+
+/// The dataplane's settings, fitted to this machine. Where the configured iptables cannot be used, the `previous` one goes
+/// on, or any other that can.
+pub(crate) fn dataplane(
+    resolved: &Resolved,
+    hostname: &Hostname,
+    runner: &Runner,
+    previous: Option<&IptablesSetup>,
+    options: &MachineOptions,
+) -> Result<Fitted, AgentError> {
+    let config = &resolved.config;
+    let machine = Machine::find(config, options.mtu_file.clone().map(MtuFile::new));
+    let wanted = match config.iptables_backend {
+        IptablesBackend::Auto => None,
+        IptablesBackend::Legacy => Some(Backend::Legacy),
+        IptablesBackend::Nft => Some(Backend::Nft),
+    };
+    let mut settings = settings::dataplane(config, hostname.clone(), Backend::Nft)?;
+    let by_programs = settings.rules.policy_by == PolicyBy::Programs;
+    if by_programs {
+        settings.ip_sets.installed = exec::is_installed("ipset");
+        settings::not_done_by_programs(resolved).iter().for_each(|what| tracing::warn!("{what}"));
+    }
+    let by_nftables = settings::uses_nftables(config, machine.facts().kube_proxy_uses_nftables) && !by_programs;
+    let mut may_be_in_iptables = true;
+    if by_nftables {
+        resolved.beside_nftables.iter().for_each(|notice| tracing::warn!("{notice}"));
+        let left = left_in_iptables(&settings.families, TimeLimits::default().probe);
+        settings.ip_sets.installed = left.sets && exec::is_installed("ipset");
+        may_be_in_iptables = left.chains;
+    }
+    settings.tunnels.checksum_offload_broken = kernel::checksum_offload_broken(&config.feature_detect_override);
+    let detect = || kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous);
+    let detected = match may_be_in_iptables.then(detect).transpose() {
+        Ok(None) => {
+            tracing::info!("nftables is programmed; nothing is left in iptables, and none of its programs is run");
+            None
+        }
+        Err(error) if by_nftables => {
+            tracing::info!("{error}; nftables is programmed, and nothing of iptables is looked for");
+            None
+        }
+        Err(error) if by_programs => {
+            // A feature that needs iptables reports the failure itself.
+            tracing::info!("{error}; eBPF programs enforce policy without it");
+            settings.iptables.uninstalled.clone_from(&settings.families);
+            None
+        }
+        detected => detected?,
+    };
+    let mut drawback = None;
+    let iptables = detected.map(|Detected { setup: iptables, instead_of, .. }| {
+        drawback = instead_of.map(|error| format!("IptablesBackend: {error}; going on with {}", iptables.backend));
+        if let Some(drawback) = &drawback {
+            tracing::error!("{drawback}");
+        } else if iptables.backend != iptables.detected {
+            let (configured, others) = (iptables.backend, iptables.detected);
+            tracing::warn!(%configured, %others, "IptablesBackend is not what others on this machine seem to use");
+        }
+        for piece in &iptables.unused_overrides {
+            tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
+        }
+        iptables.apply_to(&mut settings.iptables);
+        // Where there is no iptables, nothing can be dropped by it.
+        settings.rules.accepts_beside_programs = by_programs;
+        if by_nftables {
+            // Neither the chains nor the sets are in use any more.
+            let families = settings.families.iter();
+            settings.iptables.sweep.extend(families.map(|family| (*family, iptables.backend)));
+        }
+        iptables
+    });
+    settings::set_mtus(&mut settings, machine.mtus());
+    if settings.wireguard.table.is_none() && (config.wireguard_enabled || config.wireguard_enabled_v6) {
+        tracing::error!("RouteTableRanges has no table that WireGuard could take; nothing is encrypted");
+    }
+    if machine.facts().has_ipvs {
+        settings::for_ipvs(config, &mut settings.rules)?;
+        if by_programs {
+            tracing::warn!("eBPF programs take what kube-proxy in IPVS mode forwards for packets of the host");
+        }
+    }
+    if by_nftables {
+        settings::for_nftables(config, &mut settings)?;
+    }
+    ask_for_tables(config, &mut settings);
+    if options.workloads == WorkloadsBy::Address {
+        if by_nftables {
+            let why = "nftables tells workloads apart by name, and not as --workloads says";
+            return Err(unsupported("NFTablesMode", why));
+        }
+        if by_programs {
+            let why = "eBPF programs tell workloads apart by name, and not as --workloads says";
+            return Err(unsupported("BPFEnabled", why));
+        }
+        settings::by_address(&mut settings);
+        if machine.facts().has_ipvs {
+            tracing::warn!("workloads that are told apart by address cannot use services of kube-proxy in IPVS mode");
+        }
+    }
+    Ok(Fitted { settings, iptables, drawback, machine })
+}
+
+/// Enables ARP tables and flow tables where the kernel has them.
+fn ask_for_tables(config: &Config, settings: &mut DataplaneConfig) {
+    let mut nftables = Nftables::open(config.netlink_timeout).ok();
+    if settings.families.contains(&Family::V4) && nftables.as_mut().is_some_and(Nftables::has_arp_tables) {
+        settings::for_arp(config, settings);
+    }
+    if settings::wants_flow_table(settings) && !nftables.as_mut().is_some_and(Nftables::has_flow_tables) {
+        tracing::warn!("NFTablesFlowTableOffload: this kernel has no flow tables; all packets meet the rules");
+        settings::without_flow_table(settings);
+    }
+}
+
+/// eBPF programs that enforce policy, if that is configured. With `log` they log decisions.
+pub(crate) fn programs(
+    config: &Config,
+    settings: &DataplaneConfig,
+    log: Option<PacketLog>,
+) -> Result<Option<Box<dyn PolicyPrograms>>, AgentError> {
+    if settings.rules.policy_by == PolicyBy::Chains {
+        return Ok(None);
+    }
+    if !config.bpf_policy_only {
+        let why = "nothing here takes the place of kube-proxy: with BPFEnabled eBPF programs decide by policy, beside any kube-proxy";
+        return Err(unsupported("BPFPolicyOnly=false", why));
+    }
+    if let Some(why) = felix_at_work() {
+        return Err(unsupported("BPFEnabled", why));
+    }
+    let (hooks, node) = settings::programs(&settings.rules, config);
+    let attachment = match config.bpf_hook_attachment {
+        HookAttachment::Auto => None,
+        HookAttachment::Link => Some(Attachment::Link),
+        HookAttachment::Rule => Some(Attachment::Rule),
+    };
+    let edge = LinuxEdge::new(hooks, attachment, config.netlink_timeout)
+        .map_err(AgentError::start("the network namespace"))?;
+    let check_interval = settings.routes.refresh_interval;
+    let policy = ProgramPolicy::new(node, settings.families.clone(), edge, check_interval);
+    Ok(Some(match log {
+        None => Box::new(policy),
+        Some(log) => Box::new(policy.with_log(log, settings.rules.flow_logs)),
+    }))
+}
+
+/// nftables tables that the dataplane programs.
+pub(crate) fn nftables_tables(settings: &DataplaneConfig) -> Vec<TableId> {
+    let families = settings.families.iter().filter(|_| settings.nftables.is_some());
+    let arp = settings.arp.map(|_| TableId::CALICO_ARP);
+    families.map(|family| TableId::calico(*family)).chain(arp).collect()
+}
+
+/// Back end that enforces, for the first log line.
+pub(crate) fn enforcing(settings: &DataplaneConfig) -> String {
+    match settings.rules.policy_by {
+        PolicyBy::Chains if settings.nftables.is_some() => "nftables".to_owned(),
+        PolicyBy::Chains => format!("iptables {}", settings.iptables.backend),
+        PolicyBy::Programs => "eBPF programs".to_owned(),
+    }
+}
+
+/// Address families that the dataplane programs, for the first log line.
+pub(crate) fn families(settings: &DataplaneConfig) -> String {
+    let names = settings.families.iter().map(|family| format!("IPv{}", family.number()));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Parameters that are set, as `Name=value`; none of them is secret.
+pub(crate) fn parameters(resolved: &Resolved) -> String {
+    resolved.effective().iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}

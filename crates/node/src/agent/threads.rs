@@ -1,0 +1,113 @@
+//! Threads around the engine.
+
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use tortie_config::Config;
+use tortie_linux::announcements::Announcements;
+use tortie_linux::bpf::PacketLog;
+use tortie_linux::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
+use tortie_linux::stop::Stop;
+use tortie_nftables::TableId;
+use tortie_rules::RulesConfig;
+
+use super::{AgentError, QUEUE};
+use crate::connections::ConnectionCutter;
+use crate::flows::{FlowCollector, FlowSettings, SharedFlows};
+use crate::metrics::SharedMetrics;
+use tortie_telemetry::health::{Health, Pulse, Reporter};
+
+/// Interval between attempts to start a thread.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Retries a start of threads until it succeeds, or until the agent is to end (`None`).
+pub(crate) fn retry_until_started<T>(
+    stop: &Stop,
+    what: &str,
+    mut start: impl FnMut() -> Result<T, AgentError>,
+) -> Option<T> {
+    loop {
+        match start() {
+            Ok(started) => return Some(started),
+            Err(failure) => tracing::error!(%failure, "{what} cannot be started; trying again"),
+        }
+        if stop.wait(RETRY) {
+            return None;
+        }
+    }
+}
+
+/// Starts to cut connections that policy denies, if that is configured.
+pub(crate) fn connection_cutter(
+    config: &Config,
+    rules: &RulesConfig,
+    metrics: &SharedMetrics,
+    health: &Health,
+) -> Result<Option<ConnectionCutter>, AgentError> {
+    if !config.cut_denied_connections {
+        return Ok(None);
+    }
+    let pulse = health.pulse(Reporter::Connections, Pulse::TIMEOUT);
+    let cutter = ConnectionCutter::start(rules, config.netlink_timeout, metrics.clone(), pulse);
+    Ok(Some(cutter.map_err(AgentError::start("the thread that cuts connections"))?))
+}
+
+/// Starts to collect flows, if that is configured. eBPF programs log into `log`.
+pub(crate) fn flow_collector(
+    config: &Config,
+    shared: &SharedFlows,
+    metrics: &SharedMetrics,
+    log: &PacketLog,
+) -> Result<Option<FlowCollector>, AgentError> {
+    let Some(settings) = FlowSettings::of(config)? else { return Ok(None) };
+    let flows = FlowCollector::start(&settings, shared.clone(), metrics.clone(), log.clone());
+    Ok(Some(flows.map_err(AgentError::start("the thread that collects flows"))?))
+}
+
+/// Reports announcements of virtual machines to the engine.
+pub(crate) fn announcements<T: Send + 'static>(
+    sender: SyncSender<T>,
+    wrap: impl Fn(MonitorEvent) -> T + Send + Sync + 'static,
+) -> Announcements {
+    Announcements::new(move |number| {
+        // An engine that has ended expects none.
+        let _ = sender.send(wrap(MonitorEvent::Announcement(number)));
+    })
+}
+
+/// Watches network interfaces and changes of these nftables tables for as long as the result lives.
+pub(crate) fn watch_links<T: Send + 'static>(
+    config: &Config,
+    tables: Vec<TableId>,
+    sender: SyncSender<T>,
+    wrap: impl Fn(MonitorEvent) -> T + Send + 'static,
+    health: &Health,
+) -> Result<Vec<MonitorThread>, AgentError> {
+    let interval = config.interface_refresh_interval;
+    let config = MonitorConfig {
+        excluded: config.interface_exclude.clone(),
+        resync_interval: (!interval.is_zero()).then_some(interval),
+        netlink_timeout: config.netlink_timeout,
+        pulse: health.pulse(Reporter::Interfaces, Pulse::TIMEOUT),
+    };
+    let (reports, events) = sync_channel::<MonitorEvent>(QUEUE);
+    let forward = move || {
+        for event in events {
+            if sender.send(wrap(event)).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("links".into())
+        .spawn(forward)
+        .map_err(AgentError::start("the thread for interfaces"))?;
+    let ruleset = (!tables.is_empty()).then(|| {
+        let pulse = health.pulse(Reporter::Ruleset, Pulse::TIMEOUT);
+        monitor::spawn_ruleset(tables, reports.clone(), pulse)
+    });
+    let links = monitor::spawn(config, reports).map_err(AgentError::start("the interface monitor"))?;
+    let ruleset = ruleset.transpose().map_err(AgentError::start("the monitor of nftables"))?;
+    Ok([Some(links), ruleset].into_iter().flatten().collect())
+}

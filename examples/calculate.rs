@@ -1,0 +1,28 @@
+//! Rules of objects in memory, without I/O: `cargo run --package tortie --example calculate`.
+
+use std::error::Error;
+
+use tortie::Node;
+use tortie::iptables::Table;
+use tortie::model::{Family, IfaceName, Policy, PolicyId, PolicyKind, Rule, SyncStatus, Update, Valid};
+use tortie::model::{WorkloadEndpoint, WorkloadEndpointKey};
+
+/// Prints the rules of a policy that lets everything reach a pod, and the one that leads to them.
+pub fn main() -> Result<(), Box<dyn Error>> {
+    let node = Node::new("node-1");
+    let (mut graph, mut dataplane) = (node.graph(), node.dataplane());
+
+    let pod = WorkloadEndpoint { iface: Some(IfaceName::from("cali1")), ..WorkloadEndpoint::default() };
+    let key = WorkloadEndpointKey::new("node-1", "k8s", "shop/web", "eth0");
+    let policy = Policy { inbound: [Rule::default()].into(), ..Policy::default() };
+    let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "open");
+    graph.on_update(Update::WorkloadEndpoint(key, Some(Valid::new(pod)?)));
+    graph.on_update(Update::Policy(id, Some(Valid::new(policy)?)));
+    graph.on_status(SyncStatus::InSync);
+
+    graph.take_changes().into_iter().for_each(|change| dataplane.on_update(change));
+    let rendered = dataplane.render();
+    let rules = rendered.table(Family::V4, Table::Filter).into_iter().flat_map(str::lines);
+    rules.filter(|line| line.contains(" cali-pi-gnp/open")).for_each(|line| println!("{line}"));
+    Ok(())
+}
