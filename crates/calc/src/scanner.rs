@@ -202,7 +202,7 @@ pub(crate) fn count_sets(rules: [&Rules; 2]) -> u64 {
 
 /// One rule that denies everything.
 pub(crate) fn deny_all() -> Arc<[Rule]> {
-    [Rule { action: RuleAction::Deny, ..Rule::default() }].into()
+    [Rule::new(RuleAction::Deny)].into()
 }
 
 impl ServiceSet {

@@ -139,7 +139,7 @@ fn denied_pods(path: &str, value: &Json) -> Vec<String> {
     let out = flush(&mut graph);
     for update in &out {
         if let DesiredUpdate::Policy(id, policy) = update {
-            let deny = [Rule { action: RuleAction::Deny, ..Rule::default() }];
+            let deny = [Rule::new(RuleAction::Deny)];
             for rules in [&policy.source.inbound, &policy.source.outbound] {
                 assert!(rules.is_empty() || **rules == deny, "{id}: {rules:?}");
             }

@@ -92,7 +92,7 @@ fn tcp() -> Protocol {
 
 fn from(selector: &str) -> Rule {
     let source = EntityMatch { selector: Some(Selector::parse(selector).unwrap()), ..EntityMatch::default() };
-    Rule { action: RuleAction::Allow, source, ..Rule::default() }
+    Rule { source, ..Rule::new(RuleAction::Allow) }
 }
 
 /// A policy for all endpoints that allows connections from those that these selectors match.

@@ -17,10 +17,9 @@ use tortie_model::{
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // "Allow TCP 5432 from whoever is in the IP set s:clients."
     let rule = Rule {
-        action: RuleAction::Allow,
         protocol: Some(Protocol::TCP),
         destination: EntityMatch { ports: [PortSpec::single(5432)].into(), ..EntityMatch::default() },
-        ..Rule::default()
+        ..Rule::new(RuleAction::Allow)
     };
     let sets = RuleSets { src: ["s:clients".into()].into_iter().collect(), ..RuleSets::default() };
     let policy = Policy {

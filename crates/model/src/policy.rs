@@ -215,7 +215,7 @@ impl ProfileRules {
     #[must_use]
     pub fn allow_all() -> Valid<Self> {
         static ALLOW_ALL: LazyLock<Valid<ProfileRules>> = LazyLock::new(|| {
-            let allow = Rule::list(vec![Rule::of(RuleAction::Allow)]);
+            let allow = Rule::list(vec![Rule::new(RuleAction::Allow)]);
             Valid::trusted(ProfileRules { inbound: Arc::clone(&allow), outbound: allow })
         });
         ALLOW_ALL.clone()
@@ -231,7 +231,7 @@ impl Policy {
         let (untracked, pre_dnat) = if self.pre_dnat { (false, !self.untracked) } else { (self.untracked, false) };
         let deny: Arc<[Rule]> = match kind {
             PolicyKind::KubernetesNetworkPolicy => Arc::default(),
-            _ => Rule::list(vec![Rule::of(RuleAction::Deny)]),
+            _ => Rule::list(vec![Rule::new(RuleAction::Deny)]),
         };
         Valid::trusted(Self {
             namespace: self.namespace.clone(),

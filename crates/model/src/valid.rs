@@ -18,11 +18,11 @@ use crate::{HostEndpoint, NetworkSet, Node, Policy, Profile, ProfileRules, Proto
 /// A value that passed its checks; cheap to clone.
 ///
 /// ```
-/// use tortie_model::{Policy, PortSpec, Rule, Valid};
+/// use tortie_model::{Policy, PortSpec, Rule, RuleAction, Valid};
 ///
 /// assert!(Valid::new(Policy::default()).is_ok());
 ///
-/// let mut rule = Rule::default();
+/// let mut rule = Rule::new(RuleAction::Allow);
 /// rule.source.ports = [PortSpec::single(80)].into();
 /// let policy = Policy { inbound: [rule].into(), ..Policy::default() };
 /// let error = Valid::new(policy).unwrap_err();

@@ -10,12 +10,13 @@ use crate::{EntityMatch, NamespacedName, PortSpec, Protocol, Rule};
 /// Size of the rules of one policy or profile, both directions together.
 ///
 /// ```
-/// use tortie_model::{RuleCount, Rule};
+/// use tortie_model::{Rule, RuleAction, RuleCount};
 ///
+/// let allow = Rule::new(RuleAction::Allow);
 /// let mut count = RuleCount::default();
-/// count.add(&Rule::default(), RuleCount::MAX_RULES);
+/// count.add(&allow, RuleCount::MAX_RULES);
 /// assert!(count.check().is_ok());
-/// count.add(&Rule::default(), 1);
+/// count.add(&allow, 1);
 /// assert_eq!(count.check().unwrap_err().to_string(), "10001 rules, at most 10000 are allowed");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

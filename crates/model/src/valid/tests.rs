@@ -1,7 +1,9 @@
-use crate::{EndpointPort, NamedProtocol, Policy, PortSpec, Protocol, Rule, Valid, Validate, WorkloadEndpoint};
+use crate::{
+    EndpointPort, NamedProtocol, Policy, PortSpec, Protocol, Rule, RuleAction, Valid, Validate, WorkloadEndpoint,
+};
 
 fn with_rule(rule: Rule) -> Policy {
-    Policy { inbound: [Rule::default(), rule].into(), ..Policy::default() }
+    Policy { inbound: [Rule::new(RuleAction::Allow), rule].into(), ..Policy::default() }
 }
 
 /// The field and the reason, or nothing if the policy is valid.
@@ -11,7 +13,7 @@ fn complaint(policy: &Policy) -> Option<String> {
 
 #[test]
 fn numeric_ports_need_a_protocol_with_ports() {
-    let mut rule = Rule::default();
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.source.ports = [PortSpec::Named("http".into()), PortSpec::single(80)].into();
     assert_eq!(
         complaint(&with_rule(rule.clone())).unwrap(),
@@ -40,16 +42,16 @@ fn workload_ports_carry_a_protocol_by_name() {
 #[test]
 fn rules_have_bounds() {
     let policy = |rules: Vec<Rule>| Policy { outbound: rules.into(), ..Policy::default() };
-    assert_eq!(complaint(&policy(vec![Rule::default(); 10_000])), None);
-    let many = complaint(&policy(vec![Rule::default(); 10_001]));
+    assert_eq!(complaint(&policy(vec![Rule::new(RuleAction::Allow); 10_000])), None);
+    let many = complaint(&policy(vec![Rule::new(RuleAction::Allow); 10_001]));
     assert_eq!(many.unwrap(), "outbound_rules: 10001 rules, at most 10000 are allowed");
 
-    let mut rule = Rule::default();
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.source.ports = (0..1001).map(|n| PortSpec::Named(format!("p{n}").into())).collect();
     let many = complaint(&policy(vec![rule]));
     assert_eq!(many.unwrap(), "outbound_rules: 1001 names of ports in rules, at most 1000 are allowed");
 
-    let mut rule = Rule { protocol: Some(Protocol::Named(NamedProtocol::Tcp)), ..Rule::default() };
+    let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
     rule.source.ports = vec![PortSpec::single(80); 10_000].into();
     let many = complaint(&policy(vec![rule; 6]));
     assert_eq!(many.unwrap(), "outbound_rules: 60000 networks and ports in rules, at most 50000 are allowed");
@@ -59,7 +61,7 @@ fn rules_have_bounds() {
 fn selectors_are_counted_once() {
     let rules = |different: usize| -> Vec<Rule> {
         let rule = |n: usize| {
-            let mut rule = Rule::default();
+            let mut rule = Rule::new(RuleAction::Allow);
             rule.source.selector = Some(format!("a == '{}'", n % different).parse().unwrap());
             rule
         };

@@ -70,7 +70,7 @@ type OneWay = (Arc<[Rule]>, Rules);
 /// Rules that deny everything in place of those that are not understood.
 fn or_denying(both: Result<(OneWay, OneWay), Flaw>, object: &str) -> ((OneWay, OneWay), Option<Unusable>) {
     let denying = || -> OneWay {
-        let rules: Arc<[Rule]> = Arc::new([Rule { action: RuleAction::Deny, ..Rule::default() }]);
+        let rules: Arc<[Rule]> = Arc::new([Rule::new(RuleAction::Deny)]);
         let joined = Rules::new(Arc::clone(&rules), Arc::new([RuleSets::default()])).unwrap_or_default();
         (rules, joined)
     };

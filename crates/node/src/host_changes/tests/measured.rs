@@ -35,7 +35,7 @@ fn cluster() -> Vec<Update> {
     let policy = |n: u32| {
         let from =
             EntityMatch { selector: format!("app == 'a{}'", (n * 7) % APPS).parse().ok(), ..EntityMatch::default() };
-        let rule = Rule { source: from, ..Rule::of(RuleAction::Allow) };
+        let rule = Rule { source: from, ..Rule::new(RuleAction::Allow) };
         let selector = format!("app == 'a{}'", n % APPS).parse().unwrap();
         let policy = Policy { selector, inbound: [rule].into(), ..Policy::default() };
         let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", format!("p{n}"));
