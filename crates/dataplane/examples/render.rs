@@ -47,8 +47,7 @@ fn updates() -> Result<Vec<DesiredUpdate>, Box<dyn Error>> {
         let policy = Policy {
             source: Arc::default(),
             selector: "all()".into(),
-            inbound: Rules::new([allow.clone()].into(), [from_clients.clone()].into())
-                .ok_or("one set for each rule")?,
+            inbound: Rules::new([allow.clone()].into(), [from_clients.clone()].into())?,
             outbound: Rules::default(),
         };
         updates.push(DesiredUpdate::Policy(id.clone(), policy.into()));

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let policy = Policy {
         source: Arc::default(),
         selector: "app == \"db\"".into(),
-        inbound: Rules::new([rule].into(), [sets].into()).ok_or("as many rules as sets")?,
+        inbound: Rules::new([rule].into(), [sets].into())?,
         outbound: Rules::default(),
     };
     let clients = IpSetUpdate {

@@ -75,10 +75,11 @@ fn policy_message_shows_numeric_ports_and_implied_family() {
     let mut rule = Rule { protocol: Some(Protocol::Named(NamedProtocol::Icmpv6)), ..Rule::new(RuleAction::Allow) };
     rule.extras.icmp_type = Some(0);
     rule.source.ports = [PortSpec::single(80), PortSpec::Named("http".into())].into();
+    let sets = RuleSets { src_named_ports: [IpSetId::new("n:http")].into(), ..RuleSets::default() };
     let policy = Policy {
         source: Arc::default(),
         selector: "all()".into(),
-        inbound: Rules::new([rule].into(), [RuleSets::default()].into()).unwrap(),
+        inbound: Rules::new([rule].into(), [sets].into()).unwrap(),
         outbound: Rules::default(),
     };
     let id = PolicyId::new(PolicyKind::NetworkPolicy, "ns", "p");

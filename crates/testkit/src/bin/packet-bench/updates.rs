@@ -96,10 +96,10 @@ fn with_port_of_last(policy: Policy, family: Family, last: u16) -> DesiredUpdate
         rules.push(rule);
         sets.push(of_rule);
     }
-    let outbound = Rules::new(rules.into(), sets.into()).unwrap_or_default();
+    let outbound = Rules::new(rules.into(), sets.into()).expect("rules have their sets");
     // Whatever a workload is sent it may receive.
     let any = Rule::new(RuleAction::Allow);
-    let inbound = Rules::new([any].into(), [RuleSets::default()].into()).unwrap_or_default();
+    let inbound = Rules::new([any].into(), [RuleSets::default()].into()).expect("no set is needed");
     DesiredUpdate::Policy(id(), desired(inbound, outbound).into())
 }
 
