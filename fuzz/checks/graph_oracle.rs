@@ -258,7 +258,7 @@ impl Choices<'_> {
 
 /// What is not valid does not get as far as the graph: it counts as deleted.
 fn valid<T: Validate>(value: Option<T>) -> Option<Valid<T>> {
-    Valid::new(value?).ok()
+    Valid::stored(value?).ok()
 }
 
 struct Node {

@@ -84,7 +84,7 @@ static OBJECTS: LazyLock<Vec<Vec<Update>>> = LazyLock::new(|| {
 });
 
 fn valid<T: Validate>(value: T) -> Option<Valid<T>> {
-    Some(Valid::new(value).unwrap())
+    Some(Valid::stored(value).unwrap())
 }
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {

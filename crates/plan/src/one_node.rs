@@ -86,7 +86,7 @@ impl OneNode {
         let number = self.aliases.len();
         let alias = self.aliases.entry((host.into(), name.clone()));
         let alias = alias.or_insert_with(|| IfaceName::from(&*format!("cali_{number:x}"))).clone();
-        let renamed = Valid::new(WorkloadEndpoint { iface: Some(alias), ..WorkloadEndpoint::clone(&endpoint) });
+        let renamed = Valid::stored(WorkloadEndpoint { iface: Some(alias), ..WorkloadEndpoint::clone(&endpoint) });
         renamed.expect("a valid endpoint stays valid with another interface of a valid name")
     }
 

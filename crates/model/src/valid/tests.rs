@@ -1,5 +1,6 @@
 use crate::{
-    EndpointPort, NamedProtocol, Policy, PortSpec, Protocol, Rule, RuleAction, Valid, Validate, WorkloadEndpoint,
+    EndpointPort, HostEndpoint, Labels, NamedProtocol, NetworkSet, Policy, PortSpec, Protocol, Rule, RuleAction, Valid,
+    Validate, WorkloadEndpoint,
 };
 
 fn with_rule(rule: Rule) -> Policy {
@@ -8,7 +9,7 @@ fn with_rule(rule: Rule) -> Policy {
 
 /// The field and the reason, or nothing if the policy is valid.
 fn complaint(policy: &Policy) -> Option<String> {
-    policy.validate().err().map(|invalid| invalid.to_string())
+    policy.validate().err().map(|invalid| format!("{}: {}", invalid.field, invalid.reason))
 }
 
 #[test]
@@ -82,8 +83,48 @@ fn endpoints_have_bounds() {
         ..WorkloadEndpoint::default()
     };
     assert!(endpoint(1000).validate().is_ok());
-    assert_eq!(endpoint(1001).validate().unwrap_err().to_string(), "ports: 1001 ports, at most 1000 are allowed");
+    assert_eq!(
+        endpoint(1001).validate().unwrap_err().to_string(),
+        "WorkloadEndpoint: ports: 1001 ports, at most 1000 are allowed"
+    );
     let profiles = WorkloadEndpoint { profiles: vec!["p".into(); 101].into(), ..endpoint(0) };
     let error = profiles.validate().unwrap_err();
-    assert_eq!(error.to_string(), "profile_ids: 101 profiles, at most 100 are allowed");
+    assert_eq!(error.to_string(), "WorkloadEndpoint: profile_ids: 101 profiles, at most 100 are allowed");
+}
+
+/// The kernel, the rendering of rules and selectors refuse these later, where the object is not named any more.
+#[test]
+fn refusals_of_later_stages_come_first() {
+    fn refused<T: Validate>(value: &T) -> String {
+        assert!(value.validate_stored().is_ok(), "Felix accepts it");
+        value.validate().unwrap_err().to_string()
+    }
+    let workload = |iface: &str| WorkloadEndpoint { iface: Some(iface.into()), ..WorkloadEndpoint::default() };
+    for name in ["an interface of 28 characters", "0123456789abcdef", "a b", "cali+", "a/b", "..", "all", "*", "-A"] {
+        let reason = format!("WorkloadEndpoint: name: `{name}` is not the name of an interface");
+        assert_eq!(refused(&workload(name)), reason);
+    }
+    for name in ["cali0123456789a", "veth@1", "tap.1"] {
+        assert!(workload(name).validate().is_ok(), "{name}");
+    }
+    assert_eq!(
+        refused(&HostEndpoint::default()),
+        "HostEndpoint: name: a host endpoint needs an interface or expected addresses"
+    );
+
+    let both = Policy { untracked: true, pre_dnat: true, ..Policy::default() };
+    assert_eq!(refused(&both), "Policy: pre_dnat: cannot be combined with `untracked`");
+    assert!(Policy { pre_dnat: false, ..both.clone() }.validate().is_ok());
+    assert!(Policy { untracked: false, ..both }.validate().is_ok());
+
+    let long = "a".repeat(513);
+    for name in ["", "bad key", "a:b", "é", &long] {
+        let labels = Labels::from_pairs([(name, "x"), ("good", "x")]).unwrap();
+        let reason = format!("labels: `{name}` is not the name of a label");
+        let endpoint = WorkloadEndpoint { labels: labels.clone(), ..workload("cali1") };
+        assert_eq!(refused(&endpoint), format!("WorkloadEndpoint: {reason}"));
+        let host = HostEndpoint { iface: Some("*".into()), labels: labels.clone(), ..HostEndpoint::default() };
+        assert_eq!(refused(&host), format!("HostEndpoint: {reason}"));
+        assert_eq!(refused(&NetworkSet { labels, ..NetworkSet::default() }), format!("NetworkSet: {reason}"));
+    }
 }
