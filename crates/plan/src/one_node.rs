@@ -150,8 +150,10 @@ impl OneNode {
 
     /// Returns objects and claims that do not count on the node that they are of, sorted by key.
     pub(crate) fn ignored(&self) -> Vec<IgnoredObject> {
-        let is_claim = |reason: &Reason| matches!(reason, Reason::Claim { .. } | Reason::Contested(_));
-        let mut ignored: Vec<_> = self.graph.problems().filter(|problem| !is_claim(&problem.reason)).collect();
+        // Claims are judged by node, and the one node of all endpoints has no name of the cluster.
+        let is_left_out =
+            |reason: &Reason| matches!(reason, Reason::Claim { .. } | Reason::Contested(_) | Reason::UnknownHost);
+        let mut ignored: Vec<_> = self.graph.problems().filter(|problem| !is_left_out(&problem.reason)).collect();
         if self.claims == AddressClaims::Bounded {
             ignored.extend(claim_problems(self.objects.values()));
         }

@@ -509,7 +509,7 @@ impl<E: Enforcement> Session<E> {
     /// logged it.
     fn note_ignored(&mut self) {
         drop(self.graph.take_new_problems());
-        let mut problems = self.graph.problems();
+        let mut problems = super::ignored_objects(&self.graph);
         let first = problems.next().map(|problem| super::describe_ignored(&problem));
         let ignored = (usize::from(first.is_some()) + problems.count(), first);
         if ignored != self.ignored {
