@@ -284,7 +284,7 @@ impl Graph {
         let new = profiles(&value);
         let old = match value {
             Some(value) => {
-                self.matches.set_item(id, value.labels(), value.profiles(), &self.profiles);
+                self.matches.set_item_with_parents(id, value.labels(), value.profiles(), &self.profiles);
                 self.resolver.on_endpoint(id, value)
             }
             None => {

@@ -49,6 +49,18 @@ impl Order {
     }
 }
 
+/// ```
+/// use tortie_model::{Order, Policy};
+/// let policy = Policy { order: Some(100.into()), ..Policy::default() };
+/// assert_eq!(policy.order, Order::new(100.0));
+/// ```
+impl From<i32> for Order {
+    #[expect(clippy::expect_used, reason = "an integer is a number")]
+    fn from(order: i32) -> Self {
+        Self::new(order.into()).expect("an integer is not NaN")
+    }
+}
+
 impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Order").field(&self.get()).finish()
