@@ -104,7 +104,7 @@ impl Graph {
             routes: L3Routes::new(config.hostname.clone(), config.route_source),
             vxlan: VxlanResolver::default(),
             overlays: Overlays::new(config),
-            config: ConfigBatcher::new(config.hostname.clone()),
+            config: ConfigBatcher::new(config.hostname.clone(), config.ready_flag),
             sequencer: Sequencer::default(),
             stats: StatsCollector::default(),
             reordered: false,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_calc::{AddressClaims, Graph, GraphConfig, IgnoredObject, Reason, claim_problems};
+use tortie_calc::{AddressClaims, Graph, GraphConfig, IgnoredObject, ReadyFlag, Reason, claim_problems};
 use tortie_model::desired::{Contest, DesiredUpdate, WorkloadEndpointState};
 use tortie_model::{
     AdminState, HostEndpointKey, Hostname, IfaceName, Key, SyncStatus, Update, Valid, WorkloadEndpoint,
@@ -39,9 +39,11 @@ struct Denied {
 
 impl OneNode {
     pub(crate) fn new(config: &GraphConfig) -> Self {
-        let mut graph = Graph::new(&GraphConfig { hostname: Hostname::new(NODE), ..config.clone() });
-        // A datastore without the flag is ready.
-        graph.on_update(Update::Ready(Some(true)));
+        let mut graph = Graph::new(&GraphConfig {
+            hostname: Hostname::new(NODE),
+            ready_flag: ReadyFlag::Ignored,
+            ..config.clone()
+        });
         graph.on_status(SyncStatus::InSync);
         Self {
             graph,
@@ -63,7 +65,6 @@ impl OneNode {
 
     fn on_one_node(&mut self, update: Update) -> Update {
         match update {
-            Update::Ready(_) => Update::Ready(Some(true)),
             Update::WorkloadEndpoint(key, endpoint) => {
                 let endpoint = endpoint.map(|endpoint| self.with_own_interface(key.host(), endpoint));
                 let key = WorkloadEndpointKey::new(NODE, key.orchestrator(), key.workload(), key.endpoint());

@@ -61,7 +61,6 @@ fn a_large_cluster_is_tried() {
         let state = TempDir::new().unwrap();
         let mut changes = HostChanges::new(Hostname::new("n1"), Box::new(seen), Some(state.path()), "file:/etc/tortie");
         let mut graph = Graph::new(&GraphConfig::new(Hostname::new("n1")));
-        graph.on_update(Update::Ready(Some(true)));
         assert_eq!(changes.begin(Settings::default()).count(), 0);
         let updates = cluster();
         let mut turn = |graph: &mut Graph, updates: Vec<Update>, now| {
