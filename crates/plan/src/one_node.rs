@@ -151,7 +151,7 @@ impl OneNode {
 
     /// Returns objects and claims that do not count on the node that they are of, sorted by key.
     pub(crate) fn ignored(&self) -> Vec<IgnoredObject> {
-        // Claims are judged by node, and the one node of all endpoints has no name of the cluster.
+        // Claims are evaluated by node, and the one node of all endpoints has no name of the cluster.
         let is_left_out =
             |reason: &Reason| matches!(reason, Reason::Claim { .. } | Reason::Contested(_) | Reason::UnknownHost);
         let mut ignored: Vec<_> = self.graph.problems().filter(|problem| !is_left_out(&problem.reason)).collect();
