@@ -9,8 +9,8 @@ use cap::Cap;
 use tortie::calc::Graph;
 use tortie::dataplane::{Dataplane, NftablesConfig};
 use tortie::datastore::{DirState, FileContent};
-use tortie::model::desired::DesiredUpdate;
 use tortie::model::SyncStatus;
+use tortie::model::desired::DesiredUpdate;
 use tortie::netfilter::Layout;
 use tortie::{Node, ebpf};
 
