@@ -4,7 +4,7 @@ use std::error::Error;
 
 use tortie::Node;
 use tortie::iptables::Table;
-use tortie::model::{Family, IfaceName, Policy, PolicyId, PolicyKind, Rule, SyncStatus, Update, Valid};
+use tortie::model::{Family, IfaceName, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid};
 use tortie::model::{WorkloadEndpoint, WorkloadEndpointKey};
 
 /// Prints the rules of a policy that lets everything reach a pod, and the one that leads to them.
@@ -14,7 +14,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
 
     let pod = WorkloadEndpoint { iface: Some(IfaceName::from("cali1")), ..WorkloadEndpoint::default() };
     let key = WorkloadEndpointKey::new("node-1", "k8s", "shop/web", "eth0");
-    let policy = Policy { inbound: [Rule::default()].into(), ..Policy::default() };
+    let policy = Policy { inbound: [Rule::new(RuleAction::Allow)].into(), ..Policy::default() };
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "open");
     graph.on_update(Update::WorkloadEndpoint(key, Some(Valid::new(pod)?)));
     graph.on_update(Update::Policy(id, Some(Valid::new(policy)?)));

@@ -1,7 +1,6 @@
 //! Follows which pods enter and leave what selectors pick: `cargo run --package tortie --example label_index`.
 
 use std::error::Error;
-use std::sync::Arc;
 
 use tortie::labelindex::{MatchEvent, MatchIndex};
 use tortie::model::Labels;
@@ -14,8 +13,8 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     index.set_selector(&"policy everybody", &Selector::parse("has(role)")?);
     for (round, role) in [Some("web"), Some("db"), None].into_iter().enumerate() {
         match role {
-            // The pod has no profiles from which it inherits labels, so none need be known.
-            Some(role) => index.set_item(&"pod-1", &Labels::from_pairs([("role", role)])?, &Arc::default(), &()),
+            // The pod has no profiles from which it inherits labels.
+            Some(role) => index.set_item(&"pod-1", &Labels::from_pairs([("role", role)])?),
             None => index.remove_item(&"pod-1"),
         }
         for event in index.flush_events() {

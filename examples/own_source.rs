@@ -3,7 +3,7 @@
 
 use std::{error::Error, thread::sleep, time::Duration};
 
-use tortie::model::{EntityMatch, Labels, Policy, PolicyId, PolicyKind, Rule};
+use tortie::model::{EntityMatch, Labels, Policy, PolicyId, PolicyKind, Rule, RuleAction};
 use tortie::model::{Update, Valid, WorkloadEndpoint, WorkloadEndpointKey};
 use tortie::{Agent, AgentOptions, datastore::from_fn};
 
@@ -21,8 +21,8 @@ fn pod(number: u8, role: &str) -> Result<Update, Box<dyn Error>> {
 /// Lets the API alone reach other pods, and leaves that in force.
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let source = EntityMatch { selector: Some("role == 'api'".parse()?), ..EntityMatch::default() };
-    let inbound = [Rule { source, ..Rule::default() }].into();
-    let policy = Valid::new(Policy { inbound, outbound: [Rule::default()].into(), ..Policy::default() })?;
+    let inbound = [Rule { source, ..Rule::new(RuleAction::Allow) }].into();
+    let policy = Valid::new(Policy { inbound, outbound: [Rule::new(RuleAction::Allow)].into(), ..Policy::default() })?;
     let policy = Update::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "api"), Some(policy));
     let objects = [pod(1, "web")?, pod(2, "api")?, pod(3, "db")?, policy];
     let source = from_fn("inventory", move |feed| {

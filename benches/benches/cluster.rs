@@ -56,7 +56,7 @@ fn policy(deployment: u32, port: u16) -> Update {
         protocol: Some(Protocol::TCP),
         source: EntityMatch { selector: Some(selector.parse().expect("a selector")), ..EntityMatch::default() },
         destination: EntityMatch { ports: vec![PortSpec::single(port)].into(), ..EntityMatch::default() },
-        ..Rule::of(RuleAction::Allow)
+        ..Rule::new(RuleAction::Allow)
     };
     let policy = Policy {
         namespace: Some(format!("n{namespace}").as_str().into()),
@@ -81,7 +81,7 @@ fn cluster(pods: u32, deployments: u32) -> Vec<Update> {
     let mut updates = vec![Update::Tier(TierName::default_tier(), Some(tier))];
     for namespace in 0..deployments.div_ceil(DEPLOYMENTS_IN_NAMESPACE) {
         let name = ProfileName::new(format!("kns.n{namespace}"));
-        let all: Arc<[Rule]> = [Rule::of(RuleAction::Allow)].into();
+        let all: Arc<[Rule]> = [Rule::new(RuleAction::Allow)].into();
         let rules = ProfileRules { inbound: Arc::clone(&all), outbound: all };
         updates.push(Update::ProfileRules(name.clone(), Some(Valid::new(rules).expect("they are right"))));
         let labels = labels(&[("pcns.name", format!("n{namespace}"))]);

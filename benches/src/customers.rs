@@ -62,7 +62,7 @@ fn policy(n: u32) -> Update {
     let customer: Arc<str> = format!("customer-{n}").into();
     let selector = selector(n);
     let peers = || EntityMatch { selector: Some(selector.clone()), ..EntityMatch::default() };
-    let allow = || Rule::of(RuleAction::Allow);
+    let allow = || Rule::new(RuleAction::Allow);
     let dns = EntityMatch {
         nets: ["10.96.0.10/32".parse().expect("a network")].into(),
         ports: [PortSpec::single(53)].into(),

@@ -200,9 +200,8 @@ fn tag_policies(number: u32, interner: &mut Interner) -> Vec<Update> {
 /// A policy that lets in what the selectors pick.
 fn policy(name: String, selector: Selector, sources: impl Iterator<Item = Selector>) -> Update {
     let allow_from = |selector: Selector| Rule {
-        action: RuleAction::Allow,
         source: EntityMatch { selector: Some(selector), ..EntityMatch::default() },
-        ..Rule::default()
+        ..Rule::new(RuleAction::Allow)
     };
     let policy = Policy { selector, inbound: sources.map(allow_from).collect(), ..Policy::default() };
     Update::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name), Some(Valid::new(policy).expect("valid")))

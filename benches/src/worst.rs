@@ -282,11 +282,7 @@ fn team(name: &str) -> Update {
 fn policy<S: AsRef<str>>(name: &str, sources: impl IntoIterator<Item = S>) -> Update {
     let allow_from = |selector: S| {
         let selector = Some(Selector::parse(selector.as_ref()).expect("a selector"));
-        Rule {
-            action: RuleAction::Allow,
-            source: EntityMatch { selector, ..EntityMatch::default() },
-            ..Rule::default()
-        }
+        Rule { source: EntityMatch { selector, ..EntityMatch::default() }, ..Rule::new(RuleAction::Allow) }
     };
     let policy = Policy { inbound: sources.into_iter().map(allow_from).collect(), ..Policy::default() };
     Update::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name), Some(Valid::new(policy).expect("valid")))

@@ -40,7 +40,7 @@ fn endpoint(number: u32) -> Update {
 }
 
 fn rule(number: u32) -> Rule {
-    let mut rule = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.source.selector = Some(Selector::parse(&format!("pod != 'x{number}'")).unwrap());
     rule
 }

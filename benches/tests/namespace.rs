@@ -9,8 +9,8 @@ use cap::Cap;
 use tortie::calc::Graph;
 use tortie::dataplane::{Dataplane, NftablesConfig};
 use tortie::datastore::{DirState, FileContent};
+use tortie::model::SyncStatus;
 use tortie::model::desired::DesiredUpdate;
-use tortie::model::{SyncStatus, Update};
 use tortie::netfilter::Layout;
 use tortie::{Node, ebpf};
 
@@ -48,7 +48,6 @@ fn peak(policies: usize, rules: usize) -> usize {
     let node = Node::new("n1");
     let mut files = DirState::new(node.manifest_options.clone());
     let mut graph = Graph::new(&node.graph_config);
-    graph.on_update(Update::Ready(Some(true)));
     graph.on_status(SyncStatus::InSync);
     let mut texts = vec![[pod("dev", "10.0.0.1"), pod("prod", "10.0.0.2")].concat()];
     texts.extend((0..policies).map(|number| policy(number, rules)));

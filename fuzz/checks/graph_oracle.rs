@@ -133,11 +133,10 @@ impl Choices<'_> {
     fn rules(&mut self) -> Arc<[Rule]> {
         let protocols = [Some(Protocol::Named(NamedProtocol::Tcp)), Some(Protocol::Number(17)), None];
         let rules = (0..self.number(3)).map(|_| Rule {
-            action: self.of(&[RuleAction::Allow, RuleAction::Deny, RuleAction::NextTier]),
             protocol: self.of(&protocols),
             source: self.side(),
             destination: self.side(),
-            ..Rule::default()
+            ..Rule::new(self.of(&[RuleAction::Allow, RuleAction::Deny, RuleAction::NextTier]))
         });
         rules.collect::<Vec<_>>().into()
     }
@@ -259,7 +258,7 @@ impl Choices<'_> {
 
 /// What is not valid does not get as far as the graph: it counts as deleted.
 fn valid<T: Validate>(value: Option<T>) -> Option<Valid<T>> {
-    Valid::new(value?).ok()
+    Valid::stored(value?).ok()
 }
 
 struct Node {

@@ -84,7 +84,7 @@ static OBJECTS: LazyLock<Vec<Vec<Update>>> = LazyLock::new(|| {
 });
 
 fn valid<T: Validate>(value: T) -> Option<Valid<T>> {
-    Some(Valid::new(value).unwrap())
+    Some(Valid::stored(value).unwrap())
 }
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
@@ -96,7 +96,7 @@ fn tcp() -> Protocol {
 }
 
 fn from(selector: &str, by_port_name: bool) -> Rule {
-    let mut rule = Rule { action: RuleAction::Allow, protocol: Some(tcp()), ..Rule::default() };
+    let mut rule = Rule { protocol: Some(tcp()), ..Rule::new(RuleAction::Allow) };
     rule.source.selector = Some(Selector::parse(selector).unwrap());
     if by_port_name {
         rule.source.ports = [PortSpec::Named("http".into())].into();

@@ -17,7 +17,7 @@ use tortie::Node;
 use tortie::calc::Graph;
 use tortie::dataplane::{Dataplane, NftablesConfig};
 use tortie::datastore::{DirState, FileContent};
-use tortie::model::{SyncStatus, Update};
+use tortie::model::SyncStatus;
 use tortie_benches::{Arguments, Observer, Stopwatch};
 
 use inputs::inputs;
@@ -123,7 +123,6 @@ fn measure(text: &str, is_calculation: bool) -> [f64; PARTS + 1] {
     let mut node = Node::new("n1");
     let mut files = DirState::new(node.manifest_options.clone());
     let mut graph = Graph::new(&node.graph_config);
-    graph.on_update(Update::Ready(Some(true)));
     graph.on_status(SyncStatus::InSync);
     files.take_updates().into_iter().for_each(|update| graph.on_update(update));
     let cluster = cluster(if is_calculation { 5 } else { 100 });

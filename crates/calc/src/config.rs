@@ -44,11 +44,37 @@ pub enum Demand {
     Always,
 }
 
+/// Meaning of a datastore's ready flag ([`Update::Ready`](tortie_model::Update::Ready)) for
+/// [`DesiredUpdate::DatastoreNotReady`](tortie_model::desired::DesiredUpdate::DatastoreNotReady).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReadyFlag {
+    /// The datastore is ready unless the flag is false.
+    #[default]
+    Optional,
+    /// The datastore is ready once the flag is true, as in Felix.
+    Required,
+    /// The flag means nothing: the datastore is ready.
+    Ignored,
+}
+
+impl ReadyFlag {
+    /// Whether a datastore with this flag is ready; `None` if it has none.
+    pub(crate) fn is_ready(self, flag: Option<bool>) -> bool {
+        match self {
+            Self::Optional => flag != Some(false),
+            Self::Required => flag == Some(true),
+            Self::Ignored => true,
+        }
+    }
+}
+
 /// The parameters of a [`crate::Graph`]; they are fixed for its lifetime.
 #[derive(Clone, Debug)]
 pub struct GraphConfig {
     /// The node, spelled as the datastore spells it.
     pub hostname: Hostname,
+    /// Meaning of the datastore's ready flag; [`ReadyFlag::Optional`] by default.
+    pub ready_flag: ReadyFlag,
     /// Whether IP sets may hold networks inside other networks; nftables interval sets reject them.
     pub overlap: Overlap,
     /// Whether workloads may ask to send from addresses that are not theirs.
@@ -83,11 +109,27 @@ impl GraphConfig {
     /// Default of [`GraphConfig::policy_members`].
     pub const POLICY_MEMBERS: u64 = 1_000_000;
 
-    /// Felix's defaults for a node.
+    /// Felix's defaults for a node, but for a datastore without a ready flag, which is ready.
+    ///
+    /// ```
+    /// use tortie_calc::{Graph, GraphConfig, ReadyFlag};
+    /// use tortie_model::desired::DesiredUpdate;
+    /// use tortie_model::{Hostname, SyncStatus};
+    ///
+    /// let is_ready = |config: &GraphConfig| {
+    ///     let mut graph = Graph::new(config);
+    ///     graph.on_status(SyncStatus::InSync);
+    ///     !graph.take_changes().contains(&DesiredUpdate::DatastoreNotReady)
+    /// };
+    /// let config = GraphConfig::new(Hostname::new("node-1"));
+    /// assert!(is_ready(&config));
+    /// assert!(!is_ready(&GraphConfig { ready_flag: ReadyFlag::Required, ..config }));
+    /// ```
     #[must_use]
     pub fn new(hostname: Hostname) -> Self {
         Self {
             hostname,
+            ready_flag: ReadyFlag::default(),
             overlap: Overlap::default(),
             source_spoofing: SourceSpoofing::default(),
             address_claims: AddressClaims::default(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tortie_model::desired::ConfigUpdate;
 use tortie_model::{ConfigName, HostConfigKey, Hostname, Labels, Node, ScopedConfig};
 
+use crate::ReadyFlag;
 use crate::sequencer::Sequencer;
 
 type RawConfig = BTreeMap<Arc<str>, Arc<str>>;
@@ -19,19 +20,21 @@ pub(crate) struct ConfigBatcher {
     scoped: BTreeMap<ConfigName, Arc<ScopedConfig>>,
     /// Of this node; `None` while it is unknown, which no selector matches.
     node_labels: Option<Labels>,
+    ready_flag: ReadyFlag,
     ready: bool,
     dirty: bool,
 }
 
 impl ConfigBatcher {
-    pub(crate) fn new(hostname: Hostname) -> Self {
+    pub(crate) fn new(hostname: Hostname, ready_flag: ReadyFlag) -> Self {
         Self {
             hostname,
             global: RawConfig::new(),
             host: RawConfig::new(),
             scoped: BTreeMap::new(),
             node_labels: None,
-            ready: false,
+            ready_flag,
+            ready: ready_flag.is_ready(None),
             dirty: true,
         }
     }
@@ -69,7 +72,7 @@ impl ConfigBatcher {
     /// Whether the datastore may be used. Both ways are told, by the configuration with or without
     /// [`DesiredUpdate::DatastoreNotReady`](tortie_model::desired::DesiredUpdate::DatastoreNotReady) before it.
     pub(crate) fn on_ready(&mut self, ready: Option<bool>) {
-        let ready = ready == Some(true);
+        let ready = self.ready_flag.is_ready(ready);
         self.dirty |= ready != self.ready;
         self.ready = ready;
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tortie_labelindex::{MatchIndex, MemberIndex, SetDefinition};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{
-    Cidr, HostEndpoint, HostEndpointKey, Hostname, IpPool, Labels, NetworkSet, NetworkSetName, PolicyId, ProfileName,
-    SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, HostEndpoint, HostEndpointKey, Hostname, IpPool, Key, Labels, NetworkSet, NetworkSetName, PolicyId,
+    ProfileName, SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 use crate::claims::{self, Claims};
@@ -21,7 +21,7 @@ use crate::local::{Endpoint, EndpointId};
 use crate::member_bound::{MemberBound, RuleOwner};
 use crate::policies::{LocalMatches, OtherCriterion, Policies, PoliciesOut};
 use crate::policy_sorter::PolicySorter;
-use crate::problem::IgnoredObject;
+use crate::problem::{IgnoredObject, Reason};
 use crate::profile_decoder::ProfileDecoder;
 use crate::profiles::{Profiles, ProfilesOut};
 use crate::resolver::PolicyResolver;
@@ -104,7 +104,7 @@ impl Graph {
             routes: L3Routes::new(config.hostname.clone(), config.route_source),
             vxlan: VxlanResolver::default(),
             overlays: Overlays::new(config),
-            config: ConfigBatcher::new(config.hostname.clone()),
+            config: ConfigBatcher::new(config.hostname.clone(), config.ready_flag),
             sequencer: Sequencer::default(),
             stats: StatsCollector::default(),
             reordered: false,
@@ -284,7 +284,7 @@ impl Graph {
         let new = profiles(&value);
         let old = match value {
             Some(value) => {
-                self.matches.set_item(id, value.labels(), value.profiles(), &self.profiles);
+                self.matches.set_item_with_parents(id, value.labels(), value.profiles(), &self.profiles);
                 self.resolver.on_endpoint(id, value)
             }
             None => {
@@ -436,15 +436,38 @@ impl Graph {
     }
 
     /// The objects that are invalid now, and claims to addresses and interfaces that do not count, sorted by key. Slices are
-    /// among them while a rule uses their service.
+    /// among them while a rule uses their service. Once the datastore has been read completely, so are tiers of policies
+    /// that do not exist, and this node if no object names it.
+    ///
+    /// ```
+    /// use tortie_calc::{Graph, GraphConfig, Reason};
+    /// use tortie_model::{Hostname, SyncStatus};
+    ///
+    /// let mut graph = Graph::new(&GraphConfig::new(Hostname::new("mispelt")));
+    /// graph.on_status(SyncStatus::InSync);
+    /// assert!(graph.problems().any(|problem| problem.reason == Reason::UnknownHost));
+    /// ```
     pub fn problems(&self) -> impl Iterator<Item = IgnoredObject> + use<> {
         let all = self.spoofing.problems().chain(self.claims.problems()).chain(self.contests.problems());
-        let mut all: Vec<IgnoredObject> = all.chain(self.services.problems()).chain(self.bound.problems()).collect();
+        let all = all.chain(self.services.problems()).chain(self.bound.problems());
+        let mut all: Vec<IgnoredObject> = all.chain(self.unknown_names()).collect();
         all.sort_by(|one, other| one.key.cmp(&other.key));
         all.into_iter()
     }
 
-    /// The rejections since the last call, in the order in which they happened; contests are not among them.
+    /// Names in the datastore or the configuration that nothing bears. Before everything is read, it may still come.
+    fn unknown_names(&self) -> impl Iterator<Item = IgnoredObject> {
+        let tiers = self.policies.missing_tiers(|tier| self.order.knows_tier(tier)).map(|(tier, first, count)| {
+            let reason = Reason::UnknownTier { tier: tier.clone(), count };
+            IgnoredObject { key: Key::Policy(first.clone()), reason }
+        });
+        let host = (!self.knows_own_node())
+            .then(|| IgnoredObject { key: Key::Node(self.hostname.clone()), reason: Reason::UnknownHost });
+        tiers.chain(host).filter(|_| self.has_been_in_sync)
+    }
+
+    /// The rejections since the last call, in the order in which they happened; contests and unknown names are
+    /// not among them.
     #[must_use]
     pub fn take_new_problems(&mut self) -> Vec<IgnoredObject> {
         let mut new = self.spoofing.take_new_problems();

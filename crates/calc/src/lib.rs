@@ -79,7 +79,7 @@ mod stats_collector;
 mod vxlan;
 
 pub use claims::{claim_problems, standing_claims};
-pub use config::{AddressClaims, Demand, GraphConfig, Overlap, RouteSource, SourceSpoofing};
+pub use config::{AddressClaims, Demand, GraphConfig, Overlap, ReadyFlag, RouteSource, SourceSpoofing};
 pub use graph::Graph;
 pub use problem::{ClaimFlaw, IgnoredObject, Reason};
 pub use stats::GraphStats;

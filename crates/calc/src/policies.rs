@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
+use ahash::AHashMap;
 use rustc_hash::FxHashSet;
 use tortie_labelindex::MatchIndex;
-use tortie_model::{Key, NamespacedName, Policy, PolicyId, desired};
+use tortie_model::{Key, NamespacedName, Policy, PolicyId, TierName, desired};
 
 use crate::local::EndpointId;
 use crate::member_bound::{MeasuredRules, MemberBound, RuleOwner};
@@ -105,6 +106,8 @@ pub(crate) struct PoliciesOut {
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
     table: SlotTable<PolicyEntry>,
+    /// The policies of each tier but the default one, which ends in the same way while it does not exist.
+    by_tier: AHashMap<TierName, FxHashSet<PolicySlot>>,
     /// Slots of deleted policies; they are free once the match index has forgotten them.
     retired: Vec<PolicySlot>,
     /// Active policies that were deleted.
@@ -130,6 +133,10 @@ impl Policies {
         if entry.policy.selector != policy.selector {
             matches.set_selector(&Criterion::Policy(slot), &policy.selector);
         }
+        if entry.policy.tier != policy.tier {
+            remove_from_tier(&mut self.by_tier, &entry.policy.tier, slot);
+            add_to_tier(&mut self.by_tier, &policy.tier, slot);
+        }
         entry.policy = policy;
         if entry.active.is_some() || entry.policy.needed_on_every_node {
             self.dirty.push(slot);
@@ -137,7 +144,9 @@ impl Policies {
     }
 
     fn insert(&mut self, hash: IdHash, entry: PolicyEntry, matches: &mut LocalMatches) {
+        let tier = entry.policy.tier.clone();
         let slot = self.table.insert(hash, entry);
+        add_to_tier(&mut self.by_tier, &tier, slot);
         let Some(entry) = self.table.get(slot) else { return };
         matches.set_selector(&Criterion::Policy(slot), &entry.policy.selector);
         if entry.policy.needed_on_every_node {
@@ -149,6 +158,7 @@ impl Policies {
     pub(crate) fn on_policy_removed(&mut self, id: &PolicyId, matches: &mut LocalMatches) {
         let Some((slot, entry)) = self.table.take(id) else { return };
         matches.remove_selector(&Criterion::Policy(slot));
+        remove_from_tier(&mut self.by_tier, &entry.policy.tier, slot);
         self.retired.push(slot);
         if let Some(active) = entry.active {
             self.active -= 1;
@@ -244,6 +254,18 @@ impl Policies {
         Some(MeasuredRules { key: Key::Policy(entry.id.clone()), selectors })
     }
 
+    /// The tiers of policies that do not exist: the first policy of each by id, and the number of its policies.
+    pub(crate) fn missing_tiers(
+        &self,
+        exists: impl Fn(&TierName) -> bool,
+    ) -> impl Iterator<Item = (&TierName, &PolicyId, usize)> {
+        let missing = self.by_tier.iter().filter(move |(tier, _)| !exists(tier));
+        missing.filter_map(|(tier, slots)| {
+            let first = slots.iter().filter_map(|slot| Some(&self.get(*slot)?.id)).min()?;
+            Some((tier, first, slots.len()))
+        })
+    }
+
     pub(crate) fn get(&self, slot: PolicySlot) -> Option<&PolicyEntry> {
         self.table.get(slot)
     }
@@ -273,11 +295,27 @@ impl Policies {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.table.is_empty()
+            && self.by_tier.is_empty()
             && self.retired.is_empty()
             && self.deleted.is_empty()
             && self.matched.is_empty()
             && self.dirty.is_empty()
             && self.active == 0
+    }
+}
+
+fn add_to_tier(by_tier: &mut AHashMap<TierName, FxHashSet<PolicySlot>>, tier: &TierName, slot: PolicySlot) {
+    if *tier != TierName::default_tier() {
+        by_tier.entry(tier.clone()).or_default().insert(slot);
+    }
+}
+
+fn remove_from_tier(by_tier: &mut AHashMap<TierName, FxHashSet<PolicySlot>>, tier: &TierName, slot: PolicySlot) {
+    if let Some(slots) = by_tier.get_mut(tier) {
+        slots.remove(&slot);
+        if slots.is_empty() {
+            by_tier.remove(tier);
+        }
     }
 }
 

@@ -58,6 +58,10 @@ impl PolicySorter {
         self.ranks.get(slot.index()).copied().unwrap_or(u32::MAX)
     }
 
+    pub(crate) fn knows_tier(&self, tier: &TierName) -> bool {
+        self.tiers.contains_key(tier)
+    }
+
     /// What happens at the end of a tier; nothing is known of a tier that does not exist.
     pub(crate) fn default_action(&self, tier: &TierName) -> Option<TierDefaultAction> {
         self.tiers.get(tier)?.default_action

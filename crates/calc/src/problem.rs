@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::desired::Contest;
-use tortie_model::{Key, WorkloadEndpointKey};
+use tortie_model::{Key, TierName, WorkloadEndpointKey};
 
-/// Why an object counts as absent. What it is on its own was checked before ([`tortie_model::Valid`]).
+/// Why an object counts as absent, or not as it is written. What it is on its own was checked before ([`tortie_model::Valid`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -45,6 +45,18 @@ pub enum Reason {
         /// The bound.
         limit: u64,
     },
+    /// The tier of a policy does not exist. Its policies come after those of all other tiers, and it denies at its end.
+    #[error("tier: `{tier}` does not exist; its policies ({count}) come after all others, and it denies at its end")]
+    UnknownTier {
+        /// The tier.
+        tier: TierName,
+        /// Number of its policies, of which the object is the first by id.
+        count: usize,
+    },
+    /// No node, no valid endpoint and no parameter of a node is of the graph's host
+    /// ([`GraphConfig::hostname`](crate::GraphConfig::hostname)): its name may be misspelt.
+    #[error("no node and no endpoint has this host name; nothing is calculated for it")]
+    UnknownHost,
     /// Another endpoint of the node claims the same interface or address; the endpoint is denied, or absent if the other
     /// one has the better claim.
     #[error("{0}; denied")]

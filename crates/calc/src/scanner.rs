@@ -100,11 +100,11 @@ pub(crate) struct RuleScanner {
 
 impl RuleScanner {
     /// Joins rules with their sets, which are in use until the rules are released.
+    #[expect(clippy::expect_used, reason = "the compiler gives each rule a set for each field that needs one")]
     pub(crate) fn acquire(&mut self, rules: &Arc<[Rule]>) -> Rules {
         let sets = compile::rule_sets(rules, &mut self.spellings, &mut self.sets, &mut self.touched);
         let sets = self.use_list(sets);
-        // There are as many lists of sets as rules.
-        Rules::new(Arc::clone(rules), sets).unwrap_or_default()
+        Rules::new(Arc::clone(rules), sets).expect("rules were compiled with all their sets")
     }
 
     fn use_list(&mut self, sets: Vec<RuleSets>) -> Arc<[RuleSets]> {
@@ -202,7 +202,7 @@ pub(crate) fn count_sets(rules: [&Rules; 2]) -> u64 {
 
 /// One rule that denies everything.
 pub(crate) fn deny_all() -> Arc<[Rule]> {
-    [Rule { action: RuleAction::Deny, ..Rule::default() }].into()
+    [Rule::new(RuleAction::Deny)].into()
 }
 
 impl ServiceSet {

@@ -10,8 +10,8 @@ use tortie_calc::{AddressClaims, Graph, GraphConfig};
 use tortie_model::desired::{DesiredUpdate, Members};
 use tortie_model::{
     AddressSource, AdminState, Cidr, EndpointSlice, Hostname, IpPool, IpSetId, Labels, NamespacedName, Node,
-    NodeAddress, NodeAddressKind, Policy, PolicyId, PolicyKind, Rule, SyncStatus, Update, Valid, WorkloadEndpoint,
-    WorkloadEndpointKey, WorkloadExtras,
+    NodeAddress, NodeAddressKind, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
+    WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 
 const PODS: [(&str, &str); 5] =
@@ -176,9 +176,9 @@ fn graph() -> Graph {
 
 fn graph_with(address_claims: AddressClaims) -> Graph {
     let mut graph = Graph::new(&GraphConfig { address_claims, ..GraphConfig::new(Hostname::new("here")) });
-    let mut rule = Rule::default();
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.source.selector = Some("app == 'x'".parse().unwrap());
-    let mut of_service = Rule::default();
+    let mut of_service = Rule::new(RuleAction::Allow);
     of_service.source.extras.service = Some(NamespacedName::new("dev", "service").into());
     let policy = Policy { selector: "all()".parse().unwrap(), inbound: [rule, of_service].into(), ..Policy::default() };
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");

@@ -229,7 +229,7 @@ fn a_mesh_has_a_set_from_the_start_and_only_pods_in_it() {
     let Update::WorkloadEndpoint(pod_key, Some(value)) = pod else { panic!("{pod:?}") };
     let value = WorkloadEndpoint { profiles: ["kns.ns".into()].into(), ..WorkloadEndpoint::clone(&value) };
     graph.on_update(Update::WorkloadEndpoint(pod_key.clone(), Some(Valid::new(value).unwrap())));
-    let host = HostEndpoint { labels: labels(&mesh), ..HostEndpoint::default() };
+    let host = HostEndpoint { iface: Some("eth0".into()), labels: labels(&mesh), ..HostEndpoint::default() };
     let host_key = HostEndpointKey { host: HOST.into(), name: "eth0".into() };
     graph.on_update(Update::HostEndpoint(host_key.clone(), Some(Valid::new(host).unwrap())));
     let nets =

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use tortie_calc::{Graph, GraphConfig, SourceSpoofing};
+use tortie_calc::{Graph, GraphConfig, Reason, SourceSpoofing};
 use tortie_model::desired::{DesiredUpdate, TierList};
 use tortie_model::{
-    Hostname, Interner, Key, Labels, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
+    Hostname, Interner, Key, Labels, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Tier, Update, Valid,
     WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 use tortie_resources::v1;
@@ -139,7 +139,7 @@ fn denied_pods(path: &str, value: &Json) -> Vec<String> {
     let out = flush(&mut graph);
     for update in &out {
         if let DesiredUpdate::Policy(id, policy) = update {
-            let deny = [Rule { action: RuleAction::Deny, ..Rule::default() }];
+            let deny = [Rule::new(RuleAction::Deny)];
             for rules in [&policy.source.inbound, &policy.source.outbound] {
                 assert!(rules.is_empty() || **rules == deny, "{id}: {rules:?}");
             }
@@ -219,7 +219,7 @@ fn workloads_that_send_from_foreign_addresses_count_as_absent_unless_they_may() 
     let problem = strict.problems().next().unwrap().to_string();
     assert!(problem.starts_with("workload endpoint here/k8s/pod/eth0: allow_spoofed_source_ips: "), "{problem}");
     strict.on_update(Update::delete(spoofs().key()));
-    assert_eq!(strict.problems().count(), 0);
+    assert_eq!(problems(&strict), [("node here".to_owned(), Reason::UnknownHost)], "nothing else names the host");
 
     let mut config = GraphConfig::new(Hostname::new("here"));
     config.source_spoofing = SourceSpoofing::Any;
@@ -227,4 +227,55 @@ fn workloads_that_send_from_foreign_addresses_count_as_absent_unless_they_may() 
     lenient.on_status(SyncStatus::InSync);
     lenient.on_update(spoofs());
     assert!(is_there(&mut lenient));
+}
+
+/// The reasons of problems by the text of their objects.
+fn problems(graph: &Graph) -> Vec<(String, Reason)> {
+    graph.problems().map(|problem| (problem.key.to_string(), problem.reason)).collect()
+}
+
+#[test]
+fn a_tier_that_does_not_exist_is_a_problem_while_policies_name_it() {
+    let of_tier = |name: &str, tier: &str| {
+        let policy = Policy { tier: tier.into(), ..Policy::default() };
+        let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name);
+        Update::Policy(id, Some(Valid::new(policy).unwrap()))
+    };
+    let tier = |tier| Update::Tier("security".into(), tier);
+    let missing = |first: &str, count| {
+        let reason = Reason::UnknownTier { tier: "security".into(), count };
+        vec![(format!("policy GlobalNetworkPolicy/{first}"), reason)]
+    };
+    let mut graph = Graph::new(&GraphConfig::new(Hostname::new("here")));
+    for update in [endpoint("pod", "x"), of_tier("b", "security"), of_tier("a", "security"), of_tier("c", "default")] {
+        graph.on_update(update);
+    }
+    assert_eq!(problems(&graph), [], "the tier may still come");
+    graph.on_status(SyncStatus::InSync);
+    assert_eq!(problems(&graph), missing("a", 2));
+    graph.on_update(tier(Some(Tier::default())));
+    assert_eq!(problems(&graph), []);
+    graph.on_update(tier(None));
+    assert_eq!(problems(&graph), missing("a", 2));
+    graph.on_update(of_tier("a", "default"));
+    assert_eq!(problems(&graph), missing("b", 1));
+    let Update::Policy(id, _) = of_tier("b", "security") else { unreachable!() };
+    graph.on_update(Update::Policy(id, None));
+    assert_eq!(problems(&graph), []);
+}
+
+#[test]
+fn a_host_that_no_object_names_is_a_problem() {
+    let mut graph = Graph::new(&GraphConfig::new(Hostname::new("here")));
+    assert_eq!(problems(&graph), [], "an object may still come");
+    graph.on_status(SyncStatus::InSync);
+    let unknown = [("node here".to_owned(), Reason::UnknownHost)];
+    assert_eq!(problems(&graph), unknown);
+    let pod = endpoint("pod", "x");
+    let key = pod.key();
+    graph.on_update(pod);
+    assert_eq!(problems(&graph), []);
+    graph.on_update(Update::delete(key));
+    let _ = flush(&mut graph);
+    assert_eq!(problems(&graph), unknown);
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tortie_calc::{Graph, GraphConfig};
+use tortie_calc::{Graph, GraphConfig, Reason};
 use tortie_model::desired::{DesiredUpdate, RuleView, Rules};
 use tortie_model::{
     EndpointPort, EntityMatch, Hostname, Key, Labels, NamedProtocol, NetworkSet, Policy, PolicyId, PolicyKind,
@@ -34,7 +34,8 @@ impl Node {
     }
 
     fn problems(&self) -> Vec<String> {
-        self.graph.problems().map(|problem| problem.to_string()).collect()
+        let problems = self.graph.problems().filter(|problem| problem.reason != Reason::UnknownHost);
+        problems.map(|problem| problem.to_string()).collect()
     }
 
     /// The actions of the policy's rules to and from endpoints.
@@ -92,7 +93,7 @@ fn tcp() -> Protocol {
 
 fn from(selector: &str) -> Rule {
     let source = EntityMatch { selector: Some(Selector::parse(selector).unwrap()), ..EntityMatch::default() };
-    Rule { action: RuleAction::Allow, source, ..Rule::default() }
+    Rule { source, ..Rule::new(RuleAction::Allow) }
 }
 
 /// A policy for all endpoints that allows connections from those that these selectors match.

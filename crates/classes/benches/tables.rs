@@ -67,10 +67,9 @@ fn policy_id(number: u32) -> PolicyId {
 /// In: two apps and their own namespace, each to a port. Out: DNS, and whatever is not in a private network.
 fn policy(number: u32, port: u16) -> DesiredUpdate {
     let to = |port: u16| Rule {
-        action: RuleAction::Allow,
         protocol: Some(Protocol::TCP),
         destination: EntityMatch { ports: [PortSpec::single(port)].into(), ..EntityMatch::default() },
-        ..Rule::default()
+        ..Rule::new(RuleAction::Allow)
     };
     let from = |set: IpSetId| RuleSets { src: [set].into_iter().collect(), ..RuleSets::default() };
     let inbound = Rules::new(
@@ -90,7 +89,7 @@ fn policy(number: u32, port: u16) -> DesiredUpdate {
 
 /// Everything in, everything out.
 fn open_policy(number: u32) -> DesiredUpdate {
-    let all = || Rules::new([Rule::of(RuleAction::Allow)].into(), [RuleSets::default()].into()).expect("as many");
+    let all = || Rules::new([Rule::new(RuleAction::Allow)].into(), [RuleSets::default()].into()).expect("as many");
     let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: all(), outbound: all() };
     DesiredUpdate::Policy(policy_id(number), policy.into())
 }
@@ -236,10 +235,9 @@ fn forward_id() -> PolicyId {
 fn forward_policy(ports: std::ops::RangeInclusive<u16>) -> DesiredUpdate {
     let (first, last) = ports.into_inner();
     let rule = || Rule {
-        action: RuleAction::Allow,
         protocol: Some(Protocol::TCP),
         destination: EntityMatch { ports: [PortSpec::Range { first, last }].into(), ..EntityMatch::default() },
-        ..Rule::default()
+        ..Rule::new(RuleAction::Allow)
     };
     let all = || Rules::new([rule()].into(), [RuleSets::default()].into()).expect("as many");
     let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: all(), outbound: all() };

@@ -26,7 +26,7 @@ fn source(number: u32) -> Ipv4Addr {
 /// Rules that each allow an address and a port of their own.
 fn distinct(count: u32) -> Vec<Rule> {
     let one = |number: u32| {
-        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
         rule.source.nets = [Cidr::host(source(number).into())].into();
         rule.destination.ports = [PortSpec::single(u16::try_from(number % 65_535 + 1).unwrap())].into();
         rule
@@ -182,7 +182,7 @@ fn named_ports_of_both_sides_are_bounded_before_they_are_multiplied() {
         let members = Members::IpPorts((1..=4000).map(member).collect());
         DesiredUpdate::IpSet(IpSetUpdate { id: id.into(), set_type: IpSetType::IpAndPort, members })
     };
-    let rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+    let rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
     let named = |id: &str| [id.into()].into_iter().collect();
     let sets = RuleSets { src_named_ports: named("n:from"), dst_named_ports: named("n:to"), ..RuleSets::default() };
     let product = Policy {
@@ -210,7 +210,7 @@ fn a_table_that_grows_with_its_addresses_is_given_up_at_the_bound() {
         DesiredUpdate::IpSet(IpSetUpdate { id, set_type: IpSetType::Net, members: Members::Nets(members) })
     };
     let rule = |number: u32| {
-        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
         rule.destination.ports = [PortSpec::single(u16::try_from(1000 + number).unwrap())].into();
         let src = [format!("s:{number}").as_str().into()].into_iter().collect();
         (rule, RuleSets { src, ..RuleSets::default() })
@@ -252,7 +252,7 @@ fn a_table_that_grows_with_its_addresses_is_given_up_at_the_bound() {
 fn classes_of_addresses_do_not_inherit_without_bound() {
     let wide = |first: u32, count: u32| -> Vec<Rule> {
         let one = |number: u32| {
-            let mut rule = Rule { action: RuleAction::Allow, ..Rule::default() };
+            let mut rule = Rule::new(RuleAction::Allow);
             rule.source.nets =
                 [Cidr::new(source(0).into(), 8).unwrap(), Cidr::host(source(2 * number + 1).into())].into();
             rule

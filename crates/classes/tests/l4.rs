@@ -11,7 +11,7 @@ use tortie_model::{PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, T
 #[test]
 fn the_last_port_is_a_stretch_of_its_own() {
     let mut classes = Classes::new(Settings::default());
-    let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+    let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
     rule.destination.ports = [PortSpec::single(u16::MAX)].into();
     let inbound = Rules::new([rule].into(), [RuleSets::default()].into()).unwrap();
     let id = PolicyId::new(PolicyKind::NetworkPolicy, "shop", "web");

@@ -25,7 +25,7 @@ fn workload(name: &str, number: u8, state: AdminState, profile: &str) -> Desired
 
 /// Two pods that nothing tells apart, one that is not active, and one whose profile is not there; all else is open.
 fn classes() -> Classes {
-    let all = || Rules::new([Rule::of(RuleAction::Allow)].into(), [RuleSets::default()].into()).unwrap();
+    let all = || Rules::new([Rule::new(RuleAction::Allow)].into(), [RuleSets::default()].into()).unwrap();
     let mut classes = Classes::new(Settings::default());
     let updates = [
         DesiredUpdate::Profile(ProfileName::new("open"), Profile { inbound: all(), outbound: all() }.into()),

@@ -55,8 +55,8 @@ fn unused(classes: &mut Classes) -> Vec<(usize, Unused)> {
 
 #[test]
 fn rules_that_decide_nothing_are_told() {
-    let allow = || Rule { protocol: Some(Protocol::TCP), ..Rule::of(RuleAction::Allow) };
-    let contradiction = Rule { protocol: Some(Protocol::Number(6)), ..Rule::of(RuleAction::Deny) };
+    let allow = || Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
+    let contradiction = Rule { protocol: Some(Protocol::Number(6)), ..Rule::new(RuleAction::Deny) };
     let contradiction = Rule {
         extras: tortie_model::RuleExtras { not_protocol: Some(Protocol::Number(6)), ..Default::default() }.into(),
         ..contradiction
@@ -67,10 +67,10 @@ fn rules_that_decide_nothing_are_told() {
         set("s:none", &[]),
         policy(vec![
             (allow(), from("s:some")),
-            (Rule::of(RuleAction::Log), RuleSets::default()),
+            (Rule::new(RuleAction::Log), RuleSets::default()),
             (allow(), from("s:none")),
             (contradiction, RuleSets::default()),
-            (Rule::of(RuleAction::Deny), RuleSets::default()),
+            (Rule::new(RuleAction::Deny), RuleSets::default()),
             (allow(), from("s:some")),
         ]),
         workload(),
@@ -88,7 +88,7 @@ fn rules_that_decide_nothing_are_told() {
 
 #[test]
 fn rules_that_pass_and_log_are_judged() {
-    let of = |action, protocol| (Rule { protocol: Some(protocol), ..Rule::of(action) }, RuleSets::default());
+    let of = |action, protocol| (Rule { protocol: Some(protocol), ..Rule::new(action) }, RuleSets::default());
     let mut classes = Classes::new(Settings::default());
     let rules = vec![
         of(RuleAction::Log, Protocol::TCP),
@@ -96,8 +96,8 @@ fn rules_that_pass_and_log_are_judged() {
         of(RuleAction::Log, Protocol::TCP),
         of(RuleAction::NextTier, Protocol::TCP),
         of(RuleAction::Log, Protocol::UDP),
-        (Rule { ip_version: Some(Family::V4), ..Rule::of(RuleAction::NextTier) }, RuleSets::default()),
-        (Rule { ip_version: Some(Family::V4), ..Rule::of(RuleAction::Deny) }, RuleSets::default()),
+        (Rule { ip_version: Some(Family::V4), ..Rule::new(RuleAction::NextTier) }, RuleSets::default()),
+        (Rule { ip_version: Some(Family::V4), ..Rule::new(RuleAction::Deny) }, RuleSets::default()),
     ];
     [policy(rules), workload()].iter().for_each(|update| classes.apply(update).unwrap());
     let (before, never) = (classes.flush().class_count(), |index| (index, Unused::NeverDecides));
@@ -111,12 +111,12 @@ fn what_all_networks_of_a_rule_fill_leaves_nothing_to_others() {
         nets: nets.iter().map(|net| net.parse().unwrap()).collect::<Vec<Cidr>>().into(),
         ..Default::default()
     };
-    let of = |action, source| (Rule { source, ..Rule::of(action) }, RuleSets::default());
+    let of = |action, source| (Rule { source, ..Rule::new(action) }, RuleSets::default());
     let mut classes = Classes::new(Settings::default());
     let rules = vec![
         of(RuleAction::Allow, nets(&["0.0.0.0/1"])),
         of(RuleAction::Allow, nets(&["128.0.0.0/1"])),
-        (Rule { ip_version: Some(Family::V4), ..Rule::of(RuleAction::Deny) }, RuleSets::default()),
+        (Rule { ip_version: Some(Family::V4), ..Rule::new(RuleAction::Deny) }, RuleSets::default()),
         of(RuleAction::NextTier, nets(&["10.0.0.0/8"])),
     ];
     [policy(rules), workload()].iter().for_each(|update| classes.apply(update).unwrap());
@@ -126,7 +126,7 @@ fn what_all_networks_of_a_rule_fill_leaves_nothing_to_others() {
 #[test]
 fn a_policy_that_is_shadowed_comes_to_nothing_unless_it_ends_a_tier() {
     let other = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "other");
-    let rules = || vec![(Rule { protocol: Some(Protocol::TCP), ..Rule::of(RuleAction::Allow) }, RuleSets::default())];
+    let rules = || vec![(Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) }, RuleSets::default())];
     let DesiredUpdate::Policy(_, first) = policy(rules()) else { panic!("a policy") };
     let with = |tiers: Vec<TierPolicies>| {
         let mut classes = Classes::new(Settings::default());
@@ -160,7 +160,7 @@ fn a_policy_that_is_shadowed_comes_to_nothing_unless_it_ends_a_tier() {
 #[test]
 fn a_policy_that_governs_nothing_has_no_unused_rules() {
     let mut classes = Classes::new(Settings::default());
-    classes.apply(&policy(vec![(Rule::of(RuleAction::Allow), RuleSets::default()); 2])).unwrap();
+    classes.apply(&policy(vec![(Rule::new(RuleAction::Allow), RuleSets::default()); 2])).unwrap();
     assert_eq!(unused(&mut classes), []);
     classes.apply(&workload()).unwrap();
     assert_eq!(unused(&mut classes), [(1, Unused::NeverDecides)]);
@@ -170,7 +170,7 @@ fn a_policy_that_governs_nothing_has_no_unused_rules() {
 fn a_host_endpoint_that_is_new_closes_what_it_does_not_allow() {
     let mut before = Classes::new(Settings::default());
     let mut after = before.clone();
-    let allow = Rule { protocol: Some(Protocol::TCP), ..Rule::of(RuleAction::Allow) };
+    let allow = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
     after.apply(&policy(vec![(allow, RuleSets::default())])).unwrap();
     let state = HostEndpointState { tiers: tiers(), ..HostEndpointState::default() };
     after.apply(&DesiredUpdate::HostEndpoint("host".into(), state)).unwrap();

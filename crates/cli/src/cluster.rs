@@ -170,7 +170,6 @@ pub(super) fn config_of<'a>(
     host: &Hostname,
 ) -> Result<Config, String> {
     let mut graph = Graph::new(&settings::graph(local, host.clone()));
-    graph.on_update(Update::Ready(Some(true)));
     for update in objects {
         let matters = match update {
             Update::GlobalConfig(..) | Update::HostConfig(..) | Update::ScopedConfig(..) => true,

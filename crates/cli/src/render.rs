@@ -171,7 +171,6 @@ pub(super) fn calculate(
     updates: Vec<Update>,
 ) -> (Vec<DesiredUpdate>, Vec<IgnoredObject>) {
     let mut graph = Graph::new(&settings::graph(config, hostname.clone()));
-    graph.on_update(Update::Ready(Some(true)));
     updates.into_iter().for_each(|update| graph.on_update(update));
     graph.on_status(SyncStatus::InSync);
     let mut desired = Vec::new();

@@ -40,15 +40,14 @@ fn updates() -> Result<Vec<DesiredUpdate>, Box<dyn Error>> {
     let clients = Members::Nets(vec!["10.1.0.0/16".parse()?, "fd01::/64".parse()?]);
     let mut updates =
         vec![DesiredUpdate::IpSet(IpSetUpdate { id: "s:clients".into(), set_type: IpSetType::Net, members: clients })];
-    let allow = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let allow = Rule::new(RuleAction::Allow);
     let from_clients = RuleSets { src: ["s:clients".into()].into_iter().collect(), ..RuleSets::default() };
     let ids: Arc<[PolicyId]> = ["a", "b"].map(|name| PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)).into();
     for id in ids.iter() {
         let policy = Policy {
             source: Arc::default(),
             selector: "all()".into(),
-            inbound: Rules::new([allow.clone()].into(), [from_clients.clone()].into())
-                .ok_or("one set for each rule")?,
+            inbound: Rules::new([allow.clone()].into(), [from_clients.clone()].into())?,
             outbound: Rules::default(),
         };
         updates.push(DesiredUpdate::Policy(id.clone(), policy.into()));

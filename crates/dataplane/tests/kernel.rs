@@ -163,7 +163,7 @@ fn updates(interfaces: [&str; 2]) -> Vec<DesiredUpdate> {
     let clients = vec!["10.1.0.0/16".parse().expect("CIDR"), "fd01::/64".parse().expect("CIDR")];
     let set = IpSetUpdate { id: "s:clients".into(), set_type: IpSetType::Net, members: Members::Nets(clients) };
     let mut updates = vec![DesiredUpdate::IpSet(set)];
-    let allow = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let allow = Rule::new(RuleAction::Allow);
     let sets = RuleSets { src: ["s:clients".into()].into_iter().collect(), ..RuleSets::default() };
     let ids: Arc<[PolicyId]> = ["a", "b"].map(|name| PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)).into();
     for id in ids.iter() {

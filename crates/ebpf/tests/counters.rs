@@ -21,7 +21,7 @@ fn policy_id() -> PolicyId {
 }
 
 fn rule(action: RuleAction, port: u16) -> Rule {
-    let mut rule = Rule { action, protocol: Some(Protocol::TCP), ..Rule::default() };
+    let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(action) };
     rule.destination.ports = [PortSpec::single(port)].into();
     rule
 }

@@ -51,7 +51,7 @@ fn policy_id(name: &str) -> PolicyId {
 
 /// TCP from a network and from some ports, and nothing else of TCP.
 fn policy(name: &str) -> DesiredUpdate {
-    let of = |action| Rule { action, protocol: Some(Protocol::TCP), ..Rule::default() };
+    let of = |action| Rule { protocol: Some(Protocol::TCP), ..Rule::new(action) };
     let mut allow = of(RuleAction::Allow);
     allow.source.nets = [Cidr::new([10, 9, 0, 0].into(), 16).unwrap()].into();
     allow.source.ports = [PortSpec::single(53)].into();

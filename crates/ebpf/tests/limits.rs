@@ -33,7 +33,7 @@ fn set(number: u16) -> DesiredUpdate {
 /// For each set a rule that allows a port of its own.
 fn policy(name: &str, sets: impl Iterator<Item = u16>) -> DesiredUpdate {
     let one = |number: u16| {
-        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
         rule.destination.ports = [PortSpec::single(1000 + number)].into();
         let src = [format!("s:{number}").as_str().into()].into_iter().collect();
         (rule, RuleSets { src, ..RuleSets::default() })

@@ -23,7 +23,7 @@ fn policy_id(name: &str) -> PolicyId {
 /// So many rules, each for a network and a port of its own.
 fn policy(name: &str, rules: u16) -> DesiredUpdate {
     let rule = |number: u16| {
-        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
         rule.source.nets = [Cidr::new(Ipv4Addr::new(10, 0, 0, 0).into(), 24).unwrap()].into();
         rule.destination.ports = [PortSpec::single(256 * number + u16::try_from(name.len()).unwrap())].into();
         rule

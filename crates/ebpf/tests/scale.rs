@@ -62,10 +62,9 @@ fn policy_id(number: u32) -> PolicyId {
 
 fn to(port: u16) -> Rule {
     Rule {
-        action: RuleAction::Allow,
         protocol: Some(Protocol::TCP),
         destination: EntityMatch { ports: [PortSpec::single(port)].into(), ..EntityMatch::default() },
-        ..Rule::default()
+        ..Rule::new(RuleAction::Allow)
     }
 }
 

@@ -39,13 +39,13 @@ fn policy_id(pod: u16) -> PolicyId {
 /// So many rules, each for a network and ports of its own, and one for each set.
 fn policy(pod: u16, rules: u16) -> DesiredUpdate {
     let rule = |number: u16| {
-        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
         rule.source.nets = [Cidr::new(source(number).into(), 31).unwrap()].into();
         rule.destination.ports = [PortSpec::single(256 * number + pod)].into();
         rule
     };
     let set = |number: u16| {
-        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::UDP), ..Rule::default() };
+        let mut rule = Rule { protocol: Some(Protocol::UDP), ..Rule::new(RuleAction::Allow) };
         rule.destination.ports = [PortSpec::single(number)].into();
         (rule, RuleSets { src: [set_id(number)].into_iter().collect(), ..RuleSets::default() })
     };

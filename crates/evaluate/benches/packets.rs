@@ -35,7 +35,7 @@ fn evaluator() -> Evaluator {
         apply(DesiredUpdate::IpSet(IpSetUpdate { id: id.as_str().into(), set_type: IpSetType::Net, members }));
         sets.push(RuleSets { src: [id.as_str().into()].into_iter().collect(), ..RuleSets::default() });
     }
-    let rules = vec![Rule::of(RuleAction::Allow); RULES];
+    let rules = vec![Rule::new(RuleAction::Allow); RULES];
     let inbound = Rules::new(rules.into(), sets.into()).expect("as many");
     let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound, outbound: Rules::default() };
     let id = PolicyId::new(PolicyKind::NetworkPolicy, "ns", "policy");

@@ -17,16 +17,15 @@ use tortie_model::{
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // "Allow TCP 5432 from whoever is in the IP set s:clients."
     let rule = Rule {
-        action: RuleAction::Allow,
         protocol: Some(Protocol::TCP),
         destination: EntityMatch { ports: [PortSpec::single(5432)].into(), ..EntityMatch::default() },
-        ..Rule::default()
+        ..Rule::new(RuleAction::Allow)
     };
     let sets = RuleSets { src: ["s:clients".into()].into_iter().collect(), ..RuleSets::default() };
     let policy = Policy {
         source: Arc::default(),
         selector: "app == \"db\"".into(),
-        inbound: Rules::new([rule].into(), [sets].into()).ok_or("as many rules as sets")?,
+        inbound: Rules::new([rule].into(), [sets].into())?,
         outbound: Rules::default(),
     };
     let clients = IpSetUpdate {

@@ -242,7 +242,7 @@ fn matches(c: &mut Criterion) {
         index.set_selector(&n, &Selector::parse(&format!("app == \"app-{n}\"")).expect("a selector"));
     }
     let set = |index: &mut MatchIndex<_, _>, of: &Endpoint| {
-        index.set_item(&of.key, &of.labels, &of.profiles, &HashMap::new());
+        index.set_item_with_parents(&of.key, &of.labels, &of.profiles, &HashMap::new());
     };
     endpoints.iter().for_each(|endpoint| set(&mut index, endpoint));
     black_box(index.flush());

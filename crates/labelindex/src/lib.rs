@@ -13,7 +13,7 @@
 //! let mut index = MatchIndex::new();
 //! let profile = ProfileName::new("kns.shop");
 //! let known = HashMap::from([(profile.clone(), Labels::from_pairs([("env", "prod")]).unwrap())]);
-//! index.set_item(&"web-1", &Labels::from_pairs([("app", "web")]).unwrap(), &[profile].into(), &known);
+//! index.set_item_with_parents(&"web-1", &Labels::from_pairs([("app", "web")]).unwrap(), &[profile].into(), &known);
 //! index.set_selector(&"guard", &Selector::parse("app == 'web' && env == 'prod'").unwrap());
 //!
 //! let flushed = index.flush();

@@ -127,9 +127,20 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         Self::default()
     }
 
+    /// Adds or replaces an item without parents.
+    pub fn set_item(&mut self, key: &I, labels: &Labels) {
+        self.set_item_with_parents(key, labels, &Arc::default(), &());
+    }
+
     /// Adds or replaces an item: its own labels, and its parents from the most to the least specific, whose labels are
     /// among the `known` ones unless they have none.
-    pub fn set_item(&mut self, key: &I, labels: &Labels, parents: &Arc<[ProfileName]>, known: &impl ParentLabels) {
+    pub fn set_item_with_parents(
+        &mut self,
+        key: &I,
+        labels: &Labels,
+        parents: &Arc<[ProfileName]>,
+        known: &impl ParentLabels,
+    ) {
         let (item, _) = self.items.find_or_insert(Cow::Borrowed(key), || None);
         let target = self.matcher.target(labels, parents, known);
         if self.matcher.group_of(item) != Some(target) {
@@ -222,14 +233,13 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     /// set of selectors that items match. Who never calls this pays nothing for it.
     ///
     /// ```
-    /// use std::sync::Arc;
     /// use tortie_labelindex::{MatchEvent, MatchIndex};
     /// use tortie_model::Labels;
     /// use tortie_selector::Selector;
     ///
     /// let mut index = MatchIndex::new();
     /// index.set_selector(&"guard", &Selector::parse("app == 'web'").unwrap());
-    /// index.set_item(&"web-1", &Labels::from_pairs([("app", "web")]).unwrap(), &Arc::default(), &());
+    /// index.set_item(&"web-1", &Labels::from_pairs([("app", "web")]).unwrap());
     /// assert_eq!(index.flush_events(), [MatchEvent::Started { item: "web-1", selector: "guard" }]);
     /// index.remove_item(&"web-1");
     /// assert_eq!(index.flush_events(), [MatchEvent::Stopped { item: "web-1", selector: "guard" }]);

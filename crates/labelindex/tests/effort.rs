@@ -185,12 +185,12 @@ fn many_selectors_against_few_items_cost_what_the_items_cost() {
     }
     for n in 0..10 {
         let known = Known::from([(parents(n)[0].clone(), Labels::from_pairs([("ns", format!("ns-{n}"))]).unwrap())]);
-        index.set_item(&n, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(n), &known);
+        index.set_item_with_parents(&n, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(n), &known);
     }
     assert_eq!(index.flush().activated, (0..10).collect::<Vec<_>>());
     // One selector is filed under `app == 'web'`, as that fact is as rare as the other one at first.
     assert!(index.stats().evaluations <= 20, "{:?}", index.stats());
-    index.set_item(&10, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(10), &Known::new());
+    index.set_item_with_parents(&10, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(10), &Known::new());
     index.set_parent(&parents(10)[0], Some(&Labels::from_pairs([("ns", "ns-77")]).unwrap()));
     assert_eq!(index.flush().activated, [77]);
     assert!(index.stats().evaluations <= 22, "{:?}", index.stats());
@@ -309,7 +309,7 @@ fn keys_with_the_same_matches_share_a_set_that_keeps_its_id() {
     let mut index: MatchIndex<u32, u32> = MatchIndex::new();
     for n in 0..50 {
         let labels = Labels::from_pairs([("app", if n < 40 { "web" } else { "db" })]).unwrap();
-        index.set_item(&n, &labels, &parents(n), &Known::new());
+        index.set_item_with_parents(&n, &labels, &parents(n), &Known::new());
     }
     for key in 0..100 {
         index.set_selector(&key, &selector("app == 'web'"));

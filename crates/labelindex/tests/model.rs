@@ -183,7 +183,7 @@ fn check_matches(ops: &[Op], events: Option<usize>) {
         match op {
             Op::SetItem { item, labels, parents, .. } => {
                 let (labels, parents) = (labels_of(labels), parents_of(parents));
-                index.set_item(item, &labels, &parents, &known);
+                index.set_item_with_parents(item, &labels, &parents, &known);
                 oracle.set_item(item, &labels, &parents);
             }
             Op::RemoveItem(item) => {

@@ -6,8 +6,8 @@ use std::ops::{Deref, DerefMut};
 /// Fields that few values have: read as if they were there, and allocated only where one of them is set.
 ///
 /// ```
-/// use tortie_model::{Rule, RuleExtras};
-/// let mut rule = Rule::default();
+/// use tortie_model::{Rule, RuleAction, RuleExtras};
+/// let mut rule = Rule::new(RuleAction::Deny);
 /// assert_eq!(rule.extras.icmp_type, None);
 /// rule.extras.icmp_type = Some(8);
 /// assert_eq!(rule.extras, RuleExtras { icmp_type: Some(8), ..RuleExtras::default() }.into());

@@ -49,6 +49,18 @@ impl Order {
     }
 }
 
+/// ```
+/// use tortie_model::{Order, Policy};
+/// let policy = Policy { order: Some(100.into()), ..Policy::default() };
+/// assert_eq!(policy.order, Order::new(100.0));
+/// ```
+impl From<i32> for Order {
+    #[expect(clippy::expect_used, reason = "an integer is a number")]
+    fn from(order: i32) -> Self {
+        Self::new(order.into()).expect("an integer is not NaN")
+    }
+}
+
 impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Order").field(&self.get()).finish()
@@ -215,7 +227,7 @@ impl ProfileRules {
     #[must_use]
     pub fn allow_all() -> Valid<Self> {
         static ALLOW_ALL: LazyLock<Valid<ProfileRules>> = LazyLock::new(|| {
-            let allow = Rule::list(vec![Rule::of(RuleAction::Allow)]);
+            let allow = Rule::list(vec![Rule::new(RuleAction::Allow)]);
             Valid::trusted(ProfileRules { inbound: Arc::clone(&allow), outbound: allow })
         });
         ALLOW_ALL.clone()
@@ -231,7 +243,7 @@ impl Policy {
         let (untracked, pre_dnat) = if self.pre_dnat { (false, !self.untracked) } else { (self.untracked, false) };
         let deny: Arc<[Rule]> = match kind {
             PolicyKind::KubernetesNetworkPolicy => Arc::default(),
-            _ => Rule::list(vec![Rule::of(RuleAction::Deny)]),
+            _ => Rule::list(vec![Rule::new(RuleAction::Deny)]),
         };
         Valid::trusted(Self {
             namespace: self.namespace.clone(),

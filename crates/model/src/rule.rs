@@ -10,10 +10,11 @@ use crate::extras::Seldom;
 use crate::{Cidr, Extras, Family, List, NamespacedName, PortSpec, Protocol};
 
 /// What a rule does with the traffic that it matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+///
+/// There is no default: a rule without an action allows, and only readers of a datastore or of messages mean that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RuleAction {
-    /// The datastore gives no action, which allows.
-    #[default]
+    /// The datastore or message gives no action. Felix allows such traffic.
     Unspecified,
     /// Allow, finally.
     Allow,
@@ -39,8 +40,24 @@ impl RuleAction {
     }
 }
 
-/// One rule of a policy or profile.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// One rule of a policy or profile. Each is made with its action ([`Rule::new`]).
+///
+/// ```
+/// use tortie_model::{Protocol, Rule, RuleAction};
+///
+/// let tcp = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
+/// let rest = Rule::new(RuleAction::Deny);
+/// assert_eq!([tcp.action, rest.action], [RuleAction::Allow, RuleAction::Deny]);
+/// ```
+///
+/// A forgotten action does not compile:
+///
+/// ```compile_fail
+/// use tortie_model::{Protocol, Rule};
+///
+/// let rule = Rule { protocol: Some(Protocol::TCP), ..Rule::default() };
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// What to do.
     pub action: RuleAction,
@@ -83,18 +100,25 @@ impl Seldom for RuleExtras {
 }
 
 impl Rule {
-    /// A rule that does this with all traffic.
+    /// A rule that takes `action` on all traffic.
     #[must_use]
-    pub fn of(action: RuleAction) -> Self {
-        Self { action, ..Self::default() }
+    pub fn new(action: RuleAction) -> Self {
+        Self {
+            action,
+            ip_version: None,
+            protocol: None,
+            source: EntityMatch::default(),
+            destination: EntityMatch::default(),
+            extras: Extras::default(),
+        }
     }
 
     /// Rules as policies and profiles hold them. The commonest lists, of one rule that allows or denies everything, are held
     /// once by all.
     #[must_use]
     pub fn list(rules: Vec<Self>) -> Arc<[Self]> {
-        static ALLOW: LazyLock<Arc<[Rule]>> = LazyLock::new(|| [Rule::of(RuleAction::Allow)].into());
-        static DENY: LazyLock<Arc<[Rule]>> = LazyLock::new(|| [Rule::of(RuleAction::Deny)].into());
+        static ALLOW: LazyLock<Arc<[Rule]>> = LazyLock::new(|| [Rule::new(RuleAction::Allow)].into());
+        static DENY: LazyLock<Arc<[Rule]>> = LazyLock::new(|| [Rule::new(RuleAction::Deny)].into());
         match &rules[..] {
             [] => Arc::default(),
             rules if *rules == **ALLOW => Arc::clone(&ALLOW),

@@ -18,26 +18,49 @@ use crate::{HostEndpoint, NetworkSet, Node, Policy, Profile, ProfileRules, Proto
 /// A value that passed its checks; cheap to clone.
 ///
 /// ```
-/// use tortie_model::{Policy, PortSpec, Rule, Valid};
+/// use tortie_model::{Policy, PortSpec, Rule, RuleAction, Valid};
 ///
 /// assert!(Valid::new(Policy::default()).is_ok());
 ///
-/// let mut rule = Rule::default();
+/// let mut rule = Rule::new(RuleAction::Allow);
 /// rule.source.ports = [PortSpec::single(80)].into();
 /// let policy = Policy { inbound: [rule].into(), ..Policy::default() };
 /// let error = Valid::new(policy).unwrap_err();
-/// assert_eq!(error.to_string(), "inbound_rules[0].src_ports[0]: numeric ports need the protocol TCP, UDP or SCTP");
+/// let reason = "numeric ports need the protocol TCP, UDP or SCTP";
+/// assert_eq!(error.to_string(), format!("Policy: inbound_rules[0].src_ports[0]: {reason}"));
+/// ```
+///
+/// Names that the kernel or selectors refuse later are refused here:
+///
+/// ```
+/// use tortie_model::{Reason, Valid, WorkloadEndpoint};
+///
+/// let endpoint = WorkloadEndpoint { iface: Some("a name that no kernel takes".into()), ..WorkloadEndpoint::default() };
+/// let error = Valid::new(endpoint).unwrap_err();
+/// assert_eq!((error.resource, error.field.as_str()), ("WorkloadEndpoint", "name"));
+/// assert!(matches!(error.reason, Reason::InterfaceName(_)));
 /// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct Valid<T>(Arc<T>);
 
 /// What can be checked.
 pub trait Validate {
+    /// The kind of the value in errors: `Policy`, `WorkloadEndpoint`, …
+    const RESOURCE: &'static str;
+
     /// Checks the value.
     ///
     /// # Errors
     /// The first field found to be wrong.
     fn validate(&self) -> Result<(), Invalid>;
+
+    /// Checks the value as Felix checks an object of its datastore; see [`Valid::stored`].
+    ///
+    /// # Errors
+    /// The first field found to be wrong.
+    fn validate_stored(&self) -> Result<(), Invalid> {
+        self.validate()
+    }
 }
 
 impl<T: Validate> Valid<T> {
@@ -48,6 +71,28 @@ impl<T: Validate> Valid<T> {
     pub fn new(value: impl Into<Arc<T>>) -> Result<Self, Invalid> {
         let value = value.into();
         value.validate().map(|()| Self(value))
+    }
+
+    /// Checks a value of a datastore as Felix does, which accepts more: interface names of workloads that no kernel takes,
+    /// labels that no selector names, host endpoints that match no interface, and policies that are both untracked and
+    /// pre-DNAT, which are untracked.
+    ///
+    /// Without such an endpoint, IP sets of all nodes would lack its addresses, and a rule that denies them would open. The
+    /// dataplane of its own node names it and programs nothing for it.
+    ///
+    /// ```
+    /// use tortie_model::{Valid, WorkloadEndpoint};
+    ///
+    /// let endpoint = WorkloadEndpoint { iface: Some("a name that no kernel takes".into()), ..WorkloadEndpoint::default() };
+    /// assert!(Valid::new(endpoint.clone()).is_err());
+    /// assert!(Valid::stored(endpoint).is_ok());
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid`] if it fails.
+    pub fn stored(value: impl Into<Arc<T>>) -> Result<Self, Invalid> {
+        let value = value.into();
+        value.validate_stored().map(|()| Self(value))
     }
 }
 
@@ -102,9 +147,11 @@ impl<T> Deref for Valid<T> {
 
 /// Why a value is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{field}: {reason}")]
+#[error("{resource}: {field}: {reason}")]
 #[non_exhaustive]
 pub struct Invalid {
+    /// The kind of the value.
+    pub resource: &'static str,
     /// The first field found to be wrong.
     pub field: FieldPath,
     /// What is wrong with it.
@@ -112,6 +159,18 @@ pub struct Invalid {
 }
 
 impl Invalid {
+    fn of<T: Validate>(Flaw { field, reason }: Flaw) -> Self {
+        Self { resource: T::RESOURCE, field, reason }
+    }
+}
+
+/// A field that is wrong.
+struct Flaw {
+    field: FieldPath,
+    reason: Reason,
+}
+
+impl Flaw {
     fn new(field: impl fmt::Display, reason: Reason) -> Self {
         Self { field: FieldPath::of(field), reason }
     }
@@ -177,18 +236,25 @@ pub enum Reason {
     /// A workload endpoint without an interface.
     #[error("a workload endpoint needs an interface")]
     MissingInterface,
+    /// A host endpoint without an interface and without expected addresses, which would protect nothing.
+    #[error("a host endpoint needs an interface or expected addresses")]
+    NoHostInterface,
     /// An interface name that the kernel would not take.
     #[error("`{0}` is not the name of an interface")]
     InterfaceName(Box<str>),
     /// A name of other characters than `a–z A–Z 0–9 _ . -`, empty, or longer than 128 characters.
     #[error("`{0}` is not a valid name")]
     Name(Box<str>),
-    /// A label's name is not `name` or `prefix/name` as Kubernetes has it.
+    /// A label's name is none that a selector can name, or, of nodes and profiles, not `name` or `prefix/name` as Kubernetes
+    /// has it.
     #[error("`{0}` is not the name of a label")]
     LabelName(Box<str>),
     /// A label's value is longer than 63 characters or has odd ones.
     #[error("`{0}` is not the value of a label")]
     LabelValue(Box<str>),
+    /// A policy that is to decide before connection tracking and before destination NAT.
+    #[error("cannot be combined with `untracked`")]
+    PreDnatAndUntracked,
     /// An address of the wrong family.
     #[error("an address is of the wrong family")]
     Family,
@@ -205,44 +271,80 @@ pub enum Reason {
 }
 
 impl Validate for Policy {
+    const RESOURCE: &'static str = "Policy";
+
     fn validate(&self) -> Result<(), Invalid> {
-        rule::lists(&self.inbound, &self.outbound)
+        if self.untracked && self.pre_dnat {
+            return Err(Invalid::of::<Self>(Flaw::new("pre_dnat", Reason::PreDnatAndUntracked)));
+        }
+        self.validate_stored()
+    }
+
+    fn validate_stored(&self) -> Result<(), Invalid> {
+        rule::lists(&self.inbound, &self.outbound).map_err(Invalid::of::<Self>)
     }
 }
 
 impl Validate for ProfileRules {
+    const RESOURCE: &'static str = "ProfileRules";
+
     fn validate(&self) -> Result<(), Invalid> {
-        rule::lists(&self.inbound, &self.outbound)
+        rule::lists(&self.inbound, &self.outbound).map_err(Invalid::of::<Self>)
     }
 }
 
 impl Validate for WorkloadEndpoint {
+    const RESOURCE: &'static str = "WorkloadEndpoint";
+
     fn validate(&self) -> Result<(), Invalid> {
-        endpoint::workload(self)
+        endpoint::strict_workload(self).map_err(Invalid::of::<Self>)?;
+        self.validate_stored()
+    }
+
+    fn validate_stored(&self) -> Result<(), Invalid> {
+        endpoint::workload(self).map_err(Invalid::of::<Self>)
     }
 }
 
 impl Validate for HostEndpoint {
+    const RESOURCE: &'static str = "HostEndpoint";
+
     fn validate(&self) -> Result<(), Invalid> {
-        endpoint::host(self)
+        endpoint::strict_host(self).map_err(Invalid::of::<Self>)?;
+        self.validate_stored()
+    }
+
+    fn validate_stored(&self) -> Result<(), Invalid> {
+        endpoint::host(self).map_err(Invalid::of::<Self>)
     }
 }
 
 impl Validate for NetworkSet {
+    const RESOURCE: &'static str = "NetworkSet";
+
     fn validate(&self) -> Result<(), Invalid> {
-        endpoint::profile_names(&self.profiles)
+        label::nameable("labels", &self.labels).map_err(Invalid::of::<Self>)?;
+        self.validate_stored()
+    }
+
+    fn validate_stored(&self) -> Result<(), Invalid> {
+        endpoint::profile_names(&self.profiles).map_err(Invalid::of::<Self>)
     }
 }
 
 impl Validate for Profile {
+    const RESOURCE: &'static str = "Profile";
+
     fn validate(&self) -> Result<(), Invalid> {
-        label::inherited("spec.labelsToApply", &self.labels)
+        label::inherited("spec.labelsToApply", &self.labels).map_err(Invalid::of::<Self>)
     }
 }
 
 impl Validate for Node {
+    const RESOURCE: &'static str = "Node";
+
     fn validate(&self) -> Result<(), Invalid> {
-        label::labels("metadata.labels", &self.labels)
+        label::labels("metadata.labels", &self.labels).map_err(Invalid::of::<Self>)
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_calc::{AddressClaims, Graph, GraphConfig, IgnoredObject, Reason, claim_problems, standing_claims};
+use tortie_calc::{
+    AddressClaims, Graph, GraphConfig, IgnoredObject, ReadyFlag, Reason, claim_problems, standing_claims,
+};
 use tortie_model::desired::{Contest, DesiredUpdate, WorkloadEndpointState};
 use tortie_model::{
     AdminState, HostEndpointKey, Hostname, IfaceName, Key, SyncStatus, Update, Valid, WorkloadEndpoint,
@@ -42,9 +44,11 @@ struct Denied {
 
 impl OneNode {
     pub(crate) fn new(config: &GraphConfig) -> Self {
-        let mut graph = Graph::new(&GraphConfig { hostname: Hostname::new(NODE), ..config.clone() });
-        // A datastore without the flag is ready.
-        graph.on_update(Update::Ready(Some(true)));
+        let mut graph = Graph::new(&GraphConfig {
+            hostname: Hostname::new(NODE),
+            ready_flag: ReadyFlag::Ignored,
+            ..config.clone()
+        });
         graph.on_status(SyncStatus::InSync);
         Self {
             graph,
@@ -68,7 +72,6 @@ impl OneNode {
 
     fn on_one_node(&mut self, update: Update) -> Update {
         match update {
-            Update::Ready(_) => Update::Ready(Some(true)),
             Update::WorkloadEndpoint(key, endpoint) => {
                 let endpoint = endpoint.map(|endpoint| self.with_own_interface(key.host(), endpoint));
                 let key = WorkloadEndpointKey::new(NODE, key.orchestrator(), key.workload(), key.endpoint());
@@ -91,7 +94,7 @@ impl OneNode {
         let number = self.aliases.len();
         let alias = self.aliases.entry((host.into(), name.clone()));
         let alias = alias.or_insert_with(|| IfaceName::from(&*format!("cali_{number:x}"))).clone();
-        let renamed = Valid::new(WorkloadEndpoint { iface: Some(alias), ..WorkloadEndpoint::clone(&endpoint) });
+        let renamed = Valid::stored(WorkloadEndpoint { iface: Some(alias), ..WorkloadEndpoint::clone(&endpoint) });
         renamed.expect("a valid endpoint stays valid with another interface of a valid name")
     }
 
@@ -103,7 +106,7 @@ impl OneNode {
         }
         for (key, endpoint) in standing_claims(self.objects.values()) {
             let endpoint = endpoint.map(|endpoint| {
-                let valid = Valid::new(Arc::unwrap_or_clone(endpoint));
+                let valid = Valid::stored(Arc::unwrap_or_clone(endpoint));
                 valid.expect("a valid endpoint stays valid with some of its addresses")
             });
             let update = self.on_one_node(Update::WorkloadEndpoint(key, endpoint));
@@ -172,8 +175,10 @@ impl OneNode {
 
     /// Returns objects and claims that do not count on the node that they are of, sorted by key.
     pub(crate) fn ignored(&self) -> Vec<IgnoredObject> {
-        let is_claim = |reason: &Reason| matches!(reason, Reason::Claim { .. } | Reason::Contested(_));
-        let mut ignored: Vec<_> = self.graph.problems().filter(|problem| !is_claim(&problem.reason)).collect();
+        // Claims are evaluated by node, and the one node of all endpoints has no name of the cluster.
+        let is_left_out =
+            |reason: &Reason| matches!(reason, Reason::Claim { .. } | Reason::Contested(_) | Reason::UnknownHost);
+        let mut ignored: Vec<_> = self.graph.problems().filter(|problem| !is_left_out(&problem.reason)).collect();
         if self.claims == AddressClaims::Bounded {
             ignored.extend(claim_problems(self.objects.values()));
         }

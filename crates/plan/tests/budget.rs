@@ -22,7 +22,7 @@ fn pod() -> Update {
 /// A policy that allows so many single addresses, each by a rule.
 fn policy(rules: u32) -> Update {
     let rule = |n: u32| {
-        let mut rule = Rule::of(RuleAction::Allow);
+        let mut rule = Rule::new(RuleAction::Allow);
         let address = std::net::Ipv4Addr::from_bits(0x0b00_0000 + 2 * n);
         rule.source.nets = [format!("{address}/32").parse().unwrap()].into();
         rule

@@ -64,7 +64,7 @@ fn both_endpoints_of_a_contest_are_told() {
 
 /// A policy that lets everything in to all endpoints.
 fn open() -> Update {
-    let policy = Policy { inbound: [Rule::of(RuleAction::Allow)].into(), ..Policy::default() };
+    let policy = Policy { inbound: [Rule::new(RuleAction::Allow)].into(), ..Policy::default() };
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "open");
     Update::Policy(id, Some(Valid::new(policy).unwrap()))
 }

@@ -438,28 +438,31 @@ fn update() -> impl Strategy<Value = Update> {
     prop_oneof![
         (name(), workload_endpoint()).prop_map(|(name, value)| Update::WorkloadEndpoint(
             WorkloadEndpointKey::new("node", "k8s", &name, "eth0"),
-            Some(Valid::new(value).expect("valid"))
+            Some(Valid::stored(value).expect("valid"))
         )),
         (name(), host_endpoint()).prop_map(|(name, value)| Update::HostEndpoint(
             HostEndpointKey { host: "node".into(), name: (&*name).into() },
-            Some(Valid::new(value).expect("valid"))
+            Some(Valid::stored(value).expect("valid"))
         )),
         (name(), policy()).prop_map(|(name, value)| Update::Policy(
             PolicyId::new(PolicyKind::NetworkPolicy, "ns", name),
-            Some(Valid::new(value).expect("valid"))
+            Some(Valid::stored(value).expect("valid"))
         )),
         (name(), tier).prop_map(|(name, value)| Update::Tier((&*name).into(), Some(value))),
         (name(), shared_list(rule()), shared_list(rule())).prop_map(|(name, inbound, outbound)| Update::ProfileRules(
             (&*name).into(),
-            Some(Valid::new(ProfileRules { inbound, outbound }).expect("valid"))
+            Some(Valid::stored(ProfileRules { inbound, outbound }).expect("valid"))
         )),
         (name(), labels(word())).prop_map(|(name, labels)| Update::Profile(
             (&*name).into(),
-            Some(Valid::new(Profile { labels }).expect("valid"))
+            Some(Valid::stored(Profile { labels }).expect("valid"))
         )),
         (name(), boxed(net()), labels(shared()), profiles()).prop_map(|(name, nets, labels, profiles)| {
             let nets = nets.into_vec().into();
-            Update::NetworkSet((&*name).into(), Some(Valid::new(NetworkSet { nets, labels, profiles }).expect("valid")))
+            Update::NetworkSet(
+                (&*name).into(),
+                Some(Valid::stored(NetworkSet { nets, labels, profiles }).expect("valid")),
+            )
         }),
         ip_pool().prop_map(|pool| Update::IpPool(pool.cidr.masked(), Some(pool.into()))),
         (word(), shared()).prop_map(|(name, value)| Update::GlobalConfig((&*name).into(), Some(value))),
@@ -470,7 +473,7 @@ fn update() -> impl Strategy<Value = Update> {
         (name(), scoped_config()).prop_map(|(name, value)| Update::ScopedConfig((&*name).into(), Some(value.into()))),
         any::<bool>().prop_map(|ready| Update::Ready(Some(ready))),
         (name(), node())
-            .prop_map(|(name, value)| Update::Node((&*name).into(), Some(Valid::new(value).expect("valid")))),
+            .prop_map(|(name, value)| Update::Node((&*name).into(), Some(Valid::stored(value).expect("valid")))),
         (name(), wireguard).prop_map(|(name, value)| Update::Wireguard((&*name).into(), Some(value.into()))),
         (name(), service())
             .prop_map(|(name, value)| Update::Service(NamespacedName::new("ns", name), Some(value.into()))),

@@ -16,10 +16,9 @@
 //!
 //! // "Allow TCP 443 from whoever is in the IP set s:clients."
 //! let rule = Rule {
-//!     action: RuleAction::Allow,
 //!     protocol: Some(Protocol::Named(NamedProtocol::Tcp)),
 //!     destination: EntityMatch { ports: [PortSpec::single(443)].into(), ..EntityMatch::default() },
-//!     ..Rule::default()
+//!     ..Rule::new(RuleAction::Allow)
 //! };
 //! let sets = RuleSets { src: ["s:clients".into()].into_iter().collect(), ..RuleSets::default() };
 //! let policy = Policy {

@@ -47,11 +47,19 @@ impl Label {
     /// # Errors
     /// [`ExprError::InvalidLabel`] if `name` is empty, too long or has a character that no selector can name.
     pub fn new(name: &str) -> Result<Label, ExprError> {
-        if (1..=MAX_LABEL_LENGTH).contains(&name.len()) && name.bytes().all(is_label_byte) {
-            Ok(Label(name.into()))
-        } else {
-            Err(ExprError::InvalidLabel { name: name.into() })
-        }
+        if Label::is_name(name) { Ok(Label(name.into())) } else { Err(ExprError::InvalidLabel { name: name.into() }) }
+    }
+
+    /// Whether selectors can name a label with this name.
+    ///
+    /// ```
+    /// use tortie_selector::Label;
+    /// assert!(Label::is_name("projectcalico.org/name"));
+    /// assert!(["", "bad key", "a:b"].iter().all(|name| !Label::is_name(name)));
+    /// ```
+    #[must_use]
+    pub fn is_name(text: &str) -> bool {
+        (1..=MAX_LABEL_LENGTH).contains(&text.len()) && text.bytes().all(is_label_byte)
     }
 
     /// For text that the parser has already checked.

@@ -232,7 +232,7 @@ impl World<'_> {
                 Arc::clone(rules.as_arc())
             }
             _ => {
-                let deny: Arc<[Rule]> = [Rule { action: RuleAction::Deny, ..Rule::default() }].into();
+                let deny: Arc<[Rule]> = [Rule::new(RuleAction::Deny)].into();
                 ProfileRules { inbound: Arc::clone(&deny), outbound: deny }.into()
             }
         };

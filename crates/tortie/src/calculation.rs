@@ -103,10 +103,7 @@ impl Node {
     /// The calculation by itself: updates in, changes of what is desired out, as [`Graph`] describes.
     #[must_use]
     pub fn graph(&self) -> Graph {
-        let mut graph = Graph::new(&self.graph_config);
-        // A datastore without the flag is ready.
-        graph.on_update(Update::Ready(Some(true)));
-        graph
+        Graph::new(&self.graph_config)
     }
 
     /// What enforces or renders the changes that the calculation gives.

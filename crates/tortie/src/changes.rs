@@ -5,7 +5,6 @@ use std::fmt;
 
 use tortie_calc::Graph;
 use tortie_datastore::{Event, InputProblem, Resend, Watching};
-use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
 
 use crate::ClusterProblem;
@@ -75,10 +74,7 @@ impl Changes {
             Event::Status(status) => self.graph.on_status(status),
             Event::Updates { updates, .. } => {
                 for update in updates {
-                    self.graph.on_update(match update {
-                        Update::Ready(None) => Update::Ready(Some(true)),
-                        update => update,
-                    });
+                    self.graph.on_update(update);
                 }
             }
             Event::Problems(problems) => self.input = problems,

@@ -1,6 +1,6 @@
 //! A node at one end of a connection.
 
-use tortie_calc::{Graph, GraphConfig};
+use tortie_calc::{Graph, GraphConfig, ReadyFlag};
 use tortie_evaluate::{Evaluator, Layer, Packet, Settings, UpdateError};
 use tortie_model::{Direction, Hostname, SyncStatus, Update};
 
@@ -25,18 +25,14 @@ pub(crate) struct Asked<'a> {
 
 impl NodeView {
     pub(crate) fn new(host: Hostname, config: &GraphConfig, settings: Settings) -> Self {
-        let mut graph = Graph::new(&GraphConfig { hostname: host.clone(), ..config.clone() });
-        // A datastore without the flag is ready.
-        graph.on_update(Update::Ready(Some(true)));
+        let mut graph =
+            Graph::new(&GraphConfig { hostname: host.clone(), ready_flag: ReadyFlag::Ignored, ..config.clone() });
         graph.on_status(SyncStatus::InSync);
         Self { host, graph, evaluator: Evaluator::new(settings) }
     }
 
     pub(crate) fn on_update(&mut self, update: Update) {
-        self.graph.on_update(match update {
-            Update::Ready(_) => Update::Ready(Some(true)),
-            update => update,
-        });
+        self.graph.on_update(update);
     }
 
     pub(crate) fn flush(&mut self) -> Result<(), UpdateError> {

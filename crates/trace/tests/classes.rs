@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-use tortie_calc::{Graph, GraphConfig};
+use tortie_calc::{Graph, GraphConfig, ReadyFlag};
 use tortie_classes::{Classes, Compiled};
 use tortie_evaluate::{Evaluator, Packet, Settings, Verdict};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Cidr, Direction, Family, Protocol, SyncStatus, Update, WorkloadEndpointId};
+use tortie_model::{Cidr, Direction, Family, Protocol, SyncStatus, WorkloadEndpointId};
 use tortie_testkit::cases::{self, Case, Step};
 use tortie_testkit::lab;
 
@@ -28,8 +28,10 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        let mut graph = Graph::new(&GraphConfig::new(lab::node_name(0).as_str().into()));
-        graph.on_update(Update::Ready(Some(true)));
+        let mut graph = Graph::new(&GraphConfig {
+            ready_flag: ReadyFlag::Ignored,
+            ..GraphConfig::new(lab::node_name(0).as_str().into())
+        });
         graph.on_status(SyncStatus::InSync);
         Self {
             followed: cases::Followed::new(1),
@@ -42,10 +44,7 @@ impl Node {
 
     fn follow(&mut self, step: &Step) {
         for update in self.followed.follow(step) {
-            self.graph.on_update(match update {
-                Update::Ready(_) => Update::Ready(Some(true)),
-                update => update,
-            });
+            self.graph.on_update(update);
         }
         let mut messages = Vec::new();
         self.graph.flush(&mut messages);

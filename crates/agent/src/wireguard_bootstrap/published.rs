@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tortie_calc::{Graph, GraphConfig};
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
-use tortie_model::{Family, Hostname, SyncStatus, Update};
+use tortie_model::{Family, Hostname, SyncStatus};
 use tortie_resources::manifest::{Format, Options, Outcome, read};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_store::{ResourceStore, StoreError};
@@ -52,7 +52,6 @@ pub(crate) trait Published: Send + Sync {
             Err(error) => return Err(error),
         }
         let mut graph = Graph::new(&GraphConfig::new(hostname.clone()));
-        graph.on_update(Update::Ready(Some(true)));
         let mut labels = tortie_model::Interner::new();
         for object in objects {
             for resource in read(&object.object.to_string(), Format::Json, options, &mut labels).resources {

@@ -4,10 +4,11 @@ use tortie_model::{ConfigName, HostConfigKey, Hostname, Labels, Node, ScopedConf
 use tortie_selector::Selector;
 
 use super::ConfigBatcher;
+use crate::ReadyFlag;
 use crate::sequencer::Sequencer;
 
 fn batcher() -> ConfigBatcher {
-    ConfigBatcher::new(Hostname::new("node"))
+    ConfigBatcher::new(Hostname::new("node"), ReadyFlag::Required)
 }
 
 fn scoped(selector: &str, created: i64, value: &str) -> Arc<ScopedConfig> {
@@ -32,6 +33,18 @@ fn told(batcher: &mut ConfigBatcher) -> Option<bool> {
 #[test]
 fn never_seen_ready_is_not_ready() {
     assert_eq!(told(&mut batcher()), Some(false));
+}
+
+#[test]
+fn an_optional_flag_is_ready_unless_it_is_false_and_an_ignored_one_always() {
+    for (ready_flag, when_false) in [(ReadyFlag::Optional, false), (ReadyFlag::Ignored, true)] {
+        let mut batcher = ConfigBatcher::new(Hostname::new("node"), ready_flag);
+        assert_eq!(told(&mut batcher), Some(true));
+        batcher.on_ready(Some(false));
+        assert_eq!(told(&mut batcher), (!when_false).then_some(false));
+        batcher.on_ready(None);
+        assert_eq!(told(&mut batcher), (!when_false).then_some(true));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use tortie_model::{NamedProtocol, NamespacedName, PortSpec, Protocol, Rule};
+use tortie_model::{NamedProtocol, NamespacedName, PortSpec, Protocol, Rule, RuleAction};
 use tortie_selector::Selector;
 
 use super::{RuleScanner, ScannerOut, SetSource};
@@ -14,7 +14,7 @@ fn rules(rules: impl IntoIterator<Item = Rule>) -> Arc<[Rule]> {
 }
 
 fn from(selector: &str) -> Rule {
-    let mut rule = Rule::default();
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.source.selector = text(selector);
     rule
 }
@@ -96,7 +96,7 @@ fn named_ports_replace_the_selector_unless_numeric_ports_stand_beside_them() {
 #[test]
 fn services_have_ports_only_as_destinations() {
     let mut scanner = RuleScanner::default();
-    let mut rule = Rule::default();
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.source.extras.service = Some(NamespacedName::new("ns", "svc").into());
     rule.destination.extras.service = Some(NamespacedName::new("ns", "svc").into());
     let compiled = scanner.acquire(&rules([rule]));

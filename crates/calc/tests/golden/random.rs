@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
-use tortie_calc::{GraphConfig, Overlap};
+use tortie_calc::{GraphConfig, Overlap, ReadyFlag};
 use tortie_model::Hostname;
 use tortie_selector::unique_id;
 use tortie_testkit::golden::assert_count;
@@ -19,7 +19,11 @@ fn scenarios(name: &str) -> Vec<Json> {
 
 fn config(scenario: &Json) -> GraphConfig {
     let overlap = if scenario["config"]["NFTablesMode"] == "Disabled" { Overlap::Keep } else { Overlap::Suppress };
-    GraphConfig { overlap, ..GraphConfig::new(Hostname::new(scenario["hostname"].as_str().unwrap())) }
+    GraphConfig {
+        overlap,
+        ready_flag: ReadyFlag::Required,
+        ..GraphConfig::new(Hostname::new(scenario["hostname"].as_str().unwrap()))
+    }
 }
 
 /// The parameters in force: those of the datastore, overridden by those of the environment.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
 use serde_json::Value as Json;
-use tortie_calc::{Demand, GraphConfig, Overlap, RouteSource};
+use tortie_calc::{Demand, GraphConfig, Overlap, ReadyFlag, RouteSource};
 use tortie_model::Hostname;
 use tortie_testkit::golden::assert_count;
 
@@ -18,6 +18,7 @@ pub(crate) fn config(recorded: &Json, route_source: &Json) -> GraphConfig {
     let hostname = Hostname::new(recorded["config"]["FelixHostname"].as_str().unwrap());
     let route_source = if route_source == "WorkloadIPs" { RouteSource::WorkloadIps } else { RouteSource::CalicoIpam };
     GraphConfig {
+        ready_flag: ReadyFlag::Required,
         overlap: Overlap::Suppress,
         istio_ambient_mode: recorded["config"]["IstioAmbientMode"] == "Enabled",
         routes: Demand::Always,

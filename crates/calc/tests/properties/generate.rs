@@ -147,9 +147,8 @@ fn rule() -> impl Strategy<Value = Rule> {
         2 => Just(Some(Protocol::Number(17))),
         1 => Just(None),
     ];
-    (select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::NextTier]), protocol, side(), side()).prop_map(
-        |(action, protocol, source, destination)| Rule { action, protocol, source, destination, ..Default::default() },
-    )
+    (select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::NextTier]), protocol, side(), side())
+        .prop_map(|(action, protocol, source, destination)| Rule { protocol, source, destination, ..Rule::new(action) })
 }
 
 fn rules() -> impl Strategy<Value = Arc<[Rule]>> {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tortie_calc::{AddressClaims, Demand, Graph, GraphConfig, Overlap, RouteSource};
+use tortie_calc::{AddressClaims, Demand, Graph, GraphConfig, Overlap, ReadyFlag, RouteSource};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Hostname, Key, SyncStatus, Update};
 use tortie_testkit::mock::MockDataplane;
@@ -246,6 +246,7 @@ fn route_config() -> impl Strategy<Value = GraphConfig> {
             vxlan_enabled,
             program_ipip_routes: programmed.0,
             program_no_encap_routes: programmed.1,
+            ready_flag: ReadyFlag::Required,
             ..GraphConfig::new(Hostname::new(HOST))
         },
     )
@@ -263,7 +264,7 @@ proptest! {
     ) {
         let overlap = if suppress { Overlap::Suppress } else { Overlap::Keep };
         let config =
-            GraphConfig { overlap, istio_ambient_mode, policy_members, ..GraphConfig::new(Hostname::new(HOST)) };
+            GraphConfig { overlap, istio_ambient_mode, policy_members, ready_flag: ReadyFlag::Required, ..GraphConfig::new(Hostname::new(HOST)) };
         check_history((&steps, in_sync_at), config, Node::check, delete_backwards, flush_every);
     }
 

@@ -76,7 +76,7 @@ pub(crate) fn policy_id(name: &str) -> PolicyId {
 
 /// A policy that allows what comes from a set, or from anywhere.
 pub(crate) fn policy(name: &str, selector: &str, set: Option<&str>) -> DesiredUpdate {
-    let rule = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let rule = Rule::new(RuleAction::Allow);
     let sets = RuleSets { src: set.map(Into::into).into_iter().collect(), ..RuleSets::default() };
     DesiredUpdate::Policy(policy_id(name), Arc::new(policy_of(selector, vec![rule], vec![sets])))
 }
@@ -91,7 +91,7 @@ pub(crate) fn policy_of(selector: &str, rules: Vec<Rule>, sets: Vec<RuleSets>) -
 }
 
 pub(crate) fn profile(name: &str) -> DesiredUpdate {
-    let rule = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let rule = Rule::new(RuleAction::Allow);
     let rules = || Rules::new([rule.clone()].into(), [RuleSets::default()].into()).expect("one each");
     DesiredUpdate::Profile(name.into(), Arc::new(Profile { inbound: rules(), outbound: rules() }))
 }

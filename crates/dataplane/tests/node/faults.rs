@@ -71,7 +71,7 @@ fn a_host_endpoint_that_the_kernel_refuses_keeps_its_failsafes() {
 #[test]
 fn a_rule_that_cannot_be_expressed_is_reported_with_its_policy() {
     // Ports without a protocol: iptables-restore would refuse the table.
-    let mut rule = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.destination.ports = [PortSpec::Range { first: 80, last: 80 }].into();
     let bad = policy_of("all()", vec![rule.clone()], vec![RuleSets::default()]);
     rule.protocol = Some(Protocol::Named(NamedProtocol::Tcp));

@@ -61,7 +61,7 @@ fn policies(bits: u8) -> Vec<&'static str> {
 
 fn policy(number: usize, selects_all: bool, rules: &[DraftRule]) -> DesiredUpdate {
     let rules = rules.iter().map(|(allows, port, set, net)| {
-        let mut rule = Rule { action: if *allows { RuleAction::Allow } else { RuleAction::Deny }, ..Rule::default() };
+        let mut rule = Rule::new(if *allows { RuleAction::Allow } else { RuleAction::Deny });
         if let Some(port) = port {
             rule.protocol = Some(Protocol::TCP);
             rule.destination.ports = [PortSpec::single(*port)].into_iter().collect();

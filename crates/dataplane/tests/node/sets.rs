@@ -20,7 +20,7 @@ fn from(id: &str) -> RuleSets {
 }
 
 fn rule(action: RuleAction) -> Rule {
-    Rule { action, ..Rule::default() }
+    Rule::new(action)
 }
 
 fn to_port(port: u16) -> Rule {
@@ -254,7 +254,7 @@ fn a_policy_denies_if_members_that_do_not_fit_would_open_it() {
     let names: Vec<&str> = cases.iter().map(|(name, ..)| *name).collect();
     let mut updates = vec![profile("kns.default"), set("s:x", &fits), workload("w", pod("cali1", 1), &names)];
     for (name, action, sets, _) in &cases {
-        let rule = |action| Rule { action, ..Rule::default() };
+        let rule = |action| Rule::new(action);
         let rules = vec![rule(*action), rule(Allow)];
         let policy = policy_of("all()", rules, vec![(*sets).clone(), RuleSets::default()]);
         updates.push(DesiredUpdate::Policy(policy_id(name), policy.into()));

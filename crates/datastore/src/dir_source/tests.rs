@@ -298,10 +298,7 @@ fn the_default_allow_profile_is_there_unless_somebody_defines_another() {
             _ => None,
         })
     };
-    assert_eq!(
-        inbound(&built_in).unwrap(),
-        [tortie_model::Rule { action: tortie_model::RuleAction::Allow, ..tortie_model::Rule::default() }]
-    );
+    assert_eq!(inbound(&built_in).unwrap(), [tortie_model::Rule::new(tortie_model::RuleAction::Allow)]);
     let own = "apiVersion: projectcalico.org/v3\nkind: Profile\nmetadata: {name: projectcalico-default-allow}\nspec: \
                {ingress: [{action: Deny}]}\n";
     fs::write(&path, own).unwrap();

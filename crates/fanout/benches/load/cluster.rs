@@ -99,11 +99,7 @@ impl Cluster {
                 format!("app == 'service-{service}' && projectcalico.org/namespace == '{}'", self.namespace(service));
             EntityMatch { selector: Some(text.parse().unwrap()), ..EntityMatch::default() }
         };
-        let tcp = || Rule {
-            action: RuleAction::Allow,
-            protocol: Some(Protocol::Named(NamedProtocol::Tcp)),
-            ..Rule::default()
-        };
+        let tcp = || Rule { protocol: Some(Protocol::Named(NamedProtocol::Tcp)), ..Rule::new(RuleAction::Allow) };
         let to_port = EntityMatch { ports: [PortSpec::single(8080)].into(), ..EntityMatch::default() };
         let policy = Policy {
             namespace: Some(namespace.as_str().into()),

@@ -121,7 +121,7 @@ fn a_policy_that_is_too_large_denies_until_it_is_smaller() {
     let limits = CacheLimits { value_bytes: 200, ..CacheLimits::default() };
     let mut cache = Cache::new(Instance(1), limits, now);
     let policy = |rules: usize| {
-        let allow = vec![Rule { action: RuleAction::Allow, ..Rule::default() }; rules];
+        let allow = vec![Rule::new(RuleAction::Allow); rules];
         let policy = Policy { selector: "has(a)".parse().unwrap(), inbound: allow.into(), ..Policy::default() };
         let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
         Update::Policy(id, Some(Valid::new(policy).unwrap()))
@@ -235,7 +235,7 @@ fn object(name: usize, version: u8, is_large: bool) -> Update {
     let rules = if is_large { 100 } else { 1 };
     let policy = Policy {
         selector: format!("v == '{version}'").parse().unwrap(),
-        inbound: vec![Rule { action: RuleAction::Allow, ..Rule::default() }; rules].into(),
+        inbound: vec![Rule::new(RuleAction::Allow); rules].into(),
         ..Policy::default()
     };
     Update::Policy(policy_id(name), Some(Valid::new(policy).unwrap()))

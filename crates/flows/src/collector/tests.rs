@@ -35,7 +35,7 @@ fn policy_id(kind: PolicyKind, name: &str) -> PolicyId {
 }
 
 fn policy(actions: &[RuleAction]) -> Arc<desired::Policy> {
-    let rules: Arc<[Rule]> = actions.iter().map(|action| Rule { action: *action, ..Rule::default() }).collect();
+    let rules: Arc<[Rule]> = actions.iter().copied().map(Rule::new).collect();
     let sets = rules.iter().map(|_| desired::RuleSets::default()).collect();
     let rules = Rules::new(rules, sets).unwrap();
     let source = Arc::new(tortie_model::Policy::default());

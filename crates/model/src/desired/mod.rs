@@ -17,7 +17,7 @@ pub use tortie_net::{IpPortMember, PortProtocol};
 
 pub use computed::{ComputedFields, Contest, Contested, LiveMigrationRole, QosPolicy, SkipRedirect};
 pub use routes::{PoolType, Route, RouteTypes, TunnelTypes, Vtep, VtepAddresses};
-pub use rules::{RuleSets, RuleView, Rules, SetIds};
+pub use rules::{RuleSets, RuleView, Rules, RulesError, SetIds};
 
 use crate::{
     BgpConfiguration, Cidr, HostEndpoint, HostEndpointName, Hostname, IpPool, IpSetId, Labels, NamespacedName,

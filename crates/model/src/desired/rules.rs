@@ -7,7 +7,8 @@ use crate::{Cidr, EntityMatch, Family, IpSetId, NamedProtocol, PortSpec, Protoco
 /// A list of IP set ids; a rule has few.
 pub type SetIds = ShortList<IpSetId>;
 
-/// The IP sets of one rule. Within a list: selector and service sets are all required; named-port sets are alternatives
+/// The IP sets of one rule; by default none, which only rules without selectors, services and names of ports allow
+/// ([`Rules::new`]). Within a list: selector and service sets are all required; named-port sets are alternatives
 /// to each other and to the numeric ports; every negated set excludes its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RuleSets {
@@ -64,10 +65,34 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Joins rules and their sets, one for each; `None` if the lengths differ.
-    #[must_use]
-    pub fn new(rules: Arc<[Rule]>, sets: Arc<[RuleSets]>) -> Option<Self> {
-        (rules.len() == sets.len()).then_some(Self { rules, sets })
+    /// Joins rules and their sets, one for each.
+    ///
+    /// ```
+    /// use tortie_model::desired::{RuleSets, Rules};
+    /// use tortie_model::{EntityMatch, Rule, RuleAction};
+    ///
+    /// let source = EntityMatch { selector: Some("app == 'web'".parse()?), ..EntityMatch::default() };
+    /// let rule = Rule { source, ..Rule::new(RuleAction::Allow) };
+    /// // Without the IP set of its selector the rule would allow all sources.
+    /// let error = Rules::new([rule.clone()].into(), [RuleSets::default()].into()).unwrap_err();
+    /// assert_eq!(error.to_string(), "rule 0: src_selector has no IP set");
+    /// let sets = RuleSets { src: ["s:web".into()].into(), ..RuleSets::default() };
+    /// assert!(Rules::new([rule].into(), [sets].into()).is_ok());
+    /// # Ok::<(), tortie_selector::ParseError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RulesError`] if the lengths differ, or if a selector, a service or a name of a port has no set: the rule would match
+    /// more than it says.
+    pub fn new(rules: Arc<[Rule]>, sets: Arc<[RuleSets]>) -> Result<Self, RulesError> {
+        if rules.len() != sets.len() {
+            return Err(RulesError::Lengths { rules: rules.len(), sets: sets.len() });
+        }
+        let missing = |(rule, sets)| field_without_set(rule, sets);
+        match rules.iter().zip(sets.iter()).map(missing).enumerate().find_map(|(i, field)| Some((i, field?))) {
+            Some((rule, field)) => Err(RulesError::MissingSet { rule, field }),
+            None => Ok(Self { rules, sets }),
+        }
     }
 
     /// The IP sets of each rule. Whoever compiles many rules may share equal lists.
@@ -92,6 +117,76 @@ impl Rules {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+}
+
+/// Reason why rules and IP sets cannot be joined.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RulesError {
+    /// There are not as many sets as rules.
+    #[error("{rules} rules, but the IP sets of {sets}")]
+    Lengths {
+        /// Number of rules.
+        rules: usize,
+        /// Number of values of [`RuleSets`].
+        sets: usize,
+    },
+    /// A selector, a service or a name of a port has no IP set.
+    #[error("rule {rule}: {field} has no IP set")]
+    MissingSet {
+        /// Index of the rule.
+        rule: usize,
+        /// The field of the rule, named as in the datastore's JSON.
+        field: &'static str,
+    },
+}
+
+fn field_without_set(rule: &Rule, sets: &RuleSets) -> Option<&'static str> {
+    const SOURCE: [&str; 5] = ["src_selector", "src_ports", "!src_selector", "!src_ports", "src_service"];
+    const DESTINATION: [&str; 5] = ["dst_selector", "dst_ports", "!dst_selector", "!dst_ports", "dst_service"];
+    let source = SideSets {
+        matched: &sets.src,
+        named_ports: &sets.src_named_ports,
+        not_matched: &sets.not_src,
+        not_named_ports: &sets.not_src_named_ports,
+        service: &sets.src,
+    };
+    let destination = SideSets {
+        matched: &sets.dst,
+        named_ports: &sets.dst_named_ports,
+        not_matched: &sets.not_dst,
+        not_named_ports: &sets.not_dst_named_ports,
+        service: &sets.dst_ip_ports,
+    };
+    let in_source = source.missing(&rule.source, SOURCE);
+    in_source.or_else(|| destination.missing(&rule.destination, DESTINATION))
+}
+
+/// The IP sets of one side of a rule.
+struct SideSets<'a> {
+    matched: &'a SetIds,
+    named_ports: &'a SetIds,
+    not_matched: &'a SetIds,
+    not_named_ports: &'a SetIds,
+    service: &'a SetIds,
+}
+
+impl SideSets<'_> {
+    /// The first field of the side without a set, of fields by these names.
+    fn missing(&self, side: &EntityMatch, fields: [&'static str; 5]) -> Option<&'static str> {
+        let is_named = |ports: &[PortSpec]| ports.iter().any(|port| matches!(port, PortSpec::Named(_)));
+        // Sets of named ports embody the selector, unless numeric ports are the alternative to them. A selector narrows a
+        // negated one to a single set.
+        let embodied = !self.named_ports.is_empty() && side.numeric_ports().next().is_none();
+        let flaws = [
+            side.selector.is_some() && self.matched.is_empty() && !embodied,
+            self.named_ports.is_empty() && is_named(&side.ports),
+            side.extras.not_selector.is_some() && side.selector.is_none() && self.not_matched.is_empty(),
+            self.not_named_ports.is_empty() && is_named(&side.extras.not_ports),
+            side.extras.service.is_some() && self.service.is_empty(),
+        ];
+        fields.into_iter().zip(flaws).find_map(|(field, is_missing)| is_missing.then_some(field))
     }
 }
 

@@ -18,7 +18,7 @@ fn equal_things_are_held_once() {
 
 fn policy(name: &str, selector: &str) -> Update {
     let parse = || Selector::parse(selector).unwrap();
-    let mut rule = Rule::of(RuleAction::Allow);
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.source = EntityMatch { selector: Some(parse()), ..EntityMatch::default() };
     rule.source.extras.original.selector = Some(parse());
     let policy = Policy {

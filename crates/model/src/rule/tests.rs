@@ -12,22 +12,22 @@ fn rules_and_policies_are_small() {
 
 #[test]
 fn extras_say_the_same_set_or_not() {
-    let mut rule = Rule::default();
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.extras.icmp_type = None;
     rule.source.extras.not_nets = List::new();
-    assert_eq!(rule, Rule::default());
+    assert_eq!(rule, Rule::new(RuleAction::Allow));
     assert_eq!(rule.extras, RuleExtras::default().into());
     rule.extras.icmp_code = Some(0);
-    assert_ne!(rule, Rule::default());
+    assert_ne!(rule, Rule::new(RuleAction::Allow));
     assert_eq!(rule.extras.icmp_code, Some(0));
 }
 
 #[test]
 fn the_commonest_rules_are_held_once() {
-    let list = |action| Rule::list(vec![Rule::of(action)]);
+    let list = |action| Rule::list(vec![Rule::new(action)]);
     assert!(Arc::ptr_eq(&list(RuleAction::Allow), &list(RuleAction::Allow)));
     assert!(Arc::ptr_eq(&list(RuleAction::Deny), &list(RuleAction::Deny)));
-    assert_eq!(*list(RuleAction::Log), [Rule::of(RuleAction::Log)]);
+    assert_eq!(*list(RuleAction::Log), [Rule::new(RuleAction::Log)]);
     let rules = ProfileRules { inbound: list(RuleAction::Allow), outbound: list(RuleAction::Allow) };
     let shared = Valid::new(rules).unwrap().shared();
     assert!(Arc::ptr_eq(shared.as_arc(), ProfileRules::allow_all().as_arc()));

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::{Invalid, Reason, is_name, is_name_byte};
+use tortie_net::InterfaceName;
+
+use super::{Flaw, Reason, is_name, is_name_byte, label};
 use crate::{EndpointPort, Family, HostEndpoint, IfaceName, ProfileName, Protocol, WorkloadEndpoint};
 
 /// Bound of the addresses of an endpoint, and of its ports.
@@ -11,9 +13,9 @@ const MAX_ITEMS: usize = 1_000;
 /// Bound of the profiles of an endpoint or network set.
 const MAX_PROFILES: usize = 100;
 
-pub(super) fn workload(endpoint: &WorkloadEndpoint) -> Result<(), Invalid> {
+pub(super) fn workload(endpoint: &WorkloadEndpoint) -> Result<(), Flaw> {
     if endpoint.iface.as_ref().is_none_or(|iface| iface.as_str().is_empty()) {
-        return Err(Invalid::new("name", Reason::MissingInterface));
+        return Err(Flaw::new("name", Reason::MissingInterface));
     }
     at_most("ipv4_nets", endpoint.ipv4_nets.len(), "networks", MAX_ITEMS)?;
     at_most("ipv6_nets", endpoint.ipv6_nets.len(), "networks", MAX_ITEMS)?;
@@ -27,7 +29,16 @@ pub(super) fn workload(endpoint: &WorkloadEndpoint) -> Result<(), Invalid> {
     ports(&endpoint.ports)
 }
 
-pub(super) fn host(endpoint: &HostEndpoint) -> Result<(), Invalid> {
+/// Checks for more than Felix does.
+pub(super) fn strict_workload(endpoint: &WorkloadEndpoint) -> Result<(), Flaw> {
+    // An empty name is a missing one.
+    if let Some(iface) = endpoint.iface.as_ref().filter(|iface| !iface.as_str().is_empty()) {
+        workload_interface(iface)?;
+    }
+    label::nameable("labels", &endpoint.labels)
+}
+
+pub(super) fn host(endpoint: &HostEndpoint) -> Result<(), Flaw> {
     if let Some(iface) = &endpoint.iface {
         interface(iface)?;
     }
@@ -39,39 +50,57 @@ pub(super) fn host(endpoint: &HostEndpoint) -> Result<(), Invalid> {
     ports(&endpoint.ports)
 }
 
-pub(super) fn profile_names(names: &[ProfileName]) -> Result<(), Invalid> {
+/// Checks for more than Felix does.
+pub(super) fn strict_host(endpoint: &HostEndpoint) -> Result<(), Flaw> {
+    if endpoint.iface.is_none() && endpoint.expected_ipv4.is_empty() && endpoint.expected_ipv6.is_empty() {
+        return Err(Flaw::new("name", Reason::NoHostInterface));
+    }
+    label::nameable("labels", &endpoint.labels)
+}
+
+pub(super) fn profile_names(names: &[ProfileName]) -> Result<(), Flaw> {
     profile_count(names)?;
     match names.iter().enumerate().find(|(_, name)| !is_name(name.as_str())) {
-        Some((i, name)) => Err(Invalid::new(format_args!("profile_ids[{i}]"), Reason::Name(name.as_str().into()))),
+        Some((i, name)) => Err(Flaw::new(format_args!("profile_ids[{i}]"), Reason::Name(name.as_str().into()))),
         None => Ok(()),
     }
 }
 
-fn profile_count(names: &[ProfileName]) -> Result<(), Invalid> {
+fn profile_count(names: &[ProfileName]) -> Result<(), Flaw> {
     at_most("profile_ids", names.len(), "profiles", MAX_PROFILES)
 }
 
-fn at_most(field: &str, count: usize, things: &'static str, bound: usize) -> Result<(), Invalid> {
-    if count <= bound { Ok(()) } else { Err(Invalid::new(field, Reason::TooMany { count, things, bound })) }
+fn at_most(field: &str, count: usize, things: &'static str, bound: usize) -> Result<(), Flaw> {
+    if count <= bound { Ok(()) } else { Err(Flaw::new(field, Reason::TooMany { count, things, bound })) }
 }
 
-fn interface(iface: &IfaceName) -> Result<(), Invalid> {
+/// Any name that the kernel takes for an interface: workloads of other orchestrators have other names than Calico's.
+fn workload_interface(iface: &IfaceName) -> Result<(), Flaw> {
+    // The latter are directories next to those of interfaces below `/proc/sys/net`.
+    let is_reserved = matches!(iface.as_str(), "." | ".." | "all" | "default");
+    if InterfaceName::try_from(iface).is_ok() && !is_reserved {
+        return Ok(());
+    }
+    Err(Flaw::new("name", Reason::InterfaceName(iface.as_str().into())))
+}
+
+fn interface(iface: &IfaceName) -> Result<(), Flaw> {
     let name = iface.as_str();
     let is_valid = name == "*" || ((1..=15).contains(&name.len()) && name.bytes().all(is_name_byte));
-    if is_valid { Ok(()) } else { Err(Invalid::new("name", Reason::InterfaceName(name.into()))) }
+    if is_valid { Ok(()) } else { Err(Flaw::new("name", Reason::InterfaceName(name.into()))) }
 }
 
-fn family(field: &str, addresses: &[IpAddr], family: Family) -> Result<(), Invalid> {
+fn family(field: &str, addresses: &[IpAddr], family: Family) -> Result<(), Flaw> {
     match addresses.iter().position(|address| address.is_ipv4() != (family == Family::V4)) {
-        Some(i) => Err(Invalid::new(format_args!("{field}[{i}]"), Reason::Family)),
+        Some(i) => Err(Flaw::new(format_args!("{field}[{i}]"), Reason::Family)),
         None => Ok(()),
     }
 }
 
-fn ports(ports: &[EndpointPort]) -> Result<(), Invalid> {
+fn ports(ports: &[EndpointPort]) -> Result<(), Flaw> {
     at_most("ports", ports.len(), "ports", MAX_ITEMS)?;
     for (i, port) in ports.iter().enumerate() {
-        let error = |field: &str, reason| Err(Invalid::new(format_args!("ports[{i}].{field}"), reason));
+        let error = |field: &str, reason| Err(Flaw::new(format_args!("ports[{i}].{field}"), reason));
         if !is_name(&port.name) {
             return error("name", Reason::Name((*port.name).into()));
         }

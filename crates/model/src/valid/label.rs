@@ -1,6 +1,8 @@
 //! The syntax of labels (`k8s.io/apimachinery/pkg/util/validation`), for objects that come as whole resources.
 
-use super::{Invalid, Reason};
+use tortie_selector::Label;
+
+use super::{Flaw, Reason};
 use crate::Labels;
 
 const MAX_LENGTH: usize = 63;
@@ -12,13 +14,21 @@ const INHERITED: [&str; 2] = ["pcns.", "pcsa."];
 /// The label with the name of an endpoint's service account, which may be longer than a label.
 const ACCOUNT_NAME: &str = "pcsa.projectcalico.org/name";
 
-pub(super) fn labels(field: &str, labels: &Labels) -> Result<(), Invalid> {
+pub(super) fn labels(field: &str, labels: &Labels) -> Result<(), Flaw> {
     labels.iter().try_for_each(|(key, value)| check(field, key, key, value))
+}
+
+/// Checks for names that selectors can name.
+pub(super) fn nameable(field: &str, labels: &Labels) -> Result<(), Flaw> {
+    match labels.iter().find(|(key, _)| !Label::is_name(key)) {
+        Some((key, _)) => Err(Flaw::new(field, Reason::LabelName(key.into()))),
+        None => Ok(()),
+    }
 }
 
 /// As [`labels`], but the prefix of inherited labels is not counted: with it, the longest labels of a namespace are too
 /// long for the original, which then drops all of them.
-pub(super) fn inherited(field: &str, labels: &Labels) -> Result<(), Invalid> {
+pub(super) fn inherited(field: &str, labels: &Labels) -> Result<(), Flaw> {
     labels.iter().try_for_each(|(key, value)| {
         let own_key = INHERITED.iter().find_map(|prefix| key.strip_prefix(prefix)).unwrap_or(key);
         let value = if key == ACCOUNT_NAME && is_subdomain(value) { "" } else { value };
@@ -26,12 +36,12 @@ pub(super) fn inherited(field: &str, labels: &Labels) -> Result<(), Invalid> {
     })
 }
 
-fn check(field: &str, key: &str, own_key: &str, value: &str) -> Result<(), Invalid> {
+fn check(field: &str, key: &str, own_key: &str, value: &str) -> Result<(), Flaw> {
     if !is_qualified_name(own_key) {
-        return Err(Invalid::new(field, Reason::LabelName(key.into())));
+        return Err(Flaw::new(field, Reason::LabelName(key.into())));
     }
     if !value.is_empty() && !is_word(value) {
-        return Err(Invalid::new(format_args!("{field}.{key}"), Reason::LabelValue(value.into())));
+        return Err(Flaw::new(format_args!("{field}.{key}"), Reason::LabelValue(value.into())));
     }
     Ok(())
 }

@@ -4,18 +4,19 @@ use std::collections::HashSet;
 
 use tortie_selector::Selector;
 
-use super::{Invalid, Reason, is_name};
+use super::{Flaw, Reason, is_name};
 use crate::{EntityMatch, NamespacedName, PortSpec, Protocol, Rule};
 
 /// Size of the rules of one policy or profile, both directions together.
 ///
 /// ```
-/// use tortie_model::{RuleCount, Rule};
+/// use tortie_model::{Rule, RuleAction, RuleCount};
 ///
+/// let allow = Rule::new(RuleAction::Allow);
 /// let mut count = RuleCount::default();
-/// count.add(&Rule::default(), RuleCount::MAX_RULES);
+/// count.add(&allow, RuleCount::MAX_RULES);
 /// assert!(count.check().is_ok());
-/// count.add(&Rule::default(), 1);
+/// count.add(&allow, 1);
 /// assert_eq!(count.check().unwrap_err().to_string(), "10001 rules, at most 10000 are allowed");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +76,7 @@ impl RuleCount {
 }
 
 /// Checks the rules of a policy or profile.
-pub(super) fn lists(inbound: &[Rule], outbound: &[Rule]) -> Result<(), Invalid> {
+pub(super) fn lists(inbound: &[Rule], outbound: &[Rule]) -> Result<(), Flaw> {
     let mut count = RuleCount::default();
     let mut selectors = Selectors::default();
     // Few rules cannot have too many.
@@ -86,7 +87,7 @@ pub(super) fn lists(inbound: &[Rule], outbound: &[Rule]) -> Result<(), Invalid> 
             selectors.add(list);
             count.selectors = selectors.len();
         }
-        count.check().map_err(|reason| Invalid::new(field, reason))?;
+        count.check().map_err(|reason| Flaw::new(field, reason))?;
         rules(field, list)?;
     }
     Ok(())
@@ -115,36 +116,36 @@ impl<'r> Selectors<'r> {
 /// The most selectors and services of one rule.
 const SELECTORS_OF_RULE: usize = 6;
 
-fn rules(field: &str, rules: &[Rule]) -> Result<(), Invalid> {
+fn rules(field: &str, rules: &[Rule]) -> Result<(), Flaw> {
     for (i, rule) in rules.iter().enumerate() {
-        check(rule).map_err(|invalid| invalid.within(format_args!("{field}[{i}]")))?;
+        check(rule).map_err(|flaw| flaw.within(format_args!("{field}[{i}]")))?;
     }
     Ok(())
 }
 
-fn check(rule: &Rule) -> Result<(), Invalid> {
+fn check(rule: &Rule) -> Result<(), Flaw> {
     for (field, protocol) in [("protocol", rule.protocol), ("!protocol", rule.extras.not_protocol)] {
         if protocol == Some(Protocol::Number(0)) {
-            return Err(Invalid::new(field, Reason::ProtocolZero));
+            return Err(Flaw::new(field, Reason::ProtocolZero));
         }
     }
     for (field, icmp_type) in [("icmp_type", rule.extras.icmp_type), ("!icmp_type", rule.extras.not_icmp_type)] {
         if icmp_type == Some(u8::MAX) {
-            return Err(Invalid::new(field, Reason::IcmpType));
+            return Err(Flaw::new(field, Reason::IcmpType));
         }
     }
     side("src", &rule.source, rule.protocol)?;
     side("dst", &rule.destination, rule.protocol)
 }
 
-fn side(name: &str, entity: &EntityMatch, protocol: Option<Protocol>) -> Result<(), Invalid> {
+fn side(name: &str, entity: &EntityMatch, protocol: Option<Protocol>) -> Result<(), Flaw> {
     ports(format_args!("{name}_ports"), &entity.ports, protocol)?;
     ports(format_args!("!{name}_ports"), &entity.extras.not_ports, protocol)
 }
 
-fn ports(field: std::fmt::Arguments<'_>, ports: &[PortSpec], protocol: Option<Protocol>) -> Result<(), Invalid> {
+fn ports(field: std::fmt::Arguments<'_>, ports: &[PortSpec], protocol: Option<Protocol>) -> Result<(), Flaw> {
     for (i, port) in ports.iter().enumerate() {
-        port_spec(port, protocol).map_err(|reason| Invalid::new(format_args!("{field}[{i}]"), reason))?;
+        port_spec(port, protocol).map_err(|reason| Flaw::new(format_args!("{field}[{i}]"), reason))?;
     }
     Ok(())
 }

@@ -1,17 +1,20 @@
-use crate::{EndpointPort, NamedProtocol, Policy, PortSpec, Protocol, Rule, Valid, Validate, WorkloadEndpoint};
+use crate::{
+    EndpointPort, HostEndpoint, Labels, NamedProtocol, NetworkSet, Policy, PortSpec, Protocol, Rule, RuleAction, Valid,
+    Validate, WorkloadEndpoint,
+};
 
 fn with_rule(rule: Rule) -> Policy {
-    Policy { inbound: [Rule::default(), rule].into(), ..Policy::default() }
+    Policy { inbound: [Rule::new(RuleAction::Allow), rule].into(), ..Policy::default() }
 }
 
 /// The field and the reason, or nothing if the policy is valid.
 fn complaint(policy: &Policy) -> Option<String> {
-    policy.validate().err().map(|invalid| invalid.to_string())
+    policy.validate().err().map(|invalid| format!("{}: {}", invalid.field, invalid.reason))
 }
 
 #[test]
 fn numeric_ports_need_a_protocol_with_ports() {
-    let mut rule = Rule::default();
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.source.ports = [PortSpec::Named("http".into()), PortSpec::single(80)].into();
     assert_eq!(
         complaint(&with_rule(rule.clone())).unwrap(),
@@ -40,16 +43,16 @@ fn workload_ports_carry_a_protocol_by_name() {
 #[test]
 fn rules_have_bounds() {
     let policy = |rules: Vec<Rule>| Policy { outbound: rules.into(), ..Policy::default() };
-    assert_eq!(complaint(&policy(vec![Rule::default(); 10_000])), None);
-    let many = complaint(&policy(vec![Rule::default(); 10_001]));
+    assert_eq!(complaint(&policy(vec![Rule::new(RuleAction::Allow); 10_000])), None);
+    let many = complaint(&policy(vec![Rule::new(RuleAction::Allow); 10_001]));
     assert_eq!(many.unwrap(), "outbound_rules: 10001 rules, at most 10000 are allowed");
 
-    let mut rule = Rule::default();
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.source.ports = (0..1001).map(|n| PortSpec::Named(format!("p{n}").into())).collect();
     let many = complaint(&policy(vec![rule]));
     assert_eq!(many.unwrap(), "outbound_rules: 1001 names of ports in rules, at most 1000 are allowed");
 
-    let mut rule = Rule { protocol: Some(Protocol::Named(NamedProtocol::Tcp)), ..Rule::default() };
+    let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
     rule.source.ports = vec![PortSpec::single(80); 10_000].into();
     let many = complaint(&policy(vec![rule; 6]));
     assert_eq!(many.unwrap(), "outbound_rules: 60000 networks and ports in rules, at most 50000 are allowed");
@@ -59,7 +62,7 @@ fn rules_have_bounds() {
 fn selectors_are_counted_once() {
     let rules = |different: usize| -> Vec<Rule> {
         let rule = |n: usize| {
-            let mut rule = Rule::default();
+            let mut rule = Rule::new(RuleAction::Allow);
             rule.source.selector = Some(format!("a == '{}'", n % different).parse().unwrap());
             rule
         };
@@ -80,8 +83,48 @@ fn endpoints_have_bounds() {
         ..WorkloadEndpoint::default()
     };
     assert!(endpoint(1000).validate().is_ok());
-    assert_eq!(endpoint(1001).validate().unwrap_err().to_string(), "ports: 1001 ports, at most 1000 are allowed");
+    assert_eq!(
+        endpoint(1001).validate().unwrap_err().to_string(),
+        "WorkloadEndpoint: ports: 1001 ports, at most 1000 are allowed"
+    );
     let profiles = WorkloadEndpoint { profiles: vec!["p".into(); 101].into(), ..endpoint(0) };
     let error = profiles.validate().unwrap_err();
-    assert_eq!(error.to_string(), "profile_ids: 101 profiles, at most 100 are allowed");
+    assert_eq!(error.to_string(), "WorkloadEndpoint: profile_ids: 101 profiles, at most 100 are allowed");
+}
+
+/// The kernel, the rendering of rules and selectors refuse these later, where the object is not named any more.
+#[test]
+fn refusals_of_later_stages_come_first() {
+    fn refused<T: Validate>(value: &T) -> String {
+        assert!(value.validate_stored().is_ok(), "Felix accepts it");
+        value.validate().unwrap_err().to_string()
+    }
+    let workload = |iface: &str| WorkloadEndpoint { iface: Some(iface.into()), ..WorkloadEndpoint::default() };
+    for name in ["an interface of 28 characters", "0123456789abcdef", "a b", "cali+", "a/b", "..", "all", "*", "-A"] {
+        let reason = format!("WorkloadEndpoint: name: `{name}` is not the name of an interface");
+        assert_eq!(refused(&workload(name)), reason);
+    }
+    for name in ["cali0123456789a", "veth@1", "tap.1"] {
+        assert!(workload(name).validate().is_ok(), "{name}");
+    }
+    assert_eq!(
+        refused(&HostEndpoint::default()),
+        "HostEndpoint: name: a host endpoint needs an interface or expected addresses"
+    );
+
+    let both = Policy { untracked: true, pre_dnat: true, ..Policy::default() };
+    assert_eq!(refused(&both), "Policy: pre_dnat: cannot be combined with `untracked`");
+    assert!(Policy { pre_dnat: false, ..both.clone() }.validate().is_ok());
+    assert!(Policy { untracked: false, ..both }.validate().is_ok());
+
+    let long = "a".repeat(513);
+    for name in ["", "bad key", "a:b", "é", &long] {
+        let labels = Labels::from_pairs([(name, "x"), ("good", "x")]).unwrap();
+        let reason = format!("labels: `{name}` is not the name of a label");
+        let endpoint = WorkloadEndpoint { labels: labels.clone(), ..workload("cali1") };
+        assert_eq!(refused(&endpoint), format!("WorkloadEndpoint: {reason}"));
+        let host = HostEndpoint { iface: Some("*".into()), labels: labels.clone(), ..HostEndpoint::default() };
+        assert_eq!(refused(&host), format!("HostEndpoint: {reason}"));
+        assert_eq!(refused(&NetworkSet { labels, ..NetworkSet::default() }), format!("NetworkSet: {reason}"));
+    }
 }

@@ -27,10 +27,9 @@ fn rules(rules: Vec<Rule>) -> Rules {
 
 fn allow_tcp(port: u16) -> Rule {
     Rule {
-        action: RuleAction::Allow,
         protocol: Some(Protocol::TCP),
         destination: EntityMatch { ports: [PortSpec::single(port)].into(), ..EntityMatch::default() },
-        ..Rule::default()
+        ..Rule::new(RuleAction::Allow)
     }
 }
 
@@ -80,7 +79,7 @@ pub(super) fn host_endpoint(interface: &str) -> DesiredUpdate {
 
 /// What makes the node: `10.0.0.1`, open, and `10.0.0.2`, with the ingress policy `server`.
 pub(super) fn updates() -> Vec<DesiredUpdate> {
-    let open = || rules(vec![Rule::of(RuleAction::Allow)]);
+    let open = || rules(vec![Rule::new(RuleAction::Allow)]);
     let profile = Profile { inbound: open(), outbound: open() };
     vec![
         DesiredUpdate::Profile(ProfileName::new("open"), profile.into()),

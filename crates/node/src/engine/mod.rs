@@ -28,6 +28,11 @@ pub use observed::{Observed, Observer};
 pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 pub use simulated_faults::DataplaneFaults;
 
+/// Objects that the calculation ignores. A node that no object names is a reason to hold ([`hold::Hold`]) instead.
+fn ignored_objects(graph: &tortie_calc::Graph) -> impl Iterator<Item = tortie_calc::IgnoredObject> + use<> {
+    graph.problems().filter(|problem| problem.reason != tortie_calc::Reason::UnknownHost)
+}
+
 /// Describes an object that the calculation ignores by its path in a datastore and the problem.
 #[must_use]
 pub fn describe_ignored(problem: &tortie_calc::IgnoredObject) -> String {

@@ -205,8 +205,6 @@ impl<E: Enforcement> Session<E> {
         } = setup;
         let faults = LoopFaults::new(&resolved.config, enforcement.now());
         let mut graph = Graph::new(&settings::graph(&resolved.config, hostname.clone()));
-        // A datastore without a word on it is ready.
-        graph.on_update(Update::Ready(Some(true)));
         if let Some(changes) = &mut host_changes {
             // Without failsafe ports more would be held back.
             let settings = settings::rules(&resolved.config).map(|rules| settings::evaluation(&rules));
@@ -408,13 +406,9 @@ impl<E: Enforcement> Session<E> {
                 let count = u32::try_from(updates.len()).unwrap_or(u32::MAX);
                 for update in updates {
                     observe::count_update(&update, &mut self.metrics.lock());
-                    let update = match update {
-                        Update::Ready(ready) => {
-                            self.ready = ready.unwrap_or(true);
-                            Update::Ready(Some(self.ready))
-                        }
-                        update => update,
-                    };
+                    if let Update::Ready(ready) = update {
+                        self.ready = ready != Some(false);
+                    }
                     let update = match &mut self.host_changes {
                         Some(changes) => changes.take(update, noticed),
                         None => Some(update),
@@ -509,7 +503,7 @@ impl<E: Enforcement> Session<E> {
     /// logged it.
     fn note_ignored(&mut self) {
         drop(self.graph.take_new_problems());
-        let mut problems = self.graph.problems();
+        let mut problems = super::ignored_objects(&self.graph);
         let first = problems.next().map(|problem| super::describe_ignored(&problem));
         let ignored = (usize::from(first.is_some()) + problems.count(), first);
         if ignored != self.ignored {

@@ -41,7 +41,7 @@ pub(super) fn delta(
 
 /// One rule for each set, from which packets come, with this action.
 fn rules(sets: &[&str], action: RuleAction) -> Rules {
-    let rules = vec![Rule::of(action); sets.len()];
+    let rules = vec![Rule::new(action); sets.len()];
     let refer = |id: &&str| RuleSets { src: [IpSetId::new(*id)].into_iter().collect(), ..RuleSets::default() };
     Rules::new(rules.into(), sets.iter().map(refer).collect()).unwrap()
 }

@@ -10,7 +10,7 @@ use super::rule_id::{RuleIdSeed, rule_ids};
 use super::{to_bytes, to_json};
 
 fn denies() -> Rules {
-    let rule = Rule { action: RuleAction::Deny, ..Rule::default() };
+    let rule = Rule::new(RuleAction::Deny);
     Rules::new([rule].into(), [RuleSets::default()].into()).unwrap()
 }
 
@@ -51,7 +51,7 @@ fn rule_ids_are_the_originals() {
 
     let sets =
         RuleSets { src: [IpSetId::new("s:5y5I3VdRZfDU01O--xXAPx2yxCQQqMf0M6IWug")].into(), ..RuleSets::default() };
-    let rules = Rules::new([Rule::default()].into(), [sets].into()).unwrap();
+    let rules = Rules::new([Rule::new(RuleAction::Unspecified)].into(), [sets].into()).unwrap();
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "pol-1");
     assert_eq!(rule_ids(&rules, RuleIdSeed::Policy(&id, Direction::Ingress)), ["7gbRx_56xo2uXxPe"]);
 }
@@ -72,13 +72,14 @@ fn profile_message_carries_ids() {
 
 #[test]
 fn policy_message_shows_numeric_ports_and_implied_family() {
-    let mut rule = Rule { protocol: Some(Protocol::Named(NamedProtocol::Icmpv6)), ..Rule::default() };
+    let mut rule = Rule { protocol: Some(Protocol::Named(NamedProtocol::Icmpv6)), ..Rule::new(RuleAction::Allow) };
     rule.extras.icmp_type = Some(0);
     rule.source.ports = [PortSpec::single(80), PortSpec::Named("http".into())].into();
+    let sets = RuleSets { src_named_ports: [IpSetId::new("n:http")].into(), ..RuleSets::default() };
     let policy = Policy {
         source: Arc::default(),
         selector: "all()".into(),
-        inbound: Rules::new([rule].into(), [RuleSets::default()].into()).unwrap(),
+        inbound: Rules::new([rule].into(), [sets].into()).unwrap(),
         outbound: Rules::default(),
     };
     let id = PolicyId::new(PolicyKind::NetworkPolicy, "ns", "p");

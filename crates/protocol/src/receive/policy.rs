@@ -68,10 +68,12 @@ fn received(update: DesiredUpdate, why: Option<Unusable>) -> Received {
 type OneWay = (Arc<[Rule]>, Rules);
 
 /// Rules that deny everything in place of those that are not understood.
+#[expect(clippy::expect_used, reason = "a denial of everything needs no set")]
 fn or_denying(both: Result<(OneWay, OneWay), Flaw>, object: &str) -> ((OneWay, OneWay), Option<Unusable>) {
     let denying = || -> OneWay {
-        let rules: Arc<[Rule]> = Arc::new([Rule { action: RuleAction::Deny, ..Rule::default() }]);
-        let joined = Rules::new(Arc::clone(&rules), Arc::new([RuleSets::default()])).unwrap_or_default();
+        let rules: Arc<[Rule]> = Arc::new([Rule::new(RuleAction::Deny)]);
+        let joined =
+            Rules::new(Arc::clone(&rules), Arc::new([RuleSets::default()])).expect("a denial of all needs no set");
         (rules, joined)
     };
     match both {

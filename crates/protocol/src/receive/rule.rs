@@ -17,7 +17,7 @@ pub(super) fn rules(messages: Vec<felix::Rule>) -> Result<(Arc<[Rule]>, Rules), 
     let both: Vec<(Rule, RuleSets)> = messages.into_iter().map(rule).collect::<Result<_, _>>()?;
     let (rules, sets): (Vec<_>, Vec<_>) = both.into_iter().unzip();
     let rules: Arc<[Rule]> = rules.into();
-    let joined = Rules::new(Arc::clone(&rules), sets.into()).unwrap_or_default();
+    let joined = Rules::new(Arc::clone(&rules), sets.into()).map_err(|error| bad("rules", error))?;
     Ok((rules, joined))
 }
 

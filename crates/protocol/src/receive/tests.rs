@@ -57,7 +57,7 @@ proptest! {
 
 #[test]
 fn a_rule_that_is_not_understood_makes_its_policy_deny() {
-    let spoilt: [fn(&mut felix::Rule); 7] = [
+    let spoilt: [fn(&mut felix::Rule); 8] = [
         |rule| rule.action = "permit".into(),
         |rule| rule.ip_version = 5,
         |rule| rule.protocol = Some(felix::Protocol { number_or_name: None }),
@@ -65,6 +65,7 @@ fn a_rule_that_is_not_understood_makes_its_policy_deny() {
         |rule| rule.dst_ports = vec![felix::PortRange { first: 10, last: 9 }],
         |rule| rule.not_dst_ports = vec![felix::PortRange { first: 10, last: 65_536 }],
         |rule| rule.icmp = Some(felix::rule::Icmp::IcmpType(256)),
+        |rule| rule.original_dst_service = "without a set".into(),
     ];
     for spoil in spoilt {
         let mut rule = felix::Rule { action: "allow".into(), ..Default::default() };

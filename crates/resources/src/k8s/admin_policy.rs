@@ -191,7 +191,7 @@ fn rules(object: &Object<'_, '_>, spec: Map<'_, '_>, name: &str, peers: &str, si
         }
         if !accepts {
             sink.rules_at(peers == "from", cursor.position(), 1);
-            rules.push(Rule { action: RuleAction::Deny, ..Rule::default() });
+            rules.push(Rule::new(RuleAction::Deny));
         }
         Some(())
     });
@@ -226,10 +226,9 @@ fn rule(kind: Kind, cursor: Cursor<'_, '_>, peers_name: &str, sink: &mut Sink) -
         }
         for peer in &peers {
             let mut rule = Rule {
-                action,
                 protocol: protocol.map(Protocol::Named),
                 extras: RuleExtras { annotations: annotations.clone(), ..RuleExtras::default() }.into(),
-                ..Rule::default()
+                ..Rule::new(action)
             };
             if peers_name == "from" {
                 rule.source = peer.clone();

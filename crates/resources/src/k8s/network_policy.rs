@@ -85,8 +85,7 @@ fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink:
         sink.rules_at(peers_name == "from", position, rule.alternatives().count());
         rules.extend(rule.alternatives().map(|(protocol, ports, peer)| {
             let peer = peer.map(Peer::entity).unwrap_or_default();
-            let mut rule =
-                Rule { action: RuleAction::Allow, protocol: protocol.map(Protocol::Named), ..Rule::default() };
+            let mut rule = Rule { protocol: protocol.map(Protocol::Named), ..Rule::new(RuleAction::Allow) };
             if peers_name == "from" {
                 rule.source = peer;
             } else {

@@ -217,10 +217,10 @@ impl<'n, 'p> Cursor<'n, 'p> {
 
     /// What was read from this node, if it passes the model's checks; otherwise that is the first problem, if there is none.
     pub(crate) fn valid<T: Validate>(&self, value: T, sink: &mut Sink) -> Option<Valid<T>> {
-        Valid::new(value)
+        Valid::stored(value)
             .map_err(|invalid| {
                 if !sink.has_errors() {
-                    self.error(sink, invalid.to_string());
+                    self.error(sink, format!("{}: {}", invalid.field, invalid.reason));
                 }
             })
             .ok()

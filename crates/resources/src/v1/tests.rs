@@ -95,3 +95,14 @@ fn dscp_names() {
         assert_eq!(endpoint.dscp, Some(expected));
     }
 }
+
+/// As in Felix: another node's endpoint must not be missing from IP sets of rules that deny it.
+#[test]
+fn content_that_felix_accepts_is_decoded() {
+    let json = json!({"state": "active", "name": "an interface of 28 characters", "labels": {"bad key": "x"}});
+    let Update::WorkloadEndpoint(_, Some(endpoint)) = value(WORKLOAD, &json).unwrap() else { panic!() };
+    assert!(tortie_model::Valid::<tortie_model::WorkloadEndpoint>::new(endpoint.into_arc()).is_err());
+    let json = json!({"selector": "has(x)", "untracked": true, "pre_dnat": true});
+    let Update::Policy(_, Some(policy)) = value(POLICY, &json).unwrap() else { panic!() };
+    assert!(policy.untracked && policy.pre_dnat);
+}

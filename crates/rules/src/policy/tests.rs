@@ -111,7 +111,7 @@ fn rule() -> impl Strategy<Value = (Rule, RuleSets)> {
     (head, entity(), entity(), sets()).prop_map(|(head, source, destination, sets)| {
         let (action, protocol, not_protocol, icmp_type, not_icmp_type) = head;
         let extras = RuleExtras { not_protocol, icmp_type, not_icmp_type, ..RuleExtras::default() }.into();
-        let rule = Rule { action, protocol, source, destination, extras, ..Rule::default() };
+        let rule = Rule { protocol, source, destination, extras, ..Rule::new(action) };
         (rule, sets)
     })
 }
@@ -276,10 +276,10 @@ proptest! {
         ports in ports(),
         packets in vec(packet(), 20),
     ) {
-        let mut broken = Rule { action, ..Rule::default() };
+        let mut broken = Rule::new(action);
         broken.source.nets = nets;
         broken.destination.ports = ports;
-        let everything = Rule { action: RuleAction::Allow, ..Rule::default() };
+        let everything = Rule::new(RuleAction::Allow);
         let policy = policy(vec![(broken, RuleSets::default()), (everything, RuleSets::default())]);
         let renderer = renderer();
         for packet in packets {
@@ -329,7 +329,7 @@ proptest! {
 }
 
 fn tcp_rule(action: RuleAction) -> Rule {
-    Rule { action, protocol: Some(Protocol::Named(NamedProtocol::Tcp)), ..Rule::default() }
+    Rule { protocol: Some(Protocol::Named(NamedProtocol::Tcp)), ..Rule::new(action) }
 }
 
 fn problem_of(rule: Rule, sets: RuleSets) -> (Vec<String>, Vec<Option<Action>>) {
@@ -341,7 +341,7 @@ fn problem_of(rule: Rule, sets: RuleSets) -> (Vec<String>, Vec<Option<Action>>) 
 #[test]
 fn a_rule_that_cannot_be_expressed_fails_closed() {
     let with_ports = |action, protocol| {
-        let mut rule = Rule { action, protocol, ..Rule::default() };
+        let mut rule = Rule { protocol, ..Rule::new(action) };
         rule.destination.ports = [PortSpec::single(80)].into();
         rule
     };
@@ -383,7 +383,7 @@ fn each_condition_that_cannot_be_expressed_is_named() {
     rule.extras.icmp_type = Some(8);
     assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::IcmpTypeWithoutProtocol]);
 
-    let mut rule = Rule::default();
+    let mut rule = Rule::new(RuleAction::Allow);
     rule.extras.not_protocol = Some(Protocol::Number(0));
     assert_eq!(conditions(rule, RuleSets::default()), [InvalidCondition::ProtocolZero]);
 

@@ -204,14 +204,6 @@ pub(super) fn rules(json: &Value, family: Family) -> Rules {
 /// does not allow to happen unless the rule says so.
 pub(super) fn rule(json: &Value, family: Family) -> (Rule, RuleSets) {
     let mut rule = Rule {
-        action: match text(&json["action"]) {
-            "" => RuleAction::Unspecified,
-            "allow" => RuleAction::Allow,
-            "deny" => RuleAction::Deny,
-            "log" => RuleAction::Log,
-            "pass" | "next-tier" => RuleAction::NextTier,
-            other => panic!("{other}"),
-        },
         ip_version: match text(&json["ip_version"]) {
             "" => None,
             "IPV4" => Some(Family::V4),
@@ -221,7 +213,14 @@ pub(super) fn rule(json: &Value, family: Family) -> (Rule, RuleSets) {
         protocol: protocol(&json["protocol"]),
         source: entity(json, "src"),
         destination: entity(json, "dst"),
-        ..Rule::default()
+        ..Rule::new(match text(&json["action"]) {
+            "" => RuleAction::Unspecified,
+            "allow" => RuleAction::Allow,
+            "deny" => RuleAction::Deny,
+            "log" => RuleAction::Log,
+            "pass" | "next-tier" => RuleAction::NextTier,
+            other => panic!("{other}"),
+        })
     };
     rule.extras.not_protocol = protocol(&json["not_protocol"]);
     (rule.extras.icmp_type, rule.extras.icmp_code) = icmp(&json["icmp_type"], &json["icmp_type_code"]);

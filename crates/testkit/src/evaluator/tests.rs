@@ -19,7 +19,7 @@ fn rules(rules: &[(Rule, RuleSets)]) -> Rules {
 }
 
 fn act(action: RuleAction) -> (Rule, RuleSets) {
-    (Rule { action, ..Rule::default() }, RuleSets::default())
+    (Rule::new(action), RuleSets::default())
 }
 
 fn policy_id(name: &str) -> PolicyId {
@@ -135,7 +135,7 @@ fn conditions_combine_as_the_rule_scanner_promises() {
     let mut rule = Rule {
         protocol: Some(Protocol::Named(NamedProtocol::Tcp)),
         destination: EntityMatch { ports: [port(80, 81)].into(), ..EntityMatch::default() },
-        ..Rule::default()
+        ..Rule::new(RuleAction::Allow)
     };
     rule.source.extras.not_nets = nets(&["10.0.0.0/32"]);
     rule.destination.extras.not_ports = [port(81, 81)].into();
@@ -167,7 +167,7 @@ fn icmp_types_and_versions_are_looked_at() {
             ..RuleExtras::default()
         }
         .into(),
-        ..Rule::default()
+        ..Rule::new(RuleAction::Allow)
     };
     let world = DesiredState::default();
     let matches = |rule: &Rule, packet| {

@@ -26,7 +26,7 @@ pub(crate) struct Rulings {
 }
 
 pub(crate) fn rule(action: RuleAction, protocol: Protocol, ports: &[u16]) -> Rule {
-    let mut rule = Rule { action, protocol: Some(protocol), ..Rule::default() };
+    let mut rule = Rule { protocol: Some(protocol), ..Rule::new(action) };
     rule.destination.ports = ports.iter().map(|port| PortSpec::single(*port)).collect();
     rule
 }
@@ -36,7 +36,7 @@ pub(crate) fn allow(protocol: Protocol, ports: &[u16]) -> Rule {
 }
 
 pub(crate) fn allow_all() -> Rule {
-    Rule::of(RuleAction::Allow)
+    Rule::new(RuleAction::Allow)
 }
 
 /// The layers of a host endpoint, of which those that are `None` have no policy.

@@ -32,7 +32,7 @@ fn failsafes() -> HookSettings {
 
 /// Neighbours find each other by messages that are not tracked, so that policy decides about them.
 fn neighbours() -> Rule {
-    Rule { action: RuleAction::Allow, protocol: Some(Protocol::ICMPV6), ..Rule::default() }
+    Rule { protocol: Some(Protocol::ICMPV6), ..Rule::new(RuleAction::Allow) }
 }
 
 fn judged(lab: &Lab, interface: &'static str, host: Host, settings: &HookSettings) -> Generation {
@@ -171,7 +171,7 @@ END"
             egress: vec![rule(RuleAction::Deny, Protocol::TCP, &[80])],
         };
         let normal = Rulings {
-            ingress: vec![neighbours(), allow(Protocol::TCP, &[80, 81]), Rule::of(RuleAction::Deny)],
+            ingress: vec![neighbours(), allow(Protocol::TCP, &[80, 81]), Rule::new(RuleAction::Deny)],
             egress: vec![allow_all()],
         };
         let host = Host { normal: Some(normal), untracked: Some(untracked), ..Host::default() };

@@ -292,7 +292,7 @@ kernel_test! {
         let (a, b) = (place("a"), place("b"));
         let mut generation = Generation::load(&HookSettings::default());
         let mut content = content();
-        content.pods[0].1.egress = vec![Rule::of(RuleAction::Allow)];
+        content.pods[0].1.egress = vec![Rule::new(RuleAction::Allow)];
         let tables = content.write(&lab, &generation);
         generation.attach(&lab, 0).unwrap();
         let counted = || -> u64 {

@@ -24,12 +24,12 @@ fn rules(rules: &[Rule]) -> Rules {
 }
 
 fn rule(action: RuleAction, protocol: Protocol) -> Rule {
-    Rule { action, protocol: Some(protocol), ..Rule::default() }
+    Rule { protocol: Some(protocol), ..Rule::new(action) }
 }
 
 /// A rule about all protocols but one.
 fn but(action: RuleAction, protocol: Protocol) -> Rule {
-    let mut rule = Rule::of(action);
+    let mut rule = Rule::new(action);
     rule.extras.not_protocol = Some(protocol);
     rule
 }
@@ -149,7 +149,7 @@ fn defect_rules_that_allow_icmpv6_or_udplite_by_name_never_match() {
 #[test]
 fn defect_rules_that_deny_icmpv6_or_udplite_by_name_let_everything_through() {
     let deny =
-        [rule(RuleAction::Deny, UDP_LITE), rule(RuleAction::Deny, Protocol::ICMPV6), Rule::of(RuleAction::Allow)];
+        [rule(RuleAction::Deny, UDP_LITE), rule(RuleAction::Deny, Protocol::ICMPV6), Rule::new(RuleAction::Allow)];
     expect(
         &Kernel::new(),
         &workload(&[&deny], &[]),
@@ -172,7 +172,7 @@ fn defect_rules_that_exclude_icmpv6_or_udplite_by_name_match_everything() {
             let (denied, allowed) = (Verdict::Deny, Verdict::Allow);
             let all_but = workload(&[&[but(RuleAction::Allow, named)]], &[]);
             expect(&kernel, &all_but, &[(excluded, denied, end()), (other, allowed, by_rule(0, 0))]);
-            let none_but = workload(&[&[but(RuleAction::Deny, named), Rule::of(RuleAction::Allow)]], &[]);
+            let none_but = workload(&[&[but(RuleAction::Deny, named), Rule::new(RuleAction::Allow)]], &[]);
             expect(&kernel, &none_but, &[(excluded, allowed, by_rule(0, 1)), (other, denied, by_rule(0, 0))]);
         }
     }
@@ -181,7 +181,7 @@ fn defect_rules_that_exclude_icmpv6_or_udplite_by_name_match_everything() {
 /// A rule that logs has no label to go on at in `writeProfile`: the generator panics.
 #[test]
 fn defect_a_log_rule_in_a_profile_ends_the_process() {
-    let profile = [rule(RuleAction::Log, Protocol::TCP), Rule::of(RuleAction::Log), rule(RuleAction::Allow, UDP_LITE)];
+    let profile = [rule(RuleAction::Log, Protocol::TCP), Rule::new(RuleAction::Log), rule(RuleAction::Allow, UDP_LITE)];
     let allowed = DecidedBy::ProfileRule { profile: ProfileName::new("profile"), index: 2 };
     expect(
         &Kernel::new(),
@@ -219,7 +219,7 @@ fn defect_a_policy_of_more_rules_than_24_programs_hold_is_not_in_force() {
 /// Of the rules that a packet matches on its way through the tiers the first 32 are recorded, and so not what decides.
 #[test]
 fn defect_what_decides_behind_more_than_32_rules_is_not_recorded() {
-    let pass = [Rule::of(RuleAction::NextTier)];
+    let pass = [Rule::new(RuleAction::NextTier)];
     let mut tiers = vec![&pass[..]; 40];
     let last = [rule(RuleAction::Allow, UDP_LITE), rule(RuleAction::Deny, Protocol::TCP)];
     tiers.push(&last);
@@ -235,7 +235,7 @@ fn defect_what_decides_behind_more_than_32_rules_is_not_recorded() {
 fn defect_a_policy_that_cannot_be_in_force_leaves_the_one_before() {
     let mut classes = Classes::new(Settings::default());
     let id = workload_id(AdminState::Active);
-    for update in workload(&[&[Rule::of(RuleAction::Allow)]], &[]) {
+    for update in workload(&[&[Rule::new(RuleAction::Allow)]], &[]) {
         classes.apply(&update).unwrap();
     }
     let compiled = classes.flush();
@@ -255,7 +255,7 @@ fn defect_a_policy_that_cannot_be_in_force_leaves_the_one_before() {
         rule.destination.ports = [PortSpec::single(port)].into();
         rule
     });
-    classes.apply(&policy(0, &[&ports[..], &[Rule::of(RuleAction::Allow)]].concat())).unwrap();
+    classes.apply(&policy(0, &[&ports[..], &[Rule::new(RuleAction::Allow)]].concat())).unwrap();
     assert_eq!(tables.update(&classes.flush()), [group]);
     kernel.write_new(&mut tables);
     let needed = tables.charge(group).unwrap();

@@ -187,7 +187,7 @@ fn sets(value: &Value) -> SetIds {
 }
 
 fn rule(written: &BTreeMap<String, Value>) -> (Rule, RuleSets) {
-    let (mut rule, mut of) = (Rule::default(), RuleSets::default());
+    let (mut rule, mut of) = (Rule::new(RuleAction::Unspecified), RuleSets::default());
     let number = |value: &Value| u8::try_from(value.as_u64().unwrap()).unwrap();
     for (name, value) in written {
         match name.as_str() {

@@ -169,7 +169,7 @@ fn wide_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
     let actions = select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::NextTier]);
     (actions, side(), side()).prop_map(|(action, source, destination)| {
         let protocol = Some(Protocol::Named(NamedProtocol::Tcp));
-        (Rule { action, protocol, source, destination, ..Rule::default() }, RuleSets::default())
+        (Rule { protocol, source, destination, ..Rule::new(action) }, RuleSets::default())
     })
 }
 
@@ -185,7 +185,7 @@ fn mixed_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
     let versions = prop_oneof![6 => Just(None), 1 => families().prop_map(Some)];
     (actions, versions, protocols(), sides(), sides(), rule_sets()).prop_map(
         |(action, ip_version, protocols, source, destination, sets)| {
-            let mut rule = Rule { action, ip_version, source, destination, ..Rule::default() };
+            let mut rule = Rule { ip_version, source, destination, ..Rule::new(action) };
             match protocols {
                 Protocols::Any => {}
                 Protocols::Only(only) => rule.protocol = Some(only),
@@ -249,7 +249,7 @@ fn tier_lists() -> impl Strategy<Value = Vec<DraftTier>> {
 
 /// A tier whose only policy passes everything.
 fn passing_tier() -> DraftTier {
-    let pass = Rule { action: RuleAction::NextTier, ..Rule::default() };
+    let pass = Rule::new(RuleAction::NextTier);
     let all = || rules(vec![(pass.clone(), RuleSets::default())]);
     let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: all(), outbound: all() };
     (None, vec![((PolicyKind::GlobalNetworkPolicy, policy), true, true)])
@@ -299,7 +299,7 @@ fn plain_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
     let actions = select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::NextTier]);
     (actions, vec(cidrs(), 0..2)).prop_map(|(action, nets)| {
         let source = EntityMatch { nets: nets.into(), ..EntityMatch::default() };
-        (Rule { action, source, ..Rule::default() }, RuleSets::default())
+        (Rule { source, ..Rule::new(action) }, RuleSets::default())
     })
 }
 
@@ -337,7 +337,7 @@ pub(crate) fn repetitive_scenarios() -> impl Strategy<Value = Scenario> {
     ];
     let rule =
         (actions, protocols, ports, peers, any::<bool>()).prop_map(|(action, protocol, ports, (nets, set), to)| {
-            let mut rule = Rule { action, protocol: protocol.map(Protocol::Number), ..Rule::default() };
+            let mut rule = Rule { protocol: protocol.map(Protocol::Number), ..Rule::new(action) };
             let mut sets = RuleSets::default();
             rule.destination.ports = protocol.map_or(Vec::new(), |_| ports).into();
             let ids: SetIds = set.into_iter().map(IpSetId::from).collect();
@@ -391,7 +391,7 @@ fn rules_for_hosts(to: bool) -> impl Strategy<Value = (Rule, RuleSets)> {
     ];
     (actions, peers, prop_oneof![9 => Just(false), 1 => Just(true)]).prop_map(
         move |(action, (nets, set), has_range)| {
-            let mut rule = Rule { action, ..Rule::default() };
+            let mut rule = Rule::new(action);
             let mut sets = RuleSets::default();
             if has_range {
                 rule.protocol = Some(Protocol::Number(6));

@@ -376,7 +376,7 @@ fn many_rules(count: u16) -> (Classes, GroupId) {
         classes
             .apply(&DesiredUpdate::IpSet(IpSetUpdate { id: set.as_str().into(), set_type: IpSetType::Net, members }))
             .unwrap();
-        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
         rule.destination.ports = [tortie_model::PortSpec::single(1000 + number)].into();
         rules.push(rule);
         sets.push(RuleSets { src: [set.as_str().into()].into_iter().collect(), ..RuleSets::default() });

@@ -131,7 +131,7 @@ impl Owners {
 fn rest(rules: &Rules, first: usize) -> Option<Rules> {
     let list: Arc<[_]> = rules.iter().skip(first).map(|rule| rule.rule.clone()).collect();
     let sets: Arc<[_]> = rules.sets().iter().skip(first).cloned().collect();
-    Rules::new(list, sets)
+    Rules::new(list, sets).ok()
 }
 
 #[cfg(test)]

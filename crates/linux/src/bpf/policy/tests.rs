@@ -169,7 +169,7 @@ fn programs_log_while_somebody_wants_that() {
 }
 
 fn tell_profile(policy: &mut ProgramPolicy<FakeEdge>, action: RuleAction) {
-    let rule = Rule { action, ..Rule::default() };
+    let rule = Rule::new(action);
     let rules = Rules::new([rule].into(), [RuleSets::default()].into()).unwrap();
     let profile = Profile { inbound: Rules::default(), outbound: rules };
     policy.on_update(&DesiredUpdate::Profile("p".into(), profile.into()));

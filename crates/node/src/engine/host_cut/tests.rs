@@ -6,7 +6,7 @@ use tortie_model::{HostEndpoint, PolicyKind, Rule};
 use super::*;
 
 fn rules(action: Option<RuleAction>) -> Rules {
-    let rules: Arc<[Rule]> = action.into_iter().map(|action| Rule { action, ..Rule::default() }).collect();
+    let rules: Arc<[Rule]> = action.into_iter().map(Rule::new).collect();
     let sets: Arc<[RuleSets]> = rules.iter().map(|_| RuleSets::default()).collect();
     Rules::new(rules, sets).unwrap()
 }

@@ -36,7 +36,7 @@ fn enforce_for(enforcement: &mut InKernel<FakeKernel>, time: Duration) {
 /// A workload with a profile that allows everything.
 fn add_workload(enforcement: &mut InKernel<FakeKernel>) {
     let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "default/w".into(), endpoint: "eth0".into() };
-    let allow = Rule { action: RuleAction::Allow, ..Rule::default() };
+    let allow = Rule::new(RuleAction::Allow);
     let inbound = Rules::new([allow].into(), [RuleSets::default()].into()).unwrap();
     enforcement.on_update(DesiredUpdate::Profile("p".into(), Profile { inbound, outbound: Rules::default() }.into()));
     let endpoint = WorkloadEndpoint {
@@ -112,7 +112,7 @@ fn the_node_is_ready_when_nothing_stands_in_for_its_policy_any_more() {
 
     // A new chain that the kernel refuses; the policy was in force before.
     let mut profile = Profile { inbound: Rules::default(), outbound: Rules::default() };
-    let deny = Rule { action: RuleAction::Deny, ..Rule::default() };
+    let deny = Rule::new(RuleAction::Deny);
     profile.inbound = Rules::new([deny].into(), [RuleSets::default()].into()).unwrap();
     enforcement.on_update(DesiredUpdate::Profile("p".into(), profile.into()));
     enforcement.kernel.tables_v4.refuse("Profile p ingress");
@@ -149,7 +149,7 @@ fn add_policy_of_members(enforcement: &mut InKernel<FakeKernel>, members: u32) {
     let set = IpSetUpdate { id: "wide".into(), set_type: IpSetType::Net, members: hosts(0..members) };
     enforcement.on_update(DesiredUpdate::IpSet(set));
     let rule = |port| {
-        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::TCP), ..Rule::default() };
+        let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
         rule.source.ports = [PortSpec::single(port)].into();
         rule
     };

@@ -118,7 +118,9 @@ impl<E: Enforcement> Session<E> {
             held_changes: self.held_changes(),
             input_problems: self.problems.texts().map(str::to_owned).chain(self.overruled()).collect(),
             enforced_by: report.by.as_str().to_owned(),
-            ignored_objects: self.graph.problems().map(|problem| super::describe_ignored(&problem)).collect(),
+            ignored_objects: super::ignored_objects(&self.graph)
+                .map(|problem| super::describe_ignored(&problem))
+                .collect(),
             dataplane_problems: report.problems,
             last_apply,
             waiting_for_kernel: self.latency.waiting(),

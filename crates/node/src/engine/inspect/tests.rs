@@ -7,7 +7,7 @@ use tortie_model::desired::{
     TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Direction, HostEndpointName, PolicyId, PolicyKind, ProfileName, Rule, TierName, WorkloadEndpointId,
+    Direction, HostEndpointName, PolicyId, PolicyKind, ProfileName, Rule, RuleAction, TierName, WorkloadEndpointId,
 };
 
 use super::configuration;
@@ -30,7 +30,7 @@ fn workload(name: &str) -> WorkloadEndpointId {
 /// A rule that needs this set, as one direction of a policy or profile.
 fn needs(set: &str) -> Rules {
     let sets = RuleSets { src: [IpSetId::new(set)].into_iter().collect::<SetIds>(), ..RuleSets::default() };
-    Rules::new([Rule::default()].into(), [sets].into()).unwrap()
+    Rules::new([Rule::new(RuleAction::Allow)].into(), [sets].into()).unwrap()
 }
 
 fn nets(nets: &[&str]) -> Members {

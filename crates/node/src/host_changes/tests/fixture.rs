@@ -67,9 +67,7 @@ pub(super) struct Node {
 }
 
 fn graph() -> Graph {
-    let mut graph = Graph::new(&GraphConfig::new(Hostname::new("n1")));
-    graph.on_update(Update::Ready(Some(true)));
-    graph
+    Graph::new(&GraphConfig::new(Hostname::new("n1")))
 }
 
 fn changes(seen: &Seen, state: &TempDir) -> HostChanges {

@@ -35,7 +35,7 @@ fn cluster() -> Vec<Update> {
     let policy = |n: u32| {
         let from =
             EntityMatch { selector: format!("app == 'a{}'", (n * 7) % APPS).parse().ok(), ..EntityMatch::default() };
-        let rule = Rule { source: from, ..Rule::of(RuleAction::Allow) };
+        let rule = Rule { source: from, ..Rule::new(RuleAction::Allow) };
         let selector = format!("app == 'a{}'", n % APPS).parse().unwrap();
         let policy = Policy { selector, inbound: [rule].into(), ..Policy::default() };
         let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", format!("p{n}"));
@@ -61,7 +61,6 @@ fn a_large_cluster_is_tried() {
         let state = TempDir::new().unwrap();
         let mut changes = HostChanges::new(Hostname::new("n1"), Box::new(seen), Some(state.path()), "file:/etc/tortie");
         let mut graph = Graph::new(&GraphConfig::new(Hostname::new("n1")));
-        graph.on_update(Update::Ready(Some(true)));
         assert_eq!(changes.begin(Settings::default()).count(), 0);
         let updates = cluster();
         let mut turn = |graph: &mut Graph, updates: Vec<Update>, now| {

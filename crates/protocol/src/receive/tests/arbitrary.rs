@@ -222,7 +222,15 @@ fn rule_sets() -> impl Strategy<Value = RuleSets> {
 }
 
 fn rules() -> impl Strategy<Value = (Arc<[Rule]>, Rules)> {
-    vec((rule(), rule_sets()), 0..3).prop_map(|both| {
+    let of_services = |(rule, mut sets): (Rule, RuleSets)| {
+        for (side, sets) in [(&rule.source, &mut sets.src), (&rule.destination, &mut sets.dst_ip_ports)] {
+            if side.extras.service.is_some() && sets.is_empty() {
+                sets.push(IpSetId::new("service"));
+            }
+        }
+        (rule, sets)
+    };
+    vec((rule(), rule_sets()).prop_map(of_services), 0..3).prop_map(|both| {
         let (rules, sets): (Vec<_>, Vec<_>) = both.into_iter().unzip();
         let rules: Arc<[Rule]> = rules.into();
         (Arc::clone(&rules), Rules::new(rules, sets.into()).unwrap())

@@ -55,7 +55,7 @@ fn the_openings_are_the_rules_that_allow() {
         assert_eq!(rule.opens, part.filter(|part| [1, 4].contains(part)));
     }
     // A rule that cannot be expressed and therefore denies more must stay.
-    let mut ports = Rule { action: NextTier, ..Rule::default() };
+    let mut ports = Rule::new(NextTier);
     ports.destination.ports = [PortSpec::single(80)].into();
     let chain = renderer().policy(&id(), &policy(vec![(ports, RuleSets::default())]), Family::V4).unwrap().inbound;
     assert_eq!(chain.openings(), BTreeSet::new());

@@ -75,7 +75,7 @@ fn with_port_of_last(policy: Policy, family: Family, last: u16) -> DesiredUpdate
     let (mut rules, mut sets) = (Vec::new(), Vec::new());
     for number in 0..policy.rules {
         let (admitted, port) = policy.admitted(number);
-        let mut rule = Rule { action: RuleAction::Allow, protocol: Some(Protocol::UDP), ..Rule::default() };
+        let mut rule = Rule { protocol: Some(Protocol::UDP), ..Rule::new(RuleAction::Allow) };
         let mut of_rule = RuleSets::default();
         match policy.peers {
             Peers::Networks | Peers::Subnets => {
@@ -96,10 +96,10 @@ fn with_port_of_last(policy: Policy, family: Family, last: u16) -> DesiredUpdate
         rules.push(rule);
         sets.push(of_rule);
     }
-    let outbound = Rules::new(rules.into(), sets.into()).unwrap_or_default();
+    let outbound = Rules::new(rules.into(), sets.into()).expect("rules have their sets");
     // Whatever a workload is sent it may receive.
-    let any = Rule { action: RuleAction::Allow, ..Rule::default() };
-    let inbound = Rules::new([any].into(), [RuleSets::default()].into()).unwrap_or_default();
+    let any = Rule::new(RuleAction::Allow);
+    let inbound = Rules::new([any].into(), [RuleSets::default()].into()).expect("no set is needed");
     DesiredUpdate::Policy(id(), desired(inbound, outbound).into())
 }
 

@@ -10,11 +10,10 @@ const OTHERS: RuleAction = RuleAction::NextTier;
 fn rule(action: RuleAction, ports: u16, version: Option<Family>) -> Rule {
     let ports = (1..=ports).map(|port| PortSpec::single(2 * port)).collect();
     Rule {
-        action,
         ip_version: version,
         protocol: Some(Protocol::TCP),
         destination: EntityMatch { ports, ..EntityMatch::default() },
-        ..Rule::default()
+        ..Rule::new(action)
     }
 }
 

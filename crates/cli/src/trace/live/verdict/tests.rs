@@ -33,7 +33,7 @@ fn policy() -> PolicyId {
 }
 
 fn owners() -> Owners {
-    let of = |action| Rule { action, ..Rule::default() };
+    let of = |action| Rule::new(action);
     let list = [of(RuleAction::Deny), of(RuleAction::Allow)];
     let inbound = desired::Rules::new(Arc::new(list), vec![RuleSets::default(); 2].into()).unwrap();
     let rules = desired::Policy {
