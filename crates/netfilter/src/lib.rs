@@ -4,6 +4,7 @@
 
 mod action;
 mod chain;
+pub mod delta;
 mod graph;
 mod hash;
 mod map;

@@ -21,7 +21,6 @@ pub use tortie_config as config;
 pub use tortie_controller as controller;
 pub use tortie_dataplane as dataplane;
 pub use tortie_datastore as datastore;
-pub use tortie_delta as delta;
 pub use tortie_ebpf as ebpf;
 pub use tortie_evaluate as evaluate;
 #[cfg(feature = "fanout")]
@@ -36,6 +35,7 @@ pub use tortie_map as map;
 pub use tortie_model as model;
 pub use tortie_net as net;
 pub use tortie_netfilter as netfilter;
+pub use tortie_netfilter::delta;
 pub use tortie_nftables as nftables;
 pub use tortie_plan as plan;
 pub use tortie_protocol as protocol;

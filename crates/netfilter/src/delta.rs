@@ -1,6 +1,31 @@
-#![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
-#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+//! Desired, observed and pending state over keyed values.
+//!
+//! For drivers that write the difference and nothing else, and are told of failures; not for comparing two maps once.
+//!
+//! A driver that keeps something outside the process (IP set members, routes, …) equal to what it
+//! should be has three questions: what do I want, what is there, and what is left to do? `Delta`
+//! stores each key once, in exactly one of three ordered maps — in sync, to write, to remove — so the
+//! third question is answered without comparing anything, and always in key order.
+//!
+//! ```rust
+//! use tortie_netfilter::delta::Delta;
+//!
+//! let mut routes: Delta<&str, u32> = Delta::new();
+//! routes.set_desired("10.0.0.1/32", 7);
+//! routes.set_desired("10.0.0.2/32", 8);
+//! // The kernel was listed: one route is right already, one is left over.
+//! routes.replace_observed([("10.0.0.1/32", 7), ("10.0.0.9/32", 9)]);
+//!
+//! let to_write: Vec<_> = routes.pending_writes().map(|(k, w)| (*k, *w.desired)).collect();
+//! assert_eq!(to_write, [("10.0.0.2/32", 8)]);
+//! let to_remove: Vec<_> = routes.pending_removals().map(|(k, _)| *k).collect();
+//! assert_eq!(to_remove, ["10.0.0.9/32"]);
+//!
+//! // What has been carried out is confirmed, one key at a time.
+//! routes.confirm_written(&"10.0.0.2/32");
+//! routes.confirm_removed(&"10.0.0.9/32");
+//! assert!(routes.is_in_sync());
+//! ```
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
