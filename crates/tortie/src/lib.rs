@@ -13,6 +13,7 @@ pub use node::Node;
 pub use problem::ClusterProblem;
 pub use state::NodeState;
 
+pub use tortie_analysis::{map, plan, trace};
 pub use tortie_bpf as bpf;
 pub use tortie_calc as calc;
 pub use tortie_classes as classes;
@@ -31,16 +32,13 @@ pub use tortie_iptables as iptables;
 pub use tortie_labelindex as labelindex;
 #[cfg(feature = "linux")]
 pub use tortie_linux as linux;
-pub use tortie_map as map;
 pub use tortie_model as model;
 pub use tortie_net as net;
 pub use tortie_netfilter as netfilter;
 pub use tortie_netfilter::delta;
 pub use tortie_nftables as nftables;
-pub use tortie_plan as plan;
 pub use tortie_protocol as protocol;
 pub use tortie_resources as resources;
 pub use tortie_rules as rules;
 pub use tortie_selector as selector;
 pub use tortie_store as store;
-pub use tortie_trace as trace;

@@ -66,8 +66,8 @@ const TYPES: &[(&str, &str, Sources)] = &[
         "Said by the command that was typed; nothing was changed.",
         &[
             ("crates/node/src/local_api/client.rs", "ClientError"),
-            ("crates/trace/src/cluster.rs", "TraceError"),
-            ("crates/trace/src/service.rs", "ServiceError"),
+            ("crates/analysis/src/trace/cluster.rs", "TraceError"),
+            ("crates/analysis/src/trace/service.rs", "ServiceError"),
         ],
     ),
 ];

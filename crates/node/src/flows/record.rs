@@ -3,10 +3,10 @@
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
+use tortie_analysis::trace::ServicePortName;
 use tortie_evaluate::{DecidedBy, Payload, Verdict};
 use tortie_flows::{End, Event, Flow, Hit, Name, Stage, Time, Trail};
 use tortie_model::{Direction, Protocol};
-use tortie_trace::ServicePortName;
 
 /// An end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
