@@ -1,10 +1,10 @@
-//! Who can reach whom in a cluster, as a picture. `map` takes the checked objects of `tortie-model`, has all endpoints calculated as
-//! if they were on one node, and reads the tables of `tortie-classes`: pods of a namespace that no policy tells apart are a node, so
-//! are networks that rules tell apart, and an edge tells which packets pass, exactly, and which rules let them through at both ends.
-//! `layout` finds a place for everything; `svg` and `dot` write it down.
+//! The reachability of a cluster as a picture. `map` takes the checked objects of `tortie-model`, calculates all endpoints as
+//! if they were on one node, and reads the tables of `tortie-classes`. Pods of a namespace that no policy distinguishes are one node
+//! of the picture; networks that no rule distinguishes are one, too. An edge has the packets that pass, exactly, and the rules that
+//! allow them at both ends. `layout` places everything; `svg` and `dot` write the picture.
 //!
-//! For pictures of what policy allows in a whole cluster; not for what was seen to happen (see `tortie-flows`), and not a general library of
-//! graphs.
+//! For pictures of the policy of a whole cluster; not for connections that were seen (see `tortie-flows`), and not a general library
+//! of graphs.
 //!
 //! ```rust
 //! use tortie_analysis::map::classes::evaluate::Settings;
@@ -24,18 +24,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * What a node lets in or out whoever its peer is stands on the node: `in: all`, `in: none`, `in: tcp 80`. Edges are drawn where that
-//!   depends on the peer at one of the ends. What has no edge passes if both nodes say so; `Map::passes` tells of any two.
-//! * An edge from all nodes of a namespace is one from the namespace, likewise to one, and from and to all pods. A workload that is at
-//!   both ends has no part in it with itself.
-//! * Packets of tunnels, which never leave pods, are left out of labels: `all` means all else.
-//! * With more nodes than `Options::max_nodes`, all pods of a namespace are one node, and edges say whether they hold for some of them
-//!   only. With still more namespaces the smallest are one.
-//! * Networks are what is in no longer network that policies know, and no workload's. Host endpoints are networks here: what their own
-//!   policies say is not in the picture, and if some of them judge what is forwarded between pods, `Map::remarks` says so. What
-//!   workloads may send of tunnels is judged by the settings of their nodes (`Options::node_settings`).
+//! * Packets that a node accepts or sends with any peer are a line of the node: `in: all`, `in: none`, `in: tcp 80`. Edges are
+//!   drawn where the peer matters at one of the ends. Packets without an edge pass if both nodes allow them; `Map::passes` answers for
+//!   any two nodes.
+//! * Edges from all nodes of a namespace are one edge from the namespace; the same holds for edges to a namespace, and from and to all
+//!   pods. A workload at both ends is not part of such an edge with itself.
+//! * Labels leave out packets of tunnels, which never leave pods: `all` means all else.
+//! * With more nodes than `Options::max_nodes`, all pods of a namespace are one node, and edges that hold for some of them only are
+//!   marked. With still more namespaces the smallest are one.
+//! * A network stands for the addresses that no longer network of a policy covers, and that no workload has. Host endpoints are
+//!   networks here: their policies are not part of the picture, and `Map::remarks` names those that filter traffic forwarded between
+//!   pods. The settings of their nodes decide about tunnel packets of workloads (`Options::node_settings`).
 //!
-//! Tests hold edges, labels and what nodes say against the flows of all conformance cases. No I/O, no clock.
+//! Tests compare edges, labels and nodes with the flows of all conformance cases. No I/O, no clock.
 
 mod dot;
 mod edges;

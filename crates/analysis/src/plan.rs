@@ -1,8 +1,7 @@
-//! What would a change of a cluster's objects do, before anybody makes it? `plan` takes the checked objects of `tortie-model` and
-//! their changes, has all endpoints calculated by `tortie-calc` as if they were on one node (but for contests about interfaces and addresses, which
-//! are those of each node), and compares the tables of
-//! `tortie-classes` before and after: which connections open and close, exactly, and by which rules; what host endpoints let
-//! through; and what is likely not meant.
+//! The effect of a change of a cluster's objects, before the change is made. `plan` takes the checked objects of `tortie-model` and
+//! their changes. `tortie-calc` calculates all endpoints as if they were on one node; contests about interfaces and addresses stay
+//! those of each node. `plan` then compares the tables of `tortie-classes` before and after, and lists the connections that open and
+//! close, exactly, with the rules that decide; the packets that host endpoints start or stop to allow; and likely mistakes.
 //!
 //! For reviews of a change before it is made; not for what holds now (see `trace` and `map`), and not for applying anything.
 //!
@@ -24,25 +23,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * Workloads and networks are told apart as far as policies do, before or after. Connections are those of workloads that are there
-//!   both before and after, by their first address of each family; each end is judged by its own policies.
-//! * Host endpoints that connections of workloads meet at their nodes have a part in them, as in `trace`; what a row says may
-//!   hold for workloads of one node, or of different ones (`Connections::nodes`). A pod's connections to its own node are not told.
-//!   Besides, host endpoints are told by layer, with all their peers. Where there is no host endpoint, everything passes.
-//! * Settings may be others on single nodes (`Options::node_settings`), and after the change (`settings_after`): failsafe ports, and
-//!   what workloads may send of VXLAN and IP-in-IP.
-//! * Findings are what is true after the change and was not before: workloads that lose all policy, host endpoints that lose the
-//!   port by which they are managed, policies that select nothing, rules that can match nothing or that others decide before. What
-//!   is said of rules holds for the endpoints and network sets that there are now. Rules that pass or log are judged like others: they
-//!   come to nothing if no packet that gets as far matches them. A policy is shadowed if that is so of all its rules, and no tier
-//!   denies at its end because of it alone. Groups of endpoints whose policies tell too many packets apart to keep a table are not
-//!   judged, nor are failsafe ports considered.
-//! * A network that is written as a whole stands for those of its addresses that no longer network of a policy covers, and no
-//!   workload has.
+//! * Workloads and networks are distinguished as far as policies distinguish them, before or after. Connections are those of workloads
+//!   that exist both before and after, by their first address of each family; the policies of each end decide at that end.
+//! * Host endpoints that connections of workloads meet at their nodes count, as in `trace`; a row may hold for workloads of one
+//!   node, or of different ones (`Connections::nodes`). Connections of a pod to its node are not listed. Host endpoints are also
+//!   listed by layer, with all their peers. Without a host endpoint everything passes.
+//! * Single nodes can have other settings (`Options::node_settings`), and settings can change (`settings_after`): failsafe ports, and
+//!   whether workloads may send VXLAN and IP-in-IP.
+//! * Findings are true after the change and false before: workloads that lose all policy, host endpoints that lose the port by which
+//!   operators manage them, policies that select nothing, rules that can match nothing or whose packets earlier rules decide.
+//!   Findings about rules hold for the present endpoints and network sets. Rules that pass or log are treated alike: they are without
+//!   effect if no packet that reaches them matches. A policy is shadowed if all its rules are without effect, and no tier denies at its
+//!   end because of that policy alone. Groups of endpoints whose policies need too large a table are left out, as are failsafe ports.
+//! * A network stands for those of its addresses that no longer network of a policy covers, and that no workload has.
 //!
-//! Tests hold it against the steps of all conformance cases: a plan of each step tells exactly the flows that change, no more and no
-//! less; and against `trace` before and after random changes of clusters with host endpoints, whose policies, settings and
-//! pods' nodes change: what shifts, and what decides on the way.
+//! Tests compare plans with the steps of all conformance cases: a plan of each step lists exactly the flows that change. Others compare
+//! plans with `trace` before and after random changes of clusters with host endpoints, in which policies, settings and the nodes of
+//! pods change.
 
 mod cluster;
 mod connections;

@@ -1,8 +1,8 @@
-//! What the sets that rules refer to are called in the kernel.
+//! Names in the kernel of the sets that rules refer to.
 
 use tortie_net::{Family, InvalidName, IpSetId, IpSetName};
 
-/// What a main set's name starts with. The `0` is a format version: it has to be raised when
+/// The beginning of a main set's name. The `0` is a format version: it has to be raised when
 /// the *type* of a set changes, since only sets of one type can be swapped.
 const fn main_prefix(family: Family) -> &'static str {
     match family {

@@ -1,4 +1,4 @@
-//! What one node must enforce, as typed chains.
+//! The policy that one node must enforce, as typed chains.
 //!
 //! The input is a configuration ([`RulesConfig`]) and the desired state of `tortie-model`: policies, profiles, and the
 //! interfaces of endpoints. The output is typed chains of `tortie-netfilter`, to be evaluated, or printed by

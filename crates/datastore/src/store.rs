@@ -11,8 +11,8 @@
 //! ```
 //! use serde_json::json;
 //! use tortie_resources::stored::{ResourceKey, ResourceKind};
-//! use tortie_store::apply::{Applied, apply};
-//! use tortie_store::{MemoryStore, ResourceStore};
+//! use tortie_datastore::store::apply::{Applied, apply};
+//! use tortie_datastore::store::{MemoryStore, ResourceStore};
 //!
 //! let store = MemoryStore::default();
 //! let tier = ResourceKey::new(ResourceKind::Tier, "", "platform")?;
@@ -21,26 +21,19 @@
 //! assert_eq!(store.get(&tier)?.object["spec"]["defaultAction"], "Deny");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-#![forbid(unsafe_code)]
-#![cfg_attr(docsrs, feature(doc_cfg))]
-#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "what is created is given the time, certificates and pending changes are files"
-)]
 
 pub mod apply;
+mod contract;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod memory_store;
 pub mod pending;
 mod staged;
 mod stamp;
-mod store;
 mod texts;
 
 pub use memory_store::{Fault, MemoryStore};
 pub use staged::{StagedStore, StagedWrite};
 pub use stamp::timestamp;
-pub use store::{Listing, ResourceStore, StoreError, StoredResource, Verb};
+pub use contract::{Listing, ResourceStore, StoreError, StoredResource, Verb};
 pub use texts::{StoredText, TextChange, TextStore};

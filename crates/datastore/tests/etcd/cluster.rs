@@ -1,9 +1,9 @@
-//! Clusters for tests, and how to connect to them. Also used by the tests of the source of etcd.
+//! Clusters for tests, and how to connect to them.
 
 use std::time::Duration;
 
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_store::etcd::{EtcdConfig, EtcdPace};
+use tortie_datastore::store::etcd::{EtcdConfig, EtcdPace};
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
 /// Everything ten times as fast as in earnest.

@@ -12,7 +12,7 @@ use super::EtcdConfig;
 use super::connection::{Failure, connect, within};
 use super::range::{Pages, end_of};
 use super::store::stored_text;
-use crate::StoredText;
+use crate::store::StoredText;
 
 /// How large an answer of a watch may be. etcd splits larger ones.
 const MAX_ANSWER: usize = 32 << 20;

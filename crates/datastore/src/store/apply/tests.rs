@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Fault, MemoryStore};
+use crate::store::{Fault, MemoryStore};
 
 fn key(kind: ResourceKind, name: &str) -> ResourceKey {
     ResourceKey::new(kind, if kind.is_namespaced() { "shop" } else { "" }, name).expect("a key")

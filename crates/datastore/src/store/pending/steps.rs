@@ -8,9 +8,9 @@ use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use super::change::{Deadline, KeptWrite, Moment, PendingChange, Phase, Write};
 use super::{Journal, JournalError};
-use crate::apply::{ApplyError, delete};
-use crate::staged::{is_same, unversioned};
-use crate::{ResourceStore, StoreError, StoredResource};
+use crate::store::apply::{ApplyError, delete};
+use crate::store::staged::{is_same, unversioned};
+use crate::store::{ResourceStore, StoreError, StoredResource};
 
 /// How often a resource is looked at again that others write at the same time.
 const TRIES: usize = 5;

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use serde_json::Value;
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
-use crate::stamp::{random, stamp};
-use crate::{Listing, ResourceStore, StoreError, StoredResource, Verb};
+use crate::store::stamp::{random, stamp};
+use crate::store::{Listing, ResourceStore, StoreError, StoredResource, Verb};
 
 /// The version of what is staged and not written. No datastore has it.
 const STAGED: Revision = Revision(i64::MAX);
@@ -18,8 +18,8 @@ const STAGED: Revision = Revision(i64::MAX);
 /// ```
 /// use serde_json::json;
 /// use tortie_resources::stored::{ResourceKey, ResourceKind};
-/// use tortie_store::apply::apply;
-/// use tortie_store::{MemoryStore, ResourceStore, StagedStore};
+/// use tortie_datastore::store::apply::apply;
+/// use tortie_datastore::store::{MemoryStore, ResourceStore, StagedStore};
 ///
 /// let store = MemoryStore::default();
 /// let staged = StagedStore::new(&store);
@@ -241,8 +241,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::MemoryStore;
-    use crate::apply::{ApplyError, apply, delete, initialise};
+    use crate::store::MemoryStore;
+    use crate::store::apply::{ApplyError, apply, delete, initialise};
 
     fn key(kind: ResourceKind, name: &str) -> ResourceKey {
         ResourceKey::new(kind, if kind.is_namespaced() { "shop" } else { "" }, name).expect("a key")

@@ -2,7 +2,7 @@
 
 use tortie_resources::stored::Revision;
 
-use crate::StoreError;
+use crate::store::StoreError;
 
 /// A datastore in which texts under any path are read, and replaced if they are as expected.
 pub trait TextStore: Send + Sync {

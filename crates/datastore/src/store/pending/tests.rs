@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use super::*;
-use crate::apply::{apply, delete, initialise};
-use crate::staged::unversioned;
-use crate::{Fault, Listing, MemoryStore, ResourceStore, StagedStore, StoreError, StoredResource, Verb};
+use crate::store::apply::{apply, delete, initialise};
+use crate::store::staged::unversioned;
+use crate::store::{Fault, Listing, MemoryStore, ResourceStore, StagedStore, StoreError, StoredResource, Verb};
 
 const WINDOW: u64 = 60_000;
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tortie_resources::stored::{ResourceKey, Revision};
 
-use crate::StagedWrite;
-use crate::staged::unversioned;
+use crate::store::StagedWrite;
+use crate::store::staged::unversioned;
 
 /// The first line of a record.
 const MAGIC: &str = "tortie-pending-change 1";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tortie_store::etcd::{EtcdFeed, Heard};
+use tortie_datastore::store::etcd::{EtcdFeed, Heard};
 
 use crate::cluster;
 

@@ -52,7 +52,7 @@ pub enum JournalError {
 /// A change in a file of a state directory.
 ///
 /// ```
-/// use tortie_store::pending::{FileJournal, Journal};
+/// use tortie_datastore::store::pending::{FileJournal, Journal};
 ///
 /// let state = std::env::temp_dir().join(format!("tortie-doc-{}", std::process::id()));
 /// let journal = FileJournal::open(&state)?;

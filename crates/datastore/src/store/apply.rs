@@ -11,8 +11,8 @@ use tortie_resources::stored::{
 
 use self::checks::{check, check_new_pool, check_same_pool, check_writable};
 pub use self::edits::{LabelChange, LabelError, change_labels, edit, merge_patch};
-use crate::stamp::{random, uuid};
-use crate::{ResourceStore, StoreError, StoredResource};
+use crate::store::stamp::{random, uuid};
+use crate::store::{ResourceStore, StoreError, StoredResource};
 
 /// How often a write is tried again that somebody else was faster than.
 const TRIES: usize = 5;

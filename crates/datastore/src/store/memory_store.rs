@@ -7,15 +7,15 @@ use std::time::SystemTime;
 use serde_json::Value;
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
-use crate::stamp::{random, stamp};
-use crate::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
+use crate::store::stamp::{random, stamp};
+use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 
 /// A [`ResourceStore`] and [`TextStore`] in memory that fails when it is told to: for tests of what writes to a datastore.
 ///
 /// ```
 /// use serde_json::json;
 /// use tortie_resources::stored::{ResourceKey, ResourceKind};
-/// use tortie_store::{Fault, MemoryStore, ResourceStore, StoreError};
+/// use tortie_datastore::store::{Fault, MemoryStore, ResourceStore, StoreError};
 ///
 /// let store = MemoryStore::default();
 /// let tier = ResourceKey::new(ResourceKind::Tier, "", "platform")?;

@@ -7,7 +7,7 @@ use tortie_resources::stored::{
 };
 
 use super::{ApplyError, refused};
-use crate::{ResourceStore, StoreError};
+use crate::store::{ResourceStore, StoreError};
 
 /// What a `BGPConfiguration` says for all nodes or not at all.
 const FOR_ALL_NODES: [&str; 7] = [

@@ -20,9 +20,9 @@
 //!
 //! use serde_json::json;
 //! use tortie_resources::stored::{ResourceKey, ResourceKind};
-//! use tortie_store::apply::apply;
-//! use tortie_store::pending::{Attended, MemoryJournal, Moment, PendingChange, attend, begin, carry_out};
-//! use tortie_store::{MemoryStore, ResourceStore, StagedStore};
+//! use tortie_datastore::store::apply::apply;
+//! use tortie_datastore::store::pending::{Attended, MemoryJournal, Moment, PendingChange, attend, begin, carry_out};
+//! use tortie_datastore::store::{MemoryStore, ResourceStore, StagedStore};
 //!
 //! let (store, journal) = (Arc::new(MemoryStore::default()), MemoryJournal::default());
 //! let open = |_: &PendingChange| Ok(Arc::clone(&store) as Arc<dyn ResourceStore>);

@@ -15,15 +15,15 @@ use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 use super::EtcdConfig;
 use super::connection::{Failure, connect, within};
 use super::range::Pages;
-use crate::stamp::{random, stamp};
-use crate::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
+use crate::store::stamp::{random, stamp};
+use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 
 /// The resources in etcd. Calls block; they must not be made from within an async runtime.
 ///
 /// ```no_run
 /// use tortie_resources::stored::{ResourceKey, ResourceKind};
-/// use tortie_store::ResourceStore;
-/// use tortie_store::etcd::EtcdStore;
+/// use tortie_datastore::store::ResourceStore;
+/// use tortie_datastore::store::etcd::EtcdStore;
 ///
 /// let store = EtcdStore::new("etcd://127.0.0.1:2379".parse()?)?;
 /// let policy = store.get(&ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web")?)?;

@@ -8,14 +8,14 @@ use std::time::Duration;
 /// How to reach an etcd cluster. [`FromStr`] reads `etcd://HOST:PORT,HOST:PORT/PREFIX`.
 ///
 /// ```
-/// use tortie_store::etcd::EtcdConfig;
+/// use tortie_datastore::store::etcd::EtcdConfig;
 ///
 /// let mut config: EtcdConfig = "etcd://10.0.0.1:2379,10.0.0.2:2379".parse()?;
 /// config.ca_file = Some("/etc/tortie/etcd-ca.pem".into());
 /// config.user = Some(("felix".into(), "s3cret".to_owned().into()));
 /// assert_eq!(config.endpoints, ["10.0.0.1:2379", "10.0.0.2:2379"]);
 /// assert!(!format!("{config:?}").contains("s3cret"));
-/// # Ok::<(), tortie_store::etcd::EtcdConfigError>(())
+/// # Ok::<(), tortie_datastore::store::etcd::EtcdConfigError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EtcdConfig {

@@ -7,7 +7,7 @@ use tortie_resources::stored::{ResourceKey, revision_of};
 
 use super::checks::check;
 use super::{Applied, ApplyError, refused, replace_this, until_undisturbed};
-use crate::{ResourceStore, StoreError};
+use crate::store::{ResourceStore, StoreError};
 
 /// What of the metadata people change.
 const OF_PEOPLE: [&str; 2] = ["labels", "annotations"];
@@ -68,7 +68,7 @@ fn check_identity(key: &ResourceKey, before: &Value, after: &Value) -> Result<()
 ///
 /// ```
 /// use serde_json::json;
-/// use tortie_store::apply::merge_patch;
+/// use tortie_datastore::store::apply::merge_patch;
 ///
 /// let mut object = json!({"spec": {"order": 1, "types": ["Ingress", "Egress"], "tier": "a"}});
 /// merge_patch(&mut object, &json!({"spec": {"order": 2, "types": ["Ingress"], "tier": null}}));

@@ -2,7 +2,7 @@ use tortie_resources::stored::ResourceKind;
 
 use super::super::apply;
 use super::*;
-use crate::{Fault, MemoryStore};
+use crate::store::{Fault, MemoryStore};
 
 fn web() -> ResourceKey {
     ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web").expect("a key")
