@@ -25,7 +25,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
-#![allow(clippy::disallowed_methods, reason = "sources read files and wait on threads of their own; what is written is given the time")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "sources read files and wait on threads of their own; what is written is given the time"
+)]
 
 #[cfg(feature = "sources")]
 mod backoff;

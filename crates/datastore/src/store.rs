@@ -32,8 +32,8 @@ mod staged;
 mod stamp;
 mod texts;
 
+pub use contract::{Listing, ResourceStore, StoreError, StoredResource, Verb};
 pub use memory_store::{Fault, MemoryStore};
 pub use staged::{StagedStore, StagedWrite};
 pub use stamp::timestamp;
-pub use contract::{Listing, ResourceStore, StoreError, StoredResource, Verb};
 pub use texts::{StoredText, TextChange, TextStore};

@@ -22,6 +22,7 @@ pub use tortie_config as config;
 pub use tortie_controller as controller;
 pub use tortie_dataplane as dataplane;
 pub use tortie_datastore as datastore;
+pub use tortie_datastore::store;
 pub use tortie_ebpf as ebpf;
 pub use tortie_evaluate as evaluate;
 #[cfg(feature = "fanout")]
@@ -41,4 +42,3 @@ pub use tortie_protocol as protocol;
 pub use tortie_resources as resources;
 pub use tortie_rules as rules;
 pub use tortie_selector as selector;
-pub use tortie_store as store;

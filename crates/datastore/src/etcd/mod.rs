@@ -6,5 +6,5 @@
 mod position;
 mod source;
 
-pub use source::EtcdSource;
 pub use crate::store::etcd::{EtcdConfig, EtcdConfigError, EtcdPace, Password};
+pub use source::EtcdSource;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_datastore::store::etcd::{EtcdConfig, EtcdPace};
+use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
 /// Everything ten times as fast as in earnest.

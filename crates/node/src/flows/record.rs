@@ -241,6 +241,6 @@ pub(super) fn protocol(number: u8) -> String {
 
 /// RFC 3339 with milliseconds.
 pub(super) fn time(time: Time) -> String {
-    let whole = tortie_store::timestamp(UNIX_EPOCH + time);
+    let whole = tortie_datastore::store::timestamp(UNIX_EPOCH + time);
     format!("{}.{:03}Z", whole.trim_end_matches('Z'), time.subsec_millis())
 }
