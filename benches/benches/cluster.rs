@@ -8,16 +8,16 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use tortie_analysis::map::{Options as MapOptions, layout, map, svg};
+use tortie_analysis::plan::classes::evaluate::Settings;
+use tortie_analysis::plan::{Options as PlanOptions, plan};
 use tortie_benches::{Arguments, Observer as _, Stopwatch};
 use tortie_calc::GraphConfig;
-use tortie_map::{Options as MapOptions, layout, map, svg};
 use tortie_model::{
     Cidr, EntityMatch, Labels, Order, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName,
     ProfileRules, Protocol, Rule, RuleAction, Tier, TierDefaultAction, TierName, Update, Valid, WorkloadEndpoint,
     WorkloadEndpointKey,
 };
-use tortie_plan::classes::evaluate::Settings;
-use tortie_plan::{Options as PlanOptions, plan};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

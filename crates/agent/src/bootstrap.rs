@@ -37,7 +37,7 @@ pub(super) fn prepare(agent: Handle) -> Prepare {
 fn published(datastore: &DatastoreArgs, local: &Sources) -> Result<Option<Box<dyn Published>>, Failure> {
     #[cfg(feature = "etcd")]
     if let Some(config) = datastore.status(local)? {
-        use tortie_store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
+        use tortie_datastore::store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
         let pace = EtcdPace { connect: REQUEST, request: REQUEST, ..config.pace };
         let store = EtcdStore::new(EtcdConfig { pace, ..config }).map_err(Failure::io("the client of etcd"))?;
         return Ok(Some(Box::new(crate::wireguard_bootstrap::InStatus(Arc::new(store)))));

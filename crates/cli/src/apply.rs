@@ -1,6 +1,6 @@
 //! `tortie apply`.
 
-use tortie_store::apply::{Applied, apply};
+use tortie_datastore::store::apply::{Applied, apply};
 
 use super::Failure;
 use super::wish::WriteArgs;

@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// The change in a datastore.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 fn in_datastore(args: &Args, is_other: bool) -> Result<Option<Said>, Failure> {
-    let said = |change: &tortie_store::pending::PendingChange, is_good| Said {
+    let said = |change: &tortie_datastore::store::pending::PendingChange, is_good| Said {
         name: None,
         whole: pending::whole(change),
         text: pending::text(change),

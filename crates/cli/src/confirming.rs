@@ -12,10 +12,12 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tortie_datastore::store::apply::{ApplyError, initialise};
+use tortie_datastore::store::pending::{
+    Attended, FileJournal, Locked, PendingChange, attend, begin, carry_out, confirm,
+};
+use tortie_datastore::store::{ResourceStore, StagedStore, StagedWrite, StoreError};
 use tortie_resources::stored::ResourceKey;
-use tortie_store::apply::{ApplyError, initialise};
-use tortie_store::pending::{Attended, FileJournal, Locked, PendingChange, attend, begin, carry_out, confirm};
-use tortie_store::{ResourceStore, StagedStore, StagedWrite, StoreError};
 
 use super::Failure;
 use super::output::Output;

@@ -8,7 +8,7 @@ use tortie_config::LogSeverity;
 use tortie_controller::elector::ElectorConfig;
 use tortie_controller::nodes::{NodeController, Overrides};
 use tortie_datastore::kubernetes::{Client, KubeConfig, KubernetesStore};
-use tortie_store::etcd::{EtcdConfig, EtcdFeed, EtcdStore};
+use tortie_datastore::store::etcd::{EtcdConfig, EtcdFeed, EtcdStore};
 
 use super::Failure;
 use super::datastore_url::DatastoreUrl;

@@ -1,6 +1,6 @@
 //! `tortie create` and `tortie replace`.
 
-use tortie_store::apply::{Applied, create, replace};
+use tortie_datastore::store::apply::{Applied, create, replace};
 
 use super::Failure;
 use super::wish::WriteArgs;

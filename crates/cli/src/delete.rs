@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use tortie_datastore::store::StoreError;
+use tortie_datastore::store::apply::{ApplyError, delete};
 use tortie_resources::stored::{ResourceKey, Revision, revision_of};
-use tortie_store::StoreError;
-use tortie_store::apply::{ApplyError, delete};
 
 use super::Failure;
 use super::confirming::ConfirmingArgs;

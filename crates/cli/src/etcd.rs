@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use serde_json::{Value, json};
-use tortie_store::etcd::{EtcdConfig, EtcdStore, Password};
+use tortie_datastore::store::etcd::{EtcdConfig, EtcdStore, Password};
 
 use super::Failure;
 use tortie_telemetry::logging;

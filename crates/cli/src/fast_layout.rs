@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tortie_analysis::plan::{Finding, on_one_node};
 use tortie_config::{Config, NftablesLayout, Sources, settings};
 use tortie_dataplane::{Dataplane, DataplaneConfig, DataplaneProblem, Owner};
 use tortie_iptables::{Backend, ChainProblem};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Budget, Hostname, PolicyId, Update};
-use tortie_plan::{Finding, on_one_node};
 
 use super::cluster::{bears_on_parameters, config_of};
 use super::render::calculate;

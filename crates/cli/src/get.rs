@@ -6,9 +6,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tortie_datastore::store::{ResourceStore, StoreError};
 use tortie_resources::stored::{API_VERSION, DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, labelled};
 use tortie_resources::to_yaml;
-use tortie_store::{ResourceStore, StoreError};
 
 use super::Failure;
 use super::label_query::LabelQuery;

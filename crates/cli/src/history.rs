@@ -14,9 +14,9 @@ use tortie_datastore::history::HistoryError;
 use tortie_datastore::history::{Back, Conflict, FileChange, History, HistoryEntry, Origin, WayBack};
 #[cfg(feature = "kubernetes")]
 use tortie_datastore::kubernetes::KubeConfig;
+use tortie_datastore::store::timestamp;
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
-use tortie_store::timestamp;
 
 use super::Failure;
 #[cfg(feature = "etcd")]

@@ -1,7 +1,7 @@
 //! `tortie label`.
 
 use serde_json::Value;
-use tortie_store::apply::{LabelChange, LabelError, change_labels};
+use tortie_datastore::store::apply::{LabelChange, LabelError, change_labels};
 
 use super::Failure;
 use super::confirming::ConfirmingArgs;

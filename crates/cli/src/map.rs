@@ -5,10 +5,10 @@ mod page;
 
 use std::io::Write as _;
 
+use tortie_analysis::map::{Map, Options};
+use tortie_analysis::plan::classes::evaluate::DecidedBy;
 use tortie_config::settings;
-use tortie_map::{Map, Options};
 use tortie_model::{Direction, Family, Hostname, Protocol};
-use tortie_plan::classes::evaluate::DecidedBy;
 use tortie_selector::Selector;
 
 use super::Failure;
@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut maps: Vec<Map> = Vec::new();
     for family in families {
         options.family = family;
-        maps.push(tortie_map::map(&updates, &options).map_err(|error| Failure::Failed(error.to_string()))?);
+        maps.push(tortie_analysis::map::map(&updates, &options).map_err(|error| Failure::Failed(error.to_string()))?);
     }
     let has_pods = |map: &Map| map.nodes.iter().any(|node| node.is_wanted);
     let is_asked_for_some = !args.namespace.is_empty() || args.selector.is_some();
@@ -111,8 +111,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let describe = |by: &DecidedBy, direction| describe(&origins, by, direction);
     let text = match (args.output, &maps[..]) {
         (Output::Html, maps) => page::page(maps, &describe),
-        (Output::Svg, [map, ..]) => tortie_map::svg(map, &tortie_map::layout(map), &describe),
-        (Output::Dot, [map, ..]) => tortie_map::dot(map, &describe),
+        (Output::Svg, [map, ..]) => tortie_analysis::map::svg(map, &tortie_analysis::map::layout(map), &describe),
+        (Output::Dot, [map, ..]) => tortie_analysis::map::dot(map, &describe),
         (_, []) => String::new(),
     };
     if args.output != Output::Html {

@@ -5,11 +5,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tortie_analysis::trace::{At, Leg};
 use tortie_evaluate::DecidedBy;
 use tortie_model::{Direction, HostEndpointKey, Key, PolicyId, WorkloadEndpointKey};
 use tortie_resources::Position;
 use tortie_resources::manifest::{Format, Options, PolicyPosition, object_positions};
-use tortie_trace::{At, Leg};
 
 /// Where objects are written: in files, or in a datastore at a version.
 #[derive(Debug, Default)]

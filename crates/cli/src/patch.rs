@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde_json::Value;
+use tortie_datastore::store::apply::merge_patch;
 use tortie_resources::from_yaml;
-use tortie_store::apply::merge_patch;
 
 use super::Failure;
 use super::confirming::ConfirmingArgs;

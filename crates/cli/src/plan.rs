@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use tortie_analysis::plan::{Finding, Options};
 use tortie_config::{Config, Sources, settings};
 use tortie_model::{Hostname, Key, Update};
-use tortie_plan::{Finding, Options};
 use tortie_resources::to_yaml;
 
 use super::Failure;
@@ -131,7 +131,7 @@ pub(super) fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let (mut cluster, mut other) = (before.read()?, after.read()?);
     let renamed = same_policy::unify(&cluster.updates, &mut other.updates);
     let origins = after.origins(&mut other)?.renamed(&renamed).or(before.origins(&mut cluster)?);
-    let change = tortie_plan::between(&cluster.updates, &other.updates);
+    let change = tortie_analysis::plan::between(&cluster.updates, &other.updates);
     answer(cluster, change, &origins, &args.how)
 }
 
@@ -154,7 +154,8 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
     options.management_ports.clone_from(&how.management_port);
     let node = how.node.as_deref().map(Hostname::new);
     let node = node.map(|node| NodeChange::new(&node, (&sources, &local), &updates, &change)).transpose()?;
-    let mut plan = tortie_plan::plan(updates, change, &options).map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut plan =
+        tortie_analysis::plan::plan(updates, change, &options).map_err(|error| Failure::Failed(error.to_string()))?;
     plan.findings.extend(layouts);
     plan.findings.sort_unstable();
     let answer = Answer { plan: &plan, origins, node: node.as_ref() };

@@ -1,7 +1,7 @@
 //! Several resources of a kind, other than by their names.
 
+use tortie_datastore::store::ResourceStore;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision, labelled};
-use tortie_store::ResourceStore;
 
 use super::Failure;
 use super::label_query::LabelQuery;

@@ -8,15 +8,15 @@ use std::cell::Cell;
 use clap::Subcommand;
 use serde_json::{Value, json};
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+use tortie_datastore::store::apply::{Applied, ApplyError, apply, delete};
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+use tortie_datastore::store::{ResourceStore, StoreError};
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use tortie_resources::Severity;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use tortie_resources::to_v3::{self, Conversion};
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
-use tortie_store::apply::{Applied, ApplyError, apply, delete};
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
-use tortie_store::{ResourceStore, StoreError};
 
 use super::Failure;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]

@@ -10,14 +10,14 @@ use serde_json::Value;
 use serde_json::json;
 #[cfg(feature = "kubernetes")]
 use tortie_datastore::kubernetes::{Client, FixedConfig, KubeConfig, KubernetesStore};
+use tortie_datastore::store::ResourceStore;
+#[cfg(feature = "etcd")]
+use tortie_datastore::store::etcd::{EtcdConfig, EtcdStore};
 #[cfg(feature = "kubernetes")]
 use tortie_resources::stored::key_in_kubernetes;
 #[cfg(feature = "etcd")]
 use tortie_resources::stored::key_of;
 use tortie_resources::stored::{ObjectError, ResourceKey};
-use tortie_store::ResourceStore;
-#[cfg(feature = "etcd")]
-use tortie_store::etcd::{EtcdConfig, EtcdStore};
 
 use super::Failure;
 #[cfg(feature = "etcd")]

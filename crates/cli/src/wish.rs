@@ -1,9 +1,9 @@
 //! Something that is to be written.
 
 use serde_json::Value;
+use tortie_datastore::store::ResourceStore;
+use tortie_datastore::store::apply::{Applied, ApplyError, edit};
 use tortie_resources::stored::ResourceKey;
-use tortie_store::ResourceStore;
-use tortie_store::apply::{Applied, ApplyError, edit};
 
 use super::Failure;
 use super::confirming::ConfirmingArgs;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use tortie_store::Listing;
+use tortie_datastore::store::Listing;
 
 use crate::cluster::{Cluster, Observed, Wanted, Watched};
 use crate::json::field;

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
-use tortie_store::timestamp;
+use tortie_datastore::store::timestamp;
 
 use crate::json::set;
 

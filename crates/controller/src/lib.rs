@@ -3,7 +3,7 @@
 //! Where Calico has a datastore of its own, somebody must write there what Kubernetes knows: its network policies, and
 //! the labels of its namespaces, service accounts and pods. This is the part of `kube-controllers` that does so, without
 //! its clients: state machines to which time is an argument, and writes through
-//! [`tortie_store::ResourceStore`].
+//! [`tortie_datastore::store::ResourceStore`].
 //!
 //! * [`Controller`] hears what Kubernetes says ([`Observed`]), and gives out [`Job`]s for any number of workers.
 //! * [`Job::run`] is the only part that waits: it makes one object of the datastore as wanted, or compares all.
@@ -13,7 +13,7 @@
 //! ```
 //! use std::time::{Duration, Instant};
 //! use tortie_controller::{Controller, Next, Observed, Watched};
-//! use tortie_store::MemoryStore;
+//! use tortie_datastore::store::MemoryStore;
 //!
 //! let store = MemoryStore::default();
 //! let mut controller = Controller::new(Duration::from_secs(300));

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::Value;
+use tortie_datastore::store::{Listing, ResourceStore, StoreError, StoredResource};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_resources::to_v3::{self, EndpointFacts};
-use tortie_store::{Listing, ResourceStore, StoreError, StoredResource};
 
 use crate::cluster::{Wanted, Watched};
 use crate::json::{field, set};

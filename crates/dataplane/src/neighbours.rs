@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_delta::Delta;
 use tortie_iptables::InterfaceName;
 use tortie_model::{Family, IfaceName, Mac};
+use tortie_netfilter::delta::Delta;
 
 use crate::gate::holds;
 use crate::kernel::{Kernel, KernelError, Neighbour, NeighbourChange};

@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_delta::Delta;
 use tortie_model::{Family, IfaceName, Mac};
+use tortie_netfilter::delta::Delta;
 
 use crate::device::FdbEntry;
 use crate::kernel::{Kernel, KernelError, Neighbour, NeighbourChange};

@@ -1,4 +1,4 @@
-//! Sources of updates for the Tortie engine.
+//! Sources of updates for the Tortie engine, and stores that resources are written to.
 //!
 //! * [`DirSource`]: a directory of manifests, watched. Its heart, [`DirState`], is pure: contents of files in, the
 //!   smallest set of updates and all current problems out. Files count when they are whole ([`Settle`]), and what was
@@ -8,6 +8,7 @@
 //! * [`recording`]: recorded streams of updates.
 //! * `etcd` (feature `etcd`): etcd v3.
 //! * `kubernetes` (feature `kubernetes`): the API server of Kubernetes.
+//! * [`store`]: single resources, read and written. It is there also without the default feature `sources`, which is all else.
 //!
 //! ```
 //! use tortie_datastore::{DirState, FileContent};
@@ -24,36 +25,66 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
-#![allow(clippy::disallowed_methods, reason = "sources read files and wait on threads of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "sources read files and wait on threads of their own; what is written is given the time"
+)]
 
+#[cfg(feature = "sources")]
 mod backoff;
+#[cfg(feature = "sources")]
 mod buffer;
+#[cfg(feature = "sources")]
 mod built_in;
+#[cfg(feature = "sources")]
 mod dir_source;
+#[cfg(feature = "sources")]
 mod dir_state;
-#[cfg(feature = "etcd")]
+#[cfg(all(feature = "etcd", feature = "sources"))]
 pub mod etcd;
+#[cfg(feature = "sources")]
 pub mod history;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
+#[cfg(feature = "sources")]
 pub mod last_good;
+#[cfg(feature = "sources")]
 mod objects;
+#[cfg(feature = "sources")]
 pub mod pending_change;
+#[cfg(feature = "sources")]
 mod problem;
+#[cfg(feature = "sources")]
 mod quantiles;
+#[cfg(feature = "sources")]
 mod read;
+#[cfg(feature = "sources")]
 pub mod recording;
+#[cfg(feature = "sources")]
 mod register;
+#[cfg(feature = "sources")]
 mod scan;
+#[cfg(feature = "sources")]
 mod source;
+pub mod store;
 
+#[cfg(feature = "sources")]
 pub use backoff::{Backoff, chance};
+#[cfg(feature = "sources")]
 pub use buffer::{DedupeBuffer, Next};
+#[cfg(feature = "sources")]
 pub use dir_source::{DirSource, Settle};
+#[cfg(feature = "sources")]
 pub use dir_state::{DirState, FileContent};
+#[cfg(feature = "sources")]
 pub use objects::Objects;
+#[cfg(feature = "sources")]
 pub use problem::{Fallback, InputProblem};
+#[cfg(feature = "sources")]
 pub use quantiles::Quantiles;
+#[cfg(feature = "sources")]
 pub use read::{Everything, ReadError, read};
+#[cfg(feature = "sources")]
 pub use scan::{DirAccess, MAX_DIRECTORY_BYTES, MAX_FILE_BYTES, manifest_texts};
+#[cfg(feature = "sources")]
 pub use source::{Closed, Event, Events, EventsIter, Feed, Resend, Source, Watching, channel, from_fn, watch};

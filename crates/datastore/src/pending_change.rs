@@ -1,4 +1,4 @@
-//! A change in the datastore that is taken back unless it is confirmed in time; see `tortie_store::pending`.
+//! A change in the datastore that is rolled back unless it is confirmed in time; see `store::pending`.
 
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod clock;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ahash::AHashMap;
+use tortie_analysis::trace::ServicePortName;
 use tortie_model::{Direction, Labels, NetworkSetName};
-use tortie_trace::ServicePortName;
 
 use crate::flow::{End, Event, Flow, Name, Stage, StagedVerdict, Time, Traffic};
 use crate::trail::Trail;

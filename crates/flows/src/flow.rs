@@ -6,7 +6,7 @@ use std::time::Duration;
 use tortie_evaluate::{Packet, Verdict};
 use tortie_model::{Direction, Hostname, NetworkSetName, PolicyId, WorkloadEndpointKey};
 
-use tortie_trace::ServicePortName;
+use tortie_analysis::trace::ServicePortName;
 
 use crate::trail::Trail;
 

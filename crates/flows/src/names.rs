@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use ahash::AHashMap;
+use tortie_analysis::trace::{Place, Places, ServicePortName, Services};
 use tortie_evaluate::Packet;
 use tortie_model::{HostEndpointKey, HostEndpointName, Hostname, Key, Labels, Update, WorkloadEndpointKey};
-use tortie_trace::{Place, Places, ServicePortName, Services};
 
 use crate::flow::{End, Name};
 

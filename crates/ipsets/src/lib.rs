@@ -17,9 +17,9 @@ mod tracker;
 mod write;
 
 pub use list::{ListError, ListReader, Listing, owned_names};
-pub use names::{ip_set_name, is_owned};
+pub use names::is_owned;
 pub use plan::{CommandFailure, Plan, Report, SetError, SetFailure};
 pub use sets::{Config, IpSets, Resync, UpdateError};
 pub use spec::SetSpec;
 pub use tortie_net::{Cidr, Family, InvalidName, IpPortMember, IpSetId, IpSetName, PortProtocol};
-pub use tortie_netfilter::{Member, MemberError, NetMember, NetPair, SetType};
+pub use tortie_netfilter::{Member, MemberError, NetMember, NetPair, SetType, ip_set_name};

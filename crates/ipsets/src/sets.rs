@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tortie_net::{Family, InvalidName, IpSetId, IpSetName};
-use tortie_netfilter::{Member, MemberError, SetType};
+use tortie_netfilter::{Member, MemberError, SetType, ip_set_name};
 
 use crate::list::Listing;
-use crate::names::ip_set_name;
 use crate::plan::CommandFailure;
 use crate::reconcile::Progress;
 use crate::spec::SetSpec;

@@ -1,6 +1,6 @@
 //! Desired, observed and pending members of one set.
 //!
-//! `tortie-delta` keeps ordered maps. A set can have a million members, is re-read every minute or two, and comes
+//! `tortie_netfilter::delta` keeps ordered maps. A set can have a million members, is re-read every minute or two, and comes
 //! from the kernel in hash order; hash sets take a third of the time for that and the same memory (38 bytes a network
 //! at a million, against 29 to 38). What is written is sorted at the moment of writing.
 

@@ -4,7 +4,7 @@
 //!
 //! - **Write the least.** Desired chains are compared with the chains read, rule by rule, by the hash in each
 //!   rule's comment ([`RuleTag`]). With the legacy implementation single rules are written, with nft whole chains
-//!   (`tortie_delta`, `batch.rs`).
+//!   (`tortie_netfilter::delta`, `batch.rs`).
 //! - **Leave others' rules alone.** Only chains with our prefixes, and rules with our hash comment, are written
 //!   or deleted. Other rules are not parsed beyond their chain (`SaveReader`, `hooks.rs`).
 //! - **Notice what others do to ours.** The table is read again after each write at doubling intervals, and at
@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tortie_delta::Delta;
+use tortie_netfilter::delta::Delta;
 use tortie_netfilter::{ChainGraph, StandIn};
 
 use crate::reconciler::batch::tags;

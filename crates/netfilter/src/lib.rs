@@ -4,6 +4,7 @@
 
 mod action;
 mod chain;
+pub mod delta;
 mod graph;
 mod hash;
 mod map;
@@ -12,6 +13,7 @@ mod matches;
 mod member;
 mod name;
 mod problem;
+mod set_name;
 mod set_type;
 mod values;
 
@@ -25,9 +27,12 @@ pub use matches::{AddressUnion, Match, Matches, Side};
 pub use member::{Member, MemberError, NetMember, NetPair};
 pub use name::{ChainName, ChainPrefix, Table, kernel_chain, limited_id};
 pub use problem::{ChainProblem, InPlace, Refusal, StandIn};
+pub use set_name::ip_set_name;
 pub use set_type::SetType;
 pub use values::{
     ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PortList, PortRange, Rate, RateUnit,
 };
 
-pub use tortie_net::{Cidr, CidrParseError, Family, InterfaceName, InvalidName, IpSetName, NamedProtocol, Protocol};
+pub use tortie_net::{
+    Cidr, CidrParseError, Family, InterfaceName, InvalidName, IpSetId, IpSetName, NamedProtocol, Protocol,
+};

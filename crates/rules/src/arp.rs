@@ -6,7 +6,7 @@
 
 use std::net::Ipv4Addr;
 
-use tortie_iptables::{Action, Chain, DispatchBy, HookPosition, InterfaceName, Matches, Rule, Table, kernel_chain};
+use tortie_netfilter::{Action, Chain, DispatchBy, HookPosition, InterfaceName, Matches, Rule, Table, kernel_chain};
 
 use crate::fixed::Hook;
 use crate::names::{EndpointChain, chain, endpoint_chain};

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use tortie_iptables::{
+use tortie_model::{Cidr, Family, PolicyId, ProfileName, TierName};
+use tortie_netfilter::{
     Action, InterfaceName, InterfacePattern, Layout, LogPrefix, PortRange, Protocol, Rate, RejectWith,
 };
-use tortie_model::{Cidr, Family, PolicyId, ProfileName, TierName};
 
 use crate::marks::{MarkMaskTooSmall, Marks};
 

@@ -4,11 +4,11 @@
 //! the first character after their common prefix: one rule for each bin in the root chain, one for each name in the
 //! bin's own chain.
 
-use tortie_iptables::{
+use tortie_model::{AdminState, Direction, QosControls};
+use tortie_netfilter::{
     Action, Chain, ChainName, DispatchBy, InterfaceName, InterfacePattern, MapKey, MapKind, MapVerdict, Matches, Rule,
     Side, Table,
 };
-use tortie_model::{AdminState, Direction, QosControls};
 
 use crate::config::{AllowAction, WorkloadsBy};
 use crate::endpoint::has_packet_rate;

@@ -5,8 +5,8 @@
 //! interfaces that look like workloads'. As with names, a packet passes a rule for each bin and one for each address of its
 //! own bin, not one for each workload.
 
-use tortie_iptables::{Action, Chain, ChainName, ChainPrefix, IcmpType, InterfaceName, Matches, Rule, Side};
 use tortie_model::{Cidr, Family};
+use tortie_netfilter::{Action, Chain, ChainName, ChainPrefix, IcmpType, InterfaceName, Matches, Rule, Side};
 
 use crate::fixed::protocol::ICMPV6;
 use crate::names::{EndpointChain, chain, endpoint_chain};

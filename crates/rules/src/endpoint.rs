@@ -1,10 +1,10 @@
 //! The chains of one endpoint: in which order tiers, policies and profiles are asked, and what happens when none of
 //! them answers (`felix/rules/endpoints.go`).
 
-use tortie_iptables::{
+use tortie_model::{AdminState, Direction, IfaceName, ProfileName, QosControls, TierDefaultAction};
+use tortie_netfilter::{
     Action, Chain, ChainName, ConntrackStates, MaskedMark, Matches, PacketRate, PortList, Protocol, Rule,
 };
-use tortie_model::{AdminState, Direction, IfaceName, ProfileName, QosControls, TierDefaultAction};
 
 use crate::groups::{PolicyGroup, TierGroups};
 use crate::names::{EndpointChain, chain, endpoint_chain, full_endpoint_chain, profile_chain};

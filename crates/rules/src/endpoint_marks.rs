@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tortie_iptables::{
+use tortie_netfilter::{
     Action, Chain, ChainName, DispatchBy, InterfaceName, MapKey, MapVerdict, MarkBits, MaskedMark, Matches, Rule, Side,
 };
 

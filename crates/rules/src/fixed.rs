@@ -9,8 +9,8 @@ mod mangle;
 mod nat;
 mod raw;
 
-use tortie_iptables::{Action, Chain, ChainName, HookPosition, Matches, Rule, Table, kernel_chain};
 use tortie_model::Family;
+use tortie_netfilter::{Action, Chain, ChainName, HookPosition, Matches, Rule, Table, kernel_chain};
 
 use crate::config::PolicyBy;
 use crate::names::chain;
@@ -95,7 +95,7 @@ impl Renderer {
 
 /// Protocol numbers, for protocols whose names a node may not know.
 pub(crate) mod protocol {
-    use tortie_iptables::Protocol;
+    use tortie_netfilter::Protocol;
 
     pub(crate) const IPIP: Protocol = Protocol::Number(4);
     pub(crate) const UDP: Protocol = Protocol::Number(17);

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use tortie_iptables::{Action, Chain, ChainName, Matches, Rule};
 use tortie_model::{Direction, PolicyId, TierDefaultAction, TierName};
+use tortie_netfilter::{Action, Chain, ChainName, Matches, Rule};
 
 use crate::names::{group_chain, policy_chain};
 use crate::renderer::Renderer;

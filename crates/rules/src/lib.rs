@@ -1,7 +1,8 @@
-//! What one node must enforce, as iptables chains.
+//! The policy that one node must enforce, as typed chains.
 //!
 //! The input is a configuration ([`RulesConfig`]) and the desired state of `tortie-model`: policies, profiles, and the
-//! interfaces of endpoints. The output is typed chains of `tortie-iptables`, to be printed or evaluated. Every method of
+//! interfaces of endpoints. The output is typed chains of `tortie-netfilter`, to be evaluated, or printed by
+//! `tortie-iptables` and `tortie-nftables`. Every method of
 //! [`Renderer`] is a pure function; nothing here knows what the kernel holds.
 //!
 //! ```

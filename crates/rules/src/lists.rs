@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use tortie_iptables::{Action, Chain, InterfaceName, Matches, Net, Protocol, Rule, Side};
 use tortie_model::{Cidr, Family};
+use tortie_netfilter::{Action, Chain, InterfaceName, Matches, Net, Protocol, Rule, Side};
 
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};

@@ -1,6 +1,6 @@
 //! Which bit of the packet mark means what.
 
-use tortie_iptables::MarkBits;
+use tortie_netfilter::MarkBits;
 
 /// The mark bits of one node, taken from the configured mask from the lowest bit up
 /// (`felix/dataplane/driver.go`).

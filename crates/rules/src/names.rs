@@ -5,13 +5,13 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha3::{Digest as _, Sha3_224};
-pub use tortie_ipsets::ip_set_name;
-use tortie_iptables::{ChainName, ChainPrefix, limited_id};
 use tortie_model::{Direction, IfaceName, PolicyId, ProfileName};
+pub use tortie_netfilter::ip_set_name;
+use tortie_netfilter::{ChainName, ChainPrefix, limited_id};
 
 /// Chains whose names are fixed (`felix/rules/rule_defs.go`).
 pub mod chain {
-    use tortie_iptables::ChainName;
+    use tortie_netfilter::ChainName;
 
     macro_rules! chains {
         ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {

@@ -1,7 +1,7 @@
 //! What flow logs carry beside each packet: which rule gave the verdict (`felix/rules/nflogprefix.go`).
 
-use tortie_iptables::{Action, NflogPrefix, limited_id};
 use tortie_model::{Direction, TierName};
+use tortie_netfilter::{Action, NflogPrefix, limited_id};
 
 /// The NFLOG group of ingress rules (`felix/rules/rule_defs.go`).
 pub const NFLOG_GROUP_INGRESS: u16 = 1;

@@ -8,9 +8,9 @@ mod conditions;
 
 use std::sync::Arc;
 
-use tortie_iptables::{Action, Chain, ChainName, LogPrefix, MarkBits, Matches, Origin, Rule};
 use tortie_model::desired::{self, RuleView, Rules};
 use tortie_model::{Direction, Family, PolicyId, ProfileName, RuleAction, TierName};
+use tortie_netfilter::{Action, Chain, ChainName, LogPrefix, MarkBits, Matches, Origin, Rule};
 
 pub use self::conditions::InvalidCondition;
 use self::conditions::{Conditions, Parsed};

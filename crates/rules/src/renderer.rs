@@ -1,7 +1,7 @@
 //! The renderer: a configuration and what every chain needs of it.
 
-use tortie_iptables::{Action, InterfacePattern, IpSetName, Matches, Rule, Side};
 use tortie_model::{Family, IpSetId};
+use tortie_netfilter::{Action, InterfacePattern, IpSetName, Matches, Rule, Side};
 
 use crate::config::{RulesConfig, WorkloadsBy};
 use crate::marks::Marks;

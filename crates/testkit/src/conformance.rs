@@ -3,7 +3,7 @@
 //! Every worker has a laboratory of its own with one agent in each node's namespace. For each step it brings the pods
 //! up to date, tells the agents the new state, waits until canaries show that each agent has taken it in, and then
 //! measures every flow of the expectation. At its end no agent may say that something is out of sync in the kernel. Of agents that tell flows, what they tell of each measured packet is then held
-//! against the packet's fate and the rules that `tortie-trace` names.
+//! against the packet's fate and the rules that `tortie_analysis::trace` names.
 //!
 //! ```no_run
 //! use tortie_testkit::conformance::{CommandAgent, Options, run};

@@ -15,6 +15,7 @@ pub use state::NodeState;
 #[cfg(feature = "node")]
 pub use tortie_node::{Agent, AgentOptions};
 
+pub use tortie_analysis::{map, plan, trace};
 pub use tortie_bpf as bpf;
 pub use tortie_calc as calc;
 pub use tortie_classes as classes;
@@ -23,7 +24,7 @@ pub use tortie_config as config;
 pub use tortie_controller as controller;
 pub use tortie_dataplane as dataplane;
 pub use tortie_datastore as datastore;
-pub use tortie_delta as delta;
+pub use tortie_datastore::store;
 pub use tortie_ebpf as ebpf;
 pub use tortie_evaluate as evaluate;
 #[cfg(feature = "fanout")]
@@ -34,17 +35,14 @@ pub use tortie_iptables as iptables;
 pub use tortie_labelindex as labelindex;
 #[cfg(feature = "linux")]
 pub use tortie_linux as linux;
-pub use tortie_map as map;
 pub use tortie_model as model;
 pub use tortie_net as net;
 pub use tortie_netfilter as netfilter;
+pub use tortie_netfilter::delta;
 pub use tortie_nftables as nftables;
 #[cfg(feature = "node")]
 pub use tortie_node as node;
-pub use tortie_plan as plan;
 pub use tortie_protocol as protocol;
 pub use tortie_resources as resources;
 pub use tortie_rules as rules;
 pub use tortie_selector as selector;
-pub use tortie_store as store;
-pub use tortie_trace as trace;

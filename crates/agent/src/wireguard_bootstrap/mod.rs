@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use tortie_dataplane::{DeviceChange, DeviceKind, Kernel, KernelError, WireguardKey};
 use tortie_datastore::chance;
+use tortie_datastore::store::StoreError;
 use tortie_fanout::{DiscoveryError, ServerDiscovery};
 use tortie_model::{Family, Hostname};
-use tortie_store::StoreError;
 
 use decision::{DeviceKeys, Facts, Reason, Step, Unreadable};
 #[cfg(feature = "kubernetes")]

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use tortie_calc::{Graph, GraphConfig};
+use tortie_datastore::store::{ResourceStore, StoreError};
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Family, Hostname, SyncStatus};
 use tortie_resources::manifest::{Format, Options, Outcome, read};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_store::{ResourceStore, StoreError};
 
 /// The datastore behind the servers.
 pub(crate) trait Published: Send + Sync {

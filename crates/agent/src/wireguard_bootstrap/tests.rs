@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{DevicePeer, PeerChange, WireguardChange};
+use tortie_datastore::store::{Fault, MemoryStore, ResourceStore};
 use tortie_iptables::Backend;
 use tortie_model::desired::ConfigSource;
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_store::{Fault, MemoryStore, ResourceStore};
 
 use super::*;
 

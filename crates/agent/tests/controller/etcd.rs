@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tortie_controller::run::FOLLOWED;
+use tortie_datastore::store::etcd::EtcdStore;
+use tortie_datastore::store::{ResourceStore, StoreError, TextChange, TextStore};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_store::etcd::EtcdStore;
-use tortie_store::{ResourceStore, StoreError, TextChange, TextStore};
 use tortie_testkit::apiserver::ApiServer;
 use tortie_testkit::etcd::{Etcd, EtcdOptions};
 

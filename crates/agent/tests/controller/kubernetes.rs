@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tortie_controller::run::followed_in_kubernetes;
 use tortie_datastore::kubernetes::{ApiResource, Client, KubeConfig, KubernetesStore};
-use tortie_store::{TextChange, TextStore};
+use tortie_datastore::store::{TextChange, TextStore};
 use tortie_testkit::apiserver::{ApiServer, Fault, On};
 
 use super::{Controller, PATIENCE, eventually, rules};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use tortie_analysis::plan::{Cluster, Finding};
 use tortie_config::{AddressClaims, Config, Notice, Sources, settings};
 use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::desired::{ConfigSource, DesiredUpdate};
@@ -9,7 +10,6 @@ use tortie_model::{
     Direction, HostConfigKey, HostEndpointKey, HostEndpointName, Hostname, Key, NamespacedName, Policy, PolicyId,
     ProfileName, TierName, Update,
 };
-use tortie_plan::{Cluster, Finding};
 use tortie_resources::stored::built_in_tier;
 use tortie_resources::{FieldProblem, Position, Severity};
 

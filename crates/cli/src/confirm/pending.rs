@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
-use tortie_store::pending::{Confirmed, FileJournal, Journal as _, Locked, PendingChange, Phase, confirm};
-use tortie_store::timestamp;
+use tortie_datastore::store::pending::{Confirmed, FileJournal, Journal as _, Locked, PendingChange, Phase, confirm};
+use tortie_datastore::store::timestamp;
 
 use crate::Failure;
 use crate::confirming::open_again;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use tortie_datastore::history::{Back, History, resource_path, resource_text};
+use tortie_datastore::store::apply::{Applied, ApplyError, apply, delete};
+use tortie_datastore::store::{ResourceStore, StoreError, StoredResource};
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_resources::stored::{ResourceKey, ResourceKind, built_in_tier};
-use tortie_store::apply::{Applied, ApplyError, apply, delete};
-use tortie_store::{ResourceStore, StoreError, StoredResource};
 
 use super::{RollbackArgs, failed, is_to_be_made};
 use crate::Failure;

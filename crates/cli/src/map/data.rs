@@ -1,10 +1,10 @@
 //! What a page knows of a picture, as JSON.
 
 use serde_json::{Value, json};
-use tortie_map::{Access, Anchor, Describe, Edge, Map, Node};
+use tortie_analysis::map::{Access, Anchor, Describe, Edge, Map, Node};
+use tortie_analysis::plan::classes::Ruling;
+use tortie_analysis::plan::classes::evaluate::Verdict;
 use tortie_model::Direction;
-use tortie_plan::classes::Ruling;
-use tortie_plan::classes::evaluate::Verdict;
 
 use super::super::decision::direction;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tortie_map::{Describe, Map, layout, svg};
+use tortie_analysis::map::{Describe, Map, layout, svg};
 
 use super::data;
 
@@ -28,10 +28,10 @@ pub(super) fn page(maps: &[Map], describe: &Describe<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tortie_analysis::map::{Options, dot};
+    use tortie_analysis::plan::classes::evaluate::Settings;
     use tortie_calc::GraphConfig;
-    use tortie_map::{Options, dot};
     use tortie_model::{NetworkSet, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey};
-    use tortie_plan::classes::evaluate::Settings;
 
     use super::*;
 
@@ -51,7 +51,8 @@ mod tests {
             Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap())),
             Update::NetworkSet(evil.into(), Some(Valid::new(set).unwrap())),
         ];
-        let map = tortie_map::map(&updates, &Options::new(GraphConfig::new("n".into()), Settings::default())).unwrap();
+        let map = tortie_analysis::map::map(&updates, &Options::new(GraphConfig::new("n".into()), Settings::default()))
+            .unwrap();
         assert_eq!(map.nodes.len(), 1);
         let describe = |_: &_, _| evil.to_owned();
         let picture = svg(&map, &layout(&map), &describe);

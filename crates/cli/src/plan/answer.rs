@@ -1,10 +1,10 @@
 //! What a change does, as data.
 
 use serde_json::{Map, Value, json};
+use tortie_analysis::plan::classes::evaluate::{DecidedBy, Layer};
+use tortie_analysis::plan::classes::{Details, Nodes, Traffic};
+use tortie_analysis::plan::{Connections, Ends, Existence, Finding, HostPackets, Packets, Plan, Why};
 use tortie_model::{HostEndpointName, PolicyId};
-use tortie_plan::classes::evaluate::{DecidedBy, Layer};
-use tortie_plan::classes::{Details, Nodes, Traffic};
-use tortie_plan::{Connections, Ends, Existence, Finding, HostPackets, Packets, Plan, Why};
 
 use super::super::decision::direction;
 use super::super::origin::{Origin, Origins};

@@ -1,6 +1,6 @@
 //! What a change does, as GitHub's workflows annotate pull requests: `::warning file=F,line=L,col=C::TEXT`.
 
-use tortie_plan::Packets;
+use tortie_analysis::plan::Packets;
 
 use super::super::decision::direction;
 use super::super::github::line;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use tortie_map::Escaped;
-use tortie_plan::{Ends, Existence, Packets};
+use tortie_analysis::map::Escaped;
+use tortie_analysis::plan::{Ends, Existence, Packets};
 
 use super::super::decision::direction;
 use super::answer::{self, Answer, existence, few, finding, layer, notes, of_nodes, packets};

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use tortie_analysis::plan::Existence;
 use tortie_config::{Config, Sources, settings};
 use tortie_dataplane::{Dataplane, Rendered};
 use tortie_iptables::Backend;
 use tortie_model::{Family, Hostname, Key, Update};
-use tortie_plan::Existence;
 
 use super::super::Failure;
 use super::super::cluster::config_of;

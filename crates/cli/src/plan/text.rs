@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tortie_plan::{Existence, Programming};
+use tortie_analysis::plan::{Existence, Programming};
 
 use super::super::decision::direction;
 use super::answer::{Answer, end, few, finding, layer, notes, of_nodes, packets};

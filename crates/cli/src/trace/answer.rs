@@ -1,9 +1,9 @@
 //! What is answered, as data.
 
 use serde_json::{Map, Value, json};
+use tortie_analysis::trace::{Connection, Leg};
 use tortie_evaluate::{DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Unenforceable, Verdict};
 use tortie_model::{Direction, Key, PolicyId, Rule};
-use tortie_trace::{Connection, Leg};
 
 use super::super::decision::direction;
 use super::super::origin::Origins;

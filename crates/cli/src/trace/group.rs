@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use serde_json::{Map, Value};
+use tortie_analysis::trace::{Backend, Connection, SetNetwork};
 use tortie_evaluate::Verdict;
 use tortie_model::{Cidr, Hostname, Key, NamespacedName, NetworkSetName};
-use tortie_trace::{Backend, Connection, SetNetwork};
 
 use super::super::origin::Origins;
 use super::answer::{self, Answer};

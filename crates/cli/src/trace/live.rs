@@ -23,6 +23,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
+use tortie_analysis::trace::Connection;
 use tortie_config::settings;
 use tortie_linux::exec::Runner;
 use tortie_linux::netlink::nftrace::Nftrace;
@@ -30,7 +31,6 @@ use tortie_linux::netlink::{Flow, Netlink, Nflog};
 use tortie_linux::stop::Stop;
 use tortie_model::Hostname;
 use tortie_rules::RulesConfig;
-use tortie_trace::Connection;
 
 use super::group::GroupAnswer;
 use super::question::{Question, QuestionArgs};

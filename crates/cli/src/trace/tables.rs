@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tortie_analysis::trace::{At, Connection, Leg};
 use tortie_config::settings;
 use tortie_ebpf::{Description, EndpointName, Located, Numbered};
 use tortie_evaluate::{Answer, DecidedBy, Layer, Packet, Verdict};
 use tortie_model::Hostname;
-use tortie_trace::{At, Connection, Leg};
 
 use super::super::render::calculate;
 use super::answer::verdict;

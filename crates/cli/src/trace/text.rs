@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
+use tortie_analysis::trace::Leg;
 use tortie_evaluate::{Guard, RuleOutcome, RuleStep, Step, Verdict};
 use tortie_model::{Direction, Key};
-use tortie_trace::Leg;
 
 use super::super::origin::Origin;
 use super::answer::{Answer, ruling, why};

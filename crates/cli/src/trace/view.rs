@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use tortie_analysis::trace::{At, Backend, Cluster, Connection, Place, SetNetwork};
 use tortie_config::{Config, Sources, settings};
 use tortie_evaluate::Packet;
 use tortie_model::{
@@ -10,7 +11,6 @@ use tortie_model::{
     WorkloadEndpointKey, parse_address,
 };
 use tortie_resources::spelling::closest;
-use tortie_trace::{At, Backend, Cluster, Connection, Place, SetNetwork};
 
 use super::super::cluster::{WholeCluster, config_of};
 use super::group::{Group, Member};

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
+use tortie_datastore::store::{Fault, MemoryStore, ResourceStore, StoreError};
 use tortie_resources::stored::{self, ResourceKey, ResourceKind};
 use tortie_resources::to_v3;
-use tortie_store::{Fault, MemoryStore, ResourceStore, StoreError};
 
 use super::*;
 

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
+use tortie_datastore::store::timestamp;
 use tortie_net::{Cidr, Family};
-use tortie_store::timestamp;
 
 use crate::json::field;
 

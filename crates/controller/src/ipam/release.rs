@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::Value;
+use tortie_datastore::store::{StoreError, TextChange};
 use tortie_net::Cidr;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
-use tortie_store::{StoreError, TextChange};
 
 use super::block::{Block, Release, affinity_path, block_path, handle_path, has_nothing, is_leaving, less, marked};
 use super::collector::{Place, PodName, Reason};

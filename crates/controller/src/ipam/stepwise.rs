@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
+use tortie_datastore::store::{StoreError, TextChange};
 use tortie_net::Cidr;
 use tortie_resources::stored::Revision;
-use tortie_store::{StoreError, TextChange};
 
 use super::block::{Release, handle_path, has_nothing, is_deleted, less};
 use super::release::{Leak, Settled, TRIES, Transaction, Written, read_block, too_often};
@@ -103,7 +103,7 @@ pub(super) fn decrement(
     Err(too_often(&format!("the handle {handle}")))
 }
 
-/// As [`tortie_store::TextStore::commit`]; of one change that may have been made it is found out whether it was.
+/// As [`tortie_datastore::store::TextStore::commit`]; of one change that may have been made it is found out whether it was.
 pub(super) fn commit(access: Access<'_>, changes: &[TextChange]) -> Result<Option<Revision>, JobError> {
     let error = match access.texts.commit(changes) {
         Err(StoreError::Unavailable(why)) => StoreError::Unavailable(why),

@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::SystemTime;
 
 use serde_json::Value;
+use tortie_datastore::store::{ResourceStore, StoreError, StoredResource, TextStore};
 use tortie_net::Cidr;
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
-use tortie_store::{ResourceStore, StoreError, StoredResource, TextStore};
 
 use super::followed::Seen;
 use super::host_endpoints::is_ours;

@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use serde_json::Value;
+use tortie_datastore::store::{
+    Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb,
+};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
-use tortie_store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 
 /// Until when this controller leads. Clones are the same.
 #[derive(Clone, Debug)]
@@ -195,7 +197,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::json;
-    use tortie_store::MemoryStore;
+    use tortie_datastore::store::MemoryStore;
 
     use super::*;
 

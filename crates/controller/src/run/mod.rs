@@ -26,7 +26,7 @@ use crate::nodes::{self, Access, Kept, LiveError, LiveObjects, NodeController, O
 use crate::{Controller, Job, Next, Observed, Status, Watched};
 use serde_json::Value;
 use tortie_datastore::kubernetes::{ApiResource, Client, Event, ListWatch, Received, Reflector, Waker};
-use tortie_store::etcd::{EtcdFeed, Heard};
+use tortie_datastore::store::etcd::{EtcdFeed, Heard};
 
 pub use answers::example_metrics;
 pub use answers::{NodeStatus, answer};

@@ -12,12 +12,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tortie_delta::Delta;
 use tortie_iptables::InterfaceName;
 use tortie_model::desired::{HostMetadata, LiveMigrationRole, WorkloadEndpointState};
 use tortie_model::{
     Cidr, EncapMode, Family, Hostname, IfaceName, IpPool, NamespacedName, Service, WorkloadEndpointId, parse_address,
 };
+use tortie_netfilter::delta::Delta;
 
 use crate::config::{DataplaneConfig, LocalReachabilityConfig};
 use crate::kernel::{Kernel, KernelError};

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_delta::Delta;
 use tortie_iptables::InterfaceName;
 use tortie_model::{Cidr, Family, IfaceName};
+use tortie_netfilter::delta::Delta;
 
 use crate::config::{RoutePriority, RoutesConfig};
 use crate::gate::holds;

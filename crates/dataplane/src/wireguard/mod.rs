@@ -9,9 +9,9 @@ mod peers;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tortie_delta::Delta;
 use tortie_model::desired::{HostMetadata, Route, WireguardPeer};
 use tortie_model::{Cidr, Family, Hostname, IfaceName};
+use tortie_netfilter::delta::Delta;
 
 use crate::config::{DataplaneConfig, RoutesConfig};
 use crate::device::DeviceKind;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use tortie_delta::Delta;
 use tortie_model::desired::{HostMetadata, Route, RouteTypes, WireguardPeer};
 use tortie_model::{Cidr, Family, Hostname, IfaceName};
+use tortie_netfilter::delta::Delta;
 
 use crate::config::RoutesConfig;
 use crate::route::{RouteKey, RouteKind, RouteScope, RouteTarget};

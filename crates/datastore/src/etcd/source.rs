@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::store::etcd::EtcdConfig;
+use crate::store::etcd::client::{Failure, Head, Pages, connect, end_of, within};
 use etcd_client::{Client, KeyValue, WatchOptions, WatchResponse};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
@@ -16,8 +18,6 @@ use tortie_resources::manifest::{
 use tortie_resources::path::BLOCKS;
 use tortie_resources::stored::{PREFIX, ResourceKey, ResourceKind, prefix_of};
 use tortie_resources::{Position as TextPosition, SyntaxError, passthrough, syncer};
-use tortie_store::etcd::EtcdConfig;
-use tortie_store::etcd::client::{Failure, Head, Pages, connect, end_of, within};
 
 use super::position::Position;
 use crate::history::{HistorySettings, HistoryWriter, Origin, recorded_kinds};

@@ -60,7 +60,7 @@ impl Origin {
     /// An etcd. In which order its members are given does not matter; which they are does.
     #[cfg(feature = "etcd")]
     #[must_use]
-    pub fn etcd(config: &tortie_store::etcd::EtcdConfig) -> Self {
+    pub fn etcd(config: &crate::store::etcd::EtcdConfig) -> Self {
         let members: BTreeSet<&str> = config.endpoints.iter().map(String::as_str).collect();
         let members: Vec<&str> = members.into_iter().collect();
         Self::Etcd(format!("etcd://{}{}", members.join(","), config.key_prefix))

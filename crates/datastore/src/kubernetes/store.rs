@@ -1,10 +1,10 @@
 //! What Calico keeps, read and written one by one where Kubernetes is the datastore.
 
+use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 use serde_json::{Value, json};
 use tortie_resources::custom::{self, AddressKind, policy_name};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 use tortie_resources::syncer::calico_node;
-use tortie_store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 
 use super::client::Client;
 use super::error::ApiError;

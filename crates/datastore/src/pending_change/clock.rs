@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::store::pending::Moment;
 use rustix::time::{ClockId, clock_gettime};
-use tortie_store::pending::Moment;
 
 /// Now, by the clock that people set, and by the one that they do not.
 #[must_use]

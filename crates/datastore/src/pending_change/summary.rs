@@ -22,7 +22,7 @@ impl PendingSummary {
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     #[must_use]
     pub fn of(state: &Path) -> Option<Self> {
-        use tortie_store::pending::{FileJournal, Journal as _};
+        use crate::store::pending::{FileJournal, Journal as _};
         let change = FileJournal::find(state).ok()??.load().ok()??;
         Self::of_change(&change, &super::now())
     }
@@ -37,10 +37,10 @@ impl PendingSummary {
     /// What is said of a change; `None` once it is settled.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(crate) fn of_change(
-        change: &tortie_store::pending::PendingChange,
-        now: &tortie_store::pending::Moment,
+        change: &crate::store::pending::PendingChange,
+        now: &crate::store::pending::Moment,
     ) -> Option<Self> {
-        use tortie_store::pending::Phase;
+        use crate::store::pending::Phase;
         let (state, seconds_left) = match change.phase {
             Phase::Applying => ("applying", 0),
             Phase::Waiting => ("waiting", change.remaining_ms(now).div_ceil(1_000)),

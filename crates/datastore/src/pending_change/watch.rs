@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use tortie_store::pending::{Attended, FileJournal, JournalError, Opener, PendingChange, Phase, attend};
+use crate::store::pending::{Attended, FileJournal, JournalError, Opener, PendingChange, Phase, attend};
 
 /// How soon it is looked again for a change, or whether one was confirmed.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -1,10 +1,17 @@
-//! The etcd source against real clusters.
+//! The source and the store in etcd against real clusters.
 #![allow(clippy::disallowed_methods, reason = "a test that waits for what other processes do")]
 
-#[path = "../../../store/tests/etcd/cluster.rs"]
 mod cluster;
+mod feed;
 mod source;
+mod store;
 mod suite;
 #[path = "../support/syncer_reader.rs"]
 mod syncer_reader;
 mod syncers;
+
+use serde_json::{Value, json};
+
+fn order(order: u32) -> Value {
+    json!({"spec": {"order": order}})
+}

@@ -1,8 +1,8 @@
 use tortie_datastore::Source;
 use tortie_datastore::etcd::EtcdSource;
+use tortie_datastore::store::etcd::EtcdStore;
 use tortie_resources::manifest::{ObjectId, Options};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_store::etcd::EtcdStore;
 use tortie_testkit::etcd::{Etcd, Proxy};
 use tortie_testkit::sources::{self, Edit, Need, SourceUnderTest};
 

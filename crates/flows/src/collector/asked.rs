@@ -1,10 +1,10 @@
 //! What is asked of the policies of this node: who governs a connection, and what staged policies would say of it.
 
+use tortie_analysis::trace::Traffic;
 use tortie_evaluate::{DecidedBy, Layer, Packet, Ruling, Step, Verdict as Evaluated};
 use tortie_model::desired::{HostEndpointState, TierPolicies};
 use tortie_model::{Direction, HostEndpointName, PolicyId, TierName, WorkloadEndpointId};
 use tortie_rules::Verdict;
-use tortie_trace::Traffic;
 
 use super::{Collector, policies};
 use crate::aggregate::Aggregate;

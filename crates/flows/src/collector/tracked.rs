@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::flow::{End, Event, Flow, FlowId, Name, Stage, StagedVerdict, Time, Traffic};
 use crate::trail::Trail;
-use tortie_trace::ServicePortName;
+use tortie_analysis::trace::ServicePortName;
 
 /// Whether the kernel tracks a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

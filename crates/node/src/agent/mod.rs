@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use tortie_config::{Config, Notice, Resolved, Sources};
 #[cfg(feature = "kubernetes")]
 use tortie_datastore::kubernetes::KubeConfig;
+#[cfg(feature = "etcd")]
+use tortie_datastore::store::etcd::EtcdConfig;
 use tortie_datastore::{Resend, Source, Watching, watch};
 use tortie_linux::exec::Runner;
 use tortie_linux::stop::Stop;
 use tortie_model::Hostname;
-#[cfg(feature = "etcd")]
-use tortie_store::etcd::EtcdConfig;
 
 use crate::engine::{Input, Inputs};
 use crate::flows::SharedFlows;

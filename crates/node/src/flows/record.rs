@@ -3,10 +3,10 @@
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
+use tortie_analysis::trace::ServicePortName;
 use tortie_evaluate::{DecidedBy, Payload, Verdict};
 use tortie_flows::{End, Event, Flow, Hit, Name, Stage, Time, Trail};
 use tortie_model::{Direction, Protocol};
-use tortie_trace::ServicePortName;
 
 /// An end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -241,6 +241,6 @@ pub(super) fn protocol(number: u8) -> String {
 
 /// RFC 3339 with milliseconds.
 pub(super) fn time(time: Time) -> String {
-    let whole = tortie_store::timestamp(UNIX_EPOCH + time);
+    let whole = tortie_datastore::store::timestamp(UNIX_EPOCH + time);
     format!("{}.{:03}Z", whole.trim_end_matches('Z'), time.subsec_millis())
 }

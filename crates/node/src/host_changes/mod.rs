@@ -23,10 +23,10 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tortie_calc::Graph;
+use tortie_datastore::store::timestamp;
 use tortie_evaluate::{Evaluator, Settings};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Hostname, Key, Update};
-use tortie_store::timestamp;
 
 use crate::connections::bears_on_verdicts;
 pub use connection::{KernelConnections, ManagementConnection, Observe, ObserveError, Observed};

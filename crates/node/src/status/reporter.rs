@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Value, json};
 use tortie_config::Config;
 use tortie_dataplane::{EndpointStatus, StatusChange};
+use tortie_datastore::store::timestamp;
 use tortie_model::{Family, Hostname};
 use tortie_resources::path;
-use tortie_store::timestamp;
 
 use crate::engine::ProcessStatus;
 

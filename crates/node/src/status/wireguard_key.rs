@@ -1,9 +1,9 @@
 //! This node's public keys of `WireGuard`, in its `Node` (`reconcileWireguardStatUpdate` of `felix/daemon/daemon.go`).
 
 use serde_json::{Map, Value};
+use tortie_datastore::store::{ResourceStore, StoreError};
 use tortie_model::{Family, Hostname};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_store::{ResourceStore, StoreError};
 
 /// How often a write is tried again that somebody else was faster than.
 const TRIES: usize = 3;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::json;
 use tortie_dataplane::StatusChange;
 use tortie_datastore::chance;
+use tortie_datastore::store::StoreError;
+use tortie_datastore::store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
 use tortie_model::Family;
-use tortie_store::StoreError;
-use tortie_store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
 
 use crate::engine::ProcessStatus;
 

@@ -1,7 +1,7 @@
 //! What is left to chains where programs in the kernel enforce policy.
 
-use tortie_iptables::{Action, Chain, ChainName, HookPosition, Matches, Rule, Side, Table, kernel_chain};
 use tortie_model::Family;
+use tortie_netfilter::{Action, Chain, ChainName, HookPosition, Matches, Rule, Side, Table, kernel_chain};
 
 use super::Hook;
 use crate::config::{AllowAction, EndpointToHostAction};

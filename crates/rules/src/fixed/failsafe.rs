@@ -1,7 +1,7 @@
 //! Connections that no policy can cut: without them, one wrong host policy locks everybody out.
 
-use tortie_iptables::{Action, Chain, Matches, PortList, Rule, Side, Table};
 use tortie_model::Family;
+use tortie_netfilter::{Action, Chain, Matches, PortList, Rule, Side, Table};
 
 use crate::config::FailsafePort;
 use crate::names::chain;

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use tortie_iptables::{
+use tortie_model::Family;
+use tortie_netfilter::{
     Action, Chain, ConntrackStates, DispatchBy, IcmpType, Matches, PortList, Protocol, Rule, Side, Table,
 };
-use tortie_model::Family;
 
 use super::protocol::{ICMPV6, IPIP, UDP};
 use crate::config::WorkloadsBy;

@@ -1,8 +1,8 @@
 //! With kube-proxy in IPVS mode, forwarded service traffic takes INPUT and OUTPUT instead of FORWARD: INPUT marks where
 //! it came from, OUTPUT polices it.
 
-use tortie_iptables::{Action, Chain, ConntrackStates, MaskedMark, Matches, PortList, Protocol, Rule, Side};
 use tortie_model::Family;
+use tortie_netfilter::{Action, Chain, ConntrackStates, MaskedMark, Matches, PortList, Protocol, Rule, Side};
 
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};
@@ -17,7 +17,7 @@ impl Renderer {
     fn forward_endpoint_mark(&self) -> Chain {
         let marks = self.marks();
         let from_no_endpoint =
-            MaskedMark::new(marks.non_endpoint.map_or(0, tortie_iptables::MarkBits::get), marks.endpoint);
+            MaskedMark::new(marks.non_endpoint.map_or(0, tortie_netfilter::MarkBits::get), marks.endpoint);
         let mut rules =
             vec![Rule::when(Matches::new().mark_is_not(from_no_endpoint), Action::Jump(chain::FROM_ENDPOINT_MARK))];
         rules.extend(

@@ -1,7 +1,7 @@
 //! `mangle`: pre-DNAT policy on the way in; on the way out DSCP values, and policy for the host's translated traffic.
 
-use tortie_iptables::{Action, Chain, ConntrackStates, Matches, Protocol, Rule, Side, Table};
 use tortie_model::Family;
+use tortie_netfilter::{Action, Chain, ConntrackStates, Matches, Protocol, Rule, Side, Table};
 
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};

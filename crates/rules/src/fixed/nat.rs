@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use tortie_iptables::{Action, Chain, InterfaceName, Matches, PortList, PortRange, Protocol, Rule};
 use tortie_model::{Cidr, Family};
+use tortie_netfilter::{Action, Chain, InterfaceName, Matches, PortList, PortRange, Protocol, Rule};
 
 use super::protocol::UDP;
 use crate::names::chain;

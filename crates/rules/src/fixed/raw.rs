@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use tortie_iptables::{Action, Chain, InterfaceName, InterfacePattern, Matches, PortList, Protocol, Rule, Side, Table};
 use tortie_model::Family;
+use tortie_netfilter::{
+    Action, Chain, InterfaceName, InterfacePattern, Matches, PortList, Protocol, Rule, Side, Table,
+};
 
 use crate::names::chain;
 use crate::renderer::Renderer;

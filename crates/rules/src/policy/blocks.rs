@@ -16,8 +16,8 @@
 
 use std::collections::BTreeSet;
 
-use tortie_iptables::{Action, AddressUnion, MaskedMark, Match, Matches, PortList, Rule, Side};
 use tortie_model::{Cidr, Family};
+use tortie_netfilter::{Action, AddressUnion, MaskedMark, Match, Matches, PortList, Rule, Side};
 
 use super::conditions::{Conditions, EndConditions};
 use crate::marks::Marks;

@@ -1,8 +1,8 @@
 //! A rule's conditions in one family, parsed: whatever is in here can be written down.
 
-use tortie_iptables::{IcmpType, IpSetName, PortList, PortRange};
 use tortie_model::desired::{RuleView, SetIds};
 use tortie_model::{Cidr, EntityMatch, Family, HttpMatch, IpSetId, PortSpec, Protocol};
+use tortie_netfilter::{IcmpType, IpSetName, PortList, PortRange};
 
 use crate::names::ip_set_name;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use tortie_analysis::trace::Place;
 use tortie_model::Hostname;
-use tortie_trace::Place;
 
 use super::super::group::{Group, Member};
 use super::super::question::{Question, QuestionArgs, Transport};

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tortie_analysis::trace::Leg;
 use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_linux::bpf::DecisionCount;
-use tortie_trace::Leg;
 
 use super::verdict::Agreement;
 use tortie_node::engine::inspect::{DecisionCounters, decision_counters};

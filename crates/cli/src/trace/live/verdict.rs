@@ -1,8 +1,8 @@
 //! What became of a packet in the kernel, beside what was calculated.
 
+use tortie_analysis::trace::{At, Connection, Leg};
 use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_model::{Direction, Hostname};
-use tortie_trace::{At, Connection, Leg};
 
 use super::listing::Rules;
 use super::owners::{Owner, Owners};

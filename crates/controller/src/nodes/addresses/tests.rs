@@ -8,7 +8,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tortie_store::Fault;
+use tortie_datastore::store::Fault;
 
 use self::world::{Race, World, held_in, json_of, texts};
 use super::*;
@@ -116,7 +116,7 @@ fn play(world: &mut World, step: Step) {
 /// Lets all faults happen that are still to come, and everything be found out.
 fn settle(world: &mut World) {
     for _ in 0..100 {
-        let _used_up = tortie_store::ResourceStore::list(&world.store, ResourceKind::Tier, None);
+        let _used_up = tortie_datastore::store::ResourceStore::list(&world.store, ResourceKind::Tier, None);
     }
     // A pod that waits for its address may have what another of its name had.
     for name in world.kubernetes.names() {
@@ -171,7 +171,10 @@ fn check(world: &World) {
         assert!(attributes.iter().all(|attributes| attributes["releasedAt"].is_null()), "{block} cools down");
         let node = block["affinity"].as_str().and_then(|text| text.strip_prefix("host:")).expect("an affinity");
         let affinity = format!("/calico/ipam/v2/host/{node}/ipv4/block/{}", cidr.to_string().replace('/', "-"));
-        assert!(tortie_store::TextStore::text(&world.store, &affinity).expect("read").is_some(), "{affinity}");
+        assert!(
+            tortie_datastore::store::TextStore::text(&world.store, &affinity).expect("read").is_some(),
+            "{affinity}"
+        );
         affine.entry(node.to_owned()).or_default().push((cidr, block));
     }
     let blocks: usize = affine.values().map(Vec::len).sum();

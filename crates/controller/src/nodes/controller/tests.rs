@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use tortie_store::{Fault, MemoryStore, ResourceStore, StoreError};
+use tortie_datastore::store::{Fault, MemoryStore, ResourceStore, StoreError};
 
 use std::time::UNIX_EPOCH;
 

@@ -1,10 +1,10 @@
 //! What was counted together, in Goldmane's words (`felix/collector/goldmane/client.go`).
 
+use tortie_analysis::trace::ServicePortName;
 use tortie_evaluate::DecidedBy;
 use tortie_flows::{Aggregate, Collector, EndGroup, Hit};
 use tortie_model::{Direction, Labels, PolicyId, PolicyKind, TierName};
 use tortie_rules::Verdict;
-use tortie_trace::ServicePortName;
 
 use super::proto::{self, Action, EndpointType, Flow, FlowKey, PolicyHit, PolicyTrace, Reporter};
 

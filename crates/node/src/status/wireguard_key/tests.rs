@@ -1,5 +1,5 @@
 use serde_json::json;
-use tortie_store::{Fault, MemoryStore};
+use tortie_datastore::store::{Fault, MemoryStore};
 
 use super::*;
 

@@ -1,12 +1,12 @@
-//! Asks `tortie-trace` which rules decide.
+//! Asks `tortie_analysis::trace` which rules decide.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
+use tortie_analysis::trace::{At, Connection};
 use tortie_calc::GraphConfig;
 use tortie_evaluate::{Packet, RuleOutcome, RuleStep, Ruling, Settings, Step};
 use tortie_model::{Direction, Protocol as ModelProtocol, RuleAction};
-use tortie_trace::{At, Connection};
 
 use super::{Attempt, Hit, Row};
 use crate::{
@@ -14,17 +14,17 @@ use crate::{
     lab::{Family, Flow, Place, Protocol, Reachability},
 };
 
-/// The same cluster as the agents have, for `tortie-trace`.
+/// The same cluster as the agents have, for `tortie_analysis::trace`.
 #[derive(Debug)]
 pub(in super::super) struct Tracer {
     followed: Followed,
-    cluster: tortie_trace::Cluster,
+    cluster: tortie_analysis::trace::Cluster,
     pods: Vec<ClusterPod>,
 }
 
 impl Tracer {
     pub(in super::super) fn new() -> Self {
-        let cluster = tortie_trace::Cluster::new(GraphConfig::new("any".into()), Settings::default());
+        let cluster = tortie_analysis::trace::Cluster::new(GraphConfig::new("any".into()), Settings::default());
         Self { followed: Followed::new(1), cluster, pods: Vec::new() }
     }
 

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use tortie_datastore::store::{MemoryStore, ResourceStore, TextChange, TextStore};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_store::{MemoryStore, ResourceStore, TextChange, TextStore};
 
 use crate::nodes::{Access, Job, Kept, LiveError, LiveObjects, Next, NodeController, Overrides, Seen};
 use crate::{MetricFamily, Observed};

@@ -5,7 +5,7 @@ use super::*;
 /// What was written, in this order: the beginning of the path, and what became of it.
 fn written(world: &World) -> Vec<(&'static str, &'static str)> {
     let written = std::mem::take(&mut *world.written.lock().expect("no panic"));
-    let step = |change: &tortie_store::TextChange| {
+    let step = |change: &tortie_datastore::store::TextChange| {
         let kinds = [("assignment", "block"), ("host", "affinity"), ("handle", "handle")];
         let kind = kinds.into_iter().find(|(part, _)| change.path.starts_with(&format!("/calico/ipam/v2/{part}/")));
         let became = match &change.text {

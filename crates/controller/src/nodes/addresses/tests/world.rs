@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use tortie_datastore::store::{Fault, MemoryStore, ResourceStore, StoreError, StoredText, TextChange, TextStore};
 use tortie_net::Cidr;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
-use tortie_store::{Fault, MemoryStore, ResourceStore, StoreError, StoredText, TextChange, TextStore};
 
 use crate::Observed;
 use crate::nodes::{Access, Job, Kept, LiveError, LiveObjects, Next, NodeController, Overrides, Seen};

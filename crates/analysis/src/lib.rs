@@ -1,0 +1,7 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+
+pub mod map;
+pub mod plan;
+pub mod trace;

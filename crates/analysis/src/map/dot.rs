@@ -1,0 +1,85 @@
+//! The picture for Graphviz.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use crate::map::edges::Anchor;
+use crate::map::layout::{Crowd, access};
+use crate::map::names::Group;
+use crate::map::picture::Map;
+use crate::map::svg::Describe;
+
+/// A quoted string: whatever it holds, it ends where it should.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            other if other.is_control() => out.push('\u{fffd}'),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// The picture as a graph in Graphviz's language. What decides about an edge is its tooltip. Writing to a string cannot fail.
+#[must_use]
+pub fn dot(map: &Map, describe: &Describe<'_>) -> String {
+    let mut out = String::from(
+        "digraph reachability {\n  rankdir=LR;\n  compound=true;\n  node [shape=box, style=rounded, fontsize=11];\n  \
+         edge [fontsize=10];\n",
+    );
+    for (number, group) in map.groups.iter().enumerate() {
+        let style = if *group == Group::Networks { "dashed" } else { "solid" };
+        let _ = writeln!(out, "  subgraph cluster{number} {{\n    label={}; style={style};", quoted(&group.title()));
+        // Where edges of the whole group are attached.
+        let is_used = map.edges.iter().any(|edge| [edge.from, edge.to].contains(&Anchor::Group(number)));
+        if is_used {
+            let _ = writeln!(out, "    group{number} [label=\"*\", shape=circle, width=0.3];");
+        }
+        for (number, node) in map.nodes.iter().enumerate().filter(|(_, node)| node.group == number) {
+            let lines: Vec<String> =
+                [node.title.clone(), node.count(), access(node)].into_iter().filter(|line| !line.is_empty()).collect();
+            let _ = writeln!(out, "    node{number} [label={}];", quoted(&lines.join("\n")));
+        }
+        out.push_str("  }\n");
+    }
+    let crowds = map.edges.iter().flat_map(|edge| [Crowd::of(edge.from, true), Crowd::of(edge.to, false)]);
+    for crowd in crowds.flatten().collect::<BTreeSet<Crowd>>() {
+        let _ = writeln!(out, "  {} [label={}, style=dashed];", id_of(crowd), quoted(crowd.title()));
+    }
+    for edge in &map.edges {
+        let end = |anchor: Anchor, is_source: bool| match anchor {
+            Anchor::Node(number) => format!("node{number}"),
+            Anchor::Group(number) => format!("group{number}"),
+            _ => Crowd::of(anchor, is_source).map_or_else(String::new, |crowd| id_of(crowd).to_owned()),
+        };
+        let by: Vec<String> = edge.deciders.iter().map(|decider| describe(&decider.by, decider.direction)).collect();
+        let style = if edge.is_part { ", style=dashed" } else { "" };
+        let _ = writeln!(
+            out,
+            "  {} -> {} [label={}, tooltip={}{style}];",
+            end(edge.from, true),
+            end(edge.to, false),
+            quoted(&edge.label),
+            quoted(&by.join("\n"))
+        );
+    }
+    for remark in map.remarks() {
+        let _ = writeln!(out, "  // {remark}");
+    }
+    out.push_str("}\n");
+    out
+}
+
+fn id_of(crowd: Crowd) -> &'static str {
+    match crowd {
+        Crowd::FromEverybody => "anybody",
+        Crowd::FromAllPods => "from_all_pods",
+        Crowd::ToAllPods => "to_all_pods",
+        Crowd::ToEverybody => "anywhere",
+    }
+}

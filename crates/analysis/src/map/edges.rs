@@ -1,0 +1,346 @@
+//! The edges of a picture: what passes between nodes, where not both ends let it through whoever their peer is.
+//!
+//! An edge from all nodes of a group is one from the group, and likewise to a group, and from all pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_classes::evaluate::{DecidedBy, Verdict};
+use tortie_classes::{Passing, Reachability, Ruling, RulingsId};
+use tortie_model::{Direction, TierName};
+
+use crate::map::labels::{Part, label_of, parts};
+use crate::map::nodes::{Access, Node};
+
+/// How many edges from and to everybody are drawn; with more, nodes alone tell.
+const EVERYBODY: usize = 60;
+
+/// Where an edge begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Anchor {
+    /// At everybody: what the other end lets through, whoever the peer is. The peer may have policies of its own.
+    Everybody,
+    /// At all workloads.
+    AllPods,
+    /// At all nodes of a group, by its place.
+    Group(usize),
+    /// At a node, by its place.
+    Node(usize),
+}
+
+/// What lets packets of an edge through.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Decider {
+    /// The end: the source's egress or the destination's ingress.
+    pub direction: Direction,
+    /// What decides there.
+    pub by: DecidedBy,
+}
+
+/// Packets that pass. A workload that is at both ends has no part in it with itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Edge {
+    /// Where they come from.
+    pub from: Anchor,
+    /// Where they go.
+    pub to: Anchor,
+    /// Which packets: `tcp 80,443; udp 53`, `all`.
+    pub label: String,
+    /// Whether they pass between some members of folded nodes only.
+    pub is_part: bool,
+    /// The tiers whose rules let them through at one of the ends: places in [`Map::tiers`](crate::map::Map::tiers), ascending.
+    pub tiers: Vec<usize>,
+    /// What lets them through.
+    pub deciders: Vec<Decider>,
+}
+
+/// What passes between two parties.
+#[derive(Clone, Debug)]
+struct Pair {
+    parts: Arc<[Part]>,
+    /// What lets packets through at both ends.
+    rulings: Arc<[(Direction, Ruling)]>,
+}
+
+impl Pair {
+    /// What lets packets of some parts through.
+    fn deciders(&self, parts: &[Part]) -> impl Iterator<Item = Decider> {
+        let is_about = |ruling: &Ruling| parts.iter().any(|part| part.is_in(&ruling.traffic, ruling.source_ports));
+        let rulings = self.rulings.iter().filter(move |(_, ruling)| is_about(ruling));
+        rulings.map(|(direction, ruling)| Decider { direction: *direction, by: ruling.by.clone() })
+    }
+}
+
+/// What is known of pairs of ends.
+pub(crate) struct Pairs {
+    tiers: AHashMap<TierName, usize>,
+    /// `None` if nothing passes.
+    known: AHashMap<[Option<RulingsId>; 2], Option<Pair>>,
+}
+
+impl Pairs {
+    pub(crate) fn new(tiers: &[TierName]) -> Self {
+        Self { tiers: tiers.iter().cloned().zip(0..).collect(), known: AHashMap::new() }
+    }
+
+    fn of(&mut self, ends: [Option<RulingsId>; 2], reachability: &mut Reachability<'_>) -> Option<&Pair> {
+        self.known.entry(ends).or_insert_with(|| pair(ends, reachability)).as_ref()
+    }
+
+    fn tiers(&self, deciders: &[Decider]) -> Vec<usize> {
+        let tier = |decider: &Decider| match &decider.by {
+            DecidedBy::PolicyRule { tier, .. } => self.tiers.get(tier).copied(),
+            _ => None,
+        };
+        let tiers: BTreeSet<usize> = deciders.iter().filter_map(tier).collect();
+        tiers.into_iter().collect()
+    }
+}
+
+fn pair(ends: [Option<RulingsId>; 2], reachability: &mut Reachability<'_>) -> Option<Pair> {
+    let [egress, ingress] = ends;
+    let passing = reachability.passing(egress, ingress);
+    if passing.is_empty() {
+        return None;
+    }
+    let mut rulings: Vec<(Direction, Ruling)> = Vec::new();
+    for (end, direction) in [(egress, Direction::Egress), (ingress, Direction::Ingress)] {
+        let all = end.map_or(&[][..], |end| reachability.rulings(end)).iter();
+        let allowing = all.filter(|ruling| lets_through(ruling, &passing));
+        rulings.extend(allowing.map(|ruling| (direction, ruling.clone())));
+    }
+    Some(Pair { parts: parts(&passing, reachability.unrestricted()).into(), rulings: rulings.into() })
+}
+
+fn lets_through(ruling: &Ruling, passing: &[Passing]) -> bool {
+    let from = |ports: Option<(u16, u16)>| ports.unwrap_or((0, u16::MAX));
+    let (first, last) = from(ruling.source_ports);
+    ruling.verdict != Verdict::Deny
+        && passing.iter().any(|kind| {
+            let (start, end) = from(kind.source_ports);
+            first <= end && start <= last && ruling.traffic.intersects(&kind.traffic)
+        })
+}
+
+/// All edges, and which nodes are to be shown.
+pub(crate) fn edges(
+    nodes: &[Node],
+    groups: usize,
+    reachability: &mut Reachability<'_>,
+    pairs: &mut Pairs,
+    whole: bool,
+) -> (Vec<Edge>, Vec<bool>) {
+    // The sources of each part, by destination; and whether it is of some members only.
+    let mut found: BTreeMap<(usize, bool, Part), Vec<usize>> = BTreeMap::new();
+    for (from, source) in nodes.iter().enumerate() {
+        for (to, destination) in nodes.iter().enumerate() {
+            let is_asked = whole || source.is_wanted || destination.is_wanted;
+            if !is_asked || source.egress != Access::Depends && destination.ingress != Access::Depends {
+                continue;
+            }
+            if from == to && source.members.len() < 2 {
+                continue;
+            }
+            for (part, is_part) in between(source, destination, reachability, pairs) {
+                found.entry((to, is_part, part)).or_default().push(from);
+            }
+        }
+    }
+    // Parts that come from the same nodes are one edge.
+    let mut by_sources: BTreeMap<(usize, bool, Vec<usize>), Vec<Part>> = BTreeMap::new();
+    for ((to, is_part, part), sources) in found {
+        by_sources.entry((to, is_part, sources)).or_default().push(part);
+    }
+    let covers = Covers::new(nodes, groups);
+    let mut by_anchor: BTreeMap<(Anchor, bool, Vec<Part>), Vec<usize>> = BTreeMap::new();
+    for ((to, is_part, sources), parts) in by_sources {
+        for anchor in covers.of(&sources, Some(to)) {
+            by_anchor.entry((anchor, is_part, parts.clone())).or_default().push(to);
+        }
+    }
+    let mut edges: Vec<Edge> = Vec::new();
+    for ((from, is_part, parts), destinations) in by_anchor {
+        let itself = match from {
+            Anchor::Node(number) => Some(number),
+            _ => None,
+        };
+        for to in covers.of(&destinations, itself) {
+            let mut deciders = Vec::new();
+            for (source, destination) in covers.pairs(from, to, &destinations) {
+                for ends in ends(source, destination, reachability) {
+                    if let Some(pair) = pairs.of(ends, reachability) {
+                        add(&mut deciders, pair.deciders(&parts));
+                    }
+                }
+            }
+            let tiers = pairs.tiers(&deciders);
+            edges.push(Edge { from, to, label: label_of(&parts), is_part, tiers, deciders });
+        }
+    }
+    let mut shown: Vec<bool> = nodes.iter().map(|node| whole && !node.is_networks() || node.is_wanted).collect();
+    for anchor in edges.iter().flat_map(|edge| [edge.from, edge.to]) {
+        match anchor {
+            Anchor::Node(number) => shown.iter_mut().skip(number).take(1).for_each(|shown| *shown = true),
+            Anchor::Group(group) if nodes.iter().any(|node| node.group == group && node.is_networks()) => {
+                shown
+                    .iter_mut()
+                    .zip(nodes)
+                    .filter(|(_, node)| node.group == group)
+                    .for_each(|(shown, _)| *shown = true);
+            }
+            Anchor::Group(_) | Anchor::AllPods | Anchor::Everybody => {}
+        }
+    }
+    let with_everybody = with_everybody(nodes, &shown, reachability, pairs);
+    if with_everybody.len() <= EVERYBODY {
+        edges.extend(with_everybody);
+    }
+    edges.sort_by(|one, other| (one.from, one.to, &one.label).cmp(&(other.from, other.to, &other.label)));
+    (edges, shown)
+}
+
+/// Those of nodes that let something but not everything through, whoever their peer is.
+fn with_everybody(nodes: &[Node], shown: &[bool], reachability: &mut Reachability<'_>, pairs: &mut Pairs) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    for (number, node) in nodes.iter().enumerate().filter(|(number, _)| shown.get(*number) == Some(&true)) {
+        for direction in [Direction::Ingress, Direction::Egress] {
+            let Access::Some(label) = node.access(direction) else { continue };
+            let mut deciders = Vec::new();
+            for party in &node.parties {
+                let said = reachability.said_to_all(*party, direction);
+                let ends = if direction == Direction::Egress { [said, None] } else { [None, said] };
+                if let Some(pair) = pairs.of(ends, reachability) {
+                    add(&mut deciders, pair.deciders(&pair.parts));
+                }
+            }
+            let (from, to) = match direction {
+                Direction::Ingress => (Anchor::Everybody, Anchor::Node(number)),
+                Direction::Egress => (Anchor::Node(number), Anchor::Everybody),
+            };
+            let tiers = pairs.tiers(&deciders);
+            edges.push(Edge { from, to, label: label.clone(), is_part: false, tiers, deciders });
+        }
+    }
+    edges
+}
+
+fn add(all: &mut Vec<Decider>, deciders: impl Iterator<Item = Decider>) {
+    for decider in deciders {
+        if !all.contains(&decider) {
+            all.push(decider);
+        }
+    }
+}
+
+/// What the ends say of all parties of two nodes, each once.
+fn ends(source: &Node, destination: &Node, reachability: &Reachability<'_>) -> Vec<[Option<RulingsId>; 2]> {
+    let mut ends: Vec<[Option<RulingsId>; 2]> = Vec::new();
+    for from in &source.parties {
+        for to in &destination.parties {
+            let said = [(*from, Direction::Egress, *to), (*to, Direction::Ingress, *from)]
+                .map(|(own, direction, peer)| reachability.said(own, direction, peer));
+            if said != [None, None] {
+                ends.push(said);
+            }
+        }
+    }
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
+
+/// What passes between two nodes, and whether it does so for some of their members only.
+fn between(
+    source: &Node,
+    destination: &Node,
+    reachability: &mut Reachability<'_>,
+    pairs: &mut Pairs,
+) -> Vec<(Part, bool)> {
+    let ends = ends(source, destination, reachability);
+    if let [ends] = ends[..] {
+        let pair = pairs.of(ends, reachability);
+        return pair.into_iter().flat_map(|pair| pair.parts.iter().map(|part| (part.clone(), false))).collect();
+    }
+    let mut times: BTreeMap<Part, usize> = BTreeMap::new();
+    for ends in &ends {
+        for part in pairs.of(*ends, reachability).into_iter().flat_map(|pair| pair.parts.iter()) {
+            *times.entry(part.clone()).or_default() += 1;
+        }
+    }
+    times.into_iter().map(|(part, times)| (part, times < ends.len())).collect()
+}
+
+/// Which nodes are together.
+struct Covers<'a> {
+    nodes: &'a [Node],
+    /// How many nodes each group has.
+    sizes: Vec<usize>,
+    pods: usize,
+    /// How many groups of workloads there are.
+    namespaces: usize,
+}
+
+impl<'a> Covers<'a> {
+    fn new(nodes: &'a [Node], groups: usize) -> Self {
+        let mut sizes = vec![0; groups];
+        let mut of_pods = vec![false; groups];
+        let mut pods = 0;
+        for node in nodes {
+            sizes.iter_mut().skip(node.group).take(1).for_each(|size| *size += 1);
+            of_pods.iter_mut().skip(node.group).take(1).for_each(|is| *is = !node.is_networks());
+            pods += usize::from(!node.is_networks());
+        }
+        Self { nodes, sizes, pods, namespaces: of_pods.iter().filter(|is| **is).count() }
+    }
+
+    fn is_at(&self, anchor: Anchor, number: usize, node: &Node) -> bool {
+        match anchor {
+            Anchor::Everybody => true,
+            Anchor::AllPods => !node.is_networks(),
+            Anchor::Group(group) => node.group == group,
+            Anchor::Node(other) => number == other,
+        }
+    }
+
+    /// All sources with those destinations that are at the end of an edge.
+    fn pairs(&self, from: Anchor, to: Anchor, destinations: &[usize]) -> impl Iterator<Item = (&'a Node, &'a Node)> {
+        let sources = self.nodes.iter().enumerate().filter(move |(number, node)| self.is_at(from, *number, node));
+        let destinations = destinations.iter().filter_map(|number| Some((*number, self.nodes.get(*number)?)));
+        let destinations: Vec<_> = destinations.filter(|(number, node)| self.is_at(to, *number, node)).collect();
+        sources.flat_map(move |(number, source)| {
+            let others = destinations.clone().into_iter();
+            let is_another = move |(other, _): &(usize, &Node)| *other != number || source.members.len() > 1;
+            others.filter(is_another).map(move |(_, destination)| (source, destination))
+        })
+    }
+
+    /// Few anchors that are these nodes, which are ascending. One may be missing that is at the other end.
+    fn of(&self, numbers: &[usize], itself: Option<usize>) -> Vec<Anchor> {
+        let missing = itself.filter(|itself| numbers.binary_search(itself).is_err());
+        let missing = missing.and_then(|itself| self.nodes.get(itself)).filter(|node| node.members.len() < 2);
+        let nodes = || numbers.iter().filter_map(|number| Some((*number, self.nodes.get(*number)?)));
+        let pods = nodes().filter(|(_, node)| !node.is_networks()).count();
+        let mut anchors = Vec::new();
+        let missing_pods = usize::from(missing.is_some_and(|node| !node.is_networks()));
+        let has_all = self.namespaces > 1 && pods > 1 && pods + missing_pods == self.pods;
+        if has_all {
+            anchors.push(Anchor::AllPods);
+        }
+        let rest: Vec<(usize, &Node)> = nodes().filter(|(_, node)| !has_all || node.is_networks()).collect();
+        for together in rest.chunk_by(|(_, one), (_, other)| one.group == other.group) {
+            let Some((_, first)) = together.first() else { continue };
+            let absent = usize::from(missing.is_some_and(|node| node.group == first.group));
+            let is_whole = self.sizes.get(first.group) == Some(&(together.len() + absent));
+            if is_whole && together.len() > 1 {
+                anchors.push(Anchor::Group(first.group));
+            } else {
+                anchors.extend(together.iter().map(|(number, _)| Anchor::Node(*number)));
+            }
+        }
+        anchors
+    }
+}

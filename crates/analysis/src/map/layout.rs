@@ -1,0 +1,226 @@
+//! Where everything of a picture is: groups in columns along what passes between them, and nodes likewise in their group.
+//!
+//! Nothing is random and nothing is searched for long: columns are found by following edges, and each column is put in order by
+//! what its neighbours are next to.
+
+mod columns;
+mod curves;
+
+use std::collections::BTreeMap;
+
+use crate::map::edges::Anchor;
+use crate::map::nodes::{Access, Node};
+use crate::map::picture::Map;
+use columns::{Arrow, in_columns};
+pub(crate) use curves::LABELLED;
+use curves::curves;
+
+/// The height of a node.
+const NODE: f64 = 58.0;
+/// Between nodes of a column.
+const NODE_GAP: f64 = 16.0;
+/// Around the nodes of a group, and above them for its name.
+const PADDING: f64 = 16.0;
+const NAME: f64 = 26.0;
+const GROUP_GAP: f64 = 30.0;
+/// The width of a letter of titles and of labels.
+const TITLE_LETTER: f64 = 7.6;
+const LETTER: f64 = 6.3;
+
+/// A rectangle: its upper left corner and its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[allow(clippy::exhaustive_structs, reason = "a rectangle has nothing else")]
+pub struct Rect {
+    /// From the left, in pixels.
+    pub x: f64,
+    /// From above.
+    pub y: f64,
+    /// The width.
+    pub width: f64,
+    /// The height.
+    pub height: f64,
+}
+
+impl Rect {
+    pub(crate) fn right(&self) -> f64 {
+        self.x + self.width
+    }
+
+    pub(crate) fn bottom(&self) -> f64 {
+        self.y + self.height
+    }
+
+    pub(crate) fn middle(&self) -> (f64, f64) {
+        (self.x + self.width / 2.0, self.y + self.height / 2.0)
+    }
+
+    fn moved(self, x: f64, y: f64) -> Self {
+        Self { x: self.x + x, y: self.y + y, ..self }
+    }
+
+    fn touches(&self, other: &Self) -> bool {
+        self.x < other.right() && other.x < self.right() && self.y < other.bottom() && other.y < self.bottom()
+    }
+}
+
+/// A line with its label.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Curve {
+    /// Beginning, two points of control, end.
+    pub(crate) points: [(f64, f64); 4],
+    /// The middle of the label.
+    pub(crate) label: (f64, f64),
+}
+
+/// Who stands for many: those from whom packets come, and those to whom they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Crowd {
+    FromEverybody,
+    FromAllPods,
+    ToAllPods,
+    ToEverybody,
+}
+
+/// Where everything of a [`Map`] is.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Layout {
+    /// The width of all.
+    pub width: f64,
+    /// The height of all.
+    pub height: f64,
+    /// The nodes, in order.
+    pub nodes: Vec<Rect>,
+    /// The groups, in order.
+    pub groups: Vec<Rect>,
+    pub(crate) crowds: BTreeMap<Crowd, Rect>,
+    pub(crate) curves: Vec<Curve>,
+}
+
+impl Crowd {
+    pub(crate) fn of(anchor: Anchor, is_source: bool) -> Option<Self> {
+        match (anchor, is_source) {
+            (Anchor::Everybody, true) => Some(Self::FromEverybody),
+            (Anchor::Everybody, false) => Some(Self::ToEverybody),
+            (Anchor::AllPods, true) => Some(Self::FromAllPods),
+            (Anchor::AllPods, false) => Some(Self::ToAllPods),
+            (Anchor::Group(_) | Anchor::Node(_), _) => None,
+        }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::FromEverybody => "anybody",
+            Self::ToEverybody => "anywhere",
+            Self::FromAllPods | Self::ToAllPods => "all pods",
+        }
+    }
+}
+
+/// What is written below the title of a node.
+pub(crate) fn access(node: &Node) -> String {
+    let word = |access: &Access| match access {
+        Access::Everything => "all".to_owned(),
+        Access::Nothing => "none".to_owned(),
+        Access::Some(label) => short(label, 14),
+        Access::Depends => "by peer".to_owned(),
+        Access::Unjudged => String::new(),
+    };
+    if node.is_networks() {
+        return String::new();
+    }
+    format!("in: {} · out: {}", word(&node.ingress), word(&node.egress))
+}
+
+/// A text with at most so many letters.
+pub(crate) fn short(text: &str, letters: usize) -> String {
+    if text.chars().count() <= letters {
+        return text.to_owned();
+    }
+    text.chars().take(letters.saturating_sub(1)).chain(['…']).collect()
+}
+
+fn length(text: &str) -> f64 {
+    f64::from(u16::try_from(text.chars().count()).unwrap_or(u16::MAX))
+}
+
+fn size(node: &Node) -> Rect {
+    let letters = [length(&short(&node.title, 30)) * TITLE_LETTER, length(&access(node)) * 5.9];
+    let width = letters.into_iter().fold(96.0, f64::max) + 30.0;
+    Rect { width, height: if node.is_networks() { NODE - 14.0 } else { NODE }, ..Rect::default() }
+}
+
+/// Finds a place for everything.
+#[must_use]
+pub fn layout(map: &Map) -> Layout {
+    let mut layout = Layout::default();
+    let (insides, sizes): (Vec<_>, Vec<_>) =
+        (0..map.groups.len()).map(|group| inside(map, group)).map(|inside| (inside.0, inside.1)).unzip();
+    // Groups, and after them crowds.
+    let mut blocks: Vec<Rect> = sizes;
+    let mut crowds: BTreeMap<Crowd, usize> = BTreeMap::new();
+    for edge in &map.edges {
+        for crowd in [Crowd::of(edge.from, true), Crowd::of(edge.to, false)].into_iter().flatten() {
+            crowds.entry(crowd).or_insert_with(|| {
+                blocks.push(Rect { width: 92.0, height: 40.0, ..Rect::default() });
+                blocks.len() - 1
+            });
+        }
+    }
+    let block = |anchor: Anchor, is_source: bool| match anchor {
+        Anchor::Group(group) => Some(group),
+        Anchor::Node(number) => map.nodes.get(number).map(|node| node.group),
+        _ => crowds.get(&Crowd::of(anchor, is_source)?).copied(),
+    };
+    let arrows: Vec<Arrow> = map
+        .edges
+        .iter()
+        .filter_map(|edge| {
+            let (from, to) = (block(edge.from, true)?, block(edge.to, false)?);
+            (from != to).then(|| Arrow { from, to, room: length(&short(&edge.label, 26)) * LETTER })
+        })
+        .collect();
+    let placed = in_columns(&blocks, &arrows, GROUP_GAP);
+    layout.groups = placed.rects.iter().take(map.groups.len()).copied().collect();
+    layout.crowds = crowds.iter().filter_map(|(crowd, block)| Some((*crowd, *placed.rects.get(*block)?))).collect();
+    layout.nodes = vec![Rect::default(); map.nodes.len()];
+    for (rects, group) in insides.iter().zip(&layout.groups) {
+        for (number, rect) in rects {
+            if let Some(place) = layout.nodes.get_mut(*number) {
+                *place = rect.moved(group.x, group.y);
+            }
+        }
+    }
+    layout.curves = curves(map, &layout);
+    let all = layout.groups.iter().chain(layout.crowds.values());
+    let (right, bottom) =
+        all.fold((0.0, 0.0), |(right, bottom): (f64, f64), rect| (right.max(rect.right()), bottom.max(rect.bottom())));
+    let points = layout.curves.iter().flat_map(|curve| curve.points);
+    let (right, bottom) = points.fold((right, bottom), |(right, bottom), (x, y)| (right.max(x), bottom.max(y)));
+    (layout.width, layout.height) = (right + 24.0, bottom + 24.0);
+    layout
+}
+
+/// The nodes of a group within it, and how large it is.
+fn inside(map: &Map, group: usize) -> (Vec<(usize, Rect)>, Rect) {
+    let numbers: Vec<usize> =
+        map.nodes.iter().enumerate().filter(|(_, node)| node.group == group).map(|(number, _)| number).collect();
+    let sizes: Vec<Rect> = numbers.iter().filter_map(|number| map.nodes.get(*number)).map(size).collect();
+    let place = |anchor: Anchor| match anchor {
+        Anchor::Node(number) => numbers.binary_search(&number).ok(),
+        _ => None,
+    };
+    let arrows: Vec<Arrow> = map
+        .edges
+        .iter()
+        .filter_map(|edge| {
+            let (from, to) = (place(edge.from)?, place(edge.to)?);
+            (from != to).then(|| Arrow { from, to, room: length(&short(&edge.label, 26)) * LETTER })
+        })
+        .collect();
+    let placed = in_columns(&sizes, &arrows, NODE_GAP);
+    let rects = numbers.iter().zip(placed.rects).map(|(number, rect)| (*number, rect.moved(PADDING, PADDING + NAME)));
+    let name = map.groups.get(group).map_or(0.0, |group| length(&group.title()) * 8.4 + 2.0 * PADDING + 30.0);
+    let width = (placed.width + 2.0 * PADDING).max(name);
+    (rects.collect(), Rect { width, height: placed.height + 2.0 * PADDING + NAME, ..Rect::default() })
+}

@@ -1,0 +1,212 @@
+//! The picture as SVG: by itself, or as part of a page.
+
+use std::fmt::Write as _;
+
+use tortie_classes::evaluate::DecidedBy;
+use tortie_model::Direction;
+
+use crate::map::edges::{Anchor, Edge};
+use crate::map::escaped::Escaped;
+use crate::map::layout::{Curve, LABELLED, Layout, Rect, access, short};
+use crate::map::names::Group;
+use crate::map::nodes::{Access, Node};
+use crate::map::picture::Map;
+
+/// How many names a tooltip lists before the rest is only counted.
+const LISTED: usize = 12;
+/// The number of claims that remarks list before the rest is only counted.
+const CLAIMS: usize = 20;
+/// How many colours there are for tiers.
+const COLOURS: usize = 8;
+const STYLE: &str = include_str!("svg.css");
+
+/// Says what decides in a direction, and where that is written.
+pub type Describe<'a> = dyn Fn(&DecidedBy, Direction) -> String + 'a;
+
+impl Map {
+    /// What an edge begins or ends at: `shop/web`, `shop/*`, `all pods`, `anybody`.
+    #[must_use]
+    pub fn name(&self, anchor: Anchor) -> String {
+        let group = |group: usize| self.groups.get(group);
+        match anchor {
+            Anchor::Everybody => "anybody".to_owned(),
+            Anchor::AllPods => "all pods".to_owned(),
+            Anchor::Group(number) => match group(number) {
+                Some(Group::Namespace(name)) => format!("{name}/*"),
+                Some(Group::Networks) | None => "all networks".to_owned(),
+            },
+            Anchor::Node(number) => {
+                let Some(node) = self.nodes.get(number) else { return String::new() };
+                match group(node.group) {
+                    Some(Group::Namespace(name)) if !name.is_empty() => format!("{name}/{}", node.title),
+                    _ => node.title.clone(),
+                }
+            }
+        }
+    }
+
+    /// What the picture leaves out or puts together, in a sentence each.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if let Some(count) = self.unfolded {
+            remarks.push(format!(
+                "There are {count} classes of pods and networks, too many to draw: those of a namespace are one node, and a \
+                 dashed line is what some of them may do. Ask for less with --namespace or --selector."
+            ));
+        }
+        let [members, nodes] = self.left_out;
+        if nodes > 0 {
+            remarks.push(format!("Left out, since nothing connects them to these: {members} pods and networks."));
+        }
+        if self.forwards {
+            remarks.push(
+                "Host endpoints have policies for forwarded packets (applyOnForward), which are not in the picture: `tortie trace` \
+                 asks them on the way of a connection, and `tortie plan` says what a change of them does."
+                    .to_owned(),
+            );
+        }
+        remarks.extend(self.contested.iter().take(CLAIMS).map(|(workload, why)| {
+            // No name ends a line of a comment.
+            format!("{workload}: {why}.").escape_debug().to_string()
+        }));
+        if let Some(more @ 1..) = self.contested.len().checked_sub(CLAIMS) {
+            remarks.push(format!("{more} more claims to addresses or interfaces do not count."));
+        }
+        remarks
+    }
+}
+
+/// The picture as an SVG document with a style of its own, for light and dark surroundings. It refers to nothing outside, and
+/// names cannot become markup. Edges, nodes and groups have `data-edge`, `data-node` and `data-group` with their numbers.
+#[must_use]
+pub fn svg(map: &Map, layout: &Layout, describe: &Describe<'_>) -> String {
+    // Writing to a string cannot fail, here and below.
+    let mut out = String::new();
+    let dense = if map.edges.len() > LABELLED { " dense" } else { "" };
+    let (width, height) = (layout.width.ceil() + 20.0, layout.height.ceil() + 20.0);
+    let _ = writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"map{dense}\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"-20 -20 {width} {height}\" role=\"group\" aria-label=\"Reachability, {}\">",
+        map.family
+    );
+    let _ = writeln!(out, "<style>{STYLE}</style>");
+    out.push_str(
+        "<defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" \
+         orient=\"auto-start-reverse\"><path d=\"M0 0.8 L7.4 4 L0 7.2 z\" fill=\"context-stroke\"/></marker></defs>\n",
+    );
+    for (number, (group, rect)) in map.groups.iter().zip(&layout.groups).enumerate() {
+        self::group(&mut out, number, group, rect);
+    }
+    for (crowd, Rect { x, y, width, height }) in &layout.crowds {
+        let _ = writeln!(
+            out,
+            "<g class=\"crowd\"><rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" rx=\"20\"/>\
+             <text x=\"{:.0}\" y=\"{:.0}\">{}</text></g>",
+            x + width / 2.0,
+            y + height / 2.0 + 4.5,
+            crowd.title()
+        );
+    }
+    for (number, (edge, curve)) in map.edges.iter().zip(&layout.curves).enumerate() {
+        line(&mut out, map, (number, edge), curve, describe);
+    }
+    for (number, (node, rect)) in map.nodes.iter().zip(&layout.nodes).enumerate() {
+        self::node(&mut out, map, (number, node), rect);
+    }
+    // Labels are above all nodes.
+    for (number, (edge, curve)) in map.edges.iter().zip(&layout.curves).enumerate() {
+        let (x, y) = curve.label;
+        let _ = writeln!(
+            out,
+            "<text class=\"label{}\" data-label=\"{number}\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+            colours(edge),
+            y + 4.0,
+            Escaped(short(&edge.label, 26))
+        );
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+fn group(out: &mut String, number: usize, group: &Group, rect: &Rect) {
+    let Rect { x, y, width, height } = rect;
+    let kind = if *group == Group::Networks { "group networks" } else { "group" };
+    let _ = writeln!(
+        out,
+        "<g class=\"{kind}\" data-group=\"{number}\"><rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"{width:.0}\" \
+         height=\"{height:.0}\" rx=\"10\"/><text x=\"{:.0}\" y=\"{:.0}\">{}</text></g>",
+        x + 16.0,
+        y + 25.0,
+        Escaped(group.title())
+    );
+}
+
+/// The classes of the tiers that decide about an edge, and of its colour.
+fn colours(edge: &Edge) -> String {
+    let mut classes: String = edge.tiers.iter().map(|tier| format!(" tier{tier}")).collect();
+    match edge.tiers.last() {
+        Some(last) => classes += &format!(" colour{}", last % COLOURS),
+        None => classes += " untiered",
+    }
+    classes
+}
+
+fn line(out: &mut String, map: &Map, (number, edge): (usize, &Edge), curve: &Curve, describe: &Describe<'_>) {
+    let [start, one, two, end] = curve.points;
+    let point = |(x, y): (f64, f64)| format!("{x:.1} {y:.1}");
+    let path = format!("M{} C{}, {}, {}", point(start), point(one), point(two), point(end));
+    let part = if edge.is_part { " part" } else { "" };
+    let mut title = format!("{} → {}: {}", map.name(edge.from), map.name(edge.to), edge.label);
+    for decider in edge.deciders.iter().take(LISTED) {
+        let way = match decider.direction {
+            Direction::Egress => "out",
+            Direction::Ingress => "in",
+        };
+        let _ = write!(title, "\n{way}: {}", describe(&decider.by, decider.direction));
+    }
+    if let Some(more) = edge.deciders.len().checked_sub(LISTED).filter(|more| *more > 0) {
+        let _ = write!(title, "\nand {more} more");
+    }
+    let _ = writeln!(
+        out,
+        "<g class=\"edge{}{part}\" data-edge=\"{number}\" tabindex=\"0\" role=\"button\"><title>{}</title>\
+         <path class=\"hit\" d=\"{path}\"/><path class=\"line\" d=\"{path}\" marker-end=\"url(#arrow)\"/></g>",
+        colours(edge),
+        Escaped(title)
+    );
+}
+
+fn node(out: &mut String, map: &Map, (number, node): (usize, &Node), rect: &Rect) {
+    let Rect { x, y, width, height } = rect;
+    let kind = match node.ingress {
+        Access::Unjudged => "networks",
+        Access::Everything => "open",
+        Access::Nothing => "closed",
+        Access::Some(_) | Access::Depends => "ruled",
+    };
+    let wanted = if node.is_wanted || node.is_networks() { "" } else { " peer" };
+    let mut title = map.name(Anchor::Node(number));
+    let _ = write!(title, " ({})", node.count());
+    for member in node.members.iter().take(LISTED) {
+        let _ = write!(title, "\n{member}");
+    }
+    if let Some(more) = node.members.len().checked_sub(LISTED).filter(|more| *more > 0) {
+        let _ = write!(title, "\nand {more} more");
+    }
+    let _ = write!(
+        out,
+        "<g class=\"node {kind}{wanted}\" data-node=\"{number}\" tabindex=\"0\" role=\"button\"><title>{}</title>\
+         <rect class=\"body\" x=\"{x:.0}\" y=\"{y:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" rx=\"6\"/>\
+         <rect class=\"mark\" x=\"{x:.0}\" y=\"{y:.0}\" width=\"5\" height=\"{height:.0}\" rx=\"2\"/>",
+        Escaped(title)
+    );
+    let lines =
+        [("title", short(&node.title, 30), 19.0), ("count", node.count(), 35.0), ("access", access(node), 50.0)];
+    for (class, text, down) in lines.into_iter().filter(|(_, text, _)| !text.is_empty()) {
+        let _ =
+            write!(out, "<text class=\"{class}\" x=\"{:.0}\" y=\"{:.0}\">{}</text>", x + 14.0, y + down, Escaped(text));
+    }
+    out.push_str("</g>\n");
+}

@@ -1,0 +1,150 @@
+//! A whole cluster as one node has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use tortie_calc::{GraphConfig, IgnoredObject};
+use tortie_classes::evaluate::{Settings, UpdateError};
+use tortie_classes::{Budget, Classes, Compiled};
+use tortie_model::desired::{DesiredUpdate, Policy, TierPolicies};
+use tortie_model::{Hostname, IpSetId, PolicyId, Update, WorkloadEndpointId};
+
+use crate::plan::findings::{Finding, of_policies};
+use crate::plan::one_node::OneNode;
+
+/// All endpoints of a cluster as if they were on one node: what is asked of its tables is asked of the whole cluster.
+#[allow(missing_debug_implementations, reason = "a graph has none")]
+pub struct Cluster {
+    node: OneNode,
+    pub(crate) state: State,
+}
+
+/// What the node has to enforce.
+#[derive(Clone)]
+pub(crate) struct State {
+    pub(crate) classes: Classes,
+    pub(crate) told: Told,
+}
+
+/// What was told that tables do not tell.
+#[derive(Clone, Default)]
+pub(crate) struct Told {
+    /// The policies that govern endpoints.
+    pub(crate) policies: AHashMap<PolicyId, Arc<Policy>>,
+    /// How many members each IP set has.
+    pub(crate) set_sizes: AHashMap<IpSetId, usize>,
+    /// Whether a policy that is enforced governs each workload.
+    pub(crate) has_policy: AHashMap<WorkloadEndpointId, bool>,
+}
+
+impl Cluster {
+    /// Without any objects. The name of the node means nothing.
+    #[must_use]
+    pub fn new(config: &GraphConfig, settings: Settings) -> Self {
+        let state = State { classes: Classes::new(settings), told: Told::default() };
+        Self { node: OneNode::new(config), state }
+    }
+
+    /// Replaces the settings: those of all nodes, and those of nodes that have their own.
+    pub fn set_settings(&mut self, settings: Settings, nodes: BTreeMap<Hostname, Settings>) {
+        self.state.classes.set_settings(settings);
+        self.state.classes.set_node_settings(nodes);
+    }
+
+    /// Replaces the memory bounds on tables with those of nodes.
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.state.classes.set_budget(budget);
+    }
+
+    /// Takes objects over, and gives what the node is told. What is gone comes first: an endpoint that moves from one node to
+    /// another stays.
+    ///
+    /// # Errors
+    /// If the calculation contradicts itself.
+    pub fn apply(&mut self, updates: impl Iterator<Item = Update>) -> Result<Vec<DesiredUpdate>, UpdateError> {
+        let (there, gone): (Vec<Update>, Vec<Update>) = updates.partition(Update::exists);
+        for update in gone.into_iter().chain(there) {
+            self.note_node(&update);
+            self.node.on_update(update);
+        }
+        let desired = self.node.flush();
+        for update in &desired {
+            self.state.classes.apply(update)?;
+            self.state.told.note(update);
+        }
+        self.state.classes.flush();
+        Ok(desired)
+    }
+
+    /// Notes on which node what is.
+    fn note_node(&mut self, update: &Update) {
+        let classes = &mut self.state.classes;
+        match update {
+            Update::WorkloadEndpoint(key, endpoint) => {
+                classes.set_workload_node(&key.id(), endpoint.as_ref().map(|_| Hostname::new(key.host())));
+            }
+            Update::HostEndpoint(key, endpoint) => {
+                classes.set_host_node(&key.name, endpoint.as_ref().map(|_| key.host.clone()));
+            }
+            Update::Node(host, node) => {
+                let addresses: Vec<IpAddr> = node.iter().flat_map(|node| node.own_addresses()).collect();
+                classes.set_node_addresses(host, &addresses);
+            }
+            _ => {}
+        }
+    }
+
+    /// The tables of all endpoints.
+    pub fn compiled(&mut self) -> Compiled<'_> {
+        self.state.classes.flush()
+    }
+
+    /// Returns objects and claims to addresses and interfaces that do not count on the node that they are of, sorted by key.
+    #[must_use]
+    pub fn ignored(&self) -> Vec<IgnoredObject> {
+        self.node.ignored()
+    }
+
+    /// Which policies, and rules of policies, have no effect. `objects` are all that the cluster has.
+    pub fn without_effect<'u>(&mut self, objects: impl Iterator<Item = &'u Update>) -> BTreeSet<Finding> {
+        self.state.without_effect(objects)
+    }
+}
+
+impl State {
+    /// As [`Cluster::without_effect`].
+    pub(crate) fn without_effect<'u>(&mut self, objects: impl Iterator<Item = &'u Update>) -> BTreeSet<Finding> {
+        let policies = objects.filter_map(|update| match update {
+            Update::Policy(id, Some(policy)) => Some((id.clone(), &**policy)),
+            _ => None,
+        });
+        of_policies(&policies.collect(), &self.told, &self.classes.flush())
+    }
+}
+
+impl Told {
+    fn note(&mut self, update: &DesiredUpdate) {
+        match update {
+            DesiredUpdate::Policy(id, policy) => drop(self.policies.insert(id.clone(), policy.clone())),
+            DesiredUpdate::PolicyRemove(id) => drop(self.policies.remove(id)),
+            DesiredUpdate::IpSet(set) => drop(self.set_sizes.insert(set.id.clone(), set.members.len())),
+            DesiredUpdate::IpSetDelta(delta) => {
+                if let Some(size) = self.set_sizes.get_mut(&delta.id) {
+                    *size = (*size + delta.added.len()).saturating_sub(delta.removed.len());
+                }
+            }
+            DesiredUpdate::IpSetRemove(id) => drop(self.set_sizes.remove(id)),
+            DesiredUpdate::WorkloadEndpoint(id, state) => {
+                self.has_policy.insert(id.clone(), state.tiers.iter().any(is_enforced));
+            }
+            DesiredUpdate::WorkloadEndpointRemove(id) => drop(self.has_policy.remove(id)),
+            _ => {}
+        }
+    }
+}
+
+fn is_enforced(tier: &TierPolicies) -> bool {
+    tier.ingress.iter().chain(tier.egress.iter()).any(|policy| !policy.kind.is_staged())
+}

@@ -1,0 +1,193 @@
+//! What opens and closes, for both families, by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tortie_classes::evaluate::{DecidedBy, Layer};
+use tortie_classes::{Difference, Nodes, Party, Shift, Traffic};
+use tortie_model::{Direction, Family, HostEndpointName};
+
+use crate::plan::ends::{Ends, Names};
+
+/// What decides before a change and after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Why {
+    /// The end that denies on one side of the change: the source's egress or the destination's ingress.
+    pub direction: Direction,
+    /// The layer of a host endpoint that does at this end; `None` if the workload's own policies do.
+    pub layer: Option<Layer>,
+    /// What decided there before.
+    pub before: DecidedBy,
+    /// What decides there after.
+    pub after: DecidedBy,
+}
+
+/// Packets that pass on one side of a change only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Packets {
+    /// Whether they pass after the change, and did not before; else it is the other way round.
+    pub opens: bool,
+    /// Which families, in order.
+    pub families: Vec<Family>,
+    /// Which packets; of both families, those of IPv4.
+    pub traffic: Traffic,
+    /// Only those from these ports, both ends included.
+    pub source_ports: Option<(u16, u16)>,
+    /// Why.
+    pub why: Why,
+}
+
+/// Connections that a change opens or closes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Connections {
+    /// Who opens them.
+    pub from: Ends,
+    /// To whom. A workload that is at both ends has no part in it with itself.
+    pub to: Ends,
+    /// Only those of one node, or of different ones: host endpoints see what leaves a node.
+    pub nodes: Nodes,
+    /// Which ones.
+    pub packets: Packets,
+}
+
+/// Packets that a change has host endpoints let through or stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostPackets {
+    /// The host endpoints, in order.
+    pub endpoints: Vec<HostEndpointName>,
+    /// The layer of policies.
+    pub layer: Layer,
+    /// Who is at the other end.
+    pub peers: Ends,
+    /// Which ones. The direction is that of the packets.
+    pub packets: Packets,
+}
+
+/// What the two families may have in common. Texts may leave names out, so that they do not suffice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Common {
+    closes: bool,
+    first: String,
+    second: String,
+    workloads: Vec<Arc<str>>,
+    nodes: Nodes,
+    traffic: String,
+    source_ports: Option<(u16, u16)>,
+    direction: Direction,
+    layer: Option<Layer>,
+    decisions: String,
+}
+
+impl Common {
+    fn new(shift: &Shift, first: &str, second: &Ends, workloads: Vec<Arc<str>>, nodes: Nodes) -> Self {
+        Self {
+            closes: !shift.opens,
+            first: first.to_owned(),
+            second: second.to_string(),
+            workloads,
+            nodes,
+            traffic: shift.traffic.to_string(),
+            source_ports: shift.source_ports,
+            direction: shift.direction,
+            layer: shift.layer,
+            decisions: format!("{:?}, {:?}", shift.before, shift.after),
+        }
+    }
+}
+
+impl Packets {
+    fn new(shift: &Shift) -> Self {
+        Self {
+            opens: shift.opens,
+            families: Vec::new(),
+            traffic: shift.traffic.clone(),
+            source_ports: shift.source_ports,
+            why: Why {
+                direction: shift.direction,
+                layer: shift.layer,
+                before: shift.before.clone(),
+                after: shift.after.clone(),
+            },
+        }
+    }
+
+    /// Whether it is the first time that they are said to be of this family, too.
+    fn add(&mut self, family: Family) -> bool {
+        let is_new = self.families.last() != Some(&family);
+        if is_new {
+            self.families.push(family);
+        }
+        is_new
+    }
+}
+
+pub(crate) fn of_workloads(differences: &[(Family, Difference)], names: &Names) -> Vec<Connections> {
+    let mut found: BTreeMap<Common, Connections> = BTreeMap::new();
+    for (family, difference) in differences {
+        let view = View::new(difference, names);
+        for change in &difference.workloads {
+            let (from, to) = (view.ends(&change.from), view.ends(&change.to));
+            for shift in &*change.shifts {
+                let workloads = from.workloads.iter().chain(&to.workloads).cloned().collect();
+                let nodes = change.nodes;
+                let common = Common::new(shift, &from.to_string(), &to, workloads, nodes);
+                let new = || Connections { from: from.clone(), to: to.clone(), nodes, packets: Packets::new(shift) };
+                let entry = found.entry(common).or_insert_with(new);
+                if entry.packets.add(*family) {
+                    entry.from.add(&from);
+                    entry.to.add(&to);
+                }
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+pub(crate) fn of_hosts(differences: &[(Family, Difference)], names: &Names) -> Vec<HostPackets> {
+    let mut found: BTreeMap<Common, HostPackets> = BTreeMap::new();
+    for (family, difference) in differences {
+        let view = View::new(difference, names);
+        for change in &difference.hosts {
+            let peers = view.ends(&change.peers);
+            for shift in &*change.shifts {
+                let place = format!("{:?} {:?}", change.endpoints, change.layer);
+                let common = Common::new(shift, &place, &peers, peers.workloads.clone(), Nodes::Any);
+                let entry = found.entry(common).or_insert_with(|| HostPackets {
+                    endpoints: change.endpoints.clone(),
+                    layer: change.layer,
+                    peers: peers.clone(),
+                    packets: Packets::new(shift),
+                });
+                if entry.packets.add(*family) {
+                    entry.peers.add(&peers);
+                }
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+/// The parties of a difference, by name.
+struct View<'a> {
+    difference: &'a Difference,
+    names: &'a Names,
+    networks: usize,
+}
+
+impl<'a> View<'a> {
+    fn new(difference: &'a Difference, names: &'a Names) -> Self {
+        let count = |party: &Party| match party {
+            Party::Workloads(_) => 0,
+            Party::Networks(networks) => networks.len(),
+        };
+        Self { difference, names, networks: difference.parties.iter().map(count).sum() }
+    }
+
+    fn ends(&self, parties: &[usize]) -> Ends {
+        self.names.ends(parties.iter().filter_map(|party| self.difference.parties.get(*party)), self.networks)
+    }
+}

@@ -1,0 +1,166 @@
+//! What has no effect, or leaves something open.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tortie_classes::evaluate::Missing;
+use tortie_classes::{Compiled, Unused};
+use tortie_model::{Direction, HostEndpointName, IpSetId, Key, Policy, PolicyId, Update};
+
+use crate::plan::cluster::Told;
+use crate::plan::ends::Ends;
+
+/// Something that a change brings about and that is likely not meant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Finding {
+    /// Policies governed these workloads, and none does any more.
+    LoseAllPolicy {
+        /// The workloads; no networks.
+        workloads: Ends,
+    },
+    /// Host endpoints do not let connections to a port in any more from where they did, by which they may be managed.
+    LoseManagement {
+        /// The host endpoints, in order.
+        endpoints: Vec<HostEndpointName>,
+        /// The TCP port.
+        port: u16,
+        /// From where, in words.
+        from: String,
+    },
+    /// The claim of an endpoint to an address or interface does not count.
+    ClaimIgnored {
+        /// The endpoint.
+        endpoint: Key,
+        /// The address or interface and the reason.
+        why: String,
+    },
+    /// The rules of endpoints that a policy selects exceed a bound on verdict tables: tables deny all their traffic.
+    OverBudget {
+        /// The policy, one of those with the most rules.
+        policy: PolicyId,
+        /// The bound in bytes.
+        limit: usize,
+    },
+    /// The layout of chains with `NFTablesLayout=Fast` exceeds a bound on tables: the kernel evaluates the rules one after the
+    /// other, with the same verdicts.
+    LayoutOverBudget {
+        /// The policy, one of those of the chain with the most rules.
+        policy: PolicyId,
+        /// The bound in bytes.
+        limit: usize,
+    },
+    /// The selector of a policy matches no endpoint.
+    SelectsNothing {
+        /// The policy.
+        policy: PolicyId,
+    },
+    /// No packet is decided, passed on or logged by a policy, at least partly since other rules decide before, and no tier would
+    /// lose the denial at its end without it.
+    Shadowed {
+        /// The policy.
+        policy: PolicyId,
+    },
+    /// The selector of a rule, or its service, matches no endpoint and no network set.
+    RuleSelectsNothing {
+        /// The policy.
+        policy: PolicyId,
+        /// The direction.
+        direction: Direction,
+        /// The rule's place in the list of its direction, counted from 0.
+        index: usize,
+    },
+    /// No packet can match a rule.
+    RuleNeverMatches {
+        /// The policy.
+        policy: PolicyId,
+        /// The direction.
+        direction: Direction,
+        /// The rule's place in the list of its direction, counted from 0.
+        index: usize,
+    },
+    /// Other rules decide about all that a rule matches, be it to decide, to pass or to log.
+    RuleShadowed {
+        /// The policy.
+        policy: PolicyId,
+        /// The direction.
+        direction: Direction,
+        /// The rule's place in the list of its direction, counted from 0.
+        index: usize,
+    },
+}
+
+impl Finding {
+    /// The policy that it is about.
+    #[must_use]
+    pub fn policy(&self) -> Option<&PolicyId> {
+        match self {
+            Self::LoseAllPolicy { .. } | Self::LoseManagement { .. } | Self::ClaimIgnored { .. } => None,
+            Self::OverBudget { policy, .. }
+            | Self::LayoutOverBudget { policy, .. }
+            | Self::SelectsNothing { policy }
+            | Self::Shadowed { policy }
+            | Self::RuleSelectsNothing { policy, .. }
+            | Self::RuleNeverMatches { policy, .. }
+            | Self::RuleShadowed { policy, .. } => Some(policy),
+        }
+    }
+
+    /// The rule that it is about.
+    #[must_use]
+    pub fn rule(&self) -> Option<(Direction, usize)> {
+        match self {
+            Self::RuleSelectsNothing { direction, index, .. }
+            | Self::RuleNeverMatches { direction, index, .. }
+            | Self::RuleShadowed { direction, index, .. } => Some((*direction, *index)),
+            _ => None,
+        }
+    }
+}
+
+/// The claims that do not count in a cluster of exactly these objects.
+pub(crate) fn of_claims<'u>(objects: impl Iterator<Item = &'u Update>) -> BTreeSet<Finding> {
+    let problems = tortie_calc::claim_problems(objects).into_iter();
+    problems.map(|problem| Finding::ClaimIgnored { endpoint: problem.key, why: problem.reason.to_string() }).collect()
+}
+
+/// What policies of a state have no effect.
+pub(crate) fn of_policies(
+    written: &BTreeMap<PolicyId, &Policy>,
+    told: &Told,
+    compiled: &Compiled<'_>,
+) -> BTreeSet<Finding> {
+    let idle = written.keys().filter(|id| !told.policies.contains_key(*id));
+    let mut findings: BTreeSet<Finding> = idle.map(|id| Finding::SelectsNothing { policy: id.clone() }).collect();
+    for group in compiled.groups() {
+        if let Some(Err(Missing::TableBudget { limit, policies })) = compiled.table(group) {
+            findings.extend(policies.into_iter().map(|policy| Finding::OverBudget { policy, limit }));
+        }
+    }
+    let unused = compiled.unused();
+    for rules in unused.rules.chunk_by(|one, other| one.policy == other.policy) {
+        let Some(id) = rules.first().map(|rule| &rule.policy) else { continue };
+        let Some(policy) = told.policies.get(id) else { continue };
+        let is_idle = unused.policies.contains(id);
+        for rule in rules {
+            let (policy_id, direction, index) = (id.clone(), rule.direction, rule.index);
+            let list = match direction {
+                Direction::Ingress => &policy.inbound,
+                Direction::Egress => &policy.outbound,
+            };
+            let is_empty = |set: &IpSetId| told.set_sizes.get(set) == Some(&0);
+            let selects_nothing = list.iter().nth(index).is_some_and(|view| {
+                [&view.sets.src, &view.sets.dst, &view.sets.dst_ip_ports]
+                    .into_iter()
+                    .flat_map(|sets| sets.iter())
+                    .any(is_empty)
+            });
+            findings.insert(match rule.why {
+                _ if selects_nothing => Finding::RuleSelectsNothing { policy: policy_id, direction, index },
+                Unused::NeverDecides if is_idle => Finding::Shadowed { policy: policy_id },
+                Unused::NeverDecides => Finding::RuleShadowed { policy: policy_id, direction, index },
+                _ => Finding::RuleNeverMatches { policy: policy_id, direction, index },
+            });
+        }
+    }
+    findings
+}

@@ -1,0 +1,75 @@
+//! Would a connection pass from one place of a cluster to another, and by which rules? `Cluster` takes the checked objects of
+//! `tortie-model`, calculates with `tortie-calc` what the nodes at both ends have to enforce, and asks `tortie-evaluate` at each
+//! endpoint on the way: what answers is what enforces.
+//!
+//! For asking about connections between two places of a cluster; not for single endpoints (see `tortie-evaluate`), and not for what the
+//! kernel does, which no calculation knows.
+//!
+//! ```rust
+//! use tortie_evaluate::{Packet, Verdict};
+//! use tortie_model::{Update, Valid, WorkloadEndpoint, WorkloadEndpointKey};
+//! use tortie_analysis::trace::Cluster;
+//!
+//! let mut cluster = Cluster::default();
+//! for (node, pod, address) in [("node-1", "shop/web-0", "10.0.1.2/32"), ("node-2", "shop/db-0", "10.0.2.2/32")] {
+//!     let endpoint = WorkloadEndpoint {
+//!         iface: Some("cali1".into()),
+//!         ipv4_nets: [address.parse()?].into(),
+//!         ..WorkloadEndpoint::default()
+//!     };
+//!     let key = WorkloadEndpointKey::new(node, "k8s", pod, "eth0");
+//!     cluster.apply(Update::WorkloadEndpoint(key, Some(Valid::new(endpoint)?)));
+//! }
+//!
+//! let (web, db) = ("10.0.1.2".parse()?, "10.0.2.2".parse()?);
+//! let connection = cluster.connection(&cluster.place_of(web), &cluster.place_of(db), &Packet::tcp((web, 40000), (db, 5432))?)?;
+//! // Neither has a profile that lets anything through.
+//! assert_eq!(connection.verdict(), Verdict::Deny);
+//! for leg in &connection.legs {
+//!     println!("{leg}");
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What a connection meets:
+//!
+//! | from | to | asked |
+//! |---|---|---|
+//! | a workload | a workload of its node | egress of the one, ingress of the other |
+//! | | a workload of another node | besides, on both nodes, policies of the host endpoint of all interfaces (`*`) for forwarded traffic, and those of the second node before destination NAT and connection tracking |
+//! | | its own node | its egress, then `DefaultEndpointToHostAction`; no host endpoint |
+//! | | another node, or outside | its egress, the host endpoints' policies for forwarded traffic on its node, those of the other node for its own traffic |
+//! | a node | itself, or a workload of its own | nothing: the original does not police that |
+//! | | anything else | the host endpoints' egress, then as above |
+//! | outside | a workload, or a node | the host endpoints' policies of that node, then the workload's ingress |
+//!
+//! * A workload reaches itself: such packets do not leave it.
+//! * A node port: what the node by which it comes says before it translates the destination and of what it forwards, then the
+//!   backend's node. A backend of another node sees the address of the node, as kube-proxy does it unless `externalTrafficPolicy` is
+//!   `Local`; then it sees nothing.
+//! * What is asked is the first packet of a connection. Where it is the answer to a translation of addresses (a Service), ask for
+//!   each backend.
+//! * The interface at which traffic enters or leaves a node is not known here. Of a node's host endpoints that one is asked which
+//!   expects the node's address in the packet, else the one of all interfaces; else all of them, and each must agree.
+//! * Between workloads of different nodes host endpoints of single interfaces are left out, since tunnels carry what they would
+//!   see.
+//!
+//! The graph of a node is made when the first question about it is asked, and follows changes from then on. No I/O, no clock.
+
+mod cluster;
+mod connection;
+mod host;
+mod index;
+mod network_set;
+mod node;
+mod service;
+mod services;
+
+pub use cluster::{Cluster, TraceError};
+pub use connection::{At, Connection, Leg, Place};
+pub use host::Traffic;
+pub use index::Places;
+pub use network_set::SetNetwork;
+pub use service::{Backend, ServiceError};
+pub use services::{ServicePortName, Services};
+pub use tortie_evaluate as evaluate;

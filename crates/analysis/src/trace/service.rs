@@ -1,0 +1,165 @@
+//! Where connections to a Service end up.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tortie_model::{Family, NamedProtocol, NamespacedName, Protocol, Update};
+
+use crate::trace::cluster::Cluster;
+use crate::trace::connection::Place;
+use crate::trace::services::ServicePortName;
+
+/// An address and a port that answer for a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Backend {
+    /// The address.
+    pub address: IpAddr,
+    /// The port there.
+    pub port: u16,
+}
+
+/// Why it is not known where connections to a Service end up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// There is no such Service.
+    #[error("there is no service {0}")]
+    Unknown(NamespacedName),
+    /// The Service has other ports.
+    #[error("service {service} has no port {port} of this protocol")]
+    NoPort {
+        /// The Service.
+        service: NamespacedName,
+        /// The port.
+        port: u16,
+    },
+    /// The Service has nobody who answers for it.
+    #[error("service {service} has no {family} endpoint for port {port}")]
+    NoBackend {
+        /// The Service.
+        service: NamespacedName,
+        /// The port.
+        port: u16,
+        /// The family.
+        family: Family,
+    },
+}
+
+impl Cluster {
+    /// The port of a Service that connections to an address and port go to: at an address of the Service's own, or at a node
+    /// port of one of a node's addresses.
+    #[must_use]
+    pub fn service_at(&self, address: IpAddr, protocol: NamedProtocol, port: u16) -> Option<&ServicePortName> {
+        let number = Protocol::Named(protocol).number();
+        let by_node = || self.services().at_node_port(number, port);
+        let is_node = || matches!(self.place_of(address), Place::Node(_));
+        self.services().at(address, number, port).or_else(|| by_node().filter(|_| is_node()))
+    }
+
+    /// What answers for a port of a Service, in order. Whether it is ready is not known.
+    ///
+    /// # Errors
+    /// If there is no such Service or port, or nothing answers for it in this family.
+    pub fn backends(
+        &self,
+        service: &NamespacedName,
+        protocol: NamedProtocol,
+        port: u16,
+        family: Family,
+    ) -> Result<Vec<Backend>, ServiceError> {
+        let found = self.objects().find_map(|object| match object {
+            Update::Service(name, Some(found)) if name == service => Some(found),
+            _ => None,
+        });
+        let found = found.ok_or_else(|| ServiceError::Unknown(service.clone()))?;
+        let is_meant = |of: &&tortie_model::ServicePort| {
+            of.port == i32::from(port) && of.protocol.eq_ignore_ascii_case(protocol.as_str())
+        };
+        let no_port = || ServiceError::NoPort { service: service.clone(), port };
+        let meant = found.ports.iter().find(is_meant).ok_or_else(no_port)?;
+        let slices = self.objects().filter_map(|object| match object {
+            Update::EndpointSlice(_, Some(slice)) if slice.service.as_ref() == Some(service) => Some(slice),
+            _ => None,
+        });
+        let mut backends = BTreeSet::new();
+        for slice in slices {
+            // A slice's ports have the names of the service's.
+            let ports = slice.ports.iter().filter(|of| of.name == meant.name && of.protocol == protocol);
+            for port in ports.filter_map(|of| of.port) {
+                let addresses = slice.addresses.iter().filter(|address| Family::of(**address) == family);
+                backends.extend(addresses.map(|address| Backend { address: *address, port }));
+            }
+        }
+        if backends.is_empty() {
+            return Err(ServiceError::NoBackend { service: service.clone(), port, family });
+        }
+        Ok(backends.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tortie_calc::GraphConfig;
+    use tortie_evaluate::Settings;
+    use tortie_model::{EndpointSlice, EndpointSlicePort, Hostname, Service, ServicePort};
+
+    use super::*;
+
+    fn name(name: &str) -> NamespacedName {
+        NamespacedName::new("shop", name)
+    }
+
+    fn slice(ports: &[(&str, NamedProtocol, Option<u16>)], addresses: &[&str]) -> Update {
+        let port = |(name, protocol, port): &(&str, NamedProtocol, Option<u16>)| EndpointSlicePort {
+            name: (*name).into(),
+            protocol: *protocol,
+            port: *port,
+        };
+        let slice = EndpointSlice {
+            service: Some(name("db")),
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            ports: ports.iter().map(port).collect(),
+        };
+        let id = format!("db-{}{}", addresses[0], ports[0].0);
+        Update::EndpointSlice(name(&id), Some(Arc::new(slice)))
+    }
+
+    #[test]
+    fn ports_are_found_by_name_and_protocol() {
+        use NamedProtocol::{Tcp, Udp};
+        let mut cluster = Cluster::new(GraphConfig::new(Hostname::new("")), Settings::default());
+        let port = |name: &str, protocol: &str, port| ServicePort {
+            name: name.into(),
+            protocol: protocol.into(),
+            port,
+            node_port: 0,
+        };
+        let service = Service {
+            cluster_ips: ["10.96.0.7".into(), "fd00:96::7".into()].into(),
+            ports: [port("sql", "TCP", 5432), port("dns", "UDP", 5432), port("none", "TCP", 1)].into(),
+            ..Service::default()
+        };
+        cluster.apply(Update::Service(name("db"), Some(Arc::new(service))));
+        cluster.apply(slice(&[("sql", Tcp, Some(15432)), ("dns", Udp, Some(53))], &["10.0.0.2", "10.0.0.1"]));
+        cluster.apply(slice(&[("sql", Tcp, Some(25432))], &["10.0.0.3", "fd00::3"]));
+        cluster.apply(slice(&[("none", Tcp, None)], &["10.0.0.9"]));
+        let backends = |protocol, port, family| {
+            let found = cluster.backends(&name("db"), protocol, port, family)?;
+            Ok(found.iter().map(|backend| format!("{} {}", backend.address, backend.port)).collect::<Vec<_>>())
+        };
+        assert_eq!(backends(Tcp, 5432, Family::V4).unwrap(), ["10.0.0.1 15432", "10.0.0.2 15432", "10.0.0.3 25432"]);
+        assert_eq!(backends(Tcp, 5432, Family::V6).unwrap(), ["fd00::3 25432"]);
+        assert_eq!(backends(Udp, 5432, Family::V4).unwrap(), ["10.0.0.1 53", "10.0.0.2 53"]);
+        let (service, port) = (name("db"), 80);
+        assert_eq!(backends(Tcp, 80, Family::V4), Err(ServiceError::NoPort { service: service.clone(), port }));
+        let none = ServiceError::NoBackend { service, port: 1, family: Family::V4 };
+        assert_eq!(backends(Tcp, 1, Family::V4), Err(none));
+        let unknown = cluster.backends(&name("other"), Tcp, 1, Family::V4);
+        assert_eq!(unknown, Err(ServiceError::Unknown(name("other"))));
+        let at =
+            |address: &str, port| cluster.service_at(address.parse().unwrap(), Tcp, port).map(|found| &*found.name);
+        assert_eq!((at("fd00:96::7", 5432), at("10.96.0.7", 80), at("10.0.0.1", 5432)), (Some("sql"), None, None));
+    }
+}

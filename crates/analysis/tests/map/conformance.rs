@@ -1,0 +1,137 @@
+//! For each step of each policy case, a picture says of each flow what becomes of it.
+#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tortie_analysis::map::classes::evaluate::{Settings, Verdict};
+use tortie_analysis::map::classes::{L4Detail, Ruling};
+use tortie_analysis::map::{Access, Anchor, Map, Options, map};
+use tortie_calc::GraphConfig;
+use tortie_model::{Direction, Family, Key, Protocol, Update};
+use tortie_testkit::cases::{self, Case};
+use tortie_testkit::lab::{self, Flow};
+
+const NODES: usize = 2;
+/// How many ports of a case have pictures of their own.
+const PORTS: usize = 3;
+
+fn node(map: &Map, place: &lab::Place) -> usize {
+    let lab::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
+    let name = format!("{namespace}/{name}");
+    map.nodes.iter().position(|node| node.members.iter().any(|member| **member == *name)).unwrap()
+}
+
+fn protocol(flow: &Flow) -> Protocol {
+    match flow.port.protocol {
+        lab::Protocol::Tcp => Protocol::TCP,
+        lab::Protocol::Udp => Protocol::UDP,
+        lab::Protocol::Sctp => Protocol::SCTP,
+    }
+}
+
+/// Whether what an end says lets a flow through.
+fn lets(map: &Map, (own, direction, peer): (usize, Direction, usize), flow: &Flow) -> bool {
+    let rulings = map.ends().nth(map.said(own, direction, peer).unwrap()).unwrap();
+    let is_about = |ruling: &&Ruling| {
+        ruling.traffic.contains(protocol(flow).number(), L4Detail::Port(flow.port.number))
+            && ruling.source_ports.is_none_or(|(first, last)| (first..=last).contains(&40000))
+    };
+    let found: Vec<&Ruling> = rulings.iter().filter(is_about).collect();
+    assert_eq!(found.len(), 1, "{flow}: {rulings:#?}");
+    found[0].verdict == Verdict::Allow
+}
+
+fn is_at(map: &Map, anchor: Anchor, node: usize) -> bool {
+    match anchor {
+        Anchor::Everybody => true,
+        Anchor::AllPods => !map.nodes[node].is_networks(),
+        Anchor::Group(group) => map.nodes[node].group == group,
+        Anchor::Node(other) => node == other,
+    }
+}
+
+/// Whether an edge is drawn for it, or both ends let it through whoever the peer is: with a map of one port only, what is open
+/// is open for that port.
+fn is_drawn(map: &Map, from: usize, to: usize) -> bool {
+    let opens = |access: &Access| matches!(access, Access::Everything | Access::Some(_));
+    if map.is_alike(from, to) {
+        return opens(&map.nodes[from].egress) && opens(&map.nodes[to].ingress);
+    }
+    let is_real = |edge: &&tortie_analysis::map::Edge| edge.from != Anchor::Everybody && edge.to != Anchor::Everybody;
+    map.edges.iter().filter(is_real).any(|edge| is_at(map, edge.from, from) && is_at(map, edge.to, to))
+}
+
+/// How many flows there were, and how many of them pass.
+fn agrees(case: &Case) -> (usize, usize) {
+    let mut followed = cases::Followed::new(NODES);
+    let mut objects: BTreeMap<Key, Update> = BTreeMap::new();
+    let (mut asked, mut passing) = (0, 0);
+    for (number, step) in case.steps.iter().enumerate() {
+        for update in followed.follow(step) {
+            update.apply_to(&mut objects);
+        }
+        let updates: Vec<Update> = objects.values().cloned().collect();
+        let draw = |family, ports: &[(Protocol, u16)]| {
+            let mut options = Options::new(GraphConfig::new("any".into()), Settings::default());
+            options.family = family;
+            options.ports = ports.to_vec();
+            map(&updates, &options).unwrap()
+        };
+        let whole = [draw(Family::V4, &[]), draw(Family::V6, &[])];
+        let mut by_port: BTreeMap<(u8, u16), Map> = BTreeMap::new();
+        for (flow, verdict) in &step.expected {
+            if flow.from == flow.to || step.contested.contains(flow) {
+                continue;
+            }
+            let is_v6 = flow.family != lab::Family::V4;
+            let map = &whole[usize::from(is_v6)];
+            let (from, to) = (node(map, &flow.from), node(map, &flow.to));
+            let found =
+                lets(map, (from, Direction::Egress, to), flow) && lets(map, (to, Direction::Ingress, from), flow);
+            let what = format!("{}, step {number}, {flow}", case.name);
+            assert_eq!(found, verdict.allowed(), "{what}");
+            assert!(!found || !map.passes(from, to).unwrap().is_empty(), "{what}");
+            assert!(!found || is_drawn(map, from, to), "{what}");
+
+            asked += 1;
+            passing += usize::from(found);
+            // Of one port at a time, after the last step only: each takes a picture of its own.
+            if is_v6 || number + 1 < case.steps.len() {
+                continue;
+            }
+            let key = (protocol(flow).number(), flow.port.number);
+            if by_port.len() == PORTS && !by_port.contains_key(&key) {
+                continue;
+            }
+            let map = by_port.entry(key).or_insert_with(|| draw(Family::V4, &[(protocol(flow), flow.port.number)]));
+            let (from, to) = (node(map, &flow.from), node(map, &flow.to));
+            assert_eq!(is_drawn(map, from, to), verdict.allowed(), "{what}: {:#?}", map.edges);
+        }
+    }
+    (asked, passing)
+}
+
+fn all_agree(file: &Path) {
+    let counts = cases::read(file).unwrap().iter().map(agrees).reduce(|all, one| (all.0 + one.0, all.1 + one.1));
+    let (asked, passing) = counts.unwrap();
+    println!("{}: {asked} flows, of which {passing} pass", file.display());
+    assert!(passing > 0 && passing < asked);
+}
+
+#[test]
+fn flows_of_network_policies() {
+    let [generated, _] = cases::bundled();
+    all_agree(&generated);
+}
+
+#[test]
+fn flows_of_the_end_to_end_suite() {
+    let [_, end_to_end] = cases::bundled();
+    all_agree(&end_to_end);
+}
+
+#[test]
+fn flows_of_admin_policies() {
+    all_agree(&cases::bundled_admin());
+}

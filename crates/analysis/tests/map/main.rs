@@ -1,0 +1,4 @@
+//! Pictures of whole clusters.
+
+mod conformance;
+mod pictures;

@@ -1,0 +1,6 @@
+//! Changes of whole clusters.
+
+mod budget;
+mod claims;
+mod conformance;
+mod forwarded;

@@ -1,0 +1,39 @@
+//! Calico's resources, read and written one by one.
+//!
+//! * [`ResourceStore`]: a datastore that resources can be written to, with errors that tell conflicts from failures.
+//! * [`TextStore`]: what else it keeps under paths, such as blocks of addresses, replaced several at once.
+//! * [`apply`](mod@apply): resources written as people mean it, with the rules that hold between them.
+//! * [`pending`]: changes of several resources that are taken back unless they are confirmed in time.
+//! * [`StagedStore`]: what writing would do.
+//! * [`MemoryStore`]: both in memory that fails when it is told to.
+//! * `etcd` (feature `etcd`): the store in etcd v3.
+//!
+//! ```
+//! use serde_json::json;
+//! use tortie_resources::stored::{ResourceKey, ResourceKind};
+//! use tortie_datastore::store::apply::{Applied, apply};
+//! use tortie_datastore::store::{MemoryStore, ResourceStore};
+//!
+//! let store = MemoryStore::default();
+//! let tier = ResourceKey::new(ResourceKind::Tier, "", "platform")?;
+//! assert_eq!(apply(&store, &tier, &json!({"spec": {"order": 5}}))?, Applied::Created);
+//! assert_eq!(apply(&store, &tier, &json!({"spec": {"order": 5}}))?, Applied::Unchanged);
+//! assert_eq!(store.get(&tier)?.object["spec"]["defaultAction"], "Deny");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod apply;
+mod contract;
+#[cfg(feature = "etcd")]
+pub mod etcd;
+mod memory_store;
+pub mod pending;
+mod staged;
+mod stamp;
+mod texts;
+
+pub use contract::{Listing, ResourceStore, StoreError, StoredResource, Verb};
+pub use memory_store::{Fault, MemoryStore};
+pub use staged::{StagedStore, StagedWrite};
+pub use stamp::timestamp;
+pub use texts::{StoredText, TextChange, TextStore};

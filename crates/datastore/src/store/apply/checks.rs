@@ -1,0 +1,135 @@
+//! What is against a resource (`libcalico-go/lib/clientv3`).
+
+use serde_json::{Map, Value};
+use tortie_model::Cidr;
+use tortie_resources::stored::{
+    DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, built_in_tier, check_endpoint, check_tier, tier_of,
+};
+
+use super::{ApplyError, refused};
+use crate::store::{ResourceStore, StoreError};
+
+/// What a `BGPConfiguration` says for all nodes or not at all.
+const FOR_ALL_NODES: [&str; 7] = [
+    "asNumber",
+    "nodeMeshMaxRestartTime",
+    "nodeMeshPassword",
+    "nodeToNodeMeshEnabled",
+    "serviceClusterIPs",
+    "serviceExternalIPs",
+    "serviceLoadBalancerIPs",
+];
+
+/// What is against a resource, whether it is there or not.
+pub(super) fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
+    check_writable(key)?;
+    let empty = Map::new();
+    let spec = object.get("spec").and_then(Value::as_object).unwrap_or(&empty);
+    match key.kind() {
+        ResourceKind::Tier => check_tier(key.name(), spec).map_err(|error| refused(key, error.to_string()))?,
+        ResourceKind::WorkloadEndpoint => {
+            check_endpoint(key.name(), spec).map_err(|error| refused(key, error.to_string()))?;
+        }
+        ResourceKind::BgpConfiguration if key.name() != "default" => {
+            let is_given = |name: &&&str| spec.get(**name).is_some_and(|value| !is_empty(value));
+            if let Some(name) = FOR_ALL_NODES.iter().find(is_given) {
+                return Err(refused(
+                    key,
+                    format!("spec.{name}: can be given for all nodes only, by the name `default`"),
+                ));
+            }
+        }
+        ResourceKind::BgpPeer => check_filters(store, key, spec)?,
+        ResourceKind::KubeControllersConfiguration | ResourceKind::IpamConfiguration if key.name() != "default" => {
+            return Err(refused(key, "metadata.name: must be `default`"));
+        }
+        _ => {}
+    }
+    if key.kind().has_tier() {
+        let name = tier_of(spec);
+        let tier = ResourceKey::new(ResourceKind::Tier, "", name)
+            .map_err(|_| refused(key, format!("spec.tier: `{name}` is not the name of a tier")))?;
+        // Every cluster has those that are built in, also before somebody has written them down.
+        if built_in_tier(name).is_none() && !is_there(store, &tier)? {
+            return Err(refused(key, format!("spec.tier: there is no tier `{name}`")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is such a resource, readable or not.
+fn is_there(store: &dyn ResourceStore, key: &ResourceKey) -> Result<bool, StoreError> {
+    match store.get(key) {
+        Ok(_) | Err(StoreError::Unreadable { .. }) => Ok(true),
+        Err(StoreError::NotFound(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
+}
+
+/// The filters of a peer must be there.
+fn check_filters(store: &dyn ResourceStore, key: &ResourceKey, spec: &Map<String, Value>) -> Result<(), ApplyError> {
+    for filter in spec.get("filters").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        let missing = || refused(key, format!("spec.filters: there is no BGPFilter `{filter}`"));
+        let filter = ResourceKey::new(ResourceKind::BgpFilter, "", filter).map_err(|_| missing())?;
+        if !is_there(store, &filter)? {
+            return Err(missing());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_writable(key: &ResourceKey) -> Result<(), ApplyError> {
+    match key.kind() {
+        ResourceKind::ClusterInformation => Err(refused(key, "is kept by the cluster itself and cannot be written")),
+        ResourceKind::Profile if key.name() == DEFAULT_ALLOW_PROFILE => {
+            Err(refused(key, "is part of every cluster and cannot be written"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn cidr_of(object: &Value) -> Option<Cidr> {
+    object.pointer("/spec/cidr")?.as_str()?.parse().ok()
+}
+
+/// Pools must not overlap.
+pub(super) fn check_new_pool(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
+    if key.kind() != ResourceKind::IpPool {
+        return Ok(());
+    }
+    let Some(cidr) = cidr_of(object) else { return Ok(()) };
+    for other in store.list(ResourceKind::IpPool, None)?.resources {
+        let Some(others) = cidr_of(&other.object).filter(|others| others.family() == cidr.family()) else { continue };
+        if other.key != *key
+            && (others.masked().contains(cidr.masked().address()) || cidr.masked().contains(others.masked().address()))
+        {
+            return Err(refused(key, format!("spec.cidr: overlaps with {others} of {}", other.key)));
+        }
+    }
+    Ok(())
+}
+
+/// The addresses of a pool may be in use already, in blocks of its size.
+pub(super) fn check_same_pool(key: &ResourceKey, before: &Value, next: &Value) -> Result<(), ApplyError> {
+    if key.kind() != ResourceKind::IpPool {
+        return Ok(());
+    }
+    if cidr_of(before).is_some_and(|before| cidr_of(next).is_none_or(|next| next.masked() != before.masked())) {
+        return Err(refused(key, "spec.cidr: cannot be changed"));
+    }
+    let balances = |object: &Value| {
+        let uses = object.pointer("/spec/allowedUses").and_then(Value::as_array);
+        uses.is_some_and(|uses| uses.iter().any(|one| one == "LoadBalancer"))
+    };
+    if balances(before) && !balances(next) {
+        return Err(refused(key, "spec.allowedUses: must stay LoadBalancer"));
+    }
+    if before.pointer("/spec/blockSize") != next.pointer("/spec/blockSize") {
+        return Err(refused(key, "spec.blockSize: cannot be changed"));
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! Where etcd is and how to be let in.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How to reach an etcd cluster. [`FromStr`] reads `etcd://HOST:PORT,HOST:PORT/PREFIX`.
+///
+/// ```
+/// use tortie_datastore::store::etcd::EtcdConfig;
+///
+/// let mut config: EtcdConfig = "etcd://10.0.0.1:2379,10.0.0.2:2379".parse()?;
+/// config.ca_file = Some("/etc/tortie/etcd-ca.pem".into());
+/// config.user = Some(("felix".into(), "s3cret".to_owned().into()));
+/// assert_eq!(config.endpoints, ["10.0.0.1:2379", "10.0.0.2:2379"]);
+/// assert!(!format!("{config:?}").contains("s3cret"));
+/// # Ok::<(), tortie_datastore::store::etcd::EtcdConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EtcdConfig {
+    /// Host and port of each member, tried in turn.
+    pub endpoints: Vec<String>,
+    /// The certificates, PEM, of who may sign a member's certificate. With it TLS is spoken, and only then.
+    pub ca_file: Option<PathBuf>,
+    /// The client's certificate, PEM.
+    pub cert_file: Option<PathBuf>,
+    /// The key of the client's certificate, PEM.
+    pub key_file: Option<PathBuf>,
+    /// A user of etcd, and the password.
+    pub user: Option<(String, Password)>,
+    /// What stands before `/calico/` in every key; empty for none.
+    pub key_prefix: String,
+    /// How fast things must go.
+    pub pace: EtcdPace,
+}
+
+/// How long things may take. The defaults are those of `libcalico-go/lib/backend/etcdv3/etcdv3.go` where it has any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EtcdPace {
+    /// To be connected.
+    pub connect: Duration,
+    /// For one answer.
+    pub request: Duration,
+    /// How often a quiet connection is tested. etcd cuts off who does so more often than it likes
+    /// (`--grpc-keepalive-min-time`, 5 s).
+    pub keep_alive: Duration,
+    /// For the answer to such a test.
+    pub keep_alive_answer: Duration,
+    /// The first pause after a failure, at most.
+    pub shortest_pause: Duration,
+    /// Any later pause, at most.
+    pub longest_pause: Duration,
+}
+
+impl Default for EtcdPace {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            request: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(10),
+            keep_alive_answer: Duration::from_secs(10),
+            shortest_pause: Duration::from_millis(500),
+            longest_pause: Duration::from_secs(15),
+        }
+    }
+}
+
+/// A secret that is not shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Password(String);
+
+impl Password {
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Password {
+    fn from(password: String) -> Self {
+        Self(password)
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// Why a configuration makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EtcdConfigError {
+    /// It does not begin with `etcd://`.
+    #[error("must be etcd://HOST:PORT,HOST:PORT")]
+    Scheme,
+    /// A member is not given as host and port.
+    #[error("`{0}` is not HOST:PORT")]
+    Endpoint(String),
+    /// There is a user or password where it would be seen by everybody.
+    #[error("user and password do not belong into the URL, where others can see them")]
+    Credentials,
+    /// A certificate without its key, or the other way round.
+    #[error("a client certificate and its key must be given together")]
+    HalfIdentity,
+    /// A client certificate without TLS.
+    #[error("a client certificate needs the certificates of who signs those of the members, too")]
+    IdentityWithoutCa,
+}
+
+impl FromStr for EtcdConfig {
+    type Err = EtcdConfigError;
+
+    fn from_str(text: &str) -> Result<Self, EtcdConfigError> {
+        let rest = text.strip_prefix("etcd://").ok_or(EtcdConfigError::Scheme)?;
+        let (members, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if members.contains('@') {
+            return Err(EtcdConfigError::Credentials);
+        }
+        let endpoints: Vec<String> = members.split(',').map(str::to_owned).collect();
+        if let Some(bad) = endpoints.iter().find(|endpoint| !is_host_and_port(endpoint)) {
+            return Err(EtcdConfigError::Endpoint(bad.clone()));
+        }
+        let prefix = prefix.trim_matches('/');
+        let key_prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
+        Ok(Self { endpoints, key_prefix, ..Self::default() })
+    }
+}
+
+fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let host_is_good = match bracketed {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_')),
+    };
+    host_is_good && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
+impl EtcdConfig {
+    /// Whether the parts go together. Files are not looked at: they are read each time that a connection is made.
+    ///
+    /// # Errors
+    /// [`EtcdConfigError`].
+    pub fn check(&self) -> Result<(), EtcdConfigError> {
+        if let Some(bad) = self.endpoints.iter().find(|endpoint| !is_host_and_port(endpoint)) {
+            return Err(EtcdConfigError::Endpoint(bad.clone()));
+        }
+        if self.endpoints.is_empty() {
+            return Err(EtcdConfigError::Endpoint(String::new()));
+        }
+        if self.cert_file.is_some() != self.key_file.is_some() {
+            return Err(EtcdConfigError::HalfIdentity);
+        }
+        if self.cert_file.is_some() && self.ca_file.is_none() {
+            return Err(EtcdConfigError::IdentityWithoutCa);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let config: EtcdConfig = "etcd://a:1,[::1]:2379,10.0.0.1:65535/tenant/one/".parse().expect("a URL");
+        assert_eq!(config.endpoints, ["a:1", "[::1]:2379", "10.0.0.1:65535"]);
+        assert_eq!(config.key_prefix, "/tenant/one");
+        assert_eq!(config.check(), Ok(()));
+        let plain: EtcdConfig = "etcd://a:1".parse().expect("a URL");
+        assert_eq!(plain.key_prefix, "");
+        for (url, error) in [
+            ("http://a:1", EtcdConfigError::Scheme),
+            ("etcd:a:1", EtcdConfigError::Scheme),
+            ("etcd://", EtcdConfigError::Endpoint(String::new())),
+            ("etcd://a", EtcdConfigError::Endpoint("a".into())),
+            ("etcd://a:0", EtcdConfigError::Endpoint("a:0".into())),
+            ("etcd://a:1,,b:1", EtcdConfigError::Endpoint(String::new())),
+            ("etcd://::1:2379", EtcdConfigError::Endpoint("::1:2379".into())),
+            ("etcd://me:secret@a:1", EtcdConfigError::Credentials),
+        ] {
+            assert_eq!(url.parse::<EtcdConfig>(), Err(error), "{url}");
+        }
+    }
+
+    #[test]
+    fn parts_that_do_not_go_together() {
+        let config = EtcdConfig { endpoints: vec!["a:1".into()], ..EtcdConfig::default() };
+        let half = EtcdConfig { cert_file: Some("c".into()), ..config };
+        assert_eq!(half.check(), Err(EtcdConfigError::HalfIdentity));
+        let blind = EtcdConfig { key_file: Some("k".into()), ..half };
+        assert_eq!(blind.check(), Err(EtcdConfigError::IdentityWithoutCa));
+        assert!(EtcdConfig::default().check().is_err());
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let config = EtcdConfig { user: Some(("me".into(), "s3cret".to_owned().into())), ..EtcdConfig::default() };
+        assert!(!format!("{config:#?}").contains("s3cret"));
+    }
+}

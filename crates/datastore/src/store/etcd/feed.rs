@@ -1,0 +1,198 @@
+//! What is under some paths, as it changes.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use etcd_client::{Client, WatchOptions, WatchResponse, WatchStream};
+use tokio::runtime::{Builder, Runtime};
+use tortie_resources::stored::Revision;
+
+use super::EtcdConfig;
+use super::connection::{Failure, connect, within};
+use super::range::{Pages, end_of};
+use super::store::stored_text;
+use crate::store::StoredText;
+
+/// How large an answer of a watch may be. etcd splits larger ones.
+const MAX_ANSWER: usize = 32 << 20;
+/// A watch that has been silent for this long is asked whether it is still there.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// What an [`EtcdFeed`] hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Everything will be told, or told again.
+    ListBegins,
+    /// This is there.
+    Listed(StoredText),
+    /// That was everything at this version: what was not told is not there.
+    ListEnds(Revision),
+    /// This is new, or different.
+    Changed(StoredText),
+    /// There is nothing under a path any more.
+    Deleted {
+        /// The path.
+        path: String,
+        /// Since this version.
+        revision: Revision,
+    },
+    /// Nothing can be heard, for this reason; it is tried again. What was told before is as it was.
+    Unavailable(String),
+}
+
+/// The texts under some paths: listed, and then watched. After a failure everything is listed again.
+pub struct EtcdFeed {
+    config: EtcdConfig,
+    prefixes: Vec<String>,
+    runtime: Runtime,
+    heard: VecDeque<Heard>,
+    stream: Option<WatchStream>,
+    /// Not before this time is it tried again.
+    paused: Option<Instant>,
+    pause: Duration,
+    /// Which endpoint is next.
+    turn: usize,
+    /// When the watch is asked, or given up.
+    silent_at: Instant,
+    asked: bool,
+}
+
+impl fmt::Debug for EtcdFeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdFeed").field("prefixes", &self.prefixes).finish_non_exhaustive()
+    }
+}
+
+impl EtcdFeed {
+    /// A feed of what is under all paths that begin with one of these.
+    ///
+    /// # Errors
+    /// If the configuration makes no sense, or the system has no means for another thread.
+    pub fn new(config: EtcdConfig, prefixes: Vec<String>) -> io::Result<Self> {
+        config.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("etcd-feed").enable_all().build()?;
+        let pause = config.pace.shortest_pause;
+        Ok(Self {
+            config,
+            prefixes,
+            runtime,
+            heard: VecDeque::new(),
+            stream: None,
+            paused: None,
+            pause,
+            turn: 0,
+            silent_at: Instant::now(),
+            asked: false,
+        })
+    }
+
+    /// What comes next; `None` if that is nothing for so long.
+    pub fn next(&mut self, patience: Duration) -> Option<Heard> {
+        if self.heard.is_empty()
+            && let Err(failure) = self.hear(patience)
+        {
+            self.stream = None;
+            self.turn = self.turn.wrapping_add(1);
+            self.paused = Some(Instant::now() + self.pause);
+            self.pause = (self.pause * 2).min(self.config.pace.longest_pause);
+            self.heard.push_back(Heard::Unavailable(failure.to_string()));
+        }
+        self.heard.pop_front()
+    }
+
+    fn hear(&mut self, patience: Duration) -> Result<(), Failure> {
+        if let Some(until) = self.paused {
+            let left = until.saturating_duration_since(Instant::now());
+            std::thread::sleep(left.min(patience));
+            if left > patience {
+                return Ok(());
+            }
+            self.paused = None;
+        }
+        let Some(mut stream) = self.stream.take() else {
+            let (config, prefixes, turn) = (&self.config, &self.prefixes, self.turn);
+            let (stream, heard) = self.runtime.block_on(async {
+                let (client, _) = connect(config, turn).await?;
+                list_and_watch(&client, config, prefixes).await
+            })?;
+            self.heard.extend(heard);
+            self.stream = Some(stream);
+            self.listened();
+            return Ok(());
+        };
+        let waited = self.runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await });
+        match waited {
+            Ok(message) => {
+                let message = message?.ok_or_else(|| Failure::Lost("the watch has ended".into()))?;
+                self.take(&message)?;
+                self.listened();
+                self.pause = self.config.pace.shortest_pause;
+            }
+            Err(_) if Instant::now() < self.silent_at => {}
+            Err(_) if self.asked => return Err(Failure::Lost("the watch does not answer".into())),
+            Err(_) => {
+                self.runtime.block_on(stream.request_progress())?;
+                self.asked = true;
+                self.silent_at = Instant::now() + self.config.pace.request;
+            }
+        }
+        self.stream = Some(stream);
+        Ok(())
+    }
+
+    fn listened(&mut self) {
+        self.silent_at = Instant::now() + SILENCE;
+        self.asked = false;
+    }
+
+    fn take(&mut self, message: &WatchResponse) -> Result<(), Failure> {
+        if message.canceled() {
+            return Err(match message.compact_revision() {
+                0 => Failure::Lost(format!("the watch is cancelled: {}", message.cancel_reason())),
+                _ => Failure::Compacted,
+            });
+        }
+        for kv in message.events().iter().filter_map(etcd_client::Event::kv) {
+            let Some(text) = stored_text(&self.config.key_prefix, kv) else { continue };
+            // What is deleted has no version.
+            self.heard.push_back(match kv.version() {
+                0 => Heard::Deleted { path: text.path, revision: text.revision },
+                _ => Heard::Changed(text),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Lists everything as it is at one revision, and watches from the next.
+async fn list_and_watch(
+    client: &Client,
+    config: &EtcdConfig,
+    prefixes: &[String],
+) -> Result<(WatchStream, Vec<Heard>), Failure> {
+    let mut heard = vec![Heard::ListBegins];
+    let mut revision = 0;
+    for prefix in prefixes {
+        let prefix = format!("{}{prefix}", config.key_prefix);
+        let mut pages = Pages::new(client.kv_client(), &prefix, revision, config.pace.request);
+        while let Some(page) = pages.next().await? {
+            heard.extend(page.iter().filter_map(|kv| stored_text(&config.key_prefix, kv)).map(Heard::Listed));
+        }
+        revision = pages.revision();
+    }
+    heard.push(Heard::ListEnds(Revision(revision)));
+    let mut watcher = client.watch_client().max_decoding_message_size(MAX_ANSWER);
+    let mut stream: Option<WatchStream> = None;
+    for prefix in prefixes {
+        let prefix = format!("{}{prefix}", config.key_prefix);
+        let options = WatchOptions::new().with_start_revision(revision + 1).with_progress_notify().with_fragment();
+        let options = Some(options.with_range(end_of(prefix.as_bytes())));
+        match &mut stream {
+            Some(stream) => within(config.pace.request, "watching", stream.watch(prefix, options)).await?,
+            None => stream = Some(within(config.pace.request, "watching", watcher.watch(prefix, options)).await?),
+        }
+    }
+    let stream = stream.ok_or_else(|| Failure::Refused("there is nothing to watch".into()))?;
+    Ok((stream, heard))
+}

@@ -1,0 +1,347 @@
+//! Reading and writing single resources.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use std::{fmt, io};
+
+use etcd_client::{
+    Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
+};
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
+
+use super::EtcdConfig;
+use super::connection::{Failure, connect, within};
+use super::range::Pages;
+use crate::store::stamp::{random, stamp};
+use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
+
+/// The resources in etcd. Calls block; they must not be made from within an async runtime.
+///
+/// ```no_run
+/// use tortie_resources::stored::{ResourceKey, ResourceKind};
+/// use tortie_datastore::store::ResourceStore;
+/// use tortie_datastore::store::etcd::EtcdStore;
+///
+/// let store = EtcdStore::new("etcd://127.0.0.1:2379".parse()?)?;
+/// let policy = store.get(&ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web")?)?;
+/// store.update(&policy.key, policy.object, policy.revision)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct EtcdStore {
+    config: EtcdConfig,
+    runtime: Runtime,
+    connection: Mutex<Connection>,
+}
+
+#[derive(Default)]
+struct Connection {
+    client: Option<Client>,
+    /// Which endpoint is next.
+    turn: usize,
+}
+
+impl fmt::Debug for EtcdStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdStore").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl EtcdStore {
+    /// A store; connections are made when they are needed.
+    ///
+    /// # Errors
+    /// If the configuration makes no sense, or the system has no means for another thread.
+    pub fn new(config: EtcdConfig) -> io::Result<Self> {
+        config.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("etcd-store").enable_all().build()?;
+        Ok(Self { config, runtime, connection: Mutex::default() })
+    }
+
+    /// Writes a text under any path, such as a status; it vanishes after `ttl`, if one is given (in whole seconds).
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
+    pub fn put_text(&self, path: &str, text: &str, ttl: Option<Duration>) -> Result<(), StoreError> {
+        let key = self.full(path);
+        let patience = self.config.pace.request;
+        self.call(async |mut client| {
+            let mut options = PutOptions::new();
+            if let Some(ttl) = ttl {
+                let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
+                let lease = within(patience, "asking for a lease", client.lease_grant(seconds, None)).await?;
+                options = options.with_lease(lease.id());
+            }
+            within(patience, "writing", client.put(key.clone(), text, Some(options))).await
+        })?;
+        Ok(())
+    }
+
+    /// Deletes what is under a path. Returns whether anything was.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
+    pub fn delete_text(&self, path: &str) -> Result<bool, StoreError> {
+        let key = self.full(path);
+        let patience = self.config.pace.request;
+        let answer =
+            self.call(async |mut client| within(patience, "deleting", client.delete(key.clone(), None)).await)?;
+        Ok(answer.deleted() > 0)
+    }
+
+    /// Reads what is under all paths that begin with `prefix`, in the order of paths; what is not text is left out.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
+    pub fn list_texts(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let (values, _) = self.values(prefix)?;
+        let text = |kv: KeyValue| {
+            let (key, value) = kv.into_key_value();
+            let key = String::from_utf8(key).ok()?;
+            Some((key.strip_prefix(&self.config.key_prefix)?.to_owned(), String::from_utf8(value).ok()?))
+        };
+        Ok(values.into_iter().filter_map(text).collect())
+    }
+
+    fn full(&self, path: &str) -> String {
+        format!("{}{path}", self.config.key_prefix)
+    }
+
+    /// Everything whose key begins with this, and when.
+    fn values(&self, prefix: &str) -> Result<(Vec<KeyValue>, i64), StoreError> {
+        let prefix = self.full(prefix);
+        let patience = self.config.pace.request;
+        self.call(async |client| {
+            let mut pages = Pages::new(client.kv_client(), &prefix, 0, patience);
+            let mut values = Vec::new();
+            while let Some(page) = pages.next().await? {
+                values.extend(page);
+            }
+            Ok((values, pages.revision()))
+        })
+    }
+
+    /// Makes one call with the connection there is, or with the first endpoint that works. After a failure the next
+    /// call begins with another endpoint; the failed one is not repeated, because it may have been carried out.
+    fn call<T, F>(&self, call: impl FnOnce(Client) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let result = self.runtime.block_on(async {
+            let client = self.client().await?;
+            call(client).await
+        });
+        result.map_err(|failure| match failure {
+            Failure::Refused(why) => StoreError::Refused(why),
+            other => {
+                let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+                connection.client = None;
+                connection.turn += 1;
+                StoreError::Unavailable(other.to_string())
+            }
+        })
+    }
+
+    async fn client(&self) -> Result<Client, Failure> {
+        let turn = {
+            let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(client) = &connection.client {
+                return Ok(client.clone());
+            }
+            connection.turn
+        };
+        let mut last = Failure::Lost("there is no endpoint".into());
+        for turn in turn..turn + self.config.endpoints.len() {
+            match connect(&self.config, turn).await {
+                Ok((client, _)) => {
+                    let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+                    *connection = Connection { client: Some(client.clone()), turn };
+                    return Ok(client);
+                }
+                Err(failure) => last = failure,
+            }
+        }
+        Err(last)
+    }
+
+    /// Does `then` if what `compare` says is true, or else reads the key.
+    fn transact(&self, key: &ResourceKey, compare: Vec<Compare>, then: TxnOp) -> Result<TxnResponse, StoreError> {
+        let transaction = Txn::new().when(compare).and_then([then]).or_else([TxnOp::get(self.full(&key.path()), None)]);
+        let patience = self.config.pace.request;
+        self.call(async |mut client| within(patience, "writing", client.txn(transaction)).await)
+    }
+
+    /// What a transaction that did write has made of a resource.
+    fn written(key: &ResourceKey, answer: &TxnResponse, object: Value) -> Result<StoredResource, StoreError> {
+        let revision = Revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision));
+        let object = stored::from_stored(key, object, revision)
+            .map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })?;
+        Ok(StoredResource { key: key.clone(), revision, object })
+    }
+
+    /// Writes an object where `compare` is true.
+    fn write(
+        &self,
+        key: &ResourceKey,
+        mut object: Value,
+        compare: Vec<Compare>,
+    ) -> Result<Result<StoredResource, Option<Revision>>, StoreError> {
+        stored::to_stored(key, &mut object).map_err(|error| StoreError::Invalid { key: key.clone(), error })?;
+        let put = TxnOp::put(self.full(&key.path()), object.to_string(), None);
+        let answer = self.transact(key, compare, put)?;
+        if answer.succeeded() { Self::written(key, &answer, object).map(Ok) } else { Ok(Err(found(&answer))) }
+    }
+
+    fn at(&self, key: &ResourceKey, revision: Revision) -> Compare {
+        Compare::mod_revision(self.full(&key.path()), CompareOp::Equal, revision.0)
+    }
+}
+
+/// The version of a resource that a transaction has found instead of what it expected.
+fn found(answer: &TxnResponse) -> Option<Revision> {
+    answer.op_responses().into_iter().find_map(|response| match response {
+        TxnOpResponse::Get(got) => got.kvs().first().map(|kv| Revision(kv.mod_revision())),
+        _ => None,
+    })
+}
+
+fn read(key: ResourceKey, kv: &KeyValue) -> Result<StoredResource, StoreError> {
+    let revision = Revision(kv.mod_revision());
+    let object = serde_json::from_slice(kv.value())
+        .map_err(|error| error.to_string())
+        .and_then(|object| stored::from_stored(&key, object, revision).map_err(|error| error.to_string()));
+    match object {
+        Ok(object) => Ok(StoredResource { key, revision, object }),
+        Err(why) => Err(StoreError::Unreadable { key, why }),
+    }
+}
+
+fn not_as_expected(key: &ResourceKey, expected: Revision, found: Option<Revision>) -> StoreError {
+    match found {
+        Some(found) => StoreError::Conflict { key: key.clone(), expected, found },
+        None => StoreError::NotFound(key.clone()),
+    }
+}
+
+impl ResourceStore for EtcdStore {
+    fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
+        let path = self.full(&key.path());
+        let patience = self.config.pace.request;
+        let answer = self.call(async |mut client| {
+            within(patience, "reading", client.get(path.clone(), Some(GetOptions::new()))).await
+        })?;
+        let kv = answer.kvs().first().ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        read(key.clone(), kv)
+    }
+
+    fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
+        let (values, revision) = self.values(&stored::prefix_of(kind, namespace))?;
+        let mut listing = Listing { revision: Revision(revision), ..Listing::default() };
+        for kv in values {
+            let path = kv.key_str().ok().and_then(|path| path.strip_prefix(&self.config.key_prefix));
+            let Some(key) = path.and_then(ResourceKey::from_path) else { continue };
+            match read(key, &kv) {
+                Ok(resource) => listing.resources.push(resource),
+                Err(StoreError::Unreadable { key, why }) => listing.unreadable.push((key, why)),
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(listing)
+    }
+
+    fn create(&self, key: &ResourceKey, mut object: Value) -> Result<StoredResource, StoreError> {
+        stamp(&mut object, SystemTime::now(), random());
+        let absent = Compare::version(self.full(&key.path()), CompareOp::Equal, 0);
+        self.write(key, object, vec![absent])?.map_err(|_| StoreError::AlreadyExists(key.clone()))
+    }
+
+    fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
+        let unchanged = self.at(key, based_on);
+        // A key that is not there has the revision 0.
+        if based_on.0 <= 0 {
+            return Err(self
+                .get(key)
+                .map_or_else(|error| error, |there| not_as_expected(key, based_on, Some(there.revision))));
+        }
+        self.write(key, object, vec![unchanged])?.map_err(|found| not_as_expected(key, based_on, found))
+    }
+
+    fn put(&self, key: &ResourceKey, mut object: Value) -> Result<StoredResource, StoreError> {
+        stamp(&mut object, SystemTime::now(), random());
+        self.write(key, object, Vec::new())?.map_err(|_| StoreError::Unavailable("a write was not carried out".into()))
+    }
+
+    fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
+        let compare = version.map(|version| self.at(key, version)).into_iter().collect();
+        let answer = self.transact(key, compare, TxnOp::delete(self.full(&key.path()), None))?;
+        if !answer.succeeded() {
+            return Err(not_as_expected(key, version.unwrap_or_default(), found(&answer)));
+        }
+        let deleted = answer.op_responses().into_iter().any(|response| match response {
+            TxnOpResponse::Delete(deleted) => deleted.deleted() > 0,
+            _ => false,
+        });
+        if deleted { Ok(()) } else { Err(StoreError::NotFound(key.clone())) }
+    }
+
+    /// Roles of etcd are about reading and writing keys: who may write may delete.
+    fn is_allowed(&self, _: Verb, _: &ResourceKey) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+}
+
+impl EtcdStore {
+    /// Reads what is under all paths that begin with `prefix`, as it was at one time, in the order of paths.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
+    pub fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
+        let (values, _) = self.values(prefix)?;
+        Ok(values.iter().filter_map(|kv| self.stored_text(kv)).collect())
+    }
+
+    fn stored_text(&self, kv: &KeyValue) -> Option<StoredText> {
+        stored_text(&self.config.key_prefix, kv)
+    }
+}
+
+/// What is under a key that begins with this; `None` if the key is another.
+pub(super) fn stored_text(key_prefix: &str, kv: &KeyValue) -> Option<StoredText> {
+    let path = kv.key_str().ok()?.strip_prefix(key_prefix)?.to_owned();
+    let text = String::from_utf8_lossy(kv.value()).into_owned();
+    Some(StoredText { path, text, revision: Revision(kv.mod_revision()) })
+}
+
+impl TextStore for EtcdStore {
+    fn text(&self, path: &str) -> Result<Option<StoredText>, StoreError> {
+        let key = self.full(path);
+        let patience = self.config.pace.request;
+        let answer = self.call(async |mut client| within(patience, "reading", client.get(key.clone(), None)).await)?;
+        Ok(answer.kvs().first().and_then(|kv| self.stored_text(kv)))
+    }
+
+    fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError> {
+        let compare: Vec<Compare> = changes
+            .iter()
+            .map(|change| {
+                // A key that is not there has the revision 0.
+                let expected = change.expected.map_or(0, |revision| revision.0);
+                Compare::mod_revision(self.full(&change.path), CompareOp::Equal, expected)
+            })
+            .collect();
+        let operations: Vec<TxnOp> = changes
+            .iter()
+            .map(|change| match &change.text {
+                Some(text) => TxnOp::put(self.full(&change.path), text.as_str(), None),
+                None => TxnOp::delete(self.full(&change.path), None),
+            })
+            .collect();
+        let transaction = Txn::new().when(compare).and_then(operations);
+        let patience = self.config.pace.request;
+        let answer = self.call(async |mut client| within(patience, "writing", client.txn(transaction)).await)?;
+        let revision = Revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision));
+        Ok(answer.succeeded().then_some(revision))
+    }
+}

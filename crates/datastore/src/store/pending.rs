@@ -1,0 +1,53 @@
+//! Changes that are taken back unless somebody confirms them in time.
+//!
+//! A [`PendingChange`] says of each resource what was there and what is written, and until when that may be confirmed. It is
+//! kept by a [`Journal`], durably, before the first write, so that whoever comes next can go on where somebody was killed:
+//!
+//! ```text
+//!               carry_out                        confirm
+//! Applying ────────────────► Waiting ──────────────────────────► Confirmed
+//!     │ a write fails,          │ the deadline passes
+//!     ▼ or the writer is gone   ▼
+//!  RollingBack ◄────────────────┘ ──── attend, until it is done ──► RolledBack
+//! ```
+//!
+//! Only one program at a time works on it: who has the journal's lock. So a change that is `Applying` while the lock is
+//! free was left by a program that was killed, and is taken back at once. Rolling back reads each resource again: only what
+//! is still as it was written is put back, and what somebody else has written since is left alone and named.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use serde_json::json;
+//! use tortie_resources::stored::{ResourceKey, ResourceKind};
+//! use tortie_datastore::store::apply::apply;
+//! use tortie_datastore::store::pending::{Attended, MemoryJournal, Moment, PendingChange, attend, begin, carry_out};
+//! use tortie_datastore::store::{MemoryStore, ResourceStore, StagedStore};
+//!
+//! let (store, journal) = (Arc::new(MemoryStore::default()), MemoryJournal::default());
+//! let open = |_: &PendingChange| Ok(Arc::clone(&store) as Arc<dyn ResourceStore>);
+//! let at = |seconds: u64| Moment { wall_ms: 1_000 * seconds, boot: "one".into(), uptime_ms: 1_000 * seconds };
+//! let tier = ResourceKey::new(ResourceKind::Tier, "", "platform")?;
+//! let staged = StagedStore::new(&*store);
+//! apply(&staged, &tier, &json!({"spec": {"order": 5}}))?;
+//!
+//! let change = PendingChange::new(staged.into_writes(), json!("here"), "me", 60_000, &at(0));
+//! let change = begin(&journal, change)?;
+//! carry_out(&journal, &*store, change, &|| at(1))?;
+//! assert!(store.get(&tier).is_ok());
+//! assert_eq!(attend(&journal, &open, &at(31))?, Attended::Waits { ms: 30_000 });
+//! assert!(matches!(attend(&journal, &open, &at(61))?, Attended::RolledBack(_)));
+//! assert!(store.get(&tier).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod change;
+mod journal;
+mod steps;
+
+pub use change::{Deadline, KeptWrite, Moment, PendingChange, Phase, RecordError, Write};
+pub use journal::{FileJournal, Journal, JournalError, Locked, MemoryJournal};
+pub use steps::{Attended, CarryOutError, ConfirmError, Confirmed, Opener, attend, begin, carry_out, confirm};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Where a pending change is kept.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::{PendingChange, RecordError};
+
+/// A record of more bytes is not read.
+const MAX_RECORD: u64 = 256 << 20;
+
+/// Keeps one change. Who calls it has seen to it that nobody else does.
+pub trait Journal {
+    /// The change that was kept last, if any.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    fn load(&self) -> Result<Option<PendingChange>, JournalError>;
+
+    /// Keeps a change in place of the other one. When this returns, it is there after any loss of power; when it fails, the
+    /// old one or the new one is.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`].
+    fn save(&self, change: &PendingChange) -> Result<(), JournalError>;
+}
+
+/// Why a change cannot be kept or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// Reading or writing failed.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// What is kept is not what was written.
+    #[error("{} {error}: what it was about must be looked at by hand; then remove the file", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: RecordError,
+    },
+}
+
+/// A change in a file of a state directory.
+///
+/// ```
+/// use tortie_datastore::store::pending::{FileJournal, Journal};
+///
+/// let state = std::env::temp_dir().join(format!("tortie-doc-{}", std::process::id()));
+/// let journal = FileJournal::open(&state)?;
+/// let lock = journal.try_lock()?.expect("nobody else has it");
+/// assert!(journal.try_lock()?.is_none());
+/// assert!(journal.load()?.is_none());
+/// # drop(lock);
+/// # std::fs::remove_dir_all(state)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FileJournal {
+    folder: PathBuf,
+}
+
+/// As long as this lives, nobody else has the lock. Programs that are killed lose theirs.
+#[derive(Debug)]
+pub struct Locked {
+    _file: File,
+}
+
+impl FileJournal {
+    /// The journal below a state directory, which is made if it is not there.
+    ///
+    /// # Errors
+    /// If it cannot be made, belongs to another user, or others may write into it.
+    pub fn open(state: &Path) -> Result<Self, JournalError> {
+        let folder = state.join("pending");
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(at(&folder))?;
+        for directory in [state, &folder] {
+            if !is_ours(&fs::symlink_metadata(directory).map_err(at(directory))?) {
+                let why = "belongs to another user, or others may write into it";
+                return Err(at(directory)(io::Error::new(io::ErrorKind::PermissionDenied, why)));
+            }
+        }
+        Ok(Self { folder })
+    }
+
+    /// The same where it is there already; `None` if it is not.
+    ///
+    /// # Errors
+    /// If it belongs to another user, or others may write into it.
+    pub fn find(state: &Path) -> Result<Option<Self>, JournalError> {
+        if state.join("pending").exists() { Self::open(state).map(Some) } else { Ok(None) }
+    }
+
+    /// Takes the lock; `None` if somebody else has it.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`].
+    pub fn try_lock(&self) -> Result<Option<Locked>, JournalError> {
+        let path = self.folder.join("lock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(at(&path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Locked { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(at(&path)(error)),
+        }
+    }
+
+    /// The file of the change.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.folder.join("change")
+    }
+}
+
+impl Journal for FileJournal {
+    fn load(&self) -> Result<Option<PendingChange>, JournalError> {
+        let path = self.path();
+        let metadata = match fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            metadata => metadata.map_err(at(&path))?,
+        };
+        if !metadata.is_file() || !is_ours(&metadata) || metadata.len() > MAX_RECORD {
+            return Err(JournalError::Record { path, error: RecordError::Format });
+        }
+        let bytes = fs::read(&path).map_err(at(&path))?;
+        PendingChange::parse(&bytes).map(Some).map_err(|error| JournalError::Record { path, error })
+    }
+
+    fn save(&self, change: &PendingChange) -> Result<(), JournalError> {
+        let path = self.path();
+        let draft = path.with_extension("tmp");
+        let open = || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
+        let written = open().and_then(|mut file| {
+            file.write_all(&change.encode())?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)
+        });
+        if let Err(error) = written {
+            // What a full disk lacks is not worth keeping.
+            let _ = fs::remove_file(&draft);
+            return Err(at(&path)(error));
+        }
+        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(at(&self.folder))
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> JournalError {
+    let path = path.to_owned();
+    |error| JournalError::Io { path, error }
+}
+
+/// Whether nobody else can have written it, or can.
+fn is_ours(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
+}
+
+/// A journal in memory, for tests.
+#[derive(Debug, Default)]
+pub struct MemoryJournal {
+    kept: Mutex<Option<PendingChange>>,
+}
+
+impl Journal for MemoryJournal {
+    fn load(&self) -> Result<Option<PendingChange>, JournalError> {
+        Ok(self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn save(&self, change: &PendingChange) -> Result<(), JournalError> {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(change.clone());
+        Ok(())
+    }
+}

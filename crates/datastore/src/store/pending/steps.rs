@@ -1,0 +1,319 @@
+//! What is done with a change, step by step. Whoever calls these has the journal's lock.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+
+use super::change::{Deadline, KeptWrite, Moment, PendingChange, Phase, Write};
+use super::{Journal, JournalError};
+use crate::store::apply::{ApplyError, delete};
+use crate::store::staged::{is_same, unversioned};
+use crate::store::{ResourceStore, StoreError, StoredResource};
+
+/// How often a resource is looked at again that others write at the same time.
+const TRIES: usize = 5;
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CarryOutError {
+    /// Another one has not been confirmed or taken back.
+    #[error("a change by {} waits to be confirmed or to be taken back", .0.by)]
+    Pending(Box<PendingChange>),
+    /// It cannot be kept, so nothing was written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A write failed, and what had been written before it is taken back.
+    #[error("{why}; {}", if *.is_rolled_back { "nothing is changed" } else { "what was changed before is being taken back" })]
+    Write {
+        /// What went wrong.
+        why: String,
+        /// Whether everything is as it was.
+        is_rolled_back: bool,
+    },
+}
+
+/// Keeps a change that is about to be made. Nothing is written into the datastore yet.
+///
+/// # Errors
+/// [`CarryOutError::Pending`] if there is another one, or [`CarryOutError::Journal`].
+pub fn begin(journal: &dyn Journal, change: PendingChange) -> Result<PendingChange, CarryOutError> {
+    if let Some(other) = journal.load()?.filter(PendingChange::is_open) {
+        return Err(CarryOutError::Pending(Box::new(other)));
+    }
+    journal.save(&change)?;
+    Ok(change)
+}
+
+/// Makes a change that has begun. From now on it may be confirmed, for the whole window. If a write fails, what was written
+/// is taken back.
+///
+/// # Errors
+/// [`CarryOutError::Write`].
+pub fn carry_out(
+    journal: &dyn Journal,
+    store: &dyn ResourceStore,
+    mut change: PendingChange,
+    now: &dyn Fn() -> Moment,
+) -> Result<PendingChange, CarryOutError> {
+    let written = carry_out_all(journal, store, &mut change).and_then(|()| {
+        change.phase = Phase::Waiting;
+        change.deadline = Deadline::after(change.window_ms, &now());
+        journal.save(&change).map_err(|error| error.to_string())
+    });
+    let Err(why) = written else { return Ok(change) };
+    let is_rolled_back = roll_back(journal, store, change, &why, &now()).is_ok();
+    Err(CarryOutError::Write { why, is_rolled_back })
+}
+
+fn carry_out_all(journal: &dyn Journal, store: &dyn ResourceStore, change: &mut PendingChange) -> Result<(), String> {
+    for place in 0..change.writes.len() {
+        let Some(write) = change.writes.get_mut(place) else { break };
+        let Some(made) = carry_out_one(store, write).map_err(|error| error.to_string())? else { continue };
+        let made = unversioned(made.object);
+        if write.after.as_ref().is_none_or(|after| !is_same(after, &made)) {
+            // What the datastore has made of it is what is to be found when it is taken back.
+            write.after = Some(made);
+            journal.save(change).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn carry_out_one(store: &dyn ResourceStore, write: &Write) -> Result<Option<StoredResource>, StoreError> {
+    match (&write.before, &write.after) {
+        (_, None) => store.delete(&write.key, Some(write.based_on())).map(|()| None),
+        (None, Some(after)) => store.create(&write.key, after.clone()).map(Some),
+        (Some(_), Some(after)) => store.update(&write.key, after.clone(), write.based_on()).map(Some),
+    }
+}
+
+/// Opens the datastore of a change, or says why that cannot be done now.
+pub type Opener<'o> = dyn Fn(&PendingChange) -> Result<Arc<dyn ResourceStore>, Box<dyn Error + Send + Sync>> + 'o;
+
+/// What there was to do.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Attended {
+    /// Nothing waits.
+    Nothing,
+    /// The change may be confirmed for so long.
+    Waits {
+        /// Milliseconds.
+        ms: u64,
+    },
+    /// The change has been taken back just now.
+    RolledBack(Box<PendingChange>),
+    /// The change could not be taken back entirely; it is to be tried again.
+    Retry {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Sees to the change there is: takes it back if its time has passed, or if the program that made it is gone. `open` opens
+/// the datastore of a change. This is to be called again and again.
+///
+/// # Errors
+/// [`JournalError`]: it is not known whether there is a change, or the answer cannot be kept.
+pub fn attend(journal: &dyn Journal, open: &Opener<'_>, now: &Moment) -> Result<Attended, JournalError> {
+    let Some(mut change) = journal.load()? else { return Ok(Attended::Nothing) };
+    let why = match &change.phase {
+        Phase::Confirmed { .. } | Phase::RolledBack { .. } => return Ok(Attended::Nothing),
+        Phase::Applying => "the program that made it was killed".to_owned(),
+        Phase::RollingBack { why } => why.clone(),
+        Phase::Waiting => {
+            let ms = change.remaining_ms(now);
+            if ms > 0 {
+                if change.deadline.boot != now.boot {
+                    // From now on the clock may be set to anything.
+                    change.deadline = Deadline::after(ms, now);
+                    journal.save(&change)?;
+                }
+                return Ok(Attended::Waits { ms });
+            }
+            "it was not confirmed in time".to_owned()
+        }
+    };
+    begin_roll_back(journal, &mut change, &why);
+    let opened = open(&change).map_err(|error| error.to_string());
+    let rolled_back = opened.and_then(|store| roll_back(journal, &*store, change, &why, now));
+    Ok(match rolled_back {
+        Ok(change) => Attended::RolledBack(Box::new(change)),
+        Err(why) => Attended::Retry { why },
+    })
+}
+
+/// From now on the change is not to be confirmed, also while its datastore cannot be reached.
+fn begin_roll_back(journal: &dyn Journal, change: &mut PendingChange, why: &str) {
+    if !matches!(change.phase, Phase::RollingBack { .. }) {
+        change.phase = Phase::RollingBack { why: why.to_owned() };
+        // A full disk must not keep the change in force: its time has passed, whatever is kept of it.
+        let _ = journal.save(change);
+    }
+}
+
+/// Takes a change back. On an error it is to be tried again.
+fn roll_back(
+    journal: &dyn Journal,
+    store: &dyn ResourceStore,
+    mut change: PendingChange,
+    why: &str,
+    now: &Moment,
+) -> Result<PendingChange, String> {
+    begin_roll_back(journal, &mut change, why);
+    let mut kept = Vec::new();
+    let mut failed = None;
+    for write in in_order(&change.writes) {
+        match put_back(store, write) {
+            Ok(None) => {}
+            Ok(Some(why)) => kept.push(KeptWrite { resource: write.key.to_string(), why }),
+            // The next one would have to wait as long in vain.
+            Err(error @ StoreError::Unavailable(_)) => return Err(error.to_string()),
+            Err(error) => failed = Some(error.to_string()),
+        }
+    }
+    if let Some(why) = failed {
+        return Err(why);
+    }
+    change.phase = Phase::RolledBack { at_ms: now.wall_ms, why: why.to_owned(), kept };
+    journal.save(&change).map_err(|error| error.to_string())?;
+    Ok(change)
+}
+
+/// What was there comes back first, tiers before what may be in them; what was not there goes after it, tiers last.
+fn in_order(writes: &[Write]) -> impl Iterator<Item = &Write> {
+    let is_tier = |write: &Write| write.key.kind() == ResourceKind::Tier;
+    let phase = move |write: &Write| match (write.was_there(), is_tier(write)) {
+        (true, true) => 0,
+        (true, false) => 1,
+        (false, false) => 2,
+        (false, true) => 3,
+    };
+    (0..4).flat_map(move |wanted| writes.iter().rev().filter(move |write| phase(write) == wanted))
+}
+
+/// Puts a resource back; says why, if it is left as it is.
+fn put_back(store: &dyn ResourceStore, write: &Write) -> Result<Option<String>, StoreError> {
+    let key = &write.key;
+    let mut last = StoreError::NotFound(key.clone());
+    for _ in 0..TRIES {
+        let there = match store.get(key) {
+            Ok(StoredResource { object, revision, .. }) => Some((unversioned(object), revision)),
+            Err(StoreError::NotFound(_)) => None,
+            Err(error @ StoreError::Unreadable { .. }) => return Ok(Some(error.to_string())),
+            Err(error) => return Err(error),
+        };
+        let object = there.as_ref().map(|(object, _)| object);
+        if is_as(object, write.before.as_ref()) {
+            return Ok(None);
+        }
+        if !is_as(object, write.after.as_ref()) {
+            return Ok(Some("somebody else has changed it since".to_owned()));
+        }
+        let result = match (&write.before, &there) {
+            (Some(before), None) => store.create(key, before.clone()).map(drop),
+            (Some(before), Some((there, revision))) => {
+                store.update(key, with_status_of(before, there), *revision).map(drop)
+            }
+            (None, Some((_, revision))) => match take_away(store, key, *revision) {
+                Ok(kept @ Some(_)) => return Ok(kept),
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            },
+            (None, None) => return Ok(None),
+        };
+        match result {
+            Ok(()) => return Ok(None),
+            Err(error @ (StoreError::Conflict { .. } | StoreError::NotFound(_) | StoreError::AlreadyExists(_))) => {
+                last = error;
+            }
+            Err(error @ (StoreError::Invalid { .. } | StoreError::NotAccepted { .. })) => {
+                return Ok(Some(error.to_string()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+fn is_as(there: Option<&Value>, known: Option<&Value>) -> bool {
+    match (there, known) {
+        (Some(there), Some(known)) => is_same(there, known),
+        (there, known) => there.is_none() && known.is_none(),
+    }
+}
+
+/// The object with the status of another one: what programs say of it is not taken back.
+fn with_status_of(object: &Value, there: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(whole) = object.as_object_mut() {
+        match there.get("status") {
+            Some(status) => drop(whole.insert("status".into(), status.clone())),
+            None => drop(whole.shift_remove("status")),
+        }
+    }
+    object
+}
+
+/// Deletes what was not there before, unless others have come to need it.
+fn take_away(store: &dyn ResourceStore, key: &ResourceKey, at: Revision) -> Result<Option<String>, StoreError> {
+    match delete(store, key, Some(at)) {
+        Ok(()) => Ok(None),
+        Err(ApplyError::Store(error)) => Err(error),
+        Err(error @ (ApplyError::Refused { .. } | ApplyError::Object { .. } | ApplyError::Gone { .. })) => {
+            Ok(Some(error.to_string()))
+        }
+    }
+}
+
+/// A change that stays.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Confirmed {
+    /// From now on.
+    Now(Box<PendingChange>),
+    /// It was confirmed before.
+    Before(Box<PendingChange>),
+}
+
+/// Why there is nothing to confirm.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfirmError {
+    /// There is no change.
+    #[error("no change waits to be confirmed")]
+    Nothing,
+    /// It is too late, or the change was never made entirely.
+    #[error("the change is being taken back: {0}")]
+    RollingBack(String),
+    /// It is much too late.
+    #[error("the change has been taken back: {0}")]
+    RolledBack(String),
+    /// It cannot be read or kept.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// Confirms the change that waits. When this returns, it stays, whatever is killed or cut off from now on.
+///
+/// # Errors
+/// [`ConfirmError`].
+pub fn confirm(journal: &dyn Journal, now: &Moment) -> Result<Confirmed, ConfirmError> {
+    let mut change = journal.load()?.ok_or(ConfirmError::Nothing)?;
+    match &change.phase {
+        Phase::Confirmed { .. } => return Ok(Confirmed::Before(Box::new(change))),
+        Phase::Applying => return Err(ConfirmError::RollingBack("the program that made it was killed".into())),
+        Phase::RollingBack { why } => return Err(ConfirmError::RollingBack(why.clone())),
+        Phase::RolledBack { why, .. } => return Err(ConfirmError::RolledBack(why.clone())),
+        Phase::Waiting if change.remaining_ms(now) == 0 => {
+            return Err(ConfirmError::RollingBack("it was not confirmed in time".into()));
+        }
+        Phase::Waiting => {}
+    }
+    change.phase = Phase::Confirmed { at_ms: now.wall_ms };
+    journal.save(&change)?;
+    Ok(Confirmed::Now(Box::new(change)))
+}

@@ -1,0 +1,533 @@
+use std::error::Error;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+
+use super::*;
+use crate::store::apply::{apply, delete, initialise};
+use crate::store::staged::unversioned;
+use crate::store::{Fault, Listing, MemoryStore, ResourceStore, StagedStore, StoreError, StoredResource, Verb};
+
+const WINDOW: u64 = 60_000;
+
+fn key(kind: ResourceKind, name: &str) -> ResourceKey {
+    ResourceKey::new(kind, if kind.is_namespaced() { "shop" } else { "" }, name).expect("a key")
+}
+
+fn policy(name: &str) -> ResourceKey {
+    key(ResourceKind::NetworkPolicy, name)
+}
+
+fn spec(order: u32) -> Value {
+    json!({"spec": {"order": order, "selector": "all()", "tier": "platform"}})
+}
+
+fn at(seconds: u64) -> Moment {
+    Moment { wall_ms: 1_000_000 + seconds * 1_000, boot: "one".into(), uptime_ms: seconds * 1_000 }
+}
+
+/// What is kept under each of these.
+fn kept(store: &MemoryStore, keys: &[ResourceKey]) -> Vec<Option<Value>> {
+    keys.iter().map(|key| store.get(key).ok().map(|there| unversioned(there.object))).collect()
+}
+
+fn at_work(
+    store: &Arc<MemoryStore>,
+) -> impl Fn(&PendingChange) -> Result<Arc<dyn ResourceStore>, Box<dyn Error + Send + Sync>> {
+    let store = Arc::clone(store);
+    move |_| Ok(Arc::clone(&store) as Arc<dyn ResourceStore>)
+}
+
+/// A datastore with a tier and the policies `changed` and `deleted`.
+fn ready() -> Arc<MemoryStore> {
+    let store = MemoryStore::default();
+    initialise(&store).expect("initialised");
+    apply(&store, &key(ResourceKind::Tier, "platform"), &json!({"spec": {"order": 5}})).expect("applied");
+    for name in ["changed", "deleted"] {
+        apply(&store, &policy(name), &spec(1)).expect("applied");
+    }
+    Arc::new(store)
+}
+
+/// Changes one policy, deletes another, and makes a third and a tier.
+fn change(store: &dyn ResourceStore, now: &Moment) -> PendingChange {
+    let staged = StagedStore::new(store);
+    apply(&staged, &key(ResourceKind::Tier, "new"), &json!({"spec": {"order": 6}})).expect("staged");
+    apply(&staged, &policy("changed"), &spec(2)).expect("staged");
+    apply(&staged, &policy("created"), &json!({"spec": {"tier": "new", "selector": "all()"}})).expect("staged");
+    delete(&staged, &policy("deleted"), None).expect("staged");
+    PendingChange::new(staged.into_writes(), json!({"url": "here"}), "me", WINDOW, now)
+}
+
+fn touched() -> Vec<ResourceKey> {
+    let mut keys: Vec<_> = ["changed", "created", "deleted"].map(policy).to_vec();
+    keys.push(key(ResourceKind::Tier, "new"));
+    keys
+}
+
+/// A program that is killed after so many operations, on the disk or the datastore.
+struct Mortal<'a, T: ?Sized> {
+    inner: &'a T,
+    left: &'a AtomicUsize,
+    /// Whether the last one takes effect.
+    with_effect: bool,
+}
+
+impl<T: ?Sized> Mortal<'_, T> {
+    fn live<R>(&self, operation: impl FnOnce(&T) -> R) -> Option<R> {
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        match left {
+            0 => None,
+            1 => {
+                if self.with_effect {
+                    operation(self.inner);
+                }
+                None
+            }
+            _ => Some(operation(self.inner)),
+        }
+    }
+}
+
+impl Journal for Mortal<'_, dyn Journal> {
+    fn load(&self) -> Result<Option<PendingChange>, JournalError> {
+        self.live(Journal::load).unwrap_or_else(|| Err(killed()))
+    }
+
+    fn save(&self, change: &PendingChange) -> Result<(), JournalError> {
+        self.live(|journal| journal.save(change)).unwrap_or_else(|| Err(killed()))
+    }
+}
+
+fn killed() -> JournalError {
+    JournalError::Io { path: "change".into(), error: std::io::Error::other("killed") }
+}
+
+struct MortalStore {
+    inner: Arc<MemoryStore>,
+    left: Arc<AtomicUsize>,
+    with_effect: bool,
+}
+
+impl MortalStore {
+    fn live<R>(&self, operation: impl FnOnce(&MemoryStore) -> Result<R, StoreError>) -> Result<R, StoreError> {
+        let mortal = Mortal { inner: &*self.inner, left: &self.left, with_effect: self.with_effect };
+        mortal.live(operation).unwrap_or_else(|| Err(StoreError::Unavailable("killed".into())))
+    }
+}
+
+impl ResourceStore for MortalStore {
+    fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
+        self.live(|store| store.get(key))
+    }
+
+    fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
+        self.live(|store| store.list(kind, namespace))
+    }
+
+    fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.live(|store| store.create(key, object))
+    }
+
+    fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
+        self.live(|store| store.update(key, object, based_on))
+    }
+
+    fn put(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.live(|store| store.put(key, object))
+    }
+
+    fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
+        self.live(|store| store.delete(key, version))
+    }
+
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        self.live(|store| store.is_allowed(verb, key))
+    }
+}
+
+/// What happens after a change was begun, each by a program that lives for so many operations.
+#[derive(Clone, Debug)]
+enum Event {
+    Confirm(usize),
+    Attend(usize),
+    /// Time passes.
+    Wait(u64),
+    /// The machine starts again, and its clock says so many seconds more, or less.
+    Reboot(i64),
+    /// The clock that people set jumps.
+    Clock(i64),
+    /// Somebody else writes one of the resources.
+    Other(usize),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        (1_usize..8).prop_map(Event::Confirm),
+        (1_usize..14).prop_map(Event::Attend),
+        (0_u64..45).prop_map(Event::Wait),
+        (-100_000_i64..100_000).prop_map(Event::Reboot),
+        (-100_000_i64..100_000).prop_map(Event::Clock),
+        (0_usize..3).prop_map(Event::Other),
+    ];
+    proptest::collection::vec(event, 0..10)
+}
+
+/// A machine on which programs are killed.
+struct World {
+    store: Arc<MemoryStore>,
+    journal: MemoryJournal,
+    with_effect: bool,
+    clock: Moment,
+    reboots: usize,
+    /// How long the machine has been running since the change was made.
+    waited: u64,
+}
+
+impl World {
+    /// Runs a program that lives for so many operations.
+    fn run<R>(&self, life: usize, program: impl FnOnce(&dyn Journal, &Arc<dyn ResourceStore>) -> R) -> R {
+        let left = Arc::new(AtomicUsize::new(life));
+        let inner: &dyn Journal = &self.journal;
+        let journal = Mortal { inner, left: &left, with_effect: self.with_effect };
+        let store =
+            MortalStore { inner: Arc::clone(&self.store), left: Arc::clone(&left), with_effect: self.with_effect };
+        program(&journal, &(Arc::new(store) as Arc<dyn ResourceStore>))
+    }
+
+    fn attend(&self, life: usize) -> Result<Attended, JournalError> {
+        self.run(life, |journal, store| attend(journal, &|_| Ok(Arc::clone(store)), &self.clock))
+    }
+
+    fn is_confirmed(&self) -> bool {
+        self.journal.load().unwrap().is_some_and(|change| matches!(change.phase, Phase::Confirmed { .. }))
+    }
+
+    fn shift(&mut self, seconds: i64) {
+        self.clock.wall_ms = self.clock.wall_ms.saturating_add_signed(seconds * 1_000);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+    /// Whatever is killed at whatever step, and whatever clocks say, all of the change is there in the end, or nothing of it,
+    /// and it is there if and only if it was confirmed.
+    #[test]
+    fn all_or_nothing(life in 1_usize..24, with_effect: bool, events in events()) {
+        let store = ready();
+        let keys = touched();
+        let before = kept(&store, &keys);
+        let clock = at(1_000);
+        let planned = change(&*store, &clock);
+        let after: Vec<_> =
+            keys.iter().map(|key| planned.writes.iter().find(|write| write.key == *key).unwrap().after.clone()).collect();
+        let mut world = World { store, journal: MemoryJournal::default(), with_effect, clock, reboots: 0, waited: 0 };
+        let made = world.run(life, |journal, store| {
+            let begun = begin(journal, planned)?;
+            carry_out(journal, &**store, begun, &|| at(1_000))
+        });
+        if made.is_ok() {
+            prop_assert_eq!(&kept(&world.store, &keys), &after);
+        }
+        let mut confirmed = false;
+        let mut others = [false; 3];
+        let mut is_recorded = world.journal.load().unwrap().is_some();
+        for event in events {
+            match event {
+                Event::Confirm(life) => {
+                    let result = world.run(life, |journal, _| confirm(journal, &world.clock));
+                    // Who is killed just after the record was written has confirmed all the same.
+                    let is_on_record = world.is_confirmed();
+                    prop_assert!(is_on_record || result.is_err(), "told of a confirmation that is not on record");
+                    if is_on_record && !confirmed {
+                        prop_assert!(made.is_ok() || with_effect, "confirmed what was never made");
+                        prop_assert!(world.reboots > 0 || world.waited < WINDOW, "confirmed too late");
+                        confirmed = true;
+                    }
+                }
+                Event::Attend(life) => {
+                    if let Ok(Attended::Waits { ms }) = world.attend(life) {
+                        prop_assert!(ms <= WINDOW);
+                    }
+                }
+                Event::Wait(seconds) => {
+                    world.waited += seconds * 1_000;
+                    world.clock.uptime_ms += seconds * 1_000;
+                    world.shift(i64::try_from(seconds).unwrap());
+                }
+                Event::Reboot(jump) => {
+                    world.reboots += 1;
+                    world.clock.boot = format!("reboot {}", world.reboots);
+                    world.clock.uptime_ms = 500;
+                    world.shift(jump);
+                }
+                Event::Clock(jump) => world.shift(jump),
+                Event::Other(which) if is_recorded => {
+                    let mut object = spec(77);
+                    object["metadata"] = json!({"annotations": {"by": "somebody else"}});
+                    world.store.put(&keys[which], object).unwrap();
+                    others[which] = true;
+                }
+                Event::Other(_) => {}
+            }
+            is_recorded |= world.journal.load().unwrap().is_some();
+        }
+        prop_assert_eq!(world.is_confirmed(), confirmed);
+        // Somebody comes who lives, twice: the first look after a reboot may only take the time.
+        world.attend(1_000).unwrap();
+        world.clock.uptime_ms += WINDOW;
+        world.attend(1_000).unwrap();
+        prop_assert_eq!(world.attend(1_000).unwrap(), Attended::Nothing);
+        prop_assert!(world.journal.load().unwrap().is_none_or(|change| !change.is_open()));
+        let wanted = if confirmed { after } else { before };
+        let now = kept(&world.store, &keys);
+        let with_tier = wanted.iter().zip(&now).enumerate();
+        for (place, (wanted, now)) in with_tier {
+            if others.get(place).is_some_and(|other| *other) {
+                prop_assert_eq!(now.as_ref().unwrap()["metadata"]["annotations"]["by"].as_str(), Some("somebody else"));
+            } else {
+                prop_assert_eq!(now, wanted, "{}", &keys[place]);
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_a_record_panic(bytes: Vec<u8>) {
+        prop_assert!(PendingChange::parse(&bytes).is_err());
+    }
+}
+
+/// A datastore with a change that waits, and what it had before.
+fn made() -> (Arc<MemoryStore>, MemoryJournal, Vec<Option<Value>>) {
+    let (store, journal) = (ready(), MemoryJournal::default());
+    let before = kept(&store, &touched());
+    let begun = begin(&journal, change(&*store, &at(0))).unwrap();
+    carry_out(&journal, &*store, begun, &|| at(5)).unwrap();
+    (store, journal, before)
+}
+
+#[test]
+fn confirmed_in_time_it_stays() {
+    let (store, journal, _) = made();
+    let after = kept(&store, &touched());
+    let Confirmed::Now(_) = confirm(&journal, &at(64)).unwrap() else { panic!("for the first time") };
+    assert_eq!(attend(&journal, &at_work(&store), &at(1_000)).unwrap(), Attended::Nothing);
+    assert_eq!(kept(&store, &touched()), after);
+    let Confirmed::Before(_) = confirm(&journal, &at(2_000)).unwrap() else { panic!("again") };
+}
+
+#[test]
+fn the_whole_window_begins_when_everything_is_written() {
+    let (store, journal, before) = made();
+    assert_eq!(attend(&journal, &at_work(&store), &at(64)).unwrap(), Attended::Waits { ms: 1_000 });
+    assert!(matches!(confirm(&journal, &at(65)), Err(ConfirmError::RollingBack(_))));
+    assert!(matches!(attend(&journal, &at_work(&store), &at(65)).unwrap(), Attended::RolledBack(_)));
+    assert!(matches!(confirm(&journal, &at(65)), Err(ConfirmError::RolledBack(_))));
+    assert_eq!(kept(&store, &touched()), before);
+}
+
+#[test]
+fn a_second_one_is_refused_until_the_first_is_settled() {
+    let (_, journal, _) = made();
+    let second = change(&*ready(), &at(6));
+    let Err(CarryOutError::Pending(first)) = begin(&journal, second.clone()) else { panic!("refused") };
+    assert_eq!((first.by.as_str(), &first.phase), ("me", &Phase::Waiting));
+    confirm(&journal, &at(7)).unwrap();
+    begin(&journal, second).unwrap();
+}
+
+#[test]
+fn a_write_that_fails_takes_the_others_back() {
+    for fault in [Fault::Refused, Fault::Overtaken, Fault::LostAnswer, Fault::Unavailable] {
+        for nth in 0..4 {
+            let (store, journal) = (ready(), MemoryJournal::default());
+            let before = kept(&store, &touched());
+            let begun = begin(&journal, change(&*store, &at(0))).unwrap();
+            (0..nth).for_each(|_| store.fail_next(Fault::None));
+            store.fail_next(fault.clone());
+            let Err(CarryOutError::Write { is_rolled_back, .. }) = carry_out(&journal, &*store, begun, &|| at(1))
+            else {
+                panic!("{fault:?} at {nth} did not fail")
+            };
+            assert!(is_rolled_back, "{fault:?} at {nth}");
+            let now = kept(&store, &touched());
+            for ((key, before), now) in touched().iter().zip(before).zip(now) {
+                // Who was faster has written what is left alone.
+                let by_others = fault == Fault::Overtaken && now != before && *key == begun_key(nth);
+                assert!(now == before || by_others, "{fault:?} at {nth}: {key} is {now:?}");
+            }
+        }
+    }
+}
+
+fn begun_key(nth: usize) -> ResourceKey {
+    let store = ready();
+    change(&*store, &at(0)).writes[nth].key.clone()
+}
+
+#[test]
+fn a_datastore_that_is_away_is_waited_for() {
+    let (store, journal, _) = made();
+    store.set_down(true);
+    for _ in 0..3 {
+        let attended = attend(&journal, &at_work(&store), &at(100)).unwrap();
+        assert!(matches!(attended, Attended::Retry { .. }), "{attended:?}");
+        assert!(matches!(confirm(&journal, &at(100)), Err(ConfirmError::RollingBack(_))));
+    }
+    let unopened = attend(&journal, &|_| Err("no route".into()), &at(100)).unwrap();
+    assert_eq!(unopened, Attended::Retry { why: "no route".into() });
+    store.set_down(false);
+    assert!(matches!(attend(&journal, &at_work(&store), &at(101)).unwrap(), Attended::RolledBack(_)));
+}
+
+#[test]
+fn a_tier_that_others_have_come_to_need_stays() {
+    let (store, journal, _) = made();
+    apply(&*store, &policy("late"), &json!({"spec": {"tier": "new", "selector": "all()"}})).unwrap();
+    let Attended::RolledBack(change) = attend(&journal, &at_work(&store), &at(100)).unwrap() else { panic!() };
+    let Phase::RolledBack { kept, .. } = change.phase else { panic!() };
+    let [one] = &kept[..] else { panic!("{kept:?}") };
+    assert_eq!(one.resource, "Tier/new");
+    assert!(one.why.contains("NetworkPolicy/shop/late is in it"), "{one:?}");
+    assert!(store.get(&key(ResourceKind::Tier, "new")).is_ok() && store.get(&policy("created")).is_err());
+}
+
+#[test]
+fn clocks() {
+    let change = |now: &Moment| change(&*ready(), now);
+    let begun = change(&at(100));
+    // While the machine runs, the clock that people set does not matter.
+    for wall_ms in [0, u64::MAX] {
+        assert_eq!(begun.remaining_ms(&Moment { wall_ms, ..at(130) }), 30_000);
+    }
+    let after_reboot = |seconds| Moment { boot: "two".into(), uptime_ms: 1, ..at(seconds) };
+    assert_eq!(begun.remaining_ms(&after_reboot(130)), 30_000);
+    assert_eq!(begun.remaining_ms(&after_reboot(500)), 0);
+    assert_eq!(begun.remaining_ms(&after_reboot(10)), WINDOW, "a clock that was set back");
+}
+
+#[test]
+fn records_are_whole_or_none() {
+    let change = change(&*ready(), &at(0));
+    let bytes = change.encode();
+    assert_eq!(PendingChange::parse(&bytes), Ok(change));
+    for end in 0..bytes.len() {
+        assert!(PendingChange::parse(&bytes[..end]).is_err(), "torn at {end}");
+    }
+    for place in (0..bytes.len()).step_by(7) {
+        let mut other = bytes.clone();
+        other[place] ^= 1;
+        assert!(PendingChange::parse(&other).is_err(), "changed at {place}");
+    }
+}
+
+#[test]
+fn a_journal_on_disk() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let state = folder.path().join("state");
+    assert!(FileJournal::find(&state).unwrap().is_none());
+    let journal = FileJournal::open(&state).unwrap();
+    assert!(journal.load().unwrap().is_none());
+    let change = change(&*ready(), &at(0));
+    journal.save(&change).unwrap();
+    // What a program leaves that is killed while it writes.
+    fs::write(journal.path().with_extension("tmp"), &change.encode()[..50]).unwrap();
+    let other = FileJournal::find(&state).unwrap().unwrap();
+    assert_eq!(other.load().unwrap(), Some(change.clone()));
+
+    let lock = journal.try_lock().unwrap().expect("free");
+    assert!(other.try_lock().unwrap().is_none());
+    drop(lock);
+    assert!(other.try_lock().unwrap().is_some());
+
+    fs::write(journal.path(), &change.encode()[..50]).unwrap();
+    let torn = journal.load().unwrap_err();
+    assert!(torn.to_string().contains("pending/change is torn or has been changed"), "{torn}");
+    let attended = attend(&journal, &|_| panic!("nothing is known"), &at(100));
+    assert!(attended.is_err() && begin(&journal, change).is_err());
+}
+
+/// A datastore that makes something else of what is written than it says before, as a webhook of Kubernetes may.
+struct Opinionated(Arc<MemoryStore>);
+
+impl Opinionated {
+    fn filled(mut object: Value) -> Value {
+        object["spec"]["filled"] = json!(true);
+        object
+    }
+}
+
+impl ResourceStore for Opinionated {
+    fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
+        self.0.get(key)
+    }
+
+    fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
+        self.0.list(kind, namespace)
+    }
+
+    fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.0.create(key, Self::filled(object))
+    }
+
+    fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
+        self.0.update(key, Self::filled(object), based_on)
+    }
+
+    fn put(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.0.put(key, Self::filled(object))
+    }
+
+    fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
+        self.0.delete(key, version)
+    }
+
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        self.0.is_allowed(verb, key)
+    }
+}
+
+#[test]
+fn what_the_datastore_has_made_of_a_write_is_taken_back() {
+    let store = ready();
+    let before = kept(&store, &touched());
+    let (journal, opinionated) = (MemoryJournal::default(), Opinionated(Arc::clone(&store)));
+    let change = begin(&journal, change(&opinionated, &at(0))).expect("begun");
+    carry_out(&journal, &opinionated, change, &|| at(1)).expect("carried out");
+    let made = store.get(&policy("changed")).expect("it is there").object;
+    assert_eq!((&made["spec"]["filled"], &made["spec"]["order"]), (&json!(true), &json!(2)));
+    // Programs say something of a resource meanwhile, and it is made again as it is: nobody has changed it.
+    let created = store.get(&policy("created")).expect("it is there").object;
+    store.delete(&policy("created"), None).expect("deleted");
+    let mut again = unversioned(created);
+    again["status"] = json!({"said": true});
+    again["metadata"]["uid"] = json!("another");
+    store.create(&policy("created"), again).expect("created");
+    let open = at_work(&store);
+    let Ok(Attended::RolledBack(done)) = attend(&journal, &open, &at(100)) else { panic!() };
+    let Phase::RolledBack { kept: left, .. } = &done.phase else { panic!("{done:?}") };
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(kept(&store, &touched()), before);
+}
+
+/// While the datastore cannot be reached, nobody confirms any more.
+#[test]
+fn a_change_whose_time_has_passed_is_being_taken_back_though_nobody_can() {
+    let store = ready();
+    let journal = MemoryJournal::default();
+    let change = begin(&journal, change(&*store, &at(0))).expect("begun");
+    carry_out(&journal, &*store, change, &|| at(1)).expect("carried out");
+    let away = |_: &PendingChange| Err("it is away".into());
+    let retry = Attended::Retry { why: "it is away".into() };
+    assert_eq!(attend(&journal, &away, &at(100)).expect("attended"), retry);
+    let why = "it was not confirmed in time".to_owned();
+    assert_eq!(journal.load().expect("loaded").map(|change| change.phase), Some(Phase::RollingBack { why }));
+    // Also if the clock goes back.
+    assert!(matches!(confirm(&journal, &at(2)), Err(ConfirmError::RollingBack(_))));
+}

@@ -1,0 +1,309 @@
+//! What writing would do.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use serde_json::Value;
+use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
+
+use crate::store::stamp::{random, stamp};
+use crate::store::{Listing, ResourceStore, StoreError, StoredResource, Verb};
+
+/// The version of what is staged and not written. No datastore has it.
+const STAGED: Revision = Revision(i64::MAX);
+
+/// A store over another one that is read and never written: what would be written is noted, and read back.
+///
+/// ```
+/// use serde_json::json;
+/// use tortie_resources::stored::{ResourceKey, ResourceKind};
+/// use tortie_datastore::store::apply::apply;
+/// use tortie_datastore::store::{MemoryStore, ResourceStore, StagedStore};
+///
+/// let store = MemoryStore::default();
+/// let staged = StagedStore::new(&store);
+/// let tier = ResourceKey::new(ResourceKind::Tier, "", "platform")?;
+/// apply(&staged, &tier, &json!({"spec": {"order": 5}}))?;
+/// assert!(staged.get(&tier).is_ok() && store.get(&tier).is_err());
+/// let [write] = &staged.into_writes()[..] else { panic!() };
+/// assert!(write.before.is_none() && write.after.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct StagedStore<'s> {
+    store: &'s dyn ResourceStore,
+    staged: Mutex<Staged>,
+}
+
+/// How one resource is to change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StagedWrite {
+    /// Which one.
+    pub key: ResourceKey,
+    /// What is there; `None` if nothing is.
+    pub before: Option<StoredResource>,
+    /// What is to be there, without a version; `None` if nothing is to be.
+    pub after: Option<Value>,
+}
+
+#[derive(Default)]
+struct Staged {
+    writes: Vec<StagedWrite>,
+    /// Where each key is among them.
+    places: BTreeMap<ResourceKey, usize>,
+}
+
+impl std::fmt::Debug for StagedStore<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StagedStore").field("writes", &self.lock().writes).finish_non_exhaustive()
+    }
+}
+
+impl<'s> StagedStore<'s> {
+    /// Nothing is staged over this store.
+    #[must_use]
+    pub fn new(store: &'s dyn ResourceStore) -> Self {
+        Self { store, staged: Mutex::default() }
+    }
+
+    /// What would change, one write for each resource, in the order in which they were first written. What is to be as it is
+    /// already is left out.
+    #[must_use]
+    pub fn into_writes(self) -> Vec<StagedWrite> {
+        let staged = self.staged.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let changes = |write: &StagedWrite| {
+            let before = write.before.as_ref().map(|before| unversioned(before.object.clone()));
+            before != write.after
+        };
+        staged.writes.into_iter().filter(changes).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Staged> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is staged for a resource, if anything is.
+    fn staged(&self, key: &ResourceKey) -> Option<Option<Value>> {
+        let staged = self.lock();
+        let place = staged.places.get(key)?;
+        staged.writes.get(*place).map(|write| write.after.clone())
+    }
+
+    fn stage(&self, key: &ResourceKey, after: Option<Value>) -> Result<(), StoreError> {
+        let mut staged = self.lock();
+        let place = staged.places.get(key).copied();
+        if let Some(write) = place.and_then(|place| staged.writes.get_mut(place)) {
+            write.after = after;
+            return Ok(());
+        }
+        let before = match self.store.get(key) {
+            Ok(there) => Some(there),
+            Err(StoreError::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let place = staged.writes.len();
+        staged.places.insert(key.clone(), place);
+        staged.writes.push(StagedWrite { key: key.clone(), before, after });
+        Ok(())
+    }
+
+    fn write(&self, key: &ResourceKey, mut object: Value) -> Result<StoredResource, StoreError> {
+        stored::to_stored(key, &mut object).map_err(|error| StoreError::Invalid { key: key.clone(), error })?;
+        let object = told(key, object)?;
+        self.stage(key, Some(unversioned(object.clone())))?;
+        Ok(StoredResource { key: key.clone(), revision: STAGED, object })
+    }
+
+    /// Whether the resource is at this version.
+    fn expect(&self, key: &ResourceKey, expected: Revision) -> Result<(), StoreError> {
+        let found = self.get(key)?.revision;
+        if found == expected { Ok(()) } else { Err(StoreError::Conflict { key: key.clone(), expected, found }) }
+    }
+}
+
+fn told(key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
+    stored::from_stored(key, object, STAGED)
+        .map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })
+}
+
+impl StagedWrite {
+    /// Lets a datastore say what it would make of the write, and whether it would refuse it. Returns whether the write still
+    /// changes anything then.
+    ///
+    /// # Errors
+    /// [`StoreError`], as of the write itself.
+    pub fn dry_run(&mut self, store: &dyn ResourceStore) -> Result<bool, StoreError> {
+        let based_on = self.before.as_ref().map(|before| before.revision);
+        self.after = store.dry_run(&self.key, self.after.as_ref(), based_on)?.map(unversioned);
+        Ok(match (&self.before, &self.after) {
+            (Some(before), Some(after)) => !is_same(&before.object, after),
+            (before, after) => before.is_some() || after.is_some(),
+        })
+    }
+
+    /// What would have to be done to take the write back, if that is something else than what was done: what is replaced is put
+    /// back as it was replaced.
+    #[must_use]
+    pub fn reverse(&self) -> Option<Verb> {
+        match (&self.before, &self.after) {
+            (None, Some(_)) => Some(Verb::Delete),
+            (Some(_), None) => Some(Verb::Create),
+            _ => None,
+        }
+    }
+}
+
+/// Whether two objects say the same, but for what the datastore and programs say of them: nobody else has changed one that is
+/// the same as it was written.
+pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
+    let parts = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(whole) = object.as_object_mut() {
+            whole.shift_remove("status");
+        }
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            for given in ["resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink"] {
+                metadata.shift_remove(given);
+            }
+        }
+        object
+    };
+    one == other || parts(one) == parts(other)
+}
+
+/// An object without the version that it was read at.
+pub(crate) fn unversioned(mut object: Value) -> Value {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.shift_remove("resourceVersion");
+    }
+    object
+}
+
+impl ResourceStore for StagedStore<'_> {
+    fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
+        match self.staged(key) {
+            None => self.store.get(key),
+            Some(None) => Err(StoreError::NotFound(key.clone())),
+            Some(Some(object)) => Ok(StoredResource { key: key.clone(), revision: STAGED, object: told(key, object)? }),
+        }
+    }
+
+    fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
+        let mut listing = self.store.list(kind, namespace)?;
+        let staged = self.lock();
+        let is_meant = |key: &ResourceKey| key.kind() == kind && namespace.is_none_or(|name| key.namespace() == name);
+        listing.resources.retain(|resource| !staged.places.contains_key(&resource.key));
+        for write in staged.writes.iter().filter(|write| is_meant(&write.key)) {
+            if let Some(object) = &write.after {
+                let object = told(&write.key, object.clone())?;
+                listing.resources.push(StoredResource { key: write.key.clone(), revision: STAGED, object });
+            }
+        }
+        listing.resources.sort_by_cached_key(|resource| resource.key.path());
+        Ok(listing)
+    }
+
+    fn create(&self, key: &ResourceKey, mut object: Value) -> Result<StoredResource, StoreError> {
+        match self.get(key) {
+            Ok(_) | Err(StoreError::Unreadable { .. }) => return Err(StoreError::AlreadyExists(key.clone())),
+            Err(StoreError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+        stamp(&mut object, SystemTime::now(), random());
+        self.write(key, object)
+    }
+
+    fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
+        self.expect(key, based_on)?;
+        self.write(key, object)
+    }
+
+    fn put(&self, key: &ResourceKey, mut object: Value) -> Result<StoredResource, StoreError> {
+        stamp(&mut object, SystemTime::now(), random());
+        self.write(key, object)
+    }
+
+    fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
+        match version {
+            Some(version) => self.expect(key, version)?,
+            None => drop(self.get(key)?),
+        }
+        self.stage(key, None)
+    }
+
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        self.store.is_allowed(verb, key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::MemoryStore;
+    use crate::store::apply::{ApplyError, apply, delete, initialise};
+
+    fn key(kind: ResourceKind, name: &str) -> ResourceKey {
+        ResourceKey::new(kind, if kind.is_namespaced() { "shop" } else { "" }, name).expect("a key")
+    }
+
+    #[test]
+    fn writes_are_noted_and_not_made() {
+        let store = MemoryStore::default();
+        initialise(&store).expect("initialised");
+        let (tier, policy) = (key(ResourceKind::Tier, "platform"), key(ResourceKind::NetworkPolicy, "web"));
+        let in_tier = json!({"spec": {"tier": "platform", "selector": "all()"}});
+        let there = store.writes();
+
+        let staged = StagedStore::new(&store);
+        apply(&staged, &tier, &json!({"spec": {"order": 5}})).expect("staged");
+        // The tier of the policy is staged only.
+        apply(&staged, &policy, &in_tier).expect("staged");
+        apply(&staged, &tier, &json!({"spec": {"order": 6}})).expect("staged");
+        let inside = staged.list(ResourceKind::NetworkPolicy, None).expect("listed");
+        assert_eq!(inside.resources.len(), 1);
+        assert!(matches!(delete(&staged, &tier, None), Err(ApplyError::Refused { .. })), "the policy is in it");
+        delete(&staged, &policy, None).expect("staged");
+        delete(&staged, &tier, None).expect("staged");
+        apply(&staged, &tier, &json!({"spec": {"order": 7}})).expect("staged");
+        let writes = staged.into_writes();
+        assert_eq!(store.writes(), there);
+        // The policy has come and gone.
+        let [write] = &writes[..] else { panic!("{writes:?}") };
+        assert_eq!((&write.key, &write.before), (&tier, &None));
+        let after = write.after.clone().expect("an object");
+        assert_eq!(after["spec"]["order"], 7);
+        assert_eq!(unversioned(store.create(&tier, after.clone()).expect("created").object), after);
+    }
+
+    #[test]
+    fn what_is_as_wanted_is_no_write() {
+        let store = MemoryStore::default();
+        initialise(&store).expect("initialised");
+        let tier = key(ResourceKind::Tier, "platform");
+        apply(&store, &tier, &json!({"spec": {"order": 5}})).expect("applied");
+        let staged = StagedStore::new(&store);
+        apply(&staged, &tier, &json!({"spec": {"order": 6}})).expect("staged");
+        apply(&staged, &tier, &json!({"spec": {"order": 5}})).expect("staged");
+        assert_eq!(staged.into_writes(), []);
+    }
+
+    #[test]
+    fn what_would_take_a_write_back_is_known_before_it_is_made() {
+        let store = MemoryStore::default();
+        initialise(&store).expect("initialised");
+        let (gone, new, other) =
+            (key(ResourceKind::Tier, "gone"), key(ResourceKind::Tier, "new"), key(ResourceKind::Tier, "other"));
+        for tier in [&gone, &other] {
+            apply(&store, tier, &json!({"spec": {"order": 5}})).expect("applied");
+        }
+        let staged = StagedStore::new(&store);
+        delete(&staged, &gone, None).expect("staged");
+        apply(&staged, &new, &json!({"spec": {"order": 5}})).expect("staged");
+        apply(&staged, &other, &json!({"spec": {"order": 6}})).expect("staged");
+        let back: Vec<Option<Verb>> = staged.into_writes().iter().map(StagedWrite::reverse).collect();
+        assert_eq!(back, [Some(Verb::Create), Some(Verb::Delete), None]);
+        assert_eq!(store.is_allowed(Verb::Delete, &new), Ok(true), "nobody is told apart here");
+    }
+}

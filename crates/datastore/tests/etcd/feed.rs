@@ -1,0 +1,57 @@
+//! What is heard of paths.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tortie_datastore::store::etcd::{EtcdFeed, Heard};
+
+use crate::cluster;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Follows a feed until what it tells is this.
+fn follow(feed: &mut EtcdFeed, known: &mut BTreeMap<String, String>, expected: &[(&str, &str)]) {
+    let expected: BTreeMap<String, String> =
+        expected.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    let until = Instant::now() + PATIENCE;
+    let mut listed: Option<BTreeMap<String, String>> = None;
+    while *known != expected || listed.is_some() {
+        assert!(Instant::now() < until, "not in time: {known:?}");
+        match feed.next(Duration::from_millis(100)) {
+            Some(Heard::ListBegins) => listed = Some(BTreeMap::new()),
+            Some(Heard::Listed(text)) => drop(listed.as_mut().expect("it begins first").insert(text.path, text.text)),
+            Some(Heard::ListEnds(_)) => *known = listed.take().expect("it begins first"),
+            Some(Heard::Changed(text)) => drop(known.insert(text.path, text.text)),
+            Some(Heard::Deleted { path, .. }) => drop(known.remove(&path)),
+            Some(Heard::Unavailable(_)) | None => {}
+        }
+    }
+}
+
+#[test]
+fn what_is_heard_is_what_is_there() {
+    let mut etcd = cluster::one();
+    etcd.put("/a/1", "one").unwrap();
+    etcd.put("/b/1", "other").unwrap();
+    let mut feed = EtcdFeed::new(cluster::config(&etcd.url()), vec!["/a/".into(), "/c/".into()]).unwrap();
+    let mut known = BTreeMap::new();
+    follow(&mut feed, &mut known, &[("/a/1", "one")]);
+    etcd.put("/c/1", "three").unwrap();
+    etcd.put("/b/2", "other").unwrap();
+    etcd.put("/a/1", "two").unwrap();
+    follow(&mut feed, &mut known, &[("/a/1", "two"), ("/c/1", "three")]);
+    etcd.delete("/a/1").unwrap();
+    follow(&mut feed, &mut known, &[("/c/1", "three")]);
+
+    // What happens while nothing is heard, and is compacted away, is heard all the same.
+    etcd.put("/a/2", "four").unwrap();
+    etcd.delete("/c/1").unwrap();
+    etcd.compact().unwrap();
+    etcd.kill(0);
+    let until = Instant::now() + PATIENCE;
+    while !matches!(feed.next(Duration::from_millis(100)), Some(Heard::Unavailable(_))) {
+        assert!(Instant::now() < until, "that it is away is not heard");
+    }
+    etcd.restart(0).unwrap();
+    follow(&mut feed, &mut known, &[("/a/2", "four")]);
+}
