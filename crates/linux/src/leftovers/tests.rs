@@ -63,7 +63,7 @@ kernel_test! {
             workload_prefixes: vec!["cali".into()],
             rule_priority: 99,
             wireguard_devices: ["wireguard.cali", "wg-v6.cali"].map(IfaceName::from),
-            route_protocol: RouteProtocol(80),
+            route_protocol: RouteProtocol(3),
         };
         let remove = || {
             let mut netlink = Netlink::open(Duration::from_secs(20)).unwrap();
