@@ -197,12 +197,10 @@ pub const PARAMETERS: &[FelixParameter] = &[
         "int(1024,4194304)",
         "262144",
         Own(
-            "how many blocks of 1,024 bytes the policies of all namespaces and the source networks of workloads may take in maps \
-             of eBPF programs, with `BPFEnabled`; more than 262,144 count as so many. Maps have room for twice as many. A group of \
-             endpoints counts as if it shared no block with others. Over the bound, groups of the platform come first; then the \
-             largest group of the namespace with the most blocks is refused, and so on until the rest fits: a namespace that \
-             takes no more than its equal share of the rest keeps its groups. A refused group denies everything, by name, until \
-             there is room",
+            "how many blocks of 1,024 bytes policies and the source networks of workloads may take in maps of eBPF programs, with \
+             `BPFEnabled`; at most 262,144. Each group of endpoints counts as if it shared no block. Over the bound, groups of the \
+             platform come first; then the largest group of the namespace with the most blocks is refused until the rest fits. \
+             A refused group denies everything, by name, until there is room",
         ),
     ),
     felix("BPFOverlayHostSourceIP", "oneof(TunnelAddress,HostAddress)", "TunnelAddress", NotUsed(EBPF)),
