@@ -37,7 +37,7 @@ pub struct NodeSettings {
     pub evaluate: Settings,
     /// What the names of workloads' interfaces begin with; others are the host's.
     pub workload_prefixes: Vec<Arc<str>>,
-    /// How many blocks of 1,024 bytes the policies of all namespaces may take, and the networks that workloads may send from. Each
+    /// Most blocks of 1,024 bytes for the policies of all namespaces and the networks that workloads may send from. Each
     /// group counts as if it shared no block with others; one that exceeds the share of its namespace denies everything. At most
     /// half of [`MAX_BLOCKS`], since a change needs the trees before and after it.
     pub max_blocks: u32,

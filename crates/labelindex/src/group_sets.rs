@@ -67,7 +67,7 @@ impl GroupSet {
     }
 }
 
-/// Which way a fact changes a set.
+/// Direction in which a fact changes a set.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Add,

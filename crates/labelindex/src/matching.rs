@@ -246,7 +246,7 @@ impl Matcher {
             || earlier.filter_map(|&(parent, _)| self.parents.get(parent)?.shape).any(|(shape, _)| has(shape))
     }
 
-    /// Where the groups that a selector may match are found, by the rarest of its needs, and at most how many there are;
+    /// The groups that a selector may match, by the rarest of its needs, and the most that there can be;
     /// `None` if it can never match.
     fn rarest_need(&self, selector: &Selector) -> Option<(Candidates, usize)> {
         let mut best = (Candidates::All, self.groups.slab.len());
@@ -303,7 +303,7 @@ impl Matcher {
         }
     }
 
-    /// How the candidates are found.
+    /// The way in which the candidates are found.
     fn scan(&self, candidates: &Candidates) -> Scan {
         let Candidates::Carriers(facts) = candidates else { return Scan { all: true, ..Scan::default() } };
         let mut scan = Scan::default();
@@ -344,7 +344,7 @@ impl Matcher {
         }
     }
 
-    /// How many groups have one of these facts, at most; not counted beyond `limit`.
+    /// The most groups that can have one of these facts; not counted beyond `limit`.
     pub(crate) fn cost(&self, facts: &[Fact], limit: usize) -> usize {
         let mut cost = 0;
         let inherited = |parents: &[ParentId], cost: &mut usize| {

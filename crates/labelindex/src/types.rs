@@ -152,7 +152,7 @@ pub struct Stats {
     pub selectors: usize,
     /// Parents of items.
     pub parents: usize,
-    /// How often a selector was evaluated since the index was made. A selector that many groups may match is not evaluated:
+    /// Number of evaluations of a selector since the index was made. A selector that many groups may match is not evaluated:
     /// sets of groups match it with all of them at once.
     pub evaluations: u64,
     /// How the items were found that new selectors were evaluated with.

@@ -1,5 +1,5 @@
-//! Which groups are in force within the blocks of a node: charges of groups and of the networks that workloads may send from, and the
-//! groups that a division of the blocks closes or opens again.
+//! The groups that are in force within the blocks of a node: charges of groups and of the networks that workloads may send from, and
+//! the groups that a division of the blocks closes or opens again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use tortie_model::WorkloadEndpointId;
 use super::shares::Settled;
 use super::{Closed, GroupRoots, Tables};
 
-/// What is charged with blocks, see [`Shares`].
+/// A value that is charged with blocks, see [`Shares`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
     /// The trees of a group.
@@ -18,7 +18,7 @@ pub(super) enum Holder {
     Sources(WorkloadEndpointId),
 }
 
-/// What a group is charged with.
+/// The charge of a group.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) name: GroupName,
@@ -26,10 +26,10 @@ pub(super) struct Claim {
     pub(super) fixed: u64,
 }
 
-/// What an update did to groups so far.
+/// Changes of groups by an update so far.
 #[derive(Debug, Default)]
 pub(super) struct Update {
-    /// Where the trees of groups that may be others began before.
+    /// The earlier roots of groups whose trees may have changed.
     pub(super) before: BTreeMap<GroupId, Option<GroupRoots>>,
     /// Groups with trees of this update.
     pub(super) made: BTreeSet<GroupId>,

@@ -280,6 +280,6 @@ fn answer_locally(
     let service = Service::new(facts, said, ask, Runner::new(handle.stop.clone()));
     let service = service.with_state_dir(options.state_dir.clone()).with_waiting(move || datastore.waiting());
     Server::start(path, service)
-        .inspect_err(|error| tracing::warn!(socket = %path.display(), %error, "nobody can ask this agent"))
+        .inspect_err(|error| tracing::warn!(socket = %path.display(), %error, "the socket cannot be opened; commands cannot ask this agent"))
         .ok()
 }

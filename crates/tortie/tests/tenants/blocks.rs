@@ -35,7 +35,7 @@ fn many_groups() -> String {
     all
 }
 
-/// What a node enforces by eBPF programs.
+/// The state that a node enforces by eBPF programs.
 struct Programs(Node);
 
 impl Programs {
