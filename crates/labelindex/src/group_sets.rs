@@ -7,6 +7,7 @@
 use std::num::NonZeroU64;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use tortie_selector::{Expr, LabelSource};
 
 use crate::facts::Fact;
@@ -186,7 +187,7 @@ impl GroupSets {
                 }
             }
             Expr::In(_, values) | Expr::NotIn(_, values) => {
-                let facts: Vec<Fact> = values.iter().filter_map(term).collect();
+                let facts: SmallVec<[Fact; 4]> = values.iter().filter_map(term).collect();
                 facts.into_iter().for_each(|fact| self.change_by(matcher, set, fact, way));
             }
             _ => {
@@ -270,10 +271,10 @@ pub(crate) fn are_cheaper(matcher: &Matcher, expr: &Expr, candidates: usize, sel
         conditions += 1;
         let Some(name) = matcher.facts.find_name(label) else { return };
         let term = |value: &str| matcher.facts.find_term(name, value.as_bytes()).map(Fact::Term);
-        let facts: Vec<Fact> = match leaf {
+        let facts: SmallVec<[Fact; 4]> = match leaf {
             Expr::Eq(_, value) | Expr::NotEq(_, value) => term(value).into_iter().collect(),
             Expr::In(_, values) | Expr::NotIn(_, values) => values.iter().filter_map(term).collect(),
-            _ => vec![Fact::Name(name)],
+            _ => SmallVec::from_iter([Fact::Name(name)]),
         };
         carriers += matcher.cost(&facts, groups).min(groups);
     });

@@ -79,7 +79,10 @@ impl Matcher {
             candidates.clear();
             matched.clear();
             match &by_sets {
-                Some(by_sets) => matched.extend(&by_sets[place]),
+                Some(pairs) => {
+                    let of_group = &pairs[pairs.partition_point(|&(at, _)| at < place)..];
+                    matched.extend(of_group.iter().take_while(|&&(at, _)| at == place).map(|&(_, selector)| selector));
+                }
                 None => candidates.extend(&self.selectors.anywhere),
             }
             self.filed_selectors(group, &mut candidates);
@@ -93,21 +96,23 @@ impl Matcher {
         }
     }
 
-    /// The selectors without a need that each of many groups matches; `None` if evaluating them for each group costs less.
-    fn match_anywhere(&self, groups: &[GroupId]) -> Option<Vec<Vec<SelId>>> {
+    /// The selectors without a need that many groups match, by the place of the group; `None` if evaluating them for each group
+    /// costs less.
+    fn match_anywhere(&self, groups: &[GroupId]) -> Option<Vec<(usize, SelId)>> {
         let selectors = &self.selectors.anywhere;
         let expr = |selector: SelId| self.selectors.uses[selector].selector.expr();
         if !selectors.iter().any(|&selector| are_cheaper(self, expr(selector), groups.len(), selectors.len())) {
             return None;
         }
         let mut sets = GroupSets::new(self);
-        let mut matched = vec![Vec::new(); groups.len()];
+        let mut pairs = Vec::new();
         for &selector in selectors {
             let set = sets.matching(self, expr(selector));
-            let matching = matched.iter_mut().zip(groups).filter(|(_, group)| set.contains(**group));
-            matching.for_each(|(matched, _)| matched.push(selector));
+            let matching = groups.iter().enumerate().filter(|(_, group)| set.contains(**group));
+            pairs.extend(matching.map(|(place, _)| (place, selector)));
         }
-        Some(matched)
+        pairs.sort_unstable();
+        Some(pairs)
     }
 
     fn set_matches(&mut self, group: GroupId, matched: &[SelId], changes: &mut Vec<Change>) {
@@ -162,19 +167,20 @@ impl Matcher {
             return;
         }
         let mut sets = None;
+        let mut groups = Vec::new();
         for &selector in new {
             let Some((candidates, count)) = self.rarest_need(&self.selectors.uses[selector].selector) else { continue };
             self.scan(&candidates).count(&mut self.scans);
             let expr = self.selectors.uses[selector].selector.expr();
-            let groups: Vec<GroupId> = if are_cheaper(self, expr, count, new.len()) {
+            groups.clear();
+            if are_cheaper(self, expr, count, new.len()) {
                 let sets: &mut GroupSets = sets.get_or_insert_with(|| GroupSets::new(self));
-                sets.matching(self, expr).iter().collect()
+                groups.extend(sets.matching(self, expr).iter());
             } else {
-                let mut groups = self.list(&candidates);
+                self.list(&candidates, &mut groups);
                 groups.retain(|&group| self.evaluate(group, selector));
-                groups
-            };
-            for group in groups {
+            }
+            for &group in &groups {
                 self.start_match(group, selector);
                 changes.push(Change { group, selector, matches: true });
             }
@@ -262,15 +268,13 @@ impl Matcher {
     }
 
     /// The candidates, each once.
-    fn list(&self, candidates: &Candidates) -> Vec<GroupId> {
-        let mut groups = Vec::new();
+    fn list(&self, candidates: &Candidates, groups: &mut Vec<GroupId>) {
         match candidates {
             Candidates::All => groups.extend(self.groups.slab.ids()),
             Candidates::Carriers(facts) => {
                 facts.iter().for_each(|&fact| self.for_each_carrier(fact, &mut |group| groups.push(group)));
             }
         }
-        groups
     }
 
     /// Calls `visit` with each group that has a fact, own or inherited, once.

@@ -48,7 +48,7 @@ mod tests {
         let set = NetworkSet { nets: ["192.0.2.0/24".parse().unwrap()].into(), ..NetworkSet::default() };
         let key = WorkloadEndpointKey::new("n", "k8s", &format!("{evil}/{evil}"), "eth0");
         let updates = [
-            Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap())),
+            Update::WorkloadEndpoint(key, Some(Valid::stored(endpoint).unwrap())),
             Update::NetworkSet(evil.into(), Some(Valid::new(set).unwrap())),
         ];
         let map = tortie_analysis::map::map(&updates, &Options::new(GraphConfig::new("n".into()), Settings::default()))
