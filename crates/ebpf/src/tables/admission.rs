@@ -9,7 +9,7 @@ use tortie_model::WorkloadEndpointId;
 use super::shares::Settled;
 use super::{Closed, GroupRoots, Tables};
 
-/// A value that is charged with blocks, see [`Shares`].
+/// A value that is charged with blocks, see [`Shares`](super::shares::Shares).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
     /// The trees of a group.
