@@ -3,7 +3,7 @@
 //! those of each node. `plan` then compares the tables of `tortie-classes` before and after, and lists the connections that open and
 //! close, exactly, with the rules that decide; the packets that host endpoints start or stop to allow; and likely mistakes.
 //!
-//! For reviews of a change before it is made; not for what holds now (see `trace` and `map`), and not for applying anything.
+//! For reviews of a change before it is made; not for the policy in force (see `trace` and `map`), and not for applying anything.
 //!
 //! ```rust
 //! use tortie_calc::GraphConfig;

@@ -1,9 +1,9 @@
 //! Would a connection pass from one place of a cluster to another, and by which rules? `Cluster` takes the checked objects of
-//! `tortie-model`, calculates with `tortie-calc` what the nodes at both ends have to enforce, and asks `tortie-evaluate` at each
-//! endpoint on the way: what answers is what enforces.
+//! `tortie-model`, calculates the desired state of the nodes at both ends with `tortie-calc`, and asks `tortie-evaluate` at each
+//! endpoint on the way: the same code enforces.
 //!
-//! For asking about connections between two places of a cluster; not for single endpoints (see `tortie-evaluate`), and not for what the
-//! kernel does, which no calculation knows.
+//! For asking about connections between two places of a cluster; not for single endpoints (see `tortie-evaluate`), and not for the
+//! kernel's state, which no calculation knows.
 //!
 //! ```rust
 //! use tortie_evaluate::{Packet, Verdict};
@@ -31,7 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a connection meets:
+//! The endpoints on the way of a connection:
 //!
 //! | from | to | asked |
 //! |---|---|---|
@@ -44,15 +44,15 @@
 //! | outside | a workload, or a node | the host endpoints' policies of that node, then the workload's ingress |
 //!
 //! * A workload reaches itself: such packets do not leave it.
-//! * A node port: what the node by which it comes says before it translates the destination and of what it forwards, then the
+//! * A node port: the verdicts of the first node, before destination NAT and on forwarded traffic, then those of the
 //!   backend's node. A backend of another node sees the address of the node, as kube-proxy does it unless `externalTrafficPolicy` is
 //!   `Local`; then it sees nothing.
-//! * What is asked is the first packet of a connection. Where it is the answer to a translation of addresses (a Service), ask for
+//! * The question is about the first packet of a connection. Where it is the answer to a translation of addresses (a Service), ask for
 //!   each backend.
 //! * The interface at which traffic enters or leaves a node is not known here. Of a node's host endpoints that one is asked which
 //!   expects the node's address in the packet, else the one of all interfaces; else all of them, and each must agree.
-//! * Between workloads of different nodes host endpoints of single interfaces are left out, since tunnels carry what they would
-//!   see.
+//! * Between workloads of different nodes host endpoints of single interfaces are left out, since tunnels hide the packets from
+//!   them.
 //!
 //! The graph of a node is made when the first question about it is asked, and follows changes from then on. No I/O, no clock.
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tortie_model::desired::Contest;
 use tortie_model::{Key, TierName, WorkloadEndpointKey};
 
-/// Why an object counts as absent, or not as it is written. What it is on its own was checked before ([`tortie_model::Valid`]).
+/// Why an object counts as absent, or not as it is written. Its own fields were checked before ([`tortie_model::Valid`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {

@@ -103,7 +103,7 @@ pub struct Blocks {
     blocks: Vec<Option<Block>>,
     by_cells: HashTable<u32>,
     hasher: RandomState,
-    /// The lowest are given out first, so that the map need not be longer than what is in it.
+    /// The lowest are given out first, so that the map need not be longer than its contents.
     free: BTreeSet<u32>,
     /// Those that nothing leads to any more, which readers may still be at.
     retired: Vec<u32>,
@@ -401,7 +401,7 @@ impl Blocks {
     }
 }
 
-/// Notes the blocks of the tree that begins at a block, by every way; `u32::MAX` for what is no tree.
+/// Notes the blocks of the tree that begins at a block, by every way; `u32::MAX` without a tree.
 fn count_ways(
     found: &BTreeMap<u32, Box<[Cell; CELLS]>>,
     number: u32,

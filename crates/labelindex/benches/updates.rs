@@ -153,7 +153,7 @@ fn selector_updates(c: &mut Criterion) {
     }
 }
 
-/// The sets of one policy whose selectors name what items must not have, so that no fact narrows them down; none matches.
+/// The sets of one policy whose selectors name labels that items must not have, so that no fact narrows them down; none matches.
 fn broad_selectors(c: &mut Criterion) {
     const SELECTORS: u64 = 990;
     let mut group = c.benchmark_group("BroadSelectors");

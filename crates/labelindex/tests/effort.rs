@@ -88,7 +88,7 @@ fn broad_selectors_are_not_evaluated_for_each_group() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // A quarter of the selectors match what is marked, but for the item that 25 of them except.
+    // A quarter of the selectors match marked items, but for the item that 25 of them except.
     assert_eq!(sizes.iter().filter(|&&size| size == 0).count(), 300);
     assert_eq!(sizes.iter().sum::<usize>(), 100 * 100 - 25);
     // Many items that change at once are matched alike.

@@ -3,7 +3,7 @@
 //! For drivers that write the difference and nothing else, and are told of failures; not for comparing two maps once.
 //!
 //! A driver that keeps something outside the process (IP set members, routes, …) equal to what it
-//! should be has three questions: what do I want, what is there, and what is left to do? `Delta`
+//! should be has three questions: the wanted values, the present values, and the remaining writes. `Delta`
 //! stores each key once, in exactly one of three ordered maps — in sync, to write, to remove — so the
 //! third question is answered without comparing anything, and always in key order.
 //!

@@ -1,5 +1,5 @@
-//! In clusters with host endpoints, what opens and closes between pods, nodes and what is outside is what `tortie_analysis::trace` says of
-//! the whole way of each packet, before and after.
+//! In clusters with host endpoints, the connections that open and close between pods, nodes and outside addresses are those for which
+//! the answers of `tortie_analysis::trace` differ, before and after.
 #![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
 
 use std::cell::Cell;

@@ -73,7 +73,7 @@ impl Tables {
     }
 
     /// Divides the blocks. Trees of this update that are refused are given up at once, so that never many more are there than fit;
-    /// what is in force stays until the end of the update, when all charges are known.
+    /// groups in force stay until the end of the update, when all charges are known.
     pub(super) fn settle(&mut self, update: &mut Update) {
         let Settled { refused, admitted } = self.shares.settle();
         for holder in refused.into_iter().chain(admitted) {

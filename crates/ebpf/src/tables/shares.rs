@@ -154,7 +154,7 @@ impl<K: Ord + Clone> Shares<K> {
             }
         }
         let mut whole = self.by_total.iter().rev().map(|(total, namespace)| (*total, &**namespace)).peekable();
-        // Namespaces that lose holders, by what is left to them, with their holders from the largest on.
+        // Namespaces that lose holders, by their remaining blocks, with their holders from the largest on.
         let mut cut = BTreeMap::new();
         while used > self.budget {
             let most = cut.last_key_value().map(|(at, _)| *at);

@@ -1,4 +1,4 @@
-//! Holds the flows that agents tell against what packets met, and against the rules that `tortie_analysis::trace` names.
+//! Holds the flows that agents tell against the measured verdicts of packets, and against the rules that `tortie_analysis::trace` names.
 //!
 //! What must be told of a row, by whom:
 //!

@@ -108,7 +108,7 @@ fn groups_of_one_namespace_take_no_blocks_from_others() {
     let closed = at_once.closed();
     assert!(!closed.is_empty() && closed.iter().all(|workload| workload.starts_with("dev/")), "{closed:?}");
 
-    // What is gone gives its room back.
+    // Deleted groups give their blocks back.
     let gone: Vec<DesiredUpdate> = loud
         .desired()
         .iter()

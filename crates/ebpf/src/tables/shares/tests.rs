@@ -118,7 +118,7 @@ proptest! {
             prop_assert_eq!(&closed, &expected);
             prop_assert!(holders.keys().all(|key| shares.is_refused(key) == expected.contains(key)));
             prop_assert_eq!(shares.total(), holders.values().map(|(_, charge)| charge).sum::<u64>());
-            // Within its equal share of what the platform leaves, a namespace loses nothing.
+            // Within its equal share of the platform's remainder, a namespace loses nothing.
             let of = |namespace: &str| -> u64 {
                 holders.values().filter(|(of, _)| *of == namespace).map(|(_, charge)| charge).sum()
             };
