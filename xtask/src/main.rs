@@ -61,7 +61,7 @@ cargo xtask COMMAND
   publish-check [--oldest]
                       whether the packages that would be published compile from what is in them; --oldest: with the oldest
                       compiler that must work, which is installed
-  oldest              whether the agent with its default features compiles with that compiler, without a warning
+  oldest              whether each crate alone, with its default features, compiles with that compiler, without a warning
   fuzz [--minutes N] [TARGET…]
                       fuzzing guided by coverage, of all targets if none is named, N minutes (10) in total; what reaches
                       different code becomes the corpus in fuzz/corpus

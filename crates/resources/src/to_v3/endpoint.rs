@@ -126,7 +126,7 @@ fn write_endpoint(endpoint: &WorkloadEndpoint, fields: &mut JsonMap<String, Json
         .iter()
         .filter_map(|port| match port.protocol {
             Protocol::Named(protocol) => {
-                Some(json!({"name": port.name, "protocol": resource_protocol_name(protocol), "port": port.port}))
+                Some(json!({"name": &*port.name, "protocol": resource_protocol_name(protocol), "port": port.port}))
             }
             Protocol::Number(_) => None,
         })
