@@ -1,10 +1,12 @@
 //! The commands that build and run things.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use xtask::package::{self, Binary, Limit, Made, Package};
 
 use crate::needs;
+use crate::programs::{OF_TESTS, Programs};
+use crate::samples;
 use crate::shell::{built, built_with, cargo, command, output, root, run};
 use crate::tools::Tool;
 
@@ -30,16 +32,20 @@ pub(crate) fn with_feature(command: &str, args: &[String]) -> Result<(), String>
 /// How many tests of a program run at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// All tests, a part of the conformance cases, and a part of the faults.
+/// All tests, and the parts of conformance cases and faults that rotate. `--all` is all of these; other arguments are for `cargo test`,
+/// and then nothing else is run.
 pub(crate) fn test(args: &[String]) -> Result<(), String> {
     needs::to_test()?;
-    let mut tests = cargo(&["test", "--workspace", "--all-features", "--locked"]);
+    let is_all = args == ["--all"];
+    let args = if is_all { &[] } else { args };
+    let mut tests = cargo(&["test"]);
+    tests.args(OF_TESTS).args(args);
     if std::env::var_os(THREADS).is_none() {
         // Tests of programs wait for them most of the time.
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         tests.env(THREADS, (2 * processors).to_string());
     }
-    run(tests.args(args))?;
+    run(&mut tests)?;
     if std::env::var("TORTIE_SKIP_KERNEL_TESTS").is_ok_and(|skip| skip == "1") {
         println!("conformance cases and faults skipped: TORTIE_SKIP_KERNEL_TESTS=1");
         return Ok(());
@@ -48,71 +54,14 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
         // Somebody is after particular tests.
         return Ok(());
     }
-    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    run_conformance(&words("--shard 0/7 --backend nft"))?;
-    run_conformance(&words("--shard 4/12 --backend legacy"))?;
-    run_conformance(&words("--shard 7/18 --family dual --backend nft"))?;
-    for (index, family) in [(2, "4"), (9, "6"), (17, "dual")] {
-        run_conformance(&words(&format!("--shard {index}/24 --family {family} --backend ebpf")))?;
-    }
-    run_conformance(&words("--shard 5/24 --driven --backend nft"))?;
-    run_conformance(&words("--shard 5/48 --driven --backend ebpf"))?;
-    run_conformance(&words("--shard 11/48 --family dual --backend ebpf-rules"))?;
-    // A third, other cases for each family.
-    for (index, family) in [(1, "4"), (4, "6"), (7, "dual")] {
-        run_conformance(&words(&format!("--shard {index}/9 --family {family} --backend nftables")))?;
-    }
-    run_conformance(&words("--shard 10/24 --family dual --backend nftables-fast"))?;
-    run_conformance(&words("--shard 13/40 --family dual --backend nftables-fast --flows"))?;
-    run_conformance(&words("--shard 7/40 --family dual --backend nft --nodes 3 --deadline 30"))?;
-    run_conformance(&words("--shard 3/40 --family dual --backend nft --flows"))?;
-    run_conformance(&words("--shard 23/40 --family dual --backend ebpf --flows"))?;
-    for (index, source) in ["etcd", "kubernetes", "fanout", "typha"].into_iter().enumerate() {
-        run_conformance(&words(&format!("--shard {index}/24 --source {source} --backend nft")))?;
-    }
-    run_faults(&words("--sample"))
+    let programs = Programs::build()?;
+    if is_all { samples::run_all(&programs) } else { samples::run(&programs) }
 }
 
-/// The conformance cases on a real kernel.
-pub(crate) fn conformance(args: &[String]) -> Result<(), String> {
+/// A program of the test kit with the agent, on a real kernel: conformance cases, or faults that happen while packets are sent.
+pub(crate) fn on_kernel(program: &str, args: &[String]) -> Result<(), String> {
     needs::to_test()?;
-    run_conformance(args)
-}
-
-fn run_conformance(args: &[String]) -> Result<(), String> {
-    run_with_agent("conformance", args)
-}
-
-/// Faults that happen to an agent on a real kernel while packets are sent.
-pub(crate) fn faults(args: &[String]) -> Result<(), String> {
-    needs::to_test()?;
-    run_faults(args)
-}
-
-fn run_faults(args: &[String]) -> Result<(), String> {
-    run_with_agent("faults", args)
-}
-
-/// Runs a program of the test kit with the agent that this workspace makes.
-fn run_with_agent(program: &str, args: &[String]) -> Result<(), String> {
-    let tortie = build_agent()?;
-    run_of_testkit(program, &tortie, args.iter().cloned())
-}
-
-/// Runs a program of the test kit. All are built with the same features, so that none makes cargo build it again.
-fn run_of_testkit(program: &str, agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
-    run(cargo(&["run"]).args(of_testkit(program)).arg("--agent").arg(agent).args(args))
-}
-
-/// What cargo is told to run it.
-fn of_testkit(program: &str) -> [&str; 8] {
-    let features = if program == "packet-bench" { "--features=programs" } else { "--features=servers" };
-    ["--quiet", "--locked", "--package", "tortie-testkit", features, "--bin", program, "--"]
-}
-
-/// Builds the agent and tells where it is.
-pub(crate) fn build_agent() -> Result<PathBuf, String> {
-    build_agent_with(&["--features=full"])
+    Programs::build()?.run_with_agent(program, args.iter().map(String::as_str))
 }
 
 /// What shells complete commands by, and manual pages, laid out as below `/usr/share`.
@@ -123,7 +72,7 @@ pub(crate) fn manual(args: &[String]) -> Result<(), String> {
         _ => return Err("manual takes one directory".to_owned()),
     };
     needs::to_build()?;
-    package::write_manual(&build_agent()?, &folder)?;
+    package::write_manual(Programs::build()?.agent()?, &folder)?;
     println!("{}", folder.display());
     Ok(())
 }
@@ -194,26 +143,27 @@ fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {
     programs.remove("tortie").ok_or_else(|| "cargo did not tell where the agent is".to_owned())
 }
 
-/// Every benchmark once, small.
+/// Benchmarks that run each of their cases once when they are asked to test.
+const BENCHMARKS: [&str; 11] = [
+    "engine", "worst", "memory", "cluster", "cost", "tables", "packets", "updates", "policies", "selector", "nftables",
+];
+
+/// Every benchmark once, small. They are not optimized, because tests have built most of their code so.
 pub(crate) fn bench_smoke() -> Result<(), String> {
-    needs::to_build()?;
-    let all =
-        ["--package", "tortie-benches", "--package", "tortie-classes", "--package", "tortie-evaluate", "--benches"];
-    // Not optimized, since what they share with the tests is built so already.
-    run(cargo(&["bench", "--locked", "--profile", "dev"]).args(all).args(["--", "--test"]))?;
     needs::to_run()?;
-    run(cargo(&["bench", "--profile", "dev"]).args(OF_NFTABLES).args(["--", "--test"]))?;
-    let small = "--pods 3 --policies 6 --edits 2 --sets 6 --idle 1";
-    let agent = build_agent()?;
-    for backend in ["nft", "legacy"] {
-        run_apply_bench(&agent, small.split(' ').chain(["--backend", backend]).map(str::to_owned))?;
+    let programs = Programs::build_with(&[&BENCHMARKS[..], &["load"]].concat())?;
+    for benchmark in BENCHMARKS {
+        programs.run(benchmark, ["--test"])?;
     }
-    let small = "--rules 10,300 --packets 200 --times 1";
-    run_of_testkit("packet-bench", &agent, small.split(' ').map(str::to_owned))?;
-    let small = "--clients 20 --endpoints 200 --rate 100 --seconds 1";
-    run_load("dev", "fanout-bench", &agent, small.split(' '))?;
-    let small = "--nodes 20 --pods 200 --policies 20 --rate 100 --seconds 1 --engines 2";
-    run_load("dev", "scale", &agent, small.split(' '))
+    for backend in ["nft", "legacy"] {
+        let small = "--pods 3 --policies 6 --edits 2 --sets 6 --idle 1 --backend";
+        programs.run_with_agent("apply-bench", small.split(' ').chain([backend]))?;
+    }
+    programs.run_with_agent("packet-bench", "--rules 10,300 --packets 200 --times 1".split(' '))?;
+    let small = "fanout-bench --clients 20 --endpoints 200 --rate 100 --seconds 1";
+    programs.run_with_agent("load", small.split(' '))?;
+    let small = "scale --nodes 20 --pods 200 --policies 20 --rate 100 --seconds 1 --engines 2";
+    programs.run_with_agent("load", small.split(' '))
 }
 
 /// Cost of one object of a megabyte.
@@ -227,29 +177,31 @@ pub(crate) fn cost_bench(args: &[String]) -> Result<(), String> {
 pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
     let agent = build_agent_with(&["--release"])?;
-    run_apply_bench(&agent, args.iter().cloned())
+    run(cargo(&["run"])
+        .args(OF_TESTKIT)
+        .args(["servers", "--bin", "apply-bench", "--", "--agent"])
+        .arg(agent)
+        .args(args))
 }
 
 /// How long tables of nftables take, beside iptables-nft and bare `nft`.
 pub(crate) fn nftables_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
-    run(cargo(&["bench"]).args(OF_NFTABLES).arg("--").args(args))
+    let bench = ["bench", "--quiet", "--locked", "--package", "tortie-rules", "--bench", "nftables", "--"];
+    run(cargo(&bench).args(args))
 }
-
-/// The benchmark of tables of nftables.
-const OF_NFTABLES: [&str; 6] = ["--quiet", "--locked", "--package", "tortie-rules", "--bench", "nftables"];
 
 /// What a packet costs.
 pub(crate) fn packet_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
     let agent = build_agent_with(&["--release"])?;
     // It compiles rules itself, and says how long that takes.
-    run(cargo(&["run", "--release"]).args(of_testkit("packet-bench")).arg("--agent").arg(agent).args(args))
+    let mut bench = cargo(&["run", "--release"]);
+    run(bench.args(OF_TESTKIT).args(["programs", "--bin", "packet-bench", "--", "--agent"]).arg(agent).args(args))
 }
 
-fn run_apply_bench(agent: &Path, args: impl Iterator<Item = String>) -> Result<(), String> {
-    run_of_testkit("apply-bench", agent, args)
-}
+/// The test kit with a feature.
+const OF_TESTKIT: [&str; 5] = ["--quiet", "--locked", "--package", "tortie-testkit", "--features"];
 
 /// What the agent says of Felix's parameters, into the documentation.
 pub(crate) fn parameters() -> Result<(), String> {
@@ -271,15 +223,10 @@ pub(crate) fn scale(args: &[String]) -> Result<(), String> {
 
 fn load(which: &str, args: &[String]) -> Result<(), String> {
     needs::to_build()?;
+    let bench = ["bench", "--quiet", "--locked", "--package", "tortie-fanout", "--bench", "load", "--profile"];
     if args.iter().any(|arg| arg == "--help") {
-        // Nothing is measured.
-        return run_load("dev", which, Path::new("."), args.iter().map(String::as_str));
+        return run(cargo(&bench).args(["dev", "--", which]).args(args));
     }
     let agent = build_agent_with(&["--release", "--features=fanout"])?;
-    run_load("bench", which, &agent, args.iter().map(String::as_str))
-}
-
-fn run_load<'a>(profile: &str, which: &str, agent: &Path, args: impl Iterator<Item = &'a str>) -> Result<(), String> {
-    let bench = ["bench", "--quiet", "--locked", "--package", "tortie-fanout", "--bench", "load"];
-    run(cargo(&bench).args(["--profile", profile, "--", which, "--agent"]).arg(agent).args(args))
+    run(cargo(&bench).args(["bench", "--", which, "--agent"]).arg(agent).args(args))
 }

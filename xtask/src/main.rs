@@ -14,8 +14,10 @@ mod features;
 mod fuzz;
 mod needs;
 mod packages;
+mod programs;
 mod publish;
 mod report;
+mod samples;
 mod site;
 mod tidy;
 mod tools;
@@ -31,9 +33,8 @@ cargo xtask COMMAND
 
   demo [ARGS]         build a node of network namespaces on this machine, enforce examples/demo, show the effect; --help
                       tells what can be chosen
-  test [ARGS]         all tests, a third of the conformance cases on both iptables back ends and by tables of nftables, some
-                      more of them with IPv4 and IPv6 at once, by eBPF programs, by a driver, on three nodes, and with flows, and a part of
-                      the faults, by chains, nftables and eBPF programs; ARGS go to cargo test, and leave it at that
+  test [ARGS]         all tests, and a part of the conformance cases and of the faults; each commit has another part, so that ten in a
+                      row have run all; --all runs all at once, for hours; other ARGS go to cargo test, and leave it at that
   conformance [ARGS]  all conformance cases; --help tells what can be chosen
   faults [ARGS]       faults that happen to the agent while packets are sent; --help tells what can be chosen
   prepare             install what is missing for building and testing
@@ -61,7 +62,8 @@ cargo xtask COMMAND
   publish-check [--oldest]
                       whether the packages that would be published compile from what is in them; --oldest: with the oldest
                       compiler that must work, which is installed
-  oldest              whether each crate alone, with its default features, compiles with that compiler, without a warning
+  oldest [--rotate]   whether each crate alone, with its default features, compiles with that compiler, without a warning;
+                      --rotate: a fifth of the crates, another for each commit
   fuzz [--minutes N] [TARGET…]
                       fuzzing guided by coverage, of all targets if none is named, N minutes (10) in total; what reaches
                       different code becomes the corpus in fuzz/corpus
@@ -98,8 +100,7 @@ fn main() -> ExitCode {
     let result = match command.as_str() {
         "demo" => commands::demo(&rest),
         "test" => commands::test(&rest),
-        "conformance" => commands::conformance(&rest),
-        "faults" => commands::faults(&rest),
+        "conformance" | "faults" => commands::on_kernel(&command, &rest),
         "prepare" => needs::to_test(),
         #[cfg(feature = "codegen")]
         "codegen" => codegen::run(),

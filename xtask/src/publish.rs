@@ -4,12 +4,13 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use xtask::files::failed;
 
 use crate::packages::{is_unpublished, metadata};
+use crate::samples;
 use crate::shell::{cargo, cargo_of, command, root, run};
 
 /// Packs all crates, unpacks them into a workspace of their own, and has the compiler check that, the oldest one that must work if
@@ -46,25 +47,47 @@ pub(crate) fn check(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// Into how many parts the crates are divided that are compiled alone.
+const PARTS: usize = 5;
+
 /// Has the oldest compiler that must work check each published crate alone with its default features, without a warning. A crate that
-/// needs a feature of a dependency which only another crate asks for is found by that. Nothing that another compiler has made helps:
-/// all features would take minutes. If that compiler is not available, the current one does it, and a line says so.
+/// needs a feature of a dependency which only another crate asks for is found by that. Each choice of features compiles dependencies
+/// again, so `--rotate` checks a fifth of the crates, another for each commit. Where that compiler cannot be had, the current
+/// one does it, and a line of output names it.
 pub(crate) fn oldest(args: &[String]) -> Result<(), String> {
-    if !args.is_empty() {
-        return Err("cargo xtask oldest".into());
-    }
+    let part = match args {
+        [] => None,
+        [arg] if arg == "--rotate" => Some(samples::change()? % PARTS),
+        _ => return Err("cargo xtask oldest [--rotate]".into()),
+    };
     let metadata = metadata()?;
     let is_available =
         oldest_cargo(&metadata).inspect_err(|error| println!("{error}; the current compiler is used")).is_ok();
     let packages = metadata["packages"].as_array().ok_or("cargo lists no packages")?;
-    for name in
-        packages.iter().filter(|package| !is_unpublished(package)).filter_map(|package| package["name"].as_str())
-    {
+    let published = packages.iter().filter(|package| !is_unpublished(package));
+    let names = published.filter_map(|package| package["name"].as_str()).enumerate();
+    for (_, name) in names.filter(|(place, _)| part.is_none_or(|part| place % PARTS == part)) {
+        println!("{name} alone");
         let mut compiler = if is_available { oldest_cargo(&metadata)? } else { cargo(&[]) };
-        let check = ["check", "--quiet", "--locked", "--package", name, "--lib", "--bins"];
-        run(compiler.args(check).env("RUSTFLAGS", "-D warnings")).map_err(|error| format!("{name} alone: {error}"))?;
+        check_without_warnings(compiler.args(["check", "--quiet", "--locked", "--package", name, "--lib", "--bins"]))
+            .map_err(|error| format!("{name} alone: {error}"))?;
     }
     Ok(())
+}
+
+/// Runs a check that fails by a warning. `-D warnings` in `RUSTFLAGS` would have every dependency compiled again.
+fn check_without_warnings(check: &mut Command) -> Result<(), String> {
+    let checked = check.arg("--message-format=json").stderr(Stdio::inherit()).output();
+    let checked = checked.map_err(|error| format!("cargo check: {error}"))?;
+    let messages = String::from_utf8_lossy(&checked.stdout);
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let told: Vec<String> =
+        messages.filter_map(|message| Some(message["message"]["rendered"].as_str()?.to_owned())).collect();
+    eprint!("{}", told.concat());
+    if checked.status.success() && told.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{}, {} messages of the compiler", checked.status, told.len()))
 }
 
 /// Cargo of the release that manifests name as `rust-version`.

@@ -12,9 +12,10 @@ use std::process::Command;
 
 use xtask::files::{self, write};
 
+use crate::needs;
+use crate::programs::Programs;
 use crate::shell::{output, root, run};
 use crate::tools::Tool;
-use crate::{commands, needs};
 
 const MDBOOK: Tool = Tool { name: "mdbook", version: "0.5.4" };
 
@@ -34,8 +35,11 @@ pub(crate) fn build(args: &[String]) -> Result<(), String> {
     let book = root().join("target/book");
     files::empty(&book)?;
     pages::collect(&book.join("src"))?;
-    let agent = agent.map_or_else(commands::build_agent, Ok)?;
-    reference(&agent, &book.join("src/reference"))?;
+    let folder = book.join("src/reference");
+    match agent {
+        Some(agent) => reference(&agent, &folder)?,
+        None => reference(Programs::build()?.agent()?, &folder)?,
+    }
     let settings = root().join("docs/book/book.toml");
     fs::copy(&settings, book.join("book.toml")).map_err(files::failed(&settings))?;
     files::empty(&out)?;

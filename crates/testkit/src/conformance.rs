@@ -26,10 +26,7 @@ mod supply;
 mod worker;
 
 use std::{
-    fmt,
-    num::NonZeroUsize,
     path::PathBuf,
-    str::FromStr,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -42,6 +39,7 @@ pub use supply::{NotASource, Source};
 use crate::{
     cases::{self, Addressing, Case, CaseError},
     kernel::{self, Unavailable},
+    shard::Shard,
 };
 use worker::Worker;
 
@@ -55,48 +53,6 @@ pub enum ConformanceError {
     /// Kernel tests cannot run here.
     #[error(transparent)]
     Kernel(#[from] Unavailable),
-}
-
-/// Which part of the cases to run: every `count`-th, beginning with `index`. Written `index/count`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shard {
-    index: usize,
-    count: NonZeroUsize,
-}
-
-impl Shard {
-    /// All cases.
-    pub const ALL: Self = Self { index: 0, count: NonZeroUsize::MIN };
-
-    /// Does the case at this position belong to the shard?
-    #[must_use]
-    pub fn contains(self, position: usize) -> bool {
-        position % self.count == self.index
-    }
-}
-
-impl fmt::Display for Shard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.index, self.count)
-    }
-}
-
-/// A text that is not `INDEX/COUNT` with `INDEX` below `COUNT`.
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not INDEX/COUNT with INDEX below COUNT")]
-pub struct NotAShard(String);
-
-impl FromStr for Shard {
-    type Err = NotAShard;
-
-    fn from_str(text: &str) -> Result<Self, NotAShard> {
-        let parse = || {
-            let (index, count) = text.split_once('/')?;
-            let shard = Self { index: index.parse().ok()?, count: count.parse().ok()? };
-            (shard.index < shard.count.get()).then_some(shard)
-        };
-        parse().ok_or_else(|| NotAShard(text.to_owned()))
-    }
 }
 
 /// What to run and how.

@@ -31,6 +31,7 @@ pub use report::FaultReport;
 pub use world::Families;
 
 use crate::kernel::{self, Unavailable};
+use crate::shard::Shard;
 use stage::{Done, Stage, Trouble};
 
 /// What enforces policy.
@@ -96,44 +97,18 @@ impl fmt::Display for Backend {
     }
 }
 
-/// With which implementations of iptables a fault is run when not all are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sample {
-    /// With none.
-    None,
-    Nft,
-    Legacy,
-}
-
-/// Whether a fault is run where something else than iptables enforces policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Beside {
-    /// It is about what that does without.
-    Never,
-    /// When all are.
-    InFull,
-    /// Also when not all are.
-    InSample,
-}
-
 /// Something that goes wrong.
 struct Fault {
     /// The families to which it belongs, and a word.
     name: &'static str,
     /// What goes wrong and what must hold, a line.
     about: &'static str,
-    /// The part of it that every change is tested with.
-    sample: Sample,
     /// The implementations of iptables with which it means anything.
-    backends: &'static [Backend],
-    /// Whether it means anything with eBPF programs.
-    ebpf: Beside,
-    /// Whether it means anything with such that are attached by rules.
-    rules: Beside,
-    /// Whether it means anything with tables of nftables.
-    nftables: Beside,
-    /// Whether it means anything with tables that are laid out to be fast.
-    fast: Beside,
+    iptables: &'static [Backend],
+    /// Whether it means anything with eBPF programs, however they are attached.
+    ebpf: bool,
+    /// Whether it means anything with nftables tables, in either layout.
+    nftables: bool,
     /// Lets it happen. The agent has not been started when it begins.
     run: fn(&mut Stage) -> Done,
     /// Whether it makes a hole that the judge must find.
@@ -144,67 +119,29 @@ struct Fault {
 
 impl Fault {
     const fn new(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Self {
-        let (sample, backends, never) = (Sample::None, &Backend::IPTABLES, Beside::Never);
-        let (ebpf, rules, nftables, fast) = (never, never, never, never);
-        Self { name, about, sample, backends, ebpf, rules, nftables, fast, run, is_self_check: false, nodes: 1 }
+        let iptables = &Backend::IPTABLES;
+        Self { name, about, iptables, ebpf: false, nftables: false, run, is_self_check: false, nodes: 1 }
     }
 
-    /// With which back ends it is run; if asked for the sample alone, in that.
-    fn backends(&self, sample: bool) -> impl Iterator<Item = Backend> {
-        let with_iptables = self.backends.iter().copied().filter(move |backend| {
-            let sampled = match self.sample {
-                Sample::None => None,
-                Sample::Nft => Some(Backend::Nft),
-                Sample::Legacy => Some(Backend::Legacy),
-            };
-            !sample || sampled == Some(*backend)
-        });
-        let with = |beside: Beside, backend: Backend| match beside {
-            Beside::Never => None,
-            Beside::InFull => (!sample).then_some(backend),
-            Beside::InSample => Some(backend),
-        };
-        with_iptables
-            .chain(with(self.nftables, Backend::Nftables))
-            .chain(with(self.fast, Backend::NftablesFast))
-            .chain(with(self.ebpf, Backend::Ebpf))
-            .chain(with(self.rules, Backend::EbpfRules))
+    /// The back ends it is run with.
+    fn backends(&self) -> impl Iterator<Item = Backend> {
+        let of = |runs: bool, backends: [Backend; 2]| backends.into_iter().filter(move |_| runs);
+        let nftables = of(self.nftables, [Backend::Nftables, Backend::NftablesFast]);
+        self.iptables.iter().copied().chain(nftables).chain(of(self.ebpf, [Backend::Ebpf, Backend::EbpfRules]))
     }
 
-    const fn sample(mut self, sample: Sample) -> Self {
-        self.sample = sample;
+    const fn only(mut self, iptables: &'static [Backend]) -> Self {
+        self.iptables = iptables;
         self
     }
 
-    const fn only(mut self, backends: &'static [Backend]) -> Self {
-        self.backends = backends;
+    const fn ebpf(mut self) -> Self {
+        self.ebpf = true;
         self
     }
 
-    /// However programs are attached, but in the sample only by links.
-    const fn ebpf(mut self, ebpf: Beside) -> Self {
-        self.ebpf = ebpf;
-        self.rules = in_full(ebpf);
-        self
-    }
-
-    /// In the sample also attached by rules.
-    const fn rules_in_sample(mut self) -> Self {
-        self.rules = Beside::InSample;
-        self
-    }
-
-    /// In either layout, but in the sample only in Felix's.
-    const fn nftables(mut self, nftables: Beside) -> Self {
-        self.nftables = nftables;
-        self.fast = in_full(nftables);
-        self
-    }
-
-    /// In the sample only laid out to be fast.
-    const fn fast_in_sample(mut self) -> Self {
-        self.nftables = Beside::InFull;
-        self.fast = Beside::InSample;
+    const fn nftables(mut self) -> Self {
+        self.nftables = true;
         self
     }
 
@@ -219,14 +156,6 @@ impl Fault {
     }
 }
 
-/// The same, but never in the sample.
-const fn in_full(beside: Beside) -> Beside {
-    match beside {
-        Beside::Never => Beside::Never,
-        Beside::InFull | Beside::InSample => Beside::InFull,
-    }
-}
-
 /// What to run and how.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -238,8 +167,8 @@ pub struct Options {
     pub backends: Vec<Backend>,
     /// The address families of the pods.
     pub families: Families,
-    /// Only the part that every change is tested with.
-    pub sample: bool,
+    /// Only this part of the faults, each counted once for each back end.
+    pub shard: Shard,
     /// Where to keep manifests and logs of faults that failed.
     pub keep: Option<PathBuf>,
 }
@@ -258,12 +187,12 @@ pub fn run(options: &Options, mut told: impl FnMut(&FaultReport)) -> Result<Vec<
     let wanted =
         |fault: &&Fault| options.only.is_empty() || options.only.iter().any(|word| fault.name.contains(word.as_str()));
     let mut reports = Vec::new();
-    for fault in catalogue::all().filter(wanted) {
-        for backend in fault.backends(options.sample).filter(|backend| options.backends.contains(backend)) {
-            let report = run_one(fault, backend, options);
-            told(&report);
-            reports.push(report);
-        }
+    let runs = catalogue::all().filter(wanted).flat_map(|fault| fault.backends().map(move |backend| (fault, backend)));
+    let runs = runs.filter(|(_, backend)| options.backends.contains(backend)).enumerate();
+    for (_, (fault, backend)) in runs.filter(|(position, _)| options.shard.contains(*position)) {
+        let report = run_one(fault, backend, options);
+        told(&report);
+        reports.push(report);
     }
     Ok(reports)
 }

@@ -64,6 +64,7 @@ pub mod oracle;
 pub mod overlay;
 pub mod packet;
 pub mod program;
+pub mod shard;
 pub mod sources;
 pub mod walker;
 

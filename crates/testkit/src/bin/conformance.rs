@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use tortie_testkit::cases::Addressing;
-use tortie_testkit::conformance::{CommandAgent, ConformanceError, Options, Shard, Source, run};
+use tortie_testkit::conformance::{CommandAgent, ConformanceError, Options, Source, run};
 use tortie_testkit::kernel::{Unavailable, in_user_namespace};
+use tortie_testkit::shard::Shard;
 
 /// Enforces every policy case in namespaces of this machine's kernel and compares the whole reachability.
 #[derive(Debug, Parser)]

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tortie_testkit::faults::{Backend, Families, Options, list, run, totals};
 use tortie_testkit::kernel::{Unavailable, in_user_namespace};
+use tortie_testkit::shard::Shard;
 
 const BACKENDS: [&str; 6] = ["nft", "legacy", "nftables", "nftables-fast", "ebpf", "ebpf-rules"];
 
@@ -38,9 +39,9 @@ struct Args {
     /// Print the names of all faults with a line about each, and do nothing.
     #[arg(long)]
     list: bool,
-    /// Only the part that every change is tested with.
-    #[arg(long)]
-    sample: bool,
+    /// Only each COUNT-th of the chosen faults, from the one at INDEX on; a fault counts once for each back end: INDEX/COUNT.
+    #[arg(long, default_value = "0/1")]
+    shard: Shard,
     /// Keep manifests and logs of faults that failed here.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
             "6" => Families::V6,
             _ => Families::Dual,
         },
-        sample: args.sample,
+        shard: args.shard,
         keep: args.keep,
     };
     match run(&options, |report| println!("{report}")) {

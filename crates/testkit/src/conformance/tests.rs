@@ -3,7 +3,7 @@
 
 use std::{net::IpAddr, process::Command, time::Duration};
 
-use super::{Agent, AgentError, CommandAgent, NodeUnderTest, Options, Report, RunningAgent, Shard, State, run};
+use super::{Agent, AgentError, CommandAgent, NodeUnderTest, Options, Report, RunningAgent, State, run};
 use crate::program::ProgramError;
 use crate::{
     cases::{Addressing, Verdict},
@@ -107,14 +107,6 @@ fn report(fault: Fault, shard: &str, change: impl FnOnce(&mut Options)) -> Repor
     options.shard = shard.parse().unwrap();
     change(&mut options);
     run(&options).unwrap()
-}
-
-#[test]
-fn shards_are_disjoint_and_complete() {
-    let shards: Vec<Shard> = ["0/3", "1/3", "2/3"].map(|text| text.parse().unwrap()).to_vec();
-    assert!((0..20).all(|position| shards.iter().filter(|shard| shard.contains(position)).count() == 1));
-    assert!(["", "1", "3/3", "0/0", "-1/2", "a/b"].iter().all(|text| text.parse::<Shard>().is_err()));
-    assert!((0..5).all(|position| Shard::ALL.contains(position)));
 }
 
 kernel_test! {

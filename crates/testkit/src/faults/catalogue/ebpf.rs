@@ -9,20 +9,18 @@ use std::time::Duration;
 use super::programs::{admit, write_admit};
 use super::restarts::moments;
 use crate::faults::{
-    Beside, Fault, Sample,
+    Fault,
     stage::{Done, Stage},
     world::BASE,
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    sampled("B1-killed", "eBPF: killed at random moments under edits; packets are judged meanwhile", killed)
-        .rules_in_sample(),
+    of_programs("B1-killed", "eBPF: killed at random moments under edits; packets are judged meanwhile", killed),
     of_programs("B1-killed-at-start", "eBPF: killed again and again before all programs are attached", killed_at_start),
-    sampled("B2-restart", "eBPF: restarts, and a node without the agent", restart),
-    Fault::new("B3-switch", "eBPF: from iptables and back while packets are sent, by configuration", switch)
-        .sample(Sample::Nft),
-    sampled("B4-detached", "eBPF: programs are detached, and pins removed, by hand", detached).rules_in_sample(),
-    sampled("B5-current", "eBPF: the map that says which roots are in force is written by hand", |stage| {
+    of_programs("B2-restart", "eBPF: restarts, and a node without the agent", restart),
+    Fault::new("B3-switch", "eBPF: from iptables and back while packets are sent, by configuration", switch),
+    of_programs("B4-detached", "eBPF: programs are detached, and pins removed, by hand", detached),
+    of_programs("B5-current", "eBPF: the map that says which roots are in force is written by hand", |stage| {
         maps::tampered(stage, "current")
     }),
     of_programs("B5-roots", "eBPF: the map of roots is written by hand", |stage| maps::tampered(stage, "roots")),
@@ -35,19 +33,23 @@ pub(super) const FAULTS: &[Fault] = &[
         maps::tampered(stage, "exact")
     }),
     of_programs("B5-counters", "eBPF: counters are written by hand, which nothing is decided by", maps::counted),
-    sampled(
+    of_programs(
         "B6-memory-refused",
         "eBPF: all calls fail for seconds: the last state holds, and it is said",
         refused::for_seconds,
     ),
     of_programs("B6-call-refused", "eBPF: each call of a change fails once, one after the other", refused::each_call),
-    sampled(
+    of_programs(
         "B6-map-full",
         "eBPF: more addresses than the map has room for: a larger one takes its place",
         refused::map_full,
     ),
-    sampled("B6-group-too-large", "eBPF: a policy with too many cells is closed alone, and named", refused::too_large),
-    sampled(
+    of_programs(
+        "B6-group-too-large",
+        "eBPF: a policy with too many cells is closed alone, and named",
+        refused::too_large,
+    ),
+    of_programs(
         "B7-killed-at-call",
         "eBPF: killed before each call of a change, one after the other",
         calls::killed_in_change,
@@ -61,12 +63,7 @@ pub(super) const FAULTS: &[Fault] = &[
 
 /// A fault that only eBPF programs have.
 const fn of_programs(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
-    Fault::new(name, about, run).only(&[]).ebpf(Beside::InFull)
-}
-
-/// The same in the sample.
-const fn sampled(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
-    of_programs(name, about, run).ebpf(Beside::InSample)
+    Fault::new(name, about, run).only(&[]).ebpf()
 }
 
 fn by_programs(stage: &mut Stage) -> Done {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::programs::{admit, both, fail_times, fault_both};
 use crate::{
     faults::{
-        Beside, Fault, Sample,
+        Fault,
         prober::Kind,
         stage::{Done, Stage, Trouble, ensure, place},
         world::{BASE, Pair},
@@ -19,18 +19,11 @@ pub(super) const FAULTS: &[Fault] = &[
         "a pod's interface comes before its policy is known: closed until then",
         interface_first,
     )
-    .sample(Sample::Nft)
-    .ebpf(Beside::InFull),
+    .ebpf(),
     Fault::new("E1-endpoint-first", "a pod is known before its interface comes", endpoint_first),
-    Fault::new("E1-flaps", "an interface goes down and up many times", flaps)
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
-    Fault::new("E1-recreated", "an interface is deleted and recreated by the same name", recreated)
-        .sample(Sample::Legacy)
-        .ebpf(Beside::InFull),
-    Fault::new("E3-host-endpoint", "a host endpoint comes and goes", host_endpoint)
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
+    Fault::new("E1-flaps", "an interface goes down and up many times", flaps).ebpf().nftables(),
+    Fault::new("E1-recreated", "an interface is deleted and recreated by the same name", recreated).ebpf(),
+    Fault::new("E3-host-endpoint", "a host endpoint comes and goes", host_endpoint).ebpf().nftables(),
     Fault::new(
         "E4-read-only-sysctls",
         "settings cannot be written: nothing opens, and all works once they can",
@@ -39,31 +32,24 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("E5-address-moves", "an address moves to a protected pod: its connections do not go on", |stage| {
         address_moves(stage, false)
     })
-    .sample(Sample::Nft)
-    .ebpf(Beside::InSample),
+    .ebpf(),
     Fault::new("conntrack-fails", "an address moves while conntrack fails: its connections do not go on", |stage| {
         address_moves(stage, true)
     })
-    .ebpf(Beside::InFull),
+    .ebpf(),
     Fault::new(
         "helper-hangs-conntrack",
         "an address moves while conntrack hangs: SIGTERM ends the agent",
         conntrack_hangs,
     )
-    .ebpf(Beside::InFull),
-    Fault::new("E5-foreign-route", "a route of others to a pod's interface goes, others stay", foreign_route)
-        .ebpf(Beside::InFull),
-    Fault::new("E5-route-deleted", "somebody deletes the route to a pod: it comes back", route_deleted)
-        .ebpf(Beside::InFull),
-    Fault::new("E8-selector", "the selector of a policy leads to another pod, and back", selector)
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
-    Fault::new("forwarding-off", "somebody switches forwarding off: it comes back", forwarding_off)
-        .ebpf(Beside::InFull),
+    .ebpf(),
+    Fault::new("E5-foreign-route", "a route of others to a pod's interface goes, others stay", foreign_route).ebpf(),
+    Fault::new("E5-route-deleted", "somebody deletes the route to a pod: it comes back", route_deleted).ebpf(),
+    Fault::new("E8-selector", "the selector of a policy leads to another pod, and back", selector).ebpf().nftables(),
+    Fault::new("forwarding-off", "somebody switches forwarding off: it comes back", forwarding_off).ebpf(),
     Fault::new("routes-first-restore", "at the first start iptables-restore fails: nothing leads to a pod", |stage| {
         closed_first_start(stage, "restore")
-    })
-    .sample(Sample::Nft),
+    }),
     Fault::new("routes-first-save", "at the first start iptables-save fails: nothing leads to a pod", |stage| {
         closed_first_start(stage, "save")
     }),
@@ -72,9 +58,8 @@ pub(super) const FAULTS: &[Fault] = &[
         "at the first start there are 16 descriptors: nothing leads to a pod",
         few_descriptors,
     )
-    .ebpf(Beside::InFull),
-    Fault::new("stand-ins-chain", "one chain is refused for a while: other pods do not notice", refused_chain)
-        .sample(Sample::Legacy),
+    .ebpf(),
+    Fault::new("stand-ins-chain", "one chain is refused for a while: other pods do not notice", refused_chain),
     Fault::new("stand-ins-set", "a set cannot be made: only what its policy alone allows is cut", refused_set),
 ];
 

@@ -6,70 +6,62 @@ use rustix::process::Signal;
 
 use super::programs::{admit, write_admit};
 use crate::faults::{
-    Beside, Fault, Sample,
+    Fault,
     stage::{Done, Stage, ensure},
     world::BASE,
 };
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("P4-gone", "the datastore's directory goes away, and comes back with another content", directory_gone)
-        .sample(Sample::Nft)
-        .ebpf(Beside::InFull),
-    Fault::new("P4-emptied", "policies are deleted while nobody looks", returns_with_less)
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
+        .ebpf(),
+    Fault::new("P4-emptied", "policies are deleted while nobody looks", returns_with_less).ebpf().nftables(),
     Fault::new(
         "ready-flag",
         "the datastore is not ready for a while; what was changed meanwhile is enforced",
         ready_flag,
     )
-    .ebpf(Beside::InFull),
+    .ebpf(),
     Fault::new("ready-flag-start", "the datastore is not ready at the start: nothing is open", not_ready_at_start)
-        .ebpf(Beside::InFull),
+        .ebpf(),
     Fault::new("torn-truncated", "a policy is written in place: emptied, and filled 300 ms later", |stage| {
         torn(stage, false, truncate)
     })
-    .sample(Sample::Nft)
-    .ebpf(Beside::InFull),
+    .ebpf(),
     Fault::new("torn-unlinked", "a policy is deleted and made again 20 ms later", |stage| torn(stage, false, unlink))
-        .ebpf(Beside::InFull),
-    Fault::new("torn-pieces", "a policy is written in pieces", |stage| torn(stage, false, pieces))
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
+        .ebpf(),
+    Fault::new("torn-pieces", "a policy is written in pieces", |stage| torn(stage, false, pieces)).ebpf().nftables(),
     Fault::new("torn-all-truncated", "one file with everything is emptied, and filled 300 ms later", |stage| {
         torn(stage, true, truncate)
     })
-    .ebpf(Beside::InFull),
+    .ebpf(),
     Fault::new("torn-all-unlinked", "one file with everything is deleted and made again 20 ms later", |stage| {
         torn(stage, true, unlink)
     })
-    .sample(Sample::Legacy)
-    .ebpf(Beside::InFull),
+    .ebpf(),
     Fault::new("torn-all-pieces", "one file with everything is written in pieces", |stage| torn(stage, true, pieces))
-        .ebpf(Beside::InFull),
+        .ebpf(),
     Fault::new(
         "unreadable-start",
         "a restart with a file that cannot be read: what is in force stays",
         unreadable_start,
     )
-    .ebpf(Beside::InFull),
+    .ebpf(),
     Fault::new(
         "unreadable-reboot",
         "a reboot with a file that cannot be read, and nothing kept: nothing is open",
         unreadable_reboot,
     )
-    .sample(Sample::Legacy)
-    .ebpf(Beside::InFull),
+    .ebpf(),
     Fault::new(
         "unreadable-reboot-state",
         "a reboot with a file that cannot be read, and what was kept: as before",
         unreadable_with_state,
     )
-    .ebpf(Beside::InFull),
+    .ebpf(),
     Fault::new("full-disk", "the disk of the state directory is full: edits are enforced all the same", full_disk)
-        .ebpf(Beside::InFull),
+        .ebpf(),
     Fault::new("unknown-node", "--node that nothing names, on a node with running pods: nothing is cut", unknown_node)
-        .ebpf(Beside::InFull),
+        .ebpf(),
 ];
 
 fn directory_gone(stage: &mut Stage) -> Done {

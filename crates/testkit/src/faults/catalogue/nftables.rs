@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::programs::admit;
 use super::restarts::{killed, killed_at_start};
 use crate::faults::{
-    Beside, Fault, Sample,
+    Fault,
     stage::{Done, Stage, ensure},
     world::BASE,
 };
@@ -18,15 +18,13 @@ pub(super) const FAULTS: &[Fault] = &[
     of_nftables("N1-killed", "nftables: killed at random moments under edits", killed),
     of_nftables("N1-killed-at-start", "nftables: killed again and again before it has written all", killed_at_start),
     of_nftables("N2-restart", "nftables: restarts with the same state write nothing", restart),
-    Fault::new("N3-switch", "nftables: from iptables and back while packets are sent, by configuration", switch)
-        .sample(Sample::Nft),
+    Fault::new("N3-switch", "nftables: from iptables and back while packets are sent, by configuration", switch),
     // Each begins with one layout and goes through both.
     of_nftables(
         "N3-layouts",
         "nftables: from one layout to the other and back while packets are sent",
         layouts::switch,
-    )
-    .fast_in_sample(),
+    ),
     of_nftables(
         "N3-layouts-killed",
         "nftables: killed at messages that a change of the layout needs",
@@ -39,10 +37,8 @@ pub(super) const FAULTS: &[Fault] = &[
         "N7-foreign",
         "nftables: tables of others before and behind ours, which accept everything",
         others::foreign,
-    )
-    .nftables(Beside::InSample),
-    of_nftables("N7-occupied", "nftables: a table of our name is there, with what others have made", others::occupied)
-        .nftables(Beside::InSample),
+    ),
+    of_nftables("N7-occupied", "nftables: a table of our name is there, with what others have made", others::occupied),
     of_nftables(
         "N7-owned",
         "nftables: another process owns the table of our name: closed until it ends",
@@ -58,13 +54,11 @@ pub(super) const FAULTS: &[Fault] = &[
         "N8-programs",
         "nftables: nft hangs for ever, iptables and ipset are not there: nobody runs them",
         kernel::programs,
-    )
-    .nftables(Beside::InSample),
+    ),
     of_nftables("N9-killed-at-sends", "nftables: killed at each message that a change needs", |stage| {
         kernel::killed_in_change(stage, "sendto,sendmsg")
-    })
+    }),
     // A change of a map by address takes several transactions.
-    .fast_in_sample(),
     of_nftables("N9-killed-at-answers", "nftables: killed before each answer that a change needs", |stage| {
         kernel::killed_in_change(stage, "recvfrom,recvmsg")
     }),
@@ -111,7 +105,7 @@ const SOON: Duration = Duration::from_secs(6);
 
 /// A fault that only tables of nftables have.
 const fn of_nftables(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
-    Fault::new(name, about, run).only(&[]).nftables(Beside::InFull)
+    Fault::new(name, about, run).only(&[]).nftables()
 }
 
 fn restart(stage: &mut Stage) -> Done {

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::{
     faults::{
-        Backend, Beside, Fault, Sample,
+        Backend, Fault,
         stage::{Done, PATIENCE, Stage, ensure},
         world::BASE,
     },
@@ -17,10 +17,8 @@ use crate::{
 const NFT: &[Backend] = &[Backend::Nft];
 
 pub(super) const FAULTS: &[Fault] = &[
-    fault("V1-tunnel-deleted", "the tunnel devices are deleted and switched off by hand", tunnel_deleted)
-        .sample(Sample::Nft)
-        .ebpf(Beside::InFull),
-    fault("V2-parent-flaps", "the interface below the tunnels goes down and up", parent_flaps).ebpf(Beside::InFull),
+    fault("V1-tunnel-deleted", "the tunnel devices are deleted and switched off by hand", tunnel_deleted).ebpf(),
+    fault("V2-parent-flaps", "the interface below the tunnels goes down and up", parent_flaps).ebpf(),
     fault(
         "V3-netlink-overflow",
         "more changes than the agent's socket holds; tunnels flap meanwhile",
@@ -31,13 +29,12 @@ pub(super) const FAULTS: &[Fault] = &[
         "somebody else replaces and deletes routes, neighbours and forwarding entries",
         two_writers,
     )
-    .ebpf(Beside::InFull),
+    .ebpf(),
     fault("V4-two-agents", "a second agent on the same node", two_agents),
-    fault("V5-node-readdressed", "another node has other addresses, and its old ones again", node_readdressed)
-        .ebpf(Beside::InFull),
+    fault("V5-node-readdressed", "another node has other addresses, and its old ones again", node_readdressed).ebpf(),
     fault("V5-readdressed-itself", "the node has other addresses, and its old ones again", readdressed_itself),
     fault("V6-tunnel-address-reused", "two nodes claim one tunnel address; two nodes exchange theirs", address_reused),
-    fault("V7-node-goes", "another node goes and comes", node_goes).ebpf(Beside::InFull),
+    fault("V7-node-goes", "another node goes and comes", node_goes).ebpf(),
     fault(
         "V8-cross-subnet",
         "all pools change from VXLAN to VXLAN between subnets, and back: what is lost",

@@ -3,17 +3,15 @@
 use std::time::Duration;
 
 use crate::faults::{
-    Backend, Beside, Fault, Sample,
+    Backend, Fault,
     stage::{Done, PATIENCE, Stage, Trouble, ensure},
 };
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("T4-restore-fails-once", "iptables-restore fails once: tried again", |stage| restore_fails(stage, 1)),
-    Fault::new("T4-restore-fails-10", "iptables-restore fails 10 times: tried again", |stage| restore_fails(stage, 10))
-        .sample(Sample::Nft),
+    Fault::new("T4-restore-fails-10", "iptables-restore fails 10 times: tried again", |stage| restore_fails(stage, 10)),
     Fault::new("T4-restore-fails", "iptables-restore fails for seconds: the last state holds", restore_fails_long)
-        .sample(Sample::Legacy)
-        .ebpf(Beside::InFull),
+        .ebpf(),
     Fault::new("T4-save-fails-once", "iptables-save fails once", |stage| save_fails(stage, 1)),
     Fault::new("T4-save-fails-4", "iptables-save fails 4 times", |stage| save_fails(stage, 4)),
     Fault::new("T4-save-dies", "iptables-save dies in the middle of its output", save_dies),
@@ -25,10 +23,8 @@ pub(super) const FAULTS: &[Fault] = &[
     })
     .only(&[Backend::Legacy]),
     Fault::new("T6-lock-long", "another program holds the lock for longer than we wait", |stage| lock(stage, "3", 1))
-        .only(&[Backend::Legacy])
-        .sample(Sample::Legacy),
-    Fault::new("T6-restore-missing", "iptables-restore is uninstalled while the agent runs", restore_missing)
-        .ebpf(Beside::InFull),
+        .only(&[Backend::Legacy]),
+    Fault::new("T6-restore-missing", "iptables-restore is uninstalled while the agent runs", restore_missing).ebpf(),
     Fault::new("T6-nothing-installed", "at the start nothing is installed: nothing leads to a pod", nothing_installed),
     Fault::new("T6-version-odd", "iptables --version says nothing that is a version: as if it were old", version_odd),
     Fault::new(

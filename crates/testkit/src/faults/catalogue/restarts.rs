@@ -6,15 +6,13 @@ use rustix::process::Signal;
 
 use super::programs::{admit, both, fault_both, parameter, write_admit};
 use crate::faults::{
-    Beside, Fault, Sample,
+    Fault,
     stage::{Done, Stage, Trouble, ensure},
     world::BASE,
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("T7-restart", "a restart with the same state writes nothing", restart)
-        .sample(Sample::Legacy)
-        .ebpf(Beside::InFull),
+    Fault::new("T7-restart", "a restart with the same state writes nothing", restart).ebpf(),
     Fault::new("T7-one-changed", "a restart with one policy changed writes that one", one_changed),
     Fault::new(
         "T7-upgrade",
@@ -25,22 +23,19 @@ pub(super) const FAULTS: &[Fault] = &[
         "T9-switch-while-running",
         "FelixConfiguration changes the iptables back end, and changes it back",
         switch_back_end,
-    )
-    .sample(Sample::Nft),
+    ),
     Fault::new(
         "T9-switch-between-runs",
         "another iptables back end from the next start on, and back",
         switch_between_runs,
     ),
-    Fault::new("P1-killed", "killed at random moments under edits", killed).sample(Sample::Nft),
+    Fault::new("P1-killed", "killed at random moments under edits", killed),
     Fault::new("P1-killed-at-start", "killed again and again before it has written everything", killed_at_start),
-    Fault::new("P2-burst", "a hundred edits at once, and one afterwards", burst)
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
+    Fault::new("P2-burst", "a hundred edits at once, and one afterwards", burst).ebpf().nftables(),
     Fault::new("P3-config", "a parameter changes: a new session, and nothing open or cut", config),
     Fault::new("P3-kube-ipvs0", "kube-ipvs0 comes and goes", kube_ipvs),
-    Fault::new("sighup", "SIGHUP ends nothing", sighup).ebpf(Beside::InFull).nftables(Beside::InFull),
-    Fault::new("suspended", "SIGSTOP, an edit, SIGCONT", suspended).ebpf(Beside::InFull).nftables(Beside::InFull),
+    Fault::new("sighup", "SIGHUP ends nothing", sighup).ebpf().nftables(),
+    Fault::new("suspended", "SIGSTOP, an edit, SIGCONT", suspended).ebpf().nftables(),
     Fault::new("no-threads", "no more processes and threads are to be had", no_threads),
 ];
 

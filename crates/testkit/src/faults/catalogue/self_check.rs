@@ -5,24 +5,17 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::faults::{
-    Beside, Fault, Sample,
+    Fault,
     stage::{Done, Stage},
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("quiet", "nothing happens: nothing is wrong", quiet)
-        .sample(Sample::Nft)
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
-    Fault::new("hole-30ms", "a hole made by the harness itself is found", hole_of_30_ms)
-        .sample(Sample::Legacy)
-        .self_check(),
-    Fault::new("hole-5ms", "a small hole made by the harness itself is found", hole_of_5_ms)
-        .sample(Sample::Nft)
-        .self_check(),
+    Fault::new("quiet", "nothing happens: nothing is wrong", quiet).ebpf().nftables(),
+    Fault::new("hole-30ms", "a hole made by the harness itself is found", hole_of_30_ms).self_check(),
+    Fault::new("hole-5ms", "a small hole made by the harness itself is found", hole_of_5_ms).self_check(),
     Fault::new("hole-detached", "a hole made by detaching eBPF programs, which is not announced, is found", detached)
         .only(&[])
-        .ebpf(Beside::InSample)
+        .ebpf()
         .self_check(),
 ];
 

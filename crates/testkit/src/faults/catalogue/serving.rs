@@ -4,7 +4,7 @@ use std::{io::Write, net::TcpStream, time::Duration};
 
 use super::programs::admit;
 use crate::faults::{
-    Beside, Fault, Sample,
+    Fault,
     stage::{Done, Stage, ensure},
 };
 
@@ -13,8 +13,7 @@ pub(super) const FAULTS: &[Fault] = &[Fault::new(
     "slow and idle clients of health and metrics: liveness is answered within a second",
     slow_clients,
 )
-.sample(Sample::Nft)
-.ebpf(Beside::InFull)];
+.ebpf()];
 
 fn slow_clients(stage: &mut Stage) -> Done {
     stage.begin()?;

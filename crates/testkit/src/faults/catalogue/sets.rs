@@ -7,7 +7,7 @@ use std::{
 
 use super::programs::{admit, fail_times, write_admit};
 use crate::faults::{
-    Fault, Sample,
+    Fault,
     stage::{Done, Stage, Trouble, ensure},
     world::{BASE, Pair},
 };
@@ -15,8 +15,7 @@ use crate::faults::{
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("S1-flushed", "somebody empties our sets: filled at the next check", flushed),
     Fault::new("S1-member-added", "somebody adds a member to our sets: out at the next check", member_added),
-    Fault::new("S1-replaced", "somebody swaps our set for one of another size and content", replaced)
-        .sample(Sample::Legacy),
+    Fault::new("S1-replaced", "somebody swaps our set for one of another size and content", replaced),
     Fault::new("S2-destroy-fails", "ipset destroy fails: tried again, but not all the time", destroy_fails),
     Fault::new("S2-left-over", "temporary sets of a crash are there at the start", left_over),
     Fault::new("S3-restore-fails-before", "ipset restore fails without an effect", |stage| {
@@ -28,8 +27,7 @@ pub(super) const FAULTS: &[Fault] = &[
             "if [ \"$1\" = restore ] && [ ! -e \"$notes/failed\" ]; then touch \"$notes/failed\"; \
              head -n 2 | \"$real\" restore; echo 'told to' >&2; exit 1; fi",
         )
-    })
-    .sample(Sample::Nft),
+    }),
     Fault::new("S3-restore-fails-after", "ipset restore fails after all has been done", |stage| {
         restore_fails(
             stage,

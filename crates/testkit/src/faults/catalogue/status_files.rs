@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::programs::admit;
 use crate::faults::{
-    Beside, Fault,
+    Fault,
     stage::{Done, Stage, Trouble, ensure},
 };
 
@@ -15,7 +15,7 @@ pub(super) const FAULTS: &[Fault] = &[Fault::new(
     "status files are torn, deleted and in the way: policy is enforced, and the files are put right",
     status_files,
 )
-.ebpf(Beside::InFull)];
+.ebpf()];
 
 const FOREIGN: &str = "notes.txt";
 const WARNING: &str = "endpoint status files cannot be kept";

@@ -4,7 +4,7 @@ use std::{fmt::Write, time::Duration};
 
 use crate::{
     faults::{
-        Beside, Fault, Sample,
+        Fault,
         stage::{Done, Stage, Trouble, ensure, place},
         world::{BASE, WEB_CLOSED, WEB_OPEN},
     },
@@ -12,9 +12,7 @@ use crate::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("T1-flush", "somebody flushes FORWARD: closed at the next check", flush)
-        .sample(Sample::Nft)
-        .ebpf(Beside::InFull),
+    Fault::new("T1-flush", "somebody flushes FORWARD: closed at the next check", flush).ebpf(),
     Fault::new("T1-hook-deleted", "somebody deletes our rule from FORWARD: closed at the next check", hook_deleted),
     Fault::new(
         "T1-inserted-above",
@@ -31,18 +29,12 @@ pub(super) const FAULTS: &[Fault] = &[
         "an unknown chain with our prefix, and a rule with our mark in a chain of others, go",
         stray,
     ),
-    Fault::new("T8-renamed", "a policy is renamed without a change: nothing is open or cut", renamed)
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
-    Fault::new("T8-removed-and-added", "a policy goes and comes back", removed_and_added)
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
-    Fault::new("T8-burst", "a policy goes and comes back many times at once", removed_in_a_burst)
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
+    Fault::new("T8-renamed", "a policy is renamed without a change: nothing is open or cut", renamed).ebpf().nftables(),
+    Fault::new("T8-removed-and-added", "a policy goes and comes back", removed_and_added).ebpf().nftables(),
+    Fault::new("T8-burst", "a policy goes and comes back many times at once", removed_in_a_burst).ebpf().nftables(),
     Fault::new("T10-large", "hundreds of pods and policies: an edit among them is enforced soon", large)
-        .ebpf(Beside::InFull)
-        .nftables(Beside::InFull),
+        .ebpf()
+        .nftables(),
     Fault::new("T11-names", "policies with long and odd names, and with comments that could end a rule", names),
 ];
 

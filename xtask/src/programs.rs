@@ -1,0 +1,51 @@
+//! The programs that tests and benchmarks start: the agent, and those of the test kit.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::shell::{built, cargo, root, run};
+
+/// The packages and features of tests. Other choices have other features of dependencies, and nearly everything is compiled again.
+pub(crate) const OF_TESTS: [&str; 3] = ["--workspace", "--all-features", "--locked"];
+
+/// Programs of the workspace, compiled with the features of tests: where they are, by their names.
+pub(crate) struct Programs(BTreeMap<String, PathBuf>);
+
+impl Programs {
+    /// Builds the agent and the programs of the test kit.
+    pub(crate) fn build() -> Result<Self, String> {
+        Self::build_with(&[])
+    }
+
+    /// Builds these benchmarks as well.
+    pub(crate) fn build_with(benchmarks: &[&str]) -> Result<Self, String> {
+        // Cargo builds the programs of a package together with a test of it: here one of the agent and one of the test kit.
+        let mut build = cargo(&["test", "--no-run", "--test", "history", "--test", "policy_semantics"]);
+        Ok(Self(built(build.args(OF_TESTS).args(benchmarks.iter().flat_map(|name| ["--bench", name])))?))
+    }
+
+    pub(crate) fn agent(&self) -> Result<&Path, String> {
+        self.path("tortie")
+    }
+
+    /// Runs a program with these arguments.
+    pub(crate) fn run<'a>(&self, name: &str, args: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
+        run(self.command(name)?.args(args))
+    }
+
+    /// The same with the agent's path as an argument.
+    pub(crate) fn run_with_agent<'a>(&self, name: &str, args: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
+        run(self.command(name)?.args(args).arg("--agent").arg(self.agent()?))
+    }
+
+    fn command(&self, name: &str) -> Result<Command, String> {
+        let mut command = Command::new(self.path(name)?);
+        command.current_dir(root());
+        Ok(command)
+    }
+
+    fn path(&self, name: &str) -> Result<&Path, String> {
+        self.0.get(name).map(PathBuf::as_path).ok_or_else(|| format!("cargo did not say where {name} is"))
+    }
+}
