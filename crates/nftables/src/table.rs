@@ -95,6 +95,8 @@ pub enum Plan {
     Done {
         /// How long from now the next plan should be asked for, changes or none; never if `None`.
         recheck_after: Option<Duration>,
+        /// The number of [`Table::problems`]. Above 0, chains are not as they should be, or something that denies is in their place.
+        problems: usize,
     },
     /// The table cannot be brought to what it should be; the kernel keeps what it had. The next plan starts afresh.
     Failed(TableError),
@@ -583,7 +585,7 @@ impl Table {
             if let Some(reason) = self.refused_base() {
                 return Plan::Failed(TableError::Write { table: self.config.id, reason: reason.to_owned() });
             }
-            return Plan::Done { recheck_after: self.next_check(now) };
+            return Plan::Done { recheck_after: self.next_check(now), problems: self.chain_problems().len() };
         }
         self.stats.commits += 1;
         self.stats.set_commits += u64::from(transaction.changes_sets());

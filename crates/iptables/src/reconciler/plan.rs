@@ -42,6 +42,8 @@ pub enum Plan {
     Done {
         /// How long from now the next plan should be asked for, changes or none; never if `None`.
         recheck_after: Option<Duration>,
+        /// The number of [`Reconciler::problems`]. Above 0, chains are not as they should be, or something that denies is in their place.
+        problems: usize,
     },
     /// The table cannot be brought to what it should be; the kernel keeps what it had. To end the
     /// program, and be started again, is sensible. So is to ask for the next plan some time later:
@@ -149,7 +151,7 @@ impl Reconciler {
         let foreign = self.foreign.take();
         if let Some(until) = self.hold_off {
             if now < until {
-                return Plan::Done { recheck_after: Some(until - now) };
+                return self.done(Some(until - now));
             }
             self.hold_off = None;
         }
@@ -228,7 +230,11 @@ impl Reconciler {
         self.cycle = None;
         self.schedule.spread_checks();
         let checks = self.schedule.next(now).into_iter().chain(self.next_retry(now));
-        Plan::Done { recheck_after: checks.min() }
+        self.done(checks.min())
+    }
+
+    fn done(&self, recheck_after: Option<Duration>) -> Plan {
+        Plan::Done { recheck_after, problems: self.problem_count() }
     }
 
     fn fail(&mut self, now: Duration, error: TableError) -> Plan {
@@ -244,7 +250,7 @@ impl Reconciler {
                 tracing::debug!(%error, "Cannot sweep a table, trying again later");
                 let rest = self.schedule.refresh_interval().unwrap_or(SWEEP_HOLD_OFF);
                 self.hold_off = Some(now + rest);
-                Plan::Done { recheck_after: Some(rest) }
+                self.done(Some(rest))
             }
         }
     }
