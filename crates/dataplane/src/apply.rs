@@ -35,6 +35,7 @@ impl Dataplane {
         if !self.gates.are_open() {
             return ApplyReport::waiting(self.gates.awaited());
         }
+        let span = tracing::debug_span!("apply", number = self.applies, problems = tracing::field::Empty).entered();
         let started = kernel.now();
         self.timers.dirty = false;
         self.advance_migrations(kernel);
@@ -105,6 +106,7 @@ impl Dataplane {
         }
         let next = wakeups.into_iter().min();
         self.timers.next_apply = next.map(|pause| now + pause);
+        span.record("problems", problems.len());
         self.applies += 1;
         self.failed_applies += u64::from(!problems.is_empty());
         self.problems.clone_from(&problems);

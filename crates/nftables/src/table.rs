@@ -566,6 +566,7 @@ impl Table {
             Phase::Reading | Phase::Committing { .. } => self.observed = None,
             Phase::Idle | Phase::Waiting { .. } => {}
         }
+        let _span = tracing::debug_span!("nftables", table = %self.config.id).entered();
         if let Some(error) = self.failure.take() {
             return Plan::Failed(error);
         }
@@ -574,6 +575,7 @@ impl Table {
         if self.observed.is_none() || self.read_at.is_none_or(|at| is_due(at) || is_suspected(at)) {
             self.phase = Phase::Reading;
             self.stats.reads += 1;
+            tracing::debug!("reading the table");
             return Plan::Read;
         }
         self.retry_quarantined(now);
@@ -590,6 +592,7 @@ impl Table {
         self.stats.commits += 1;
         self.stats.set_commits += u64::from(transaction.changes_sets());
         self.stats.lines += transaction.line_count() as u64;
+        tracing::debug!(lines = transaction.line_count(), commands = transaction.commands.len(), "writing the table");
         self.phase = Phase::Committing { transaction: transaction.clone(), is_all };
         Plan::Commit(transaction)
     }

@@ -161,6 +161,8 @@ impl Reconciler {
                 self.doubt();
             }
         }
+        let (table, family) = (self.config.table, self.config.family);
+        let _span = tracing::debug_span!("iptables", %table, %family).entered();
         loop {
             if let Step::Do(plan) = self.step(now, foreign) {
                 return plan;
@@ -181,6 +183,7 @@ impl Reconciler {
             self.phase = Phase::Saving { since: now, foreign };
             self.schedule.save_started(now);
             self.stats.save_calls += 1;
+            tracing::debug!("reading the table");
             return Step::Do(Plan::Save(self.save_command()));
         }
         let batch = match &self.isolation {
@@ -196,6 +199,7 @@ impl Reconciler {
         if !batch.is_empty() {
             self.stats.restore_calls += 1;
             self.stats.lines_executed += batch.lines;
+            tracing::debug!(lines = batch.lines, "writing the table");
             self.phase = Phase::Restoring { since: now, effects: batch.effects };
             return Step::Do(Plan::Restore { command: self.restore_command(), input: batch.text });
         }
