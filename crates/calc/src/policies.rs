@@ -213,7 +213,11 @@ impl Policies {
                 tracing::debug!(policy = %entry.id, "active policy has another value");
                 out.revalued.push(slot);
             } else {
-                let why = if entry.policy.needed_on_every_node { "every node needs it" } else { "it selects an endpoint of this node" };
+                let why = if entry.policy.needed_on_every_node {
+                    "every node needs it"
+                } else {
+                    "it selects an endpoint of this node"
+                };
                 tracing::debug!(policy = %entry.id, selector = %entry.policy.selector, why, "policy is active");
                 self.active += 1;
             }

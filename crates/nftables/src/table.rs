@@ -597,6 +597,27 @@ impl Table {
         Plan::Commit(transaction)
     }
 
+    /// Gives the transactions for a kernel that has no such table, and assumes from then on that they have been committed. Written as
+    /// text they are the input of `nft -f`.
+    ///
+    /// # Errors
+    /// If a hook leads to a chain that is not defined.
+    pub fn render(&mut self) -> Result<Vec<Transaction>, TableError> {
+        let (mut transactions, mut now) = (Vec::new(), Duration::ZERO);
+        loop {
+            match self.plan(now) {
+                Plan::Read => self.on_read(now, Ok(None)),
+                Plan::Commit(transaction) => {
+                    transactions.push(transaction);
+                    self.on_committed(now, Ok(()));
+                }
+                Plan::Sleep { until } => now = until,
+                Plan::Done { .. } => return Ok(transactions),
+                Plan::Failed(error) => return Err(error),
+            }
+        }
+    }
+
     fn next_check(&self, now: Duration) -> Option<Duration> {
         let refresh = self.config.refresh_interval.zip(self.read_at).map(|(interval, read_at)| read_at + interval);
         let retries = self.quarantine.values().map(|entry| entry.retry_at);

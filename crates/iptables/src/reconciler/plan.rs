@@ -170,6 +170,30 @@ impl Reconciler {
         }
     }
 
+    /// Gives the input of `iptables-restore` for a kernel that has nothing of ours, and assumes from then on that it has been run.
+    /// Chains that nothing leads to are not in it.
+    ///
+    /// # Errors
+    /// If a hook leads to a chain that is not defined.
+    pub fn render(&mut self) -> Result<String, TableError> {
+        let (mut text, mut now) = (String::new(), Duration::ZERO);
+        loop {
+            match self.plan(now) {
+                Plan::Save(_) => {
+                    let nothing = self.save_reader().finish().map_err(Into::into);
+                    self.on_saved(now, nothing);
+                }
+                Plan::Restore { input, .. } => {
+                    text.push_str(&input);
+                    self.on_restored(now, Ok(()));
+                }
+                Plan::Sleep { until } => now = until,
+                Plan::Done { .. } => return Ok(text),
+                Plan::Failed(error) => return Err(error),
+            }
+        }
+    }
+
     fn step(&mut self, now: Duration, foreign: Option<ForeignCommits>) -> Step {
         self.update_desired();
         self.confirm(now, foreign);
