@@ -318,7 +318,7 @@ impl Graph {
     /// refers to something that does not exist. The first flush after the datastore has been read completely ends with
     /// [`DesiredUpdate::InSync`].
     ///
-    /// At level `debug` the span `flush` and the events in it tell why policies are active and which endpoints change.
+    /// At level `debug` the span `flush` and the events in it explain why policies are active and which endpoints change.
     pub fn flush(&mut self, out: &mut Vec<DesiredUpdate>) {
         let span = tracing::debug_span!("flush", changes = tracing::field::Empty).entered();
         let before = out.len();

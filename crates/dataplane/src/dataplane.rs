@@ -122,7 +122,7 @@ impl Gates {
         self.datastore && self.links
     }
 
-    /// What the gates that are shut wait for.
+    /// The reports for which the shut gates wait.
     pub(crate) fn awaited(self) -> Vec<Awaited> {
         let gates = [(self.datastore, Awaited::Datastore), (self.links, Awaited::Links)];
         gates.into_iter().filter(|(is_open, _)| !is_open).map(|(_, awaited)| awaited).collect()
