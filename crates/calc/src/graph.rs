@@ -317,7 +317,11 @@ impl Graph {
     /// Does the work that has waited, and appends what the dataplane is to change, in an order in which nothing ever
     /// refers to something that does not exist. The first flush after the datastore has been read completely ends with
     /// [`DesiredUpdate::InSync`].
+    ///
+    /// At level `debug` the span `flush` and the events in it explain why policies are active and which endpoints change.
     pub fn flush(&mut self, out: &mut Vec<DesiredUpdate>) {
+        let span = tracing::debug_span!("flush", changes = tracing::field::Empty).entered();
+        let before = out.len();
         // Before, what refutes a claim may not be known yet.
         if self.has_been_in_sync {
             self.flush_claims();
@@ -336,6 +340,7 @@ impl Graph {
         if self.has_been_in_sync && !std::mem::replace(&mut self.in_sync_sent, true) {
             out.push(DesiredUpdate::InSync);
         }
+        span.record("changes", out.len() - before);
     }
 
     /// What [`Graph::flush`] appends, in a list of its own.

@@ -189,6 +189,7 @@ impl Policies {
             self.refresh(slot, (scanner, bound), out);
         }
         for (id, slot, active) in self.deleted.drain(..) {
+            tracing::debug!(policy = %id, why = "it was deleted", "policy is inactive");
             bound.on_rules(RuleOwner::Policy(slot), active.sets, 0);
             release(scanner, &active.compiled);
             out.inactive.push(id);
@@ -209,11 +210,19 @@ impl Policies {
             out.active.push((entry.id.clone(), Arc::clone(&compiled)));
             entry.active = Some(Active { sets: count_sets([&compiled.inbound, &compiled.outbound]), compiled });
             if was.is_some() {
+                tracing::debug!(policy = %entry.id, "active policy has another value");
                 out.revalued.push(slot);
             } else {
+                let why = if entry.policy.needed_on_every_node {
+                    "every node needs it"
+                } else {
+                    "it selects an endpoint of this node"
+                };
+                tracing::debug!(policy = %entry.id, selector = %entry.policy.selector, why, "policy is active");
                 self.active += 1;
             }
         } else if was.is_some() {
+            tracing::debug!(policy = %entry.id, selector = %entry.policy.selector, why = "it selects no endpoint of this node", "policy is inactive");
             out.inactive.push(entry.id.clone());
             self.active -= 1;
         }

@@ -2,6 +2,7 @@
 //! (`felix/calc/policy_resolver.go`, `felix/calc/event_sequencer.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
@@ -23,6 +24,20 @@ struct TierLists {
     untracked: TierList,
     pre_dnat: TierList,
     forward: TierList,
+}
+
+/// The policies in the order of their evaluation, for the log.
+impl fmt::Display for TierLists {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lists = [&self.untracked, &self.pre_dnat, &self.forward, &self.normal];
+        let tiers = lists.into_iter().flat_map(|list| list.iter());
+        let directions = tiers.flat_map(|tier| [("ingress", &tier.ingress), ("egress", &tier.egress)]);
+        let mut policies = directions.flat_map(|(direction, policies)| policies.iter().map(move |id| (direction, id)));
+        if let Some((direction, policy)) = policies.next() {
+            write!(f, "{direction} {policy}")?;
+        }
+        policies.try_for_each(|(direction, policy)| write!(f, ", {direction} {policy}"))
+    }
 }
 
 #[derive(Debug)]
@@ -120,6 +135,8 @@ impl PolicyResolver {
             } else if !self.changed.contains(&id) {
                 continue;
             }
+            let why = if unchanged { "its own data" } else { "its policies" };
+            tracing::debug!(endpoint = %id, why, policies = %lists, "endpoint changes");
             send(&id, &endpoint.value, lists, (computed_data, contests), sequencer);
         }
         self.changed.clear();

@@ -33,8 +33,9 @@ impl Dataplane {
     /// kernel's are then to be compared by another dataplane, as after a kill.
     pub fn apply(&mut self, kernel: &mut dyn Kernel) -> ApplyReport {
         if !self.gates.are_open() {
-            return ApplyReport::default();
+            return ApplyReport::waiting(self.gates.awaited());
         }
+        let span = tracing::debug_span!("apply", number = self.applies, problems = tracing::field::Empty).entered();
         let started = kernel.now();
         self.timers.dirty = false;
         self.advance_migrations(kernel);
@@ -105,13 +106,15 @@ impl Dataplane {
         }
         let next = wakeups.into_iter().min();
         self.timers.next_apply = next.map(|pause| now + pause);
+        span.record("problems", problems.len());
         self.applies += 1;
         self.failed_applies += u64::from(!problems.is_empty());
         self.problems.clone_from(&problems);
         let unenforced = self.policy_gates.iter().filter(|gate| !gate.in_force()).map(PolicyGate::family).collect();
         let wireguard_keys = self.wireguards.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open());
         let wireguard_keys = wireguard_keys.filter_map(|(wireguard, _)| wireguard.take_key()).collect();
-        ApplyReport { applied: true, problems, statuses, unenforced, wireguard_keys, next }
+        let waiting_for = Vec::new();
+        ApplyReport { applied: true, waiting_for, problems, statuses, unenforced, wireguard_keys, next }
     }
 
     /// What is wrong with the desired state itself.

@@ -38,7 +38,7 @@ use crate::managers::workloads::{Workloads, is_workload};
 use crate::neighbours::Neighbours;
 use crate::output::{FamilyOutput, Output};
 use crate::proxy_neighbours::ProxyNeighbours;
-use crate::report::{DataplaneProblem, DataplaneStats, EndpointStatus, ProgramProblem};
+use crate::report::{Awaited, DataplaneProblem, DataplaneStats, EndpointStatus, ProgramProblem};
 use crate::routes::{Ownership, RouteTable};
 use crate::ruleset::{ForeignTransactions, RulesetNews};
 use crate::status::Statuses;
@@ -120,6 +120,12 @@ pub(crate) struct Gates {
 impl Gates {
     pub(crate) const fn are_open(self) -> bool {
         self.datastore && self.links
+    }
+
+    /// The reports for which the shut gates wait.
+    pub(crate) fn awaited(self) -> Vec<Awaited> {
+        let gates = [(self.datastore, Awaited::Datastore), (self.links, Awaited::Links)];
+        gates.into_iter().filter(|(is_open, _)| !is_open).map(|(_, awaited)| awaited).collect()
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn tables(
                     commands.push(kernel_command(command, input));
                 }
                 TablePlan::Sleep { until } => wake = Some(wake.map_or(until, |wake| wake.min(until))),
-                TablePlan::Done { recheck_after } => *end = Some(TableOutcome::Done { recheck_after }),
+                TablePlan::Done { recheck_after, .. } => *end = Some(TableOutcome::Done { recheck_after }),
                 TablePlan::Failed(error) => *end = Some(TableOutcome::Failed(error)),
             }
         }
@@ -151,7 +151,7 @@ fn nftables_table(kernel: &mut dyn Kernel, table: &mut NftablesTable) -> Nftable
                 table.on_committed(kernel.now(), result);
             }
             NftablesPlan::Sleep { until } => kernel.sleep(until.saturating_sub(now)),
-            NftablesPlan::Done { recheck_after } => return Ok(recheck_after),
+            NftablesPlan::Done { recheck_after, .. } => return Ok(recheck_after),
             NftablesPlan::Failed(error) => return Err(error),
         }
     }

@@ -58,7 +58,7 @@ pub use proxy_neighbours::{ProxyNeighbour, ProxyNeighbourChange};
 pub use qdisc::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
 pub use render::Rendered;
 pub use report::{
-    ApplyReport, DataplaneProblem, DataplaneStats, DeviceProblem, EndpointProblem, EndpointStatus, Owner,
+    ApplyReport, Awaited, DataplaneProblem, DataplaneStats, DeviceProblem, EndpointProblem, EndpointStatus, Owner,
     ProgramProblem, Reduction, StatusChange,
 };
 pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};

@@ -1,12 +1,9 @@
 //! What would be written on a clean node.
 
 use std::fmt;
-use std::time::Duration;
 
-use tortie_ipsets::{IpSets, Plan as SetPlan};
-use tortie_iptables::{Plan as TablePlan, Reconciler, Table};
+use tortie_iptables::Table;
 use tortie_model::Family;
-use tortie_nftables::{Plan as NftablesPlan, Table as NftablesTable, Transaction};
 
 use crate::dataplane::Dataplane;
 use crate::report::DataplaneProblem;
@@ -69,15 +66,15 @@ impl Dataplane {
         let mut rendered = Rendered::default();
         for output in &mut self.output.families {
             if let Some(table) = &mut output.nftables {
-                let mut text = String::new();
-                write_nftables(table, |transaction| text.push_str(&transaction.to_string()));
+                let transactions = or_empty(table.render());
+                let text = transactions.iter().map(ToString::to_string).collect();
                 rendered.nftables.push((output.family, text));
                 continue;
             }
-            rendered.ip_sets.push((output.family, render_sets(&mut output.ip_sets)));
+            rendered.ip_sets.push((output.family, output.ip_sets.render()));
             for table in &mut output.tables {
                 let kind = table.config().table;
-                rendered.tables.push((output.family, kind, render_table(table)));
+                rendered.tables.push((output.family, kind, or_empty(table.render())));
             }
         }
         rendered
@@ -89,7 +86,7 @@ impl Dataplane {
     pub fn chain_problems(mut self) -> Vec<DataplaneProblem> {
         self.assume_interfaces();
         for table in self.output.families.iter_mut().filter_map(|output| output.nftables.as_mut()) {
-            write_nftables(table, drop);
+            or_empty(table.render());
         }
         let tables = self.output.families.iter().filter_map(|output| Some((output.family, output.nftables.as_ref()?)));
         let problems =
@@ -105,58 +102,10 @@ impl Dataplane {
     }
 }
 
-/// Answers like a kernel that has no such table and refuses nothing.
-fn write_nftables(table: &mut NftablesTable, mut on_commit: impl FnMut(Transaction)) {
-    loop {
-        match table.plan(Duration::ZERO) {
-            NftablesPlan::Read => table.on_read(Duration::ZERO, Ok(None)),
-            NftablesPlan::Commit(transaction) => {
-                on_commit(transaction);
-                table.on_committed(Duration::ZERO, Ok(()));
-            }
-            NftablesPlan::Sleep { .. } | NftablesPlan::Done { .. } | NftablesPlan::Failed(_) => return,
-        }
-    }
-}
-
-/// Answers like a kernel that has nothing of ours and refuses nothing.
-fn render_sets(sets: &mut IpSets) -> String {
-    let mut text = String::new();
-    let mut now = Duration::ZERO;
-    loop {
-        match sets.plan(now) {
-            SetPlan::Restore(input) => text.push_str(&input),
-            SetPlan::Sleep(time) => {
-                now += time;
-                continue;
-            }
-            SetPlan::Done(_) => return text,
-            _ => {}
-        }
-        sets.on_exit(now, Ok(()));
-    }
-}
-
-/// Answers like a kernel that has nothing of ours and refuses nothing.
-fn render_table(table: &mut Reconciler) -> String {
-    let mut text = String::new();
-    let mut now = Duration::ZERO;
-    loop {
-        match table.plan(now) {
-            TablePlan::Save(_) => {
-                let nothing = table.save_reader().finish().map_err(Into::into);
-                table.on_saved(now, nothing);
-            }
-            TablePlan::Restore { input, .. } => {
-                text.push_str(&input);
-                table.on_restored(now, Ok(()));
-            }
-            TablePlan::Sleep { until } => now = until,
-            TablePlan::Done { .. } => return text,
-            TablePlan::Failed(error) => {
-                tracing::error!(%error, "A table cannot be rendered");
-                return text;
-            }
-        }
-    }
+/// A table that its driver refuses as a whole has no text.
+fn or_empty<T: Default>(rendered: Result<T, impl fmt::Display>) -> T {
+    rendered.unwrap_or_else(|error| {
+        tracing::error!(%error, "a table cannot be rendered");
+        T::default()
+    })
 }

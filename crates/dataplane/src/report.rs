@@ -23,8 +23,11 @@ use crate::wireguard_device::WireguardKey;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ApplyReport {
-    /// Whether anything was applied; not before both the datastore and the interfaces are in sync.
+    /// Whether anything was applied. If not, [`waiting_for`](Self::waiting_for) says why; if that is empty as well, the kernel is
+    /// stopping.
     pub applied: bool,
+    /// Reports that must arrive before anything is applied. Empty once they have.
+    pub waiting_for: Vec<Awaited>,
     /// All that is out of sync, those things included that earlier applies reported.
     pub problems: Vec<DataplaneProblem>,
     /// Endpoints whose status changed.
@@ -37,7 +40,22 @@ pub struct ApplyReport {
     pub next: Option<Duration>,
 }
 
+/// A report without which nothing is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Awaited {
+    /// [`DesiredUpdate::InSync`](tortie_model::DesiredUpdate::InSync): the datastore has been read once.
+    Datastore,
+    /// [`Dataplane::on_links_in_sync`](crate::Dataplane::on_links_in_sync): the interfaces of the node are known.
+    Links,
+}
+
 impl ApplyReport {
+    /// Nothing was applied.
+    pub(crate) fn waiting(waiting_for: Vec<Awaited>) -> Self {
+        Self { waiting_for, ..Self::default() }
+    }
+
     /// Whether everything that is wanted is in the kernel.
     #[must_use]
     pub fn is_complete(&self) -> bool {

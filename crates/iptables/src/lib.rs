@@ -73,7 +73,8 @@
 //!             table.on_restored(now, result);
 //!         }
 //!         Plan::Sleep { until } => now = until,
-//!         Plan::Done { .. } => break,
+//!         Plan::Done { problems: 0, .. } => break,
+//!         Plan::Done { .. } => return Err(format!("refused: {:?}", table.problems()).into()),
 //!         Plan::Failed(error) => return Err(error.into()),
 //!     }
 //! }

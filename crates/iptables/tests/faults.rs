@@ -177,10 +177,10 @@ fn a_sweep_removes_ours_and_rests_after_a_failure() {
         lab.kernel.fail_saves(4);
         let rest = Duration::from_secs(180);
         let end = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
-        assert_eq!(end, Plan::Done { recheck_after: Some(rest) });
+        assert_eq!(end, Plan::Done { recheck_after: Some(rest), problems: 0 });
         lab.now += rest / 2;
         let saves = lab.kernel.counters().saves;
-        assert_eq!(lab.reconciler.plan(lab.now), Plan::Done { recheck_after: Some(rest / 2) });
+        assert_eq!(lab.reconciler.plan(lab.now), Plan::Done { recheck_after: Some(rest / 2), problems: 0 });
         assert_eq!(lab.kernel.counters().saves, saves);
         lab.now += rest / 2;
         lab.kernel.fail_restores(11);

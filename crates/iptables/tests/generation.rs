@@ -16,7 +16,7 @@ fn saves_within(lab: &mut Lab, time: Duration) -> usize {
     let end = lab.now + time;
     for _ in 0..CHECKS {
         match lab.kernel.apply(&mut lab.reconciler, &mut lab.now) {
-            Plan::Done { recheck_after: Some(pause) } if lab.now + pause < end => lab.now += pause,
+            Plan::Done { recheck_after: Some(pause), .. } if lab.now + pause < end => lab.now += pause,
             Plan::Done { .. } => break,
             other => panic!("{other:?}"),
         }

@@ -94,7 +94,8 @@ fn a_culprit_is_tried_again_with_growing_delays_and_recovers() {
                 if refused(&lab)[0].1 == attempt {
                     break;
                 }
-                let Plan::Done { recheck_after: Some(wait) } = end else { panic!("{end:?}") };
+                let Plan::Done { recheck_after: Some(wait), problems: 1 } = end else { panic!("{end:?}") };
+                assert_eq!(lab.reconciler.problems().len(), 1);
                 lab.now += wait;
             }
             delays.push((lab.now - last).as_secs());

@@ -322,12 +322,15 @@ fn the_table_is_checked_5_10_20_seconds_after_a_write_and_at_each_refresh() {
         post_write_interval: HOUR,
         ..config(Backend::Nft)
     });
-    assert_eq!(quiet.kernel.apply(&mut quiet.reconciler, &mut quiet.now), Plan::Done { recheck_after: None });
+    assert_eq!(
+        quiet.kernel.apply(&mut quiet.reconciler, &mut quiet.now),
+        Plan::Done { recheck_after: None, problems: 0 }
+    );
     lab.now += HOUR;
     lab.apply();
     assert_eq!(
         lab.kernel.apply(&mut lab.reconciler, &mut lab.now),
-        Plan::Done { recheck_after: Some(Duration::from_millis(179_999)) }
+        Plan::Done { recheck_after: Some(Duration::from_millis(179_999)), problems: 0 }
     );
 }
 

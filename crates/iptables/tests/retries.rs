@@ -36,7 +36,7 @@ fn attempts(lab: &Lab) -> Vec<(String, u32)> {
 
 /// How long from now the next plan is wanted.
 fn pause(end: &Plan) -> Duration {
-    let Plan::Done { recheck_after: Some(pause) } = end else { panic!("{end:?}") };
+    let Plan::Done { recheck_after: Some(pause), .. } = end else { panic!("{end:?}") };
     *pause
 }
 

@@ -91,7 +91,7 @@ impl FakeKernel {
                     table.on_committed(*now, result);
                 }
                 Plan::Sleep { until } => *now = until,
-                Plan::Done { recheck_after } => return Ok(recheck_after),
+                Plan::Done { recheck_after, .. } => return Ok(recheck_after),
                 Plan::Failed(error) => return Err(error),
             }
         }

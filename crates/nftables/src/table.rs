@@ -95,6 +95,8 @@ pub enum Plan {
     Done {
         /// How long from now the next plan should be asked for, changes or none; never if `None`.
         recheck_after: Option<Duration>,
+        /// The number of [`Table::problems`]. Above 0, chains are not as they should be, or something that denies is in their place.
+        problems: usize,
     },
     /// The table cannot be brought to what it should be; the kernel keeps what it had. The next plan starts afresh.
     Failed(TableError),
@@ -564,6 +566,7 @@ impl Table {
             Phase::Reading | Phase::Committing { .. } => self.observed = None,
             Phase::Idle | Phase::Waiting { .. } => {}
         }
+        let _span = tracing::debug_span!("nftables", table = %self.config.id).entered();
         if let Some(error) = self.failure.take() {
             return Plan::Failed(error);
         }
@@ -572,6 +575,7 @@ impl Table {
         if self.observed.is_none() || self.read_at.is_none_or(|at| is_due(at) || is_suspected(at)) {
             self.phase = Phase::Reading;
             self.stats.reads += 1;
+            tracing::debug!("reading the table");
             return Plan::Read;
         }
         self.retry_quarantined(now);
@@ -583,13 +587,35 @@ impl Table {
             if let Some(reason) = self.refused_base() {
                 return Plan::Failed(TableError::Write { table: self.config.id, reason: reason.to_owned() });
             }
-            return Plan::Done { recheck_after: self.next_check(now) };
+            return Plan::Done { recheck_after: self.next_check(now), problems: self.chain_problems().len() };
         }
         self.stats.commits += 1;
         self.stats.set_commits += u64::from(transaction.changes_sets());
         self.stats.lines += transaction.line_count() as u64;
+        tracing::debug!(lines = transaction.line_count(), commands = transaction.commands.len(), "writing the table");
         self.phase = Phase::Committing { transaction: transaction.clone(), is_all };
         Plan::Commit(transaction)
+    }
+
+    /// Gives the transactions for a kernel that has no such table, and assumes from then on that they have been committed. Written as
+    /// text they are the input of `nft -f`.
+    ///
+    /// # Errors
+    /// If a hook leads to a chain that is not defined.
+    pub fn render(&mut self) -> Result<Vec<Transaction>, TableError> {
+        let (mut transactions, mut now) = (Vec::new(), Duration::ZERO);
+        loop {
+            match self.plan(now) {
+                Plan::Read => self.on_read(now, Ok(None)),
+                Plan::Commit(transaction) => {
+                    transactions.push(transaction);
+                    self.on_committed(now, Ok(()));
+                }
+                Plan::Sleep { until } => now = until,
+                Plan::Done { .. } => return Ok(transactions),
+                Plan::Failed(error) => return Err(error),
+            }
+        }
     }
 
     fn next_check(&self, now: Duration) -> Option<Duration> {

@@ -183,6 +183,7 @@ fn a_refused_opening_is_left_out_until_the_kernel_takes_it() {
         panic!("{problems:?}");
     };
     assert_eq!(error.0, "Operation not supported");
+    assert!(matches!(lab.table.plan(lab.now), Plan::Done { problems: 1, .. }));
     // It is tried again, and the rest is in force meanwhile.
     lab.now += Duration::from_secs(2);
     lab.apply();
@@ -191,6 +192,7 @@ fn a_refused_opening_is_left_out_until_the_kernel_takes_it() {
     lab.now += Duration::from_secs(30);
     assert!(lab.apply().iter().any(|line| line.contains("accept")));
     assert_eq!(lab.table.problems(), []);
+    assert!(matches!(lab.table.plan(lab.now), Plan::Done { problems: 0, .. }));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use tortie_model::desired::TierPolicies;
 use tortie_model::{Direction, PolicyId, TierDefaultAction, TierName};
 use tortie_netfilter::{Action, Chain, ChainName, Matches, Rule};
 
@@ -101,6 +102,18 @@ pub struct TierGroups {
 }
 
 impl TierGroups {
+    /// Cuts the policies of a tier into groups. `selector_of` gives the selector of a policy; a policy whose selector is not known
+    /// is alone in its group.
+    #[must_use]
+    pub fn of<'a>(tier: &'a TierPolicies, mut selector_of: impl FnMut(&'a PolicyId) -> Option<&'a str>) -> Self {
+        Self {
+            name: tier.name.clone(),
+            default_action: tier.default_action,
+            ingress: PolicyGroup::of_tier(Direction::Ingress, &tier.ingress, &mut selector_of),
+            egress: PolicyGroup::of_tier(Direction::Egress, &tier.egress, &mut selector_of),
+        }
+    }
+
     /// The groups of one direction.
     #[must_use]
     pub fn groups(&self, direction: Direction) -> &[PolicyGroup] {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tortie_iptables::{ChainName, Table};
+use tortie_model::PolicyId;
 use tortie_model::desired::TierList;
-use tortie_model::{Direction, PolicyId};
 use tortie_rules::{PolicyGroup, Renderer, TierGroups};
 
 use crate::managers::policies::Policies;
@@ -70,16 +70,7 @@ impl Groups {
 
 /// Cuts the tiers of an endpoint into groups.
 pub(crate) fn group_tiers(tiers: &TierList, policies: &Policies) -> Vec<TierGroups> {
-    let group = |direction, ids| PolicyGroup::of_tier(direction, ids, |id| policies.selector(id));
-    tiers
-        .iter()
-        .map(|tier| TierGroups {
-            name: tier.name.clone(),
-            default_action: tier.default_action,
-            ingress: group(Direction::Ingress, &tier.ingress),
-            egress: group(Direction::Egress, &tier.egress),
-        })
-        .collect()
+    tiers.iter().map(|tier| TierGroups::of(tier, |id| policies.selector(id))).collect()
 }
 
 /// Whether some tier has one of these policies.

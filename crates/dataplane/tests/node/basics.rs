@@ -2,7 +2,7 @@
 
 use crate::common::{apply_until_in_sync, dataplane, kernel, pod, policy, profile, set, up, workload, workload_id};
 use tortie_dataplane::fake::Writes;
-use tortie_dataplane::{Dataplane, EndpointStatus, StatusChange};
+use tortie_dataplane::{Awaited, Dataplane, EndpointStatus, StatusChange};
 use tortie_iptables::{Backend, Table};
 use tortie_model::Family;
 use tortie_model::desired::DesiredUpdate;
@@ -25,9 +25,14 @@ fn nothing_is_written_before_both_gates_are_open() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = Dataplane::new(crate::common::config(Backend::Nft));
     updates().into_iter().for_each(|update| dataplane.on_update(update));
-    assert!(!dataplane.apply(&mut kernel).applied);
+    let mut waiting_for = |dataplane: &mut Dataplane| {
+        let report = dataplane.apply(&mut kernel);
+        assert!(!report.applied);
+        report.waiting_for
+    };
+    assert_eq!(waiting_for(&mut dataplane), [Awaited::Datastore, Awaited::Links]);
     dataplane.on_update(DesiredUpdate::InSync);
-    assert!(!dataplane.apply(&mut kernel).applied);
+    assert_eq!(waiting_for(&mut dataplane), [Awaited::Links]);
     assert!(!dataplane.wants_apply(std::time::Duration::MAX));
     assert_eq!(kernel.writes(), Writes::default());
 

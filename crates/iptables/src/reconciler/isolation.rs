@@ -133,6 +133,10 @@ impl Reconciler {
         undefined.chain(refused).chain(wrong).collect()
     }
 
+    pub(super) fn problem_count(&self) -> usize {
+        self.undefined.len() + self.quarantine.len() + self.refused.len()
+    }
+
     /// Whether something else takes the place of an item.
     fn is_given_up(&self, item: Item) -> bool {
         self.quarantine.get(&item).is_some_and(|entry| !entry.on_trial)

@@ -42,6 +42,8 @@ pub enum Plan {
     Done {
         /// How long from now the next plan should be asked for, changes or none; never if `None`.
         recheck_after: Option<Duration>,
+        /// The number of [`Reconciler::problems`]. Above 0, chains are not as they should be, or something that denies is in their place.
+        problems: usize,
     },
     /// The table cannot be brought to what it should be; the kernel keeps what it had. To end the
     /// program, and be started again, is sensible. So is to ask for the next plan some time later:
@@ -149,7 +151,7 @@ impl Reconciler {
         let foreign = self.foreign.take();
         if let Some(until) = self.hold_off {
             if now < until {
-                return Plan::Done { recheck_after: Some(until - now) };
+                return self.done(Some(until - now));
             }
             self.hold_off = None;
         }
@@ -159,9 +161,35 @@ impl Reconciler {
                 self.doubt();
             }
         }
+        let (table, family) = (self.config.table, self.config.family);
+        let _span = tracing::debug_span!("iptables", %table, %family).entered();
         loop {
             if let Step::Do(plan) = self.step(now, foreign) {
                 return plan;
+            }
+        }
+    }
+
+    /// Gives the input of `iptables-restore` for a kernel that has nothing of ours, and assumes from then on that it has been run.
+    /// Chains that nothing leads to are not in it.
+    ///
+    /// # Errors
+    /// If a hook leads to a chain that is not defined.
+    pub fn render(&mut self) -> Result<String, TableError> {
+        let (mut text, mut now) = (String::new(), Duration::ZERO);
+        loop {
+            match self.plan(now) {
+                Plan::Save(_) => {
+                    let nothing = self.save_reader().finish().map_err(Into::into);
+                    self.on_saved(now, nothing);
+                }
+                Plan::Restore { input, .. } => {
+                    text.push_str(&input);
+                    self.on_restored(now, Ok(()));
+                }
+                Plan::Sleep { until } => now = until,
+                Plan::Done { .. } => return Ok(text),
+                Plan::Failed(error) => return Err(error),
             }
         }
     }
@@ -179,6 +207,7 @@ impl Reconciler {
             self.phase = Phase::Saving { since: now, foreign };
             self.schedule.save_started(now);
             self.stats.save_calls += 1;
+            tracing::debug!("reading the table");
             return Step::Do(Plan::Save(self.save_command()));
         }
         let batch = match &self.isolation {
@@ -194,6 +223,7 @@ impl Reconciler {
         if !batch.is_empty() {
             self.stats.restore_calls += 1;
             self.stats.lines_executed += batch.lines;
+            tracing::debug!(lines = batch.lines, "writing the table");
             self.phase = Phase::Restoring { since: now, effects: batch.effects };
             return Step::Do(Plan::Restore { command: self.restore_command(), input: batch.text });
         }
@@ -228,7 +258,11 @@ impl Reconciler {
         self.cycle = None;
         self.schedule.spread_checks();
         let checks = self.schedule.next(now).into_iter().chain(self.next_retry(now));
-        Plan::Done { recheck_after: checks.min() }
+        self.done(checks.min())
+    }
+
+    fn done(&self, recheck_after: Option<Duration>) -> Plan {
+        Plan::Done { recheck_after, problems: self.problem_count() }
     }
 
     fn fail(&mut self, now: Duration, error: TableError) -> Plan {
@@ -244,7 +278,7 @@ impl Reconciler {
                 tracing::debug!(%error, "Cannot sweep a table, trying again later");
                 let rest = self.schedule.refresh_interval().unwrap_or(SWEEP_HOLD_OFF);
                 self.hold_off = Some(now + rest);
-                Plan::Done { recheck_after: Some(rest) }
+                self.done(Some(rest))
             }
         }
     }

@@ -7,7 +7,7 @@ use tortie_model::{
 };
 use tortie_nftables::{Sets, expand, in_order, jumps, lay_out};
 use tortie_rules::{
-    Marks, PolicyGroup, Renderer, RuleProblem, RulesConfig, TierGroups,
+    Marks, Renderer, RuleProblem, RulesConfig, TierGroups,
     names::{EndpointChain, chain, endpoint_chain, ip_set_name},
 };
 use tortie_testkit::{
@@ -226,15 +226,7 @@ fn shared_chains(renderer: &Renderer, state: &DesiredState, family: Family) -> V
 
 fn group(state: &DesiredState, tiers: &[TierPolicies]) -> Vec<TierGroups> {
     let selector_of = |id| state.policies.get(id).map(|policy| &*policy.selector);
-    tiers
-        .iter()
-        .map(|tier| TierGroups {
-            name: tier.name.clone(),
-            default_action: tier.default_action,
-            ingress: PolicyGroup::of_tier(Direction::Ingress, &tier.ingress, selector_of),
-            egress: PolicyGroup::of_tier(Direction::Egress, &tier.egress, selector_of),
-        })
-        .collect()
+    tiers.iter().map(|tier| TierGroups::of(tier, selector_of)).collect()
 }
 
 /// As a table of nftables lays them out.
