@@ -22,7 +22,18 @@ pub fn command(program: &str, args: &[&str]) -> Command {
 /// Cargo, the one that runs us.
 #[must_use]
 pub fn cargo(args: &[&str]) -> Command {
-    command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
+    let mut cargo = command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args);
+    forget_package(&mut cargo);
+    cargo
+}
+
+/// Removes the variables that `cargo run` has set for this program. The build scripts of some dependencies run again whenever one of
+/// them changes, and then nearly everything is compiled again after each change between `cargo` and `cargo xtask`.
+fn forget_package(cargo: &mut Command) {
+    let is_set_by_cargo = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_set_by_cargo)) {
+        cargo.env_remove(name);
+    }
 }
 
 /// Cargo of a release of Rust, which is installed if another one runs us and it is not there.
@@ -38,6 +49,7 @@ pub fn cargo_of(release: &str) -> Result<Command, String> {
     let cargo = || {
         let mut cargo = command("rustup", &["run", release, "cargo"]);
         cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+        forget_package(&mut cargo);
         cargo
     };
     // To install one that is there asks the network for a newer one.

@@ -1,5 +1,7 @@
 //! The messages at level `debug`.
 
+#![cfg(test)]
+
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -29,13 +31,17 @@ impl io::Write for Log {
 
 fn policy(selector: &str) -> Update {
     let policy = Policy { selector: selector.parse().unwrap(), ..Policy::default() };
-    Update::Policy(PolicyId::global(PolicyKind::GlobalNetworkPolicy, "web"), Some(Valid::new(policy).unwrap()))
+    Update::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "web"), Some(Valid::new(policy).unwrap()))
 }
 
 fn endpoint(app: &str) -> Update {
-    let labels = Labels::from_pairs([("app", app)]).unwrap();
+    let endpoint = WorkloadEndpoint {
+        iface: Some("cali1".into()),
+        labels: Labels::from_pairs([("app", app)]).unwrap(),
+        ..WorkloadEndpoint::default()
+    };
     let key = WorkloadEndpointKey::new("node-1", "k8s", "shop/web-0", "eth0");
-    Update::WorkloadEndpoint(key, Some(Valid::new(WorkloadEndpoint { labels, ..WorkloadEndpoint::default() }).unwrap()))
+    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
 
 #[test]
@@ -45,7 +51,7 @@ fn it_is_told_why_a_policy_is_active_and_which_endpoints_change() {
     let subscriber = tracing_subscriber::fmt().with_ansi(false).without_time().with_target(false);
     let subscriber = subscriber.with_max_level(tracing::Level::DEBUG).with_writer(move || writer.clone()).finish();
     tracing::subscriber::with_default(subscriber, || {
-        let mut graph = Graph::new(GraphConfig::new("node-1".into()));
+        let mut graph = Graph::new(&GraphConfig::new("node-1".into()));
         graph.on_status(SyncStatus::InSync);
         let mut told = |updates: Vec<Update>| {
             updates.into_iter().for_each(|update| graph.on_update(update));
@@ -56,14 +62,15 @@ fn it_is_told_why_a_policy_is_active_and_which_endpoints_change() {
         assert_eq!(
             told(vec![endpoint("web")]),
             [
-                "DEBUG flush: policy is active policy=GlobalNetworkPolicy/web selector=app == 'web' why=\"it selects an endpoint of this node\"",
-                "DEBUG flush: endpoint changes endpoint=k8s/shop/web-0/eth0 why=\"its own data\" policies=ingress GlobalNetworkPolicy/web",
+                "DEBUG flush: policy is active policy=GlobalNetworkPolicy/web selector=app == \"web\" why=\"it selects an endpoint of this node\"",
+                "DEBUG flush: endpoint changes endpoint=node-1/k8s/shop/web-0/eth0 why=\"its policies\" policies=ingress GlobalNetworkPolicy/web, egress GlobalNetworkPolicy/web",
             ]
         );
         assert_eq!(
             told(vec![endpoint("db")]),
             [
-                "DEBUG flush: policy is inactive policy=GlobalNetworkPolicy/web selector=app == 'web' why=\"it selects no endpoint of this node\"",
+                "DEBUG flush: policy is inactive policy=GlobalNetworkPolicy/web selector=app == \"web\" why=\"it selects no endpoint of this node\"",
+                "DEBUG flush: endpoint changes endpoint=node-1/k8s/shop/web-0/eth0 why=\"its policies\" policies=",
             ]
         );
     });

@@ -1,7 +1,9 @@
 //! What would be written on a clean node.
 
 use std::fmt;
+use std::time::Duration;
 
+use tortie_ipsets::{IpSets, Plan as SetPlan};
 use tortie_iptables::Table;
 use tortie_model::Family;
 
@@ -71,7 +73,7 @@ impl Dataplane {
                 rendered.nftables.push((output.family, text));
                 continue;
             }
-            rendered.ip_sets.push((output.family, output.ip_sets.render()));
+            rendered.ip_sets.push((output.family, render_sets(&mut output.ip_sets)));
             for table in &mut output.tables {
                 let kind = table.config().table;
                 rendered.tables.push((output.family, kind, or_empty(table.render())));
@@ -99,6 +101,24 @@ impl Dataplane {
         self.complete();
         self.complete_places(None);
         self.complete_sets(&[]);
+    }
+}
+
+/// Answers like a kernel that has no set of ours and refuses nothing.
+fn render_sets(sets: &mut IpSets) -> String {
+    let mut text = String::new();
+    let mut now = Duration::ZERO;
+    loop {
+        match sets.plan(now) {
+            SetPlan::Restore(input) => text.push_str(&input),
+            SetPlan::Sleep(time) => {
+                now += time;
+                continue;
+            }
+            SetPlan::Done(_) => return text,
+            _ => {}
+        }
+        sets.on_exit(now, Ok(()));
     }
 }
 

@@ -44,7 +44,7 @@ pub struct ApplyReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Awaited {
-    /// [`DesiredUpdate::InSync`](tortie_model::DesiredUpdate::InSync): the datastore has been read once.
+    /// [`DesiredUpdate::InSync`](tortie_model::desired::DesiredUpdate::InSync): the datastore has been read once.
     Datastore,
     /// [`Dataplane::on_links_in_sync`](crate::Dataplane::on_links_in_sync): the interfaces of the node are known.
     Links,

@@ -199,23 +199,6 @@ impl IpSets {
         self.next_restore(now).unwrap_or_else(|| self.finish(now))
     }
 
-    /// Gives the input of `ipset restore` for a kernel that has no set of ours, and assumes from then on that it has been run.
-    pub fn render(&mut self) -> String {
-        let (mut text, mut now) = (String::new(), Duration::ZERO);
-        loop {
-            match self.plan(now) {
-                Plan::Restore(input) => text.push_str(&input),
-                Plan::Sleep(time) => {
-                    now += time;
-                    continue;
-                }
-                Plan::Done(_) => return text,
-                _ => {}
-            }
-            self.on_exit(now, Ok(()));
-        }
-    }
-
     /// Takes the next piece of what [`Plan::ListAll`], [`Plan::ListNames`] or [`Plan::List`] printed; the pieces may be
     /// cut anywhere.
     pub fn on_output(&mut self, chunk: &[u8]) {

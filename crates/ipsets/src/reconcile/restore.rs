@@ -47,7 +47,7 @@ impl IpSets {
             let Some((text, touched)) = text.finish() else {
                 continue;
             };
-            tracing::debug!(family = ?self.family, sets = touched.len(), bytes = text.len(), "writing IP sets");
+            tracing::debug!(family = ?self.family, sets = touched.names().count(), bytes = text.len(), "writing IP sets");
             self.progress.in_flight = Some(InFlight::Restore { touched, failures: group.failures });
             return Some(Plan::Restore(text));
         }
