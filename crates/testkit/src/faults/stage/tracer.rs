@@ -63,8 +63,16 @@ impl Stage {
             .stderr(fs::File::create(&said)?)
             .spawn()?;
         let mut tracer = Tracer { process, log };
+        // An agent that is busy may make the fatal call while strace still attaches to other threads of it.
+        let is_fatal = how.starts_with("signal=KILL");
         self.until("strace is attached to every thread of the agent", |stage| {
+            if is_fatal && matches!(stage.check(), Err(Trouble::AgentEnded(_))) {
+                return Ok(true);
+            }
             if let Some(status) = tracer.process.try_wait()? {
+                if is_fatal && status.success() {
+                    return Ok(true);
+                }
                 let said = fs::read_to_string(&said).unwrap_or_default();
                 return Err(Trouble::Unexpected(format!("strace ended ({status}): {said}")));
             }
