@@ -198,6 +198,73 @@ fn of_node(c: &mut Criterion) {
     group.finish();
 }
 
+/// A namespace with more networks than the trees of addresses hold, and others that change meanwhile.
+fn of_refused(c: &mut Criterion) {
+    const SETS: u32 = 10;
+    const NETWORKS: u32 = 50_000 / SHARE;
+    let scattered = |number: u32| Cidr::host(Ipv4Addr::from_bits(number.wrapping_mul(0x9e37_79b1)).into());
+    let id = |set: u32| -> IpSetId { format!("s:loud{set}").as_str().into() };
+    let all = |set: u32| {
+        let members = Members::Nets((set * NETWORKS..(set + 1) * NETWORKS).map(scattered).collect());
+        DesiredUpdate::IpSet(IpSetUpdate { id: id(set), set_type: IpSetType::Net, members })
+    };
+    let loud = |set: u32, port: u16| {
+        let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
+        rule.destination.ports = [PortSpec::single(port)].into();
+        let sets = RuleSets { src: [id(set)].into_iter().collect(), ..RuleSets::default() };
+        let inbound = Rules::new([rule].into(), [sets].into()).expect("as many");
+        let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound, outbound: Rules::default() };
+        let name = PolicyId::new(PolicyKind::NetworkPolicy, "loud", format!("loud{set}"));
+        DesiredUpdate::Policy(name, policy.into())
+    };
+    let attack: Vec<DesiredUpdate> = (0..SETS).map(all).chain((0..SETS).map(|set| loud(set, 80))).collect();
+    let calm = {
+        let mut classes = compiled(&node());
+        classes.set_address_blocks((131_072 / SHARE) as usize);
+        classes.flush();
+        classes
+    };
+    let mut group = c.benchmark_group("refused");
+    group.sample_size(10);
+    group.bench_function("500000_networks_of_a_namespace_come", |b| {
+        let come = |mut classes: Classes| {
+            attack.iter().for_each(|update| classes.apply(update).expect("sets first"));
+            classes.flush();
+            classes
+        };
+        b.iter_batched(|| calm.clone(), come, BatchSize::PerIteration);
+    });
+    let mut classes = calm.clone();
+    attack.iter().for_each(|update| classes.apply(update).expect("sets first"));
+    classes.flush();
+    let one = |id: IpSetId, net: Cidr| {
+        let (one, none) = (|| Members::Nets(vec![net]), || Members::Nets(Vec::new()));
+        [
+            DesiredUpdate::IpSetDelta(IpSetDelta { id: id.clone(), added: one(), removed: none() }),
+            DesiredUpdate::IpSetDelta(IpSetDelta { id, added: none(), removed: one() }),
+        ]
+    };
+    for (name, [join, leave]) in [
+        ("member_of_others_joins_and_leaves", one(app_set(0), Cidr::host(address(7)))),
+        ("member_of_the_refused_joins_and_leaves", one(id(0), scattered(u32::MAX))),
+    ] {
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                change(&mut classes, &join);
+                change(&mut classes, &leave);
+            });
+        });
+    }
+    let (before, after) = (loud(0, 80), loud(0, 81));
+    group.bench_function("policy_of_the_refused_changes_and_back", |b| {
+        b.iter(|| {
+            change(&mut classes, &after);
+            change(&mut classes, &before);
+        });
+    });
+    group.finish();
+}
+
 fn of_cluster(c: &mut Criterion) {
     let mut group = c.benchmark_group("matrix");
     group.sample_size(10);
@@ -311,5 +378,5 @@ fn differences(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, of_node, of_cluster, differences, differences_on_the_way);
+criterion_group!(benches, of_node, of_refused, of_cluster, differences, differences_on_the_way);
 criterion_main!(benches);

@@ -17,6 +17,7 @@ use tortie_model::{Cidr, Family};
 use crate::ids::{AtomId, BucketId, ClassId, EntryId, Id, Interned, Slab};
 
 mod depth;
+pub(crate) mod trees;
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -72,6 +73,7 @@ pub(crate) struct Addresses {
     wide: usize,
     /// Bound of the atoms that classes inherit.
     inherited_at_most: usize,
+    size: trees::Size,
 }
 
 /// Buckets that have other atoms than before by what is around them, and which atoms.
@@ -141,6 +143,7 @@ impl Addresses {
             touched_classes: AHashMap::new(),
             wide: 0,
             inherited_at_most: 0,
+            size: trees::Size::default(),
         }
     }
 
@@ -177,6 +180,9 @@ impl Addresses {
         };
         let is_new = self.atoms.get_mut(atom).is_some_and(|atom| atom.members.insert(id));
         if is_new && let Some(entry) = self.entries.get_mut(id) {
+            if entry.atoms.is_empty() {
+                self.size.add(net);
+            }
             entry.atoms.push(atom);
             if !net.is_host() {
                 self.wide += 1;
@@ -204,6 +210,9 @@ impl Addresses {
             entry.atoms.retain(|other| *other != atom);
             self.wide -= usize::from(!entry.net.is_host());
             self.inherited_at_most = self.inherited_at_most.saturating_add(self.wide);
+            if entry.atoms.is_empty() {
+                self.size.remove(entry.net);
+            }
         }
         self.set_pending(entry);
     }

@@ -91,6 +91,15 @@ impl Classes {
         }
     }
 
+    /// Replaces the bound of the trees that lead from addresses to classes, in blocks of 256 cells; unbounded by default.
+    ///
+    /// Over the bound, the policies whose networks and IP sets take the most blocks are refused, in the namespace with the most,
+    /// until the rest fits; policies without namespace last. Groups with a refused policy have no table, but
+    /// [`Missing::AddressBudget`](tortie_evaluate::Missing::AddressBudget).
+    pub fn set_address_blocks(&mut self, blocks: usize) {
+        self.owners.set_address_blocks(blocks);
+    }
+
     /// Bytes that all tables are charged with.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
@@ -193,7 +202,7 @@ impl Classes {
     /// Compiles what changed since the last flush; the cost is that of the change. What comes back answers for all that was
     /// applied.
     pub fn flush(&mut self) -> Compiled<'_> {
-        let groups = self.owners.flush(&self.sets, &mut self.addresses, self.groups.budget());
+        let groups = self.owners.flush(&mut self.sets, &mut self.addresses, self.groups.budget());
         self.groups.set_pending(groups);
         let buckets = self.addresses.flush();
         let changed = self.groups.flush(&buckets, &self.owners, &self.addresses);

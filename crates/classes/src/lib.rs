@@ -22,6 +22,7 @@ mod nodes;
 mod owners;
 mod program;
 mod reachability;
+mod room;
 mod sets;
 mod table;
 mod traffic;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::Missing;
 use tortie_model::desired::Rules;
-use tortie_model::{Direction, IpSetId, Ledger, PolicyId, ProfileName, RuleAction};
+use tortie_model::{Direction, IpSetId, PolicyId, ProfileName, RuleAction};
 
 use crate::addresses::Addresses;
 use crate::budget::{Budget, clauses};
@@ -16,8 +16,12 @@ use crate::line::{L4_END, PORTS_END};
 use crate::program::{CompiledRules, RuleSource};
 use crate::sets::{NetList, NetLists, Sets};
 
+mod refusals;
+
+use refusals::{Refusal, Room};
+
 /// What has rules.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum OwnerKey {
     Policy(PolicyId),
     Profile(ProfileName),
@@ -40,11 +44,14 @@ impl OwnerKey {
 
     /// The error of rules that become more clauses than `limit` bytes hold.
     fn over(&self, limit: usize) -> Missing {
-        let policies = match self {
-            Self::Policy(id) => vec![id.clone()],
-            Self::Profile(_) => Vec::new(),
-        };
-        Missing::TableBudget { limit, policies }
+        Missing::TableBudget { limit, policies: self.policy().into_iter().cloned().collect() }
+    }
+
+    fn policy(&self) -> Option<&PolicyId> {
+        match self {
+            Self::Policy(id) => Some(id),
+            Self::Profile(_) => None,
+        }
     }
 }
 
@@ -58,8 +65,7 @@ struct Owner {
     lists: Vec<NetList>,
     groups: AHashMap<GroupId, Direction>,
     is_pending: bool,
-    /// Classes of addresses would inherit too many of its atoms.
-    is_refused: bool,
+    refusal: Option<Refusal>,
 }
 
 /// The rules of a policy for one direction.
@@ -84,12 +90,10 @@ pub(crate) struct Owners {
     pending: Vec<OwnerId>,
     /// Whether rules of policies are compiled that only log.
     logs: bool,
-    /// Networks of atoms after the last refusal of a policy; `None` if none is refused.
+    /// Networks of atoms after the last refusal of a policy for inherited atoms; `None` if none is refused.
     refused_at: Option<usize>,
+    room: Room,
 }
-
-/// Bytes of an atom of a class.
-const INHERITED: usize = 4;
 
 impl Owners {
     pub(crate) fn new() -> Self {
@@ -103,6 +107,7 @@ impl Owners {
             pending: Vec::new(),
             logs: false,
             refused_at: None,
+            room: Room::default(),
         }
     }
 
@@ -131,56 +136,22 @@ impl Owners {
 
     /// Has all rules compiled again, within another budget.
     pub(crate) fn recompile(&mut self) {
-        self.retry_refused();
+        self.retry_inherited();
         let all: Vec<OwnerId> = self.owners.iter().map(|(id, _)| id).collect();
         all.into_iter().for_each(|id| self.set_pending(id));
-    }
-
-    fn retry_refused(&mut self) {
-        self.refused_at = None;
-        let refused: Vec<OwnerId> =
-            self.owners.iter().filter(|(_, owner)| owner.is_refused).map(|(id, _)| id).collect();
-        for id in refused {
-            if let Some(owner) = self.owners.get_mut(id) {
-                owner.is_refused = false;
-            }
-            self.set_pending(id);
-        }
-    }
-
-    /// Refuses policies of which classes of addresses would inherit the most atoms, in the namespace with the most of them, until all
-    /// inherit no more than a group's table may take. Returns whether there was one.
-    fn refuse_inherited(&mut self, addresses: &mut Addresses, budget: Budget) -> bool {
-        let limit = budget.group / INHERITED;
-        let Some(inherited) = addresses.inheritance_over(limit) else { return false };
-        let mut ledger = Ledger::default();
-        // Both sides are charged: lists with wide networks, and lists with many networks within.
-        let _ = ledger.set_budget(Budget { group: limit, node: limit.saturating_mul(2) });
-        for (id, owner) in self.owners.iter() {
-            let share = |list: &NetList| Some(inherited.by_atom.get(&list.atom)? / self.lists.users(list));
-            let cost: usize = owner.lists.iter().filter_map(share).sum();
-            if cost > 0 {
-                ledger.hold(id, owner.key.namespace(), cost);
-            }
-        }
-        let mut has_refused = false;
-        while let Some(id) = ledger.excess() {
-            ledger.remove(id);
-            if let Some(owner) = self.owners.get_mut(id) {
-                owner.is_refused = true;
-            }
-            self.set_pending(id);
-            has_refused = true;
-        }
-        has_refused
     }
 
     /// Replaces the rules, inbound and outbound; `None` takes them away.
     pub(crate) fn set(&mut self, key: &OwnerKey, rules: Option<[Rules; 2]>) {
         let id = self.id(key);
         let Some(owner) = self.owners.get_mut(id) else { return };
-        owner.is_refused = false;
         let before = std::mem::replace(&mut owner.rules, rules);
+        let refusal = owner.refusal.take();
+        if refusal == Some(Refusal::Room) {
+            // It stays refused until the trees are divided again, so that its networks need not come into them before.
+            owner.refusal = refusal.filter(|_| owner.rules.is_some());
+            self.room.is_stale |= refusals::nets_differ(before.as_ref(), owner.rules.as_ref());
+        }
         for set in sets(before.as_ref()) {
             if let Some(users) = self.set_users.get_mut(set) {
                 users.remove(&id);
@@ -227,10 +198,7 @@ impl Owners {
     /// The policies that govern something, with the actions of their rules and those that can match, for each direction.
     pub(crate) fn policies(&self) -> impl Iterator<Item = PolicyRules<'_>> {
         self.owners.iter().filter(|(_, owner)| !owner.groups.is_empty()).flat_map(|(_, owner)| {
-            let policy = match &owner.key {
-                OwnerKey::Policy(id) => Some(id),
-                OwnerKey::Profile(_) => None,
-            };
+            let policy = owner.key.policy();
             let directions = [Direction::Ingress, Direction::Egress].into_iter().zip(owner.rules.iter().flatten());
             let rules = directions.zip(&owner.compiled);
             rules.filter_map(move |((direction, rules), compiled)| {
@@ -253,7 +221,7 @@ impl Owners {
             lists: Vec::new(),
             groups: AHashMap::new(),
             is_pending: false,
-            is_refused: false,
+            refusal: None,
         });
         self.ids.insert(key.clone(), id);
         id
@@ -268,15 +236,26 @@ impl Owners {
     }
 
     /// Compiles what is pending, and gives the groups that are to be made again.
-    pub(crate) fn flush(&mut self, sets: &Sets, addresses: &mut Addresses, budget: Budget) -> AHashSet<GroupId> {
+    pub(crate) fn flush(&mut self, sets: &mut Sets, addresses: &mut Addresses, budget: Budget) -> AHashSet<GroupId> {
+        self.admit_sets(sets, addresses);
         let mut groups = self.compile_pending(sets, addresses, budget);
-        if self.refused_at.is_some_and(|at| addresses.wide() < at) {
-            self.retry_refused();
+        let shrunk = sets.take_shrunk();
+        if self.refused_at.is_some_and(|at| shrunk > 0 || addresses.wide() < at) {
+            self.retry_inherited();
+            self.admit_sets(sets, addresses);
             groups.extend(self.compile_pending(sets, addresses, budget));
         }
-        while self.refuse_inherited(addresses, budget) {
+        while self.refuse_inherited(sets, addresses, budget) {
+            self.settle_sets(sets, addresses);
             groups.extend(self.compile_pending(sets, addresses, budget));
             self.refused_at = Some(addresses.wide());
+        }
+        if self.room.must_divide(shrunk, addresses) {
+            if self.divide_room(sets, addresses) {
+                groups.extend(self.compile_pending(sets, addresses, budget));
+            }
+            // Changes count from here on.
+            addresses.count_blocks();
         }
         groups
     }
@@ -287,9 +266,12 @@ impl Owners {
             let Some(owner) = self.owners.get_mut(id) else { continue };
             owner.is_pending = false;
             let mut used = Vec::new();
-            let compiled = match &owner.rules {
-                Some(_) if owner.is_refused => [budget.group; 2].map(|limit| Err(owner.key.over(limit))),
-                Some(rules) => {
+            let compiled = match (&owner.rules, owner.refusal) {
+                (Some(_), Some(refusal)) => {
+                    let limit = if refusal == Refusal::Room { self.room.blocks } else { budget.group };
+                    [limit; 2].map(|limit| Err(refusal.error(&owner.key, limit)))
+                }
+                (Some(rules), None) => {
                     let logs = self.logs && matches!(owner.key, OwnerKey::Policy(_));
                     let over = owner.key.over(budget.policy());
                     let lists = &mut self.lists;
@@ -299,7 +281,7 @@ impl Owners {
                         compile(rules.get(direction), &mut compiler)
                     })
                 }
-                None => [Err(owner.key.missing()), Err(owner.key.missing())],
+                (None, _) => [Err(owner.key.missing()), Err(owner.key.missing())],
             };
             for rule in rules_of(&compiled) {
                 rule.clauses.iter().for_each(|clause| {

@@ -1,11 +1,12 @@
 //! IP sets, and the lists of networks of rules, as atoms of addresses.
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::UpdateError;
 use tortie_model::desired::{IpPortMember, IpSetDelta, IpSetUpdate, Members, PortProtocol};
 use tortie_model::{Cidr, IpSetId};
 
 use crate::addresses::Addresses;
+use crate::addresses::trees::Place;
 use crate::ids::AtomId;
 
 /// An IP set. One with ports is an atom for each protocol and port in it.
@@ -15,53 +16,177 @@ pub(crate) enum Set {
     Ports(AHashMap<(PortProtocol, u16), AtomId>),
 }
 
+/// The members of an IP set that is no atom, since every policy with it is refused.
+#[derive(Clone, Debug)]
+enum Idle {
+    Nets(AHashSet<Cidr>),
+    Ports(AHashSet<IpPortMember>),
+}
+
 /// All IP sets.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sets(AHashMap<IpSetId, Set>);
+pub(crate) struct Sets {
+    sets: AHashMap<IpSetId, Set>,
+    idle: AHashMap<IpSetId, Idle>,
+    /// Bound of the blocks that idle sets have lost since this was last asked.
+    shrunk: usize,
+}
 
 impl Sets {
+    /// A set that is not idle.
     pub(crate) fn get(&self, id: &IpSetId) -> Option<&Set> {
-        self.0.get(id)
+        self.sets.get(id)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.sets.is_empty() && self.idle.is_empty()
+    }
+
+    /// The networks of a set, idle or not; `None` if there is no such set.
+    pub(crate) fn nets<'a>(
+        &'a self,
+        id: &IpSetId,
+        addresses: &'a Addresses,
+    ) -> Option<Box<dyn Iterator<Item = Cidr> + 'a>> {
+        if let Some(idle) = self.idle.get(id) {
+            return Some(idle.nets());
+        }
+        let atoms = self.sets.get(id)?.atoms();
+        Some(Box::new(atoms.flat_map(|atom| addresses.members(atom))))
+    }
+
+    /// Whether a set is idle.
+    pub(crate) fn has_idle(&self) -> bool {
+        !self.idle.is_empty()
+    }
+
+    /// All sets, idle ones included.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &IpSetId> {
+        self.sets.keys().chain(self.idle.keys())
+    }
+
+    /// Bound of the blocks of trees of addresses that idle sets would take less than when this was last asked.
+    pub(crate) fn take_shrunk(&mut self) -> usize {
+        std::mem::take(&mut self.shrunk)
+    }
+
+    /// Keeps the members of a set, without atoms. No rule that is compiled may have the set.
+    pub(crate) fn set_idle(&mut self, id: &IpSetId, addresses: &mut Addresses) {
+        let Some(set) = self.sets.remove(id) else { return };
+        let idle = match &set {
+            Set::Nets(atom) => Idle::Nets(addresses.members(*atom).collect()),
+            Set::Ports(ports) => {
+                let members = |((protocol, port), atom): (&(PortProtocol, u16), &AtomId)| {
+                    let (protocol, port) = (*protocol, *port);
+                    addresses.members(*atom).map(move |net| IpPortMember::new(net.address(), protocol, port))
+                };
+                Idle::Ports(ports.iter().flat_map(members).collect())
+            }
+        };
+        set.atoms().for_each(|atom| addresses.remove_atom(atom));
+        self.idle.insert(id.clone(), idle);
+    }
+
+    /// Gives an idle set its atoms again.
+    pub(crate) fn set_live(&mut self, id: &IpSetId, addresses: &mut Addresses) {
+        let Some(idle) = self.idle.remove(id) else { return };
+        let members = match idle {
+            Idle::Nets(nets) => Members::Nets(nets.into_iter().collect()),
+            Idle::Ports(members) => Members::IpPorts(members.into_iter().collect()),
+        };
+        self.sets.insert(id.clone(), Set::new(&members, addresses));
     }
 
     /// Puts a set in the place of another, if there is one. Rules have to be compiled again.
     pub(crate) fn replace(&mut self, set: &IpSetUpdate, addresses: &mut Addresses) {
+        if let Some(idle) = self.idle.get_mut(&set.id) {
+            self.shrunk += idle.nets().map(Place::depths).sum::<usize>();
+            *idle = Idle::new(&set.members);
+            return;
+        }
         self.remove(&set.id, addresses);
-        let mut new = match &set.members {
-            Members::Nets(_) => Set::Nets(addresses.add_atom()),
-            Members::IpPorts(_) => Set::Ports(AHashMap::new()),
-        };
-        new.add(&set.members, addresses);
-        self.0.insert(set.id.clone(), new);
+        self.sets.insert(set.id.clone(), Set::new(&set.members, addresses));
     }
 
     /// Whether there was one. Rules have to be compiled again.
     pub(crate) fn remove(&mut self, id: &IpSetId, addresses: &mut Addresses) -> bool {
-        let atoms: Vec<AtomId> = match self.0.remove(id) {
-            None => return false,
-            Some(Set::Nets(atom)) => vec![atom],
-            Some(Set::Ports(ports)) => ports.into_values().collect(),
-        };
-        atoms.into_iter().for_each(|atom| addresses.remove_atom(atom));
+        let Some(set) = self.sets.remove(id) else { return self.idle.remove(id).is_some() };
+        set.atoms().for_each(|atom| addresses.remove_atom(atom));
         true
     }
 
     /// Whether there are other ports in the set now, so that rules have to be compiled again.
     pub(crate) fn change(&mut self, delta: &IpSetDelta, addresses: &mut Addresses) -> Result<bool, UpdateError> {
-        let set = self.0.get_mut(&delta.id).ok_or_else(|| UpdateError::NoSet(delta.id.clone()))?;
-        if ![&delta.added, &delta.removed].into_iter().all(|members| set.accepts(members)) {
-            return Err(UpdateError::OtherType(delta.id.clone()));
+        let IpSetDelta { id, added, removed } = delta;
+        if let Some(idle) = self.idle.get_mut(id) {
+            idle.change(added, removed).ok_or_else(|| UpdateError::OtherType(id.clone()))?;
+            self.shrunk += nets_of(removed).map(Place::depths).sum::<usize>();
+            return Ok(false);
         }
-        let (fewer, more) = (set.remove(&delta.removed, addresses), set.add(&delta.added, addresses));
+        let set = self.sets.get_mut(id).ok_or_else(|| UpdateError::NoSet(id.clone()))?;
+        if ![added, removed].into_iter().all(|members| set.accepts(members)) {
+            return Err(UpdateError::OtherType(id.clone()));
+        }
+        let (fewer, more) = (set.remove(removed, addresses), set.add(added, addresses));
         Ok(fewer | more)
     }
 }
 
+impl Idle {
+    fn new(members: &Members) -> Self {
+        match members {
+            Members::Nets(nets) => Self::Nets(nets.iter().map(|net| net.masked()).collect()),
+            Members::IpPorts(members) => Self::Ports(members.iter().copied().collect()),
+        }
+    }
+
+    fn nets(&self) -> Box<dyn Iterator<Item = Cidr> + '_> {
+        match self {
+            Self::Nets(nets) => Box::new(nets.iter().copied()),
+            Self::Ports(members) => Box::new(members.iter().map(|member| Cidr::host(member.address()))),
+        }
+    }
+
+    /// `None` if the members are of another type; nothing is changed then.
+    fn change(&mut self, added: &Members, removed: &Members) -> Option<()> {
+        match (self, added, removed) {
+            (Self::Nets(nets), Members::Nets(added), Members::Nets(removed)) => {
+                for net in removed {
+                    nets.remove(&net.masked());
+                }
+                nets.extend(added.iter().map(|net| net.masked()));
+            }
+            (Self::Ports(members), Members::IpPorts(added), Members::IpPorts(removed)) => {
+                for member in removed {
+                    members.remove(member);
+                }
+                members.extend(added.iter().copied());
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
 impl Set {
+    fn new(members: &Members, addresses: &mut Addresses) -> Self {
+        let mut new = match members {
+            Members::Nets(_) => Self::Nets(addresses.add_atom()),
+            Members::IpPorts(_) => Self::Ports(AHashMap::new()),
+        };
+        new.add(members, addresses);
+        new
+    }
+
+    /// Its atoms, in no order.
+    pub(crate) fn atoms(&self) -> impl Iterator<Item = AtomId> + '_ {
+        let (nets, ports) = match self {
+            Self::Nets(atom) => (Some(*atom), None),
+            Self::Ports(ports) => (None, Some(ports.values().copied())),
+        };
+        nets.into_iter().chain(ports.into_iter().flatten())
+    }
+
     fn accepts(&self, members: &Members) -> bool {
         matches!((self, members), (Self::Nets(_), Members::Nets(_)) | (Self::Ports(_), Members::IpPorts(_)))
     }
@@ -110,6 +235,14 @@ impl Set {
     }
 }
 
+fn nets_of(members: &Members) -> impl Iterator<Item = Cidr> + '_ {
+    let (nets, ports) = match members {
+        Members::Nets(nets) => (&nets[..], &[][..]),
+        Members::IpPorts(members) => (&[][..], &members[..]),
+    };
+    nets.iter().copied().chain(ports.iter().map(|member| Cidr::host(member.address())))
+}
+
 fn key(member: IpPortMember) -> (PortProtocol, u16) {
     (member.protocol(), member.port())
 }
@@ -127,9 +260,7 @@ impl NetLists {
 
     /// The atom of these networks, with one user more.
     pub(crate) fn acquire(&mut self, nets: &[Cidr], addresses: &mut Addresses) -> NetList {
-        let mut key: Vec<Cidr> = nets.iter().map(|net| net.masked()).collect();
-        key.sort_unstable();
-        key.dedup();
+        let key = NetList::key(nets);
         if let Some((atom, users)) = self.atoms.get_mut(&*key) {
             *users += 1;
             return NetList { atom: *atom, nets: key.into() };
@@ -160,4 +291,18 @@ impl NetLists {
 pub(crate) struct NetList {
     pub(crate) atom: AtomId,
     nets: Box<[Cidr]>,
+}
+
+impl NetList {
+    /// The networks, each once and in order.
+    pub(crate) fn key(nets: &[Cidr]) -> Vec<Cidr> {
+        let mut key: Vec<Cidr> = nets.iter().map(|net| net.masked()).collect();
+        key.sort_unstable();
+        key.dedup();
+        key
+    }
+
+    pub(crate) fn nets(&self) -> &[Cidr] {
+        &self.nets
+    }
 }

@@ -301,3 +301,48 @@ fn classes_of_addresses_do_not_inherit_without_bound() {
     classes.flush();
     assert!(classes.is_empty());
 }
+
+#[test]
+fn networks_of_sets_are_inherited_within_the_same_bound() {
+    use tortie_model::desired::{IpSetDelta, IpSetType, IpSetUpdate, Members};
+    let id = |set: u32| format!("s:{set}").as_str().into();
+    let members = |nets: Vec<Cidr>| Members::Nets(nets);
+    let wide = || Cidr::new(source(0).into(), 8).unwrap();
+    let whole = |set: u32| {
+        let members = members(vec![wide(), Cidr::host(source(2 * set + 1).into())]);
+        DesiredUpdate::IpSet(IpSetUpdate { id: id(set), set_type: IpSetType::Net, members })
+    };
+    let change = |set: u32, added: Vec<Cidr>, removed: Vec<Cidr>| {
+        DesiredUpdate::IpSetDelta(IpSetDelta { id: id(set), added: members(added), removed: members(removed) })
+    };
+    let asks = |name: &str, asked: std::ops::Range<u32>| {
+        let sets = |set: u32| RuleSets { src: [id(set)].into_iter().collect(), ..RuleSets::default() };
+        let sets: Vec<RuleSets> = asked.map(sets).collect();
+        let rules = vec![Rule::new(RuleAction::Allow); sets.len()];
+        let inbound = Rules::new(rules.into(), sets.into()).unwrap();
+        let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound, outbound: Rules::default() };
+        DesiredUpdate::Policy(policy_id(name), policy.into())
+    };
+    let budget = Budget { group: 8 << 20, node: 32 << 20 };
+    let mut classes = Classes::new(Settings::default());
+    classes.set_budget(budget);
+    tell(&mut classes, (0..1_620).map(whole));
+    tell(&mut classes, [asks("loud", 0..1_600), asks("quiet", 1_600..1_620), policy("shop/small", distinct(5))]);
+    tell(&mut classes, [workload("loud", &["loud"]), workload("quiet", &["quiet"]), workload("calm", &["shop/small"])]);
+    let compiled = classes.flush();
+    let why = Missing::TableBudget { limit: budget.group, policies: vec![policy_id("loud")] };
+    assert_eq!(refusal(&compiled, "loud"), Some(why));
+    assert_eq!(verdict(&compiled, "quiet", 1_601, 1), Verdict::Allow);
+    is_right(&compiled, "calm", 5);
+    assert!(compiled.prefix_count() < 30);
+    // A set that only the refused policy has goes on changing.
+    tell(&mut classes, [change(7, vec![Cidr::host(source(5_000).into())], Vec::new())]);
+    assert!(refusal(&classes.flush(), "loud").is_some());
+    tell(&mut classes, (0..1_600).map(|set| change(set, Vec::new(), vec![wide()])));
+    let compiled = classes.flush();
+    assert_eq!(refusal(&compiled, "loud"), None);
+    assert_eq!([5_000, 15, 16].map(|from| verdict(&compiled, "loud", from, 1)), {
+        use Verdict::{Allow, Deny};
+        [Allow, Allow, Deny]
+    });
+}

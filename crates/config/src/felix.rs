@@ -195,12 +195,12 @@ pub const PARAMETERS: &[FelixParameter] = &[
     felix(
         "BPFMaxBlocks",
         "int(1024,4194304)",
-        "262144",
+        "131072",
         Own(
             "how many blocks of 1,024 bytes policies and the source networks of workloads may take in eBPF maps, with \
-             `BPFEnabled`; at most 262,144. Each group of endpoints counts as if it shared no block. Over the bound, groups of the \
+             `BPFEnabled`; at most 196,608. Each group of endpoints counts as if it shared no block. Over the bound, groups of the \
              platform come first; then the largest group of the namespace with the most blocks is refused until the rest fits. \
-             A refused group denies everything, by name, until there is room",
+             A refused group denies everything, by name, until there is room. The rest of 262,144 blocks is for addresses",
         ),
     ),
     felix("BPFOverlayHostSourceIP", "oneof(TunnelAddress,HostAddress)", "TunnelAddress", NotUsed(EBPF)),

@@ -327,7 +327,7 @@ params! {
         "BPFHookAttachment", parse::one_of, HookAttachment::Auto, HookAttachment::Auto, PLAIN;
     bpf_policy_only: bool = "BPFPolicyOnly", parse::boolean, true, true, PLAIN;
     bpf_max_blocks: u32 =
-        "BPFMaxBlocks", |raw| parse::integer_in(raw, 1024, 1 << 22), 1 << 18, 1 << 18, PLAIN;
+        "BPFMaxBlocks", |raw| parse::integer_in(raw, 1024, 1 << 22), 1 << 17, 1 << 17, PLAIN;
     policy_members_limit: u32 =
         "PolicyMembersLimit", |raw| parse::integer_in(raw, 0, i64::from(u32::MAX)), 1_000_000, 1_000_000, PLAIN;
     policy_table_group_mb: u32 =

@@ -37,21 +37,25 @@ pub struct NodeSettings {
     pub evaluate: Settings,
     /// What the names of workloads' interfaces begin with; others are the host's.
     pub workload_prefixes: Vec<Arc<str>>,
-    /// Most blocks of 1,024 bytes for the policies of all namespaces and the networks that workloads may send from. Each
-    /// group counts as if it shared no block with others; one that exceeds the share of its namespace denies everything. At most
-    /// half of [`MAX_BLOCKS`], since a change needs the trees before and after it.
+    /// Most blocks of 1,024 bytes for the policies of all namespaces and the networks that workloads may send from; 131,072 by
+    /// default. Each group counts as if it shared no block with others; one that exceeds the share of its namespace denies
+    /// everything.
+    ///
+    /// The trees that lead from addresses to their classes have the rest of half of [`MAX_BLOCKS`], at least a quarter of that
+    /// half; a change needs the other half, for the trees before and after it. Over the bound, policies with the most networks
+    /// are refused ([`Classes::set_address_blocks`]).
     pub max_blocks: u32,
     /// Memory bounds on verdict tables; a group over them denies everything, alone.
     pub budget: Budget,
 }
 
 impl Default for NodeSettings {
-    /// Those of [`Settings`], interfaces that begin with `cali`, and as many blocks as there can be.
+    /// Those of [`Settings`], interfaces that begin with `cali`, and as many blocks for policies as for addresses.
     fn default() -> Self {
         Self {
             evaluate: Settings::default(),
             workload_prefixes: vec!["cali".into()],
-            max_blocks: MAX_BLOCKS / 2,
+            max_blocks: MAX_BLOCKS / 4,
             budget: Budget::default(),
         }
     }
@@ -60,8 +64,19 @@ impl Default for NodeSettings {
 impl NodeSettings {
     /// Tables of nothing yet, within these bounds.
     fn tables(&self) -> Tables {
-        let blocks = self.max_blocks.min(MAX_BLOCKS / 2);
-        Tables::with_limits(Limits { blocks, places: MAX_BLOCKS, ..Limits::default() })
+        Tables::with_limits(Limits { blocks: self.policy_blocks(), places: MAX_BLOCKS, ..Limits::default() })
+    }
+
+    /// Classes of nothing yet, within these bounds.
+    fn classes(&self) -> Classes {
+        let mut classes = Classes::new(self.evaluate.clone());
+        classes.set_budget(self.budget);
+        classes.set_address_blocks((MAX_BLOCKS / 2 - self.policy_blocks()) as usize);
+        classes
+    }
+
+    fn policy_blocks(&self) -> u32 {
+        self.max_blocks.min(MAX_BLOCKS / 8 * 3)
     }
 }
 
@@ -125,14 +140,10 @@ impl Node {
     /// Of a node that is told nothing yet.
     #[must_use]
     pub fn new(settings: NodeSettings) -> Self {
-        let tables = settings.tables();
-        let NodeSettings { evaluate, workload_prefixes, max_blocks: _, budget } = settings;
-        let mut classes = Classes::new(evaluate);
-        classes.set_budget(budget);
         Self {
-            classes,
-            tables,
-            endpoints: Endpoints::new(workload_prefixes),
+            classes: settings.classes(),
+            tables: settings.tables(),
+            endpoints: Endpoints::new(settings.workload_prefixes),
             is_in_sync: false,
             has_news: false,
             groups: Slots::default(),

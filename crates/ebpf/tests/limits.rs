@@ -1,7 +1,7 @@
 //! A group that takes more than there may be denies everything, alone, until it takes less.
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use tortie_ebpf::classes::evaluate::{Missing, Packet, Settings, Verdict};
@@ -238,4 +238,53 @@ fn limits_that_there_cannot_be_are_those_that_there_are() {
     let all = Limits { cells: u32::MAX, classes: u32::MAX, ..Limits::default() };
     let mut live = Live::new(all, 0..10);
     live.expect_closed(None);
+}
+
+#[test]
+fn trees_of_addresses_stay_within_the_blocks_that_classes_count() {
+    // Networks far apart and close together, of both families.
+    let scattered = |number: u32| number.wrapping_mul(0x9e37_79b1);
+    let v4 = (0..400).flat_map(|number| {
+        let address = Ipv4Addr::from_bits(scattered(number));
+        [
+            (address, 32),
+            (address, 20 + u8::try_from(number % 8).unwrap()),
+            (Ipv4Addr::from_bits(0x0a00_0000 + number), 32),
+        ]
+    });
+    let v4 = v4.map(|(address, length)| Cidr::new(address.into(), length).unwrap().masked());
+    let v6 = (0..400).flat_map(|number| {
+        let far = Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(scattered(number)) << 40);
+        let near = Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(number));
+        [(far, 128), (far, 40 + u8::try_from(number % 64).unwrap()), (near, 128)]
+    });
+    let v6 = v6.map(|(address, length)| Cidr::new(address.into(), length).unwrap().masked());
+    let nets: Vec<Cidr> = v4.chain(v6).collect();
+    let members = |nets: &[Cidr]| {
+        let members = Members::Nets(nets.to_vec());
+        DesiredUpdate::IpSet(IpSetUpdate { id: "s:0".into(), set_type: IpSetType::Net, members })
+    };
+    let mut live = Live::new(Limits::default(), 0..1);
+    let is_refused = |live: &Live| live.tables.closed().count() > 0;
+    let mut tight = 0;
+    for count in [0, 1, 10, 100, 700, nets.len()] {
+        // The least bound under which nothing is refused, or nearly.
+        let (mut low, mut high) = (0, 1 << 15);
+        live.tell([members(&nets[..count])]);
+        while high - low > 8 {
+            let middle = usize::midpoint(low, high);
+            live.classes.set_address_blocks(middle);
+            live.tell([]);
+            if is_refused(&live) { low = middle } else { high = middle }
+        }
+        live.classes.set_address_blocks(high);
+        live.tell([]);
+        assert!(!is_refused(&live));
+        let taken = live.tables.block_count();
+        assert!(taken as u64 <= high as u64 + live.tables.charged_blocks(), "{count}: {taken} of {high}");
+        tight += usize::from(taken > high / 2);
+        live.classes.set_address_blocks(usize::MAX);
+        live.tell([]);
+    }
+    assert!(tight >= 3, "the bound is far from the blocks that are taken");
 }

@@ -159,6 +159,14 @@ pub enum Missing {
         /// Policies with the most rules, the largest first.
         policies: Vec<PolicyId>,
     },
+    /// The networks of a policy exceed the bound of the trees of addresses.
+    #[error("its networks exceed the budget of {limit} blocks for addresses; policy: {}", names(policy.as_slice()))]
+    AddressBudget {
+        /// Blocks that all policies share.
+        limit: usize,
+        /// The refused policy; `None` for a profile.
+        policy: Option<PolicyId>,
+    },
 }
 
 fn names(policies: &[PolicyId]) -> String {

@@ -78,10 +78,8 @@ impl Description {
         settings: &NodeSettings,
         updates: impl IntoIterator<Item = &'a DesiredUpdate>,
     ) -> Result<Self, UpdateError> {
-        let NodeSettings { evaluate, workload_prefixes, budget, .. } = settings;
-        let mut classes = Classes::new(evaluate.clone());
-        classes.set_budget(*budget);
-        let mut endpoints = Endpoints::new(workload_prefixes.clone());
+        let mut classes = settings.classes();
+        let mut endpoints = Endpoints::new(settings.workload_prefixes.clone());
         for update in updates {
             classes.apply(update)?;
             endpoints.on_update(update);

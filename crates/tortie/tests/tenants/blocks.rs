@@ -1,8 +1,10 @@
-//! Blocks of eBPF maps: policies of one namespace close endpoints of that namespace only, in whatever order they come.
+//! Blocks of eBPF maps: policies and network sets of one namespace close endpoints of that namespace only, in whatever order they
+//! come.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use tortie::ebpf::layout::MAX_BLOCKS;
 use tortie::ebpf::{EndpointName, Interface, Node, NodeSettings};
 use tortie::model::desired::DesiredUpdate;
 
@@ -70,6 +72,57 @@ impl Programs {
         });
         closed.collect()
     }
+}
+
+/// Network sets of `dev` with so many IPv6 networks far apart, and policies that have them: more than the trees of addresses hold.
+fn many_networks(count: u32) -> String {
+    let mut all = String::new();
+    for set in 0..4_u32 {
+        writeln!(
+            all,
+            "---\napiVersion: projectcalico.org/v3\nkind: NetworkSet\nmetadata: {{name: loud-{set}, namespace: dev, labels: {{loud: \
+             '{set}'}}}}\nspec:\n  nets:"
+        )
+        .expect("writing to a string does not fail");
+        for net in 0..count {
+            let bits = (set * count + net).wrapping_mul(0x9e37_79b1);
+            writeln!(all, "  - 2001:db8:{:x}:{:x}:{net:x}::/96", bits >> 16, bits & 0xffff)
+                .expect("writing to a string does not fail");
+        }
+        writeln!(
+            all,
+            "---\napiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: loud-{set}, namespace: dev}}\nspec: \
+             {{selector: all(), ingress: [{{action: Allow, source: {{selector: loud == '{set}'}}}}]}}"
+        )
+        .expect("writing to a string does not fail");
+    }
+    all
+}
+
+#[test]
+fn networks_of_one_namespace_leave_addresses_to_others() {
+    let (clean, loud) = (World::calculate("n1", ""), World::calculate("n1", &many_networks(3_000)));
+    let is_prod = |workload: &String| workload.starts_with("prod/");
+    let mut at_once = Programs::new(NodeSettings::default().max_blocks);
+    at_once.tell(loud.desired());
+    let mut later = Programs::new(NodeSettings::default().max_blocks);
+    later.tell(clean.desired());
+    assert_eq!(later.closed(), BTreeSet::new());
+    later.tell(loud.desired());
+    let closed = at_once.closed();
+    assert!(!closed.is_empty() && !closed.iter().any(is_prod), "{closed:?}");
+    assert_eq!(later.closed(), closed);
+    assert!(at_once.0.tables().block_count() < MAX_BLOCKS as usize / 2);
+    // `prod` changes, and names networks of its own.
+    let more = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: more, namespace: prod}\nspec: \
+                {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 198.51.100.0/24}}]}]}\n";
+    let changed = World::calculate("n1", &format!("{}---\n{more}", many_networks(3_000)));
+    at_once.tell(changed.desired());
+    assert_eq!(at_once.closed(), closed);
+    // Fewer networks are in force.
+    let fewer = World::calculate("n1", &many_networks(100));
+    later.tell(fewer.desired());
+    assert_eq!(later.closed(), BTreeSet::new());
 }
 
 fn is_pod_of(update: &DesiredUpdate, namespace: &str) -> bool {

@@ -6,16 +6,20 @@ use super::endpoints::{LATE, expect_late, interface, late};
 use crate::faults::{
     Fault,
     stage::{Done, Stage, ensure},
-    world::{Pair, WEB_CLOSED, WEB_OPEN},
+    world::{Pair, WEB_CLOSED, WEB_OPEN, World},
 };
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new(
         "E2-shadowed",
-        "an endpoint with another's interface goes before it, and goes: the other is in force",
+        "an endpoint of a smaller name claims the interface of another: both are denied until it goes",
         shadowed,
     ),
-    Fault::new("E2-shadow", "an endpoint waits for the interface of another, and has it once that goes", shadow),
+    Fault::new(
+        "E2-shadow",
+        "an endpoint of a greater name claims the interface of another: both are denied until one goes",
+        shadow,
+    ),
     Fault::new(
         "E2-interface-changes",
         "an endpoint changes its interface's name, before and after the interface does",
@@ -41,34 +45,42 @@ fn endpoint(stage: &Stage, name: &str, interface: &str, like: &str) -> String {
     )
 }
 
-/// Of two with one interface that with the smaller name has it.
+/// The pairs with `web` that [`BASE`](crate::faults::world::BASE) allows, while another endpoint claims its interface.
+const CONTESTED: [Pair; 2] = [("friend", "web", false), ("web", "db", false)];
+/// The same after the claim.
+const RELEASED: [Pair; 2] = [("friend", "web", true), ("web", "db", true)];
+
 fn shadowed(stage: &mut Stage) -> Done {
     stage.begin()?;
     let text = endpoint(stage, "aaa", &interface("web")?, "web");
     for _ in 0..2 {
         let text = text.clone();
-        stage.change(|world| drop(world.files.insert("aaa.yaml".to_owned(), text)), &WEB_OPEN)?;
-        stage.change(|world| world.files.clear(), &WEB_CLOSED)?;
+        stage.change(|world| drop(world.files.insert("aaa.yaml".to_owned(), text)), &CONTESTED)?;
+        stage.watch(Duration::from_secs(1))?;
+        stage.change(|world| world.files.clear(), &RELEASED)?;
     }
     stage.watch(Duration::from_secs(1))
 }
 
 fn shadow(stage: &mut Stage) -> Done {
     stage.begin()?;
-    // So labelled, it is what the policy of `stranger` is about, as `web` is. Otherwise two things would change at once,
-    // a set and a chain, for the kernel one after the other.
+    // With this label, policy of `stranger` admits its address, as it admits that of `web`.
     let text = endpoint(stage, "zzz", &interface("web")?, "web").replace("app: zzz", "app: open");
-    stage.write(|world| drop(world.files.insert("zzz.yaml".to_owned(), text)), &[])?;
-    // The next edit comes after it.
-    stage.change(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
-    stage.change(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
+    stage.change(|world| drop(world.files.insert("zzz.yaml".to_owned(), text)), &CONTESTED)?;
     let web = stage.world.pods["web"].clone();
-    // It is not the one that `db` admits.
-    let alone: [Pair; 3] = [WEB_OPEN[0], WEB_OPEN[1], ("web", "db", false)];
-    stage.change(|world| drop(world.pods.remove("web")), &alone)?;
-    let both: [Pair; 3] = [WEB_CLOSED[0], WEB_CLOSED[1], ("web", "db", true)];
-    stage.change(|world| drop(world.pods.insert("web".to_owned(), web)), &both)?;
-    stage.change(|world| world.files.clear(), &[])?;
+    // Policy of `db` admits `web` and not `zzz`, and no policy selects `zzz`. With iptables, a set that gains or loses the address
+    // and the chains of the interface come into force one after the other.
+    let in_two_steps = |stage: &mut Stage, edit: &dyn Fn(&mut World), effect: &[Pair]| {
+        stage.announce(&RELEASED[1..]);
+        stage.change(edit, effect)?;
+        stage.watch(Duration::from_secs(1))?;
+        stage.confirm(&CONTESTED[1..])
+    };
+    let alone: [Pair; 3] = [WEB_OPEN[0], WEB_OPEN[1], RELEASED[0]];
+    in_two_steps(stage, &|world| drop(world.pods.remove("web")), &alone)?;
+    let both: [Pair; 3] = [WEB_CLOSED[0], WEB_CLOSED[1], CONTESTED[0]];
+    in_two_steps(stage, &|world| drop(world.pods.insert("web".to_owned(), web.clone())), &both)?;
+    stage.change(|world| world.files.clear(), &RELEASED)?;
     stage.watch(Duration::from_secs(1))
 }
 
@@ -85,7 +97,7 @@ fn interface_changes(stage: &mut Stage) -> Done {
     let policy = world.files["late.yaml"].clone();
     let at = |stage: &mut Stage, text: &str, effect: &[Pair]| {
         let files = [("late.yaml", policy.as_str()), ("endpoint.yaml", text)];
-        let edit = |world: &mut crate::faults::world::World| {
+        let edit = |world: &mut World| {
             world.files = files.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
         };
         stage.change(edit, effect)

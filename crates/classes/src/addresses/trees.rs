@@ -1,0 +1,114 @@
+//! Size of the trees that lead from addresses to their classes, before they are made.
+//!
+//! A tree has a block for each distinct beginning, in whole bytes, of the networks in it. One tree has all networks; another one
+//! those of IPv6 that are no single addresses.
+
+use tortie_model::{Cidr, Family};
+
+use super::Addresses;
+
+/// A network in one of the trees. In order, a network comes before those that it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    tree: Tree,
+    net: Cidr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Tree {
+    All,
+    Networks,
+}
+
+impl Place {
+    /// The places of a network.
+    pub(crate) fn of(net: Cidr) -> impl Iterator<Item = Self> {
+        let is_network = net.family() == Family::V6 && !net.is_host();
+        let networks = is_network.then_some(Self { tree: Tree::Networks, net });
+        std::iter::once(Self { tree: Tree::All, net }).chain(networks)
+    }
+
+    /// Blocks on the ways from the roots of all trees to a network.
+    pub(crate) fn depths(net: Cidr) -> usize {
+        Self::of(net).map(Self::depth).sum()
+    }
+
+    /// Blocks on the way from the root to the network.
+    fn depth(self) -> usize {
+        self.net.prefix_len().div_ceil(8).into()
+    }
+
+    /// Blocks on its way that are not on the way of the place before it in order, and so of no earlier one.
+    pub(crate) fn blocks_after(self, before: Option<Self>) -> usize {
+        let shared = before.filter(|before| (before.tree, before.net.family()) == (self.tree, self.net.family()));
+        let shared = shared.map_or(0, |before| {
+            let equal_bytes = ((before.net.bits() ^ self.net.bits()).leading_zeros() / 8) as usize;
+            (equal_bytes + 1).min(before.depth())
+        });
+        self.depth().saturating_sub(shared)
+    }
+}
+
+/// Blocks of the trees of networks in order.
+pub(crate) fn blocks(nets: impl Iterator<Item = Cidr>) -> usize {
+    let mut before = [None, None];
+    let places = nets.flat_map(Place::of);
+    places
+        .map(|place| {
+            let [all, networks] = &mut before;
+            let before = if place.tree == Tree::All { all } else { networks };
+            place.blocks_after(before.replace(place))
+        })
+        .sum()
+}
+
+/// The size of the trees as it was counted, and bounds on its changes since then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Size {
+    counted: usize,
+    added: usize,
+    removed: usize,
+}
+
+impl Size {
+    pub(super) fn add(&mut self, net: Cidr) {
+        self.added += Place::depths(net);
+    }
+
+    pub(super) fn remove(&mut self, net: Cidr) {
+        self.removed += Place::depths(net);
+    }
+}
+
+impl Addresses {
+    /// Whether the trees have at most so many blocks. Counts them only if their changes since the last count leave that open.
+    pub(crate) fn trees_are_within(&mut self, blocks: usize) -> bool {
+        let Size { counted, added, removed } = self.size;
+        if counted.saturating_add(added) <= blocks {
+            return true;
+        }
+        if counted.saturating_sub(removed) > blocks {
+            return false;
+        }
+        self.count_blocks() <= blocks
+    }
+
+    /// Blocks that may have come or gone since the last count.
+    pub(crate) const fn changed_blocks(&self) -> usize {
+        self.size.added.saturating_add(self.size.removed)
+    }
+
+    /// Blocks of the trees.
+    pub(crate) fn count_blocks(&mut self) -> usize {
+        let has_atoms = |id| self.entries.get(id).is_some_and(|entry| !entry.atoms.is_empty());
+        let nets = self.ordered.iter().filter(|(_, id)| has_atoms(**id)).map(|(net, _)| *net);
+        self.size = Size { counted: blocks(nets), added: 0, removed: 0 };
+        self.size.counted
+    }
+
+    /// The members of an atom, in no order.
+    pub(crate) fn members(&self, atom: crate::ids::AtomId) -> impl Iterator<Item = Cidr> + '_ {
+        let members = self.atoms.get(atom).into_iter().flat_map(|atom| &atom.members);
+        members.filter_map(|id| Some(self.entries.get(*id)?.net))
+    }
+}
