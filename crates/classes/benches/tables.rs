@@ -136,6 +136,16 @@ fn change(classes: &mut Classes, update: &DesiredUpdate) {
     black_box(classes.flush());
 }
 
+/// A network that becomes a member of a set, and one no more.
+fn joins_and_leaves(set: &IpSetId, net: Cidr) -> [DesiredUpdate; 2] {
+    let (one, none) = (Members::Nets(vec![net]), Members::Nets(Vec::new()));
+    let delta = |added: &Members, removed: &Members| {
+        let (added, removed) = (added.clone(), removed.clone());
+        DesiredUpdate::IpSetDelta(IpSetDelta { id: set.clone(), added, removed })
+    };
+    [delta(&one, &none), delta(&none, &one)]
+}
+
 fn of_node(c: &mut Criterion) {
     let updates = node();
     let mut group = c.benchmark_group("classes");
@@ -144,12 +154,7 @@ fn of_node(c: &mut Criterion) {
         b.iter_batched(|| (), |()| compiled(&updates), BatchSize::PerIteration);
     });
     let mut classes = compiled(&updates);
-    let (one, none) = (Members::Nets(vec![Cidr::host(address(7))]), Members::Nets(Vec::new()));
-    let delta = |added: &Members, removed: &Members| {
-        let (added, removed) = (added.clone(), removed.clone());
-        DesiredUpdate::IpSetDelta(IpSetDelta { id: app_set(0), added, removed })
-    };
-    let (join, leave) = (delta(&one, &none), delta(&none, &one));
+    let [join, leave] = joins_and_leaves(&app_set(0), Cidr::host(address(7)));
     group.sample_size(100);
     group.bench_function("member_joins_and_leaves", |b| {
         b.iter(|| {
@@ -164,13 +169,10 @@ fn of_node(c: &mut Criterion) {
             change(&mut classes, &before);
         });
     });
-    let wide = |text: &str| {
-        let nets = Members::Nets(vec![text.parse().expect("a network")]);
-        (delta(&nets, &none), delta(&none, &nets))
-    };
+    let wide = |text: &str| joins_and_leaves(&app_set(0), text.parse().expect("a network"));
     let (known, new) = (wide("10.0.0.0/8"), wide("10.0.0.0/9"));
     group.sample_size(10);
-    for (name, (join, leave)) in [("known", known), ("new", new)] {
+    for (name, [join, leave]) in [("known", known), ("new", new)] {
         group.bench_function(format!("{name}_network_around_100000_addresses_joins_and_leaves"), |b| {
             b.iter(|| {
                 change(&mut classes, &join);
@@ -237,16 +239,9 @@ fn of_refused(c: &mut Criterion) {
     let mut classes = calm.clone();
     attack.iter().for_each(|update| classes.apply(update).expect("sets first"));
     classes.flush();
-    let one = |id: IpSetId, net: Cidr| {
-        let (one, none) = (|| Members::Nets(vec![net]), || Members::Nets(Vec::new()));
-        [
-            DesiredUpdate::IpSetDelta(IpSetDelta { id: id.clone(), added: one(), removed: none() }),
-            DesiredUpdate::IpSetDelta(IpSetDelta { id, added: none(), removed: one() }),
-        ]
-    };
     for (name, [join, leave]) in [
-        ("member_of_others_joins_and_leaves", one(app_set(0), Cidr::host(address(7)))),
-        ("member_of_the_refused_joins_and_leaves", one(id(0), scattered(u32::MAX))),
+        ("member_of_others_joins_and_leaves", joins_and_leaves(&app_set(0), Cidr::host(address(7)))),
+        ("member_of_the_refused_joins_and_leaves", joins_and_leaves(&id(0), scattered(u32::MAX))),
     ] {
         group.bench_function(name, |b| {
             b.iter(|| {

@@ -254,8 +254,7 @@ impl Owners {
             if self.divide_room(sets, addresses) {
                 groups.extend(self.compile_pending(sets, addresses, budget));
             }
-            // Changes count from here on.
-            addresses.count_blocks();
+            addresses.set_divided();
         }
         groups
     }

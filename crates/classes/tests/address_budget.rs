@@ -260,3 +260,26 @@ fn a_namespace_of_many_networks_is_refused_alone_until_it_has_fewer() {
     assert_eq!(verdict(&compiled, 1, net(7), 80), Verdict::Allow);
     assert_eq!(verdict(&compiled, 1, net(8), 80), Verdict::Deny);
 }
+
+#[test]
+fn a_count_between_divisions_loses_no_change() {
+    let some = |numbers: &[u8]| -> BTreeSet<u8> { numbers.iter().copied().collect() };
+    let grows = |set: u8, by: &[u8]| Step::Change(set, some(by), BTreeSet::new());
+    let policy = |number: u8, nets: &[u8], sets: &[u8]| Step::Policy(number, Some((some(nets), some(sets))));
+    let steps = [
+        vec![grows(0, &[0, 1, 7, 24, 52]), grows(1, &[11, 20, 47]), policy(3, &[9, 16, 37], &[])],
+        vec![
+            policy(1, &[22, 30, 39, 46], &[1]),
+            grows(2, &[2, 21, 23, 28, 48]),
+            grows(1, &[10, 12, 13, 15, 25, 26, 27, 32, 49]),
+        ],
+        vec![
+            policy(4, &[5, 8, 14, 17, 31, 33, 34, 38], &[]),
+            grows(1, &[3, 19, 35, 53]),
+            policy(2, &[4, 18, 29, 40, 41, 42], &[]),
+        ],
+        // The networks of the refused policy are among these.
+        vec![policy(2, &[3, 10, 18, 19, 32, 43], &[])],
+    ];
+    run(52, &steps).unwrap();
+}

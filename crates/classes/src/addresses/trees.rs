@@ -68,22 +68,28 @@ pub(super) struct Size {
     counted: usize,
     added: usize,
     removed: usize,
+    /// Bound on the changes since the last division, whatever was counted in between.
+    undivided: usize,
 }
 
 impl Size {
     pub(super) fn add(&mut self, net: Cidr) {
-        self.added += Place::depths(net);
+        let blocks = Place::depths(net);
+        self.added += blocks;
+        self.undivided += blocks;
     }
 
     pub(super) fn remove(&mut self, net: Cidr) {
-        self.removed += Place::depths(net);
+        let blocks = Place::depths(net);
+        self.removed += blocks;
+        self.undivided += blocks;
     }
 }
 
 impl Addresses {
     /// Whether the trees have at most so many blocks. Counts them only if their changes since the last count leave that open.
     pub(crate) fn trees_are_within(&mut self, blocks: usize) -> bool {
-        let Size { counted, added, removed } = self.size;
+        let Size { counted, added, removed, .. } = self.size;
         if counted.saturating_add(added) <= blocks {
             return true;
         }
@@ -93,16 +99,20 @@ impl Addresses {
         self.count_blocks() <= blocks
     }
 
-    /// Blocks that may have come or gone since the last count.
-    pub(crate) const fn changed_blocks(&self) -> usize {
-        self.size.added.saturating_add(self.size.removed)
+    /// Bound on the blocks that have come or gone since the last division of the trees.
+    pub(crate) const fn undivided_blocks(&self) -> usize {
+        self.size.undivided
     }
 
-    /// Blocks of the trees.
-    pub(crate) fn count_blocks(&mut self) -> usize {
+    /// Notes that the trees are divided as they are now.
+    pub(crate) const fn set_divided(&mut self) {
+        self.size.undivided = 0;
+    }
+
+    fn count_blocks(&mut self) -> usize {
         let has_atoms = |id| self.entries.get(id).is_some_and(|entry| !entry.atoms.is_empty());
         let nets = self.ordered.iter().filter(|(_, id)| has_atoms(**id)).map(|(net, _)| *net);
-        self.size = Size { counted: blocks(nets), added: 0, removed: 0 };
+        self.size = Size { counted: blocks(nets), added: 0, removed: 0, ..self.size };
         self.size.counted
     }
 

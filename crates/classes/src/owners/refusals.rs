@@ -64,7 +64,7 @@ impl Room {
             return true;
         }
         self.needed.is_some_and(|needed| {
-            addresses.changed_blocks().max(self.shrunk) > self.blocks / STALE
+            addresses.undivided_blocks().max(self.shrunk) > self.blocks / STALE
                 || addresses.trees_are_within(self.blocks.saturating_sub(needed.saturating_sub(self.shrunk)))
         })
     }
