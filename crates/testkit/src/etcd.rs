@@ -15,12 +15,12 @@ mod certificates;
 mod proxy;
 
 use std::fs::File;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, mem};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -30,6 +30,9 @@ pub use proxy::Proxy;
 
 /// How long a cluster may take to get ready.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How many times a cluster draws ports, if another process binds one before its member does.
+const DRAWS: usize = 4;
 
 /// What kind of cluster.
 #[derive(Clone, Debug)]
@@ -96,23 +99,60 @@ impl Etcd {
     /// # Errors
     /// If etcd is not installed, or does not get ready.
     pub fn start(options: EtcdOptions) -> io::Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let certificates = options.tls.then(|| Certificates::write(folder.path())).transpose()?;
-        let mut etcd = Self { options, folder, members: Vec::new(), certificates, root: None };
-        // All ports are drawn before any is let go, so that they differ.
-        let ports: Vec<TcpListener> = (0..etcd.options.members * 2)
-            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-            .collect::<Result<_, _>>()?;
-        let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
-        for pair in ports.chunks(2) {
-            etcd.members.push(Member { client: port(&pair[0])?, peer: port(&pair[1])?, process: None });
+        Self::start_at(options, draw_ports)
+    }
+
+    /// Starts a cluster whose members have these ports, for clients and for each other, as soon as none is taken.
+    fn start_at(
+        mut options: EtcdOptions,
+        mut ports: impl FnMut(usize) -> io::Result<Vec<(u16, u16)>>,
+    ) -> io::Result<Self> {
+        let mut draws = 1;
+        loop {
+            let folder = tempfile::tempdir()?;
+            let certificates = options.tls.then(|| Certificates::write(folder.path())).transpose()?;
+            let members = ports(options.members)?.into_iter();
+            let members = members.map(|(client, peer)| Member { client, peer, process: None }).collect();
+            let mut etcd = Self { options, folder, members, certificates, root: None };
+            for member in 0..etcd.members.len() {
+                etcd.spawn(member)?;
+            }
+            match etcd.await_start() {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && draws < DRAWS => {
+                    draws += 1;
+                    options = mem::take(&mut etcd.options);
+                }
+                result => return result.map(|()| etcd),
+            }
         }
-        drop(ports);
-        for member in 0..etcd.members.len() {
-            etcd.spawn(member)?;
+    }
+
+    /// Waits until all members answer at their ports, and not those of another cluster.
+    fn await_start(&mut self) -> io::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            for member in 0..self.members.len() {
+                let log = self.folder.path().join(format!("m{member}.log"));
+                if let Some(process) = &mut self.members[member].process
+                    && let Some(status) = process.try_wait()?
+                {
+                    let log = std::fs::read_to_string(log)?;
+                    let is_taken = log.contains("address already in use");
+                    let kind = if is_taken { io::ErrorKind::AddrInUse } else { io::ErrorKind::Other };
+                    return Err(io::Error::new(kind, format!("etcd ended with {status}: {log}")));
+                }
+            }
+            let is_own = |members: String| {
+                self.members.iter().all(|member| members.contains(&format!("http://127.0.0.1:{},", member.peer)))
+            };
+            let is_ready = self.get("/").and_then(|_| self.ctl(&["member", "list"])).map(is_own);
+            match is_ready {
+                Ok(true) => return Ok(()),
+                Err(error) if Instant::now() > until => return Err(error),
+                Ok(false) if Instant::now() > until => return Err(io::Error::other("another cluster has its ports")),
+                _ => thread::sleep(Duration::from_millis(50)),
+            }
         }
-        etcd.await_ready()?;
-        Ok(etcd)
     }
 
     fn spawn(&mut self, member: usize) -> io::Result<()> {
@@ -314,5 +354,37 @@ impl Etcd {
         }
         self.root = Some("root:rootpw".into());
         Ok(())
+    }
+}
+
+/// Free ports of each member, for clients and for other members.
+fn draw_ports(members: usize) -> io::Result<Vec<(u16, u16)>> {
+    // All are drawn before any is let go, so that they differ.
+    let listeners: Vec<TcpListener> =
+        (0..members * 2).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
+    let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
+    listeners.chunks(2).map(|pair| Ok((port(&pair[0])?, port(&pair[1])?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_takes_no_other_cluster_for_itself() {
+        let first = Etcd::start(EtcdOptions::default()).unwrap();
+        first.put("/x", "1").unwrap();
+        let mut taken = Some(first.address(0).port());
+        let ports = |members| {
+            let mut ports = draw_ports(members)?;
+            if let Some(port) = taken.take() {
+                ports[0].0 = port;
+            }
+            Ok(ports)
+        };
+        let second = Etcd::start_at(EtcdOptions::default(), ports).unwrap();
+        assert_ne!(second.address(0), first.address(0));
+        assert_eq!(second.get("/x").unwrap(), "");
+        assert_eq!(first.get("/x").unwrap(), "1");
     }
 }
