@@ -577,3 +577,31 @@ fn a_layout_that_nodes_refuse_is_told_by_the_change_that_causes_it() {
     let large = format!("{CLUSTER}---\n{policy}---\n{}", addresses(4_000));
     assert_eq!(over(&large, FAST), 1);
 }
+
+#[test]
+fn networks_that_ebpf_programs_have_no_blocks_for_are_told_by_the_change_that_causes_it() {
+    let programs = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata:\n  name: default\n  annotations:\n    \
+                    config.projectcalico.org/BPFMaxBlocks: '196608'\nspec: {bpfEnabled: true}\n";
+    let policy = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: wide, namespace: shop}\nspec: {selector: \
+                  app == 'web', ingress: [{action: Allow, source: {selector: wide == 'yes'}}]}\n";
+    let networks = |count: u32| {
+        let bits = |n: u32| n.wrapping_mul(0x9e37_79b1);
+        let nets: String = (0..count).map(|n| format!("'2001:db8:{:x}:{n:x}::/96',", bits(n) >> 16)).collect();
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: NetworkSet\nmetadata: {{name: wide, namespace: shop, labels: {{wide: 'yes'}}}}\n\
+             spec: {{nets: [{nets}]}}\n"
+        )
+    };
+    let over = |before: u32, after: u32| {
+        let cluster = format!("{CLUSTER}---\n{programs}---\n{policy}---\n{}", networks(before));
+        let folder = folder(&[("cluster.yaml", &cluster)]);
+        let (text, code) = said(folder.path(), &PLAN, &networks(after));
+        assert_eq!(code, 2, "{text}");
+        let what = "! NetworkPolicy/shop/wide: eBPF programs deny its traffic: its networks exceed the budget of 65536 blocks for \
+                    addresses";
+        text.matches(what).count()
+    };
+    assert_eq!(over(10, 20_000), 1);
+    assert_eq!(over(10, 20), 0);
+    assert_eq!(over(20_000, 20_001), 0);
+}

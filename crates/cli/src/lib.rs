@@ -40,7 +40,6 @@ mod etcd;
 mod exit;
 #[cfg(feature = "fanout")]
 pub mod fanout;
-mod fast_layout;
 mod flows;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod get;
@@ -54,6 +53,7 @@ mod line_diff;
 mod map;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod names;
+mod node_bounds;
 mod origin;
 pub mod output;
 mod parameters;

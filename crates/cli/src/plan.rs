@@ -8,7 +8,7 @@ mod kernel;
 mod same_policy;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ use super::Failure;
 use super::cluster::{ClusterArgs, Parameters, WholeCluster, bears_on_parameters};
 use super::datastore::AccessArgs;
 use super::datastore_url::DatastoreUrl;
-use super::fast_layout::over_budget;
+use super::node_bounds;
 use super::origin::Origins;
 use super::progress::Progress;
 use answer::Answer;
@@ -150,13 +150,13 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
         options.settings_after = Some((after.settings, after.nodes));
     }
     let progress = Progress::begin("comparing what is open before and after");
-    let layouts = refused_layouts(&sources, &local, &updates, &change);
+    let refused = newly_refused(&sources, &local, &updates, &change)?;
     options.management_ports.clone_from(&how.management_port);
     let node = how.node.as_deref().map(Hostname::new);
     let node = node.map(|node| NodeChange::new(&node, (&sources, &local), &updates, &change)).transpose()?;
     let mut plan =
         tortie_analysis::plan::plan(updates, change, &options).map_err(|error| Failure::Failed(error.to_string()))?;
-    plan.findings.extend(layouts);
+    plan.findings.extend(refused);
     plan.findings.sort_unstable();
     let answer = Answer { plan: &plan, origins, node: node.as_ref() };
     let text = match how.output {
@@ -171,19 +171,24 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
     if plan.is_empty() { Ok(()) } else { Err(Failure::Reported(CHANGES)) }
 }
 
-/// Returns the layouts of `NFTablesLayout=Fast` that nodes refuse after the change and do not refuse before.
-fn refused_layouts(sources: &Sources, local: &Config, before: &[Update], change: &[Update]) -> Vec<Finding> {
+/// Returns what nodes refuse after the change and do not refuse before.
+fn newly_refused(
+    sources: &Sources,
+    local: &Config,
+    before: &[Update],
+    change: &[Update],
+) -> Result<BTreeSet<Finding>, Failure> {
     let mut objects: BTreeMap<Key, Update> = BTreeMap::new();
     for update in before.iter().chain(change) {
         update.clone().apply_to(&mut objects);
     }
     let after: Vec<Update> = objects.into_values().collect();
-    let mut refused = over_budget(sources, local, &after);
+    let mut refused = node_bounds::refused(sources, local, &after)?;
     if !refused.is_empty() {
-        let known = over_budget(sources, local, before);
+        let known = node_bounds::refused(sources, local, before)?;
         refused.retain(|finding| !known.contains(finding));
     }
-    refused.into_iter().collect()
+    Ok(refused)
 }
 
 #[cfg(test)]

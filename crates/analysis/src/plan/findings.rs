@@ -49,6 +49,13 @@ pub enum Finding {
         /// The bound in bytes.
         limit: usize,
     },
+    /// eBPF programs of a node deny the traffic of a policy's endpoints, or of an endpoint, because a bound on maps is exceeded.
+    DeniedByPrograms {
+        /// The policy, one of those of the endpoint with the most rules, or the endpoint.
+        object: Key,
+        /// The bound.
+        why: String,
+    },
     /// The selector of a policy matches no endpoint.
     SelectsNothing {
         /// The policy.
@@ -95,6 +102,10 @@ impl Finding {
     pub fn policy(&self) -> Option<&PolicyId> {
         match self {
             Self::LoseAllPolicy { .. } | Self::LoseManagement { .. } | Self::ClaimIgnored { .. } => None,
+            Self::DeniedByPrograms { object, .. } => match object {
+                Key::Policy(policy) => Some(policy),
+                _ => None,
+            },
             Self::OverBudget { policy, .. }
             | Self::LayoutOverBudget { policy, .. }
             | Self::SelectsNothing { policy }

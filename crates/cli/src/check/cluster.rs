@@ -14,7 +14,7 @@ use tortie_resources::stored::built_in_tier;
 use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::super::Failure;
-use super::super::fast_layout::over_budget;
+use super::super::node_bounds;
 use super::super::origin::{Origin, Origins};
 use super::input::Input;
 use super::lint::Lint;
@@ -180,7 +180,7 @@ fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProb
     cluster.set_budget(settings::table_budget(&global_config(updates)));
     let told = cluster.apply(updates.iter().cloned()).map_err(|error| failed(&error))?;
     let idle = cluster.without_effect(updates.iter());
-    let refused = over_budget(&Sources::default(), &config, updates);
+    let refused = node_bounds::refused(&Sources::default(), &config, updates)?;
     let mut found: Vec<_> = idle.iter().chain(&refused).filter_map(|finding| of_finding(finding, origins)).collect();
     let hosts: HashMap<&HostEndpointName, &HostEndpointKey> = updates
         .iter()
@@ -217,6 +217,14 @@ fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProble
                 "NFTablesLayout=Fast evaluates its rules one after the other: the layout of its chains exceeds the table \
                  budget of {limit} bytes"
             );
+            (Lint::OverBudget, over.as_str())
+        }
+        Finding::DeniedByPrograms { object, why } => {
+            let endpoints = if finding.policy().is_some() { "endpoints that it selects are" } else { "it is" };
+            over = format!("{endpoints} denied by eBPF programs: {why}");
+            if finding.policy().is_none() {
+                return tell(Lint::OverBudget, object.to_string(), origins.object(object), over);
+            }
             (Lint::OverBudget, over.as_str())
         }
         Finding::SelectsNothing { .. } => (Lint::SelectsNothing, "selects no endpoint among the manifests"),

@@ -15,7 +15,7 @@ pub enum Lint {
     PolicyShadowed,
     /// Other rules decide about all that a rule matches.
     RuleShadowed,
-    /// The rules of endpoints that a policy selects exceed the bound on verdict tables, or on layouts of `NFTablesLayout=Fast`.
+    /// The rules or networks of a policy exceed a bound of eBPF tables, or that of layouts of `NFTablesLayout=Fast`.
     OverBudget,
     /// A rule names a service that is not there.
     ServiceAbsent,
@@ -56,7 +56,7 @@ impl Lint {
             Self::PolicyShadowed => "Give the policy a lower order or an earlier tier, or remove it.",
             Self::RuleShadowed => "Move the rule before those that decide, or remove it.",
             Self::OverBudget => {
-                "Split or merge rules, or raise `PolicyTableGroupMemoryMB` or `PolicyTableNodeMemoryMB` on nodes with `BPFEnabled` or `NFTablesLayout=Fast`."
+                "Split or merge rules, or raise the parameter of the bound: `PolicyTableGroupMemoryMB` or `PolicyTableNodeMemoryMB` for bytes, `BPFMaxBlocks` for blocks."
             }
             Self::ServiceAbsent => {
                 "Correct the name, or apply the Service as well; until then the rule matches nothing."

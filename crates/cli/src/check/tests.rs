@@ -252,6 +252,72 @@ fn the_table_budget_is_that_of_the_manifests() {
     assert_eq!((over(&cluster), over(&format!("{cluster}{budget}"))), (0, 1));
 }
 
+/// A pod of `shop` on each node, with a policy of so many rules whose networks are far apart.
+fn cluster_of_blocks(nodes: u32, rules: u32) -> String {
+    let on_node = |node: u32| {
+        let rule = |n: u32| {
+            let ports: String =
+                (0..4).map(|part| format!("{},", 1024 + (n * 100 + part * 7919 + node) % 64000)).collect();
+            let net = format!("2001:db8:{node:x}:{:x}::/64", n.wrapping_mul(0x9e37) & 0xffff);
+            format!(
+                "    - {{action: Allow, protocol: TCP, source: {{nets: ['{net}']}}, destination: {{ports: [{ports}]}}}}\n"
+            )
+        };
+        let rules: String = (0..rules).map(rule).collect();
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: web-{node}, namespace: shop, labels: {{app: web-{node}}}}}\n\
+             spec: {{nodeName: n{node}, containers: [{{name: c}}]}}\nstatus: {{phase: Running, podIPs: [{{ip: 10.0.0.{node}}}]}}\n\
+             ---\napiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: wide-{node}, namespace: shop}}\n\
+             spec:\n  selector: app == 'web-{node}'\n  ingress:\n{rules}"
+        )
+    };
+    (1..=nodes).map(on_node).collect()
+}
+
+/// Policies of [`cluster_of_blocks`] whose endpoints eBPF programs deny, for this reason.
+fn denied_by_programs(cluster: &str, parameters: &[(&str, &str)], why: &str) -> Vec<u32> {
+    let text = told(&format!("{cluster}{}", felix_configuration("default", parameters)), &[]);
+    let says = |node: &u32| {
+        let what =
+            format!("NetworkPolicy/shop/wide-{node}: endpoints that it selects are denied by eBPF programs: {why}");
+        text.contains(&what)
+    };
+    let found: Vec<u32> = (1..10).filter(says).collect();
+    assert_eq!(found.len(), text.matches("by eBPF programs").count(), "{text}");
+    found
+}
+
+#[test]
+fn policies_without_blocks_are_told_by_the_share_of_their_node() {
+    let programs = ("BPFEnabled", "true");
+    let few = [programs, ("BPFMaxBlocks", "1024")];
+    let why =
+        "its rules need more blocks of eBPF maps than its namespace's share of 1024 has left (warning) [over-budget]";
+    let denied = |cluster: &str, parameters| denied_by_programs(cluster, parameters, why);
+    let (small, large) = (cluster_of_blocks(3, 500), cluster_of_blocks(1, 1_000));
+    assert_eq!(denied(&large, &few), [1]);
+    assert!(denied(&large, &few[..1]).is_empty());
+    assert!(denied(&large, &few[1..]).is_empty());
+    // The pods of one node would be over the bound together.
+    assert!(denied(&small, &few).is_empty());
+    let uneven = small.replace("nodeName: n3", "nodeName: n1");
+    assert_eq!(denied(&uneven, &few).len(), 1);
+    let of_another = felix_configuration("node.n2", &[("BPFMaxBlocks", "2048")]);
+    assert_eq!(denied(&format!("{uneven}{of_another}"), &few).len(), 1);
+}
+
+#[test]
+fn policies_without_blocks_for_addresses_are_told() {
+    let parameters = [("BPFEnabled", "true"), ("BPFMaxBlocks", "196608")];
+    let why = "its networks exceed the budget of 65536 blocks for addresses (warning) [over-budget]";
+    let cluster = cluster_of_blocks(1, 1);
+    let net = |n: u32| format!("'2001:db8:{:x}:{:x}:{n:x}::/96',", n.wrapping_mul(0x9e37_79b1) >> 16, n & 0xff);
+    let nets: String = (0..9_000).map(net).collect();
+    let cluster = cluster.replace("nets: ['", &format!("nets: [{nets}'"));
+    assert_eq!(denied_by_programs(&cluster, &parameters, why), [1]);
+    assert!(denied_by_programs(&cluster, &parameters[..1], why).is_empty());
+}
+
 /// A pod on node `n1` whose policy has rules for 4,000 addresses, each for a source port.
 fn cluster_of_members() -> String {
     let nets: String = (0..4_000_u32).map(|n| format!("10.9.{}.{}/32,", n / 250, n % 250)).collect();

@@ -102,6 +102,10 @@ pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
             let why = format!("the layout of its chains exceeds the table budget of {limit} bytes");
             ("over-budget", format!("{policy}: NFTablesLayout=Fast evaluates rules one after the other: {why}"))
         }
+        Finding::DeniedByPrograms { object, why } => {
+            let name = finding.policy().map_or_else(|| object.to_string(), ToString::to_string);
+            ("over-budget", format!("{name}: eBPF programs deny its traffic: {why}"))
+        }
         Finding::SelectsNothing { policy } => ("selects-nothing", format!("{policy} selects no endpoint")),
         Finding::Shadowed { policy } => {
             ("shadowed", format!("{policy} comes to nothing: others decide before its rules"))
