@@ -23,6 +23,7 @@ use super::directory::{DirectoryArgs, SettleArgs};
 use super::program::wake;
 use super::signals::{self, Handlers};
 use crate::program::failed;
+use tortie_telemetry::health::{Health, Pulse, Reporter};
 use tortie_telemetry::http::{self, Response};
 use tortie_telemetry::logging::{self, LogFormat};
 use tortie_telemetry::{exposition, process};
@@ -67,7 +68,8 @@ pub(super) struct Args {
     /// Where to listen for agents; may be given several times.
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:5473")]
     listen: Vec<String>,
-    /// Answer /liveness, /readiness and /metrics here. Ready means: everything has been read once.
+    /// Answer /liveness, /readiness and /metrics here. Live means: each thread has shown signs of life within a minute. Ready
+    /// means: everything has been read once.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
     /// The certificates of the authorities that clients' certificates must come from.
@@ -137,6 +139,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         Wanted { options: Options::default(), blocks: true, node: None, directory, prepare: None, versions: true };
     let source = args.datastore.source(&local, wanted)?;
     let upstream = watch(source).map_err(Failure::io("the datastore's thread"))?;
+    let health = Health::default();
+    let pulse = health.pulse(Reporter::Datastore, Pulse::TIMEOUT);
+    upstream.resend.on_life(move || pulse.beat());
     let syncers = if args.datastore.is_read_here() {
         let (datastore, settle) = (args.datastore, args.settle);
         SyncerSources::all(move |syncer: SyncerType| {
@@ -157,7 +162,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     if let Some(service) = &args.service {
         super::typha_service::count_servers(&args.service_namespace, service, &server)?;
     }
-    let http = args.http.as_ref().map(|address| answer(address, &server)).transpose()?;
+    let http = args.http.as_ref().map(|address| answer(address, &server, health)).transpose()?;
     // The thread for signals lives as long as the program.
     let _ = stop.recv();
     server.drain(Duration::from_secs(args.shutdown_timeout));
@@ -170,10 +175,10 @@ fn addresses(text: &str) -> Result<Vec<SocketAddr>, Failure> {
     Ok(text.to_socket_addrs().map_err(Failure::io(format!("--listen {text}")))?.collect())
 }
 
-fn answer(address: &str, server: &Arc<Server>) -> Result<http::Server, Failure> {
+fn answer(address: &str, server: &Arc<Server>, health: Health) -> Result<http::Server, Failure> {
     let server = Arc::clone(server);
     let listener = http::serve(address, "http", move |path| match path {
-        "/liveness" => judge(!server.hub().upstream().ended, "the datastore is watched\n"),
+        "/liveness" => liveness(&server, &health),
         "/readiness" => {
             let upstream = server.hub().upstream();
             let text = match &upstream.unavailable {
@@ -188,6 +193,17 @@ fn answer(address: &str, server: &Arc<Server>) -> Result<http::Server, Failure> 
     let listener = listener.map_err(Failure::io(format!("--http {address}")))?;
     tracing::info!(address = %listener.address(), "listening for HTTP");
     Ok(listener)
+}
+
+/// Every thread that agents depend on must have given a sign of life within [`Pulse::TIMEOUT`].
+fn liveness(server: &Server, health: &Health) -> Response {
+    if server.hub().upstream().ended {
+        return Response::text(503, "the source of the datastore has ended\n");
+    }
+    if let Some(part) = server.silent(Pulse::TIMEOUT).first() {
+        return Response::text(503, format!("{part}: no sign of life for a minute\n"));
+    }
+    health.answer("/liveness")
 }
 
 fn judge(good: bool, text: &str) -> Response {

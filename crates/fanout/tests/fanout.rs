@@ -56,6 +56,15 @@ fn clients_know_what_upstream_knows() {
 }
 
 #[test]
+fn an_idle_server_gives_signs_of_life() {
+    let patience = Duration::from_secs(2);
+    let begin = Instant::now();
+    let (_upstream, server) = serve(quick());
+    eventually("signs of life after a while", || begin.elapsed() > 2 * patience && server.silent(patience).is_empty());
+    assert!(!server.silent(Duration::ZERO).is_empty(), "a sign of life is an instant");
+}
+
+#[test]
 fn versions_are_told_to_who_names_no_node_through_any_number_of_servers() {
     let (mut upstream, server) = serve(quick());
     upstream.tell_at(config("A", "1"), "41");

@@ -5,6 +5,7 @@
 
 mod accept;
 mod connection;
+mod life;
 mod registry;
 mod stats;
 mod syncers;
@@ -26,11 +27,13 @@ use tortie_datastore::{Events, Watching};
 use tortie_resources::syncer::SyncerType;
 
 pub(crate) use self::connection::MISSING;
+pub use self::life::Part;
 pub use self::registry::fair_share;
 pub use self::stats::ServerStats;
 pub use self::syncers::SyncerSources;
 pub use crate::counters::SyncerStats;
 
+use self::life::Life;
 use self::registry::{Limits, Order, Registry};
 use self::stats::Counters;
 use self::syncers::Syncers;
@@ -169,6 +172,7 @@ pub(crate) struct Context {
     servers: AtomicUsize,
     acceptor: Option<Acceptor>,
     started: Instant,
+    life: Arc<Life>,
 }
 
 impl Context {
@@ -227,6 +231,7 @@ impl Server {
             refusals: Arc::new(Semaphore::new(accept::REFUSED_AT_ONCE)),
             acceptor,
             started: now,
+            life: Arc::new(Life::new(now)),
         };
         let context = Arc::new(context);
         let (closed, closing) = watch::channel(false);
@@ -239,11 +244,15 @@ impl Server {
         }
         runtime.spawn(tidy_syncers(Arc::clone(&context), closing.clone()));
         runtime.spawn(rebalance(Arc::clone(&context), closing));
+        runtime.spawn(beat(Arc::clone(&context.life)));
         let stop = Arc::new(AtomicBool::new(false));
         let pace = context.config.pace;
         let go_on = {
-            let stop = Arc::clone(&stop);
-            move || !stop.load(Ordering::Acquire)
+            let (stop, life) = (Arc::clone(&stop), Arc::clone(&context.life));
+            move || {
+                life.beat(Part::Cache, Instant::now());
+                !stop.load(Ordering::Acquire)
+            }
         };
         let fill = move || {
             let Watching { events, resend: _ } = upstream;
@@ -275,6 +284,12 @@ impl Server {
     #[must_use]
     pub fn hub_of(&self, syncer: SyncerType) -> Option<Hub> {
         self.context.syncers.hub(syncer)
+    }
+
+    /// Parts without a sign of life for longer than `patience`, which a part gives at least once a second while it works.
+    #[must_use]
+    pub fn silent(&self, patience: Duration) -> Vec<Part> {
+        self.context.life.silent(patience, Instant::now())
     }
 
     /// What it has done.
@@ -347,6 +362,14 @@ async fn rebalance(context: Arc<Context>, mut closing: watch::Receiver<bool>) {
         if context.registry.staying() > share && context.registry.send_away(order) {
             context.counters.rebalanced.add(1);
         }
+    }
+}
+
+/// Gives signs of life of the threads that serve connections, until the runtime ends.
+async fn beat(life: Arc<Life>) {
+    loop {
+        life.beat(Part::Connections, Instant::now());
+        tokio::time::sleep(life::INTERVAL).await;
     }
 }
 
