@@ -15,7 +15,7 @@ const CARGO_AUDITABLE: Tool = Tool { name: "cargo-auditable", version: "0.7.7" }
 /// Builds the agent and lets it be shown.
 pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     needs::to_show()?;
-    let both = ["--package", "tortie-agent", "--bin", "tortie", "--package", "tortie-testkit", "--bin", "demo"];
+    let both = ["--package", "tortie-agent", "--bin", "tortie", "--package", "tortie-lab", "--bin", "demo"];
     let programs = built(cargo(&["build", "--locked"]).args(both))?;
     let path = |name: &str| programs.get(name).ok_or_else(|| format!("cargo did not tell where {name} is"));
     let mut demo = std::process::Command::new(path("demo")?);
@@ -177,11 +177,7 @@ pub(crate) fn cost_bench(args: &[String]) -> Result<(), String> {
 pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
     let agent = build_agent_with(&["--release"])?;
-    run(cargo(&["run"])
-        .args(OF_TESTKIT)
-        .args(["servers", "--bin", "apply-bench", "--", "--agent"])
-        .arg(agent)
-        .args(args))
+    run(cargo(&["run"]).args(OF_LAB).args(["servers", "--bin", "apply-bench", "--", "--agent"]).arg(agent).args(args))
 }
 
 /// How long tables of nftables take, beside iptables-nft and bare `nft`.
@@ -197,11 +193,11 @@ pub(crate) fn packet_bench(args: &[String]) -> Result<(), String> {
     let agent = build_agent_with(&["--release"])?;
     // It compiles rules itself, and says how long that takes.
     let mut bench = cargo(&["run", "--release"]);
-    run(bench.args(OF_TESTKIT).args(["programs", "--bin", "packet-bench", "--", "--agent"]).arg(agent).args(args))
+    run(bench.args(OF_LAB).args(["programs", "--bin", "packet-bench", "--", "--agent"]).arg(agent).args(args))
 }
 
-/// The test kit with a feature.
-const OF_TESTKIT: [&str; 5] = ["--quiet", "--locked", "--package", "tortie-testkit", "--features"];
+/// The laboratories with a feature.
+const OF_LAB: [&str; 5] = ["--quiet", "--locked", "--package", "tortie-lab", "--features"];
 
 /// What the agent says of Felix's parameters, into the documentation.
 pub(crate) fn parameters() -> Result<(), String> {

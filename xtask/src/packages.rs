@@ -29,7 +29,7 @@ pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), S
         if package["license"] != "Apache-2.0" {
             wrong.push(format!("{name} does not say that its licence is Apache-2.0"));
         }
-        if is_unpublished(package) != matches!(name, "tortie-testkit" | "tortie-benches" | "xtask") {
+        if is_unpublished(package) != matches!(name, "tortie-lab" | "tortie-testkit" | "tortie-benches" | "xtask") {
             wrong.push(format!("{name}: `publish` is not what it should be"));
         }
         if !is_unpublished(package) {

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 use tortie_linux::netlink::{ConnectionEvents, Conntrack, Nflog, Read};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
 
 #[global_allocator]
 static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

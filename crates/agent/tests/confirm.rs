@@ -18,8 +18,8 @@ use agent::Node;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
-use tortie_testkit::etcd::{Etcd, EtcdOptions};
-use tortie_testkit::netns::Namespace;
+use tortie_lab::etcd::{Etcd, EtcdOptions};
+use tortie_lab::netns::Namespace;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -282,7 +282,7 @@ fn attach(node: &Node, name: &str, address: &str) -> Namespace {
     pod
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn an_agent_takes_back_what_cuts_also_after_everything_was_killed() {
         let mut world = World::new(SHOP);
         let mut node = Node::reading("nft", world.etcd.url());
@@ -350,7 +350,7 @@ spec:
   ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: 80}]}]
 ";
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_staged_policy_of_kubernetes_tells_what_it_would_deny_and_denies_it_in_force() {
         let world = World::new(STAGED);
         let mut node = Node::reading("nft", world.etcd.url());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tortie_testkit::demo::{Options, run};
+use tortie_lab::demo::{Options, run};
 
 /// What the demo shows of the examples.
 fn shown(backend: &str) -> String {
@@ -74,7 +74,7 @@ fn check_story(shown: &str) {
     assert!(shown.contains(" ms from noticing the change to the kernel"), "{shown}");
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn the_examples_are_enforced_on_nft() {
         check_story(&shown("nft"));
     }

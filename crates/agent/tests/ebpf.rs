@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 use bpf::{ProgramKind, TcxDirection};
 
@@ -220,7 +220,7 @@ fn start_after_felix(folder: &Path, bpf_enabled: &str) {
     let _ = agent.wait();
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn cleanup_removes_programs_of_felix_and_leaves_those_of_others() {
         after_felix("cleanup_removes_programs_of_felix_and_leaves_those_of_others", |folder| {
             let cleanup = || {

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+use tortie_lab::etcd::{Etcd, EtcdOptions};
 use tortie_model::WorkloadEndpointId;
 use tortie_resources::stored::{ResourceKey, ResourceKind, to_stored};
 use tortie_resources::to_v3::{self, Conversion};
-use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
 #[path = "etcd/commands.rs"]
 mod commands;

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tortie_fanout::typha::{ClientAction, ClientHello, ClientSession};
+use tortie_lab::certificates::{Authority, Issued};
 use tortie_model::SyncStatus;
 use tortie_resources::syncer::SyncerType;
-use tortie_testkit::certificates::{Authority, Issued};
 
 const MANIFESTS: &str = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
 
@@ -336,7 +336,7 @@ fn certificates_decide_who_is_served() {
 #[cfg(feature = "kubernetes")]
 mod behind_a_service {
     use serde_json::json;
-    use tortie_testkit::apiserver::ApiServer;
+    use tortie_lab::apiserver::ApiServer;
 
     use super::*;
 

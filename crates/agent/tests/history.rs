@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tortie_testkit::etcd::{Etcd, EtcdOptions};
+use tortie_lab::etcd::{Etcd, EtcdOptions};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 

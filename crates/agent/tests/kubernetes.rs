@@ -18,8 +18,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tortie_testkit::apiserver::{ApiServer, Fault, On};
-use tortie_testkit::manifests::ManifestDir;
+use tortie_lab::apiserver::{ApiServer, Fault, On};
+use tortie_lab::manifests::ManifestDir;
 
 fn objects() -> Vec<Value> {
     let pod = |name: &str, node: &str, ip: &str| {

@@ -59,7 +59,7 @@ spec: {nodeName: elsewhere, containers: [{name: c, image: i}]}
 status: {phase: Running, podIPs: [{ip: 10.65.9.9}]}
 ";
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_restart_writes_nothing_and_foreign_rules_survive() {
         for backend in ["nft", "legacy"] {
             let mut node = Node::new(backend, CLUSTER);

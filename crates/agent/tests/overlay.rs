@@ -9,9 +9,9 @@ use std::path::Path;
 
 use overlay::cluster::{Way, dumped, leads_by, new, until, until_connected};
 use rustix::process::Signal;
-use tortie_testkit::overlay::Encapsulation;
+use tortie_lab::overlay::Encapsulation;
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn pods_of_different_nodes_reach_each_other_under_policy() {
         let cluster = &mut new(&[0, 0, 0], Encapsulation::Always);
         cluster.start_all().unwrap();

@@ -117,7 +117,7 @@ async fn connect(socket: PathBuf) -> Channel {
     }
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_workload_follows_what_is_enforced_through_changes_and_restarts() {
         let mut node = Node::new("nft", CLUSTER);
         node.write("web.yaml", WEB);

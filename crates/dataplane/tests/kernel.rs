@@ -16,6 +16,9 @@ use tortie_dataplane::{
     RoutingRule, RoutingRuleChange, SysctlPath, cleanup,
 };
 use tortie_iptables::{Backend, Programs};
+use tortie_lab::kernel_test;
+use tortie_lab::lab::{Lab, LabOptions, Pod, interface_name};
+use tortie_lab::netns::{Namespace, NetnsError};
 use tortie_model::desired::{
     DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };
@@ -25,9 +28,6 @@ use tortie_model::{
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 use tortie_rules::{Marks, RulesConfig};
-use tortie_testkit::kernel_test;
-use tortie_testkit::lab::{Lab, LabOptions, Pod, interface_name};
-use tortie_testkit::netns::{Namespace, NetnsError};
 
 /// Runs commands in a namespace.
 struct RealKernel<'a> {

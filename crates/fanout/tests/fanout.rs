@@ -18,9 +18,9 @@ use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_fanout::typha::{self, ClientAction, ClientSession, TyphaOptions, TyphaSource};
 use tortie_fanout::{DiscoveryError, ServerDiscovery};
+use tortie_lab::etcd::Proxy;
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::syncer::SyncerType;
-use tortie_testkit::etcd::Proxy;
 
 use support::{Client, Upstream, block, client_config, config, eventually, host_config, quick, serve, workload};
 

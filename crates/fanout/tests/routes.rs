@@ -11,9 +11,9 @@ use tortie_datastore::{DirSource, Event, Watching, watch};
 use tortie_fanout::client::{ClientConfig, FanoutSource};
 use tortie_fanout::server::Server;
 use tortie_fanout::typha::{TyphaOptions, TyphaSource};
+use tortie_lab::sources::{Edit, Folder};
 use tortie_resources::manifest::{BlockSource, Kind, ObjectId, Options};
 use tortie_testkit::mock::MockDataplane;
-use tortie_testkit::sources::{Edit, Folder};
 
 /// A block of node-1.
 const BLOCK: &str = "10.1.1.0/30";

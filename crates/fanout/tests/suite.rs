@@ -10,9 +10,9 @@ use tortie_datastore::{DirSource, Source, watch};
 use tortie_fanout::client::FanoutSource;
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_fanout::typha::{TyphaOptions, TyphaSource};
+use tortie_lab::etcd::Proxy;
+use tortie_lab::sources::{self, Edit, Folder, Need, SourceUnderTest};
 use tortie_resources::manifest::Options;
-use tortie_testkit::etcd::Proxy;
-use tortie_testkit::sources::{self, Edit, Folder, Need, SourceUnderTest};
 
 struct UnderTest {
     folder: Folder,

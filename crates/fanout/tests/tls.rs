@@ -20,7 +20,7 @@ use tortie_fanout::client::ClientConfig;
 use tortie_fanout::protocol::MAGIC;
 use tortie_fanout::server::ServerConfig;
 use tortie_fanout::tls::{PeerNames, TlsFiles, TlsSettings};
-use tortie_testkit::certificates::{Authority, Issued};
+use tortie_lab::certificates::{Authority, Issued};
 
 use support::{Client, client_config, config, eventually, quick, serve};
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tortie_ipsets::fake::FakeIpset;
 use tortie_ipsets::{CommandFailure, Config, Family, IpSetId, IpSets, Member, Plan, Report, Resync, SetSpec, SetType};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 
 /// A namespace of its own for a test.
 struct Netns(Namespace);

@@ -11,8 +11,8 @@ use tortie_iptables::{
     Action, Backend, ChainProblem, Command, CommandError, Family, HookPosition, IpSetName, Matches, Plan, Purpose,
     Reconciler, ReconcilerConfig, Rule, Side, Table, kernel_chain,
 };
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::{Namespace, NetnsError};
+use tortie_lab::kernel_test;
+use tortie_lab::netns::{Namespace, NetnsError};
 
 use support::{BACKENDS, FILTER, chain, config, describe, jump, mark, name, reconciler};
 

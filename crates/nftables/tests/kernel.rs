@@ -5,15 +5,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
+use tortie_lab::nft::Nft;
 use tortie_net::{Cidr, Family, IpPortMember, IpSetId, IpSetName, PortProtocol};
 use tortie_netfilter::{
     Action, Chain, ChainName, DispatchBy, HookPosition, MapKey, MapVerdict, Matches, Member, NetMember, NetPair,
     PortList, Protocol, RejectWith, Rule, SetType, Side, Table as Layer, kernel_chain,
 };
 use tortie_nftables::{Features, Table, TableConfig, TableId};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
-use tortie_testkit::nft::Nft;
 
 const V4: TableId = TableId::calico(Family::V4);
 const SET: &str = "cali40s:clients";

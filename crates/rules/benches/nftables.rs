@@ -11,13 +11,13 @@ use tortie_iptables::{
     Backend, Chain, CommandError, InterfaceName, MapKey, Matches, Plan, PortList, Protocol, Reconciler,
     ReconcilerConfig, Rule, Side, Table as Layer,
 };
+use tortie_lab::kernel::in_user_namespace;
+use tortie_lab::netns::{Namespace, NetnsError};
+use tortie_lab::nft::Nft;
 use tortie_model::{AdminState, Cidr, Direction, Family, IfaceName, IpSetId, PolicyId, PolicyKind, TierDefaultAction};
 use tortie_nftables::{Features, Table, TableConfig, TableId, Transaction};
 use tortie_rules::names::{ip_set_name as set_name, policy_chain};
 use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, PolicyGroup, Renderer, RulesConfig, TierGroups};
-use tortie_testkit::kernel::in_user_namespace;
-use tortie_testkit::netns::{Namespace, NetnsError};
-use tortie_testkit::nft::Nft;
 
 const ID: TableId = TableId::calico(Family::V4);
 

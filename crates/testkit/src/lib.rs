@@ -1,71 +1,22 @@
-//! Test support for the Tortie workspace. Unpublished, and never a dependency outside tests, benches and `xtask`.
+//! Oracles, mocks and recorded data for tests of the Tortie workspace. Unpublished, and never a dependency outside tests.
 //!
 //! | module | what it gives |
 //! |---|---|
-//! | [`kernel`] | one question for every test that needs a real kernel: may it run here? |
-//! | [`netns`] | private network namespaces that vanish with the process |
-//! | [`nft`] | transactions of nftables, and what is in a table, by netlink |
-//! | [`ethernet`] | frames from a namespace, as a virtual machine sends them |
-//! | [`lab`] | a node with pods, built from namespaces, and the measured reachability between them |
-//! | [`apiserver`] | an API server of Kubernetes on loopback, which misbehaves as told |
-//! | [`cases`] | policy cases with the reachability they must give |
-//! | [`manifests`] | Kubernetes objects in a directory, changed in place |
 //! | [`evaluator`] | what policies say about a [`packet`], by brute force |
 //! | [`golden`] | recorded data, of the crate or of another folder |
 //! | [`oracle`] | what a node must enforce, by brute force from the datastore |
 //! | [`mock`] | a dataplane on paper that checks every reference and replays the state |
 //! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
-//! | [`overlay`] | nodes with an overlay between them, an agent on each |
-//! | [`program`] | programs in namespaces, and what they answer over HTTP |
-//! | [`etcd`] | real etcd clusters on loopback, and ways to make them fail |
-//! | [`conformance`] | runs the cases against an agent on a real kernel |
-//! | [`demo`] | shows what an agent does to a node on a real kernel |
-//! | [`faults`] | lets faults happen to an agent on a real kernel while packets are sent |
-//! | [`sources`] | one suite that every source of updates passes |
 //!
-//! ```no_run
-//! use tortie_testkit::lab::{Lab, LabOptions, Pod, Port, Timing};
-//!
-//! let pods = [
-//!     Pod::new("web", "front", ["192.168.1.10".parse()?], [Port::tcp(80)]),
-//!     Pod::new("web", "back", ["192.168.1.11".parse()?], [Port::tcp(80), Port::udp(53)]),
-//! ];
-//! let lab = Lab::new(&pods, &LabOptions::default())?;
-//! let measured = lab.probe(&lab.flows(), &Timing::default())?;
-//! println!("{measured}");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! Real kernels and servers are in `tortie-lab`.
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the test kit is where tests get their processes, threads, clocks and files from"
-)]
+#![allow(clippy::disallowed_methods, reason = "the test kit is where tests get their files from")]
 
-pub mod apiserver;
-pub mod cases;
-#[cfg(feature = "servers")]
-pub mod certificates;
-#[cfg(feature = "servers")]
-pub mod conformance;
-pub mod demo;
-#[cfg(feature = "servers")]
-pub mod etcd;
-pub mod ethernet;
 pub mod evaluator;
-pub mod faults;
 pub mod golden;
-pub mod kernel;
-pub mod lab;
-pub mod manifests;
 pub mod mock;
-pub mod netns;
-pub mod nft;
 pub mod oracle;
-pub mod overlay;
 pub mod packet;
-pub mod program;
-pub mod shard;
-pub mod sources;
 pub mod walker;
 
 /// Keeps the examples of the front page true; here, as it is in no package.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 #[allow(dead_code, unreachable_pub, reason = "where it is a program, it is public, and has a command line")]
 #[path = "../../../examples/cni_agent.rs"]
@@ -57,7 +57,7 @@ fn until(what: &str, told: &Mutex<Vec<String>>, done: impl Fn() -> bool) {
     }
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn pods_that_policy_admits_talk_and_others_do_not() {
         let node = Arc::new(Namespace::new().unwrap());
         node.shell("sysctl -qw net.ipv4.ip_forward=1").unwrap();

@@ -84,7 +84,7 @@ fn one_that_cannot_listen_is_named_and_does_not_stop_the_other() {
 #[test]
 fn metrics_are_answered_over_tls_alone_if_a_certificate_is_named() {
     let folder = tempfile::TempDir::new().unwrap();
-    let issued = tortie_testkit::certificates::Authority::new().unwrap().issue(folder.path(), "m", "m", None).unwrap();
+    let issued = tortie_lab::certificates::Authority::new().unwrap().issue(folder.path(), "m", "m", None).unwrap();
     let plain = Config { prometheus_metrics_enabled: true, ..config() };
     let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
     let tls = Config {

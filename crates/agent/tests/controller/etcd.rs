@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tortie_controller::run::FOLLOWED;
 use tortie_datastore::store::etcd::EtcdStore;
 use tortie_datastore::store::{ResourceStore, StoreError, TextChange, TextStore};
+use tortie_lab::apiserver::ApiServer;
+use tortie_lab::etcd::{Etcd, EtcdOptions};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_testkit::apiserver::ApiServer;
-use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
 use super::{Controller, PATIENCE, eventually, rules};
 

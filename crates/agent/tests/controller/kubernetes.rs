@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tortie_controller::run::followed_in_kubernetes;
 use tortie_datastore::kubernetes::{ApiResource, Client, KubeConfig, KubernetesStore};
 use tortie_datastore::store::{TextChange, TextStore};
-use tortie_testkit::apiserver::{ApiServer, Fault, On};
+use tortie_lab::apiserver::{ApiServer, Fault, On};
 
 use super::{Controller, PATIENCE, eventually, rules};
 

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tortie_lab::apiserver::ApiServer;
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
-use tortie_testkit::apiserver::ApiServer;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use tortie_testkit::etcd::EtcdOptions;
+use tortie_lab::etcd::EtcdOptions;
 
 use super::{World, bad, good, text};
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 use super::session::root;
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 use session::{Session, root};
 
@@ -37,7 +37,7 @@ impl Managed {
     }
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_host_is_protected_as_the_guide_says() {
         use std::io::{Read as _, Write as _};
         use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 use super::markdown::{Step, is_as_shown, steps};
 

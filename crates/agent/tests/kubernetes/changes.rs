@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tortie_testkit::apiserver::{Fault, On};
+use tortie_lab::apiserver::{Fault, On};
 
 use super::world::{FORMS, World, bad, good, kubernetes_policy, policy};
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
-use tortie_testkit::apiserver::ApiServer;
+use tortie_lab::apiserver::ApiServer;
 
 use crate::guards;
 

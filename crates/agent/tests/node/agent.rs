@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tortie_testkit::etcd::Proxy;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::etcd::Proxy;
+use tortie_lab::netns::Namespace;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tortie_testkit::lab::{Place, interface_name};
+use tortie_lab::lab::{Place, interface_name};
 
 use super::agent::Node;
 use crate::CLUSTER;
@@ -35,7 +35,7 @@ pub(super) fn json(node: &Node, args: &[&str]) -> Value {
     serde_json::from_str(&said(node, &[args, &["--output", "json"]].concat())).unwrap()
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn an_agent_says_how_it_is_and_what_it_enforces() {
         let mut node = Node::new("nft", CLUSTER);
         let web = interface_name(&Place::pod("shop", "web")).unwrap();

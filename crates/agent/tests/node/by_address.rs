@@ -4,8 +4,8 @@ use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tortie_testkit::lab::{Place, interface_name};
-use tortie_testkit::netns::Namespace;
+use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
 
@@ -180,7 +180,7 @@ fn policy_is_in_force(plugin: Plugin, backend: &'static str) {
     assert!(!node.kernel_state().contains("cali"), "{}", node.kernel_state());
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn policy_holds_between_interfaces_of_their_own() {
         policy_is_in_force(Plugin::Ptp, "nft");
     }

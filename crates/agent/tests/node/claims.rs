@@ -4,8 +4,8 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tortie_testkit::lab::{Place, interface_name};
-use tortie_testkit::netns::Namespace;
+use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
 
@@ -167,7 +167,7 @@ fn isolated(by: By, victim: &str, hostile: &str) {
     assert!(!reaches(&client, DB) && reaches(&db, CLIENT), "{by:?} after");
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_pending_pod_does_not_take_the_address_of_a_running_one() {
         ALL.into_iter().for_each(|by| isolated(by, "db", CLAIM));
     }

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tortie_testkit::lab::{Place, interface_name};
-use tortie_testkit::netns::Namespace;
+use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
 
@@ -184,7 +184,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 static SENT: AtomicU8 = AtomicU8::new(0);
 const CUT: &str = "tortie_connections_cut";
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn connections_that_a_change_denies_are_cut_and_no_others() {
         let (mut node, _pods, mut open) = connected(true, false);
         assert_eq!(node.metric(CUT), 0.0, "{}", node.log());

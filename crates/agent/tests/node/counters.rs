@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use serde_json::Value;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
 use super::asked::{json, said};
@@ -41,7 +41,7 @@ fn packets(entry: &Value) -> u64 {
     entry["packets"].as_u64().unwrap_or_else(|| panic!("{entry}"))
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn programs_count_what_each_rule_decides() {
         let (node, _pods) = after_packets(&[("FELIX_BPFENABLED", "true"), ("FELIX_FLOWLOGSLOCALREPORTER", "Enabled")]);
         let denied = |counted: &Value| {

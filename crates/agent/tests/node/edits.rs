@@ -50,7 +50,7 @@ fn until_denied(node: &Node, set: &str, network: &str) -> Duration {
     begin.elapsed()
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn atomic_replacements_are_enforced_at_once_beside_busy_loops() {
         let measured: Option<usize> = std::env::var("TORTIE_EDITS").ok().map(|count| count.parse().unwrap());
         let mut node = Node::new("nft", CLUSTER);

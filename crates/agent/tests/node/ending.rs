@@ -43,7 +43,7 @@ fn hanging(pids: &Path, prelude: &str) -> String {
     format!("{prelude}\nsleep 300 &\necho $$ $! >>{}\nwait", pids.display())
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn the_first_signal_ends_it_although_a_program_hangs_and_the_next_start_converges() {
         for (backend, program) in [("nft", "iptables-nft-restore"), ("legacy", "ipset"), ("nft", "ip6tables-nft-save")] {
             let mut node = Node::new(backend, CLUSTER);

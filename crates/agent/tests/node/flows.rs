@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
 use super::connections::{CLUSTER, Open, connect, policy, serve, until};
@@ -166,7 +166,7 @@ fn host_endpoints_are_told_of(backend: &'static str) {
     });
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn connections_are_told_with_the_rules_that_decided() {
         for backend in ["nft", "legacy", "ebpf"] {
             let (node, _web, client) = collecting(backend);

@@ -64,7 +64,7 @@ fn until_silent(node: &Node, reporters: &[&str]) {
     }
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_thread_that_is_stuck_fails_liveness_and_idle_threads_do_not() {
         let mut node = Node::new("nft", CLUSTER);
         let main = ["CalculationGraph", "InternalDataplaneMainLoop"];

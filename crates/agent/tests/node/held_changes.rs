@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
 use super::connections::{Open, serve, until};
@@ -66,7 +66,7 @@ fn confirm(node: &Node) {
 const PATIENCE: Duration = Duration::from_secs(30);
 const HELD: &str = "held back until `tortie confirm` comes";
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_change_that_cuts_the_administrator_waits_through_a_kill_until_it_is_confirmed() {
         let (mut node, admin) = managed();
         node.write("host.yaml", HOST);

@@ -29,7 +29,7 @@ fn until_there_are(node: &Node, number: usize) {
     node.until("the state is known", |_| states(node) == number);
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn manifests_go_back_to_an_earlier_state_and_the_kernel_follows() {
         let mut node = Node::new("nft", CLUSTER);
         let none = tortie(&node, &["history"]);

@@ -37,7 +37,7 @@ fn reboot(node: &mut Node, signal: Signal) {
     assert!(!node.kernel_state().contains("cali"));
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_manifest_that_is_torn_while_it_is_replaced_opens_nothing() {
         let mut node = Node::new("nft", CLUSTER);
         node.start();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
 use super::connections::{CLUSTER, Open, connect, policy, serve, until};
@@ -157,7 +157,7 @@ fn of_policies(live: &Value) -> Vec<String> {
     owned
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_probe_shows_each_rule_that_it_passes() {
         for backend in BACKENDS {
             let shop = Shop::new(backend);

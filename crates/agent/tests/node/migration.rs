@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tortie_testkit::ethernet::{FrameSender, gratuitous_arp, reverse_arp};
-use tortie_testkit::lab::{Place, interface_name};
-use tortie_testkit::netns::Namespace;
+use tortie_lab::ethernet::{FrameSender, gratuitous_arp, reverse_arp};
+use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
 
@@ -128,7 +128,7 @@ impl Bench {
     }
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_machine_that_announces_itself_gets_routes_and_keeps_them() {
         for (backend, announcement) in [("nft", reverse_arp(MAC)), ("legacy", gratuitous_arp(MAC, ADDRESS))] {
             let mut bench = Bench::new(backend);

@@ -6,7 +6,7 @@ use crate::CLUSTER;
 
 use super::agent::Node;
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     /// Felix takes it for granted that nftables can be used once an `nft` is installed, and ends in any mode when its table of ARP
     /// packets cannot be written: a program that crashes takes all policy with it. Here no `nft` is asked, and the table is there
     /// where the kernel takes it.

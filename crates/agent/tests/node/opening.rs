@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tortie_testkit::lab::{Place, interface_name};
+use tortie_lab::lab::{Place, interface_name};
 
 use super::agent::Node;
 
@@ -63,7 +63,7 @@ fn ways(node: &Node, pod: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn nothing_leads_to_a_pod_before_its_policy_can_be_written() {
         for program in ["iptables-nft-restore", "iptables-nft-save"] {
             let (mut node, pod) = node();

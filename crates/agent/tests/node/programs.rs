@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::agent::Node;
 use crate::CLUSTER;
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn an_apply_of_many_slow_programs_does_not_look_like_one_that_is_stuck() {
         let mut node = Node::new("nft", CLUSTER);
         // Each takes less than the agent may be silent for, but all of them take more.

@@ -4,8 +4,8 @@ use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tortie_testkit::lab::{Place, interface_name};
-use tortie_testkit::netns::Namespace;
+use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
 
@@ -150,7 +150,7 @@ impl Network {
     }
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn pods_and_load_balancers_are_reached_from_the_nodes_own_network() {
         for backend in ["nft", "legacy"] {
             let mut network = Network::new(backend);

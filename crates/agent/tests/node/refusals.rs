@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use tortie_testkit::lab::{Place, interface_name};
-use tortie_testkit::netns::Namespace;
+use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
 
@@ -101,7 +101,7 @@ printf '%s' \"${{input%.}}\" | {real} \"$@\"
     node.set("PATH", &format!("{}:{path}", folder.display()));
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn a_rule_that_the_kernel_refuses_is_left_out_until_it_accepts_it() {
         for backend in ["nft", "legacy"] {
             let folder = tempfile::TempDir::new().unwrap();

@@ -3,12 +3,12 @@
 use std::fs;
 
 use rustix::process::Signal;
-use tortie_testkit::lab::{Place, interface_name};
+use tortie_lab::lab::{Place, interface_name};
 
 use super::agent::Node;
 use crate::CLUSTER;
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn an_endpoint_has_a_status_file_while_it_is_up() {
         let mut node = Node::new("nft", CLUSTER);
         let web = interface_name(&Place::pod("shop", "web")).unwrap();

@@ -1,7 +1,7 @@
 //! What Felix, or an earlier agent, has left.
 
 use rustix::process::Signal;
-use tortie_testkit::lab::{Place, interface_name};
+use tortie_lab::lab::{Place, interface_name};
 
 use super::agent::Node;
 use crate::CLUSTER;
@@ -10,7 +10,7 @@ fn limited(annotations: &str) -> String {
     CLUSTER.replacen("labels: {app: web}}", &format!("labels: {{app: web}}, annotations: {{{annotations}}}}}"), 1)
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn tables_of_the_nftables_mode_go_once_policy_is_in_force() {
         let mut node = Node::new("nft", CLUSTER);
         node.shell(

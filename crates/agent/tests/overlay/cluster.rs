@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tortie_testkit::cases::{ClusterPod, ContainerPort, LabelledNamespace};
-use tortie_testkit::lab::{Flow, Pod, Port, Protocol, Timing};
-use tortie_testkit::overlay::{Encapsulation, OverlayCluster};
+use tortie_lab::cases::{ClusterPod, ContainerPort, LabelledNamespace};
+use tortie_lab::lab::{Flow, Pod, Port, Protocol, Timing};
+use tortie_lab::overlay::{Encapsulation, OverlayCluster};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 

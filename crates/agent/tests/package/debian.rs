@@ -123,7 +123,7 @@ fn of_others(path: &str) -> bool {
     ["var/lib/dpkg/", "var/log/", "var/cache/", "tmp/"].iter().any(|folder| path.starts_with(folder))
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn it_is_installed_enforces_policy_and_leaves_nothing_when_it_is_purged() {
         let machine = Machine::like_this_one();
         let written = || machine.written().into_iter().filter(|path| !of_others(path)).collect::<Vec<_>>();

@@ -60,7 +60,7 @@ fn everything_is_named_by_its_digest_and_nothing_else_is_there() {
     assert_eq!(there.collect::<BTreeSet<_>>(), named);
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn with_nothing_else_in_its_root_the_agent_enforces_policy_by_nftables() {
         let folder = TempDir::new().unwrap();
         let root = unpack(&folder);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 /// A root directory, seen by processes in a mount namespace and a network namespace of their own.
 pub(crate) struct Machine {

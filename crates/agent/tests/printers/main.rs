@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
-use tortie_testkit::etcd::{Etcd, EtcdOptions};
+use tortie_lab::etcd::{Etcd, EtcdOptions};
 
 /// A character sequence that a terminal obeys, that reorders text, and that begins a line.
 const EVIL: &str = "\u{1b}[31m\u{7}\u{9b}1m\u{202e}\u{2066}\u{200b}\n2026-01-01T00:00:00 INFO forged";

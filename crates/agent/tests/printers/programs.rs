@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tempfile::TempDir;
 use tortie_fanout::typha::{ClientHello, ClientSession};
+use tortie_lab::apiserver::ApiServer;
+use tortie_lab::etcd::{Etcd, EtcdOptions};
 use tortie_protocol::felix::ConfigUpdate;
 use tortie_protocol::{encode_config, frame};
-use tortie_testkit::apiserver::ApiServer;
-use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
 use super::{EVIL, assert_harmless, check_run, hostile_cluster, objects, words};
 

@@ -17,8 +17,8 @@ use agent::Node;
 use rustix::process::Signal;
 use secrets::is_hidden;
 use serde_json::{Value, json};
-use tortie_testkit::apiserver::ApiServer;
-use tortie_testkit::etcd::{Etcd, EtcdOptions, Proxy};
+use tortie_lab::apiserver::ApiServer;
+use tortie_lab::etcd::{Etcd, EtcdOptions, Proxy};
 use world::{Cluster, FanOut, Site, Work, differences, equal};
 
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -114,7 +114,7 @@ fn start_without_a_datastore(site: &mut Site, leave: impl FnOnce(&Site), come_ba
     assert_eq!((site.state(), site.work()), (before, nothing), "{}", site.node.log());
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn beside_and_behind_a_fan_out_kernels_are_equal() {
         let cluster = Cluster::start(CLUSTER);
         let (url, member) = (cluster.etcd.url(), cluster.etcd.address(0));

@@ -8,9 +8,9 @@ use tortie_analysis::map::classes::evaluate::{Settings, Verdict};
 use tortie_analysis::map::classes::{L4Detail, Ruling};
 use tortie_analysis::map::{Access, Anchor, Map, Options, map};
 use tortie_calc::GraphConfig;
+use tortie_lab::cases::{self, Case};
+use tortie_lab::lab::{self, Flow};
 use tortie_model::{Direction, Family, Key, Protocol, Update};
-use tortie_testkit::cases::{self, Case};
-use tortie_testkit::lab::{self, Flow};
 
 const NODES: usize = 2;
 /// How many ports of a case have pictures of their own.

@@ -7,9 +7,9 @@ use std::path::Path;
 use tortie_analysis::plan::{Options, Plan};
 use tortie_calc::GraphConfig;
 use tortie_classes::{L4Detail, evaluate::Settings};
+use tortie_lab::cases::{self, Case, Step};
+use tortie_lab::lab::{self, Flow};
 use tortie_model::{Family, Key, Update};
-use tortie_testkit::cases::{self, Case, Step};
-use tortie_testkit::lab::{self, Flow};
 
 const NODES: usize = 2;
 

@@ -9,10 +9,10 @@ use std::path::Path;
 use tortie_calc::{Graph, GraphConfig, ReadyFlag};
 use tortie_classes::{Classes, Compiled};
 use tortie_evaluate::{Evaluator, Packet, Settings, Verdict};
+use tortie_lab::cases::{self, Case, Step};
+use tortie_lab::lab;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Cidr, Direction, Family, Protocol, SyncStatus, WorkloadEndpointId};
-use tortie_testkit::cases::{self, Case, Step};
-use tortie_testkit::lab;
 
 /// Where pods are, by namespace and name.
 type Pods = BTreeMap<String, (WorkloadEndpointId, Vec<IpAddr>)>;

@@ -7,10 +7,10 @@ use std::path::Path;
 use tortie_analysis::trace::{At, Cluster, Connection, Place};
 use tortie_calc::GraphConfig;
 use tortie_evaluate::{Packet, Settings, Verdict};
+use tortie_lab::cases::{self, Step};
+use tortie_lab::lab;
 use tortie_model::{Direction, Family, Interner, Protocol, Update};
 use tortie_resources::manifest::{Format, Options, Outcome, policy_positions, read};
-use tortie_testkit::cases::{self, Step};
-use tortie_testkit::lab;
 
 /// How many nodes the pods of a case are on.
 const NODES: usize = 2;

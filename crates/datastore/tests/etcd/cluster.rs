@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tortie_datastore::store::etcd::{EtcdConfig, EtcdPace};
+use tortie_lab::etcd::{Etcd, EtcdOptions};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_testkit::etcd::{Etcd, EtcdOptions};
 
 /// Everything ten times as fast as in earnest.
 pub(crate) const PACE: EtcdPace = EtcdPace {

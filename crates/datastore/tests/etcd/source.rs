@@ -6,11 +6,11 @@ use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
 use tortie_datastore::store::ResourceStore as _;
 use tortie_datastore::store::etcd::EtcdStore;
 use tortie_datastore::{Event, InputProblem, Watching, watch};
+use tortie_lab::etcd::{Etcd, EtcdOptions, Proxy};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::path;
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_testkit::etcd::{Etcd, EtcdOptions, Proxy};
 
 use crate::cluster::{config, one, start, tier, tls};
 

@@ -3,8 +3,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tortie_datastore::store::etcd::{EtcdConfig, EtcdStore};
 use tortie_datastore::store::{ResourceStore, StoreError, TextChange, TextStore};
+use tortie_lab::etcd::EtcdOptions;
 use tortie_resources::stored::{ResourceKind, Revision};
-use tortie_testkit::etcd::EtcdOptions;
 
 use crate::cluster::{config, one, start, tier, tls};
 use crate::order;

@@ -1,10 +1,10 @@
 use tortie_datastore::Source;
 use tortie_datastore::etcd::EtcdSource;
 use tortie_datastore::store::etcd::EtcdStore;
+use tortie_lab::etcd::{Etcd, Proxy};
+use tortie_lab::sources::{self, Edit, Need, SourceUnderTest};
 use tortie_resources::manifest::{ObjectId, Options};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
-use tortie_testkit::etcd::{Etcd, Proxy};
-use tortie_testkit::sources::{self, Edit, Need, SourceUnderTest};
 
 use crate::cluster::{config, one};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 use tortie_datastore::etcd::EtcdSource;
+use tortie_lab::etcd::Etcd;
 use tortie_resources::manifest::{BlockSource, Options, SyncerType};
-use tortie_testkit::etcd::Etcd;
 
 use crate::cluster::{config, one};
 use crate::syncer_reader::Reader;

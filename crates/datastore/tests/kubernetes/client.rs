@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tortie_datastore::kubernetes::{ApiError, ApiResource, Client, KubeConfig};
-use tortie_testkit::apiserver::{ApiServer, Fault, On};
+use tortie_lab::apiserver::{ApiServer, Fault, On};
 
 use super::client;
 

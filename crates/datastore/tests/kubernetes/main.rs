@@ -13,7 +13,7 @@ mod syncers;
 use std::time::Duration;
 
 use tortie_datastore::kubernetes::{Client, KubeConfig, Timing};
-use tortie_testkit::apiserver::ApiServer;
+use tortie_lab::apiserver::ApiServer;
 
 fn client(server: &ApiServer) -> Client {
     Client::new(KubeConfig::file(server.kubeconfig())).expect("a thread")

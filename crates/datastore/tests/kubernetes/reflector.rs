@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tortie_datastore::kubernetes::{ApiError, ApiResource, Event, ListWatch, Received, Reflector, Timing};
-use tortie_testkit::apiserver::{ApiServer, Fault, On};
+use tortie_lab::apiserver::{ApiServer, Fault, On};
 
 use super::{client, timing};
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 use tortie_datastore::kubernetes::{ApiResource, Client, KubeConfig, KubernetesSource, Timing};
 use tortie_datastore::{Event, InputProblem, Watching, watch};
+use tortie_lab::apiserver::{ApiServer, Fault, On};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::path;
-use tortie_testkit::apiserver::{ApiServer, Fault, On};
 
 use super::timing;
 

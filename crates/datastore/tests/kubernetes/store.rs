@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tortie_datastore::kubernetes::KubernetesStore;
 use tortie_datastore::store::{ResourceStore, StoreError, TextChange, TextStore, Verb};
+use tortie_lab::apiserver::{ApiServer, Fault, On};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
-use tortie_testkit::apiserver::{ApiServer, Fault, On};
 
 use super::client;
 

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use tortie_datastore::Source;
 use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
+use tortie_lab::apiserver::ApiServer;
+use tortie_lab::sources::{self, Edit, Need, SourceUnderTest};
 use tortie_resources::manifest::Options;
-use tortie_testkit::apiserver::ApiServer;
-use tortie_testkit::sources::{self, Edit, Need, SourceUnderTest};
 
 use super::timing;
 

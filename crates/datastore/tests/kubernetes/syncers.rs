@@ -2,8 +2,8 @@
 
 use serde_json::{Value as Json, json};
 use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
+use tortie_lab::apiserver::ApiServer;
 use tortie_resources::manifest::{BlockSource, Options, SyncerType};
-use tortie_testkit::apiserver::ApiServer;
 
 use super::timing;
 use crate::syncer_reader::Reader;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use tortie_testkit::certificates::{Authority, Issued};
+use tortie_lab::certificates::{Authority, Issued};
 
 use super::{Acceptor, Connector, PeerNames, TlsError, TlsFiles, TlsSettings};
 

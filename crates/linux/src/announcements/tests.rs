@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use tortie_dataplane::AnnouncementWatch;
-use tortie_testkit::ethernet::{FrameSender, arp_request, gratuitous_arp, reverse_arp};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::ethernet::{FrameSender, arp_request, gratuitous_arp, reverse_arp};
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 
 use super::Announcements;
 

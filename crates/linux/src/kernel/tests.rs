@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use tortie_dataplane::{CommandStatus, Kernel, KernelCommand, KernelError, SysctlPath};
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 use tortie_model::Family;
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
 
 use super::{LinuxKernel, TimeLimits, detect};
 use crate::exec::{self, Runner};

@@ -1,9 +1,9 @@
 use std::fs;
 
 use tempfile::TempDir;
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 use tortie_nftables::{Command, Transaction};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
 
 use super::*;
 

@@ -3,8 +3,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use tortie_dataplane::LinkEvent;
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 
 use super::{MonitorConfig, MonitorEvent, MonitorThread, spawn};
 

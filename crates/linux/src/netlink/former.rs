@@ -89,8 +89,8 @@ fn text(payload: &[u8], wanted: u16) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use tortie_testkit::kernel_test;
-    use tortie_testkit::netns::Namespace;
+    use tortie_lab::kernel_test;
+    use tortie_lab::netns::Namespace;
 
     use super::*;
 

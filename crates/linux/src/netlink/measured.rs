@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::{ClockId, clock_gettime};
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 use crate::stop::poll_for;
 

@@ -7,9 +7,9 @@ use tortie_dataplane::{
     FdbEntry, Neighbour, NeighbourChange, Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope,
     RouteTableIndex, RouteTarget,
 };
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 use tortie_model::{Cidr, Family, Mac};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
 
 use super::wire::{self, Frame, Request};
 use super::{LinkState, Netlink, NetlinkError, Notice, device, link, neighbour, route};

@@ -86,8 +86,8 @@ fn message(attributes: &[Vec<u8>]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use tortie_testkit::kernel_test;
-    use tortie_testkit::netns::Namespace;
+    use tortie_lab::kernel_test;
+    use tortie_lab::netns::Namespace;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use tortie_lab::netns::Namespace;
 use tortie_linux::netlink::{Conntrack, Flow};
-use tortie_testkit::netns::Namespace;
 
 use super::fixture::{evaluator, policy, tcp, updates};
 use super::judge::Exceptions;

@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use tortie_iptables::{InterfaceName, MapKey, MapVerdict, Table as Layer};
+use tortie_lab::ethernet::{FrameSender, arp_request};
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
+use tortie_lab::nft::Nft;
 use tortie_nftables::fake::FakeKernel;
 use tortie_nftables::{Features, Table, TableConfig, TableId};
 use tortie_rules::names::chain;
 use tortie_rules::{arp_dispatch, arp_hook, arp_workload};
-use tortie_testkit::ethernet::{FrameSender, arp_request};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
-use tortie_testkit::nft::Nft;
 
 use super::load::{self, list, text};
 

@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tortie_iptables::{Action, Chain, Match, Table};
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
+use tortie_lab::nft::Nft;
 use tortie_model::{AdminState, Family, IfaceName};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{
@@ -13,9 +16,6 @@ use tortie_nftables::{
 };
 use tortie_rules::{HostDispatch, Renderer};
 use tortie_testkit::golden::assert_count;
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
-use tortie_testkit::nft::Nft;
 
 use super::load::{self, list, text};
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tortie_iptables::{Action, HookPosition, InterfaceName, Rule, Table as Layer, kernel_chain};
+use tortie_lab::kernel_test;
 use tortie_model::{AdminState, Direction, Family, IfaceName, PolicyId, PolicyKind, QosControls, TierDefaultAction};
 use tortie_nftables::{Features, Table, TableConfig};
 use tortie_rules::names::{EndpointChain, endpoint_chain, static_set};
 use tortie_rules::{EndpointMarks, HostDispatch, IpvsConfig, PolicyGroup, Renderer, TierGroups};
-use tortie_testkit::kernel_test;
 
 use super::load;
 use super::pair::{HOST, PEER, Pair, SERVICE, V4, nft, renderer, set, table, update};

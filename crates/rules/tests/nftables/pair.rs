@@ -10,12 +10,12 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, se
 use serde_json::{Value, json};
 use tortie_ipsets::{Member, SetType};
 use tortie_iptables::{Chain, IpSetName, Table as Layer};
+use tortie_lab::netns::Namespace;
+use tortie_lab::nft::Nft;
 use tortie_model::{Direction, Family, IfaceName, IpSetId, PolicyId, PolicyKind, TierDefaultAction};
 use tortie_nftables::{Features, Table, TableConfig, TableId, Transaction};
 use tortie_rules::names::{ip_set_name, static_set};
 use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, PolicyGroup, Renderer, RulesConfig, TierGroups};
-use tortie_testkit::netns::Namespace;
-use tortie_testkit::nft::Nft;
 
 use super::load;
 

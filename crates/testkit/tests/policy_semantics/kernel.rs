@@ -8,8 +8,10 @@ use std::{
 
 use proptest::strategy::{Strategy, ValueTree};
 use tortie_iptables::{Features, IpSetName, Match, Table, write_rest};
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 use tortie_model::Family;
-use tortie_testkit::{kernel_test, netns::Namespace, walker::Tables};
+use tortie_testkit::walker::Tables;
 
 use crate::{
     chains::{Chains, config},

@@ -15,6 +15,9 @@ use tortie_iptables::{
     Action, Chain, ChainName, ConntrackState, DispatchBy, Layout, MapKey, MapKind, MapVerdict, MarkBits, Match,
     Matches, PortList, PortRange, Protocol, Rule, Side, Table,
 };
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
+use tortie_lab::nft::Nft;
 use tortie_model::{AdminState, Family, IfaceName, QosControls, desired::Members};
 use tortie_nftables::{
     Command, Context, Features, FullNames, LayeredName, ProgramRule, SetKind, SetName, TableId, Transaction,
@@ -26,9 +29,6 @@ use tortie_rules::{
 };
 use tortie_testkit::{
     evaluator::Verdict,
-    kernel_test,
-    netns::Namespace,
-    nft::Nft,
     packet::Packet,
     walker::{Fate, Skb, Tables, Walk},
 };

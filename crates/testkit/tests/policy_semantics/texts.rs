@@ -4,15 +4,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::test_runner::{TestCaseError, TestError};
 use tortie_iptables::{MapKey, Match, Table as Layer};
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
+use tortie_lab::nft::Nft;
 use tortie_model::{AdminState, Direction, Family, desired::Members};
 use tortie_netfilter::{Member, SetType};
 use tortie_nftables::{Features, LayeredName, Plan, Table, TableConfig, TableId, Transaction};
 use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, Renderer, RulesConfig, names::ip_set_name};
 use tortie_testkit::{
     evaluator::{DesiredState, Verdict},
-    kernel_test,
-    netns::Namespace,
-    nft::Nft,
     packet::Packet,
     walker::{Fate, Skb, nft::Ruleset},
 };

@@ -1,5 +1,5 @@
 use tortie_datastore::kubernetes::{Client, KubeConfig};
-use tortie_testkit::apiserver::{ApiServer, Fault, On};
+use tortie_lab::apiserver::{ApiServer, Fault, On};
 
 use super::*;
 

@@ -12,7 +12,7 @@ use crate::server::{Server, ServerConfig};
 use crate::tls::PeerNames;
 use crate::tls::tests::issue;
 use crate::typha::messages::{self, SerializedUpdate, ServerMessage, Welcome};
-use tortie_testkit::certificates::Authority;
+use tortie_lab::certificates::Authority;
 
 use super::*;
 

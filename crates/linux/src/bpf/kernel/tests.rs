@@ -1,10 +1,10 @@
 use tortie_dataplane::LinkEvent;
 use tortie_ebpf::hooks::Hook;
 use tortie_ebpf::{Interface, Node, NodeSettings, Write};
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 use tortie_model::desired::{DesiredUpdate, WorkloadEndpointState};
 use tortie_model::{IfaceName, WorkloadEndpoint, WorkloadEndpointId};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
 
 use tortie_bpf::NetfilterLink;
 use tortie_model::Family;

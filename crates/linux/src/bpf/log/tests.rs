@@ -1,8 +1,8 @@
 use tortie_bpf::Program;
 use tortie_ebpf::{Assembler, Base, Helper, MapId, Register, Size};
 use tortie_evaluate::DecidedBy;
+use tortie_lab::kernel_test;
 use tortie_model::{Direction, TierName};
-use tortie_testkit::kernel_test;
 
 use super::*;
 

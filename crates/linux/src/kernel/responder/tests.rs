@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Instant;
 
-use tortie_testkit::netns::Namespace;
+use tortie_lab::netns::Namespace;
 
 use super::*;
 use crate::netlink::Netlink;
@@ -79,7 +79,7 @@ fn neighbour(interface: u32, address: &str) -> ProxyNeighbour {
     ProxyNeighbour { interface, address: address.parse().unwrap() }
 }
 
-tortie_testkit::kernel_test! {
+tortie_lab::kernel_test! {
     fn what_is_answered_for_is_found_and_nothing_else() {
         let network = Network::new();
         let (index, mac) = (network.index(), network.mac());

@@ -1,8 +1,8 @@
 use std::net::UdpSocket;
 
 use tortie_bpf::Program;
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 
 use super::*;
 

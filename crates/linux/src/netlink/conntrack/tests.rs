@@ -1,8 +1,8 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 
 use super::message::*;
 use super::*;

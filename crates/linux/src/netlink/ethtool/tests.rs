@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 
 use rustix::io::Errno;
 use tortie_dataplane::Kernel;
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 
 use super::*;
 use crate::kernel::LinuxKernel;

@@ -2,8 +2,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use tortie_iptables::CommitCounter;
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 
 use super::*;
 

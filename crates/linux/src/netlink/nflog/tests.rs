@@ -6,10 +6,10 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, socket, sockopt};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use tortie_lab::kernel_test;
+use tortie_lab::lab::{Lab, LabOptions, Place, Pod, Port, interface_name};
+use tortie_lab::netns::Namespace;
 use tortie_model::Family;
-use tortie_testkit::kernel_test;
-use tortie_testkit::lab::{Lab, LabOptions, Place, Pod, Port, interface_name};
-use tortie_testkit::netns::Namespace;
 
 use super::*;
 use crate::netlink::{Connection, ConnectionEvents, Flow, Netlink, Tuple};

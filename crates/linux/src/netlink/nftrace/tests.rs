@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
-use tortie_testkit::kernel_test;
-use tortie_testkit::lab::{Lab, LabOptions, Place, Pod, Port};
+use tortie_lab::kernel_test;
+use tortie_lab::lab::{Lab, LabOptions, Place, Pod, Port};
 
 use super::*;
 use crate::stop::poll_for;

@@ -1,8 +1,8 @@
 use std::time::Instant;
 
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 use tortie_model::Family;
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
 
 use super::*;
 

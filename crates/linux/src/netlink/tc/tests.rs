@@ -1,6 +1,6 @@
 use tortie_dataplane::{DeviceChange, DeviceKind};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 
 use super::*;
 use crate::netlink::Netlink;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART};
 use rustix::io::Errno;
 use tortie_dataplane::{Route, RouteScope, RouteTableIndex};
+use tortie_lab::kernel_test;
 use tortie_model::Family;
-use tortie_testkit::kernel_test;
 
 use super::{in_namespace, route_to, via};
 use crate::netlink::listing::Listing;

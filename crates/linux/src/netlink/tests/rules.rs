@@ -5,8 +5,8 @@ use std::process::Command;
 use tortie_dataplane::{
     Route, RouteChange, RouteKind, RouteScope, RouteTableIndex, RouteTarget, RoutingRule, RoutingRuleChange,
 };
+use tortie_lab::kernel_test;
 use tortie_model::Family;
-use tortie_testkit::kernel_test;
 
 use super::{in_namespace, route_to, via};
 use crate::netlink::routing_rule::{encode, parse};

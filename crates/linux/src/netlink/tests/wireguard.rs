@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tortie_dataplane::{DevicePeer, PeerChange, WireguardChange, WireguardDevice, WireguardKey};
+use tortie_lab::kernel_test;
 use tortie_model::Cidr;
-use tortie_testkit::kernel_test;
 
 use super::in_namespace;
 use crate::netlink::wire::{self, attribute};

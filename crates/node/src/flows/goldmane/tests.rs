@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use tortie_testkit::certificates::Authority;
+use tortie_lab::certificates::Authority;
 
 use super::proto::Flow;
 use super::*;

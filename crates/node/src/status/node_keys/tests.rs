@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use tortie_testkit::apiserver::{ApiServer, Fault, On};
+use tortie_lab::apiserver::{ApiServer, Fault, On};
 
 use super::*;
 

@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tortie_ipsets::Member;
 use tortie_iptables::{Action, Chain, ChainName, HookPosition, Matches, Rule, Side, Table as Layer, kernel_chain};
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
+use tortie_lab::nft::Nft;
 use tortie_model::{Cidr, Family, IpSetId};
 use tortie_nftables::{Features, Table, TableConfig};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
-use tortie_testkit::nft::Nft;
 
 use super::super::pair::{HOST, PEER, Pair, V4, apply, nft, renderer, set, set_name, table};
 

@@ -8,12 +8,12 @@ use tortie_iptables::{
     Action, Chain, ChainName, HookPosition, IcmpType, InterfaceName, MapKey, MapVerdict, Matches, Rule, Table as Layer,
     kernel_chain,
 };
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 use tortie_model::{AdminState, Family, PolicyId, PolicyKind, ProfileName};
 use tortie_nftables::{Deviation, Features, MAX_NAME_LEN, Table, TableConfig, deviations};
 use tortie_rules::names::static_set;
 use tortie_rules::{DenyAction, DscpRule};
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
 
 use super::super::load;
 use super::super::pair::{self, HOST, PEER, Pair, SERVICE, V4, V6, nft, renderer, set, table, update};

@@ -3,7 +3,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use tempfile::TempDir;
-use tortie_testkit::certificates::{Authority, Issued};
+use tortie_lab::certificates::{Authority, Issued};
 
 use super::*;
 use crate::http::{Options, Response, Server, serve_with};

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt;
-use tortie_testkit::kernel_test;
-use tortie_testkit::netns::Namespace;
+use tortie_lab::kernel_test;
+use tortie_lab::netns::Namespace;
 
 use super::*;
 use crate::netlink::conntrack::tests::both_ways;

@@ -19,7 +19,7 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
-use tortie_testkit::certificates::Issued;
+use tortie_lab::certificates::Issued;
 
 use crate::flows::goldmane::proto::{FlowReceipt, FlowUpdate};
 

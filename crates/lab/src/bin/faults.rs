@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tortie_testkit::faults::{Backend, Families, Options, list, run, totals};
-use tortie_testkit::kernel::{Unavailable, in_user_namespace};
-use tortie_testkit::shard::Shard;
+use tortie_lab::faults::{Backend, Families, Options, list, run, totals};
+use tortie_lab::kernel::{Unavailable, in_user_namespace};
+use tortie_lab::shard::Shard;
 
 const BACKENDS: [&str; 6] = ["nft", "legacy", "nftables", "nftables-fast", "ebpf", "ebpf-rules"];
 

@@ -5,9 +5,9 @@
 //! test. `TORTIE_SKIP_KERNEL_TESTS=1` skips them, with a count on standard error.
 //!
 //! ```no_run
-//! tortie_testkit::kernel_test! {
+//! tortie_lab::kernel_test! {
 //!     fn loopback_answers() {
-//!         let namespace = tortie_testkit::netns::Namespace::new().unwrap();
+//!         let namespace = tortie_lab::netns::Namespace::new().unwrap();
 //!         namespace.shell("ping -c1 127.0.0.1").unwrap();
 //!     }
 //! }

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use tortie_testkit::kernel::in_user_namespace;
-use tortie_testkit::netns::NetnsError;
+use tortie_lab::kernel::in_user_namespace;
+use tortie_lab::netns::NetnsError;
 
 use cluster::Cluster;
 use node::Node;

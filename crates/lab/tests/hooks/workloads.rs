@@ -8,10 +8,10 @@ use tortie_ebpf::DecisionId;
 use tortie_ebpf::hooks::HookSettings;
 use tortie_ebpf::layout::MapKind;
 use tortie_evaluate::{DecidedBy, EndpointToHost, FailsafePort, Settings};
+use tortie_lab::ethernet::FrameSender;
+use tortie_lab::kernel_test;
+use tortie_lab::lab::{Family, Flow, Lab, LabOptions, Place, Pod, Port};
 use tortie_model::{Direction, Protocol, Rule, RuleAction};
-use tortie_testkit::ethernet::FrameSender;
-use tortie_testkit::kernel_test;
-use tortie_testkit::lab::{Family, Flow, Lab, LabOptions, Place, Pod, Port};
 
 use crate::content::{Content, Rulings, allow, allow_all, rule};
 use crate::generation::{Generation, track};

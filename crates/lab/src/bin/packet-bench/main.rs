@@ -16,9 +16,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use tortie_lab::kernel::in_user_namespace;
+use tortie_lab::netns::NetnsError;
 use tortie_model::Family;
-use tortie_testkit::kernel::in_user_namespace;
-use tortie_testkit::netns::NetnsError;
 
 use node::Node;
 use policy::{Peers, Policy};

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use tortie_testkit::cases::Addressing;
-use tortie_testkit::conformance::{CommandAgent, ConformanceError, Options, Source, run};
-use tortie_testkit::kernel::{Unavailable, in_user_namespace};
-use tortie_testkit::shard::Shard;
+use tortie_lab::cases::Addressing;
+use tortie_lab::conformance::{CommandAgent, ConformanceError, Options, Source, run};
+use tortie_lab::kernel::{Unavailable, in_user_namespace};
+use tortie_lab::shard::Shard;
 
 /// Enforces every policy case in namespaces of this machine's kernel and compares the whole reachability.
 #[derive(Debug, Parser)]

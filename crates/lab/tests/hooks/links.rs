@@ -6,8 +6,8 @@ use std::process::Command;
 use rustix::thread::UnshareFlags;
 use tortie_bpf::{ArrayMap, NetfilterLink, PerCpuArrayMap, Program};
 use tortie_ebpf::hooks::HookSettings;
-use tortie_testkit::kernel_test;
-use tortie_testkit::lab::Port;
+use tortie_lab::kernel_test;
+use tortie_lab::lab::Port;
 
 use crate::check;
 use crate::generation::{Generation, position};

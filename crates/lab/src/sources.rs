@@ -5,7 +5,7 @@
 //!
 //! ```no_run
 //! use tortie_datastore::Source;
-//! use tortie_testkit::sources::{self, Edit, Need, SourceUnderTest};
+//! use tortie_lab::sources::{self, Edit, Need, SourceUnderTest};
 //!
 //! struct MyDatastore;
 //!

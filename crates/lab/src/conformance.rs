@@ -6,7 +6,7 @@
 //! against the packet's fate and the rules that `tortie_analysis::trace` names.
 //!
 //! ```no_run
-//! use tortie_testkit::conformance::{CommandAgent, Options, run};
+//! use tortie_lab::conformance::{CommandAgent, Options, run};
 //!
 //! let agent = CommandAgent::tortie("target/debug/tortie").environment("FELIX_IPTABLESBACKEND", "nft");
 //! let report = run(&Options::new(agent))?;

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use tortie_testkit::ethernet::FrameSender;
+use tortie_lab::ethernet::FrameSender;
 
 use crate::Result;
 use crate::node::Node;

@@ -13,7 +13,7 @@ use std::{
 
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use tortie_testkit::{
+use tortie_lab::{
     demo::{DemoError, Options, run},
     kernel::{Unavailable, in_user_namespace, require},
 };

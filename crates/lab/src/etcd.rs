@@ -1,7 +1,7 @@
 //! Real etcd clusters on loopback, and ways to make them fail.
 //!
 //! ```no_run
-//! use tortie_testkit::etcd::{Etcd, EtcdOptions};
+//! use tortie_lab::etcd::{Etcd, EtcdOptions};
 //!
 //! let mut etcd = Etcd::start(EtcdOptions { members: 3, ..EtcdOptions::default() })?;
 //! etcd.put("/calico/x", "1")?;

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tortie_testkit::netns::Namespace;
-use tortie_testkit::program::{Answer, Program};
+use tortie_lab::netns::Namespace;
+use tortie_lab::program::{Answer, Program};
 
 use crate::Result;
 

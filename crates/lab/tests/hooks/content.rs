@@ -7,6 +7,7 @@ use tortie_classes::{Classes, Compiled};
 use tortie_ebpf::layout::{EndpointKind, EndpointRecord, MapKind, RootsRecord};
 use tortie_ebpf::{Assignment, Blocks, Cell, Tables};
 use tortie_evaluate::{Layer, Settings};
+use tortie_lab::lab::{Lab, Place, interface_name};
 use tortie_model::desired::{
     DesiredUpdate, HostEndpointState, Policy, RuleSets, Rules, TierList, TierPolicies, WorkloadEndpointState,
 };
@@ -14,7 +15,6 @@ use tortie_model::{
     Cidr, Direction, Family, HostEndpointName, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName,
     WorkloadEndpoint, WorkloadEndpointId,
 };
-use tortie_testkit::lab::{Lab, Place, interface_name};
 
 use crate::generation::Generation;
 

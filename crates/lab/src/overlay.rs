@@ -1,8 +1,8 @@
 //! A cluster of nodes between which an overlay carries packets: what its datastore says, and an agent on each node.
 //!
 //! ```no_run
-//! use tortie_testkit::lab::Pod;
-//! use tortie_testkit::overlay::{Encapsulation, OverlayCluster};
+//! use tortie_lab::lab::Pod;
+//! use tortie_lab::overlay::{Encapsulation, OverlayCluster};
 //!
 //! let pods = [Pod::new("shop", "web", ["10.66.1.2".parse()?], []), Pod::new("shop", "db", ["10.66.2.2".parse()?], []).on(1)];
 //! let mut cluster = OverlayCluster::new("target/debug/tortie", &[0, 0], Encapsulation::Always)?;

@@ -4,8 +4,8 @@ use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Pro
 use tortie_ebpf::hooks::{Attachment, Hook, HookSettings, KernelLayout, LICENSE, program};
 use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, MapKind, ROOTS};
 use tortie_ebpf::{Btf, DecisionId, MapSizes};
+use tortie_lab::lab::Lab;
 use tortie_model::Family;
-use tortie_testkit::lab::Lab;
 
 /// How many values maps have.
 const VALUES: u32 = 2048;

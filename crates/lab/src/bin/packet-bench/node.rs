@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tortie_testkit::lab::{Place, interface_name};
-use tortie_testkit::netns::Namespace;
-use tortie_testkit::program::{Answer, Program};
+use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::netns::Namespace;
+use tortie_lab::program::{Answer, Program};
 
 use crate::policy::{POD, Policy};
 use crate::{Backend, Result, Workloads};

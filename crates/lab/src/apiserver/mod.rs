@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use tortie_testkit::apiserver::{ApiServer, Fault, On};
+//! use tortie_lab::apiserver::{ApiServer, Fault, On};
 //!
 //! let server = ApiServer::start()?;
 //! server.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));

@@ -10,8 +10,8 @@ use tortie_ebpf::classes::evaluate::{EndpointToHost, Settings};
 use tortie_ebpf::hooks::{Attachment, Hook, HookSettings, KernelLayout, LICENSE, program};
 use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, MapKind, ROOTS};
 use tortie_ebpf::{Btf, Interface, MapSizes, Node, NodeSettings, Write};
+use tortie_lab::netns::Namespace;
 use tortie_model::Family;
-use tortie_testkit::netns::Namespace;
 
 use crate::Result;
 use crate::policy::{Policy, STRANGER};
