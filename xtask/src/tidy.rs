@@ -117,7 +117,7 @@ const MAX_LINES: usize = 800;
 /// No crate has more lines of source, without tests and generated code.
 const MAX_CRATE_LINES: usize = 16_000;
 
-/// Crates with bounds of their own: the agent is to stay thin, and the laboratories are one crate.
+/// Crates with other bounds: the agent is to stay thin, and the laboratories are one crate.
 const OTHER_CRATE_LINES: &[(&str, usize)] = &[("agent", 6_000), ("lab", 19_500), ("testkit", 5_000)];
 
 /// Checks everything and lists what is wrong.

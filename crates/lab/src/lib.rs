@@ -8,7 +8,7 @@
 //! | [`nft`] | transactions of nftables, and what is in a table, by netlink |
 //! | [`ethernet`] | frames from a namespace, as a virtual machine sends them |
 //! | [`lab`] | a node with pods, built from namespaces, and the measured reachability between them |
-//! | [`apiserver`] | an API server of Kubernetes on loopback, which misbehaves as told |
+//! | [`apiserver`] | an API server of Kubernetes on loopback, which misbehaves on demand |
 //! | [`cases`] | policy cases with the reachability they must give |
 //! | [`manifests`] | Kubernetes objects in a directory, changed in place |
 //! | [`overlay`] | nodes with an overlay between them, an agent on each |

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often the threads that serve connections give a sign of life.
+/// Time between two signs of life of the threads that serve connections.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A part of a server that runs on threads of its own.
+/// A part of a server with dedicated threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
