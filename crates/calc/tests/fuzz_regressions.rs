@@ -27,7 +27,7 @@ fn cluster_cost() {
 
 #[test]
 fn graph_order() {
-    replay("graph_order", graph_order::check, 3);
+    replay("graph_order", graph_order::check, 4);
 }
 
 #[test]

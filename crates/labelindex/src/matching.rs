@@ -97,19 +97,21 @@ impl Matcher {
     }
 
     /// The selectors without a need that many groups match, by the place of the group; `None` if evaluating them for each group
-    /// costs less.
+    /// costs less. Some of the groups may be gone.
     fn match_anywhere(&self, groups: &[GroupId]) -> Option<Vec<(usize, SelId)>> {
         let selectors = &self.selectors.anywhere;
         let expr = |selector: SelId| self.selectors.uses[selector].selector.expr();
         if !selectors.iter().any(|&selector| are_cheaper(self, expr(selector), groups.len(), selectors.len())) {
             return None;
         }
+        let places = groups.iter().copied().enumerate();
+        let there: Vec<_> = places.filter(|&(_, group)| self.groups.slab.get(group).is_some()).collect();
         let mut sets = GroupSets::new(self);
         let mut pairs = Vec::new();
         for &selector in selectors {
             let set = sets.matching(self, expr(selector));
-            let matching = groups.iter().enumerate().filter(|(_, group)| set.contains(**group));
-            pairs.extend(matching.map(|(place, _)| (place, selector)));
+            let matching = there.iter().filter(|&&(_, group)| set.contains(group));
+            pairs.extend(matching.map(|&(place, _)| (place, selector)));
         }
         pairs.sort_unstable();
         Some(pairs)

@@ -141,6 +141,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// One change, or the removal of all items.
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let all_removed: Vec<Op> = (0..ITEMS).map(Op::RemoveItem).collect();
+    prop_oneof![30 => op().prop_map(|op| vec![op]), 1 => Just(all_removed)]
+}
+
 /// A history that ends with everything removed, in random order.
 fn history() -> impl Strategy<Value = Vec<Op>> {
     let teardown: Vec<Op> = (0..ITEMS)
@@ -150,7 +156,8 @@ fn history() -> impl Strategy<Value = Vec<Op>> {
         .chain((0..4).map(Op::RemoveParent))
         .chain([Op::Flush, Op::Flush])
         .collect();
-    (prop::collection::vec(op(), 0..120), Just(teardown).prop_shuffle()).prop_map(|(mut ops, teardown)| {
+    (prop::collection::vec(ops(), 0..120), Just(teardown).prop_shuffle()).prop_map(|(ops, teardown)| {
+        let mut ops = ops.concat();
         ops.push(Op::Flush);
         ops.extend(teardown);
         ops.push(Op::Flush);
@@ -172,6 +179,21 @@ fn parents_of(numbers: &[u8]) -> Arc<[ProfileName]> {
 
 fn selector(text: &str) -> Selector {
     Selector::parse(text).unwrap()
+}
+
+#[test]
+fn items_may_all_be_gone_before_a_flush() {
+    let mut ops = vec![Op::SetSelector { key: 0, selector: "!has(a)", named_port: None }, Op::Flush];
+    let value = |item: u8| vec![('b', item.to_string())];
+    let set =
+        |item| Op::SetItem { item, labels: value(item), parents: Vec::new(), nets: Vec::new(), ports: Vec::new() };
+    ops.extend((0..ITEMS).map(set));
+    // Values that a selector compares tell items apart.
+    ops.insert(1, Op::SetSelector { key: 1, selector: "b != ''", named_port: None });
+    ops.extend((0..ITEMS).map(Op::RemoveItem));
+    ops.extend([Op::Flush, Op::RemoveSelector(0), Op::RemoveSelector(1), Op::Flush]);
+    check_matches(&ops, None);
+    check_members(&ops, Overlap::Keep);
 }
 
 /// With `events` on some flushes, by their number, tells pairs of items and selectors as well.
