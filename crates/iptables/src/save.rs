@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::save::words::{is_complete, unquoted_words};
+use crate::save::words::{Quotes, unquoted_words};
 use crate::{ChainName, RuleHash, Table};
 
 mod words;
@@ -104,6 +104,8 @@ pub struct SaveReader {
     section: Section,
     /// Output that is not a complete line yet.
     rest: Vec<u8>,
+    /// The search in it.
+    line_end: LineEnd,
     snapshot: TableSnapshot,
     incompatible: bool,
     has_begun: bool,
@@ -129,7 +131,15 @@ impl SaveReader {
             hooked_chains: kernel_chains.map(|name| (*name, HookedChain::default())).collect(),
             ..TableSnapshot::default()
         };
-        Self { table, section: Section::None, rest: Vec::new(), snapshot, incompatible: false, has_begun: false }
+        Self {
+            table,
+            section: Section::None,
+            rest: Vec::new(),
+            line_end: LineEnd::default(),
+            snapshot,
+            incompatible: false,
+            has_begun: false,
+        }
     }
 
     /// Reads a complete output.
@@ -184,8 +194,9 @@ impl SaveReader {
     fn take_lines(&mut self, text: &[u8], at_end: bool) -> usize {
         let mut rest = text;
         while !rest.is_empty()
-            && let Some((line, behind)) = line_len(rest, at_end).and_then(|len| rest.split_at_checked(len))
+            && let Some((line, behind)) = self.line_end.find(rest, at_end).and_then(|len| rest.split_at_checked(len))
         {
+            self.line_end = LineEnd::default();
             self.line(line.strip_suffix(b"\n").unwrap_or(line));
             rest = behind;
         }
@@ -236,25 +247,37 @@ impl SaveReader {
     }
 }
 
-/// The length of the line at the beginning of `text` with its line end, or `None` if more of it is
-/// to come. A rule with a quoted line end counts as one line.
-fn line_len(text: &[u8], at_end: bool) -> Option<usize> {
-    let mut ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
-    let Some(first) = ends.next() else {
-        return at_end.then_some(text.len());
-    };
-    if !text.starts_with(b"-A ") || is_complete(text.get(..first)?) {
-        return Some(first);
-    }
-    for end in ends {
-        if end > MAX_JOINED_RULE {
-            return Some(first);
+/// A search for the end of a line, which goes on where it stopped when more output comes.
+#[derive(Debug, Default)]
+struct LineEnd {
+    searched: usize,
+    quotes: Quotes,
+    /// The first line end in a rule whose quotes are not closed there.
+    first: Option<usize>,
+}
+
+impl LineEnd {
+    /// The length of the line at the beginning of `text` with its line end, or `None` if more of it is to come. A rule with a
+    /// quoted line end counts as one line.
+    fn find(&mut self, text: &[u8], at_end: bool) -> Option<usize> {
+        let is_rule = text.starts_with(b"-A ");
+        while let Some(byte) = text.get(self.searched) {
+            self.searched += 1;
+            self.quotes.take(*byte);
+            match self.first {
+                _ if *byte != b'\n' => {}
+                None if !is_rule || self.quotes.are_closed() => return Some(self.searched),
+                None => self.first = Some(self.searched),
+                Some(first) if self.searched > MAX_JOINED_RULE => return Some(first),
+                Some(_) if self.quotes.are_closed() => return Some(self.searched),
+                Some(_) => {}
+            }
         }
-        if is_complete(text.get(..end)?) {
-            return Some(end);
+        match self.first {
+            None => at_end.then_some(text.len()),
+            Some(first) => (at_end || text.len() > MAX_JOINED_RULE).then_some(first),
         }
     }
-    (at_end || text.len() > MAX_JOINED_RULE).then_some(first)
 }
 
 /// A name that the kernel can have for a chain that we may have to name ourselves.

@@ -1,17 +1,26 @@
 //! Splitting a rule as `iptables-save` prints it into words.
 
-/// Whether every quote in `text` is closed again.
-pub(super) fn is_complete(text: &[u8]) -> bool {
-    let (mut quoted, mut escaped) = (false, false);
-    for byte in text {
+/// Quotes of a text, byte by byte.
+#[derive(Debug, Default)]
+pub(super) struct Quotes {
+    is_open: bool,
+    is_escaped: bool,
+}
+
+impl Quotes {
+    pub(super) fn take(&mut self, byte: u8) {
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'"' => quoted = !quoted,
+            _ if self.is_escaped => self.is_escaped = false,
+            b'\\' => self.is_escaped = true,
+            b'"' => self.is_open = !self.is_open,
             _ => {}
         }
     }
-    !quoted
+
+    /// Whether every quote is closed again.
+    pub(super) fn are_closed(&self) -> bool {
+        !self.is_open
+    }
 }
 
 /// The words of a rule; a quoted one is a single word, without its quotes but with its escapes.
