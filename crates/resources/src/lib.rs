@@ -42,9 +42,12 @@
 pub mod custom;
 mod duration;
 mod echo;
+mod felix;
+mod ipam_block;
 mod k8s;
 pub mod manifest;
-pub mod passthrough;
+mod object;
+mod passthrough;
 pub mod path;
 mod problem;
 mod scalar;

@@ -3,70 +3,18 @@
 //!
 //! An agent calculates routes from blocks, and from peers and moves what endpoints have to do with them.
 
-mod block;
 mod meaning;
 
 use std::sync::Arc;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
-use tortie_model::{BgpPeer, Cidr, Interner, IpamBlock, Key, LiveMigration, NamespacedName, Update};
+use tortie_model::{BgpPeer, Cidr, IpamBlock, LiveMigration, NamespacedName, Update};
 use tortie_selector::Selector;
 
-use crate::manifest::{Contributions, Kind, Object, ObjectId, Outcome, Resource, STORED_METADATA};
+use crate::ipam_block::{BlockFacts, written_block};
+use crate::object::{Contributions, Kind, Object, STORED_METADATA};
+use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
-use crate::v1::{self, Decoded};
-use crate::{FieldProblem, Position, Severity, path, scalar};
-use block::BlockFacts;
-
-/// Which blocks of addresses are read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum BlockSource {
-    /// None: whoever calculates no routes has no use for them.
-    #[default]
-    Omitted,
-    /// Those that Calico's IPAM keeps.
-    IpamBlocks,
-    /// In place of IPAM's blocks one for each network that a node has for its pods: for clusters that give out addresses
-    /// by `host-local` (`USE_POD_CIDR` of the original).
-    PodCidrs,
-}
-
-impl BlockSource {
-    /// Whether objects of this kind are read.
-    #[must_use]
-    pub fn takes(self, kind: Kind) -> bool {
-        match self {
-            Self::IpamBlocks => true,
-            Self::Omitted | Self::PodCidrs => kind != Kind::IpamBlock,
-        }
-    }
-}
-
-/// The block of this path: etcd keeps blocks beside the resources of `projectcalico.org/v3`. `None` if it is another path.
-#[must_use]
-pub fn block_id(path: &str) -> Option<ObjectId> {
-    match path::parse(path)? {
-        path::Parsed::Key(Key::Block(cidr)) => {
-            Some(ObjectId { kind: Kind::IpamBlock, namespace: "".into(), name: cidr.to_string().into() })
-        }
-        _ => None,
-    }
-}
-
-/// Reads a block as it is kept under its path (`libcalico-go/lib/backend/model/block.go`).
-#[must_use]
-pub fn read_block(path: &str, text: &str) -> Resource {
-    let (outcome, problems) = match v1::decode_text(path, Some(text), &mut Interner::new()) {
-        Ok(Decoded::Update(update)) if update.exists() => (Outcome::Valid(vec![update]), Vec::new()),
-        Ok(_) => (Outcome::Valid(Vec::new()), Vec::new()),
-        Err(error) => {
-            let position = Position::default();
-            let problem = FieldProblem::new(Severity::Error, position, error.field, error.reason);
-            (Outcome::Invalid { substitute: None }, vec![problem])
-        }
-    };
-    Resource { id: block_id(path), subject: path.to_owned(), position: Position::default(), outcome, problems }
-}
 
 /// A block in the form in which it is passed on, checked as far as a mistake in it would make Felix ignore it.
 pub(crate) fn block(cidr: Cidr, root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> IpamBlock {
@@ -121,31 +69,6 @@ pub(crate) fn ipam_block(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Con
     block.insert("sequenceNumberForAllocation".into(), value("sequenceNumberForAllocation").into());
     block.insert("deleted".into(), value("deleted").unwrap_or(Json::Bool(false)));
     Some(vec![written_block(cidr, &facts, &block.into())])
-}
-
-/// The blocks of a node that has networks of its own for its pods
-/// (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixnodeprocessor.go`).
-pub(crate) fn pod_blocks(object: &Object<'_, '_>, cidrs: &[&str], sink: &mut Sink) -> Contributions {
-    let mut blocks = Contributions::new();
-    for text in cidrs {
-        let Ok(cidr) = text.parse::<Cidr>() else {
-            object.root.warn(sink, format!("`{text}` is not a network for pods; it is not used"));
-            continue;
-        };
-        let affinity = format!("host:{}", object.id.name);
-        let block = json!({
-            "cidr": cidr.masked().to_string(),
-            "affinity": affinity,
-            "allocations": null,
-            "unallocated": null,
-            "attributes": null,
-            "sequenceNumber": 0,
-            "sequenceNumberForAllocation": null,
-            "deleted": false,
-        });
-        blocks.push(written_block(cidr.masked(), &BlockFacts::of_node(&affinity), &block));
-    }
-    blocks
 }
 
 /// Passes on a `BGPPeer` or a `LiveMigration` as it is written, but for what tells only of when it was.
@@ -220,10 +143,6 @@ fn metadata(object: &Object<'_, '_>) -> Json {
 /// A resource as Felix reads it.
 fn written(kind: Kind, metadata: &Json, spec: &Json) -> Json {
     json!({"kind": kind.as_str(), "apiVersion": kind.api_version(), "metadata": metadata, "spec": spec})
-}
-
-fn written_block(cidr: Cidr, facts: &BlockFacts<'_>, text: &Json) -> Update {
-    Update::Block(cidr, Some(facts.block(cidr, text.to_string().into()).into()))
 }
 
 #[cfg(test)]

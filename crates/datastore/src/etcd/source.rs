@@ -17,7 +17,7 @@ use tortie_resources::manifest::{
 };
 use tortie_resources::path::BLOCKS;
 use tortie_resources::stored::{PREFIX, ResourceKey, ResourceKind, prefix_of};
-use tortie_resources::{Position as TextPosition, SyntaxError, passthrough, syncer};
+use tortie_resources::{Position as TextPosition, SyntaxError, syncer, v1};
 
 use super::position::Position;
 use crate::history::{HistorySettings, HistoryWriter, Origin, recorded_kinds};
@@ -415,14 +415,14 @@ impl<'f> Reader<'f> {
     /// As [`Reader::see`], of what is no resource.
     fn see_other(&mut self, path: &str, kv: &KeyValue, deleted: bool) {
         // What is seen of them depends on where the watch begins, and others are among them.
-        let id = passthrough::block_id(path).or_else(|| syncer::affinity_id(path));
+        let id = v1::block_id(path).or_else(|| syncer::affinity_id(path));
         let Some(id) = id.filter(|id| self.options.takes(id.kind)) else { return };
         if deleted {
             self.objects.remove(&id);
         } else {
             let resource = text(kv.value()).map(|text| match id.kind {
                 Kind::BlockAffinity => syncer::read_affinity(path, text).with_version(kv.mod_revision()),
-                _ => passthrough::read_block(path, text),
+                _ => v1::read_block(path, text),
             });
             self.objects.set(&id, resource.unwrap_or_else(|error| Resource::unreadable(path, error)));
         }

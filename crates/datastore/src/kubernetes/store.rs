@@ -3,8 +3,8 @@
 use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 use serde_json::{Value, json};
 use tortie_resources::custom::{self, AddressKind, policy_name};
+use tortie_resources::manifest::calico_node;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
-use tortie_resources::syncer::calico_node;
 
 use super::client::Client;
 use super::error::ApiError;

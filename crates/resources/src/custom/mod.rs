@@ -22,7 +22,7 @@ mod addresses;
 
 use serde_json::{Map, Value};
 
-use crate::manifest::{STORED_METADATA, is_dns_subdomain};
+use crate::object::{STORED_METADATA, is_dns_subdomain};
 use crate::stored::{self, ObjectError, ResourceKey, ResourceKind};
 use crate::syncer::convert_uid;
 

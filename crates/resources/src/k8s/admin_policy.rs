@@ -16,7 +16,7 @@ use tortie_selector::Selector;
 use super::label_selector;
 use super::network_policy::originally;
 use super::ports::{self, simplify};
-use crate::manifest::{Contributions, Kind, Object, UnknownFields};
+use crate::object::{Contributions, Kind, Object, UnknownFields};
 use crate::scalar;
 use crate::spelling::is_meant;
 use crate::tree::{Cursor, Map, Sink};

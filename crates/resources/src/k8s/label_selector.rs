@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::manifest::{is_label_name, is_label_value};
+use crate::object::reserved::ORCHESTRATOR_LABEL;
+use crate::object::{is_label_name, is_label_value};
 use crate::tree::{Cursor, Map, Sink};
-use crate::v3::selectors::ORCHESTRATOR_LABEL;
 
 /// What a pod selector selects: pods, and of them those that fit. Absent, it selects all pods.
 pub(crate) fn of_pods(field: Option<Cursor<'_, '_>>, sink: &mut Sink) -> String {

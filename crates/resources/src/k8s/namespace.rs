@@ -2,10 +2,10 @@
 
 use tortie_model::{Interner, Profile, ProfileName, ProfileRules, Update, Valid};
 
-use crate::manifest::{Contributions, Object};
+use crate::object::reserved::{NAME_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
+use crate::object::{Contributions, Object};
 use crate::scalar;
 use crate::tree::Sink;
-use crate::v3::selectors::{NAME_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
 
 /// The label that holds a namespace's name.
 const METADATA_NAME: &str = "kubernetes.io/metadata.name";

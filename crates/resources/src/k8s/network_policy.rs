@@ -11,7 +11,7 @@ use tortie_selector::Selector;
 
 use super::label_selector;
 use super::ports::{self, Ports};
-use crate::manifest::{Contributions, Kind, Object};
+use crate::object::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::spelling::is_meant;
 use crate::tree::{Cursor, Map, Sink};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tortie_model::{Cidr, Family, Interner, Node, NodeAddress, NodeAddressKind, NodeBgp};
 
-use crate::manifest::{Contributions, Object};
-use crate::passthrough::{self, BlockSource};
+use crate::ipam_block;
+use crate::object::BlockSource;
+use crate::object::{Contributions, Object};
 use crate::scalar;
 use crate::tree::Sink;
 use crate::v3::{NodeFacts, node_contributions, parse_as_number};
@@ -81,7 +82,7 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Si
         labels: scalar::interned(&object.root, object.meta.labels.iter().copied(), labels, sink),
     };
     let mut contributions = node_contributions(object, node, &facts, sink)?;
-    contributions.extend(passthrough::pod_blocks(object, &pods.cidrs, sink));
+    contributions.extend(ipam_block::pod_blocks(object, &pods.cidrs, sink));
     Some(contributions)
 }
 

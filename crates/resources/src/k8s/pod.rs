@@ -7,10 +7,10 @@ use tortie_model::{
 };
 
 use super::qos;
-use crate::manifest::{Contributions, Object};
+use crate::object::reserved::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
+use crate::object::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Map, Sink};
-use crate::v3::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
 
 const POD_IP: &str = "cni.projectcalico.org/podIP";
 const POD_IPS: &str = "cni.projectcalico.org/podIPs";

@@ -3,7 +3,7 @@
 use tortie_model::QosControls;
 
 use super::quantity;
-use crate::manifest::Object;
+use crate::object::Object;
 use crate::scalar;
 use crate::tree::Sink;
 

@@ -7,7 +7,7 @@ use tortie_model::{
     EndpointSlice, EndpointSlicePort, NamedProtocol, NamespacedName, Service, ServicePort, Update, parse_address,
 };
 
-use crate::manifest::{Contributions, Object};
+use crate::object::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 

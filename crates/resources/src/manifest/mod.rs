@@ -1,7 +1,5 @@
 //! Manifests: files of resources as people write them.
 
-mod kind;
-mod meta;
 mod positions;
 
 use std::path::Path;
@@ -9,16 +7,15 @@ use std::sync::Arc;
 
 use tortie_model::{Interner, Update};
 
+use crate::object::{Meta, Object, STORED_VERSION, StoredMeta};
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
-use crate::{FieldProblem, Lint, Position, Severity, SyntaxError, k8s, passthrough, syncer, v3};
+use crate::{FieldProblem, Lint, Severity, SyntaxError, felix, syncer, v3};
 
-pub use crate::passthrough::BlockSource;
-pub use crate::syncer::SyncerType;
-pub use kind::{Kind, ObjectId};
-pub(crate) use meta::{
-    Meta, STORED_METADATA, StoredMeta, check_labels, is_dns_subdomain, is_label_name, is_label_value,
+pub use crate::object::{
+    BlockSource, Contributions, Kind, ObjectId, Options, Outcome, PolicyNames, Resource, SyncerType, UnknownFields,
 };
-pub use positions::{ObjectPositions, PolicyPosition, RulePositions, object_positions, policy_positions};
+pub use crate::tree::{ParameterCheck, RulePositions};
+pub use positions::{ObjectPositions, PolicyPosition, object_positions, policy_positions};
 
 /// How a manifest is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,132 +32,6 @@ impl Format {
     pub fn of(file: &Path) -> Self {
         if file.extension().is_some_and(|end| end == "json") { Self::Json } else { Self::Yaml }
     }
-}
-
-/// What conversion needs to know besides the manifest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// What the names of workload interfaces begin with: the first entry of Felix's `InterfacePrefix`.
-    pub interface_prefix: String,
-    /// What becomes of fields that are not known.
-    pub unknown_fields: UnknownFields,
-    /// What the name of a policy is that no annotation tells.
-    pub policy_names: PolicyNames,
-    /// Which objects are read that are only passed on. Those that are not are of no known kind.
-    pub block_source: BlockSource,
-    /// For whom it is read: which kinds, and what is made of them.
-    pub syncer: SyncerType,
-    /// What the program has to say of parameters in a `FelixConfiguration`.
-    pub parameters: ParameterCheck,
-    /// Whether warnings advise against what is valid and that few people mean ([`Lint`]).
-    pub lints: bool,
-}
-
-/// Judges the value of a parameter by its name, both as Felix writes them in text: what is wrong with it or has no effect,
-/// and what is used instead. That becomes a warning at the parameter's field.
-#[derive(Clone, Copy, Debug)]
-pub struct ParameterCheck(pub fn(name: &str, value: &str) -> Option<String>);
-
-impl Default for ParameterCheck {
-    /// Has nothing to say.
-    fn default() -> Self {
-        Self(|_, _| None)
-    }
-}
-
-impl PartialEq for ParameterCheck {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::fn_addr_eq(self.0, other.0)
-    }
-}
-
-impl Eq for ParameterCheck {}
-
-/// Meaning of the prefix `default.` of a stored policy name, if no annotation has the name.
-///
-/// Older releases put the prefix before all such names, without an annotation into etcd
-/// (`libcalico-go/lib/backend/model/keys.go`), with one that has no name into the API server
-/// (`libcalico-go/lib/backend/k8s/resources/resources.go`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum PolicyNames {
-    /// In files: part of the name in `projectcalico.org/v3`, a prefix in `crd.projectcalico.org/v1`.
-    #[default]
-    Written,
-    /// In etcd: a prefix.
-    Prefixed,
-    /// The name as it is: in the API server, where `x` and `default.x` are two policies.
-    Plain,
-}
-
-/// What becomes of fields that are not known.
-///
-/// Whoever writes a file wants to hear of a misspelt field before anything else happens. A datastore or API server has
-/// accepted what it holds, and a newer version of it may have more fields than are known here: it must not take the whole
-/// object out of force that it has one more. There is one exception, whatever the source: what a rule matches, its peers,
-/// ports and selectors included, or what a label selector selects. A field that is not known there may narrow the match,
-/// so to ignore it may allow more than was meant; the policy is invalid then, and fails closed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum UnknownFields {
-    /// For files: the object is invalid.
-    #[default]
-    Refuse,
-    /// For datastores: a warning if the object is a policy, nothing otherwise.
-    Ignore,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            interface_prefix: "cali".into(),
-            unknown_fields: UnknownFields::Refuse,
-            policy_names: PolicyNames::Written,
-            block_source: BlockSource::Omitted,
-            syncer: SyncerType::Felix,
-            parameters: ParameterCheck::default(),
-            lints: false,
-        }
-    }
-}
-
-impl Options {
-    /// Whether objects of this kind are read.
-    #[must_use]
-    pub fn takes(&self, kind: Kind) -> bool {
-        self.syncer.takes(kind, self.block_source)
-    }
-}
-
-/// What a resource contributes to the datastore: objects that exist.
-pub type Contributions = Vec<Update>;
-
-/// What became of a resource.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// It is used. A resource may contribute nothing, such as a pod without addresses.
-    Valid(Contributions),
-    /// It cannot be used; [`Resource::problems`] says why.
-    Invalid {
-        /// What closes the gap while no earlier version is known: a policy that denies the endpoints that the invalid
-        /// one selects. `None` if the resource is no policy, or its selector cannot be read.
-        substitute: Option<Contributions>,
-    },
-    /// It is of a kind that means nothing here.
-    Unknown,
-}
-
-/// One resource of a manifest.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Resource {
-    /// Which object it defines; `None` if kind, namespace or name are unknown or not valid.
-    pub id: Option<ObjectId>,
-    /// Kind, namespace and name for messages, as far as they are known.
-    pub subject: String,
-    /// Where it begins.
-    pub position: Position,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// What is wrong with it, in the order of reading.
-    pub problems: Vec<FieldProblem>,
 }
 
 /// Everything that a manifest holds.
@@ -255,21 +126,6 @@ pub fn read_object(json: &str, kind: Kind, options: &Options, labels: &mut Inter
     Ok(resource)
 }
 
-impl Resource {
-    /// What stands for an object that cannot be read at all.
-    #[must_use]
-    pub fn unreadable(subject: impl Into<String>, error: SyntaxError) -> Self {
-        let SyntaxError { position, what } = error;
-        Self {
-            id: None,
-            subject: subject.into(),
-            position,
-            outcome: Outcome::Invalid { substitute: None },
-            problems: vec![FieldProblem::new(Severity::Error, position, "", what)],
-        }
-    }
-}
-
 /// What is known of an object's kind without reading it.
 #[derive(Clone, Copy)]
 enum Implied<'n> {
@@ -307,50 +163,6 @@ fn list<'n>(node: &'n Node<'n>) -> Option<(Option<Implied<'n>>, &'n [Node<'n>])>
         Some(Content::Text(api_version)) if !of.is_empty() => Some((Some(Implied::Text(api_version, of)), items)),
         _ => Some((None, items)),
     }
-}
-
-/// The `apiVersion` under which the API server keeps Calico's own kinds.
-pub(crate) const STORED_VERSION: &str = "crd.projectcalico.org/v1";
-
-/// A resource on its way to the model.
-pub(crate) struct Object<'n, 'p> {
-    pub(crate) id: ObjectId,
-    pub(crate) root: Cursor<'n, 'p>,
-    pub(crate) map: Map<'n, 'p>,
-    pub(crate) meta: Meta<'n>,
-    pub(crate) options: &'p Options,
-}
-
-impl<'n> Object<'n, '_> {
-    /// The specification, for a resource that may lack it; beside it there may be only what all resources have.
-    pub(crate) fn spec(&self, sink: &mut Sink) -> Option<Map<'n, '_>> {
-        self.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
-        self.map.field("spec").and_then(|spec| spec.map(sink))
-    }
-
-    /// As [`Object::spec`], for a resource that means nothing without it.
-    pub(crate) fn required_spec(&self, sink: &mut Sink) -> Option<Map<'n, '_>> {
-        let spec = self.spec(sink);
-        if self.map.field("spec").is_none() {
-            self.map.missing("spec", sink);
-        }
-        spec
-    }
-}
-
-/// Does something with an object of this kind, whatever it says of its kind; `None` if the object has no usable identity.
-pub(crate) fn with_object<T>(
-    root: Cursor<'_, '_>,
-    kind: Kind,
-    options: &Options,
-    sink: &mut Sink,
-    then: impl FnOnce(&Object<'_, '_>, &mut Sink) -> T,
-) -> Option<T> {
-    let map = root.map(sink)?;
-    let meta = Meta::read(kind, map, None, sink)?;
-    let id = ObjectId { name: meta.name.into(), namespace: meta.namespace.into(), kind };
-    let object = Object { id, root, map, meta, options };
-    Some(then(&object, sink))
 }
 
 fn read_resource(
@@ -439,12 +251,12 @@ fn convert(
     let object = Object { id, root, map, meta, options };
     let subject = object.id.to_string();
     let contributions = match options.syncer {
-        SyncerType::Felix => contributions(&object, labels, sink),
+        SyncerType::Felix => felix::contributions(&object, labels, sink),
         _ => syncer::contributions(&object, labels, sink),
     };
     let outcome = match contributions {
         Some(contributions) if !sink.has_errors() || v3::is_usable_config(kind, sink) => Outcome::Valid(contributions),
-        _ => Outcome::Invalid { substitute: substitute(&object) },
+        _ => Outcome::Invalid { substitute: felix::substitute(&object) },
     };
     (Some(object.id), subject, outcome)
 }
@@ -479,49 +291,21 @@ fn unknown_kind(api_version: &str, kind: &str, map: Map<'_, '_>, sink: &mut Sink
     if sink.has_errors() { Outcome::Invalid { substitute: None } } else { Outcome::Unknown }
 }
 
-/// What a resource is for Felix; nothing if it is of no use to it.
-pub(crate) fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
-    match object.id.kind {
-        Kind::NetworkPolicy
-        | Kind::GlobalNetworkPolicy
-        | Kind::StagedNetworkPolicy
-        | Kind::StagedGlobalNetworkPolicy => v3::policy(object, sink),
-        Kind::KubernetesNetworkPolicy | Kind::StagedKubernetesNetworkPolicy => k8s::network_policy(object, sink),
-        Kind::ClusterNetworkPolicy | Kind::AdminNetworkPolicy | Kind::BaselineAdminNetworkPolicy => {
-            k8s::admin_policy(object, sink)
-        }
-        Kind::Tier => v3::tier(object, sink),
-        Kind::Profile => v3::profile(object, labels, sink),
-        Kind::NetworkSet | Kind::GlobalNetworkSet => v3::network_set(object, labels, sink),
-        Kind::WorkloadEndpoint => v3::workload_endpoint(object, labels, sink),
-        Kind::HostEndpoint => v3::host_endpoint(object, labels, sink),
-        Kind::IpPool => v3::ip_pool(object, sink),
-        Kind::Node => v3::calico_node(object, labels, sink),
-        Kind::KubernetesNode => k8s::node(object, labels, sink),
-        Kind::FelixConfiguration => v3::felix_configuration(object, sink),
-        Kind::ClusterInformation => v3::cluster_information(object, sink),
-        Kind::BgpConfiguration => v3::bgp_configuration_resource(object, sink),
-        Kind::BgpPeer | Kind::LiveMigration => passthrough::resource(object, sink),
-        Kind::IpamBlock => passthrough::ipam_block(object, sink),
-        Kind::BgpFilter | Kind::BlockAffinity | Kind::CalicoNodeStatus => Some(Contributions::new()),
-        Kind::VirtualMachineInstanceMigration => passthrough::virtual_machine_migration(object, sink),
-        Kind::Namespace => k8s::namespace(object, labels, sink),
-        Kind::ServiceAccount => k8s::service_account(object, labels, sink),
-        Kind::Pod => k8s::pod(object, labels, sink),
-        Kind::Service => k8s::service_resource(object, sink),
-        Kind::EndpointSlice => k8s::endpoint_slice_resource(object, sink),
-    }
-}
-
-fn substitute(object: &Object<'_, '_>) -> Option<Contributions> {
-    match object.id.kind {
-        Kind::NetworkPolicy | Kind::GlobalNetworkPolicy => v3::substitute_policy(object),
-        Kind::KubernetesNetworkPolicy => k8s::substitute_policy(object),
-        Kind::ClusterNetworkPolicy | Kind::AdminNetworkPolicy | Kind::BaselineAdminNetworkPolicy => {
-            k8s::substitute_admin_policy(object)
-        }
+/// Calico's view of a node of Kubernetes: a `Node` of `projectcalico.org/v3`. `None` if it cannot be understood.
+#[must_use]
+pub fn calico_node(json: &str) -> Option<serde_json::Value> {
+    let options = Options {
+        syncer: SyncerType::TunnelIpAllocation,
+        block_source: BlockSource::IpamBlocks,
+        unknown_fields: UnknownFields::Ignore,
+        ..Options::default()
+    };
+    let node = read_object(json, Kind::KubernetesNode, &options, &mut Interner::new()).ok()?;
+    let Outcome::Valid(contributions) = node.outcome else { return None };
+    contributions.iter().find_map(|update| match update {
+        Update::SyncerObject(_, Some(object)) => serde_json::from_str(&object.text).ok(),
         _ => None,
-    }
+    })
 }
 
 #[cfg(test)]

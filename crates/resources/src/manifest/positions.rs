@@ -4,7 +4,7 @@ use tortie_model::{Interner, Key, PolicyId, Update};
 
 use super::{Format, Options, Outcome, Resource, each_object, read_resource};
 use crate::Position;
-use crate::tree::Cursor;
+use crate::tree::{Cursor, RulePositions};
 
 /// Where a policy is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,17 +16,6 @@ pub struct PolicyPosition {
     pub position: Position,
     /// Where each of its rules is.
     pub rules: RulePositions,
-}
-
-/// Where the rules of a policy are written, in the order in which they are looked at. One that is written may say several
-/// things: one for each peer and protocol.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RulePositions {
-    /// Those for traffic to endpoints.
-    pub ingress: Vec<Position>,
-    /// Those for traffic from endpoints.
-    pub egress: Vec<Position>,
 }
 
 /// Where the policies of a manifest are written, and each of their rules. Policies that are not valid, and documents that cannot

@@ -4,7 +4,9 @@ use tortie_model::{
 };
 
 use super::*;
-use crate::manifest::{Format, Options, UnknownFields, read, read_object};
+use crate::manifest::{BlockSource, Format, Options, Outcome, Resource, UnknownFields, read, read_object};
+use crate::path;
+use crate::v1::{self, Decoded, block_id, read_block};
 
 fn options(block_source: BlockSource) -> Options {
     Options { block_source, unknown_fields: UnknownFields::Ignore, ..Options::default() }

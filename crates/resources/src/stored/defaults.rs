@@ -5,9 +5,10 @@
 use serde_json::{Map, Value, json};
 use tortie_model::Cidr;
 
-use super::object::{ObjectError, TIER_LABEL, part};
-use super::{ResourceKey, ResourceKind, tier_of, tiers};
-use crate::v3::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL};
+use super::part::{ObjectError, TIER_LABEL, part};
+use super::{ResourceKey, ResourceKind, tier_of};
+use crate::object::reserved::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL};
+use crate::v3::tiers;
 
 type Fields = Map<String, Value>;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::manifest::Kind;
+use crate::object::Kind;
 use crate::spelling::is_meant;
 
 /// A kind of resource that is kept in a datastore: those of `projectcalico.org/v3` that etcd has

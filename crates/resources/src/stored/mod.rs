@@ -25,21 +25,20 @@ mod endpoint;
 mod form;
 mod kind;
 mod object;
-mod tiers;
+mod part;
 
 use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
+pub use crate::v3::tiers::{
+    BuiltIn, DEFAULT_ALLOW_PROFILE, DEFAULT_TIER_ORDER, TierError, built_in_tier, built_in_tiers, check_tier, tier_of,
+};
 pub(crate) use endpoint::endpoint_name;
 pub use endpoint::{EndpointError, EndpointNameError, check_endpoint};
 pub use kind::{ResourceKind, UnknownKind};
-pub use object::{
-    ObjectError, from_stored, key_in_kubernetes, key_of, labelled, revision_of, strip_metadata, to_stored,
-};
-pub use tiers::{
-    BuiltIn, DEFAULT_ALLOW_PROFILE, DEFAULT_TIER_ORDER, TierError, built_in_tier, built_in_tiers, check_tier, tier_of,
-};
+pub use object::{from_stored, key_in_kubernetes, key_of, labelled, revision_of, strip_metadata, to_stored};
+pub use part::ObjectError;
 
 /// The `apiVersion` of everything that is kept.
 pub const API_VERSION: &str = "projectcalico.org/v3";

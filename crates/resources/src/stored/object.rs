@@ -2,46 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::manifest::is_dns_subdomain;
+use crate::object::is_dns_subdomain;
 
-use super::{API_VERSION, KeyError, ResourceKey, ResourceKind, Revision, defaults, form};
+use super::part::{A_MAPPING, ObjectError, TIER_LABEL, part, shape};
+use super::{API_VERSION, ResourceKey, ResourceKind, Revision, defaults, form};
 
-pub(super) const TIER_LABEL: &str = "projectcalico.org/tier";
 const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
-
-/// Why an object is no resource that can be kept, or is none that was kept.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ObjectError {
-    /// A part of it is something else than it must be.
-    #[error("{field}: must be {expected}")]
-    Shape {
-        /// The part; `object` for all of it.
-        field: &'static str,
-        /// What it must be.
-        expected: &'static str,
-    },
-    /// Its kind is none that is kept.
-    #[error("kind: {kind} of {api_version} is not kept in this datastore")]
-    Kind {
-        /// The `apiVersion`.
-        api_version: String,
-        /// The `kind`.
-        kind: String,
-    },
-    /// It cannot be identified.
-    #[error("metadata: {0}")]
-    Key(#[from] KeyError),
-    /// The version is no number.
-    #[error("metadata.resourceVersion: `{0}` is not a version of this datastore")]
-    Revision(String),
-}
-
-fn shape(field: &'static str, expected: &'static str) -> ObjectError {
-    ObjectError::Shape { field, expected }
-}
-
-const A_MAPPING: &str = "a mapping";
 const A_TEXT: &str = "text";
 
 fn text<'v>(of: &'v Value, name: &str, field: &'static str) -> Result<&'v str, ObjectError> {
@@ -106,19 +72,6 @@ pub fn revision_of(object: &Value) -> Result<Option<Revision>, ObjectError> {
         "" => Ok(None),
         text => text.parse().map(Some).map_err(|_| ObjectError::Revision(text.to_owned())),
     }
-}
-
-/// The field `name` as a mapping, made if it is missing.
-pub(super) fn part<'v>(
-    of: &'v mut Map<String, Value>,
-    name: &str,
-    field: &'static str,
-) -> Result<&'v mut Map<String, Value>, ObjectError> {
-    let value = of.entry(name).or_insert(Value::Null);
-    if value.is_null() {
-        *value = Value::Object(Map::new());
-    }
-    value.as_object_mut().ok_or_else(|| shape(field, A_MAPPING))
 }
 
 /// Leaves of the metadata of an object that is to be created only what people may choose: everything else is given by

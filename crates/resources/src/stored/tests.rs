@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::manifest::Kind;
+use crate::object::Kind;
 
 fn key(kind: ResourceKind, namespace: &str, name: &str) -> ResourceKey {
     ResourceKey::new(kind, namespace, name).expect("a key")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use tortie_model::{Cidr, SyncerObject, Update};
 
-use crate::manifest::{Kind, Object, ObjectId, Outcome, Resource};
+use crate::object::{Kind, Object, ObjectId, Outcome, Resource};
 use crate::tree::{Cursor, Map, Sink, parse_json};
 use crate::{Position, scalar};
 

@@ -3,7 +3,7 @@
 
 use tortie_model::Family;
 
-use crate::manifest::{Kind, Object};
+use crate::object::{Kind, Object};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 use crate::v3;

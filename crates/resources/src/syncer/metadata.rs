@@ -3,7 +3,7 @@
 
 use serde_json::{Map as JsonMap, Value as Json};
 
-use crate::manifest::{Object, STORED_METADATA};
+use crate::object::{Object, STORED_METADATA};
 use crate::tree::Sink;
 
 /// The group and version whose objects keep their metadata in an annotation, and have other UIDs than their readers know.

@@ -7,7 +7,7 @@ use serde_json::{Map as JsonMap, Value as Json, json};
 use tortie_model::{Cidr, Family, Mac};
 
 use crate::k8s::PodNetworks;
-use crate::manifest::{BlockSource, Object};
+use crate::object::{BlockSource, Object};
 use crate::tree::{Map, Sink};
 use crate::v3;
 

@@ -4,7 +4,7 @@
 use serde_json::{Value as Json, json};
 use tortie_model::{EncapMode, Update};
 
-use crate::manifest::{Contributions, Object};
+use crate::object::{Contributions, Object};
 use crate::path;
 use crate::tree::Sink;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::manifest::{Options, UnknownFields, read_object};
+use crate::manifest::{self, BlockSource, Options, UnknownFields, read_object};
 
 fn resource(syncer: SyncerType, kind: Kind, object: &Json) -> Resource {
     let options = Options {

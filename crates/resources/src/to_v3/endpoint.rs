@@ -6,11 +6,11 @@ use serde_json::{Map as JsonMap, Value as Json, json};
 use tortie_model::{Interner, NatMapping, Protocol, QosControls, Update, WorkloadEndpoint};
 
 use super::{Conversion, resource};
-use crate::manifest::{self, Kind, Object, Options};
+use crate::object::reserved::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
+use crate::object::{Kind, Object, Options, with_object};
 use crate::scalar::resource_protocol_name;
 use crate::stored::{EndpointNameError, endpoint_name};
 use crate::tree::{Cursor, Node, Sink, UnknownField};
-use crate::v3::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
 use crate::{FieldProblem, k8s};
 
 /// What Calico's CNI plugin calls the interface within a pod.
@@ -37,17 +37,16 @@ pub struct EndpointFacts {
 pub fn endpoint_facts(pod: &Json) -> Result<Option<EndpointFacts>, Vec<FieldProblem>> {
     let node = Node::from(pod);
     let mut sink = Sink { unknown_fields: UnknownField::Ignored, ..Sink::default() };
-    let facts =
-        manifest::with_object(Cursor::root(&node), Kind::Pod, &Options::default(), &mut sink, |object, sink| {
-            let spec = object.map.field("spec")?.map(sink)?;
-            if spec.flag("hostNetwork", sink) {
-                return None;
-            }
-            let account = spec.text_or_empty("serviceAccountName", sink);
-            let labels = labels(object, account).map(|(name, value)| (name.to_owned(), value.to_owned()));
-            let node = spec.text_or_empty("nodeName", sink).to_owned();
-            Some(EndpointFacts { labels: labels.collect(), service_account: account.to_owned(), node })
-        });
+    let facts = with_object(Cursor::root(&node), Kind::Pod, &Options::default(), &mut sink, |object, sink| {
+        let spec = object.map.field("spec")?.map(sink)?;
+        if spec.flag("hostNetwork", sink) {
+            return None;
+        }
+        let account = spec.text_or_empty("serviceAccountName", sink);
+        let labels = labels(object, account).map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let node = spec.text_or_empty("nodeName", sink).to_owned();
+        Some(EndpointFacts { labels: labels.collect(), service_account: account.to_owned(), node })
+    });
     if sink.has_errors() { Err(sink.problems.into_list()) } else { Ok(facts.flatten()) }
 }
 

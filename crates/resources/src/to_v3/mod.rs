@@ -30,7 +30,7 @@ use serde_json::{Map as JsonMap, Value as Json};
 use tortie_model::Interner;
 
 use crate::FieldProblem;
-use crate::manifest::{self, Kind, Object, Options};
+use crate::object::{Kind, Object, Options, with_object};
 use crate::tree::{Cursor, Node, Sink, UnknownField};
 
 pub use endpoint::{EndpointFacts, endpoint_facts, workload_endpoint_name};
@@ -106,7 +106,7 @@ fn convert(
     let node = Node::from(object);
     let unknown_fields = if kind.is_policy() { UnknownField::Warning } else { UnknownField::Ignored };
     let mut sink = Sink { unknown_fields, ..Sink::default() };
-    let outcome = manifest::with_object(Cursor::root(&node), kind, options, &mut sink, convert);
+    let outcome = with_object(Cursor::root(&node), kind, options, &mut sink, convert);
     match outcome {
         Some(outcome) => Converted { outcome, problems: sink.problems.into_list() },
         None => Converted::unusable(sink.problems.into_list()),

@@ -6,7 +6,7 @@ use tortie_model::{NamedProtocol, PortSpec};
 
 use super::{Conversion, resource};
 use crate::k8s::{self, Peer, PolicyRule, label_selector};
-use crate::manifest::{Kind, Object};
+use crate::object::{Kind, Object};
 use crate::scalar::resource_protocol_name;
 use crate::tree::{Map, Sink};
 

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map as JsonMap, Value as Json, json};
 
 use super::{Conversion, resource};
-use crate::manifest::{Kind, Object};
+use crate::object::reserved::NAME_LABEL;
+use crate::object::reserved::{NAMESPACE_PREFIX as NAMESPACE_LABELS, SERVICE_ACCOUNT_PREFIX as ACCOUNT_LABELS};
+use crate::object::{Kind, Object};
 use crate::tree::Sink;
-use crate::v3::selectors::{
-    NAME_LABEL, NAMESPACE_PREFIX as NAMESPACE_LABELS, SERVICE_ACCOUNT_PREFIX as ACCOUNT_LABELS,
-};
 
 /// What the names of profiles begin with that come from namespaces.
 pub const NAMESPACE_PREFIX: &str = "kns.";

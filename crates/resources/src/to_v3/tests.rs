@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use tortie_model::Interner;
 
 use super::*;
-use crate::manifest::{Format, read};
+use crate::manifest::{self, Format, read};
 
 fn sound(converted: Converted) -> Json {
     let others = converted.problems.iter().filter(|problem| {

@@ -6,8 +6,7 @@ use std::ops::Range;
 
 use tortie_model::{Interner, PortSpec, RuleCount, SelectorCache, Valid, Validate};
 
-use super::{Content, Entry, Extent, Node, Position, Problems};
-use crate::manifest::{ParameterCheck, RulePositions};
+use super::{Content, Entry, Extent, Node, ParameterCheck, Position, Problems, RulePositions};
 use crate::spelling::is_meant;
 use crate::{FieldProblem, Lint, Severity};
 

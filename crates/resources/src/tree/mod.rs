@@ -2,6 +2,7 @@
 //!
 //! Trees are short-lived: one document is read, turned into typed values and dropped before the next is read.
 
+mod asked;
 mod cursor;
 mod json;
 mod problems;
@@ -10,6 +11,7 @@ mod yaml;
 use std::borrow::Cow;
 use std::fmt;
 
+pub use asked::{ParameterCheck, RulePositions};
 pub(crate) use cursor::{Cursor, Map, Sink, UnknownField};
 pub(crate) use json::parse as parse_json;
 pub(crate) use problems::Problems;

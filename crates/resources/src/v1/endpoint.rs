@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use tortie_model::{
     AddressSource, AdminState, Cidr, EndpointPort, Family, HostEndpoint, IfaceName, Interner, Labels, NatMapping,
-    NetworkSet, QosControls, WorkloadEndpoint, WorkloadExtras,
+    NetworkSet, WorkloadEndpoint, WorkloadExtras,
 };
 
 use super::profile_names;
-use crate::manifest::Kind;
+use crate::object::Kind;
+use crate::object::reserved::{NAMESPACE_LABEL, is_inherited, is_reserved};
 use crate::scalar::{self, Spelling};
 use crate::tree::{Cursor, Map, Sink};
-use crate::v3::selectors::{NAMESPACE_LABEL, is_inherited, is_reserved};
+use crate::v3::qos;
 
 pub(super) fn workload_endpoint(
     root: &Cursor<'_, '_>,
@@ -139,27 +140,4 @@ fn nat(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<NatMapping> {
         }
     };
     Some(NatMapping { internal: address("int_ip")?, external: address("ext_ip")? })
-}
-
-/// The limits of an endpoint, which are the same in its resource.
-pub(crate) fn qos(map: Map<'_, '_>, sink: &mut Sink) -> Option<QosControls> {
-    let map = map.field("qosControls")?.map(sink)?;
-    let mut number = |name: &str| map.field(name).and_then(|n| n.int(i64::MIN, i64::MAX, sink)).unwrap_or_default();
-    Some(QosControls {
-        ingress_bandwidth: number("ingressBandwidth"),
-        egress_bandwidth: number("egressBandwidth"),
-        ingress_burst: number("ingressBurst"),
-        egress_burst: number("egressBurst"),
-        ingress_packet_rate: number("ingressPacketRate"),
-        egress_packet_rate: number("egressPacketRate"),
-        ingress_max_connections: number("ingressMaxConnections"),
-        egress_max_connections: number("egressMaxConnections"),
-        ingress_peakrate: number("ingressPeakrate"),
-        egress_peakrate: number("egressPeakrate"),
-        ingress_minburst: number("ingressMinburst"),
-        egress_minburst: number("egressMinburst"),
-        ingress_packet_burst: number("ingressPacketBurst"),
-        egress_packet_burst: number("egressPacketBurst"),
-        dscp: map.field("dscp").and_then(|dscp| scalar::dscp(dscp, sink)),
-    })
 }

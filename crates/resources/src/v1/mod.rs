@@ -1,21 +1,22 @@
 //! Values as the datastore has them (`libcalico-go/lib/backend/model`), by key path.
 
+mod block;
 mod encode;
 mod endpoint;
 mod policy;
 mod small;
 
-pub(crate) use endpoint::qos;
 use serde_json::Value as Json;
 use std::sync::Arc;
 
 use tortie_model::{Interner, Key, Policy, ProfileName, TierName, Update, Valid};
 
-use crate::manifest::Kind;
+use crate::object::Kind;
 use crate::path::{self, Parsed};
 use crate::tree::{Content, Cursor, Map, Node, Problems, Sink, parse_json};
 use crate::{k8s, passthrough, scalar, v3};
 
+pub use block::{block_id, read_block};
 pub use encode::encode;
 
 /// What an entry of the datastore says.

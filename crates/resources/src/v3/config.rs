@@ -6,44 +6,10 @@ use std::sync::Arc;
 use tortie_model::{BgpConfiguration, ConfigName, Family, HostConfigKey, Hostname, ScopedConfig, Update};
 use tortie_selector::Selector;
 
-use super::felix_fields::{FIELDS, OWN_FIELDS};
-use crate::manifest::{Contributions, Kind, Object};
+use super::felix_fields::{FIELDS, FieldKind, OWN_FIELDS};
+use crate::object::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
-
-/// How a field of `FelixConfiguration` is written as a parameter
-/// (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixconfigprocessor.go`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FieldKind {
-    /// As it is; empty text is absent.
-    Text,
-    /// `true` or `false`.
-    Bool,
-    /// A whole number.
-    Int,
-    /// A number or text, as it is.
-    Scalar,
-    /// A duration, in seconds.
-    Seconds,
-    /// A duration, in milliseconds.
-    Milliseconds,
-    /// Texts with commas between them.
-    List,
-    /// Ports and port ranges with commas between them.
-    Ports,
-    /// `protocol:port`, `protocol:net:port`; an empty list is `none`.
-    ProtoPorts,
-    /// `min-max`.
-    Range,
-    /// `min-max,…`.
-    Ranges,
-    /// `name=duration,…`.
-    HealthTimeouts,
-    /// `Field=value,…`, the field's first letter in upper case.
-    KeyValues,
-    /// `key=value,…`, with a comma at the end.
-    TextMap,
-}
 
 /// Before the name of a parameter in an annotation.
 pub(crate) const OVERRIDE: &str = "config.projectcalico.org/";

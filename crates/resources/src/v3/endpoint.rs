@@ -8,8 +8,8 @@ use tortie_model::{
     WorkloadExtras,
 };
 
-use super::selectors::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
-use crate::manifest::{Contributions, Object};
+use crate::object::reserved::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
+use crate::object::{Contributions, Object};
 use crate::scalar::{self, Spelling};
 use crate::tree::{Cursor, Map, Sink};
 
@@ -200,7 +200,7 @@ pub(crate) fn workload_endpoint(
         allowed_source_prefixes: spec
             .list("allowSpoofedSourcePrefixes", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked))
             .into(),
-        qos: crate::v1::qos(spec, sink),
+        qos: super::qos(spec, sink),
         address_source: AddressSource::Platform,
         annotations: {
             let mut annotations = object.meta.annotations.clone();

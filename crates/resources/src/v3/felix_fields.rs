@@ -1,6 +1,40 @@
 //! The fields of `FelixConfiguration` (`api/pkg/apis/projectcalico/v3/felixconfig.go`).
 
-use super::config::FieldKind::{self, *};
+use FieldKind::*;
+
+/// How a field of `FelixConfiguration` is written as a parameter
+/// (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixconfigprocessor.go`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FieldKind {
+    /// As it is; empty text is absent.
+    Text,
+    /// `true` or `false`.
+    Bool,
+    /// A whole number.
+    Int,
+    /// A number or text, as it is.
+    Scalar,
+    /// A duration, in seconds.
+    Seconds,
+    /// A duration, in milliseconds.
+    Milliseconds,
+    /// Texts with commas between them.
+    List,
+    /// Ports and port ranges with commas between them.
+    Ports,
+    /// `protocol:port`, `protocol:net:port`; an empty list is `none`.
+    ProtoPorts,
+    /// `min-max`.
+    Range,
+    /// `min-max,…`.
+    Ranges,
+    /// `name=duration,…`.
+    HealthTimeouts,
+    /// `Field=value,…`, the field's first letter in upper case.
+    KeyValues,
+    /// `key=value,…`, with a comma at the end.
+    TextMap,
+}
 
 /// Field, parameter, and how the one is written as the other; sorted by field.
 #[rustfmt::skip]

@@ -7,9 +7,11 @@ mod node;
 mod policy;
 mod pool;
 mod profile;
+mod qos;
 pub(crate) mod rule;
 pub(crate) mod selectors;
 mod sets;
+pub(crate) mod tiers;
 
 pub(crate) use config::{
     OVERRIDE, bgp_configuration, bgp_configuration_resource, cluster_information, felix_configuration,
@@ -20,5 +22,6 @@ pub(crate) use node::{NodeFacts, as_number, calico_node, node, node_contribution
 pub(crate) use policy::{Staged, policy, policy_id, staged_action, stored_policy_name, substitute_policy, tier};
 pub(crate) use pool::ip_pool;
 pub(crate) use profile::{profile, profile_labels};
+pub(crate) use qos::qos;
 pub(crate) use rule::as_written;
 pub(crate) use sets::network_set;

@@ -8,8 +8,9 @@ use tortie_model::{
     NodeTunnels, Update, Wireguard, parse_address,
 };
 
-use crate::manifest::{Contributions, Object};
-use crate::passthrough::{self, BlockSource};
+use crate::ipam_block;
+use crate::object::BlockSource;
+use crate::object::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
 
@@ -238,6 +239,6 @@ pub(crate) fn calico_node(object: &Object<'_, '_>, labels: &mut Interner, sink: 
     }
     let node = node(&object.root, object.map, labels, sink);
     let mut contributions = node_contributions(object, node, &facts, sink)?;
-    contributions.extend(passthrough::pod_blocks(object, &pod_cidrs, sink));
+    contributions.extend(ipam_block::pod_blocks(object, &pod_cidrs, sink));
     Some(contributions)
 }

@@ -7,9 +7,9 @@ use tortie_selector::Selector;
 
 use super::rule::{Place, rules, selector};
 use super::selectors::{combination, global_policy, namespaced_policy};
-use crate::manifest::{Contributions, Kind, Meta, Object, PolicyNames, STORED_VERSION, StoredMeta, UnknownFields};
+use super::tiers::{DEFAULT_TIER_ORDER, built_in_tier};
+use crate::object::{Contributions, Kind, Meta, Object, PolicyNames, STORED_VERSION, StoredMeta, UnknownFields};
 use crate::spelling::is_meant;
-use crate::stored::{DEFAULT_TIER_ORDER, built_in_tier};
 use crate::tree::{Cursor, Map, Sink};
 
 /// The name of a policy: that of the metadata which is kept in an annotation, or without the prefix that older releases

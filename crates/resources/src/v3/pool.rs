@@ -2,7 +2,7 @@
 
 use tortie_model::{Cidr, EncapMode, Family, IpPool, Update};
 
-use crate::manifest::{Contributions, Object};
+use crate::object::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Map, Sink};
 

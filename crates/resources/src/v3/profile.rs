@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tortie_model::{Interner, Profile, ProfileName, ProfileRules, Update};
 
 use super::rule::{Place, rules};
-use super::selectors::{NAME_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
-use crate::manifest::{Contributions, Object, check_labels, is_dns_subdomain};
+use crate::object::reserved::{NAME_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
+use crate::object::{Contributions, Object, check_labels, is_dns_subdomain};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 

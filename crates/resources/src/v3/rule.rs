@@ -10,7 +10,7 @@ use tortie_model::{
 use tortie_selector::{Expr, Selector};
 
 use super::selectors::{Words, combination, side_selector};
-use crate::manifest::is_label_name;
+use crate::object::is_label_name;
 use crate::scalar::{self, Spelling};
 use crate::spelling::is_meant;
 use crate::tree::{Cursor, Map, Sink};

@@ -2,8 +2,8 @@
 
 use tortie_model::{Interner, NetworkSet, NetworkSetName, ProfileName, Update};
 
-use super::selectors::NAMESPACE_LABEL;
-use crate::manifest::{Contributions, Kind, Object};
+use crate::object::reserved::NAMESPACE_LABEL;
+use crate::object::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::tree::Sink;
 

@@ -1,7 +1,7 @@
 //! Where Kubernetes is the datastore: nodes are its own, and everything else are custom resources.
 
 use serde_json::Value;
-use tortie_resources::syncer::calico_node;
+use tortie_resources::manifest::calico_node;
 
 use super::{Kept, NodeController};
 use crate::Observed;

@@ -1,9 +1,9 @@
 //! The metadata of a resource.
 
 use crate::Lint;
-use crate::manifest::Kind;
+use crate::object::Kind;
+use crate::object::reserved::{PLATFORM_LABELS, is_labelled_by_users, is_reserved};
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
-use crate::v3::selectors::{PLATFORM_LABELS, is_labelled_by_users, is_reserved};
 
 /// The parts of `metadata` that matter.
 pub(crate) struct Meta<'n> {

@@ -3,6 +3,8 @@
 use serde_json::{Map, Value, json};
 use tortie_model::{Order, Tier, TierDefaultAction};
 
+use crate::object::Kind;
+
 /// The profile that allows everything. It is there without being kept, and cannot be written.
 pub const DEFAULT_ALLOW_PROFILE: &str = "projectcalico-default-allow";
 
@@ -25,7 +27,7 @@ impl BuiltIn {
     #[must_use]
     pub fn object(&self) -> Value {
         json!({
-            "apiVersion": super::API_VERSION,
+            "apiVersion": Kind::Tier.api_version(),
             "kind": "Tier",
             "metadata": {"name": self.name},
             "spec": {"order": self.order, "defaultAction": self.default_action.as_str()},

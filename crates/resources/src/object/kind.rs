@@ -124,7 +124,7 @@ impl Kind {
     }
 
     /// The kind of policy whose name is nearly this, in the same API.
-    pub(super) fn policy_like(api_version: &str, name: &str) -> Option<&'static str> {
+    pub(crate) fn policy_like(api_version: &str, name: &str) -> Option<&'static str> {
         let api = Api::find(api_version)?;
         let policies = KINDS.into_iter().filter(|(kind, of, ..)| *of == api && kind.is_policy());
         let names: Vec<&'static str> = policies.map(|(_, _, name, _)| name).collect();
@@ -133,7 +133,7 @@ impl Kind {
 
     /// Whether this is a kind of policy that is understood, but in an API or version of it that is not: to pass over it
     /// would leave open what it closes.
-    pub(super) fn is_policy_of_other_version(api_version: &str, name: &str) -> bool {
+    pub(crate) fn is_policy_of_other_version(api_version: &str, name: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let known = ["", "extensions", "networking.k8s.io", "projectcalico.org", "crd.projectcalico.org"];
         (known.contains(&group) || group == "policy.networking.k8s.io")
@@ -141,7 +141,7 @@ impl Kind {
     }
 
     /// Every `apiVersion` in which a kind of policy of this name is understood.
-    pub(super) fn policy_versions(name: &str) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn policy_versions(name: &str) -> impl Iterator<Item = &'static str> {
         let kinds = KINDS.into_iter().filter(move |(kind, _, policy, _)| kind.is_policy() && *policy == name);
         kinds.map(|(kind, ..)| kind.api_version())
     }
@@ -162,12 +162,12 @@ impl Kind {
     }
 
     /// Whether this is a kind of Calico's own API.
-    pub(super) fn is_calico(self) -> bool {
+    pub(crate) fn is_calico(self) -> bool {
         KINDS.into_iter().any(|(kind, api, ..)| kind == self && api == Api::Calico)
     }
 
     /// Whether older releases put a prefix before the names of these policies.
-    pub(super) fn has_prefixed_names(self) -> bool {
+    pub(crate) fn has_prefixed_names(self) -> bool {
         matches!(
             self,
             Self::NetworkPolicy

@@ -9,7 +9,7 @@ use crate::tree::{Content, Cursor, Map, Sink};
 
 /// A block without its network and its text.
 #[derive(Default)]
-pub(super) struct BlockFacts<'n> {
+pub(crate) struct BlockFacts<'n> {
     affinity: &'n str,
     /// The index of the attributes of each address that is allocated.
     allocations: Vec<Option<u32>>,
@@ -19,12 +19,12 @@ pub(super) struct BlockFacts<'n> {
 
 impl<'n> BlockFacts<'n> {
     /// Those of a block whose addresses are all for one node.
-    pub(super) fn of_node(affinity: &'n str) -> Self {
+    pub(crate) fn of_node(affinity: &'n str) -> Self {
         Self { affinity, ..Self::default() }
     }
 
     /// What a block has besides its network, in both of its forms.
-    pub(super) fn read(map: Map<'n, '_>, sink: &mut Sink) -> Self {
+    pub(crate) fn read(map: Map<'n, '_>, sink: &mut Sink) -> Self {
         let affinity = map.text_or_empty("affinity", sink);
         let allocations = map.list("allocations", sink, |item, sink| match item.content() {
             Content::Null => Some(None),
@@ -43,7 +43,7 @@ impl<'n> BlockFacts<'n> {
     }
 
     /// The block of this network and text.
-    pub(super) fn block(&self, cidr: Cidr, text: Arc<str>) -> IpamBlock {
+    pub(crate) fn block(&self, cidr: Cidr, text: Arc<str>) -> IpamBlock {
         let affinity = ["host:", "virtual:"].into_iter().find_map(|kind| self.affinity.strip_prefix(kind));
         let affinity = affinity.unwrap_or_default();
         let node_of = |attributes: u32| self.nodes.get(usize::try_from(attributes).ok()?).copied();

@@ -1,0 +1,109 @@
+//! An object between its text and the model: kind, metadata and outcome, whoever reads it.
+
+mod kind;
+mod meta;
+mod options;
+pub(crate) mod reserved;
+
+use tortie_model::Update;
+
+use crate::tree::{Cursor, Map, Sink};
+use crate::{FieldProblem, Position, Severity, SyntaxError};
+
+pub use kind::{Kind, ObjectId};
+pub(crate) use meta::{
+    Meta, STORED_METADATA, StoredMeta, check_labels, is_dns_subdomain, is_label_name, is_label_value,
+};
+pub use options::{BlockSource, Options, PolicyNames, SyncerType, UnknownFields, UnknownSyncer};
+
+/// What a resource contributes to the datastore: objects that exist.
+pub type Contributions = Vec<Update>;
+
+/// What became of a resource.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It is used. A resource may contribute nothing, such as a pod without addresses.
+    Valid(Contributions),
+    /// It cannot be used; [`Resource::problems`] says why.
+    Invalid {
+        /// What closes the gap while no earlier version is known: a policy that denies the endpoints that the invalid
+        /// one selects. `None` if the resource is no policy, or its selector cannot be read.
+        substitute: Option<Contributions>,
+    },
+    /// It is of a kind that means nothing here.
+    Unknown,
+}
+
+/// One resource of a manifest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resource {
+    /// Which object it defines; `None` if kind, namespace or name are unknown or not valid.
+    pub id: Option<ObjectId>,
+    /// Kind, namespace and name for messages, as far as they are known.
+    pub subject: String,
+    /// Where it begins.
+    pub position: Position,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What is wrong with it, in the order of reading.
+    pub problems: Vec<FieldProblem>,
+}
+
+impl Resource {
+    /// What stands for an object that cannot be read at all.
+    #[must_use]
+    pub fn unreadable(subject: impl Into<String>, error: SyntaxError) -> Self {
+        let SyntaxError { position, what } = error;
+        Self {
+            id: None,
+            subject: subject.into(),
+            position,
+            outcome: Outcome::Invalid { substitute: None },
+            problems: vec![FieldProblem::new(Severity::Error, position, "", what)],
+        }
+    }
+}
+
+/// The `apiVersion` under which the API server keeps Calico's own kinds.
+pub(crate) const STORED_VERSION: &str = "crd.projectcalico.org/v1";
+
+/// A resource on its way to the model.
+pub(crate) struct Object<'n, 'p> {
+    pub(crate) id: ObjectId,
+    pub(crate) root: Cursor<'n, 'p>,
+    pub(crate) map: Map<'n, 'p>,
+    pub(crate) meta: Meta<'n>,
+    pub(crate) options: &'p Options,
+}
+
+impl<'n> Object<'n, '_> {
+    /// The specification, for a resource that may lack it; beside it there may be only what all resources have.
+    pub(crate) fn spec(&self, sink: &mut Sink) -> Option<Map<'n, '_>> {
+        self.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
+        self.map.field("spec").and_then(|spec| spec.map(sink))
+    }
+
+    /// As [`Object::spec`], for a resource that means nothing without it.
+    pub(crate) fn required_spec(&self, sink: &mut Sink) -> Option<Map<'n, '_>> {
+        let spec = self.spec(sink);
+        if self.map.field("spec").is_none() {
+            self.map.missing("spec", sink);
+        }
+        spec
+    }
+}
+
+/// Does something with an object of this kind, whatever it says of its kind; `None` if the object has no usable identity.
+pub(crate) fn with_object<T>(
+    root: Cursor<'_, '_>,
+    kind: Kind,
+    options: &Options,
+    sink: &mut Sink,
+    then: impl FnOnce(&Object<'_, '_>, &mut Sink) -> T,
+) -> Option<T> {
+    let map = root.map(sink)?;
+    let meta = Meta::read(kind, map, None, sink)?;
+    let id = ObjectId { name: meta.name.into(), namespace: meta.namespace.into(), kind };
+    let object = Object { id, root, map, meta, options };
+    Some(then(&object, sink))
+}
