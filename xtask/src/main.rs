@@ -9,6 +9,7 @@ mod api_errors;
 #[cfg(feature = "codegen")]
 mod codegen;
 mod commands;
+mod cycles;
 mod deny;
 mod features;
 mod fuzz;

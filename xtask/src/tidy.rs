@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xtask::files::read;
 
 use crate::shell::{cargo, output, root};
-use crate::{packages, unused};
+use crate::{cycles, packages, unused};
 
 /// Which of our crates each one may use. Development dependencies are free.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -193,6 +193,7 @@ fn crates_on_disk(wrong: &mut Vec<String>) -> Result<(), String> {
         if lines > limit {
             wrong.push(format!("crates/{name} has {lines} lines of source without tests; the limit is {limit}"));
         }
+        cycles::check(&folder, &name, wrong)?;
         if matches!(name.as_str(), "lab" | "testkit") {
             continue;
         }
@@ -290,7 +291,7 @@ fn named_in_security(wrong: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
-fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.sort();

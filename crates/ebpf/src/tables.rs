@@ -102,7 +102,7 @@ impl Limits {
     /// The number of a cell, and sums of rows and columns, have 31 bits.
     pub const MAX_CELLS: u32 = NOWHERE;
     /// The number of a class has three bytes, of which one bit is the family.
-    pub const MAX_CLASSES: u32 = group::CLASSES;
+    pub const MAX_CLASSES: u32 = class_numbers::CLASSES;
 }
 
 impl Default for Limits {

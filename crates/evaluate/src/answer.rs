@@ -3,7 +3,7 @@
 use tortie_model::desired::Contest;
 use tortie_model::{Direction, HostEndpointName, IpSetId, PolicyId, ProfileName, TierName, WorkloadEndpointId};
 
-use crate::settings::FailsafePort;
+use crate::failsafe::FailsafePort;
 
 /// Which policies of a host endpoint are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,6 +5,7 @@
 mod answer;
 mod evaluator;
 mod explanation;
+mod failsafe;
 mod members;
 mod packet;
 mod rule;
@@ -14,6 +15,7 @@ mod state;
 pub use answer::{Answer, DecidedBy, Guard, Layer, Missing, Verdict};
 pub use evaluator::Evaluator;
 pub use explanation::{End, Explanation, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Unenforceable};
+pub use failsafe::FailsafePort;
 pub use packet::{MixedFamilies, Packet, Payload};
-pub use settings::{EndpointToHost, FailsafePort, Settings};
+pub use settings::{EndpointToHost, Settings};
 pub use state::UpdateError;

@@ -1,8 +1,9 @@
 //! What verdicts depend on besides policies and endpoints.
 
-use tortie_model::{Cidr, Direction, Family, Protocol};
+use tortie_model::{Direction, Family, Protocol};
 
 use crate::answer::{Guard, Layer};
+use crate::failsafe::FailsafePort;
 use crate::packet::Packet;
 
 /// What verdicts depend on besides policies and endpoints. Names in quotes are Felix's parameters.
@@ -79,37 +80,6 @@ pub enum EndpointToHost {
     Deny,
     /// Other programs' rules decide.
     Undecided,
-}
-
-/// A port that stays open whatever policy says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FailsafePort {
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The port.
-    pub port: u16,
-    /// Only to or from this network; any if `None`.
-    pub net: Option<Cidr>,
-}
-
-impl FailsafePort {
-    /// Whether a packet to the host (`inbound`) or from it is for this port.
-    pub(crate) fn is_for(&self, inbound: bool, packet: &Packet) -> bool {
-        let peer = if inbound { packet.source() } else { packet.destination() };
-        self.accepts(packet.destination_port(), peer, packet)
-    }
-
-    /// Whether a packet answers one for this port: from the host if `inbound` is not set.
-    pub(crate) fn is_answered_by(&self, inbound: bool, packet: &Packet) -> bool {
-        let peer = if inbound { packet.source() } else { packet.destination() };
-        self.accepts(packet.source_port(), peer, packet)
-    }
-
-    fn accepts(&self, port: Option<u16>, peer: std::net::IpAddr, packet: &Packet) -> bool {
-        self.protocol.number() == packet.protocol()
-            && port == Some(self.port)
-            && self.net.is_none_or(|net| net.contains(peer))
-    }
 }
 
 /// Messages of `ICMPv6` that the host must receive to act as a router, whatever policy says: multicast listener query, report

@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use tortie_datastore::Quantiles;
 
-use crate::cache::CacheStats;
-
 /// What a server has done so far for the clients of one syncer, and what it is doing.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -202,4 +200,24 @@ impl SyncerCounters {
             bytes_sent: self.bytes_sent.get(),
         }
     }
+}
+
+/// What a cache has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// Objects that there are.
+    pub entries: usize,
+    /// The newest breadcrumb.
+    pub sequence: u64,
+    /// Updates that the source told.
+    pub updates: u64,
+    /// Updates that changed nothing.
+    pub skipped: u64,
+    /// Updates that were refused: too large, or without a path.
+    pub refused: u64,
+    /// Changes in all breadcrumbs.
+    pub deltas: u64,
+    /// Breadcrumbs kept for clients that come back.
+    pub log_breadcrumbs: usize,
 }

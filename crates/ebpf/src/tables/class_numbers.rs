@@ -6,8 +6,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use tortie_classes::{ClassId, Compiled};
 use tortie_model::{Cidr, Family};
 
-use crate::tables::group::CLASSES;
 use crate::tables::keys::address_key;
+
+/// Most classes that a family can have.
+pub(super) const CLASSES: u32 = 1 << 23;
 
 /// A class by its id gets a number once and keeps it; where there are more than may be, those beyond have the last in common.
 #[derive(Debug)]

@@ -10,8 +10,6 @@ use crate::tables::decisions::{DecisionId, Decisions};
 use crate::tables::keys::{l4_trees, numbered_tree, source_port_tree};
 use crate::tables::{Closed, Limits, NOWHERE, SMALL};
 
-/// How many classes a family can have.
-pub(super) const CLASSES: u32 = 1 << 23;
 /// With as many classes as this changed the rows of all are looked at, which costs less.
 const MANY_CLASSES: usize = 64;
 /// Stretches of equal decisions in one table: 32 MB while the table is made.

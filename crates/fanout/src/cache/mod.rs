@@ -17,6 +17,7 @@ use tortie_datastore::{Event, Fallback, InputProblem};
 use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::{FieldProblem, Position, Severity, path};
 
+pub use crate::counters::CacheStats;
 pub use breadcrumb::{Breadcrumb, Change, Delta, WireFormat};
 pub use entries::Entries;
 pub use entry::{Audience, Entry, OwnPrefix, RemoteView};
@@ -58,26 +59,6 @@ pub struct Snapshot {
     pub breadcrumb: Arc<Breadcrumb>,
     /// The objects.
     pub entries: Entries,
-}
-
-/// What a cache has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CacheStats {
-    /// Objects that there are.
-    pub entries: usize,
-    /// The newest breadcrumb.
-    pub sequence: u64,
-    /// Updates that the source told.
-    pub updates: u64,
-    /// Updates that changed nothing.
-    pub skipped: u64,
-    /// Updates that were refused: too large, or without a path.
-    pub refused: u64,
-    /// Changes in all breadcrumbs.
-    pub deltas: u64,
-    /// Breadcrumbs kept for clients that come back.
-    pub log_breadcrumbs: usize,
 }
 
 /// The objects of a datastore and the trail of their changes. Pure.

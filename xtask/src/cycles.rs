@@ -1,0 +1,258 @@
+//! Modules that refer to each other in a circle.
+//!
+//! A module of the first level stands for all modules within it, and so does one of the second level among its siblings. References
+//! count wherever a path names another module, in `use` declarations and in code, but not in tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use syn::visit::{self, Visit};
+use syn::{Attribute, ItemMod, ItemUse, UseTree};
+use xtask::files::read;
+
+use crate::tidy::list;
+
+/// Circles that are still there, by crate. A circle may get smaller; the list must follow.
+const KNOWN: &[(&str, &[&str])] = &[
+    ("analysis", &["plan::cluster plan::findings"]),
+    ("bpf", &["link program"]),
+    ("calc", &["l3_routes::node_info l3_routes::nodes l3_routes::resolve l3_routes::table", "member_bound policies"]),
+    (
+        "classes",
+        &[
+            "axis classes compiled difference groups inhabited lines nodes reachability table view",
+            "difference::failsafe difference::judge difference::parties",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "agent_socket confirm confirming program wish",
+            "datastore servers typha_service",
+            "plan::answer plan::kernel",
+            "trace::answer trace::group trace::tables trace::text trace::view",
+        ],
+    ),
+    ("config", &["params parse shown"]),
+    ("controller", &["cluster work", "ipam nodes", "ipam::collector ipam::release ipam::stepwise"]),
+    ("dataplane", &["bandwidth kernel managers output proxy_neighbours report routes tunnel_device vtep_entries"]),
+    (
+        "datastore",
+        &[
+            "dir_state history last_good",
+            "kubernetes::config kubernetes::connection",
+            "kubernetes::cycle kubernetes::reflector",
+            "register::claims register::store",
+        ],
+    ),
+    ("ebpf", &["layout tables"]),
+    ("evaluate", &["evaluator rule state"]),
+    ("ipsets", &["reconcile sets write"]),
+    (
+        "lab",
+        &[
+            "cases manifests",
+            "conformance::agent conformance::etcd_store conformance::feed conformance::problems conformance::supply",
+        ],
+    ),
+    ("labelindex", &["match_events match_index", "members::item_members members::member_deltas"]),
+    ("linux", &["netlink::link netlink::route netlink::wire"]),
+    ("nftables", &["expression transaction wire"]),
+    (
+        "node",
+        &[
+            "agent driver engine local_api policysync status",
+            "connections flows metrics",
+            "engine::enforcement engine::inspect",
+            "flows::collecting flows::goldmane",
+        ],
+    ),
+    ("protocol", &["encode::messages encode::rule_id encode::wire"]),
+];
+
+/// The path of a module from the root of its crate.
+type Module = Vec<String>;
+
+/// Adds the circles that are not known, and those that are known and gone.
+pub(crate) fn check(folder: &Path, name: &str, wrong: &mut Vec<String>) -> Result<(), String> {
+    let found = circles(&folder.join("src"))?;
+    let known: BTreeSet<String> = KNOWN
+        .iter()
+        .filter(|(of, _)| *of == name)
+        .flat_map(|(_, circles)| circles.iter().map(ToString::to_string))
+        .collect();
+    for circle in found.difference(&known) {
+        wrong.push(format!("modules of crates/{name} refer to each other in a circle: {circle}"));
+    }
+    for circle in known.difference(&found) {
+        wrong.push(format!("xtask/src/cycles.rs has a circle of crates/{name} that is not there: {circle}"));
+    }
+    Ok(())
+}
+
+/// The circles of a crate, each as the names of its modules.
+fn circles(src: &Path) -> Result<BTreeSet<String>, String> {
+    let mut files = Vec::new();
+    collect(src, &mut Vec::new(), &mut files)?;
+    let modules: BTreeSet<Module> = files.iter().map(|(module, _)| module.clone()).collect();
+    let mut edges: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+    for (module, text) in &files {
+        let file =
+            syn::parse_file(text).map_err(|error| format!("{}, {}: {error}", src.display(), module.join("::")))?;
+        let mut references = References { module, paths: Vec::new() };
+        references.visit_file(&file);
+        for path in references.paths {
+            let target = (1..=path.len()).rev().map(|len| &path[..len]).find(|prefix| modules.contains(*prefix));
+            let Some(target) = target else { continue };
+            for level in 1..=2 {
+                let (Some(from), Some(to)) = (module.get(..level), target.get(..level)) else { continue };
+                if from != to && from[..level - 1] == to[..level - 1] {
+                    edges.entry(from.to_vec()).or_default().insert(to.to_vec());
+                }
+            }
+        }
+    }
+    let in_circle = |module: &Module| {
+        let mut circle = reached(&edges, module);
+        circle.retain(|other| reached(&edges, other).contains(module));
+        circle
+    };
+    let circles = edges.keys().map(in_circle).filter(|circle| circle.len() > 1);
+    let text = |circle: BTreeSet<Module>| circle.iter().map(|module| module.join("::")).collect::<Vec<_>>().join(" ");
+    Ok(circles.map(text).collect())
+}
+
+/// The modules that a module refers to, directly or by others.
+fn reached(edges: &BTreeMap<Module, BTreeSet<Module>>, from: &Module) -> BTreeSet<Module> {
+    let mut reached = BTreeSet::new();
+    let mut waiting = vec![from];
+    while let Some(module) = waiting.pop() {
+        for next in edges.get(module).into_iter().flatten() {
+            if reached.insert(next.clone()) {
+                waiting.push(next);
+            }
+        }
+    }
+    reached
+}
+
+/// Collects the modules of a library with their texts, without tests, generated code and programs.
+fn collect(folder: &Path, module: &mut Module, files: &mut Vec<(Module, String)>) -> Result<(), String> {
+    for path in list(folder)? {
+        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let is_program = module.is_empty() && matches!(name.as_str(), "bin" | "main");
+        if matches!(name.as_str(), "tests" | "generated") || is_program {
+            continue;
+        }
+        if path.is_dir() {
+            module.push(name);
+            collect(&path, module, files)?;
+            module.pop();
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let mut of = module.clone();
+            if !matches!(name.as_str(), "mod" | "lib") {
+                of.push(name);
+            }
+            files.push((of, read(&path)?));
+        }
+    }
+    Ok(())
+}
+
+/// The paths of a file that name something of the same crate, from its root.
+struct References<'m> {
+    module: &'m [String],
+    paths: Vec<Vec<String>>,
+}
+
+impl References<'_> {
+    fn add(&mut self, path: &[String]) {
+        let mut at = match path.first().map(String::as_str) {
+            Some("crate") => Vec::new(),
+            Some("self" | "super") => self.module.to_vec(),
+            _ => return,
+        };
+        let supers = path.iter().take_while(|part| *part == "super").count();
+        at.truncate(at.len().saturating_sub(supers));
+        at.extend(path.iter().skip(supers.max(1)).cloned());
+        self.paths.push(at);
+    }
+
+    fn add_tree(&mut self, before: &[String], tree: &UseTree) {
+        let with = |ident: &syn::Ident| [before, &[ident.to_string()]].concat();
+        match tree {
+            UseTree::Path(path) => self.add_tree(&with(&path.ident), &path.tree),
+            UseTree::Name(name) => self.add(&with(&name.ident)),
+            UseTree::Rename(name) => self.add(&with(&name.ident)),
+            UseTree::Glob(_) => self.add(before),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.add_tree(before, tree)),
+        }
+    }
+}
+
+impl<'a> Visit<'a> for References<'_> {
+    fn visit_item_use(&mut self, item: &'a ItemUse) {
+        if !is_of_tests(&item.attrs) {
+            self.add_tree(&[], &item.tree);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'a ItemMod) {
+        // Modules within a file are part of it.
+        if !is_of_tests(&item.attrs) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        let parts: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.add(&parts);
+        visit::visit_path(self, path);
+    }
+}
+
+fn is_of_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Ident>().is_ok_and(|condition| condition == "test")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn circles_of(files: &[(&str, &str)]) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        circles(folder.path()).unwrap().into_iter().collect()
+    }
+
+    #[test]
+    fn circles_of_modules_are_found_by_declarations_and_by_paths() {
+        let a = ("a.rs", "use crate::b::{self, B};");
+        let b = |text| ("b/mod.rs", text);
+        let lib = ("lib.rs", "mod a; mod b; use a::A; use b::B;");
+        assert_eq!(circles_of(&[lib, a, b("fn f() -> crate::a::A { A }")]), ["a b"]);
+        assert_eq!(circles_of(&[lib, a, b("use super::a::A;")]), ["a b"]);
+        assert!(circles_of(&[lib, a, b("use std::a::A;")]).is_empty());
+        assert!(circles_of(&[lib, a, b("#[cfg(test)] mod tests { use crate::a::A; }")]).is_empty());
+        assert!(circles_of(&[lib, a, ("b/tests.rs", "use crate::a::A;")]).is_empty());
+    }
+
+    #[test]
+    fn modules_of_the_second_level_are_compared_with_their_siblings() {
+        let inside = |c, d| {
+            circles_of(&[("a/mod.rs", "mod c; mod d;"), ("a/c.rs", c), ("a/d.rs", d), ("b.rs", "use crate::a::c::C;")])
+        };
+        assert_eq!(inside("use super::d::D;", "use crate::a::c::C;"), ["a::c a::d"]);
+        assert_eq!(inside("use super::d::D;", "use crate::b::B;"), ["a b"]);
+        assert!(inside("use super::d::D;", "").is_empty());
+    }
+}
