@@ -47,6 +47,7 @@ mod ends;
 mod findings;
 mod one_node;
 mod outcome;
+mod told;
 
 pub use cluster::Cluster;
 pub use connections::{Connections, HostPackets, Packets, Why};

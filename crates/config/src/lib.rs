@@ -17,11 +17,11 @@ pub use mtu::{HOST_MTU_IF_UNKNOWN, Mtus, Tunnels};
 
 pub use params::{
     AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FlowTableOffload,
-    HookAttachment, IptablesBackend, LocalReachability, LogSeverity, MetricsClientAuth, NatOutgoingExclusions,
-    NftablesLayout, NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention,
-    Switch, WorkloadSourceSpoofing, default_of,
+    HookAttachment, IptablesBackend, LocalReachability, MetricsClientAuth, NatOutgoingExclusions, NftablesLayout,
+    NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention, Switch,
+    WorkloadSourceSpoofing, default_of,
 };
-pub use parse::{FailsafePort, IfacePattern, LogRate, TableRange};
+pub use parse::{FailsafePort, IfacePattern, LogRate, LogSeverity, TableRange};
 pub use resolve::{ConfigError, Notice, Resolved, canonical_name, judge, source_name};
 pub use server::{GrpcServer, ServerError};
 pub use shown::Shown;

@@ -8,7 +8,7 @@ use regex::Regex;
 use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
 
-use super::parse::{self, FailsafePort, IfacePattern, LogRate, Parsed, TableRange, choices};
+use super::parse::{self, FailsafePort, IfacePattern, LogRate, LogSeverity, Parsed, TableRange, choices};
 use super::server::GrpcServer;
 use super::shown::Shown;
 
@@ -201,24 +201,6 @@ choices!(
         NoEncapOnly = "EnabledNoEncapOnly",
     }
 );
-choices!(
-    /// The least severe message that is logged.
-    LogSeverity {
-        /// Everything.
-        Trace = "TRACE",
-        /// For development.
-        Debug = "DEBUG",
-        /// What happens.
-        Info = "INFO",
-        /// What may need a look.
-        Warning = "WARNING",
-        /// What went wrong.
-        Error = "ERROR",
-        /// What ends the program.
-        Fatal = "FATAL",
-    }
-);
-
 /// How a parameter is treated beyond its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits {

@@ -8,8 +8,8 @@ use regex::Regex;
 use tortie_iptables::InterfaceName;
 use tortie_model::{Cidr, parse_address};
 
-use super::params::LogSeverity;
 use super::server::{GrpcServer, ServerError};
+use super::shown::shown;
 use tortie_resources::spelling::is_meant;
 
 /// Why a value is not accepted.
@@ -42,6 +42,24 @@ macro_rules! choices {
     };
 }
 pub(crate) use choices;
+
+choices!(
+    /// The least severe message that is logged.
+    LogSeverity {
+        /// Everything.
+        Trace = "TRACE",
+        /// For development.
+        Debug = "DEBUG",
+        /// What happens.
+        Info = "INFO",
+        /// What may need a look.
+        Warning = "WARNING",
+        /// What went wrong.
+        Error = "ERROR",
+        /// What ends the program.
+        Fatal = "FATAL",
+    }
+);
 
 pub(crate) fn one_of<T: OneOf>(raw: &str) -> Parsed<T> {
     T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(raw)).map(|(_, value)| *value).ok_or_else(|| {
@@ -415,6 +433,20 @@ pub(crate) fn log_rate(raw: &str) -> Parsed<Option<LogRate>> {
     } else {
         Err(refuse())
     }
+}
+
+shown! {
+    IfacePattern: value => value.0.to_string();
+    TableRange: value => format!("{}-{}", value.first, value.last);
+    LogRate: value => value.as_str().to_owned();
+    FailsafePort: value => {
+        let protocol = if value.tcp { "tcp" } else { "udp" };
+        match value.net {
+            Some(net) if net.address().is_ipv6() => format!("{protocol}:[{net}]:{}", value.port),
+            Some(net) => format!("{protocol}:{net}:{}", value.port),
+            None => format!("{protocol}:{}", value.port),
+        }
+    };
 }
 
 #[cfg(test)]

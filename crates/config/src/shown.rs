@@ -8,7 +8,6 @@ use regex::Regex;
 use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
 
-use super::parse::{FailsafePort, IfacePattern, LogRate, TableRange};
 use super::server::GrpcServer;
 
 /// A value as text that its parser takes back, or `none`.
@@ -19,7 +18,7 @@ pub trait Shown {
 
 macro_rules! shown {
     ($($type:ty: $value:ident => $text:expr;)*) => {
-        $(impl Shown for $type {
+        $(impl $crate::shown::Shown for $type {
             fn shown(&self) -> String {
                 let $value = self;
                 $text
@@ -27,6 +26,7 @@ macro_rules! shown {
         })*
     };
 }
+pub(crate) use shown;
 
 shown! {
     bool: value => value.to_string();
@@ -43,19 +43,8 @@ shown! {
     Cidr: value => value.to_string();
     Regex: value => format!("/{value}/");
     GrpcServer: value => value.to_string();
-    IfacePattern: value => value.0.to_string();
     InterfaceName: value => value.to_string();
-    TableRange: value => format!("{}-{}", value.first, value.last);
-    LogRate: value => value.as_str().to_owned();
     (u16, u16): value => format!("{}:{}", value.0, value.1);
-    FailsafePort: value => {
-        let protocol = if value.tcp { "tcp" } else { "udp" };
-        match value.net {
-            Some(net) if net.address().is_ipv6() => format!("{protocol}:[{net}]:{}", value.port),
-            Some(net) => format!("{protocol}:{net}:{}", value.port),
-            None => format!("{protocol}:{}", value.port),
-        }
-    };
     BTreeMap<String, Duration>: value => {
         list(value.iter().map(|(name, timeout)| format!("{name}={}", timeout.shown())))
     };

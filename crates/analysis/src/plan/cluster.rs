@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use ahash::AHashMap;
 use tortie_calc::{GraphConfig, IgnoredObject};
 use tortie_classes::evaluate::{Settings, UpdateError};
 use tortie_classes::{Budget, Classes, Compiled};
-use tortie_model::desired::{DesiredUpdate, Policy, TierPolicies};
-use tortie_model::{Hostname, IpSetId, PolicyId, Update, WorkloadEndpointId};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Hostname, Update};
 
 use crate::plan::findings::{Finding, of_policies};
 use crate::plan::one_node::OneNode;
+use crate::plan::told::Told;
 
 /// All endpoints of a cluster as if they were on one node: what is asked of its tables is asked of the whole cluster.
 #[allow(missing_debug_implementations, reason = "a graph has none")]
@@ -26,17 +25,6 @@ pub struct Cluster {
 pub(crate) struct State {
     pub(crate) classes: Classes,
     pub(crate) told: Told,
-}
-
-/// What was told that tables do not tell.
-#[derive(Clone, Default)]
-pub(crate) struct Told {
-    /// The policies that govern endpoints.
-    pub(crate) policies: AHashMap<PolicyId, Arc<Policy>>,
-    /// How many members each IP set has.
-    pub(crate) set_sizes: AHashMap<IpSetId, usize>,
-    /// Whether a policy that is enforced governs each workload.
-    pub(crate) has_policy: AHashMap<WorkloadEndpointId, bool>,
 }
 
 impl Cluster {
@@ -122,29 +110,4 @@ impl State {
         });
         of_policies(&policies.collect(), &self.told, &self.classes.flush())
     }
-}
-
-impl Told {
-    fn note(&mut self, update: &DesiredUpdate) {
-        match update {
-            DesiredUpdate::Policy(id, policy) => drop(self.policies.insert(id.clone(), policy.clone())),
-            DesiredUpdate::PolicyRemove(id) => drop(self.policies.remove(id)),
-            DesiredUpdate::IpSet(set) => drop(self.set_sizes.insert(set.id.clone(), set.members.len())),
-            DesiredUpdate::IpSetDelta(delta) => {
-                if let Some(size) = self.set_sizes.get_mut(&delta.id) {
-                    *size = (*size + delta.added.len()).saturating_sub(delta.removed.len());
-                }
-            }
-            DesiredUpdate::IpSetRemove(id) => drop(self.set_sizes.remove(id)),
-            DesiredUpdate::WorkloadEndpoint(id, state) => {
-                self.has_policy.insert(id.clone(), state.tiers.iter().any(is_enforced));
-            }
-            DesiredUpdate::WorkloadEndpointRemove(id) => drop(self.has_policy.remove(id)),
-            _ => {}
-        }
-    }
-}
-
-fn is_enforced(tier: &TierPolicies) -> bool {
-    tier.ingress.iter().chain(tier.egress.iter()).any(|policy| !policy.kind.is_staged())
 }

@@ -6,8 +6,8 @@ use tortie_classes::evaluate::Missing;
 use tortie_classes::{Compiled, Unused};
 use tortie_model::{Direction, HostEndpointName, IpSetId, Key, Policy, PolicyId, Update};
 
-use crate::plan::cluster::Told;
 use crate::plan::ends::Ends;
+use crate::plan::told::Told;
 
 /// Something that a change brings about and that is likely not meant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::error::ApiError;
-use super::reflector::Timing;
+use super::timing::Timing;
 use crate::Backoff;
 
 /// Failures in a row to watch from one version, after which it is given up

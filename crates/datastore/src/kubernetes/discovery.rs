@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::client::Client;
 use super::error::ApiError;
 use super::kinds::CalicoApi;
-use super::reflector::{Timing, Waker};
+use super::reflector::Waker;
+use super::timing::Timing;
 use crate::Backoff;
 use crate::backoff::chance;
 

@@ -25,13 +25,15 @@ mod resource;
 mod service;
 mod source;
 mod store;
+mod timing;
 mod versions;
 
 pub use client::Client;
 pub use config::{FixedConfig, KubeConfig};
 pub use error::{ApiError, KubeConfigError};
-pub use reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Timing, Waker};
+pub use reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Waker};
 pub use resource::ApiResource;
 pub use service::{ServiceEndpoint, ServiceEndpoints};
 pub use source::KubernetesSource;
 pub use store::KubernetesStore;
+pub use timing::Timing;
