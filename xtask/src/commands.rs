@@ -58,7 +58,7 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     if is_all { samples::run_all(&programs) } else { samples::run(&programs) }
 }
 
-/// A program of the test kit with the agent, on a real kernel: conformance cases, or faults that happen while packets are sent.
+/// A program of a laboratory with the agent, on a real kernel: conformance cases, or faults that happen while packets are sent.
 pub(crate) fn on_kernel(program: &str, args: &[String]) -> Result<(), String> {
     needs::to_test()?;
     Programs::build()?.run_with_agent(program, args.iter().map(String::as_str))

@@ -1,4 +1,4 @@
-//! The programs that tests and benchmarks start: the agent, and those of the test kit.
+//! The programs that tests and benchmarks start: the agent, and those of laboratories.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ pub(crate) const OF_TESTS: [&str; 3] = ["--workspace", "--all-features", "--lock
 pub(crate) struct Programs(BTreeMap<String, PathBuf>);
 
 impl Programs {
-    /// Builds the agent and the programs of the test kit.
+    /// Builds the agent and the programs of laboratories.
     pub(crate) fn build() -> Result<Self, String> {
         Self::build_with(&[])
     }
 
     /// Builds these benchmarks as well.
     pub(crate) fn build_with(benchmarks: &[&str]) -> Result<Self, String> {
-        // Cargo builds the programs of a package together with a test of it: here one of the agent and one of the test kit.
-        let mut build = cargo(&["test", "--no-run", "--test", "history", "--test", "policy_semantics"]);
+        // Cargo builds the programs of a package together with a test of it: here one of the agent and one of the laboratories.
+        let mut build = cargo(&["test", "--no-run", "--test", "history", "--test", "hooks"]);
         Ok(Self(built(build.args(OF_TESTS).args(benchmarks.iter().flat_map(|name| ["--bench", name])))?))
     }
 
