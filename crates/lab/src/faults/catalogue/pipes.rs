@@ -1,11 +1,12 @@
 //! Programs that do not read what they are given to its end (S3).
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::programs::{both, write_admit};
 use crate::faults::{
     Fault,
-    stage::{Done, Stage, ensure},
+    stage::{Done, Stage, Trouble, ensure},
     world::BASE,
 };
 
@@ -50,6 +51,7 @@ fn must_have_failed(stage: &Stage, programs: &[&str], times: u32) -> Done {
 /// Members that take more than a pipe holds come, and go.
 fn sets(stage: &mut Stage, text: &str) -> Done {
     stage.begin()?;
+    let before = sets_there(stage)?;
     let text = three_times(text);
     stage.helpers.fault("ipset", &format!("if [ \"$1\" = restore ]; then\n{text}\nfi"))?;
     let nets: Vec<String> = (0..4000u32)
@@ -81,7 +83,17 @@ fn sets(stage: &mut Stage, text: &str) -> Done {
     stage.until("all members are gone", |stage| Ok(!stage.shell("ipset save")?.contains(&format!(" {last}\n"))))?;
     // What goes takes little to write, and may be done before it fails.
     must_have_failed(stage, &["ipset"], 1)?;
-    stage.confirm(&BASE)
+    stage.confirm(&BASE)?;
+    // A set that was not destroyed is tried again after the next listing.
+    stage.helpers.mend_all()?;
+    stage.until("the sets are those of the beginning", |stage| Ok(sets_there(stage)? == before))
+}
+
+/// Names of all sets.
+fn sets_there(stage: &Stage) -> Result<BTreeSet<String>, Trouble> {
+    let listing = stage.shell("ipset save")?;
+    let names = listing.lines().filter_map(|line| line.strip_prefix("create ")?.split(' ').next());
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// Rules that take more than a pipe holds come, and go.
