@@ -1,4 +1,4 @@
-//! Modules that refer to each other in a circle.
+//! Modules that refer to each other in a cycle.
 //!
 //! A module of the first level stands for all modules within it, and so does one of the second level among its siblings. References
 //! count wherever a path names another module, in `use` declarations and in code, but not in tests.
@@ -12,7 +12,7 @@ use xtask::files::read;
 
 use crate::tidy::list;
 
-/// Circles that are still there, by crate. A circle may get smaller; the list must follow.
+/// Cycles that are still there, by crate. A cycle may get smaller; the list must follow.
 const KNOWN: &[(&str, &[&str])] = &[
     ("bpf", &["link program"]),
     ("calc", &["l3_routes::node_info l3_routes::nodes l3_routes::resolve l3_routes::table", "member_bound policies"]),
@@ -70,25 +70,25 @@ const KNOWN: &[(&str, &[&str])] = &[
 /// The path of a module from the root of its crate.
 type Module = Vec<String>;
 
-/// Adds the circles that are not known, and those that are known and gone.
+/// Adds the cycles that are not known, and those that are known and gone.
 pub(crate) fn check(folder: &Path, name: &str, wrong: &mut Vec<String>) -> Result<(), String> {
-    let found = circles(&folder.join("src"))?;
+    let found = cycles(&folder.join("src"))?;
     let known: BTreeSet<String> = KNOWN
         .iter()
         .filter(|(of, _)| *of == name)
-        .flat_map(|(_, circles)| circles.iter().map(ToString::to_string))
+        .flat_map(|(_, cycles)| cycles.iter().map(ToString::to_string))
         .collect();
-    for circle in found.difference(&known) {
-        wrong.push(format!("modules of crates/{name} refer to each other in a circle: {circle}"));
+    for cycle in found.difference(&known) {
+        wrong.push(format!("modules of crates/{name} refer to each other in a cycle: {cycle}"));
     }
-    for circle in known.difference(&found) {
-        wrong.push(format!("xtask/src/cycles.rs has a circle of crates/{name} that is not there: {circle}"));
+    for cycle in known.difference(&found) {
+        wrong.push(format!("xtask/src/cycles.rs has a cycle of crates/{name} that no longer exists: {cycle}"));
     }
     Ok(())
 }
 
-/// The circles of a crate, each as the names of its modules.
-fn circles(src: &Path) -> Result<BTreeSet<String>, String> {
+/// The cycles of a crate, each as the names of its modules.
+fn cycles(src: &Path) -> Result<BTreeSet<String>, String> {
     let mut files = Vec::new();
     collect(src, &mut Vec::new(), &mut files)?;
     let modules: BTreeSet<Module> = files.iter().map(|(module, _)| module.clone()).collect();
@@ -109,14 +109,14 @@ fn circles(src: &Path) -> Result<BTreeSet<String>, String> {
             }
         }
     }
-    let in_circle = |module: &Module| {
-        let mut circle = reached(&edges, module);
-        circle.retain(|other| reached(&edges, other).contains(module));
-        circle
+    let in_cycle = |module: &Module| {
+        let mut cycle = reached(&edges, module);
+        cycle.retain(|other| reached(&edges, other).contains(module));
+        cycle
     };
-    let circles = edges.keys().map(in_circle).filter(|circle| circle.len() > 1);
-    let text = |circle: BTreeSet<Module>| circle.iter().map(|module| module.join("::")).collect::<Vec<_>>().join(" ");
-    Ok(circles.map(text).collect())
+    let cycles = edges.keys().map(in_cycle).filter(|cycle| cycle.len() > 1);
+    let text = |cycle: BTreeSet<Module>| cycle.iter().map(|module| module.join("::")).collect::<Vec<_>>().join(" ");
+    Ok(cycles.map(text).collect())
 }
 
 /// The modules that a module refers to, directly or by others.
@@ -221,32 +221,32 @@ mod tests {
 
     use super::*;
 
-    fn circles_of(files: &[(&str, &str)]) -> Vec<String> {
+    fn cycles_of(files: &[(&str, &str)]) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = folder.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        circles(folder.path()).unwrap().into_iter().collect()
+        cycles(folder.path()).unwrap().into_iter().collect()
     }
 
     #[test]
-    fn circles_of_modules_are_found_by_declarations_and_by_paths() {
+    fn cycles_of_modules_are_found_by_declarations_and_by_paths() {
         let a = ("a.rs", "use crate::b::{self, B};");
         let b = |text| ("b/mod.rs", text);
         let lib = ("lib.rs", "mod a; mod b; use a::A; use b::B;");
-        assert_eq!(circles_of(&[lib, a, b("fn f() -> crate::a::A { A }")]), ["a b"]);
-        assert_eq!(circles_of(&[lib, a, b("use super::a::A;")]), ["a b"]);
-        assert!(circles_of(&[lib, a, b("use std::a::A;")]).is_empty());
-        assert!(circles_of(&[lib, a, b("#[cfg(test)] mod tests { use crate::a::A; }")]).is_empty());
-        assert!(circles_of(&[lib, a, ("b/tests.rs", "use crate::a::A;")]).is_empty());
+        assert_eq!(cycles_of(&[lib, a, b("fn f() -> crate::a::A { A }")]), ["a b"]);
+        assert_eq!(cycles_of(&[lib, a, b("use super::a::A;")]), ["a b"]);
+        assert!(cycles_of(&[lib, a, b("use std::a::A;")]).is_empty());
+        assert!(cycles_of(&[lib, a, b("#[cfg(test)] mod tests { use crate::a::A; }")]).is_empty());
+        assert!(cycles_of(&[lib, a, ("b/tests.rs", "use crate::a::A;")]).is_empty());
     }
 
     #[test]
     fn modules_of_the_second_level_are_compared_with_their_siblings() {
         let inside = |c, d| {
-            circles_of(&[("a/mod.rs", "mod c; mod d;"), ("a/c.rs", c), ("a/d.rs", d), ("b.rs", "use crate::a::c::C;")])
+            cycles_of(&[("a/mod.rs", "mod c; mod d;"), ("a/c.rs", c), ("a/d.rs", d), ("b.rs", "use crate::a::c::C;")])
         };
         assert_eq!(inside("use super::d::D;", "use crate::a::c::C;"), ["a::c a::d"]);
         assert_eq!(inside("use super::d::D;", "use crate::b::B;"), ["a b"]);

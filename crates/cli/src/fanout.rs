@@ -201,7 +201,7 @@ fn liveness(server: &Server, health: &Health) -> Response {
         return Response::text(503, "the source of the datastore has ended\n");
     }
     if let Some(part) = server.silent(Pulse::TIMEOUT).first() {
-        return Response::text(503, format!("{part}: no sign of life for a minute\n"));
+        return Response::text(503, format!("{part}: no sign of life for {} s\n", Pulse::TIMEOUT.as_secs()));
     }
     health.answer("/liveness")
 }

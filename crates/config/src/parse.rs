@@ -50,13 +50,13 @@ choices!(
         Trace = "TRACE",
         /// For development.
         Debug = "DEBUG",
-        /// What happens.
+        /// Regular events.
         Info = "INFO",
-        /// What may need a look.
+        /// Unusual events.
         Warning = "WARNING",
-        /// What went wrong.
+        /// Failures.
         Error = "ERROR",
-        /// What ends the program.
+        /// Failures that end the program.
         Fatal = "FATAL",
     }
 );

@@ -18,7 +18,7 @@ pub struct SyncerStats {
     pub sequence: u64,
     /// Objects in the cache; 0 if the syncer is not read.
     pub entries: usize,
-    /// Updates that the source told.
+    /// Updates from the source.
     pub updates: u64,
     /// Updates that changed nothing.
     pub skipped: u64,
@@ -202,7 +202,7 @@ impl SyncerCounters {
     }
 }
 
-/// What a cache has done.
+/// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
@@ -210,7 +210,7 @@ pub struct CacheStats {
     pub entries: usize,
     /// The newest breadcrumb.
     pub sequence: u64,
-    /// Updates that the source told.
+    /// Updates from the source.
     pub updates: u64,
     /// Updates that changed nothing.
     pub skipped: u64,

@@ -31,7 +31,7 @@ pub use proxy::Proxy;
 /// How long a cluster may take to get ready.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How many times a cluster draws ports, if another process binds one before its member does.
+/// Attempts of a cluster to draw ports, if another process binds one before its member does.
 const DRAWS: usize = 4;
 
 /// What kind of cluster.

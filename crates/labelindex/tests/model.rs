@@ -188,7 +188,7 @@ fn items_may_all_be_gone_before_a_flush() {
     let set =
         |item| Op::SetItem { item, labels: value(item), parents: Vec::new(), nets: Vec::new(), ports: Vec::new() };
     ops.extend((0..ITEMS).map(set));
-    // Values that a selector compares tell items apart.
+    // A selector that compares values keeps items in different groups.
     ops.insert(1, Op::SetSelector { key: 1, selector: "b != ''", named_port: None });
     ops.extend((0..ITEMS).map(Op::RemoveItem));
     ops.extend([Op::Flush, Op::RemoveSelector(0), Op::RemoveSelector(1), Op::Flush]);

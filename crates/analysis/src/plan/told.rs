@@ -11,7 +11,7 @@ use tortie_model::{IpSetId, PolicyId, WorkloadEndpointId};
 pub(crate) struct Told {
     /// The policies that govern endpoints.
     pub(crate) policies: AHashMap<PolicyId, Arc<Policy>>,
-    /// How many members each IP set has.
+    /// Number of members, by IP set.
     pub(crate) set_sizes: AHashMap<IpSetId, usize>,
     /// Whether a policy that is enforced governs each workload.
     pub(crate) has_policy: AHashMap<WorkloadEndpointId, bool>,

@@ -10,7 +10,7 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Budget, Hostname, PolicyId, Update};
 
 use super::super::render::calculate;
-use super::{Node, RuleCounts};
+use super::{Node, RuleCounts, host};
 
 /// A node with the layout `Fast`, with the bounds on the tables of one address family.
 struct FastNode<'n> {
@@ -23,8 +23,9 @@ pub(super) fn over_budget(nodes: &[Node], objects: &[Update]) -> BTreeSet<Findin
     let fast: Vec<FastNode<'_>> = nodes.iter().filter_map(FastNode::new).collect();
     let Some(first) = fast.first() else { return BTreeSet::new() };
     let rules = RuleCounts::new(objects);
+    let hosts: BTreeSet<Hostname> = objects.iter().filter_map(host).collect();
     // One calculation for all nodes shows whether a group exceeds its bound, and whether a node may.
-    if fast.len() == nodes.len() && fast.iter().all(|other| other.budget == first.budget) {
+    if fast.len() == hosts.len() && fast.iter().all(|other| other.budget == first.budget) {
         let node = first.node;
         let desired = on_one_node(&settings::graph(&node.config, node.name.clone()), objects.iter().cloned());
         let refused = refused(node, desired);

@@ -5,27 +5,27 @@ use std::time::Duration;
 use super::error::ApiError;
 use crate::Backoff;
 
-/// How often and how much. The default is what is good for a cluster.
+/// Times and sizes of lists and watches; the default is meant for a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How many objects a page of a list holds at the most.
+    /// Most objects in a page of a list; 500 by default.
     pub page: usize,
-    /// How long a watch lasts, by agreement with the server; up to twice as long.
+    /// Duration of a watch that is requested from the server, which may take up to twice as long; 300 s by default.
     pub watch: Duration,
-    /// How long a watch may be silent. Servers send a bookmark every minute or so.
+    /// Longest silence of a watch; 150 s by default. Servers send a bookmark about every minute.
     pub idle: Duration,
-    /// The shortest time between two lists.
+    /// Shortest time between two lists; 0.5 s by default.
     pub resync: Duration,
-    /// How often a list is read that cannot be watched.
+    /// Time between two reads of a list that cannot be watched; 5 s by default.
     pub poll: Duration,
-    /// The shortest and the longest pause after a failure.
+    /// Shortest and longest pause after a failure; 0.5 s and 30 s by default.
     pub retry: (Duration, Duration),
-    /// The shortest and the longest time after which a kind is looked for again that was not there.
+    /// Shortest and longest time between two checks for a missing kind; 10 s and 300 s by default.
     pub missing: (Duration, Duration),
 }
 
 impl Timing {
-    /// How long to wait after another failure, and at least as long as the server wishes.
+    /// The pause after another failure, not shorter than the server's `Retry-After`.
     pub(super) fn pause(&self, retry: &mut Backoff, error: &ApiError, chance: f64) -> Duration {
         let pause = retry.fail(chance);
         // A server that asks for more than this is not believed.

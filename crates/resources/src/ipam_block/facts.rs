@@ -1,4 +1,4 @@
-//! What is read of a block of addresses (`libcalico-go/lib/backend/model/block.go`).
+//! Facts of an IPAM block (`libcalico-go/lib/backend/model/block.go`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl<'n> BlockFacts<'n> {
         Self { affinity, ..Self::default() }
     }
 
-    /// What a block has besides its network, in both of its forms.
+    /// Reads the facts of a block, in either form.
     pub(crate) fn read(map: Map<'n, '_>, sink: &mut Sink) -> Self {
         let affinity = map.text_or_empty("affinity", sink);
         let allocations = map.list("allocations", sink, |item, sink| match item.content() {

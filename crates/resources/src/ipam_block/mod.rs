@@ -1,4 +1,4 @@
-//! Blocks of addresses (IPAM).
+//! IPAM blocks.
 
 mod facts;
 
@@ -10,7 +10,7 @@ use crate::tree::Sink;
 
 pub(crate) use facts::BlockFacts;
 
-/// The blocks of a node that has networks of its own for its pods
+/// The blocks of a node's pod networks
 /// (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixnodeprocessor.go`).
 pub(crate) fn pod_blocks(object: &Object<'_, '_>, cidrs: &[&str], sink: &mut Sink) -> Contributions {
     let mut blocks = Contributions::new();

@@ -1,4 +1,4 @@
-//! An object between its text and the model: kind, metadata and outcome, whoever reads it.
+//! An object between its text and the model: kind, metadata and outcome.
 
 mod kind;
 mod meta;
@@ -16,18 +16,18 @@ pub(crate) use meta::{
 };
 pub use options::{BlockSource, Options, PolicyNames, SyncerType, UnknownFields, UnknownSyncer};
 
-/// What a resource contributes to the datastore: objects that exist.
+/// Objects of the model that a resource stands for.
 pub type Contributions = Vec<Update>;
 
-/// What became of a resource.
+/// Result of the conversion of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// It is used. A resource may contribute nothing, such as a pod without addresses.
     Valid(Contributions),
     /// It cannot be used; [`Resource::problems`] says why.
     Invalid {
-        /// What closes the gap while no earlier version is known: a policy that denies the endpoints that the invalid
-        /// one selects. `None` if the resource is no policy, or its selector cannot be read.
+        /// A policy that denies the endpoints that the invalid one selects, for use without an earlier version. `None` if
+        /// the resource is no policy, or its selector cannot be read.
         substitute: Option<Contributions>,
     },
     /// It is of a kind that means nothing here.
@@ -37,20 +37,20 @@ pub enum Outcome {
 /// One resource of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
-    /// Which object it defines; `None` if kind, namespace or name are unknown or not valid.
+    /// Identity of the object; `None` if kind, namespace or name are unknown or invalid.
     pub id: Option<ObjectId>,
     /// Kind, namespace and name for messages, as far as they are known.
     pub subject: String,
-    /// Where it begins.
+    /// Position of its first character.
     pub position: Position,
-    /// What became of it.
+    /// Result of its conversion.
     pub outcome: Outcome,
-    /// What is wrong with it, in the order of reading.
+    /// Errors and warnings, in the order of reading.
     pub problems: Vec<FieldProblem>,
 }
 
 impl Resource {
-    /// What stands for an object that cannot be read at all.
+    /// Returns an invalid resource for an object without readable text.
     #[must_use]
     pub fn unreadable(subject: impl Into<String>, error: SyntaxError) -> Self {
         let SyntaxError { position, what } = error;
@@ -93,7 +93,7 @@ impl<'n> Object<'n, '_> {
     }
 }
 
-/// Does something with an object of this kind, whatever it says of its kind; `None` if the object has no usable identity.
+/// Calls `then` with an object of this kind; its own `kind` is not read. `None` if the object has no usable identity.
 pub(crate) fn with_object<T>(
     root: Cursor<'_, '_>,
     kind: Kind,

@@ -6,22 +6,22 @@ use std::str::FromStr;
 use super::Kind;
 use crate::tree::ParameterCheck;
 
-/// What conversion needs to know besides the manifest.
+/// Parameters of the conversion of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What the names of workload interfaces begin with: the first entry of Felix's `InterfacePrefix`.
+    /// Prefix of the names of workload interfaces: the first entry of Felix's `InterfacePrefix`; `cali` by default.
     pub interface_prefix: String,
-    /// What becomes of fields that are not known.
+    /// Treatment of unknown fields; they are refused by default.
     pub unknown_fields: UnknownFields,
-    /// What the name of a policy is that no annotation tells.
+    /// Name of a policy without an annotation for it.
     pub policy_names: PolicyNames,
-    /// Which objects are read that are only passed on. Those that are not are of no known kind.
+    /// Source of IPAM blocks. Blocks from elsewhere count as objects of unknown kind.
     pub block_source: BlockSource,
-    /// For whom it is read: which kinds, and what is made of them.
+    /// Client of the objects, which decides on their kinds and their form.
     pub syncer: SyncerType,
-    /// What the program has to say of parameters in a `FelixConfiguration`.
+    /// Check of parameters in a `FelixConfiguration`; none by default.
     pub parameters: ParameterCheck,
-    /// Whether warnings advise against what is valid and that few people mean ([`Lint`](crate::Lint)).
+    /// Whether valid but unusual fields cause warnings ([`Lint`](crate::Lint)).
     pub lints: bool,
 }
 
@@ -41,13 +41,12 @@ pub enum PolicyNames {
     Plain,
 }
 
-/// What becomes of fields that are not known.
+/// Treatment of unknown fields.
 ///
-/// Whoever writes a file wants to hear of a misspelt field before anything else happens. A datastore or API server has
-/// accepted what it holds, and a newer version of it may have more fields than are known here: it must not take the whole
-/// object out of force that it has one more. There is one exception, whatever the source: what a rule matches, its peers,
-/// ports and selectors included, or what a label selector selects. A field that is not known there may narrow the match,
-/// so to ignore it may allow more than was meant; the policy is invalid then, and fails closed.
+/// A misspelt field in a file is an error of its author. A datastore or API server has accepted its objects, and newer
+/// versions may have more fields; one more field must not take an object out of force. The match of a rule (peers, ports and
+/// selectors) and a label selector are an exception, whatever the source: an unknown field may narrow them, and a policy
+/// without it may allow more than was meant. Such a policy is invalid, and fails closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UnknownFields {
     /// For files: the object is invalid.
@@ -79,16 +78,16 @@ impl Options {
     }
 }
 
-/// Which blocks of addresses are read.
+/// Source of IPAM blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BlockSource {
-    /// None: whoever calculates no routes has no use for them.
+    /// No blocks: only the calculation of routes needs them.
     #[default]
     Omitted,
-    /// Those that Calico's IPAM keeps.
+    /// The blocks of Calico's IPAM.
     IpamBlocks,
-    /// In place of IPAM's blocks one for each network that a node has for its pods: for clusters that give out addresses
-    /// by `host-local` (`USE_POD_CIDR` of the original).
+    /// One block for each pod network of a node, for clusters that assign addresses by `host-local` (`USE_POD_CIDR` in
+    /// Calico).
     PodCidrs,
 }
 
@@ -103,25 +102,25 @@ impl BlockSource {
     }
 }
 
-/// Whom objects are read for (`typha/pkg/syncproto`).
+/// Kind of client that objects are read for (`typha/pkg/syncproto`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SyncerType {
     /// Felix, and agents like it.
     #[default]
     Felix,
-    /// What configures a node's BGP daemon: confd.
+    /// Confd, which configures a node's BGP daemon.
     Bgp,
-    /// What gives nodes the addresses of their tunnels.
+    /// The allocator of tunnel addresses.
     TunnelIpAllocation,
-    /// What reports the status of nodes on demand.
+    /// The reporter of node status.
     NodeStatus,
 }
 
 impl SyncerType {
-    /// All of them, as the original orders them.
+    /// All of them, in Typha's order.
     pub const ALL: [Self; 4] = [Self::Felix, Self::Bgp, Self::TunnelIpAllocation, Self::NodeStatus];
 
-    /// Its name in the protocol and in metrics.
+    /// Its name in Typha's protocol and in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

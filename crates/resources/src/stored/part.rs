@@ -16,7 +16,7 @@ pub enum ObjectError {
     Shape {
         /// The part; `object` for all of it.
         field: &'static str,
-        /// What it must be.
+        /// The required form.
         expected: &'static str,
     },
     /// Its kind is none that is kept.

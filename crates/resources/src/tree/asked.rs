@@ -2,13 +2,13 @@
 
 use super::Position;
 
-/// Judges the value of a parameter by its name, both as Felix writes them in text: what is wrong with it or has no effect,
-/// and what is used instead. That becomes a warning at the parameter's field.
+/// Validates a parameter by name and value, both in Felix's text form. Returns the error or the lack of effect, with the value
+/// that is used instead: a warning at the parameter's field.
 #[derive(Clone, Copy, Debug)]
 pub struct ParameterCheck(pub fn(name: &str, value: &str) -> Option<String>);
 
 impl Default for ParameterCheck {
-    /// Has nothing to say.
+    /// Accepts every value.
     fn default() -> Self {
         Self(|_, _| None)
     }
@@ -22,13 +22,13 @@ impl PartialEq for ParameterCheck {
 
 impl Eq for ParameterCheck {}
 
-/// Where the rules of a policy are written, in the order in which they are looked at. One that is written may say several
-/// things: one for each peer and protocol.
+/// Positions of the rules of a policy, in the order of evaluation. One written rule may stand for several: one for each
+/// peer and protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RulePositions {
-    /// Those for traffic to endpoints.
+    /// Rules for traffic to endpoints.
     pub ingress: Vec<Position>,
-    /// Those for traffic from endpoints.
+    /// Rules for traffic from endpoints.
     pub egress: Vec<Position>,
 }

@@ -1,4 +1,4 @@
-//! Blocks of addresses as etcd keeps them, beside the resources of `projectcalico.org/v3`.
+//! IPAM blocks in etcd, beside the resources of `projectcalico.org/v3`.
 
 use tortie_model::{Interner, Key};
 
@@ -6,7 +6,7 @@ use super::{Decoded, decode_text};
 use crate::object::{Kind, ObjectId, Outcome, Resource};
 use crate::{FieldProblem, Position, Severity, path};
 
-/// The block of this path: etcd keeps blocks beside the resources of `projectcalico.org/v3`. `None` if it is another path.
+/// The block at a path of etcd; `None` if it is another path.
 #[must_use]
 pub fn block_id(path: &str) -> Option<ObjectId> {
     match path::parse(path)? {
@@ -17,7 +17,7 @@ pub fn block_id(path: &str) -> Option<ObjectId> {
     }
 }
 
-/// Reads a block as it is kept under its path (`libcalico-go/lib/backend/model/block.go`).
+/// Reads a block from the text at its path (`libcalico-go/lib/backend/model/block.go`).
 #[must_use]
 pub fn read_block(path: &str, text: &str) -> Resource {
     let (outcome, problems) = match decode_text(path, Some(text), &mut Interner::new()) {

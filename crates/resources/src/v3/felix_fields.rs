@@ -2,7 +2,7 @@
 
 use FieldKind::*;
 
-/// How a field of `FelixConfiguration` is written as a parameter
+/// Conversion of a field of `FelixConfiguration` to a parameter
 /// (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixconfigprocessor.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldKind {
