@@ -2,8 +2,6 @@
 
 use std::io::{self, Write};
 
-use tortie_config::felix;
-
 use super::Failure;
 
 /// Print a table of Felix's parameters: type, default, and what each does here, in Markdown.
@@ -14,5 +12,5 @@ use super::Failure;
 pub(super) struct Args {}
 
 pub(super) fn run(_: &Args) -> Result<(), Failure> {
-    io::stdout().write_all(felix::markdown().as_bytes()).map_err(Failure::io("standard output"))
+    io::stdout().write_all(tortie_parameters::markdown().as_bytes()).map_err(Failure::io("standard output"))
 }

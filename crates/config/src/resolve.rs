@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tortie_model::desired::ConfigSource;
+use tortie_parameters::{BadValue, Parameter, Treatment, find, parameters};
 use tortie_resources::spelling;
 
-use super::felix::{self, FelixParameter, PARAMETERS, Treatment};
 use super::params::{Config, NftablesMode, PARAMS, Param};
+use super::parse;
 use super::sources::BY_ADDRESS;
 use super::sources::{IdleLine, Sources};
 
@@ -168,16 +169,15 @@ pub struct Resolved {
 /// The spelling that Felix gives a parameter; a name that it does not know stays as it is.
 #[must_use]
 pub fn canonical_name(written: &str) -> &str {
-    felix::find(written).map_or(written, |parameter| parameter.name)
+    find(written).map_or(written, |parameter| parameter.name)
 }
 
 impl Resolved {
     /// The raw values of all parameters of Felix's, with or without an effect here. Other dataplanes may heed them.
     #[must_use]
     pub fn known(&self) -> BTreeMap<&str, &str> {
-        let known = |name: &str| {
-            felix::find(name).is_some_and(|parameter| !matches!(parameter.treatment, Treatment::Connection(_)))
-        };
+        let known =
+            |name: &str| find(name).is_some_and(|parameter| !matches!(parameter.treatment, Treatment::Connection(_)));
         self.raw.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| known(name)).collect()
     }
 
@@ -185,7 +185,7 @@ impl Resolved {
     /// values make equal programs.
     #[must_use]
     pub fn effective(&self) -> BTreeMap<&str, &str> {
-        let used = |name: &str| PARAMS.iter().any(|param| param.name == name);
+        let used = |name: &str| PARAMS.iter().any(|param| param.row.name == name);
         self.raw.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| used(name)).collect()
     }
 }
@@ -229,21 +229,21 @@ impl Sources {
         // From the weakest source to the strongest, so that the strongest is written last.
         for (source, values) in self.iter() {
             for (written, value) in values {
-                let Some(param) = PARAMS.iter().find(|p| p.name.eq_ignore_ascii_case(written)) else {
-                    match felix::find(written) {
+                let Some(param) = PARAMS.iter().find(|p| p.row.name.eq_ignore_ascii_case(written)) else {
+                    match find(written) {
                         Some(parameter) => notices.extend(unheeded(parameter, value, source)),
                         None => notices.push(Notice::Unknown { name: written.clone(), source, meant: meant(written) }),
                     }
                     raw.insert(canonical_name(written).to_owned(), value.clone());
                     continue;
                 };
-                if param.traits.local && !is_local(source) {
-                    notices.push(Notice::LocalOnly { name: param.name, source });
+                if param.row.is_local && !is_local(source) {
+                    notices.push(Notice::LocalOnly { name: param.row.name, source });
                     continue;
                 }
                 assign(&mut config, param, value, source, &mut notices)?;
-                raw.insert(param.name.to_owned(), value.clone());
-                set_at.insert(param.name, source);
+                raw.insert(param.row.name.to_owned(), value.clone());
+                set_at.insert(param.row.name, source);
             }
         }
         notices.extend(overruled(&config, &set_at));
@@ -313,12 +313,12 @@ fn overruled_by_nftables(
 }
 
 /// What is to be said of a parameter that no field of the configuration is made from.
-fn unheeded(parameter: &FelixParameter, value: &str, source: ConfigSource) -> Option<Notice> {
+fn unheeded(parameter: &Parameter, value: &str, source: ConfigSource) -> Option<Notice> {
     let name = parameter.name;
     match parameter.treatment {
         Treatment::Connection(_) => (!is_local(source)).then_some(Notice::LocalOnly { name, source }),
         Treatment::NotUsed(why) => {
-            let is_asked_for = parameter.differs_from_default(value) && asks_for_something(value);
+            let is_asked_for = differs_from_default(parameter, value) && asks_for_something(value);
             is_asked_for.then_some(Notice::NotUsed { name, source, why })
         }
         Treatment::Description | Treatment::OfNodes(_) | Treatment::Used(_) | Treatment::Own(_) => None,
@@ -333,7 +333,7 @@ fn assign(
     notices: &mut Vec<Notice>,
 ) -> Result<(), ConfigError> {
     let refusal = if value.eq_ignore_ascii_case("none") {
-        if param.traits.non_zero {
+        if param.row.refuses_none {
             Some("cannot be switched off".to_owned())
         } else {
             (param.clear)(config);
@@ -343,17 +343,18 @@ fn assign(
         (param.set)(config, value).err()
     };
     let Some(why) = refusal else {
-        if let Some(why) = not_done(param.name, value) {
-            notices.push(Notice::NotDone { name: param.name, value: value.into(), source, why });
+        if let Some(why) = not_done(param.row.name, value) {
+            notices.push(Notice::NotDone { name: param.row.name, value: value.into(), source, why });
         }
         return Ok(());
     };
-    let fatal = param.traits.fatal || (param.traits.non_zero && value.eq_ignore_ascii_case("none"));
+    let fatal =
+        (param.row.bad_value == BadValue::Fatal) || (param.row.refuses_none && value.eq_ignore_ascii_case("none"));
     if fatal {
-        return Err(ConfigError { name: param.name, value: value.into(), source_of_value: source, why });
+        return Err(ConfigError { name: param.row.name, value: value.into(), source_of_value: source, why });
     }
     (param.reset)(config);
-    notices.push(Notice::Bad { name: param.name, value: value.into(), source, why, default: (param.default)() });
+    notices.push(Notice::Bad { name: param.row.name, value: value.into(), source, why, default: param.default() });
     Ok(())
 }
 
@@ -368,6 +369,24 @@ fn not_done(name: &str, value: &str) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// Returns whether a value asks for something else than the default, as far as that can be told.
+fn differs_from_default(parameter: &Parameter, value: &str) -> bool {
+    let (value, default) = (value.trim(), parameter.default);
+    match parameter.kind.split('(').next().unwrap_or_default() {
+        "bool" | "*bool" => parse::boolean(value) != parse::boolean(default),
+        "int" | "seconds" | "millis" => match (number(value), number(default)) {
+            (Some(value), Some(default)) => (value - default).abs() > f64::EPSILON,
+            _ => true,
+        },
+        _ if value.eq_ignore_ascii_case("none") => !default.is_empty(),
+        _ => !value.eq_ignore_ascii_case(default),
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    if text.is_empty() || text.eq_ignore_ascii_case("none") { Some(0.0) } else { text.parse().ok() }
 }
 
 /// Whether a parameter that has no effect is set to something else than off.
@@ -387,10 +406,10 @@ fn fault(value: &str, why: &str) -> String {
 
 /// The parameter that a name most likely stands for.
 fn meant(written: &str) -> Option<&'static str> {
-    let has_effect = |parameter: &&FelixParameter| {
+    let has_effect = |parameter: &&Parameter| {
         matches!(parameter.treatment, Treatment::Used(_) | Treatment::Own(_) | Treatment::Connection(_))
     };
-    let known: Vec<&'static str> = PARAMETERS.iter().filter(has_effect).map(|parameter| parameter.name).collect();
+    let known: Vec<&'static str> = parameters().iter().filter(has_effect).map(|parameter| parameter.name).collect();
     spelling::closest(written, &known)
 }
 

@@ -211,12 +211,40 @@ fn what_a_resource_says_is_judged_by_itself() {
 
 #[test]
 fn each_default_is_shown_as_it_may_be_written() {
-    for param in PARAMS {
-        let shown = (param.default)();
-        assert!(!shown.is_empty() && !shown.contains(['{', '"']), "{}: {shown}", param.name);
+    for param in PARAMS.iter() {
+        let shown = param.default();
+        assert!(!shown.is_empty() && !shown.contains(['{', '"']), "{}: {shown}", param.row.name);
         let is_duration = shown.ends_with('s') && shown.starts_with(|c: char| c.is_ascii_digit());
         if shown != "none" && !is_duration {
-            (param.set)(&mut Config::default(), &shown).unwrap_or_else(|why| panic!("{}: {shown}: {why}", param.name));
+            (param.set)(&mut Config::default(), &shown)
+                .unwrap_or_else(|why| panic!("{}: {shown}: {why}", param.row.name));
         }
+    }
+}
+
+#[test]
+fn each_parameter_that_is_read_is_said_to_be_used() {
+    let is_used = |one: &&Parameter| matches!(one.treatment, Treatment::Used(_) | Treatment::Own(_));
+    let used: Vec<&str> = parameters().iter().filter(is_used).map(|one| one.name).collect();
+    let mut read: Vec<&str> = PARAMS.iter().map(|param| param.row.name).collect();
+    read.sort_by_key(|name| name.to_ascii_lowercase());
+    assert_eq!(used, read);
+}
+
+#[test]
+fn a_value_that_says_the_default_is_none() {
+    for (name, value, differs) in [
+        ("BPFEnabled", "0", false),
+        ("BPFEnabled", "yes", true),
+        ("BPFEnabled", "maybe", true),
+        ("usagereportingintervalsecs", "86400.0", false),
+        ("UsageReportingIntervalSecs", "1", true),
+        ("VXLANTunnelMACAddr", "none", false),
+        ("BPFLogLevel", "OFF", false),
+        ("BPFLogLevel", "debug", true),
+        ("GoMaxProcs", "-1", false),
+        ("LogFilePath", "none", true),
+    ] {
+        assert_eq!(differs_from_default(find(name).unwrap(), value), differs, "{name}={value}");
     }
 }

@@ -264,7 +264,7 @@ fn every_parameter_changes_something() {
     known.extend(of_nftables.map(|(name, _)| name));
     known.push("NFTablesFlowTableDataIfacePattern");
     known.sort_unstable();
-    let mut all: Vec<_> = PARAMS.iter().map(|param| param.name).collect();
+    let mut all: Vec<_> = PARAMS.iter().map(|param| param.row.name).collect();
     all.sort_unstable();
     assert_eq!(all, known, "a parameter that is read must also do something");
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tortie_model::{BgpConfiguration, ConfigName, Family, HostConfigKey, Hostname, ScopedConfig, Update};
+use tortie_parameters::{FieldForm, of_field};
 use tortie_selector::Selector;
 
-use super::felix_fields::{FIELDS, FieldKind, OWN_FIELDS};
 use crate::object::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
@@ -23,16 +23,16 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
             if name == "nodeSelector" || matches!(cursor.content(), Content::Null) {
                 continue;
             }
-            let known = field(name);
-            let (parameter, kind) = match known {
-                Some((parameter, kind)) => (parameter.to_owned(), kind),
+            let known = of_field(name);
+            let (parameter, form) = match known {
+                Some((parameter, form)) => (parameter.name.to_owned(), form),
                 None => {
                     cursor.warn(sink, "is not a known parameter");
-                    (capitalised(name), FieldKind::Scalar)
+                    (capitalised(name), FieldForm::Scalar)
                 }
             };
             let mut own = sink.apart();
-            let value = stringify(kind, cursor, &mut own).filter(|_| !own.has_errors());
+            let value = stringify(form, cursor, &mut own).filter(|_| !own.has_errors());
             sink.adopt(own, false);
             if let Some(value) = value {
                 if known.is_some()
@@ -155,14 +155,7 @@ pub(crate) fn bgp_configuration_resource(object: &Object<'_, '_>, sink: &mut Sin
 
 /// Whether a field of `FelixConfiguration` is a duration.
 pub(crate) fn is_duration_of_felix(field: &str) -> bool {
-    matches!(self::field(field), Some((_, FieldKind::Seconds | FieldKind::Milliseconds)))
-}
-
-/// The parameter that a field of `FelixConfiguration` sets, and how the one is written as the other.
-fn field(name: &str) -> Option<(&'static str, FieldKind)> {
-    let of_felix = || FIELDS.binary_search_by(|(field, ..)| (*field).cmp(name)).ok().and_then(|at| FIELDS.get(at));
-    let (_, parameter, kind) = OWN_FIELDS.iter().find(|(field, ..)| *field == name).or_else(of_felix)?;
-    Some((parameter, *kind))
+    matches!(of_field(field), Some((_, FieldForm::Seconds | FieldForm::Milliseconds)))
 }
 
 fn capitalised(name: &str) -> String {
@@ -170,38 +163,38 @@ fn capitalised(name: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-fn stringify(kind: FieldKind, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
-    match kind {
-        FieldKind::Text => cursor.text(sink).filter(|text| !text.is_empty()).map(str::to_owned),
-        FieldKind::Bool => cursor.boolean(sink).map(|value| value.to_string()),
-        FieldKind::Int => cursor.int::<i64>(i64::MIN, i64::MAX, sink).map(|value| value.to_string()),
-        FieldKind::Scalar => scalar::plain_text(cursor, sink).filter(|text| !text.is_empty()),
-        FieldKind::Seconds => duration(cursor, sink).map(|nanoseconds| decimal(nanoseconds, 1e9)),
-        FieldKind::Milliseconds => duration(cursor, sink).map(|nanoseconds| decimal(nanoseconds, 1e6)),
-        FieldKind::List => Some(cursor.texts(sink).join(",")),
-        FieldKind::Ports => {
+fn stringify(form: FieldForm, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
+    match form {
+        FieldForm::Text => cursor.text(sink).filter(|text| !text.is_empty()).map(str::to_owned),
+        FieldForm::Bool => cursor.boolean(sink).map(|value| value.to_string()),
+        FieldForm::Int => cursor.int::<i64>(i64::MIN, i64::MAX, sink).map(|value| value.to_string()),
+        FieldForm::Scalar => scalar::plain_text(cursor, sink).filter(|text| !text.is_empty()),
+        FieldForm::Seconds => duration(cursor, sink).map(|nanoseconds| decimal(nanoseconds, 1e9)),
+        FieldForm::Milliseconds => duration(cursor, sink).map(|nanoseconds| decimal(nanoseconds, 1e6)),
+        FieldForm::List => Some(cursor.texts(sink).join(",")),
+        FieldForm::Ports => {
             let mut ports = Vec::new();
             for port in cursor.items(sink) {
                 ports.extend(scalar::plain_text(port, sink));
             }
             Some(ports.join(","))
         }
-        FieldKind::ProtoPorts => {
+        FieldForm::ProtoPorts => {
             let mut ports = Vec::new();
             for port in cursor.items(sink) {
                 ports.extend(proto_port(port, sink));
             }
             Some(if ports.is_empty() { "none".into() } else { ports.join(",") })
         }
-        FieldKind::Range => range(cursor, sink),
-        FieldKind::Ranges => {
+        FieldForm::Range => range(cursor, sink),
+        FieldForm::Ranges => {
             let mut ranges = Vec::new();
             for item in cursor.items(sink) {
                 ranges.extend(range(item, sink));
             }
             Some(ranges.join(","))
         }
-        FieldKind::HealthTimeouts => {
+        FieldForm::HealthTimeouts => {
             let mut timeouts = Vec::new();
             for timeout in cursor.items(sink) {
                 let Some(map) = timeout.map(sink) else { continue };
@@ -215,11 +208,11 @@ fn stringify(kind: FieldKind, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option
             }
             (!timeouts.is_empty()).then(|| timeouts.join(","))
         }
-        FieldKind::KeyValues => {
+        FieldForm::KeyValues => {
             let pairs = cursor.text_map(sink).into_iter().filter(|(_, value)| !value.is_empty());
             Some(pairs.map(|(name, value)| format!("{}={value}", capitalised(name))).collect::<Vec<_>>().join(","))
         }
-        FieldKind::TextMap => {
+        FieldForm::TextMap => {
             let mut pairs = cursor.text_map(sink);
             pairs.sort_unstable();
             Some(pairs.into_iter().map(|(name, value)| format!("{name}={value},")).collect())

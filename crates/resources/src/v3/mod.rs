@@ -2,7 +2,6 @@
 
 mod config;
 mod endpoint;
-mod felix_fields;
 mod node;
 mod policy;
 mod pool;

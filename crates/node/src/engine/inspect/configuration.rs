@@ -1,14 +1,14 @@
 //! Each parameter, its value, and where that comes from.
 
-use tortie_config::felix::{PARAMETERS, Treatment};
 use tortie_config::{BY_ADDRESS, Notice, PREFIXES_BY_ADDRESS, Resolved, Sources, default_of, source_name};
 use tortie_model::desired::ConfigSource;
+use tortie_parameters::Treatment;
 
 use super::answers::{Configuration, Parameter, SetValue};
 
 /// All parameters of Felix's and ours.
 pub(super) fn of(sources: &Sources, resolved: &Resolved) -> Configuration {
-    let mut parameters: Vec<Parameter> = PARAMETERS
+    let mut parameters: Vec<Parameter> = tortie_parameters::parameters()
         .iter()
         .map(|felix| {
             let default = default_of(felix.name).unwrap_or_else(|| shown(felix.default));

@@ -1,16 +1,4 @@
-use super::{FIELDS, OWN_FIELDS, seconds_since_1970};
-
-#[test]
-fn fields_are_sorted() {
-    assert!(FIELDS.is_sorted_by(|(a, ..), (b, ..)| a < b));
-}
-
-#[test]
-fn own_fields_are_not_of_the_original() {
-    for (own, parameter, _) in OWN_FIELDS {
-        assert!(FIELDS.iter().all(|(field, of_felix, _)| *field != own && *of_felix != parameter), "{own}");
-    }
-}
+use super::seconds_since_1970;
 
 #[test]
 fn times() {
