@@ -47,7 +47,7 @@ struct List {
 }
 
 fn folder() -> PathBuf {
-    root().join("public-api")
+    root().join("xtask/public-api")
 }
 
 fn at<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> String {

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use syn::visit::{self, Visit};
-use syn::{Attribute, ItemMod, ItemUse, UseTree};
+use syn::{ItemMod, ItemUse, UseTree};
 use xtask::files::read;
 
-use crate::tidy::list;
+use crate::tidy::{is_of_tests, list};
 
 /// Cycles that are still there, by crate. A cycle may get smaller; the list must follow.
 const KNOWN: &[(&str, &[&str])] = &[
@@ -206,13 +206,6 @@ impl<'a> Visit<'a> for References<'_> {
         self.add(&parts);
         visit::visit_path(self, path);
     }
-}
-
-fn is_of_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg")
-            && attribute.parse_args::<syn::Ident>().is_ok_and(|condition| condition == "test")
-    })
 }
 
 #[cfg(test)]

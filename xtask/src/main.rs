@@ -19,6 +19,7 @@ mod programs;
 mod publish;
 mod report;
 mod samples;
+mod shape;
 mod site;
 mod tidy;
 mod tools;

@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use xtask::files::read;
 
 use crate::shell::{cargo, output, root};
-use crate::{cycles, packages, unused};
+use crate::{cycles, packages, shape, unused};
 
 /// Which of our crates each one may use. Development dependencies are free.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("selector", &[]),
     ("net", &[]),
     ("model", &["net", "selector"]),
-    ("resources", &["model", "selector"]),
+    ("parameters", &[]),
+    ("resources", &["model", "parameters", "selector"]),
     ("labelindex", &["model", "selector"]),
     ("calc", &["model", "selector", "labelindex"]),
     ("netfilter", &["net"]),
@@ -29,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("analysis", &["selector", "model", "calc", "evaluate", "classes"]),
     ("flows", &["model", "rules", "evaluate", "analysis"]),
     ("dataplane", &["model", "rules", "iptables", "nftables", "ipsets", "netfilter"]),
-    ("config", &["model", "resources", "calc", "iptables", "rules", "evaluate", "ebpf", "dataplane"]),
+    ("config", &["model", "parameters", "resources", "calc", "iptables", "rules", "evaluate", "ebpf", "dataplane"]),
     ("linux", &["model", "iptables", "nftables", "rules", "evaluate", "ebpf", "bpf", "flows", "dataplane"]),
     ("datastore", &["model", "resources"]),
     ("protocol", &["model", "selector"]),
@@ -46,6 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const NODE: &[&str] = &[
     "selector",
     "model",
+    "parameters",
     "resources",
     "calc",
     "iptables",
@@ -68,6 +70,7 @@ const ALL: &[&str] = &[
     "selector",
     "net",
     "model",
+    "parameters",
     "resources",
     "labelindex",
     "calc",
@@ -128,6 +131,7 @@ pub(crate) fn run() -> Result<(), String> {
     crates_on_disk(&mut wrong)?;
     files(&mut wrong)?;
     named_in_security(&mut wrong)?;
+    shape::check(&mut wrong)?;
     if wrong.is_empty() {
         println!("tidy");
         return Ok(());
@@ -291,11 +295,20 @@ fn named_in_security(wrong: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
+/// The entries of a folder, in order.
 pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.sort();
     Ok(paths)
+}
+
+/// Whether an item is compiled for tests only.
+pub(crate) fn is_of_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Ident>().is_ok_and(|condition| condition == "test")
+    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,215 @@
+//! Sizes of functions and structs, and forms of errors, over the sources of all crates without tests.
+
+use std::path::Path;
+
+use proc_macro2::Span;
+use syn::spanned::Spanned as _;
+use syn::visit::{self, Visit};
+use syn::{
+    Attribute, Expr, ExprClosure, ExprMethodCall, GenericArgument, ImplItemFn, ItemFn, ItemMod, ItemStruct,
+    PathArguments, Signature, Type, TypePath,
+};
+use xtask::files::read;
+
+use crate::shell::root;
+use crate::tidy::{is_of_tests, list};
+
+/// No function has more lines, signature included.
+const MAX_FUNCTION: usize = 100;
+
+/// Only [`MAX_LONG_FUNCTIONS`] functions have more lines than this.
+const LONG_FUNCTION: usize = 60;
+
+/// The number of long functions in the whole workspace.
+const MAX_LONG_FUNCTIONS: usize = 20;
+
+/// The number of fields of a struct that holds the state of a component.
+const MAX_FIELDS: usize = 12;
+
+/// Crates and the structs in them that hold the state of a component.
+const STATES: &[(&str, &str)] =
+    &[("node", "Session"), ("node", "Metrics"), ("iptables", "Reconciler"), ("dataplane", "Dataplane")];
+
+/// Checks the sources of all crates, the benchmarks and this program.
+pub(crate) fn check(wrong: &mut Vec<String>) -> Result<(), String> {
+    let mut found = Found::default();
+    for folder in list(&root().join("crates"))? {
+        let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        found.is_published = !matches!(name.as_str(), "conformance" | "lab" | "testkit");
+        found.krate = name;
+        found.folder(&folder.join("src"))?;
+    }
+    found.is_published = false;
+    found.folder(&root().join("benches"))?;
+    found.folder(&root().join("xtask/src"))?;
+
+    let long = found.functions.len();
+    if long > MAX_LONG_FUNCTIONS {
+        wrong.push(format!("{long} functions have over {LONG_FUNCTION} lines; the limit is {MAX_LONG_FUNCTIONS}"));
+        wrong.extend(found.functions.iter().map(|(function, lines)| format!("  {function}: {lines} lines")));
+    }
+    for (function, lines) in found.functions.iter().filter(|(_, lines)| *lines > MAX_FUNCTION) {
+        wrong.push(format!("{function} has {lines} lines; the limit is {MAX_FUNCTION}"));
+    }
+    for state in STATES {
+        match found.states.iter().find(|(of, _)| of == state) {
+            None => wrong.push(format!("crates/{} has no struct {}", state.0, state.1)),
+            Some((_, fields)) if *fields > MAX_FIELDS => {
+                wrong.push(format!("{} of crates/{} has {fields} fields; the limit is {MAX_FIELDS}", state.1, state.0));
+            }
+            Some(_) => {}
+        }
+    }
+    wrong.append(&mut found.wrong);
+    Ok(())
+}
+
+/// The measurements of the files that were visited, and the place of the visitor.
+#[derive(Default)]
+struct Found {
+    /// Long functions with their numbers of lines.
+    functions: Vec<(String, usize)>,
+    /// Structs of [`STATES`] with their numbers of fields.
+    states: Vec<((&'static str, &'static str), usize)>,
+    wrong: Vec<String>,
+    krate: String,
+    is_published: bool,
+    file: String,
+}
+
+impl Found {
+    fn folder(&mut self, folder: &Path) -> Result<(), String> {
+        for path in list(folder)? {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            if path.is_dir() {
+                if !matches!(name.as_str(), "tests" | "generated" | "target") {
+                    self.folder(&path)?;
+                }
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                self.file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path) -> Result<(), String> {
+        let text = read(path)?;
+        self.file = path.strip_prefix(root()).unwrap_or(path).display().to_string();
+        let file = syn::parse_file(&text).map_err(|error| format!("{}: {error}", self.file))?;
+        self.visit_file(&file);
+        Ok(())
+    }
+
+    fn function(&mut self, attributes: &[Attribute], signature: &Signature, block: Span) -> bool {
+        if is_of_tests(attributes) || attributes.iter().any(|attribute| attribute.path().is_ident("test")) {
+            return false;
+        }
+        let start = signature.span().start().line;
+        let lines = block.end().line + 1 - start;
+        if lines > LONG_FUNCTION {
+            self.functions.push((format!("{}:{start} {}", self.file, signature.ident), lines));
+        }
+        true
+    }
+
+    fn error(&mut self, line: usize, form: &str) {
+        if self.is_published {
+            self.wrong.push(format!("{}:{line}: {form} loses the source of the error", self.file));
+        }
+    }
+}
+
+impl<'a> Visit<'a> for Found {
+    fn visit_item_mod(&mut self, item: &'a ItemMod) {
+        if !is_of_tests(&item.attrs) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'a ItemFn) {
+        if self.function(&item.attrs, &item.sig, item.block.span()) {
+            visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'a ImplItemFn) {
+        if self.function(&item.attrs, &item.sig, item.block.span()) {
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+
+    fn visit_item_struct(&mut self, item: &'a ItemStruct) {
+        let state = STATES.iter().find(|(krate, name)| self.krate == *krate && item.ident == name);
+        self.states.extend(state.map(|state| (*state, item.fields.len())));
+        visit::visit_item_struct(self, item);
+    }
+
+    fn visit_type_path(&mut self, path: &'a TypePath) {
+        if let Some(last) = path.path.segments.last()
+            && last.ident == "Result"
+            && let PathArguments::AngleBracketed(arguments) = &last.arguments
+            && let Some(GenericArgument::Type(Type::Path(error))) = arguments.args.iter().nth(1)
+            && error.path.is_ident("String")
+        {
+            self.error(path.span().start().line, "Result<_, String>");
+        }
+        visit::visit_type_path(self, path);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'a ExprMethodCall) {
+        if call.method == "map_err" && call.args.first().is_some_and(makes_text) {
+            self.error(call.method.span().start().line, "map_err to text");
+        }
+        visit::visit_expr_method_call(self, call);
+    }
+}
+
+/// Whether an expression is `|error| error.to_string()` or the path of a `to_string`.
+fn makes_text(function: &Expr) -> bool {
+    match function {
+        Expr::Closure(ExprClosure { body, .. }) => {
+            matches!(&**body, Expr::MethodCall(call) if call.method == "to_string")
+        }
+        Expr::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "to_string"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(krate: &str, text: &str) -> Found {
+        let mut found = Found { krate: krate.to_owned(), is_published: true, ..Found::default() };
+        found.visit_file(&syn::parse_file(text).unwrap());
+        found
+    }
+
+    #[test]
+    fn long_functions_are_measured_and_tests_are_not() {
+        let body = "\n f();".repeat(59);
+        let text = format!("fn short() {{{body}}}\nimpl A {{ fn long(\n) {{{body}}} }}\n#[test] fn t(\n) {{{body}}}");
+        assert_eq!(found("calc", &text).functions, [(":61 long".to_owned(), 61)]);
+        assert_eq!(found("calc", &format!("#[cfg(test)] mod tests {{ fn f(\n) {{{body}}} }}")).functions, []);
+    }
+
+    #[test]
+    fn fields_of_named_structs_are_counted() {
+        let text = "struct Session { a: u8, b: u8 } struct Other { a: u8 }";
+        assert_eq!(found("node", text).states, [(("node", "Session"), 2)]);
+        assert_eq!(found("cli", text).states, []);
+    }
+
+    #[test]
+    fn errors_that_lose_their_source_are_found() {
+        for text in [
+            "fn f() -> Result<(), String> { todo() }",
+            "type R = std::result::Result<u8, String>;",
+            "fn f() { g().map_err(|error| error.to_string()); }",
+            "fn f() { g().map_err(ToString::to_string); }",
+        ] {
+            assert_eq!(found("calc", text).wrong.len(), 1, "{text}");
+        }
+        assert_eq!(found("calc", "fn f() -> Result<String, Error> { g().map_err(Error::from) }").wrong.len(), 0);
+    }
+}
