@@ -9,7 +9,7 @@ use tortie_net::{Cidr, InterfaceName};
 use tortie_netfilter::{MapKey, MapKind, Member};
 
 use crate::expression::{Expression, SetReference, Verdict};
-use crate::names::{LayeredName, MAX_NAME_LEN};
+use crate::names::{LayeredName, MAX_NAME_LEN, SetName};
 use crate::set::{ElementText, SetKind, element, map_key_bytes};
 use crate::table::{CommitError, Plan, ReadError, Table, TableError};
 use crate::transaction::{BaseChain, Command, FLOW_TABLE, ProgramRule, TableId, Transaction};
@@ -120,7 +120,8 @@ impl FakeKernel {
             let injected = self.refuse.as_ref().and_then(|refuse| refuse(command));
             let result = match injected {
                 Some(reason) => Err(reason),
-                None => make(&mut content, &mut handle, &self.missing_devices, command),
+                None => make(&mut content, &mut handle, &self.missing_devices, command)
+                    .map_err(|refused| refused.to_string()),
             };
             refused.extend(result.err().map(|reason| (at, reason)));
         }
@@ -182,19 +183,36 @@ impl FakeKernel {
     }
 }
 
+/// The kernel's words about a change that it refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum Refused {
+    #[error("No such file or directory")]
+    NotThere,
+    #[error("Device or resource busy")]
+    Busy,
+    #[error("File exists")]
+    Exists,
+    #[error("File name too long")]
+    NameTooLong,
+    #[error("Invalid argument")]
+    Invalid,
+    #[error("interval overlaps with an existing one")]
+    Overlap,
+}
+
 fn make(
     content: &mut Option<Content>,
     handle: &mut u64,
     missing: &BTreeSet<InterfaceName>,
     command: &Command,
-) -> Result<(), String> {
+) -> Result<(), Refused> {
     match (content, command) {
         (content @ None, Command::AddTable) => {
             *content = Some(Content::default());
             Ok(())
         }
         (Some(_), Command::AddTable) => Ok(()),
-        (None, _) => Err(NOT_THERE.to_owned()),
+        (None, _) => Err(Refused::NotThere),
         (content, Command::DeleteTable) => {
             *content = None;
             Ok(())
@@ -203,135 +221,142 @@ fn make(
     }
 }
 
-const NOT_THERE: &str = "No such file or directory";
-const BUSY: &str = "Device or resource busy";
-
-fn there<T>(found: Option<T>) -> Result<T, String> {
-    found.ok_or_else(|| NOT_THERE.to_owned())
+fn there<T>(found: Option<T>) -> Result<T, Refused> {
+    found.ok_or(Refused::NotThere)
 }
 
 impl Content {
-    fn make(&mut self, handle: &mut u64, missing: &BTreeSet<InterfaceName>, command: &Command) -> Result<(), String> {
+    fn make(&mut self, handle: &mut u64, missing: &BTreeSet<InterfaceName>, command: &Command) -> Result<(), Refused> {
         match command {
-            Command::AddTable | Command::DeleteTable => {}
-            Command::AddChain { chain, base } => {
-                if chain.as_str().len() > MAX_NAME_LEN {
-                    return Err("File name too long".to_owned());
-                }
-                let known =
-                    self.chains.entry(chain.clone()).or_insert_with(|| Chain { base: *base, rules: Vec::new() });
-                if known.base != *base {
-                    return Err("File exists".to_owned());
-                }
-            }
-            Command::FlushChain { chain } => there(self.chains.get_mut(chain))?.rules.clear(),
-            Command::DeleteChain { chain } => {
-                let is_empty = there(self.chains.get(chain))?.rules.is_empty();
-                if !is_empty || self.leads_to(chain) {
-                    return Err(BUSY.to_owned());
-                }
-                self.chains.remove(chain);
-            }
+            Command::AddTable | Command::DeleteTable => Ok(()),
+            Command::AddChain { chain, base } => self.add_chain(chain, *base),
+            Command::FlushChain { chain } => self.rules(chain).map(Vec::clear),
+            Command::DeleteChain { chain } => self.delete_chain(chain),
             Command::AddRule { chain, rule } => {
                 self.check(rule)?;
                 *handle += 1;
-                there(self.chains.get_mut(chain))?.rules.push((*handle, Arc::clone(rule)));
+                self.rules(chain)?.push((*handle, Arc::clone(rule)));
+                Ok(())
             }
             Command::ReplaceRule { chain, handle: replaced, rule } => {
                 self.check(rule)?;
                 *handle += 1;
-                let rules = &mut there(self.chains.get_mut(chain))?.rules;
-                *there(rules.iter_mut().find(|(known, _)| known == replaced))? = (*handle, Arc::clone(rule));
+                let mut rules = self.rules(chain)?.iter_mut();
+                *there(rules.find(|(known, _)| known == replaced))? = (*handle, Arc::clone(rule));
+                Ok(())
             }
             Command::DeleteRule { chain, handle } => {
-                let rules = &mut there(self.chains.get_mut(chain))?.rules;
+                let rules = self.rules(chain)?;
                 let at = there(rules.iter().position(|(known, _)| known == handle))?;
                 rules.remove(at);
+                Ok(())
             }
-            Command::AddMap { map, kind } => {
-                if self.sets.contains_key(map.as_str()) {
-                    return Err("File exists".to_owned());
-                }
-                let known = self.maps.entry(map.to_string()).or_insert_with(|| (*kind, BTreeMap::new()));
-                if known.0 != *kind {
-                    return Err("File exists".to_owned());
-                }
-            }
-            Command::FlushMap { map } => there(self.maps.get_mut(map.as_str()))?.1.clear(),
-            Command::DeleteMap { map } => self.delete_set(map.as_str())?,
-            Command::AddMapElements { map, elements } => {
-                for (key, verdict) in elements {
-                    if let Verdict::Jump(chain) | Verdict::Goto(chain) = verdict {
-                        there(self.chains.get(&LayeredName::from_kernel(chain)))?;
-                    }
-                    let (kind, known) = there(self.maps.get_mut(map.as_str()))?;
-                    if key.kind() != *kind {
-                        return Err("Invalid argument".to_owned());
-                    }
-                    if known.insert(*key, verdict.clone()).is_some_and(|old| old != *verdict) {
-                        return Err("File exists".to_owned());
-                    }
-                }
-            }
-            Command::DeleteMapElements { map, elements } => {
-                for (key, _) in elements {
-                    there(there(self.maps.get_mut(map.as_str()))?.1.remove(key))?;
-                }
-            }
-            Command::AddFlowTable { devices } => {
-                there(devices.iter().all(|device| !missing.contains(device)).then_some(()))?;
-                self.flow_tables.entry(FLOW_TABLE.to_owned()).or_default().extend(devices.iter().copied());
-            }
+            Command::AddMap { map, kind } => self.add_map(map, *kind),
+            Command::FlushMap { map } => there(self.maps.get_mut(map.as_str())).map(|(_, members)| members.clear()),
+            Command::DeleteMap { map } => self.delete_set(map.as_str()),
+            Command::AddMapElements { map, elements } => self.add_map_elements(map, elements),
+            Command::DeleteMapElements { map, elements } => elements.iter().try_for_each(|(key, _)| {
+                let (_, members) = there(self.maps.get_mut(map.as_str()))?;
+                there(members.remove(key)).map(drop)
+            }),
+            Command::AddFlowTable { devices } => self.add_flow_table(devices, missing),
             Command::DeleteFlowDevices { devices } => {
                 let known = there(self.flow_tables.get_mut(FLOW_TABLE))?;
-                for device in devices {
-                    there(known.remove(device).then_some(()))?;
-                }
+                devices.iter().try_for_each(|device| there(known.remove(device).then_some(())))
             }
-            Command::DeleteFlowTable { name } => {
-                let is_used = self.chains.values().flat_map(|chain| &chain.rules).any(|(_, rule)| {
-                    rule.expressions.iter().any(|it| matches!(it, Expression::FlowOffload { table } if table == name))
-                });
-                if is_used {
-                    return Err(BUSY.to_owned());
-                }
-                there(self.flow_tables.remove(&**name))?;
-            }
-            Command::AddSet { set, kind } => {
-                let known = self.sets.entry(set.to_string()).or_insert_with(|| (*kind, BTreeSet::new()));
-                if known.0 != *kind || self.maps.contains_key(set.as_str()) {
-                    return Err("File exists".to_owned());
-                }
-            }
-            Command::DeleteSet { set } => self.delete_set(set)?,
-            Command::AddElements { set, kind, elements } => {
-                let (known, members) = there(self.sets.get_mut(set.as_str()))?;
-                if known != kind {
-                    return Err("Invalid argument".to_owned());
-                }
-                for member in elements {
-                    if *kind == SetKind::Networks
-                        && members.iter().any(|known| known != member && overlap(known, member))
-                    {
-                        return Err("interval overlaps with an existing one".to_owned());
-                    }
-                    members.insert(*member);
-                }
-            }
+            Command::DeleteFlowTable { name } => self.delete_flow_table(name),
+            Command::AddSet { set, kind } => self.add_set(set, *kind),
+            Command::DeleteSet { set } => self.delete_set(set),
+            Command::AddElements { set, kind, elements } => self.add_elements(set, *kind, elements),
             Command::DeleteElements { set, elements, .. } => {
                 let (_, members) = there(self.sets.get_mut(set.as_str()))?;
-                for member in elements {
-                    there(members.remove(member).then_some(()))?;
-                }
+                elements.iter().try_for_each(|member| there(members.remove(member).then_some(())))
+            }
+        }
+    }
+
+    fn rules(&mut self, chain: &LayeredName) -> Result<&mut Vec<(u64, Arc<ProgramRule>)>, Refused> {
+        there(self.chains.get_mut(chain)).map(|chain| &mut chain.rules)
+    }
+
+    fn add_chain(&mut self, chain: &LayeredName, base: Option<BaseChain>) -> Result<(), Refused> {
+        if chain.as_str().len() > MAX_NAME_LEN {
+            return Err(Refused::NameTooLong);
+        }
+        let known = self.chains.entry(chain.clone()).or_insert_with(|| Chain { base, rules: Vec::new() });
+        if known.base == base { Ok(()) } else { Err(Refused::Exists) }
+    }
+
+    fn delete_chain(&mut self, chain: &LayeredName) -> Result<(), Refused> {
+        if !self.rules(chain)?.is_empty() || self.leads_to(chain) {
+            return Err(Refused::Busy);
+        }
+        self.chains.remove(chain);
+        Ok(())
+    }
+
+    fn add_map(&mut self, map: &LayeredName, kind: MapKind) -> Result<(), Refused> {
+        if self.sets.contains_key(map.as_str()) {
+            return Err(Refused::Exists);
+        }
+        let known = self.maps.entry(map.to_string()).or_insert_with(|| (kind, BTreeMap::new()));
+        if known.0 == kind { Ok(()) } else { Err(Refused::Exists) }
+    }
+
+    fn add_map_elements(&mut self, map: &LayeredName, elements: &[(MapKey, Verdict)]) -> Result<(), Refused> {
+        for (key, verdict) in elements {
+            if let Verdict::Jump(chain) | Verdict::Goto(chain) = verdict {
+                there(self.chains.get(&LayeredName::from_kernel(chain)))?;
+            }
+            let (kind, known) = there(self.maps.get_mut(map.as_str()))?;
+            if key.kind() != *kind {
+                return Err(Refused::Invalid);
+            }
+            if known.insert(*key, verdict.clone()).is_some_and(|old| old != *verdict) {
+                return Err(Refused::Exists);
             }
         }
         Ok(())
     }
 
-    fn delete_set(&mut self, name: &str) -> Result<(), String> {
+    fn add_flow_table(&mut self, devices: &[InterfaceName], missing: &BTreeSet<InterfaceName>) -> Result<(), Refused> {
+        there(devices.iter().all(|device| !missing.contains(device)).then_some(()))?;
+        self.flow_tables.entry(FLOW_TABLE.to_owned()).or_default().extend(devices.iter().copied());
+        Ok(())
+    }
+
+    fn delete_flow_table(&mut self, name: &str) -> Result<(), Refused> {
+        let leads_there = |it: &Expression| matches!(it, Expression::FlowOffload { table } if &**table == name);
+        let mut rules = self.chains.values().flat_map(|chain| &chain.rules);
+        if rules.any(|(_, rule)| rule.expressions.iter().any(leads_there)) {
+            return Err(Refused::Busy);
+        }
+        there(self.flow_tables.remove(name)).map(drop)
+    }
+
+    fn add_set(&mut self, set: &SetName, kind: SetKind) -> Result<(), Refused> {
+        let known = self.sets.entry(set.to_string()).or_insert_with(|| (kind, BTreeSet::new()));
+        if known.0 != kind || self.maps.contains_key(set.as_str()) { Err(Refused::Exists) } else { Ok(()) }
+    }
+
+    fn add_elements(&mut self, set: &SetName, kind: SetKind, elements: &[Member]) -> Result<(), Refused> {
+        let (known, members) = there(self.sets.get_mut(set.as_str()))?;
+        if *known != kind {
+            return Err(Refused::Invalid);
+        }
+        for member in elements {
+            if kind == SetKind::Networks && members.iter().any(|known| known != member && overlap(known, member)) {
+                return Err(Refused::Overlap);
+            }
+            members.insert(*member);
+        }
+        Ok(())
+    }
+
+    fn delete_set(&mut self, name: &str) -> Result<(), Refused> {
         let asks = |rule: &Arc<ProgramRule>| rule.expressions.iter().any(|expression| asks_for(expression, name));
         if self.chains.values().flat_map(|chain| &chain.rules).any(|(_, rule)| asks(rule)) {
-            return Err(BUSY.to_owned());
+            return Err(Refused::Busy);
         }
         let was_there = self.sets.remove(name).is_some() | self.maps.remove(name).is_some();
         there(was_there.then_some(()))
@@ -344,7 +369,7 @@ impl Content {
     }
 
     /// Whether all that a rule refers to is there.
-    fn check(&self, rule: &ProgramRule) -> Result<(), String> {
+    fn check(&self, rule: &ProgramRule) -> Result<(), Refused> {
         for expression in &rule.expressions {
             if let Some(chain) = target(expression) {
                 there(self.chains.get(&LayeredName::from_kernel(chain)))?;

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 
 use tortie_net::{Family, InterfaceName, Protocol};
 use tortie_netfilter::{
-    Action, ConntrackState, ConntrackStates, DispatchBy, InterfacePattern, Match, PortList, RejectWith, Rule, Side,
-    Table,
+    Action, ConntrackState, ConntrackStates, DispatchBy, IcmpType, InterfacePattern, MaskedMark, Match, PortList,
+    PortRange, RejectWith, Rule, Side, Table,
 };
 
 use crate::features::Features;
@@ -125,13 +125,7 @@ const fn port(side: Side) -> &'static str {
 fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out: &mut String) -> fmt::Result {
     let ip = ip(family);
     match question {
-        Match::Mark { want, negated } => {
-            let (mask, operator) = (want.mask(), if *negated { "!=" } else { "==" });
-            match want.value() {
-                0 => write!(out, "meta mark & {mask} {operator} 0"),
-                value => write!(out, "meta mark & {mask} {operator} {value:#x}"),
-            }
-        }
+        Match::Mark { want, negated } => write_mark(*want, *negated, out),
         Match::InInterface(pattern) => write_interface("iifname", pattern, out),
         Match::NotInInterface(pattern) => write_interface("iifname !=", pattern, out),
         Match::OutInterface(pattern) => write_interface("oifname", pattern, out),
@@ -146,14 +140,7 @@ fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out
         }
         Match::Conntrack { states: ConntrackStates::DNAT, negated: false } => out.write_str("ct status dnat"),
         Match::Conntrack { states: ConntrackStates::DNAT, negated: true } => out.write_str("ct status & dnat == 0"),
-        Match::Conntrack { states, negated } => {
-            write!(out, "ct state {}", not(*negated))?;
-            for (i, state) in states.states().iter().enumerate() {
-                out.write_str(if i == 0 { "" } else { "," })?;
-                out.write_str(conntrack_state(*state))?;
-            }
-            Ok(())
-        }
+        Match::Conntrack { states, negated } => write_conntrack(*states, *negated, out),
         Match::Protocol { protocol, negated } => write!(out, "meta l4proto {}{protocol}", not(*negated)),
         Match::Net { side, net, negated } => write!(out, "{ip} {} {}{net}", address(*side), not(*negated)),
         Match::IpSet { side, set, with_port: false, negated } => {
@@ -170,23 +157,42 @@ fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out
             write_ports(ports, out)
         }
         Match::DestinationPort(port) => write!(out, "{} dport {port}", transport(protocol)),
-        Match::Icmp { family, icmp, negated } => {
-            let header = match family {
-                Family::V4 => "icmp",
-                Family::V6 => "icmpv6",
-            };
-            match icmp.code {
-                None => write!(out, "{header} type {}{}", not(*negated), icmp.number),
-                // Type and code are the first two bytes.
-                Some(code) => {
-                    let value = u16::from_be_bytes([icmp.number, code]);
-                    write!(out, "@th,0,16 {}{value:#06x}", not(*negated))
-                }
-            }
-        }
+        Match::Icmp { family, icmp, negated } => write_icmp(*family, *icmp, *negated, out),
         Match::Limit { rate, burst } => {
             write!(out, "limit rate {rate}")?;
             burst.map_or(Ok(()), |burst| write!(out, " burst {burst} packets"))
+        }
+    }
+}
+
+fn write_mark(want: MaskedMark, negated: bool, out: &mut String) -> fmt::Result {
+    let (mask, operator) = (want.mask(), if negated { "!=" } else { "==" });
+    match want.value() {
+        0 => write!(out, "meta mark & {mask} {operator} 0"),
+        value => write!(out, "meta mark & {mask} {operator} {value:#x}"),
+    }
+}
+
+fn write_conntrack(states: ConntrackStates, negated: bool, out: &mut String) -> fmt::Result {
+    write!(out, "ct state {}", not(negated))?;
+    for (i, state) in states.states().iter().enumerate() {
+        out.write_str(if i == 0 { "" } else { "," })?;
+        out.write_str(conntrack_state(*state))?;
+    }
+    Ok(())
+}
+
+fn write_icmp(family: Family, icmp: IcmpType, negated: bool, out: &mut String) -> fmt::Result {
+    let header = match family {
+        Family::V4 => "icmp",
+        Family::V6 => "icmpv6",
+    };
+    match icmp.code {
+        None => write!(out, "{header} type {}{}", not(negated), icmp.number),
+        // Type and code are the first two bytes.
+        Some(code) => {
+            let value = u16::from_be_bytes([icmp.number, code]);
+            write!(out, "@th,0,16 {}{value:#06x}", not(negated))
         }
     }
 }
@@ -260,23 +266,10 @@ fn write_statement(action: &Action, context: &Context<'_>, out: &mut String) -> 
         Action::Accept => out.write_str("accept"),
         Action::Drop => out.write_str("drop"),
         Action::Dispatch { by, map } => {
-            match by {
-                DispatchBy::InInterface => out.write_str("iifname")?,
-                DispatchBy::OutInterface => out.write_str("oifname")?,
-                DispatchBy::Mark(mask) => write!(out, "meta mark & {mask}")?,
-                DispatchBy::DestinationPort => out.write_str("meta l4proto . th dport")?,
-                DispatchBy::Address(Side::Source) => write!(out, "{} saddr", ip(context.family))?,
-                DispatchBy::Address(Side::Destination) => write!(out, "{} daddr", ip(context.family))?,
-            }
+            write_dispatch_key(*by, context.family, out)?;
             write!(out, " vmap @{}", LayeredName::new(context.layer, map.as_str()))
         }
-        Action::Several(actions) => {
-            for (number, action) in actions.iter().enumerate() {
-                out.write_str(if number == 0 { "" } else { " " })?;
-                write_statement(action, context, out)?;
-            }
-            Ok(())
-        }
+        Action::Several(actions) => write_several(actions, context, out),
         // The rules take its place before; otherwise it is refused as well.
         Action::Include(_) => out.write_str("jump cali-unknown"),
         Action::Reject(RejectWith::PortUnreachable) => out.write_str("reject"),
@@ -298,11 +291,7 @@ fn write_statement(action: &Action, context: &Context<'_>, out: &mut String) -> 
         Action::Dnat { addr: IpAddr::V4(addr), port: Some(port) } => write!(out, "dnat to {addr}:{port}"),
         Action::Dnat { addr: IpAddr::V6(addr), port: Some(port) } => write!(out, "dnat to [{addr}]:{port}"),
         Action::Snat { addr, ports } => {
-            match (addr, ports) {
-                (addr, None) => write!(out, "snat to {addr}")?,
-                (IpAddr::V4(addr), Some(ports)) => write!(out, "snat to {addr}:{}-{}", ports.first(), ports.last())?,
-                (IpAddr::V6(addr), Some(ports)) => write!(out, "snat to [{addr}]:{}-{}", ports.first(), ports.last())?,
-            }
+            write_snat(*addr, *ports, out)?;
             out.write_str(randomly(context.features.snat_fully_random))
         }
         Action::Masquerade { ports } => {
@@ -322,6 +311,32 @@ fn write_statement(action: &Action, context: &Context<'_>, out: &mut String) -> 
         }
         Action::RejectConnectionsAbove(count) => write!(out, "ct count over {count} reject with tcp reset"),
         Action::OffloadFlow => out.write_str("flow offload @calico"),
+    }
+}
+
+fn write_several(actions: &[Action], context: &Context<'_>, out: &mut String) -> fmt::Result {
+    for (number, action) in actions.iter().enumerate() {
+        out.write_str(if number == 0 { "" } else { " " })?;
+        write_statement(action, context, out)?;
+    }
+    Ok(())
+}
+
+fn write_dispatch_key(by: DispatchBy, family: Family, out: &mut String) -> fmt::Result {
+    match by {
+        DispatchBy::InInterface => out.write_str("iifname"),
+        DispatchBy::OutInterface => out.write_str("oifname"),
+        DispatchBy::Mark(mask) => write!(out, "meta mark & {mask}"),
+        DispatchBy::DestinationPort => out.write_str("meta l4proto . th dport"),
+        DispatchBy::Address(side) => write!(out, "{} {}", ip(family), address(side)),
+    }
+}
+
+fn write_snat(addr: IpAddr, ports: Option<PortRange>, out: &mut String) -> fmt::Result {
+    match (addr, ports) {
+        (addr, None) => write!(out, "snat to {addr}"),
+        (IpAddr::V4(addr), Some(ports)) => write!(out, "snat to {addr}:{}-{}", ports.first(), ports.last()),
+        (IpAddr::V6(addr), Some(ports)) => write!(out, "snat to [{addr}]:{}-{}", ports.first(), ports.last()),
     }
 }
 

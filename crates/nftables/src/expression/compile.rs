@@ -6,8 +6,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tortie_net::{Cidr, Family, IpSetName, Protocol};
 use tortie_netfilter::{
-    Action, ChainName, ConntrackState, ConntrackStates, DispatchBy, InterfacePattern, MaskedMark, Match, PortList,
-    RateUnit, RejectWith, Rule, Side,
+    Action, ChainName, ConntrackState, ConntrackStates, DispatchBy, IcmpType, InterfacePattern, MaskedMark, Match,
+    PortList, PortRange, RateUnit, RejectWith, Rule, Side,
 };
 
 use super::{
@@ -139,11 +139,7 @@ impl Compiler {
 
     fn question(&mut self, question: &Match) -> Result<(), Unsupported> {
         match question {
-            Match::Mark { want, negated } => {
-                self.meta(Meta::Mark);
-                self.mask(native(want.mask().get()));
-                self.compare(equal(*negated), native(want.value()));
-            }
+            Match::Mark { want, negated } => self.has_mark(*want, *negated),
             Match::InInterface(pattern) => self.interface(Meta::InInterfaceName, pattern, false),
             Match::NotInInterface(pattern) => self.interface(Meta::InInterfaceName, pattern, true),
             Match::OutInterface(pattern) => self.interface(Meta::OutInterfaceName, pattern, false),
@@ -159,19 +155,9 @@ impl Compiler {
                 self.compare(Comparison::Equal, native(0));
             }
             Match::LocalAddress { side, limit_to_out_interface, negated } => {
-                let side = match side {
-                    Side::Source => FIB_SOURCE,
-                    Side::Destination => FIB_DESTINATION,
-                };
-                let flags = side | if *limit_to_out_interface { FIB_OUT } else { 0 };
-                self.out.push(Expression::Fib { result: FibResult::AddressType, flags, to: Register::FIRST });
-                self.compare(equal(*negated), native(LOCAL));
+                self.local_address(*side, *limit_to_out_interface, *negated);
             }
-            Match::Conntrack { states: ConntrackStates::DNAT, negated } => {
-                self.out.push(Expression::Conntrack { key: Conntrack::Status, to: Register::FIRST });
-                self.mask(native(STATUS_DNAT));
-                self.compare(equal(!*negated), native(0));
-            }
+            Match::Conntrack { states: ConntrackStates::DNAT, negated } => self.is_dnat(*negated),
             Match::Conntrack { states, negated } => self.conntrack(*states, *negated),
             Match::Protocol { protocol, negated } => {
                 self.meta(Meta::L4Protocol);
@@ -182,38 +168,54 @@ impl Compiler {
             }
             Match::Net { side, net, negated } => self.net(*side, net.cidr(), *negated),
             Match::IpSet { side, set, with_port, negated } => self.set(*side, *set, *with_port, *negated),
-            Match::Ports { side, ports, negated } => {
-                self.ports(port_offset(*side), ports, *negated);
-            }
+            Match::Ports { side, ports, negated } => self.ports(port_offset(*side), ports, *negated),
             Match::DestinationPort(port) => {
                 self.field(Header::Transport, port_offset(Side::Destination), &port.to_be_bytes(), false);
             }
-            Match::Icmp { family, icmp, negated } => {
-                self.is_protocol(match family {
-                    Family::V4 => Protocol::Number(1),
-                    Family::V6 => Protocol::Number(58),
-                });
-                let value = [icmp.number, icmp.code.unwrap_or(0)];
-                match icmp.code {
-                    Some(_) => {
-                        self.payload(Header::Transport, 0, 2);
-                        self.compare(equal(*negated), bytes(&value));
-                    }
-                    None => self.field(Header::Transport, 0, &[icmp.number], *negated),
-                }
-            }
+            Match::Icmp { family, icmp, negated } => self.icmp(*family, *icmp, *negated),
             Match::Limit { rate, burst } => {
-                let per_seconds = match rate.per() {
-                    RateUnit::Second => 1,
-                    RateUnit::Minute => 60,
-                    RateUnit::Hour => 60 * 60,
-                    RateUnit::Day => 24 * 60 * 60,
-                };
                 let burst = burst.map_or(DEFAULT_BURST, u32::from);
-                self.out.push(Expression::Limit { rate: rate.count().into(), per_seconds, burst, inverted: false });
+                let (rate, per_seconds) = (rate.count().into(), seconds(rate.per()));
+                self.out.push(Expression::Limit { rate, per_seconds, burst, inverted: false });
             }
         }
         Ok(())
+    }
+
+    fn has_mark(&mut self, want: MaskedMark, negated: bool) {
+        self.meta(Meta::Mark);
+        self.mask(native(want.mask().get()));
+        self.compare(equal(negated), native(want.value()));
+    }
+
+    fn local_address(&mut self, side: Side, limit_to_out_interface: bool, negated: bool) {
+        let side = match side {
+            Side::Source => FIB_SOURCE,
+            Side::Destination => FIB_DESTINATION,
+        };
+        let flags = side | if limit_to_out_interface { FIB_OUT } else { 0 };
+        self.out.push(Expression::Fib { result: FibResult::AddressType, flags, to: Register::FIRST });
+        self.compare(equal(negated), native(LOCAL));
+    }
+
+    fn is_dnat(&mut self, negated: bool) {
+        self.out.push(Expression::Conntrack { key: Conntrack::Status, to: Register::FIRST });
+        self.mask(native(STATUS_DNAT));
+        self.compare(equal(!negated), native(0));
+    }
+
+    fn icmp(&mut self, family: Family, icmp: IcmpType, negated: bool) {
+        self.is_protocol(match family {
+            Family::V4 => Protocol::Number(1),
+            Family::V6 => Protocol::Number(58),
+        });
+        match icmp.code {
+            Some(code) => {
+                self.payload(Header::Transport, 0, 2);
+                self.compare(equal(negated), bytes(&[icmp.number, code]));
+            }
+            None => self.field(Header::Transport, 0, &[icmp.number], negated),
+        }
     }
 
     fn interface(&mut self, key: Meta, pattern: &InterfacePattern, negated: bool) {
@@ -353,14 +355,7 @@ impl Compiler {
             Action::Dispatch { by, map } => self.dispatch(*by, *map, context),
             Action::Several(actions) => return actions.iter().try_for_each(|action| self.statement(action, context)),
             Action::Include(_) => return Err(Unsupported::NotLaidOut),
-            Action::Reject(RejectWith::PortUnreachable) => {
-                let code = match self.family {
-                    Family::V4 => 3,
-                    Family::V6 => 4,
-                };
-                self.out.push(Expression::Reject { kind: Rejection::Icmp(code) });
-            }
-            Action::Reject(RejectWith::TcpReset) => self.out.push(Expression::Reject { kind: Rejection::TcpReset }),
+            Action::Reject(with) => self.reject(*with),
             Action::ClearMark(bits) => self.mark(!bits.get(), 0),
             Action::SetMark(bits) => self.mark(!bits.get(), bits.get()),
             Action::SetMaskedMark(mark) => self.mark(!mark.mask().get(), mark.value()),
@@ -381,12 +376,7 @@ impl Compiler {
                 let ports = ports.map(|ports| (ports.first(), ports.last()));
                 self.nat(true, *addr, ports, context.features.snat_fully_random);
             }
-            Action::Masquerade { ports } => {
-                let ports = ports.map(|ports| (ports.first(), ports.last()));
-                let ports = self.nat_ports(Register::FIRST, Register::SECOND, ports);
-                let fully_random = context.features.masquerade_fully_random;
-                self.out.push(Expression::Masquerade { ports, fully_random });
-            }
+            Action::Masquerade { ports } => self.masquerade(*ports, context.features.masquerade_fully_random),
             Action::SetDscp(value) => self.dscp(*value),
             Action::MarkWithinRate { limit, mark } => {
                 self.rate(limit.rate(), limit.burst(), false);
@@ -407,6 +397,15 @@ impl Compiler {
 
     fn verdict(&mut self, verdict: Verdict) {
         self.out.push(Expression::Verdict(verdict));
+    }
+
+    fn reject(&mut self, with: RejectWith) {
+        let kind = match (with, self.family) {
+            (RejectWith::PortUnreachable, Family::V4) => Rejection::Icmp(3),
+            (RejectWith::PortUnreachable, Family::V6) => Rejection::Icmp(4),
+            (RejectWith::TcpReset, _) => Rejection::TcpReset,
+        };
+        self.out.push(Expression::Reject { kind });
     }
 
     fn rate(&mut self, rate: u16, burst: u16, inverted: bool) {
@@ -434,6 +433,12 @@ impl Compiler {
         self.out.push(Expression::Immediate { to: Register::FIRST, value });
         let ports = self.nat_ports(Register::SECOND, Register(3), ports);
         self.out.push(Expression::Nat { source, family, address: Register::FIRST, ports, fully_random });
+    }
+
+    fn masquerade(&mut self, ports: Option<PortRange>, fully_random: bool) {
+        let ports = ports.map(|ports| (ports.first(), ports.last()));
+        let ports = self.nat_ports(Register::FIRST, Register::SECOND, ports);
+        self.out.push(Expression::Masquerade { ports, fully_random });
     }
 
     fn nat_ports(
@@ -479,6 +484,15 @@ const fn port_offset(side: Side) -> u32 {
     match side {
         Side::Source => 0,
         Side::Destination => 2,
+    }
+}
+
+const fn seconds(unit: RateUnit) -> u64 {
+    match unit {
+        RateUnit::Second => 1,
+        RateUnit::Minute => 60,
+        RateUnit::Hour => 60 * 60,
+        RateUnit::Day => 24 * 60 * 60,
     }
 }
 

@@ -67,126 +67,154 @@ impl Data<'_> {
 }
 
 fn expression(name: &str, data: &Data<'_>) -> Option<Expression> {
-    Some(match name {
-        "meta" => match (data.register(meta::DREG), data.register(meta::SREG)) {
-            (Some(to), None) => {
-                let key = match data.number(meta::KEY)? {
-                    meta::MARK => Meta::Mark,
-                    meta::IIFNAME => Meta::InInterfaceName,
-                    meta::OIFNAME => Meta::OutInterfaceName,
-                    meta::L4PROTO => Meta::L4Protocol,
-                    _ => return None,
-                };
-                Expression::Meta { key, to }
-            }
-            (None, Some(from)) if data.number(meta::KEY)? == meta::MARK => Expression::SetMark { from },
-            _ => return None,
-        },
-        "ct" => match (data.register(ct::DREG), data.register(ct::SREG)) {
-            (Some(to), None) => {
-                let key = match data.number(ct::KEY)? {
-                    ct::STATE => Conntrack::State,
-                    ct::STATUS => Conntrack::Status,
-                    ct::MARK => Conntrack::Mark,
-                    _ => return None,
-                };
-                Expression::Conntrack { key, to }
-            }
-            (None, Some(from)) if data.number(ct::KEY)? == ct::MARK => Expression::SetConnectionMark { from },
-            _ => return None,
-        },
-        "payload" => payload_expression(data)?,
-        "cmp" => {
-            let comparison = match data.number(cmp::OP)? {
-                0 => Comparison::Equal,
-                1 => Comparison::NotEqual,
-                2 => Comparison::Less,
-                3 => Comparison::LessOrEqual,
-                4 => Comparison::Greater,
-                5 => Comparison::GreaterOrEqual,
-                _ => return None,
-            };
-            Expression::Compare { register: data.register(cmp::SREG)?, comparison, value: data.value(cmp::DATA)? }
-        }
-        "range" if data.number(range::OP)? == range::NEQ => Expression::OutOfRange {
+    match name {
+        "meta" => meta_expression(data),
+        "ct" => conntrack(data),
+        "payload" => payload_expression(data),
+        "cmp" => compare(data),
+        "range" if data.number(range::OP)? == range::NEQ => Some(Expression::OutOfRange {
             register: data.register(range::SREG)?,
             first: data.value(range::FROM)?,
             last: data.value(range::TO)?,
-        },
-        "bitwise" => {
-            let register = data.register(bitwise::SREG)?;
-            if data.register(bitwise::DREG)? != register || data.flags(bitwise::OP) != 0 {
-                return None;
-            }
-            Expression::Bitwise { register, mask: data.value(bitwise::MASK)?, xor: data.value(bitwise::XOR)? }
-        }
-        "lookup" => {
-            let (name, register) = (data.text(lookup::SET)?, data.register(lookup::SREG)?);
-            match data.number(lookup::DREG) {
-                None => {
-                    let inverted = data.flags(lookup::FLAGS) == lookup::INVERTED;
-                    Expression::Lookup { set: SetReference::Named(name), register, inverted }
-                }
-                Some(0) => Expression::VerdictMap { map: name, register },
-                Some(_) => return None,
-            }
-        }
-        "fib" => {
-            let result = match data.number(fib::RESULT)? {
-                fib::OIF => FibResult::OutInterface,
-                fib::ADDRTYPE => FibResult::AddressType,
-                _ => return None,
-            };
-            Expression::Fib { result, flags: data.flags(fib::FLAGS), to: data.register(fib::DREG)? }
-        }
-        "counter" => Expression::Counter,
-        "limit" if data.flags(limit::TYPE) == 0 => Expression::Limit {
+        }),
+        "bitwise" => bitwise_expression(data),
+        "lookup" => look_up(data),
+        "fib" => fib_expression(data),
+        "counter" => Some(Expression::Counter),
+        "limit" if data.flags(limit::TYPE) == 0 => Some(Expression::Limit {
             rate: data.get(limit::RATE)?.u64()?,
             per_seconds: data.get(limit::UNIT)?.u64()?,
             burst: data.flags(limit::BURST),
             inverted: data.flags(limit::FLAGS) == limit::INVERTED,
-        },
+        }),
         "connlimit" if data.flags(connlimit::FLAGS) == connlimit::INVERTED => {
-            Expression::ConnectionsAbove { count: data.number(connlimit::COUNT)? }
+            Some(Expression::ConnectionsAbove { count: data.number(connlimit::COUNT)? })
         }
-        "immediate" => match data.register(immediate::DREG)? {
-            Register::VERDICT => {
-                let data = find(data.get(immediate::DATA)?.value, DATA_VERDICT)?;
-                Expression::Verdict(verdict(data.value)?)
-            }
-            to => Expression::Immediate { to, value: data.value(immediate::DATA)? },
-        },
-        "reject" => Expression::Reject {
-            kind: match data.number(reject::TYPE)? {
-                reject::ICMP => Rejection::Icmp(data.get(reject::ICMP_CODE)?.u8()?),
-                reject::TCP_RESET => Rejection::TcpReset,
-                _ => return None,
-            },
-        },
-        "log" => {
-            let prefix = data.text(log::PREFIX).unwrap_or_default();
-            match data.get(log::GROUP) {
-                Some(group) => Expression::Nflog { prefix, group: group.u16()?, size: data.flags(log::SNAPLEN) },
-                None => Expression::Log { prefix, level: data.number(log::LEVEL)? },
-            }
-        }
-        "nat" => {
-            let flags = data.flags(nat::FLAGS);
-            Expression::Nat {
-                source: data.number(nat::TYPE)? == nat::SOURCE,
-                family: u8::try_from(data.number(nat::FAMILY)?).ok()?,
-                address: data.register(nat::REG_ADDR_MIN)?,
-                ports: nat_ports(data, nat::REG_PROTO_MIN, nat::REG_PROTO_MAX),
-                fully_random: flags & nat::FULLY_RANDOM != 0,
-            }
-        }
-        "masq" => Expression::Masquerade {
+        "immediate" => immediate_expression(data),
+        "reject" => reject_expression(data),
+        "log" => log_expression(data),
+        "nat" => nat_expression(data),
+        "masq" => Some(Expression::Masquerade {
             ports: nat_ports(data, masq::REG_PROTO_MIN, masq::REG_PROTO_MAX),
             fully_random: data.flags(masq::FLAGS) & nat::FULLY_RANDOM != 0,
-        },
-        "notrack" => Expression::NoTrack,
-        "flow_offload" => Expression::FlowOffload { table: data.text(offload::TABLE)? },
+        }),
+        "notrack" => Some(Expression::NoTrack),
+        "flow_offload" => Some(Expression::FlowOffload { table: data.text(offload::TABLE)? }),
+        _ => None,
+    }
+}
+
+fn meta_expression(data: &Data<'_>) -> Option<Expression> {
+    let key = data.number(meta::KEY)?;
+    match (data.register(meta::DREG), data.register(meta::SREG)) {
+        (Some(to), None) => {
+            let key = match key {
+                meta::MARK => Meta::Mark,
+                meta::IIFNAME => Meta::InInterfaceName,
+                meta::OIFNAME => Meta::OutInterfaceName,
+                meta::L4PROTO => Meta::L4Protocol,
+                _ => return None,
+            };
+            Some(Expression::Meta { key, to })
+        }
+        (None, Some(from)) if key == meta::MARK => Some(Expression::SetMark { from }),
+        _ => None,
+    }
+}
+
+fn conntrack(data: &Data<'_>) -> Option<Expression> {
+    let key = data.number(ct::KEY)?;
+    match (data.register(ct::DREG), data.register(ct::SREG)) {
+        (Some(to), None) => {
+            let key = match key {
+                ct::STATE => Conntrack::State,
+                ct::STATUS => Conntrack::Status,
+                ct::MARK => Conntrack::Mark,
+                _ => return None,
+            };
+            Some(Expression::Conntrack { key, to })
+        }
+        (None, Some(from)) if key == ct::MARK => Some(Expression::SetConnectionMark { from }),
+        _ => None,
+    }
+}
+
+fn compare(data: &Data<'_>) -> Option<Expression> {
+    let comparison = match data.number(cmp::OP)? {
+        0 => Comparison::Equal,
+        1 => Comparison::NotEqual,
+        2 => Comparison::Less,
+        3 => Comparison::LessOrEqual,
+        4 => Comparison::Greater,
+        5 => Comparison::GreaterOrEqual,
         _ => return None,
+    };
+    Some(Expression::Compare { register: data.register(cmp::SREG)?, comparison, value: data.value(cmp::DATA)? })
+}
+
+fn bitwise_expression(data: &Data<'_>) -> Option<Expression> {
+    let register = data.register(bitwise::SREG)?;
+    if data.register(bitwise::DREG)? != register || data.flags(bitwise::OP) != 0 {
+        return None;
+    }
+    Some(Expression::Bitwise { register, mask: data.value(bitwise::MASK)?, xor: data.value(bitwise::XOR)? })
+}
+
+fn look_up(data: &Data<'_>) -> Option<Expression> {
+    let (name, register) = (data.text(lookup::SET)?, data.register(lookup::SREG)?);
+    match data.number(lookup::DREG) {
+        None => {
+            let inverted = data.flags(lookup::FLAGS) == lookup::INVERTED;
+            Some(Expression::Lookup { set: SetReference::Named(name), register, inverted })
+        }
+        Some(0) => Some(Expression::VerdictMap { map: name, register }),
+        Some(_) => None,
+    }
+}
+
+fn fib_expression(data: &Data<'_>) -> Option<Expression> {
+    let result = match data.number(fib::RESULT)? {
+        fib::OIF => FibResult::OutInterface,
+        fib::ADDRTYPE => FibResult::AddressType,
+        _ => return None,
+    };
+    Some(Expression::Fib { result, flags: data.flags(fib::FLAGS), to: data.register(fib::DREG)? })
+}
+
+fn immediate_expression(data: &Data<'_>) -> Option<Expression> {
+    match data.register(immediate::DREG)? {
+        Register::VERDICT => {
+            let data = find(data.get(immediate::DATA)?.value, DATA_VERDICT)?;
+            Some(Expression::Verdict(verdict(data.value)?))
+        }
+        to => Some(Expression::Immediate { to, value: data.value(immediate::DATA)? }),
+    }
+}
+
+fn reject_expression(data: &Data<'_>) -> Option<Expression> {
+    let kind = match data.number(reject::TYPE)? {
+        reject::ICMP => Rejection::Icmp(data.get(reject::ICMP_CODE)?.u8()?),
+        reject::TCP_RESET => Rejection::TcpReset,
+        _ => return None,
+    };
+    Some(Expression::Reject { kind })
+}
+
+fn log_expression(data: &Data<'_>) -> Option<Expression> {
+    let prefix = data.text(log::PREFIX).unwrap_or_default();
+    Some(match data.get(log::GROUP) {
+        Some(group) => Expression::Nflog { prefix, group: group.u16()?, size: data.flags(log::SNAPLEN) },
+        None => Expression::Log { prefix, level: data.number(log::LEVEL)? },
+    })
+}
+
+fn nat_expression(data: &Data<'_>) -> Option<Expression> {
+    Some(Expression::Nat {
+        source: data.number(nat::TYPE)? == nat::SOURCE,
+        family: u8::try_from(data.number(nat::FAMILY)?).ok()?,
+        address: data.register(nat::REG_ADDR_MIN)?,
+        ports: nat_ports(data, nat::REG_PROTO_MIN, nat::REG_PROTO_MAX),
+        fully_random: data.flags(nat::FLAGS) & nat::FULLY_RANDOM != 0,
     })
 }
 

@@ -53,37 +53,10 @@ fn name(expression: &Expression) -> &str {
 
 fn data(expression: &Expression, ports: &mut impl FnMut() -> u32, out: &mut Writer) {
     match expression {
-        Expression::Meta { key, to } => {
-            out.u32(meta::DREG, to.0);
-            out.u32(
-                meta::KEY,
-                match key {
-                    Meta::Mark => meta::MARK,
-                    Meta::InInterfaceName => meta::IIFNAME,
-                    Meta::OutInterfaceName => meta::OIFNAME,
-                    Meta::L4Protocol => meta::L4PROTO,
-                },
-            );
-        }
-        Expression::SetMark { from } => {
-            out.u32(meta::KEY, meta::MARK);
-            out.u32(meta::SREG, from.0);
-        }
-        Expression::Conntrack { key, to } => {
-            out.u32(ct::DREG, to.0);
-            out.u32(
-                ct::KEY,
-                match key {
-                    Conntrack::State => ct::STATE,
-                    Conntrack::Status => ct::STATUS,
-                    Conntrack::Mark => ct::MARK,
-                },
-            );
-        }
-        Expression::SetConnectionMark { from } => {
-            out.u32(ct::KEY, ct::MARK);
-            out.u32(ct::SREG, from.0);
-        }
+        Expression::Meta { key, to } => numbers([(meta::DREG, to.0), (meta::KEY, meta_key(*key))], out),
+        Expression::SetMark { from } => numbers([(meta::KEY, meta::MARK), (meta::SREG, from.0)], out),
+        Expression::Conntrack { key, to } => numbers([(ct::DREG, to.0), (ct::KEY, conntrack_key(*key))], out),
+        Expression::SetConnectionMark { from } => numbers([(ct::KEY, ct::MARK), (ct::SREG, from.0)], out),
         Expression::Payload { header, offset, len, to } => {
             out.u32(payload::DREG, to.0);
             place(*header, *offset, *len, out);
@@ -91,81 +64,28 @@ fn data(expression: &Expression, ports: &mut impl FnMut() -> u32, out: &mut Writ
         Expression::SetPayload { header, offset, len, from, checksum } => {
             out.u32(payload::SREG, from.0);
             place(*header, *offset, *len, out);
-            out.u32(payload::CSUM_TYPE, if checksum.is_some() { payload::CSUM_INET } else { 0 });
-            out.u32(payload::CSUM_OFFSET, checksum.unwrap_or(0));
-            out.u32(payload::CSUM_FLAGS, 0);
+            corrected(*checksum, out);
         }
         Expression::Compare { register, comparison, value: bytes } => {
-            out.u32(cmp::SREG, register.0);
-            out.u32(
-                cmp::OP,
-                match comparison {
-                    Comparison::Equal => 0,
-                    Comparison::NotEqual => 1,
-                    Comparison::Less => 2,
-                    Comparison::LessOrEqual => 3,
-                    Comparison::Greater => 4,
-                    Comparison::GreaterOrEqual => 5,
-                },
-            );
+            numbers([(cmp::SREG, register.0), (cmp::OP, operator(*comparison))], out);
             value(cmp::DATA, bytes, out);
         }
-        Expression::OutOfRange { register, first, last } => {
-            out.u32(range::SREG, register.0);
-            out.u32(range::OP, range::NEQ);
-            value(range::FROM, first, out);
-            value(range::TO, last, out);
-        }
-        Expression::Bitwise { register, mask, xor } => {
-            out.u32(bitwise::SREG, register.0);
-            out.u32(bitwise::DREG, register.0);
-            out.u32(bitwise::LEN, u32::try_from(mask.len()).unwrap_or(0));
-            value(bitwise::MASK, mask, out);
-            value(bitwise::XOR, xor, out);
-        }
-        Expression::Lookup { set, register, inverted } => {
-            match set {
-                SetReference::Named(name) => out.text(lookup::SET, name),
-                SetReference::Ports(_) => {
-                    out.text(lookup::SET, ANONYMOUS_SET);
-                    out.u32(lookup::SET_ID, ports());
-                }
-            }
-            out.u32(lookup::SREG, register.0);
-            if *inverted {
-                out.u32(lookup::FLAGS, lookup::INVERTED);
-            }
-        }
+        Expression::OutOfRange { register, first, last } => out_of_range(*register, first, last, out),
+        Expression::Bitwise { register, mask, xor } => masked(*register, mask, xor, out),
+        Expression::Lookup { set, register, inverted } => look_up(set, *register, *inverted, ports, out),
         Expression::VerdictMap { map, register } => {
             out.text(lookup::SET, map);
-            out.u32(lookup::SREG, register.0);
-            out.u32(lookup::DREG, Register::VERDICT.0);
+            numbers([(lookup::SREG, register.0), (lookup::DREG, Register::VERDICT.0)], out);
         }
         Expression::Fib { result, flags, to } => {
-            out.u32(fib::DREG, to.0);
-            out.u32(
-                fib::RESULT,
-                match result {
-                    FibResult::OutInterface => fib::OIF,
-                    FibResult::AddressType => fib::ADDRTYPE,
-                },
-            );
-            out.u32(fib::FLAGS, *flags);
+            numbers([(fib::DREG, to.0), (fib::RESULT, fib_result(*result)), (fib::FLAGS, *flags)], out);
         }
-        Expression::Counter => {
-            out.u64(counter::BYTES, 0);
-            out.u64(counter::PACKETS, 0);
-        }
+        Expression::Counter => [counter::BYTES, counter::PACKETS].into_iter().for_each(|kind| out.u64(kind, 0)),
         Expression::Limit { rate, per_seconds, burst, inverted } => {
-            out.u64(limit::RATE, *rate);
-            out.u64(limit::UNIT, *per_seconds);
-            out.u32(limit::BURST, *burst);
-            out.u32(limit::TYPE, 0);
-            out.u32(limit::FLAGS, if *inverted { limit::INVERTED } else { 0 });
+            limited(*rate, *per_seconds, *burst, *inverted, out);
         }
         Expression::ConnectionsAbove { count } => {
-            out.u32(connlimit::COUNT, *count);
-            out.u32(connlimit::FLAGS, connlimit::INVERTED);
+            numbers([(connlimit::COUNT, *count), (connlimit::FLAGS, connlimit::INVERTED)], out);
         }
         Expression::Immediate { to, value: bytes } => {
             out.u32(immediate::DREG, to.0);
@@ -175,37 +95,133 @@ fn data(expression: &Expression, ports: &mut impl FnMut() -> u32, out: &mut Writ
             out.u32(immediate::DREG, Register::VERDICT.0);
             out.nested(immediate::DATA, |out| write_verdict(verdict, out));
         }
-        Expression::Reject { kind: Rejection::Icmp(code) } => {
-            out.u32(reject::TYPE, reject::ICMP);
-            out.u8(reject::ICMP_CODE, *code);
-        }
-        Expression::Reject { kind: Rejection::TcpReset } => {
-            out.u32(reject::TYPE, reject::TCP_RESET);
-            out.u8(reject::ICMP_CODE, 0);
-        }
+        Expression::Reject { kind } => rejected(*kind, out),
         Expression::Log { prefix, level } => {
             out.text(log::PREFIX, prefix);
             out.u32(log::LEVEL, *level);
         }
-        Expression::Nflog { prefix, group, size } => {
-            out.u16(log::GROUP, *group);
-            out.text(log::PREFIX, prefix);
-            out.u32(log::SNAPLEN, *size);
-        }
+        Expression::Nflog { prefix, group, size } => copied(prefix, *group, *size, out),
         Expression::Nat { source, family, address, ports, fully_random } => {
-            out.u32(nat::TYPE, if *source { nat::SOURCE } else { nat::SOURCE + 1 });
-            out.u32(nat::FAMILY, u32::from(*family));
-            out.u32(nat::REG_ADDR_MIN, address.0);
-            nat_ports(nat::REG_PROTO_MIN, nat::REG_PROTO_MAX, *ports, out);
-            nat_flags(nat::FLAGS, ports.is_some(), *fully_random, out);
+            translated(*source, *family, *address, *ports, *fully_random, out);
         }
-        Expression::Masquerade { ports, fully_random } => {
-            nat_flags(masq::FLAGS, ports.is_some(), *fully_random, out);
-            nat_ports(masq::REG_PROTO_MIN, masq::REG_PROTO_MAX, *ports, out);
-        }
+        Expression::Masquerade { ports, fully_random } => masqueraded(*ports, *fully_random, out),
         Expression::FlowOffload { table } => out.text(offload::TABLE, table),
         Expression::NoTrack | Expression::Foreign(_) => {}
     }
+}
+
+fn numbers<const N: usize>(fields: [(u16, u32); N], out: &mut Writer) {
+    fields.into_iter().for_each(|(kind, number)| out.u32(kind, number));
+}
+
+const fn meta_key(key: Meta) -> u32 {
+    match key {
+        Meta::Mark => meta::MARK,
+        Meta::InInterfaceName => meta::IIFNAME,
+        Meta::OutInterfaceName => meta::OIFNAME,
+        Meta::L4Protocol => meta::L4PROTO,
+    }
+}
+
+const fn conntrack_key(key: Conntrack) -> u32 {
+    match key {
+        Conntrack::State => ct::STATE,
+        Conntrack::Status => ct::STATUS,
+        Conntrack::Mark => ct::MARK,
+    }
+}
+
+const fn operator(comparison: Comparison) -> u32 {
+    match comparison {
+        Comparison::Equal => 0,
+        Comparison::NotEqual => 1,
+        Comparison::Less => 2,
+        Comparison::LessOrEqual => 3,
+        Comparison::Greater => 4,
+        Comparison::GreaterOrEqual => 5,
+    }
+}
+
+const fn fib_result(result: FibResult) -> u32 {
+    match result {
+        FibResult::OutInterface => fib::OIF,
+        FibResult::AddressType => fib::ADDRTYPE,
+    }
+}
+
+fn corrected(checksum: Option<u32>, out: &mut Writer) {
+    out.u32(payload::CSUM_TYPE, if checksum.is_some() { payload::CSUM_INET } else { 0 });
+    out.u32(payload::CSUM_OFFSET, checksum.unwrap_or(0));
+    out.u32(payload::CSUM_FLAGS, 0);
+}
+
+fn out_of_range(register: Register, first: &Bytes, last: &Bytes, out: &mut Writer) {
+    numbers([(range::SREG, register.0), (range::OP, range::NEQ)], out);
+    value(range::FROM, first, out);
+    value(range::TO, last, out);
+}
+
+#[expect(clippy::expect_used, reason = "a mask is as long as a field of a packet")]
+fn masked(register: Register, mask: &Bytes, xor: &Bytes, out: &mut Writer) {
+    let len = u32::try_from(mask.len()).expect("a mask fits a register");
+    numbers([(bitwise::SREG, register.0), (bitwise::DREG, register.0), (bitwise::LEN, len)], out);
+    value(bitwise::MASK, mask, out);
+    value(bitwise::XOR, xor, out);
+}
+
+fn look_up(set: &SetReference, register: Register, inverted: bool, ports: &mut impl FnMut() -> u32, out: &mut Writer) {
+    match set {
+        SetReference::Named(name) => out.text(lookup::SET, name),
+        SetReference::Ports(_) => {
+            out.text(lookup::SET, ANONYMOUS_SET);
+            out.u32(lookup::SET_ID, ports());
+        }
+    }
+    out.u32(lookup::SREG, register.0);
+    if inverted {
+        out.u32(lookup::FLAGS, lookup::INVERTED);
+    }
+}
+
+fn limited(rate: u64, per_seconds: u64, burst: u32, inverted: bool, out: &mut Writer) {
+    out.u64(limit::RATE, rate);
+    out.u64(limit::UNIT, per_seconds);
+    let flags = if inverted { limit::INVERTED } else { 0 };
+    numbers([(limit::BURST, burst), (limit::TYPE, 0), (limit::FLAGS, flags)], out);
+}
+
+fn rejected(kind: Rejection, out: &mut Writer) {
+    let (kind, code) = match kind {
+        Rejection::Icmp(code) => (reject::ICMP, code),
+        Rejection::TcpReset => (reject::TCP_RESET, 0),
+    };
+    out.u32(reject::TYPE, kind);
+    out.u8(reject::ICMP_CODE, code);
+}
+
+fn copied(prefix: &str, group: u16, size: u32, out: &mut Writer) {
+    out.u16(log::GROUP, group);
+    out.text(log::PREFIX, prefix);
+    out.u32(log::SNAPLEN, size);
+}
+
+fn translated(
+    source: bool,
+    family: u8,
+    address: Register,
+    ports: Option<(Register, Register)>,
+    fully_random: bool,
+    out: &mut Writer,
+) {
+    let kind = if source { nat::SOURCE } else { nat::SOURCE + 1 };
+    numbers([(nat::TYPE, kind), (nat::FAMILY, family.into()), (nat::REG_ADDR_MIN, address.0)], out);
+    nat_ports(nat::REG_PROTO_MIN, nat::REG_PROTO_MAX, ports, out);
+    nat_flags(nat::FLAGS, ports.is_some(), fully_random, out);
+}
+
+fn masqueraded(ports: Option<(Register, Register)>, fully_random: bool, out: &mut Writer) {
+    nat_flags(masq::FLAGS, ports.is_some(), fully_random, out);
+    nat_ports(masq::REG_PROTO_MIN, masq::REG_PROTO_MAX, ports, out);
 }
 
 fn place(header: Header, offset: u32, len: u32, out: &mut Writer) {

@@ -13,7 +13,7 @@ use crate::digest::Digest;
 use crate::expression::Verdict;
 use crate::names::{LayeredName, SetName};
 use crate::set::{Key, SetKind, element, map_key, map_key_bytes};
-use crate::transaction::{Command, FLOW_TABLE, Transaction};
+use crate::transaction::{Command, FLOW_TABLE, ProgramRule, Transaction};
 use crate::wire::SetShape;
 
 impl Table {
@@ -384,13 +384,36 @@ fn member_of(kind: SetKind, family: Family, stored: &(Key, Option<Key>)) -> Opti
 impl Observed {
     /// Takes a change over that the kernel has made.
     fn take(&mut self, command: &Command) {
-        let written = |rule: &crate::transaction::ProgramRule| observed::Rule {
-            handle: None,
-            hash: Some(rule.shown.hash),
-            digest: Digest::of(&rule.expressions, &rule.shown.comment),
-        };
         match command {
             Command::AddTable => self.exists = true,
+            Command::DeleteTable => *self = Self::default(),
+            Command::AddChain { chain, base } => {
+                self.chains.entry(chain.clone()).or_default().base = base.map(Some);
+            }
+            Command::FlushChain { chain } => self.with_rules(chain, Vec::clear),
+            Command::DeleteChain { chain } => drop(self.chains.remove(chain)),
+            Command::AddRule { chain, rule } => {
+                self.chains.entry(chain.clone()).or_default().rules.push(written(rule));
+            }
+            Command::ReplaceRule { chain, handle, rule } => self.with_rules(chain, |rules| {
+                let replaced = rules.iter_mut().filter(|known| known.handle == Some(*handle));
+                // The kernel gives it a number of its own.
+                replaced.for_each(|known| *known = written(rule));
+            }),
+            Command::DeleteRule { chain, handle } => {
+                self.with_rules(chain, |rules| rules.retain(|rule| rule.handle != Some(*handle)));
+            }
+            Command::AddMap { map, kind } => self.add_set(map.as_str(), SetShape::Map(*kind)),
+            Command::FlushMap { map } => self.with_set(map.as_str(), |known| known.verdicts.clear()),
+            Command::DeleteMap { map } => drop(self.sets.remove(map.as_str())),
+            Command::AddMapElements { map, elements } => self.with_set(map.as_str(), |known| {
+                known.verdicts.extend(elements.iter().map(|(key, verdict)| (map_key_bytes(*key), verdict.clone())));
+            }),
+            Command::DeleteMapElements { map, elements } => self.with_set(map.as_str(), |known| {
+                for (key, _) in elements {
+                    known.verdicts.remove(&map_key_bytes(*key));
+                }
+            }),
             Command::AddFlowTable { devices } => {
                 self.flow_tables.entry(FLOW_TABLE.to_owned()).or_default().extend(devices.iter().copied());
             }
@@ -398,73 +421,38 @@ impl Observed {
                 let known = self.flow_tables.get_mut(FLOW_TABLE);
                 known.into_iter().for_each(|known| known.retain(|device| !devices.contains(device)));
             }
-            Command::DeleteFlowTable { name } => {
-                self.flow_tables.remove(&**name);
-            }
-            Command::DeleteTable => *self = Self::default(),
-            Command::AddChain { chain, base } => {
-                let known = self.chains.entry(chain.clone()).or_default();
-                known.base = base.map(Some);
-            }
-            Command::FlushChain { chain } => {
-                if let Some(known) = self.chains.get_mut(chain) {
-                    known.rules.clear();
-                }
-            }
-            Command::DeleteChain { chain } => {
-                self.chains.remove(chain);
-            }
-            Command::AddRule { chain, rule } => {
-                self.chains.entry(chain.clone()).or_default().rules.push(written(rule));
-            }
-            Command::ReplaceRule { chain, handle, rule } => {
-                let rules = self.chains.get_mut(chain).into_iter().flat_map(|known| &mut known.rules);
-                // The kernel gives it a number of its own.
-                rules.filter(|known| known.handle == Some(*handle)).for_each(|known| *known = written(rule));
-            }
-            Command::DeleteRule { chain, handle } => {
-                if let Some(known) = self.chains.get_mut(chain) {
-                    known.rules.retain(|rule| rule.handle != Some(*handle));
-                }
-            }
-            Command::AddMap { map, kind } => {
-                self.sets.entry(map.to_string()).or_insert_with(|| observed::Set::new(SetShape::Map(*kind)));
-            }
-            Command::FlushMap { map } => {
-                self.sets.get_mut(map.as_str()).into_iter().for_each(|known| known.verdicts.clear());
-            }
-            Command::DeleteMap { map } => {
-                self.sets.remove(map.as_str());
-            }
-            Command::AddMapElements { map, elements } | Command::DeleteMapElements { map, elements } => {
-                let is_new = matches!(command, Command::AddMapElements { .. });
-                let Some(known) = self.sets.get_mut(map.as_str()) else { return };
-                for (key, verdict) in elements {
-                    let key = map_key_bytes(*key);
-                    if is_new {
-                        known.verdicts.insert(key, verdict.clone());
-                    } else {
-                        known.verdicts.remove(&key);
-                    }
-                }
-            }
-            Command::AddSet { set, kind } => {
-                let shape = SetShape::Set(*kind);
-                self.sets.entry(set.to_string()).or_insert_with(|| observed::Set::new(shape));
-            }
-            Command::DeleteSet { set } => {
-                self.sets.remove(&**set);
-            }
-            Command::AddElements { set, kind, elements } => {
-                let known = self.sets.get_mut(set.as_str()).map(|known| &mut known.elements);
-                known.into_iter().for_each(|known| known.extend(elements.iter().map(|member| element(*kind, member))));
-            }
-            Command::DeleteElements { set, kind, elements } => {
-                let Some(known) = self.sets.get_mut(set.as_str()) else { return };
+            Command::DeleteFlowTable { name } => drop(self.flow_tables.remove(&**name)),
+            Command::AddSet { set, kind } => self.add_set(set.as_str(), SetShape::Set(*kind)),
+            Command::DeleteSet { set } => drop(self.sets.remove(&**set)),
+            Command::AddElements { set, kind, elements } => self.with_set(set.as_str(), |known| {
+                known.elements.extend(elements.iter().map(|member| element(*kind, member)));
+            }),
+            Command::DeleteElements { set, kind, elements } => self.with_set(set.as_str(), |known| {
                 for member in elements {
                     known.elements.remove(&element(*kind, member));
                 }
-            }
+            }),
         }
     }
+
+    fn with_rules(&mut self, chain: &LayeredName, change: impl FnOnce(&mut Vec<observed::Rule>)) {
+        if let Some(known) = self.chains.get_mut(chain) {
+            change(&mut known.rules);
+        }
+    }
+
+    fn add_set(&mut self, name: &str, shape: SetShape) {
+        self.sets.entry(name.to_owned()).or_insert_with(|| observed::Set::new(shape));
+    }
+
+    fn with_set(&mut self, name: &str, change: impl FnOnce(&mut observed::Set)) {
+        if let Some(known) = self.sets.get_mut(name) {
+            change(known);
+        }
+    }
+}
+
+fn written(rule: &ProgramRule) -> observed::Rule {
+    let digest = Digest::of(&rule.expressions, &rule.shown.comment);
+    observed::Rule { handle: None, hash: Some(rule.shown.hash), digest }
 }

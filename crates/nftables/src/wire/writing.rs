@@ -69,46 +69,20 @@ impl Encoder {
     }
 
     fn command(&mut self, command: &Command) {
-        let TableId { name: table, is_arp, family } = self.table;
+        let table = self.table.name;
         match command {
             Command::AddTable => self.message(NEWTABLE, NLM_F_CREATE, |out| out.text(TABLE_NAME, table)),
             Command::DeleteTable => self.message(DELTABLE, 0, |out| out.text(TABLE_NAME, table)),
-            Command::AddChain { chain, base } => self.message(NEWCHAIN, NLM_F_CREATE, |out| {
-                out.text(CHAIN_TABLE, table);
-                out.text(CHAIN_NAME, chain.as_str());
-                if let Some(base) = base {
-                    write_base(base, is_arp, out);
-                }
-            }),
-            Command::FlushChain { chain } => self.message(DELRULE, 0, |out| {
-                out.text(RULE_TABLE, table);
-                out.text(RULE_CHAIN, chain.as_str());
-            }),
+            Command::AddChain { chain, base } => self.add_chain(chain, base.as_ref()),
+            Command::FlushChain { chain } => self.delete_rules(chain, None),
             Command::DeleteChain { chain } => self.message(DELCHAIN, 0, |out| {
                 out.text(CHAIN_TABLE, table);
                 out.text(CHAIN_NAME, chain.as_str());
             }),
             Command::AddRule { chain, rule } => self.rule(chain, rule, None),
             Command::ReplaceRule { chain, handle, rule } => self.rule(chain, rule, Some(*handle)),
-            Command::DeleteRule { chain, handle } => self.message(DELRULE, 0, |out| {
-                out.text(RULE_TABLE, table);
-                out.text(RULE_CHAIN, chain.as_str());
-                out.u64(RULE_HANDLE, *handle);
-            }),
-            Command::AddMap { map, kind } => self.message(NEWSET, NLM_F_CREATE, |out| {
-                let (key_type, key_len) = map_shape(*kind, family);
-                out.text(SET_TABLE, table);
-                out.text(SET_NAME, map.as_str());
-                out.u32(SET_FLAGS, MAP);
-                out.u32(SET_KEY_TYPE, key_type);
-                out.u32(SET_KEY_LEN, key_len);
-                out.u32(SET_DATA_TYPE, value_type::VERDICT);
-                out.u32(SET_DATA_LEN, VERDICT_LEN);
-                out.u32(SET_ID, 0);
-                if matches!(kind, MapKind::Interface | MapKind::Mark) {
-                    out.bytes(SET_USERDATA, &HOST_ORDER);
-                }
-            }),
+            Command::DeleteRule { chain, handle } => self.delete_rules(chain, Some(*handle)),
+            Command::AddMap { map, kind } => self.add_map(map, *kind),
             Command::FlushMap { map } => self.message(DELSETELEM, 0, |out| {
                 out.text(ELEMENTS_TABLE, table);
                 out.text(ELEMENTS_SET, map.as_str());
@@ -116,17 +90,7 @@ impl Encoder {
             Command::DeleteMap { map } => self.delete_set(map.as_str()),
             Command::AddMapElements { map, elements } => self.map_elements(NEWSETELEM, NLM_F_CREATE, map, elements),
             Command::DeleteMapElements { map, elements } => self.map_elements(DELSETELEM, 0, map, elements),
-            Command::AddSet { set, kind } => {
-                let (key_type, key_len, flags) = shape(*kind, self.table.family);
-                self.message(NEWSET, NLM_F_CREATE, |out| {
-                    out.text(SET_TABLE, table);
-                    out.text(SET_NAME, set.as_str());
-                    out.u32(SET_FLAGS, flags);
-                    out.u32(SET_KEY_TYPE, key_type);
-                    out.u32(SET_KEY_LEN, key_len);
-                    out.u32(SET_ID, 0);
-                });
-            }
+            Command::AddSet { set, kind } => self.add_set(set.as_str(), *kind),
             Command::AddFlowTable { devices } => self.flow_table(NEWFLOWTABLE, NLM_F_CREATE, devices),
             Command::DeleteFlowDevices { devices } => self.flow_table(DELFLOWTABLE, 0, devices),
             Command::DeleteFlowTable { name } => self.message(DELFLOWTABLE, 0, |out| {
@@ -141,6 +105,60 @@ impl Encoder {
                 self.set_elements((DELSETELEM, 0), set.as_str(), *kind, elements);
             }
         }
+    }
+
+    fn add_chain(&mut self, chain: &LayeredName, base: Option<&BaseChain>) {
+        let TableId { name: table, is_arp, .. } = self.table;
+        self.message(NEWCHAIN, NLM_F_CREATE, |out| {
+            out.text(CHAIN_TABLE, table);
+            out.text(CHAIN_NAME, chain.as_str());
+            if let Some(base) = base {
+                write_base(base, is_arp, out);
+            }
+        });
+    }
+
+    /// Deletes one rule of a chain, or all.
+    fn delete_rules(&mut self, chain: &LayeredName, handle: Option<u64>) {
+        let table = self.table.name;
+        self.message(DELRULE, 0, |out| {
+            out.text(RULE_TABLE, table);
+            out.text(RULE_CHAIN, chain.as_str());
+            if let Some(handle) = handle {
+                out.u64(RULE_HANDLE, handle);
+            }
+        });
+    }
+
+    fn add_map(&mut self, map: &LayeredName, kind: MapKind) {
+        let TableId { name: table, family, .. } = self.table;
+        let (key_type, key_len) = map_shape(kind, family);
+        self.message(NEWSET, NLM_F_CREATE, |out| {
+            out.text(SET_TABLE, table);
+            out.text(SET_NAME, map.as_str());
+            out.u32(SET_FLAGS, MAP);
+            out.u32(SET_KEY_TYPE, key_type);
+            out.u32(SET_KEY_LEN, key_len);
+            out.u32(SET_DATA_TYPE, value_type::VERDICT);
+            out.u32(SET_DATA_LEN, VERDICT_LEN);
+            out.u32(SET_ID, 0);
+            if matches!(kind, MapKind::Interface | MapKind::Mark) {
+                out.bytes(SET_USERDATA, &HOST_ORDER);
+            }
+        });
+    }
+
+    fn add_set(&mut self, set: &str, kind: SetKind) {
+        let TableId { name: table, family, .. } = self.table;
+        let (key_type, key_len, flags) = shape(kind, family);
+        self.message(NEWSET, NLM_F_CREATE, |out| {
+            out.text(SET_TABLE, table);
+            out.text(SET_NAME, set);
+            out.u32(SET_FLAGS, flags);
+            out.u32(SET_KEY_TYPE, key_type);
+            out.u32(SET_KEY_LEN, key_len);
+            out.u32(SET_ID, 0);
+        });
     }
 
     fn flow_table(&mut self, kind: u16, flags: u16, devices: &[InterfaceName]) {
