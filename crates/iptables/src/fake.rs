@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::fake::table::FakeTable;
 use crate::{Backend, Command, CommandError, CommitCounter, Plan, Reconciler, Table};
 
+mod refused;
 mod rule;
 mod table;
 

@@ -6,7 +6,9 @@
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-use tortie_netfilter::{Action, Family, Match, Matches, RejectWith, Rule, Side};
+use tortie_netfilter::{
+    Action, ConntrackStates, Family, MaskedMark, Match, Matches, PortRange, RejectWith, Rule, Side,
+};
 
 use crate::features::Features;
 
@@ -51,16 +53,23 @@ const fn not(negated: bool) -> &'static str {
     if negated { "! " } else { "" }
 }
 
+const fn short(side: Side) -> &'static str {
+    match side {
+        Side::Source => "src",
+        Side::Destination => "dst",
+    }
+}
+
+const fn long(side: Side) -> &'static str {
+    match side {
+        Side::Source => "source",
+        Side::Destination => "destination",
+    }
+}
+
 fn write_match(question: &Match, out: &mut String) -> fmt::Result {
     match question {
-        Match::Mark { want, negated } => {
-            write!(out, "-m mark {}--mark ", not(*negated))?;
-            match want.value() {
-                0 => out.write_char('0')?,
-                value => write!(out, "{value:#x}")?,
-            }
-            write!(out, "/{}", want.mask())
-        }
+        Match::Mark { want, negated } => write_mark(*want, *negated, out),
         Match::InInterface(pattern) => write!(out, "--in-interface {pattern}"),
         Match::NotInInterface(pattern) => write!(out, "! --in-interface {pattern}"),
         Match::OutInterface(pattern) => write!(out, "--out-interface {pattern}"),
@@ -70,46 +79,22 @@ fn write_match(question: &Match, out: &mut String) -> fmt::Result {
         Match::ArpReply(of) => write!(out, "--arp-reply {of}"),
         Match::ReversePathFails => out.write_str("-m rpfilter --invert --validmark"),
         Match::LocalAddress { side, limit_to_out_interface, negated } => {
-            let side = match side {
-                Side::Source => "src",
-                Side::Destination => "dst",
-            };
+            let side = short(*side);
             let limit = if *limit_to_out_interface { " --limit-iface-out" } else { "" };
             write!(out, "-m addrtype {}--{side}-type LOCAL{limit}", not(*negated))
         }
-        Match::Conntrack { states, negated } => {
-            write!(out, "-m conntrack {}--ctstate ", not(*negated))?;
-            for (i, state) in states.states().iter().enumerate() {
-                out.write_str(if i == 0 { "" } else { "," })?;
-                out.write_str(state.as_str())?;
-            }
-            Ok(())
-        }
+        Match::Conntrack { states, negated } => write_conntrack(*states, *negated, out),
         Match::Protocol { protocol, negated } => write!(out, "{}-p {protocol}", not(*negated)),
-        Match::Net { side, net, negated } => {
-            let side = match side {
-                Side::Source => "source",
-                Side::Destination => "destination",
-            };
-            write!(out, "{}--{side} {net}", not(*negated))
-        }
+        Match::Net { side, net, negated } => write!(out, "{}--{} {net}", not(*negated), long(*side)),
         Match::IpSet { side, set, with_port, negated } => {
-            let flags = match (side, with_port) {
-                (Side::Source, false) => "src",
-                (Side::Source, true) => "src,src",
-                (Side::Destination, false) => "dst",
-                (Side::Destination, true) => "dst,dst",
-            };
-            write!(out, "-m set {}--match-set {set} {flags}", not(*negated))
+            let side = short(*side);
+            write!(out, "-m set {}--match-set {set} {side}", not(*negated))?;
+            if *with_port { write!(out, ",{side}") } else { Ok(()) }
         }
         // There is no such match: refused, so that something that drops takes the chain's place.
         Match::AnyOf { .. } => out.write_str("-m set --match-set cali-unknown src"),
         Match::Ports { side, ports, negated } => {
-            let side = match side {
-                Side::Source => "source",
-                Side::Destination => "destination",
-            };
-            write!(out, "-m multiport {}--{side}-ports {ports}", not(*negated))
+            write!(out, "-m multiport {}--{}-ports {ports}", not(*negated), long(*side))
         }
         Match::DestinationPort(port) => write!(out, "--dport {port}"),
         Match::Icmp { family: Family::V4, icmp, negated } => {
@@ -123,6 +108,24 @@ fn write_match(question: &Match, out: &mut String) -> fmt::Result {
             burst.map_or(Ok(()), |burst| write!(out, " --limit-burst {burst}"))
         }
     }
+}
+
+fn write_mark(want: MaskedMark, negated: bool, out: &mut String) -> fmt::Result {
+    write!(out, "-m mark {}--mark ", not(negated))?;
+    match want.value() {
+        0 => out.write_char('0')?,
+        value => write!(out, "{value:#x}")?,
+    }
+    write!(out, "/{}", want.mask())
+}
+
+fn write_conntrack(states: ConntrackStates, negated: bool, out: &mut String) -> fmt::Result {
+    write!(out, "-m conntrack {}--ctstate ", not(negated))?;
+    for (i, state) in states.states().iter().enumerate() {
+        out.write_str(if i == 0 { "" } else { "," })?;
+        out.write_str(state.as_str())?;
+    }
+    Ok(())
 }
 
 fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::Result {
@@ -148,28 +151,10 @@ fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::
             let size = if features.nflog_size { "size" } else { "range" };
             write!(out, "--jump NFLOG --nflog-group {group} --nflog-prefix {} --nflog-{size} 80", prefix.as_str())
         }
-        Action::Dnat { addr, port: None } => {
-            write!(out, "--jump DNAT --to-destination {addr}")
-        }
-        Action::Dnat { addr: IpAddr::V4(addr), port: Some(port) } => {
-            write!(out, "--jump DNAT --to-destination {addr}:{port}")
-        }
-        Action::Dnat { addr: IpAddr::V6(addr), port: Some(port) } => {
-            write!(out, "--jump DNAT --to-destination [{addr}]:{port}")
-        }
+        Action::Dnat { addr, port } => write_dnat(*addr, *port, out),
         Action::Snat { addr, ports } => {
-            let random = randomly(features.snat_random_fully);
-            match (addr, ports) {
-                (addr, None) => write!(out, "--jump SNAT --to-source {addr}{random}"),
-                (IpAddr::V4(addr), Some(ports)) => {
-                    let (first, last) = (ports.first(), ports.last());
-                    write!(out, "--jump SNAT --to-source {addr}:{first}-{last}{random}")
-                }
-                (IpAddr::V6(addr), Some(ports)) => {
-                    let (first, last) = (ports.first(), ports.last());
-                    write!(out, "--jump SNAT --to-source [{addr}]:{first}-{last}{random}")
-                }
-            }
+            write_snat(*addr, *ports, out)?;
+            out.write_str(randomly(features.snat_random_fully))
         }
         Action::Masquerade { ports } => {
             out.write_str("--jump MASQUERADE")?;
@@ -201,6 +186,24 @@ fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::
              -m connlimit --connlimit-above {count} --connlimit-mask 0 \
              -j REJECT --reject-with tcp-reset"
         ),
+    }
+}
+
+fn write_dnat(addr: IpAddr, port: Option<u16>, out: &mut String) -> fmt::Result {
+    out.write_str("--jump DNAT --to-destination ")?;
+    match (addr, port) {
+        (addr, None) => write!(out, "{addr}"),
+        (IpAddr::V4(addr), Some(port)) => write!(out, "{addr}:{port}"),
+        (IpAddr::V6(addr), Some(port)) => write!(out, "[{addr}]:{port}"),
+    }
+}
+
+fn write_snat(addr: IpAddr, ports: Option<PortRange>, out: &mut String) -> fmt::Result {
+    out.write_str("--jump SNAT --to-source ")?;
+    match (addr, ports) {
+        (addr, None) => write!(out, "{addr}"),
+        (IpAddr::V4(addr), Some(ports)) => write!(out, "{addr}:{}-{}", ports.first(), ports.last()),
+        (IpAddr::V6(addr), Some(ports)) => write!(out, "[{addr}]:{}-{}", ports.first(), ports.last()),
     }
 }
 

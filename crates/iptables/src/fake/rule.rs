@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::fake::refused::Refused;
+
 /// A rule with its options in the order in which they are printed.
 #[derive(Clone, Debug)]
 pub(super) struct FakeRule {
@@ -27,7 +29,7 @@ const BASIC_OPTIONS: [(&str, &str); 5] = [
 
 impl FakeRule {
     /// Reads a rule from the words after `-A CHAIN`.
-    pub(super) fn new(id: u64, words: &[String]) -> Result<Self, String> {
+    pub(super) fn new(id: u64, words: &[String]) -> Result<Self, Refused> {
         let mut basic: [Vec<String>; BASIC_OPTIONS.len()] = Default::default();
         let (mut matches, mut action) = (Vec::new(), Vec::new());
         let mut target = None;
@@ -40,11 +42,11 @@ impl FakeRule {
                 continue;
             }
             if let Some(at) = basic_at {
-                let value = words.next().ok_or_else(|| format!("option \"{word}\" requires an argument"))?;
+                let value = words.next().ok_or_else(|| Refused::NoArgument(word.clone()))?;
                 basic[at].extend(negated.then(|| "!".to_owned()));
                 basic[at].extend([BASIC_OPTIONS[at].0.to_owned(), basic_value(at, value)]);
             } else if matches!(word.as_str(), "-j" | "--jump" | "-g" | "--goto") {
-                let name = words.next().ok_or_else(|| format!("option \"{word}\" requires an argument"))?;
+                let name = words.next().ok_or_else(|| Refused::NoArgument(word.clone()))?;
                 let is_goto = matches!(word.as_str(), "-g" | "--goto");
                 action = vec![if is_goto { "-g" } else { "-j" }.to_owned(), name.clone()];
                 target = Some(Target { name: name.clone(), is_goto });
@@ -136,7 +138,7 @@ impl fmt::Display for FakeRule {
 
 /// Splits a line as `iptables-restore` does: at spaces outside double quotes; a backslash takes the
 /// next character as it is.
-pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
+pub(super) fn split(line: &str) -> Result<Vec<String>, Refused> {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;
     let mut quoted = false;
@@ -153,7 +155,7 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
         }
     }
     if quoted {
-        return Err("unbalanced quotes".to_owned());
+        return Err(Refused::UnbalancedQuotes);
     }
     words.extend(word);
     Ok(words)

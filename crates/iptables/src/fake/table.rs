@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::fake::refused::Refused;
 use crate::fake::rule::{FakeRule, split};
 use crate::fake::{FakeKernel, exit, table_named};
 use crate::{Backend, ChainName, CommandError, Table};
@@ -79,17 +80,17 @@ impl FakeKernel {
         flush: bool,
         open: &mut Option<Transaction>,
         done: &mut Done,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         if line.is_empty() || line.starts_with('#') {
             return Ok(());
         }
         if let Some(name) = line.strip_prefix('*') {
-            let table = table_named(name).map_err(|error| error.to_string())?;
+            let table = table_named(name)?;
             let current = self.tables.get(&table).filter(|_| !flush).cloned();
             *open = Some(Transaction::begin(current.unwrap_or_else(|| FakeTable::new(table))));
             return Ok(());
         }
-        let transaction = open.as_mut().ok_or("no table given")?;
+        let transaction = open.as_mut().ok_or(Refused::NoTable)?;
         if line == "COMMIT" {
             transaction.table.check_loops()?;
             done.0 += 1;
@@ -106,7 +107,7 @@ impl FakeKernel {
             return Ok(());
         }
         if let Some(text) = self.refused.iter().find(|text| line.contains(text.as_str())) {
-            return Err(format!("{text} is refused"));
+            return Err(Refused::Injected(text.clone()));
         }
         self.next_rule_id += 1;
         transaction.command(line, self.next_rule_id, self.backend, self.ip_sets.as_ref())
@@ -125,7 +126,7 @@ impl Transaction {
         id: u64,
         backend: Backend,
         ip_sets: Option<&BTreeSet<String>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         let words = split(line)?;
         let Some((first, args)) = words.split_first() else { return Ok(()) };
         if let Some(name) = first.strip_prefix(':') {
@@ -133,33 +134,37 @@ impl Transaction {
             self.references = None;
             return self.table.declare(name);
         }
-        let (name, args) = args.split_first().ok_or("no chain given")?;
+        let (name, args) = args.split_first().ok_or(Refused::NoChain)?;
         match first.as_str() {
-            "-X" | "--delete-chain" => return self.delete_chain(name, backend),
+            "-X" | "--delete-chain" => self.delete_chain(name, backend),
             "-F" | "--flush" => {
                 self.references = None;
                 self.table.chain_mut(name)?.rules.clear();
-                return Ok(());
+                Ok(())
             }
-            "-N" | "--new-chain" => {
-                if self.table.chain(name).is_some() {
-                    return Err("Chain already exists".to_owned());
-                }
-                return self.table.declare(name);
-            }
-            _ => {}
+            "-N" | "--new-chain" if self.table.chain(name).is_some() => Err(Refused::ChainExists),
+            "-N" | "--new-chain" => self.table.declare(name),
+            command => self.rule_command((command, args), name, id, backend, ip_sets),
         }
+    }
+
+    /// Appends, inserts, replaces or deletes a rule of a chain.
+    fn rule_command(
+        &mut self,
+        (command, args): (&str, &[String]),
+        name: &str,
+        id: u64,
+        backend: Backend,
+        ip_sets: Option<&BTreeSet<String>>,
+    ) -> Result<(), Refused> {
         self.references = None;
         self.rules += 1;
         let index = args.first().and_then(|word| word.parse::<usize>().ok());
         let spec = if index.is_some() { &args[1..] } else { args };
         let count = self.table.chain_mut(name)?.rules.len();
-        let existing = |index: usize| match index.checked_sub(1) {
-            Some(at) if at < count => Ok(at),
-            _ => Err("Index of replacement or deletion too big".to_owned()),
-        };
+        let existing = |index: usize| index.checked_sub(1).filter(|at| *at < count).ok_or(Refused::RuleIndex);
         let rule = FakeRule::new(id, spec)?;
-        match (first.as_str(), index) {
+        match (command, index) {
             ("-A" | "--append", None) => {
                 self.table.check(&rule, ip_sets)?;
                 self.table.chain_mut(name)?.rules.push(rule);
@@ -167,12 +172,12 @@ impl Transaction {
             ("-I" | "--insert", index) => {
                 self.table.check(&rule, ip_sets)?;
                 let at = index.unwrap_or(1).checked_sub(1).filter(|at| *at <= count);
-                self.table.chain_mut(name)?.rules.insert(at.ok_or("Index of insertion too big")?, rule);
+                self.table.chain_mut(name)?.rules.insert(at.ok_or(Refused::InsertionIndex)?, rule);
             }
             ("-R" | "--replace", Some(index)) => {
                 self.replaced += 1;
                 if backend == Backend::Nft && self.replaced > 1 {
-                    return Err("Index of replacement too big".to_owned());
+                    return Err(Refused::ReplacementIndex);
                 }
                 self.table.check(&rule, ip_sets)?;
                 self.table.chain_mut(name)?.rules[existing(index)?] = rule;
@@ -183,22 +188,22 @@ impl Transaction {
             ("-D" | "--delete", None) => {
                 let rules = &mut self.table.chain_mut(name)?.rules;
                 let at = rules.iter().position(|other| other.says_the_same_as(&rule));
-                rules.remove(at.ok_or("Bad rule (does a matching rule exist in that chain?)")?);
+                rules.remove(at.ok_or(Refused::NoSuchRule)?);
             }
-            _ => return Err(format!("unknown command {first}")),
+            (command, _) => return Err(Refused::UnknownCommand(command.to_owned())),
         }
         Ok(())
     }
 
-    fn delete_chain(&mut self, name: &str, backend: Backend) -> Result<(), String> {
+    fn delete_chain(&mut self, name: &str, backend: Backend) -> Result<(), Refused> {
         if !self.table.chain_mut(name)?.rules.is_empty() {
-            return Err("Directory not empty".to_owned());
+            return Err(Refused::NotEmpty);
         }
         let references = self.references.get_or_insert_with(|| self.table.references());
         let is_kernel_chain = self.table.table.kernel_chains().iter().any(|chain| chain.as_str() == name);
         let was_referenced = backend == Backend::Nft && self.referenced.contains(name);
         if references.contains_key(name) || is_kernel_chain || was_referenced {
-            return Err("Device or resource busy".to_owned());
+            return Err(Refused::Busy);
         }
         self.table.chains.remove(name);
         Ok(())
@@ -219,32 +224,32 @@ impl FakeTable {
         self.chains.keys().cloned().collect()
     }
 
-    fn chain_mut(&mut self, name: &str) -> Result<&mut FakeChain, String> {
-        self.chains.get_mut(name).ok_or_else(|| format!("No chain by the name {name}"))
+    fn chain_mut(&mut self, name: &str) -> Result<&mut FakeChain, Refused> {
+        self.chains.get_mut(name).ok_or_else(|| Refused::UnknownChain(name.to_owned()))
     }
 
     /// Makes a chain, or empties it.
-    fn declare(&mut self, name: &str) -> Result<(), String> {
+    fn declare(&mut self, name: &str) -> Result<(), Refused> {
         if name.is_empty() || name.len() > ChainName::MAX_LEN {
-            return Err(format!("Invalid chain name `{name}' ({} chars max)", ChainName::MAX_LEN));
+            return Err(Refused::InvalidChainName(name.to_owned()));
         }
         self.chains.insert(name.to_owned(), FakeChain::default());
         Ok(())
     }
 
-    fn check(&self, rule: &FakeRule, ip_sets: Option<&BTreeSet<String>>) -> Result<(), String> {
+    fn check(&self, rule: &FakeRule, ip_sets: Option<&BTreeSet<String>>) -> Result<(), Refused> {
         if let Some(sets) = ip_sets
             && let Some(missing) = rule.ip_sets().find(|name| !sets.contains(*name))
         {
-            return Err(format!("Set {missing} doesn't exist."));
+            return Err(Refused::UnknownSet(missing.to_owned()));
         }
         let Some(target) = rule.target() else { return Ok(()) };
         if self.table == Table::Nat && target.name == "DROP" {
-            return Err("The \"nat\" table is not intended for filtering".to_owned());
+            return Err(Refused::DropInNat);
         }
         let is_chain = self.chains.contains_key(&target.name);
         let is_target = TARGETS.contains(&target.name.as_str()) && !target.is_goto;
-        if is_chain || is_target { Ok(()) } else { Err(format!("Couldn't load target `{}'", target.name)) }
+        if is_chain || is_target { Ok(()) } else { Err(Refused::UnknownTarget(target.name.clone())) }
     }
 
     fn targets<'a>(&'a self, chain: &'a FakeChain) -> impl Iterator<Item = &'a str> {
@@ -261,7 +266,7 @@ impl FakeTable {
     }
 
     /// Chains must not lead back to themselves.
-    fn check_loops(&self) -> Result<(), String> {
+    fn check_loops(&self) -> Result<(), Refused> {
         let mut finished = BTreeSet::new();
         for start in self.chains.keys() {
             let mut path: Vec<&str> = Vec::new();
@@ -271,7 +276,7 @@ impl FakeTable {
                     path.pop();
                     finished.insert(name);
                 } else if path.contains(&name) {
-                    return Err("Too many links".to_owned());
+                    return Err(Refused::Loop);
                 } else if !finished.contains(name) {
                     path.push(name);
                     stack.push((name, true));
