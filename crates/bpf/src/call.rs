@@ -156,7 +156,8 @@ pub(crate) unsafe fn descriptor<T: Attributes>(command: i64, attributes: &mut T)
 }
 
 pub(crate) fn number(descriptor: &OwnedFd) -> u32 {
-    u32::try_from(descriptor.as_raw_fd()).unwrap_or(u32::MAX)
+    // An open descriptor is never negative.
+    descriptor.as_raw_fd().cast_unsigned()
 }
 
 pub(crate) fn size(bytes: &[u8]) -> io::Result<u32> {

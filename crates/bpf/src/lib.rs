@@ -3,6 +3,7 @@
 #![warn(clippy::undocumented_unsafe_blocks, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod call;
+mod hook;
 mod link;
 mod map;
 mod mapping;
@@ -10,7 +11,8 @@ mod object;
 mod program;
 mod ring;
 
-pub use link::{NetfilterLink, NetfilterLinkInfo, NetfilterPosition};
+pub use hook::NetfilterPosition;
+pub use link::{NetfilterLink, NetfilterLinkInfo};
 pub use map::{ArrayMap, MapInfo, PerCpuArrayMap, PrefixMap};
 pub use program::{Program, ProgramInfo, TestRun};
 pub use ring::RingBuffer;

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use crate::call::{PROG_LOAD, PROG_TEST_RUN, ProgLoad, ProgTestRun, call, descriptor, name, number, size};
-use crate::link::{ATTACH_NETFILTER, NetfilterPosition};
+use crate::hook::{ATTACH_NETFILTER, NetfilterPosition};
 use crate::object;
 
 const TYPE_SOCKET_FILTER: u32 = 1;
