@@ -13,6 +13,7 @@ mod decode;
 mod encode;
 
 pub use compile::{Unsupported, compile};
+pub use decode::Counted;
 pub(crate) use decode::{counted, expressions as decode, verdict};
 pub(crate) use encode::{ANONYMOUS_SET, expressions as encode, write_verdict};
 

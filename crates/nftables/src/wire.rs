@@ -10,7 +10,8 @@ use tortie_netfilter::MapKind;
 use crate::set::SetKind;
 use crate::transaction::TableId;
 
-pub use reading::{Counted, ObservedChain, ObservedRule, ObservedSet, Request, SetShape, Snapshot, SnapshotReader};
+pub use crate::expression::Counted;
+pub use reading::{ObservedChain, ObservedRule, ObservedSet, Request, SetShape, Snapshot, SnapshotReader};
 pub use writing::{Message, encode};
 
 /// `NFNL_SUBSYS_NFTABLES`, in the upper byte of a message's type.

@@ -13,7 +13,6 @@ use super::{
     Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, SetReference, Verdict,
 };
 use crate::attribute::{Attribute, attributes, find};
-use crate::wire::Counted;
 
 /// The expressions in a rule's list. One that is never made here is [`Expression::Foreign`].
 pub(crate) fn expressions(list: &[u8]) -> Vec<Expression> {
@@ -34,6 +33,16 @@ pub(crate) fn counted(list: &[u8]) -> Option<Counted> {
     let data = Data(find(element.value, EXPR_DATA)?.value);
     let number = |kind| data.get(kind)?.u64();
     Some(Counted { packets: number(counter::PACKETS)?, bytes: number(counter::BYTES)? })
+}
+
+/// What a rule has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "all that the kernel counts")]
+pub struct Counted {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 struct Data<'a>(&'a [u8]);

@@ -16,7 +16,7 @@ use tortie_net::InterfaceName;
 use tortie_netfilter::MapKind;
 
 use crate::attribute::{Attribute, Writer, find};
-use crate::expression::{Expression, SetReference, Verdict, counted, decode, verdict};
+use crate::expression::{Counted, Expression, SetReference, Verdict, counted, decode, verdict};
 use crate::names::LayeredName;
 use crate::set::SetKind;
 use crate::transaction::{BaseChain, ChainKind, Hook, TableId};
@@ -58,16 +58,6 @@ pub struct ObservedRule {
     pub expressions: Vec<Expression>,
     /// What its counter says, if it has one.
     pub counted: Option<Counted>,
-}
-
-/// What a rule has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "all that the kernel counts")]
-pub struct Counted {
-    /// Packets.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
 }
 
 /// A set or map as the kernel has it.
