@@ -253,6 +253,19 @@ enum Phase {
 pub struct Table {
     config: TableConfig,
     features: Features,
+    desired: Desired,
+    /// Differences to the kernel that are possible.
+    pending: Pending,
+    kernel: Kernel,
+    faults: Faults,
+    round: Round,
+    transactions: u64,
+    stats: TableStats,
+}
+
+/// The content that the table is to have.
+#[derive(Debug)]
+struct Desired {
     layers: BTreeMap<Layer, LayerState>,
     maps: BTreeMap<(Layer, ChainName), VerdictMap>,
     layouts: Layouts,
@@ -260,24 +273,35 @@ pub struct Table {
     chains: BTreeMap<LayeredName, DesiredChain>,
     /// `None` if no connection is left to it.
     flows: Option<FlowTable>,
-    /// What may differ from what the kernel has.
-    pending: Pending,
+}
+
+/// Beliefs about the kernel.
+#[derive(Debug, Default)]
+struct Kernel {
     /// `None` if it is not known.
     observed: Option<Observed>,
+    read_at: Option<Duration>,
+    /// Somebody else may have changed the table since it was read.
+    suspected: bool,
+}
+
+/// Refused changes.
+#[derive(Debug, Default)]
+struct Faults {
     quarantine: BTreeMap<LayeredName, Quarantined>,
     /// Chains that the kernel does not let go of.
     undeletable: BTreeMap<LayeredName, String>,
-    read_at: Option<Duration>,
-    /// What the kernel has refused, until it is known whether the table is what it was believed to be.
+    /// The last refusal, until it is known whether the table is as it was believed to be.
     refusals: Option<Refusals>,
-    /// Somebody else may have changed it since it was read.
-    suspected: bool,
+}
+
+/// The way to the next [`Plan::Done`] or [`Plan::Failed`].
+#[derive(Debug)]
+struct Round {
     phase: Phase,
     retries: u32,
-    transactions: u64,
-    /// Where the next plan ends.
+    /// The failure with which the next plan ends.
     failure: Option<TableError>,
-    stats: TableStats,
 }
 
 /// Names of what was changed since it was last compared.
@@ -317,23 +341,19 @@ impl Table {
         let mut table = Self {
             config,
             features,
-            layers: Layer::ALL.into_iter().map(|layer| (layer, LayerState::new())).collect(),
-            maps: BTreeMap::new(),
-            layouts: Layouts::new(config.budget),
-            sets: BTreeMap::new(),
-            chains: BTreeMap::new(),
-            flows: None,
+            desired: Desired {
+                layers: Layer::ALL.into_iter().map(|layer| (layer, LayerState::new())).collect(),
+                maps: BTreeMap::new(),
+                layouts: Layouts::new(config.budget),
+                sets: BTreeMap::new(),
+                chains: BTreeMap::new(),
+                flows: None,
+            },
             pending: Pending::default(),
-            observed: None,
-            quarantine: BTreeMap::new(),
-            undeletable: BTreeMap::new(),
-            read_at: None,
-            refusals: None,
-            suspected: false,
-            phase: Phase::Idle,
-            retries: 0,
+            kernel: Kernel::default(),
+            faults: Faults::default(),
+            round: Round { phase: Phase::Idle, retries: 0, failure: None },
             transactions: 0,
-            failure: None,
             stats: TableStats::default(),
         };
         table.define_base_chains();
@@ -354,7 +374,7 @@ impl Table {
             drop_instead(&mut Arc::make_mut(&mut chain).rules);
         }
         let name = chain.name;
-        if let Some(state) = self.layers.get_mut(&layer) {
+        if let Some(state) = self.desired.layers.get_mut(&layer) {
             state.names.define(&chain);
             state.graph.define(chain);
         }
@@ -366,7 +386,7 @@ impl Table {
 
     /// Takes a definition back. A name that is not defined is fine.
     pub fn remove_chain(&mut self, layer: Layer, name: ChainName) {
-        if let Some(state) = self.layers.get_mut(&layer) {
+        if let Some(state) = self.desired.layers.get_mut(&layer) {
             // Whoever still leads to it knows it by its full name until it is gone from the kernel.
             state.graph.undefine(name);
         }
@@ -378,7 +398,7 @@ impl Table {
         if layer != Layer::Filter {
             drop_instead(&mut rules);
         }
-        let Some(state) = self.layers.get_mut(&layer) else { return };
+        let Some(state) = self.desired.layers.get_mut(&layer) else { return };
         let new: Vec<ChainName> = rules.iter().filter_map(Rule::target).collect();
         let place = state.hooks.entry(chain).or_default();
         let place = match position {
@@ -393,27 +413,27 @@ impl Table {
 
     /// Decides what takes the place of a chain that cannot be programmed.
     pub fn set_stand_in(&mut self, layer: Layer, chain: ChainName, stand_in: StandIn) {
-        if let Some(state) = self.layers.get_mut(&layer) {
+        if let Some(state) = self.desired.layers.get_mut(&layer) {
             state.stand_ins.insert(chain, stand_in);
         }
     }
 
     /// Defines a verdict map that has no members yet, if it is not there.
     pub fn define_map(&mut self, layer: Layer, map: ChainName, kind: MapKind) {
-        self.maps.entry((layer, map)).or_insert_with(|| VerdictMap::new(kind));
+        self.desired.maps.entry((layer, map)).or_insert_with(|| VerdictMap::new(kind));
         self.pending.map(layer, map);
     }
 
     /// Has a map give a verdict, or none any more.
     pub fn lead(&mut self, layer: Layer, map: ChainName, key: MapKey, to: Option<MapVerdict>) {
-        let map_of_kind = self.maps.entry((layer, map)).or_insert_with(|| VerdictMap::new(key.kind()));
+        let map_of_kind = self.desired.maps.entry((layer, map)).or_insert_with(|| VerdictMap::new(key.kind()));
         let members = &mut map_of_kind.members;
         let old = match to {
             Some(to) => members.insert(key, to),
             None => members.remove(&key),
         };
         if old != to
-            && let Some(state) = self.layers.get_mut(&layer)
+            && let Some(state) = self.desired.layers.get_mut(&layer)
         {
             let chains = |verdict: Option<MapVerdict>| verdict.and_then(MapVerdict::target).into_iter().collect();
             state.graph.reference(chains(to));
@@ -434,13 +454,13 @@ impl Table {
         members: impl IntoIterator<Item = Member>,
     ) -> Result<(), UpdateError> {
         let name = SetName::new(name);
-        if let Some(other) = self.sets.get(&name).filter(|set| set.id() != id) {
+        if let Some(other) = self.desired.sets.get(&name).filter(|set| set.id() != id) {
             return Err(UpdateError::NameTaken { id: id.clone(), other: other.id().clone() });
         }
         self.pending.sets.insert(name);
-        self.layouts.refused.on_shrunk(name);
+        self.desired.layouts.refused.on_shrunk(name);
         let before = self.members_in_unions(name);
-        let set = self.sets.entry(name).or_insert_with(|| DesiredSet::new(id.clone(), set_type));
+        let set = self.desired.sets.entry(name).or_insert_with(|| DesiredSet::new(id.clone(), set_type));
         let result = set.replace(self.config.id.family, set_type, members);
         if let Some(before) = before {
             let after = self.members_in_unions(name).unwrap_or_default();
@@ -462,14 +482,14 @@ impl Table {
     ) -> Result<(), UpdateError> {
         let name = SetName::new(name);
         let family = self.config.id.family;
-        let set = self.sets.get_mut(&name).filter(|set| set.id() == id);
+        let set = self.desired.sets.get_mut(&name).filter(|set| set.id() == id);
         let set = set.ok_or_else(|| UpdateError::UnknownSet(id.clone()))?;
         self.pending.sets.insert(name);
         let removed: Vec<Member> = removed.into_iter().collect();
         if !removed.is_empty() {
-            self.layouts.refused.on_shrunk(name);
+            self.desired.layouts.refused.on_shrunk(name);
         }
-        if !self.layouts.is_in_unions(name) {
+        if !self.desired.layouts.is_in_unions(name) {
             return set.edit(family, added, removed);
         }
         let gone = set.that_change(family, &removed, false);
@@ -484,12 +504,12 @@ impl Table {
     /// The members that a set is to have, in order; `None` if there is no such set.
     #[must_use]
     pub fn set_members(&self, name: IpSetName) -> Option<Vec<Member>> {
-        self.sets.get(&SetName::new(name)).map(|set| set.members().collect())
+        self.desired.sets.get(&SetName::new(name)).map(|set| set.members().collect())
     }
 
     /// Programs a chain even if nothing leads to it, or not any more.
     pub fn pin_chain(&mut self, layer: Layer, chain: ChainName, pinned: bool) {
-        let Some(state) = self.layers.get_mut(&layer) else { return };
+        let Some(state) = self.desired.layers.get_mut(&layer) else { return };
         if pinned && state.pinned.insert(chain) {
             state.graph.reference(vec![chain]);
         } else if !pinned && state.pinned.remove(&chain) {
@@ -500,27 +520,27 @@ impl Table {
     /// The definition of a chain.
     #[must_use]
     pub fn chain(&self, layer: Layer, chain: ChainName) -> Option<&Chain> {
-        self.layers.get(&layer)?.graph.definition(chain).map(Arc::as_ref)
+        self.desired.layers.get(&layer)?.graph.definition(chain).map(Arc::as_ref)
     }
 
     /// Does not want a set any more. It goes when no rule asks for it.
     pub fn remove_set(&mut self, name: IpSetName) {
         let name = SetName::new(name);
-        self.layouts.refused.on_shrunk(name);
+        self.desired.layouts.refused.on_shrunk(name);
         let before = self.members_in_unions(name).unwrap_or_default();
         self.edit_unions(name, &[], &before);
-        self.sets.remove(&name);
+        self.desired.sets.remove(&name);
         self.pending.sets.insert(name);
     }
 
     /// Somebody may have changed the table: the next plan reads it.
     pub fn invalidate(&mut self) {
-        self.read_at = None;
+        self.kernel.read_at = None;
     }
 
     /// Somebody else may have changed the table: it is read again, though not twice within half a second.
     pub fn suspect(&mut self) {
-        self.suspected = true;
+        self.kernel.suspected = true;
     }
 
     /// How many transactions the kernel has made for this table.
@@ -537,19 +557,19 @@ impl Table {
 
     /// Sets that the kernel does not have as they should be.
     pub fn set_problems(&self) -> impl Iterator<Item = SetProblem> + '_ {
-        self.sets.iter().filter_map(|(name, set)| set.problem(*name))
+        self.desired.sets.iter().filter_map(|(name, set)| set.problem(*name))
     }
 
     /// What has happened so far.
     #[must_use]
     pub fn stats(&self) -> TableStats {
         TableStats {
-            chains: self.chains.len(),
-            rules: self.chains.values().map(DesiredChain::len).sum(),
-            sets: self.sets.len(),
-            maps: self.maps.len(),
-            flow_devices: self.flows.as_ref().map_or(0, FlowTable::present),
-            missing_flow_devices: self.flows.as_ref().map_or(0, FlowTable::missing),
+            chains: self.desired.chains.len(),
+            rules: self.desired.chains.values().map(DesiredChain::len).sum(),
+            sets: self.desired.sets.len(),
+            maps: self.desired.maps.len(),
+            flow_devices: self.desired.flows.as_ref().map_or(0, FlowTable::present),
+            missing_flow_devices: self.desired.flows.as_ref().map_or(0, FlowTable::missing),
             ..self.stats
         }
     }
@@ -558,22 +578,22 @@ impl Table {
     ///
     /// If an earlier plan was not reported back, its outcome counts as unknown.
     pub fn plan(&mut self, now: Duration) -> Plan {
-        match std::mem::replace(&mut self.phase, Phase::Idle) {
+        match std::mem::replace(&mut self.round.phase, Phase::Idle) {
             Phase::Waiting { until } if now < until => {
-                self.phase = Phase::Waiting { until };
+                self.round.phase = Phase::Waiting { until };
                 return Plan::Sleep { until };
             }
-            Phase::Reading | Phase::Committing { .. } => self.observed = None,
+            Phase::Reading | Phase::Committing { .. } => self.kernel.observed = None,
             Phase::Idle | Phase::Waiting { .. } => {}
         }
         let _span = tracing::debug_span!("nftables", table = %self.config.id).entered();
-        if let Some(error) = self.failure.take() {
+        if let Some(error) = self.round.failure.take() {
             return Plan::Failed(error);
         }
         let is_due = |read_at: Duration| self.config.refresh_interval.is_some_and(|interval| now >= read_at + interval);
-        let is_suspected = |read_at: Duration| self.suspected && now >= read_at + SUSPICION_PAUSE;
-        if self.observed.is_none() || self.read_at.is_none_or(|at| is_due(at) || is_suspected(at)) {
-            self.phase = Phase::Reading;
+        let is_suspected = |read_at: Duration| self.kernel.suspected && now >= read_at + SUSPICION_PAUSE;
+        if self.kernel.observed.is_none() || self.kernel.read_at.is_none_or(|at| is_due(at) || is_suspected(at)) {
+            self.round.phase = Phase::Reading;
             self.stats.reads += 1;
             tracing::debug!("reading the table");
             return Plan::Read;
@@ -583,7 +603,7 @@ impl Table {
         let (transaction, is_all) = self.changes();
         if transaction.commands.is_empty() {
             self.settle();
-            self.retries = 0;
+            self.round.retries = 0;
             if let Some(reason) = self.refused_base() {
                 return Plan::Failed(TableError::Write { table: self.config.id, reason: reason.to_owned() });
             }
@@ -593,7 +613,7 @@ impl Table {
         self.stats.set_commits += u64::from(transaction.changes_sets());
         self.stats.lines += transaction.line_count() as u64;
         tracing::debug!(lines = transaction.line_count(), commands = transaction.commands.len(), "writing the table");
-        self.phase = Phase::Committing { transaction: transaction.clone(), is_all };
+        self.round.phase = Phase::Committing { transaction: transaction.clone(), is_all };
         Plan::Commit(transaction)
     }
 
@@ -619,12 +639,13 @@ impl Table {
     }
 
     fn next_check(&self, now: Duration) -> Option<Duration> {
-        let refresh = self.config.refresh_interval.zip(self.read_at).map(|(interval, read_at)| read_at + interval);
-        let retries = self.quarantine.values().map(|entry| entry.retry_at);
-        let sets = self.sets.values().filter_map(DesiredSet::retry_at);
-        let suspicion = self.read_at.filter(|_| self.suspected).map(|at| at + SUSPICION_PAUSE);
-        let flows = self.flows.as_ref().and_then(FlowTable::retry_at);
-        let layouts = self.layouts.refused.retry_at();
+        let refresh =
+            self.config.refresh_interval.zip(self.kernel.read_at).map(|(interval, read_at)| read_at + interval);
+        let retries = self.faults.quarantine.values().map(|entry| entry.retry_at);
+        let sets = self.desired.sets.values().filter_map(DesiredSet::retry_at);
+        let suspicion = self.kernel.read_at.filter(|_| self.kernel.suspected).map(|at| at + SUSPICION_PAUSE);
+        let flows = self.desired.flows.as_ref().and_then(FlowTable::retry_at);
+        let layouts = self.desired.layouts.refused.retry_at();
         retries
             .chain(sets)
             .chain(flows)
@@ -638,13 +659,13 @@ impl Table {
     /// Reports what reading led to: what [`SnapshotReader::finish`](crate::wire::SnapshotReader::finish) made of the listings,
     /// `None` if there is no such table. A report that was not asked for is ignored.
     pub fn on_read(&mut self, now: Duration, result: Result<Option<Snapshot>, ReadError>) {
-        let Phase::Reading = self.phase else { return };
-        self.phase = Phase::Idle;
-        self.suspected = false;
+        let Phase::Reading = self.round.phase else { return };
+        self.round.phase = Phase::Idle;
+        self.kernel.suspected = false;
         match result {
             Ok(snapshot) => {
                 let observed = Observed::new(snapshot);
-                if let Some(believed) = &self.observed
+                if let Some(believed) = &self.kernel.observed
                     && self.pending.is_empty()
                 {
                     let clobbered = believed.differences(&observed);
@@ -653,17 +674,17 @@ impl Table {
                         tracing::warn!(table = %self.config.id, clobbered, "Somebody else changed our table; putting it right");
                     }
                 }
-                self.observed = Some(observed);
+                self.kernel.observed = Some(observed);
                 self.pending.all = true;
-                self.sets.values_mut().for_each(DesiredSet::doubt);
-                self.read_at = Some(now);
-                if let Some(refusals) = self.refusals.take() {
+                self.desired.sets.values_mut().for_each(DesiredSet::doubt);
+                self.kernel.read_at = Some(now);
+                if let Some(refusals) = self.faults.refusals.take() {
                     self.on_refusals(now, refusals);
                 }
             }
             Err(reason) => {
                 self.stats.read_errors += 1;
-                self.observed = None;
+                self.kernel.observed = None;
                 self.fail_or_wait(now, TableError::Read { table: self.config.id, reason });
             }
         }
@@ -671,18 +692,18 @@ impl Table {
 
     /// Reports what a transaction led to. A report that was not asked for is ignored.
     pub fn on_committed(&mut self, now: Duration, result: Result<(), CommitError>) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        let phase = std::mem::replace(&mut self.round.phase, Phase::Idle);
         let Phase::Committing { transaction, is_all } = phase else {
-            self.phase = phase;
+            self.round.phase = phase;
             return;
         };
         let reason = match result {
             Ok(()) => {
-                self.retries = 0;
+                self.round.retries = 0;
                 self.transactions += 1;
                 self.take_effect(&transaction, is_all);
                 if is_all {
-                    self.flows.iter_mut().for_each(FlowTable::on_accepted);
+                    self.desired.flows.iter_mut().for_each(FlowTable::on_accepted);
                     self.end_trials();
                 }
                 return;
@@ -690,7 +711,8 @@ impl Table {
             Err(CommitError::Refused(refused)) if !refused.is_empty() => {
                 self.count_failure(&transaction);
                 // Perhaps somebody else was faster.
-                self.refusals = self.observed.take().map(|believed| Refusals { transaction, refused, believed });
+                self.faults.refusals =
+                    self.kernel.observed.take().map(|believed| Refusals { transaction, refused, believed });
                 return;
             }
             Err(error) => {
@@ -699,20 +721,20 @@ impl Table {
             }
         };
         // What was believed of the table may be wrong.
-        self.observed = None;
+        self.kernel.observed = None;
         self.fail_or_wait(now, TableError::Write { table: self.config.id, reason });
     }
 
     /// The table was read again after a refusal.
     fn on_refusals(&mut self, now: Duration, refusals: Refusals) {
         let Refusals { transaction, refused, believed } = refusals;
-        let is_as_believed = self.observed.as_ref().is_some_and(|observed| believed.is_same(observed));
-        if !is_as_believed && self.retries < RETRIES {
-            self.retries += 1;
+        let is_as_believed = self.kernel.observed.as_ref().is_some_and(|observed| believed.is_same(observed));
+        if !is_as_believed && self.round.retries < RETRIES {
+            self.round.retries += 1;
             return;
         }
         if !self.isolate(now, &transaction, &refused) {
-            self.observed = None;
+            self.kernel.observed = None;
             let reason = refused.into_iter().next().map(|(_, reason)| reason).unwrap_or_default();
             self.fail_or_wait(now, TableError::Write { table: self.config.id, reason });
         }
@@ -724,14 +746,14 @@ impl Table {
     }
 
     fn fail_or_wait(&mut self, now: Duration, error: TableError) {
-        if self.retries >= RETRIES {
-            self.retries = 0;
-            self.failure = Some(error);
+        if self.round.retries >= RETRIES {
+            self.round.retries = 0;
+            self.round.failure = Some(error);
             return;
         }
         tracing::debug!(table = %self.config.id, %error, "Trying again");
-        self.phase = Phase::Waiting { until: now + FIRST_DELAY * 2_u32.pow(self.retries) };
-        self.retries += 1;
+        self.round.phase = Phase::Waiting { until: now + FIRST_DELAY * 2_u32.pow(self.round.retries) };
+        self.round.retries += 1;
     }
 }
 

@@ -27,7 +27,7 @@ impl Table {
     /// while the kernel switches must find there what it looks for. Tells whether these are all changes.
     pub(super) fn changes(&self) -> (Transaction, bool) {
         let mut transaction = Transaction::new(self.config.id);
-        let Some(observed) = &self.observed else { return (transaction, true) };
+        let Some(observed) = &self.kernel.observed else { return (transaction, true) };
         let anew = self.must_begin_anew(observed);
         let nothing = Observed::default();
         if anew {
@@ -89,18 +89,18 @@ impl Table {
     fn must_begin_anew(&self, observed: &Observed) -> bool {
         let differs = |name: &str, shape: SetShape| observed.sets.get(name).is_some_and(|set| set.shape != shape);
         observed.flags != 0
-            || self.sets.iter().any(|(name, set)| differs(name.as_str(), SetShape::Set(set.kind)))
-            || self.maps.iter().any(|((layer, name), map)| {
+            || self.desired.sets.iter().any(|(name, set)| differs(name.as_str(), SetShape::Set(set.kind)))
+            || self.desired.maps.iter().any(|((layer, name), map)| {
                 differs(LayeredName::new(*layer, name.as_str()).as_str(), SetShape::Map(map.kind))
             })
     }
 
     fn set_changes(&self, observed: &Observed, all: bool, parts: &mut Parts) {
         let names: BTreeSet<SetName> =
-            if all { self.sets.keys().copied().collect() } else { self.pending.sets.clone() };
+            if all { self.desired.sets.keys().copied().collect() } else { self.pending.sets.clone() };
         for name in names {
             let known = observed.sets.get(name.as_str());
-            let Some(set) = self.sets.get(&name) else {
+            let Some(set) = self.desired.sets.get(&name) else {
                 parts.deleted_sets.extend(known.map(|_| Command::DeleteSet { set: name.as_str().into() }));
                 continue;
             };
@@ -134,8 +134,12 @@ impl Table {
         }
         if all {
             let is_wanted = |name: &str| {
-                self.sets.keys().any(|set| set.as_str() == name)
-                    || self.maps.keys().any(|(layer, map)| LayeredName::new(*layer, map.as_str()).as_str() == name)
+                self.desired.sets.keys().any(|set| set.as_str() == name)
+                    || self
+                        .desired
+                        .maps
+                        .keys()
+                        .any(|(layer, map)| LayeredName::new(*layer, map.as_str()).as_str() == name)
             };
             for (name, set) in observed.sets.iter().filter(|(name, _)| !is_wanted(name)) {
                 match set.shape {
@@ -163,14 +167,14 @@ impl Table {
 
     fn map_changes(&self, observed: &Observed, all: bool, parts: &mut Parts) {
         let names: BTreeMap<(Layer, ChainName), Option<&BTreeSet<MapKey>>> = if all {
-            self.maps.keys().map(|name| (*name, None)).collect()
+            self.desired.maps.keys().map(|name| (*name, None)).collect()
         } else {
             self.pending.maps.iter().map(|(name, keys)| (*name, keys.as_ref())).collect()
         };
         for ((layer, map), keys) in names {
             let name = LayeredName::new(layer, map.as_str());
             let known = observed.sets.get(name.as_str());
-            let Some(VerdictMap { kind, members }) = self.maps.get(&(layer, map)) else {
+            let Some(VerdictMap { kind, members }) = self.desired.maps.get(&(layer, map)) else {
                 if known.is_some() {
                     parts.delete_map(name);
                 }
@@ -224,17 +228,17 @@ impl Table {
 
     fn chain_changes(&self, observed: &Observed, all: bool, parts: &mut Parts) {
         let names: BTreeSet<&LayeredName> = if all {
-            self.chains.keys().chain(observed.chains.keys()).collect()
+            self.desired.chains.keys().chain(observed.chains.keys()).collect()
         } else {
             self.pending.chains.iter().collect()
         };
         for name in names {
             let known = observed.chains.get(name);
-            let Some(wanted) = self.chains.get(name) else {
+            let Some(wanted) = self.desired.chains.get(name) else {
                 if let Some(known) = known {
                     let flush = || Command::FlushChain { chain: name.clone() };
                     parts.emptied.extend((!known.rules.is_empty()).then(flush));
-                    if !self.undeletable.contains_key(name) {
+                    if !self.faults.undeletable.contains_key(name) {
                         parts.deleted_chains.push(Command::DeleteChain { chain: name.clone() });
                     }
                 }
@@ -264,17 +268,17 @@ impl Table {
     /// Nothing is left to be compared.
     pub(super) fn settle(&mut self) {
         if self.pending.all {
-            self.sets.values_mut().for_each(DesiredSet::settle);
+            self.desired.sets.values_mut().for_each(DesiredSet::settle);
         }
         for name in &self.pending.sets {
-            self.sets.get_mut(name).into_iter().for_each(DesiredSet::settle);
+            self.desired.sets.get_mut(name).into_iter().for_each(DesiredSet::settle);
         }
         self.pending = super::Pending::default();
     }
 
     /// The kernel has done what it was asked.
     pub(super) fn take_effect(&mut self, transaction: &Transaction, is_all: bool) {
-        let Some(observed) = &mut self.observed else { return };
+        let Some(observed) = &mut self.kernel.observed else { return };
         for command in &transaction.commands {
             observed.take(command);
         }

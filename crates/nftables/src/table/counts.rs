@@ -34,7 +34,7 @@ impl Table {
     #[must_use]
     pub fn counts(&self, listed: &Snapshot) -> Vec<RuleCount> {
         let mut counts = Vec::new();
-        for (name, chain) in &self.chains {
+        for (name, chain) in &self.desired.chains {
             let Some(listed) = listed.chains.get(name) else { continue };
             if chain.rules.iter().all(|rule| rule.origin.is_none()) {
                 continue;
@@ -65,6 +65,6 @@ impl Table {
     #[must_use]
     pub fn kernel_name(&self, layer: Layer, chain: ChainName) -> Option<LayeredName> {
         let name = self.layered(layer, chain);
-        self.chains.contains_key(&name).then_some(name)
+        self.desired.chains.contains_key(&name).then_some(name)
     }
 }

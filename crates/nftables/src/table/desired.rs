@@ -111,7 +111,7 @@ impl Table {
     /// All base chains are there, used or not. ARP packets are seen when they leave.
     pub(super) fn define_base_chains(&mut self) {
         let is_arp = self.config.id.is_arp;
-        for (layer, state) in &mut self.layers {
+        for (layer, state) in &mut self.desired.layers {
             let is_there = |chain: &ChainName| !is_arp || (*layer == Layer::Filter && *chain == kernel_chain::OUTPUT);
             state.changed_hooks.extend(layer.kernel_chains().iter().copied().filter(is_there));
         }
@@ -126,7 +126,7 @@ impl Table {
         self.retry_refused(now);
         // A refusal may leave room for layouts that were refused before.
         for _ in 0..2 {
-            for (layer, chain) in self.layouts.with_room() {
+            for (layer, chain) in self.desired.layouts.with_room() {
                 self.update_desired_chain(layer, chain);
                 self.refuse_excess();
             }
@@ -138,7 +138,7 @@ impl Table {
     pub(super) fn update_changed(&mut self) -> bool {
         let mut has_changed = false;
         for layer in Layer::ALL {
-            let Some(state) = self.layers.get_mut(&layer) else { continue };
+            let Some(state) = self.desired.layers.get_mut(&layer) else { continue };
             let (mut changed, hooks) = (state.graph.take_changed(), std::mem::take(&mut state.changed_hooks));
             changed.append(&mut state.changed_includers);
             has_changed |= !changed.is_empty();
@@ -154,24 +154,24 @@ impl Table {
     }
 
     pub(super) fn layered(&self, layer: Layer, chain: ChainName) -> LayeredName {
-        let name = self.layers.get(&layer).map(|state| state.names.get(&chain).to_owned());
+        let name = self.desired.layers.get(&layer).map(|state| state.names.get(&chain).to_owned());
         LayeredName::new(layer, name.as_deref().unwrap_or(chain.as_str()))
     }
 
     pub(super) fn update_desired_chain(&mut self, layer: Layer, chain: ChainName) {
         let name = self.layered(layer, chain);
-        let Some(state) = self.layers.get_mut(&layer) else { return };
+        let Some(state) = self.desired.layers.get_mut(&layer) else { return };
         let definition = state.graph.definition(chain).cloned();
         if !state.graph.is_reachable(chain) {
-            if !self.layouts.is_included(layer, chain) {
+            if !self.desired.layouts.is_included(layer, chain) {
                 state.undefined.remove(&chain);
             }
             if definition.is_none() {
                 state.names.undefine(chain);
             }
-            self.quarantine.remove(&name);
+            self.faults.quarantine.remove(&name);
             self.forget_layout(layer, chain);
-            if self.chains.remove(&name).is_some() {
+            if self.desired.chains.remove(&name).is_some() {
                 self.pending.chains.insert(name);
             }
             return;
@@ -201,18 +201,18 @@ impl Table {
     ) {
         let rules = rules.unwrap_or_else(|error| {
             self.forget_layout(layer, chain);
-            self.quarantine.insert(name.clone(), Quarantined::unsupported(error));
+            self.faults.quarantine.insert(name.clone(), Quarantined::unsupported(error));
             let stand_in = self.stand_in(layer, chain).rules;
             self.compiled(layer, &stand_in, name.as_str(), self.config.id.family).unwrap_or_default()
         });
-        self.chains.insert(name.clone(), DesiredChain { base: None, rules, source: (layer, chain) });
+        self.desired.chains.insert(name.clone(), DesiredChain { base: None, rules, source: (layer, chain) });
         self.pending.chains.insert(name);
     }
 
     fn update_base_chain(&mut self, layer: Layer, chain: ChainName) {
         let Some(base) = base_chain(layer, chain.as_str()) else { return };
         let name = LayeredName::new(layer, chain.as_str());
-        let state = self.layers.get(&layer).and_then(|state| state.hooks.get(&chain));
+        let state = self.desired.layers.get(&layer).and_then(|state| state.hooks.get(&chain));
         let (inserted, appended) =
             state.map_or_else(Default::default, |hook| (hook.inserted.clone(), hook.appended.clone()));
         // The original hashes the text of IPv4 in both families.
@@ -221,7 +221,7 @@ impl Table {
         for (part, seed) in seeds {
             rules.extend(self.compiled(layer, &part, &seed, Family::V4).unwrap_or_default());
         }
-        self.chains.insert(name.clone(), DesiredChain { base: Some(base), rules, source: (layer, chain) });
+        self.desired.chains.insert(name.clone(), DesiredChain { base: Some(base), rules, source: (layer, chain) });
         self.pending.chains.insert(name);
     }
 
@@ -232,7 +232,7 @@ impl Table {
         seed: &str,
         hashed_as: Family,
     ) -> Result<Vec<DesiredRule>, Unsupported> {
-        let Some(state) = self.layers.get(&layer) else { return Ok(Vec::new()) };
+        let Some(state) = self.desired.layers.get(&layer) else { return Ok(Vec::new()) };
         let (family, features) = (self.config.id.family, self.features);
         let context = Context { family, layer, names: &state.names, features };
         let shown = render::rules(seed, rules, Context { family: hashed_as, ..context });
@@ -251,7 +251,7 @@ impl Table {
 
     /// What takes the place of a chain.
     pub(super) fn stand_in(&self, layer: Layer, chain: ChainName) -> Chain {
-        let stand_in = self.layers.get(&layer).and_then(|state| state.stand_ins.get(&chain));
+        let stand_in = self.desired.layers.get(&layer).and_then(|state| state.stand_ins.get(&chain));
         let rules = match stand_in {
             Some(StandIn::Rules(rules)) => rules.clone(),
             // Nothing is dropped where addresses are translated.
@@ -259,7 +259,7 @@ impl Table {
             Some(StandIn::Drop | StandIn::Never) | None => vec![Rule::new(Action::Drop)],
         };
         let full_name =
-            self.layers.get(&layer).map(|state| state.names.get(&chain)).filter(|name| *name != chain.as_str());
+            self.desired.layers.get(&layer).map(|state| state.names.get(&chain)).filter(|name| *name != chain.as_str());
         Chain { name: chain, full_name: full_name.map(Into::into), rules }
     }
 }

@@ -89,12 +89,12 @@ impl Table {
     /// the flow table. Interfaces that are not there yet are added once they are.
     pub fn offload_between(&mut self, devices: impl IntoIterator<Item = InterfaceName>) {
         let devices: BTreeSet<InterfaceName> = devices.into_iter().collect();
-        let flows = self.flows.get_or_insert_default();
+        let flows = self.desired.flows.get_or_insert_default();
         // One that comes back may be another.
         let gone: Vec<InterfaceName> = flows.wanted.difference(&devices).copied().collect();
         flows.missing.retain(|device, _| devices.contains(device));
         flows.wanted = devices;
-        let known = self.observed.as_mut().and_then(|observed| observed.flow_tables.get_mut(FLOW_TABLE));
+        let known = self.kernel.observed.as_mut().and_then(|observed| observed.flow_tables.get_mut(FLOW_TABLE));
         known.into_iter().for_each(|known| known.retain(|device| !gone.contains(device)));
         self.pending.flows = true;
     }
@@ -105,12 +105,12 @@ impl Table {
             return (Vec::new(), Vec::new());
         }
         let known = observed.flow_tables.get(FLOW_TABLE);
-        let mut additions = self.flows.as_ref().map(|flows| flows.additions(known)).unwrap_or_default();
-        let surplus = self.flows.as_ref().zip(known).filter(|_| all);
+        let mut additions = self.desired.flows.as_ref().map(|flows| flows.additions(known)).unwrap_or_default();
+        let surplus = self.desired.flows.as_ref().zip(known).filter(|_| all);
         let surplus: Vec<InterfaceName> =
             surplus.map(|(flows, known)| known.difference(&flows.wanted).copied().collect()).unwrap_or_default();
         additions.extend((!surplus.is_empty()).then_some(Command::DeleteFlowDevices { devices: surplus }));
-        let is_foreign = |name: &&String| name.as_str() != FLOW_TABLE || self.flows.is_none();
+        let is_foreign = |name: &&String| name.as_str() != FLOW_TABLE || self.desired.flows.is_none();
         let foreign = observed.flow_tables.keys().filter(is_foreign);
         let deletions = foreign.map(|name| Command::DeleteFlowTable { name: name.as_str().into() });
         (additions, deletions.collect())
@@ -118,11 +118,11 @@ impl Table {
 
     /// The kernel refuses a change of the flow table.
     pub(super) fn refuse_flows(&mut self, command: &Command, now: Duration) -> bool {
-        match (command, &mut self.flows) {
+        match (command, &mut self.desired.flows) {
             (Command::AddFlowTable { devices }, Some(flows)) => flows.refuse(devices, now),
             // They are gone, as was wanted.
             (Command::DeleteFlowDevices { devices }, _) => {
-                let known = self.observed.as_mut().and_then(|observed| observed.flow_tables.get_mut(FLOW_TABLE));
+                let known = self.kernel.observed.as_mut().and_then(|observed| observed.flow_tables.get_mut(FLOW_TABLE));
                 known.into_iter().for_each(|known| known.retain(|device| !devices.contains(device)));
             }
             _ => return false,

@@ -51,12 +51,12 @@ impl Quarantined {
 impl Table {
     pub(super) fn quarantined(&mut self, layer: Layer, chain: ChainName) -> Option<&mut Quarantined> {
         let name = self.layered(layer, chain);
-        self.quarantine.get_mut(&name)
+        self.faults.quarantine.get_mut(&name)
     }
 
     /// What is programmed for a definition.
     pub(super) fn content_of(&self, layer: Layer, name: &LayeredName, definition: Arc<Chain>) -> Arc<Chain> {
-        match self.quarantine.get(name).map(|entry| &entry.content) {
+        match self.faults.quarantine.get(name).map(|entry| &entry.content) {
             None | Some(Content::Trial | Content::Unchanged) => definition,
             Some(Content::Reduced(left_out)) => {
                 Arc::new(definition.without(|rule| rule.opens.is_some_and(|number| left_out.contains(&number))))
@@ -67,12 +67,12 @@ impl Table {
 
     pub(super) fn is_left_alone(&self, name: &LayeredName) -> bool {
         let of = self.source_of(name);
-        matches!(self.quarantine.get(&of), Some(Quarantined { content: Content::Unchanged, .. }))
+        matches!(self.faults.quarantine.get(&of), Some(Quarantined { content: Content::Unchanged, .. }))
     }
 
     /// The chain that a chain is a part of, which is mostly itself.
     fn source_of(&self, name: &LayeredName) -> LayeredName {
-        match self.chains.get(name) {
+        match self.desired.chains.get(name) {
             Some(chain) if chain.base.is_none() => self.layered(chain.source.0, chain.source.1),
             _ => name.clone(),
         }
@@ -80,17 +80,22 @@ impl Table {
 
     /// Has chains and sets tried again whose time has come.
     pub(super) fn retry_quarantined(&mut self, now: Duration) {
-        for (name, set) in &mut self.sets {
+        for (name, set) in &mut self.desired.sets {
             if set.retry_at().is_some_and(|at| at <= now) {
                 set.retry();
                 self.pending.sets.insert(*name);
             }
         }
-        self.pending.flows |= self.flows.as_mut().is_some_and(|flows| flows.retry(now));
-        let due: Vec<LayeredName> =
-            self.quarantine.iter().filter(|(_, entry)| entry.retry_at <= now).map(|(name, _)| name.clone()).collect();
+        self.pending.flows |= self.desired.flows.as_mut().is_some_and(|flows| flows.retry(now));
+        let due: Vec<LayeredName> = self
+            .faults
+            .quarantine
+            .iter()
+            .filter(|(_, entry)| entry.retry_at <= now)
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in due {
-            if let Some(entry) = self.quarantine.get_mut(&name) {
+            if let Some(entry) = self.faults.quarantine.get_mut(&name) {
                 entry.content = Content::Trial;
                 entry.retry_at = Duration::MAX;
             }
@@ -99,7 +104,7 @@ impl Table {
     }
 
     fn render_again(&mut self, name: &LayeredName) {
-        let Some(chain) = self.chains.get(name) else { return };
+        let Some(chain) = self.desired.chains.get(name) else { return };
         let (layer, source) = chain.source;
         if chain.base.is_some() {
             // Nothing takes its place.
@@ -111,8 +116,8 @@ impl Table {
 
     /// Why a base chain is out of sync, so that packets may not be led to what is in force.
     pub(super) fn refused_base(&self) -> Option<&str> {
-        let is_base = |name: &LayeredName| self.chains.get(name).is_some_and(|chain| chain.base.is_some());
-        self.quarantine.iter().find(|(name, _)| is_base(name)).map(|(_, entry)| entry.reason.as_str())
+        let is_base = |name: &LayeredName| self.desired.chains.get(name).is_some_and(|chain| chain.base.is_some());
+        self.faults.quarantine.iter().find(|(name, _)| is_base(name)).map(|(_, entry)| entry.reason.as_str())
     }
 
     /// The kernel refuses some changes. Returns whether anything is different for that, so that the rest can be tried.
@@ -146,14 +151,14 @@ impl Table {
                     chains.push((self.source_of(chain), BTreeSet::new(), true, reason.clone()));
                 }
                 Some(Command::DeleteChain { chain }) => {
-                    has_changed |= self.undeletable.insert(chain.clone(), reason.clone()).is_none();
+                    has_changed |= self.faults.undeletable.insert(chain.clone(), reason.clone()).is_none();
                 }
                 Some(
                     Command::AddSet { set, .. }
                     | Command::AddElements { set, .. }
                     | Command::DeleteElements { set, .. },
                 ) => {
-                    if let Some(set) = self.sets.get_mut(set) {
+                    if let Some(set) = self.desired.sets.get_mut(set) {
                         has_changed |= set.refuse(reason.clone(), now + LAST_RETRY);
                     }
                 }
@@ -167,7 +172,7 @@ impl Table {
     }
 
     fn opening_of(&self, chain: &LayeredName, hash: tortie_netfilter::RuleHash) -> Option<u32> {
-        let chain = self.chains.get(chain)?;
+        let chain = self.desired.chains.get(chain)?;
         chain.rules.iter().find(|rule| rule.rule.shown.hash == hash)?.opens
     }
 
@@ -179,11 +184,11 @@ impl Table {
         closes: bool,
         reason: String,
     ) -> bool {
-        let Some((layer, chain)) = self.chains.get(name).map(|chain| chain.source) else { return false };
-        let stand_in = self.layers.get(&layer).and_then(|state| state.stand_ins.get(&chain));
-        let is_base = self.chains.get(name).is_some_and(|chain| chain.base.is_some());
+        let Some((layer, chain)) = self.desired.chains.get(name).map(|chain| chain.source) else { return false };
+        let stand_in = self.desired.layers.get(&layer).and_then(|state| state.stand_ins.get(&chain));
+        let is_base = self.desired.chains.get(name).is_some_and(|chain| chain.base.is_some());
         let may_stand_in = !matches!(stand_in, Some(StandIn::Never)) && !is_base;
-        let entry = self.quarantine.remove(name);
+        let entry = self.faults.quarantine.remove(name);
         let attempts = entry.as_ref().map_or(0, |entry| entry.attempts);
         let (content, attempts) = match entry.map(|entry| entry.content) {
             Some(Content::Unchanged) => return false,
@@ -196,24 +201,24 @@ impl Table {
             None | Some(Content::Trial) => (Content::StandIn, attempts + 1),
         };
         let pause = (FIRST_RETRY * 2_u32.saturating_pow(attempts.saturating_sub(1))).min(LAST_RETRY);
-        self.quarantine.insert(name.clone(), Quarantined { reason, attempts, retry_at: now + pause, content });
+        self.faults.quarantine.insert(name.clone(), Quarantined { reason, attempts, retry_at: now + pause, content });
         self.render_again(name);
         true
     }
 
     /// Trials that the kernel has accepted are over.
     pub(super) fn end_trials(&mut self) {
-        self.quarantine.retain(|_, entry| !matches!(entry.content, Content::Trial));
+        self.faults.quarantine.retain(|_, entry| !matches!(entry.content, Content::Trial));
     }
 
     pub(super) fn chain_problems(&self) -> Vec<(Layer, ChainProblem)> {
         let mut problems = Vec::new();
-        for (layer, state) in &self.layers {
+        for (layer, state) in &self.desired.layers {
             problems.extend(state.undefined.iter().map(|chain| (*layer, ChainProblem::Undefined { chain: *chain })));
         }
-        problems.extend(self.layouts.over_budget());
-        for (name, entry) in &self.quarantine {
-            let Some((layer, chain)) = self.chains.get(name).map(|chain| chain.source) else { continue };
+        problems.extend(self.desired.layouts.over_budget());
+        for (name, entry) in &self.faults.quarantine {
+            let Some((layer, chain)) = self.desired.chains.get(name).map(|chain| chain.source) else { continue };
             let in_place = match &entry.content {
                 Content::Trial => continue,
                 Content::Reduced(left_out) => InPlace::Reduced { left_out: left_out.len() },

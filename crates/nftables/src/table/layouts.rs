@@ -93,23 +93,23 @@ impl Layouts {
 impl Table {
     /// A chain has changed whose rules may be in others.
     pub(super) fn touch_includers(&mut self, layer: Layer, chain: ChainName) {
-        let Some(includers) = self.layouts.includers.get(&(layer, chain)).cloned() else { return };
+        let Some(includers) = self.desired.layouts.includers.get(&(layer, chain)).cloned() else { return };
         for includer in &includers {
             if let Some(entry) = self.quarantined(layer, *includer) {
                 entry.retry_at = std::time::Duration::ZERO;
             }
         }
-        if let Some(state) = self.layers.get_mut(&layer) {
+        if let Some(state) = self.desired.layers.get_mut(&layer) {
             state.changed_includers.extend(includers);
         }
     }
 
     /// The chain with the rules of those that it includes, and the bytes of these.
     fn with_included(&mut self, layer: Layer, chain: &Chain) -> Result<(Chain, usize), OverBudget> {
-        let definition = |other| self.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let definition = |other| self.desired.layers.get(&layer).and_then(|state| state.graph.definition(other));
         let len = |other| definition(other).map_or(1, |other| other.rules.len());
         let bytes = RULE.saturating_mul(chain.rules.iter().filter_map(included).map(len).sum());
-        if bytes > self.layouts.ledger.budget().group {
+        if bytes > self.desired.layouts.ledger.budget().group {
             return Err(OverBudget);
         }
         let rules_of = |other| match definition(other) {
@@ -121,25 +121,25 @@ impl Table {
 
     /// The chain with jumps to those that it includes.
     fn with_jumps(&self, layer: Layer, chain: &Chain) -> Chain {
-        let definition = |other| self.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let definition = |other| self.desired.layers.get(&layer).and_then(|state| state.graph.definition(other));
         jumps(chain, |other| definition(other).map(|other| other.rules.clone()).unwrap_or_default())
     }
 
     /// Notes the chains that a chain includes. Returns whether it includes some.
     fn note_included(&mut self, layer: Layer, chain: &Chain) -> bool {
         let now: BTreeSet<ChainName> = chain.rules.iter().filter_map(included).collect();
-        if now.is_empty() && !self.layouts.chains.contains_key(&(layer, chain.name)) {
+        if now.is_empty() && !self.desired.layouts.chains.contains_key(&(layer, chain.name)) {
             return false;
         }
-        let parts = self.layouts.chains.entry((layer, chain.name)).or_default();
+        let parts = self.desired.layouts.chains.entry((layer, chain.name)).or_default();
         let before = std::mem::replace(&mut parts.included, now.clone());
         for other in now.difference(&before) {
-            self.layouts.includers.entry((layer, *other)).or_default().insert(chain.name);
+            self.desired.layouts.includers.entry((layer, *other)).or_default().insert(chain.name);
         }
         for other in before.difference(&now) {
             self.not_included(layer, *other, chain.name);
         }
-        if let Some(state) = self.layers.get_mut(&layer) {
+        if let Some(state) = self.desired.layers.get_mut(&layer) {
             for other in &now {
                 match state.graph.definition(*other) {
                     Some(_) => state.undefined.remove(other),
@@ -152,25 +152,27 @@ impl Table {
 
     /// Has a chain lead to these in place of including them.
     fn set_jumps(&mut self, layer: Layer, chain: ChainName, now: BTreeSet<ChainName>) {
-        if now.is_empty() && !self.layouts.chains.contains_key(&(layer, chain)) {
+        if now.is_empty() && !self.desired.layouts.chains.contains_key(&(layer, chain)) {
             return;
         }
-        let parts = self.layouts.chains.entry((layer, chain)).or_default();
+        let parts = self.desired.layouts.chains.entry((layer, chain)).or_default();
         let new = now.difference(&parts.jumps).copied().collect();
         let gone = parts.jumps.difference(&now).copied().collect();
         parts.jumps = now;
-        if let Some(state) = self.layers.get_mut(&layer) {
+        if let Some(state) = self.desired.layers.get_mut(&layer) {
             state.graph.reference(new);
             state.graph.release(gone);
         }
     }
 
     fn not_included(&mut self, layer: Layer, other: ChainName, by: ChainName) {
-        if let Some(includers) = self.layouts.includers.get_mut(&(layer, other)) {
+        if let Some(includers) = self.desired.layouts.includers.get_mut(&(layer, other)) {
             includers.remove(&by);
             if includers.is_empty() {
-                self.layouts.includers.remove(&(layer, other));
-                if let Some(state) = self.layers.get_mut(&layer).filter(|state| !state.graph.is_reachable(other)) {
+                self.desired.layouts.includers.remove(&(layer, other));
+                if let Some(state) =
+                    self.desired.layers.get_mut(&layer).filter(|state| !state.graph.is_reachable(other))
+                {
                     state.undefined.remove(&other);
                 }
             }
@@ -185,11 +187,11 @@ impl Table {
         chain: &Arc<Chain>,
         name: &LayeredName,
     ) -> Result<Vec<DesiredRule>, Unsupported> {
-        let budget = self.layouts.ledger.budget();
+        let budget = self.desired.layouts.ledger.budget();
         let includes = self.note_included(layer, chain);
-        if self.layouts.is_of_refused(layer, chain.name) {
-            self.layouts.ledger.remove((layer, chain.name));
-            self.layouts.refused.remove((layer, chain.name));
+        if self.desired.layouts.is_of_refused(layer, chain.name) {
+            self.desired.layouts.ledger.remove((layer, chain.name));
+            self.desired.layouts.refused.remove((layer, chain.name));
             return self.rules_in_order(layer, chain, name);
         }
         let (expanded, bytes) = match includes.then(|| self.with_included(layer, chain)) {
@@ -197,7 +199,7 @@ impl Table {
             Some(Err(OverBudget)) => {
                 // Members of sets do not count yet.
                 let rules = self.refused_rules(layer, chain, name, budget.group.saturating_add(1));
-                self.layouts.refused.remove((layer, chain.name));
+                self.desired.layouts.refused.remove((layer, chain.name));
                 return rules;
             }
             None => (Arc::clone(chain), 0),
@@ -222,8 +224,8 @@ impl Table {
         needed: usize,
     ) -> Result<Vec<DesiredRule>, Unsupported> {
         let namespace = self.namespace(layer, chain);
-        self.layouts.ledger.refuse((layer, chain.name), &namespace, needed);
-        self.layouts.refused.insert((layer, chain.name), self.sets_of_layout(layer, chain));
+        self.desired.layouts.ledger.refuse((layer, chain.name), &namespace, needed);
+        self.desired.layouts.refused.insert((layer, chain.name), self.sets_of_layout(layer, chain));
         self.rules_in_order(layer, chain, name)
     }
 
@@ -236,16 +238,16 @@ impl Table {
         self.note_included(layer, chain);
         self.set_jumps(layer, chain.name, chain.rules.iter().filter_map(included).collect());
         let content = self.content_of(layer, name, Arc::new(self.with_jumps(layer, chain)));
-        let laid_out = in_order(&content, layer, self.config.id.family, &DesiredSets(&self.sets));
+        let laid_out = in_order(&content, layer, self.config.id.family, &DesiredSets(&self.desired.sets));
         self.compiled_parts(layer, chain.name, name, laid_out)
     }
 
     /// Has the rules of chains asked one after the other until the layouts of all others fit.
     pub(super) fn refuse_excess(&mut self) {
-        while let Some((layer, chain)) = self.layouts.ledger.excess() {
-            let needed = self.layouts.ledger.held((layer, chain));
-            self.layouts.ledger.resize((layer, chain), 0);
-            let definition = self.layers.get(&layer).and_then(|state| state.graph.definition(chain)).cloned();
+        while let Some((layer, chain)) = self.desired.layouts.ledger.excess() {
+            let needed = self.desired.layouts.ledger.held((layer, chain));
+            self.desired.layouts.ledger.resize((layer, chain), 0);
+            let definition = self.desired.layers.get(&layer).and_then(|state| state.graph.definition(chain)).cloned();
             let Some(definition) = definition else { continue };
             let name = self.layered(layer, chain);
             let rules = self.refused_rules(layer, &definition, &name, needed);
@@ -254,23 +256,25 @@ impl Table {
     }
 
     fn hold(&mut self, layer: Layer, expanded: &Chain, bytes: usize) {
-        self.layouts.refused.remove((layer, expanded.name));
+        self.desired.layouts.refused.remove((layer, expanded.name));
         match bytes {
-            0 => self.layouts.ledger.remove((layer, expanded.name)),
-            _ => self.layouts.ledger.hold((layer, expanded.name), namespace(expanded).unwrap_or_default(), bytes),
+            0 => self.desired.layouts.ledger.remove((layer, expanded.name)),
+            _ => {
+                self.desired.layouts.ledger.hold((layer, expanded.name), namespace(expanded).unwrap_or_default(), bytes)
+            }
         }
     }
 
     /// The sets of a chain's rules and of those that it includes.
     fn sets_of_layout(&self, layer: Layer, chain: &Chain) -> BTreeSet<SetName> {
-        let definition = |other| self.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let definition = |other| self.desired.layers.get(&layer).and_then(|state| state.graph.definition(other));
         let included = chain.rules.iter().filter_map(included).filter_map(definition);
         included.flat_map(|other| sets_of(other)).chain(sets_of(chain)).collect()
     }
 
     /// The namespace of a chain's policies.
     fn namespace(&self, layer: Layer, chain: &Chain) -> String {
-        let definition = |other| self.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let definition = |other| self.desired.layers.get(&layer).and_then(|state| state.graph.definition(other));
         let of_included = || chain.rules.iter().filter_map(included).find_map(|other| namespace(definition(other)?));
         namespace(chain).or_else(of_included).unwrap_or_default().to_owned()
     }
@@ -287,7 +291,7 @@ impl Table {
         if self.config.layout == Layout::Felix {
             return Ok(Ok((self.compiled(layer, &chain.rules, name.as_str(), family)?, 0)));
         }
-        let laid_out = match lay_out(chain, layer, family, &DesiredSets(&self.sets), room) {
+        let laid_out = match lay_out(chain, layer, family, &DesiredSets(&self.desired.sets), room) {
             Ok(laid_out) => laid_out,
             Err(over) => return Ok(Err(over)),
         };
@@ -327,10 +331,10 @@ impl Table {
             unions: laid_out.unions.iter().map(|(name, _)| SetName::new(*name)).collect(),
             ..Parts::default()
         };
-        let before = self.layouts.chains.remove(&(layer, chain)).unwrap_or_default();
+        let before = self.desired.layouts.chains.remove(&(layer, chain)).unwrap_or_default();
         (now.included, now.jumps) = (before.included, before.jumps);
         for (name, part) in parts {
-            self.chains.insert(name.clone(), part);
+            self.desired.chains.insert(name.clone(), part);
             self.pending.chains.insert(name);
         }
         for (map, members) in laid_out.maps {
@@ -341,27 +345,27 @@ impl Table {
         }
         self.set_hosts(layer, chain, laid_out.hosts);
         for gone in before.chains.difference(&now.chains) {
-            self.chains.remove(gone);
+            self.desired.chains.remove(gone);
             self.pending.chains.insert(gone.clone());
         }
         before.maps.difference(&now.maps).for_each(|gone| self.set_map(layer, *gone, None));
         before.unions.difference(&now.unions).for_each(|gone| self.set_union((layer, chain), *gone, None));
-        self.layouts.chains.insert((layer, chain), now);
+        self.desired.layouts.chains.insert((layer, chain), now);
     }
 
     /// A chain is not laid out any more.
     pub(super) fn forget_layout(&mut self, layer: Layer, chain: ChainName) {
-        self.layouts.ledger.remove((layer, chain));
-        self.layouts.refused.remove((layer, chain));
-        if !self.layouts.chains.contains_key(&(layer, chain)) {
+        self.desired.layouts.ledger.remove((layer, chain));
+        self.desired.layouts.refused.remove((layer, chain));
+        if !self.desired.layouts.chains.contains_key(&(layer, chain)) {
             return;
         }
         self.take_layout(layer, chain, LaidOut::default(), Vec::new());
         self.set_jumps(layer, chain, BTreeSet::new());
-        let parts = self.layouts.chains.remove(&(layer, chain)).unwrap_or_default();
-        if self.layers.get(&layer).is_some_and(|state| state.graph.is_reachable(chain)) {
+        let parts = self.desired.layouts.chains.remove(&(layer, chain)).unwrap_or_default();
+        if self.desired.layers.get(&layer).is_some_and(|state| state.graph.is_reachable(chain)) {
             // What is in its place now is so until one of these changes.
-            self.layouts.chains.insert((layer, chain), parts);
+            self.desired.layouts.chains.insert((layer, chain), parts);
             return;
         }
         parts.included.into_iter().for_each(|other| self.not_included(layer, other, chain));
@@ -371,10 +375,10 @@ impl Table {
         match members {
             Some(members) => {
                 let kind = members.keys().next().map_or(tortie_netfilter::MapKind::Port, |key| key.kind());
-                self.maps.insert((layer, map), VerdictMap { kind, members });
+                self.desired.maps.insert((layer, map), VerdictMap { kind, members });
             }
             None => {
-                self.maps.remove(&(layer, map));
+                self.desired.maps.remove(&(layer, map));
             }
         }
         self.pending.map(layer, map);
@@ -386,36 +390,36 @@ impl Table {
         };
         let now = sets(&hosts);
         let before = match hosts.is_empty() {
-            true => self.layouts.hosts.remove(&(layer, chain)),
-            false => self.layouts.hosts.insert((layer, chain), hosts),
+            true => self.desired.layouts.hosts.remove(&(layer, chain)),
+            false => self.desired.layouts.hosts.insert((layer, chain), hosts),
         };
         for gone in sets(&before.unwrap_or_default()).keys().filter(|set| !now.contains_key(set)) {
-            if let Some((_, chains)) = self.layouts.in_hosts.get_mut(gone) {
+            if let Some((_, chains)) = self.desired.layouts.in_hosts.get_mut(gone) {
                 chains.remove(&(layer, chain));
                 if chains.is_empty() {
-                    self.layouts.in_hosts.remove(gone);
+                    self.desired.layouts.in_hosts.remove(gone);
                 }
             }
         }
         for (set, id) in now {
-            self.layouts.in_hosts.entry(set).or_insert_with(|| (id, BTreeSet::new())).1.insert((layer, chain));
+            self.desired.layouts.in_hosts.entry(set).or_insert_with(|| (id, BTreeSet::new())).1.insert((layer, chain));
         }
     }
 
     /// Members of a set have changed that addresses lead to rules by.
     fn edit_hosts(&mut self, set: SetName, added: &[Member], removed: &[Member]) {
-        let Some((id, chains)) = self.layouts.in_hosts.get(&set).cloned() else { return };
+        let Some((id, chains)) = self.desired.layouts.in_hosts.get(&set).cloned() else { return };
         let nets = |members: &[Member]| members.iter().filter_map(network).collect::<Vec<Cidr>>();
         let (added, removed) = (nets(added), nets(removed));
         for (layer, chain) in chains {
-            let Some(mut all) = self.layouts.hosts.remove(&(layer, chain)) else { continue };
+            let Some(mut all) = self.desired.layouts.hosts.remove(&(layer, chain)) else { continue };
             let mut lay_out = false;
-            let mut bytes = self.layouts.ledger.held((layer, chain));
+            let mut bytes = self.desired.layouts.ledger.held((layer, chain));
             for hosts in &mut all {
                 let (is_used, before) = (hosts.is_used(), hosts.bytes());
                 let changes = hosts.edit(id, &added, &removed);
                 bytes = bytes.saturating_sub(before).saturating_add(hosts.bytes());
-                if bytes > self.layouts.ledger.budget().group {
+                if bytes > self.desired.layouts.ledger.budget().group {
                     break;
                 }
                 lay_out |= changes.lay_out;
@@ -429,7 +433,7 @@ impl Table {
                     self.remove_part(layer, chain, gone);
                 }
                 self.pending.keys(layer, hosts.map(), changes.leads.keys().copied());
-                let Some(map) = self.maps.get_mut(&(layer, hosts.map())) else { continue };
+                let Some(map) = self.desired.maps.get_mut(&(layer, hosts.map())) else { continue };
                 for (key, verdict) in changes.leads {
                     match verdict {
                         Some(verdict) => map.members.insert(key, verdict),
@@ -437,9 +441,9 @@ impl Table {
                     };
                 }
             }
-            self.layouts.hosts.insert((layer, chain), all);
+            self.desired.layouts.hosts.insert((layer, chain), all);
             self.resize((layer, chain), bytes);
-            if lay_out && let Some(state) = self.layers.get_mut(&layer) {
+            if lay_out && let Some(state) = self.desired.layers.get_mut(&layer) {
                 state.changed_includers.insert(chain);
             }
         }
@@ -448,50 +452,50 @@ impl Table {
     fn add_part(&mut self, layer: Layer, chain: ChainName, part: &Chain) -> Result<(), Unsupported> {
         let name = self.layered(layer, part.name);
         let rules = self.compiled(layer, &part.rules, name.as_str(), self.config.id.family)?;
-        self.layouts.chains.entry((layer, chain)).or_default().chains.insert(name.clone());
-        self.chains.insert(name.clone(), DesiredChain { base: None, rules, source: (layer, chain) });
+        self.desired.layouts.chains.entry((layer, chain)).or_default().chains.insert(name.clone());
+        self.desired.chains.insert(name.clone(), DesiredChain { base: None, rules, source: (layer, chain) });
         self.pending.chains.insert(name);
         Ok(())
     }
 
     fn remove_part(&mut self, layer: Layer, chain: ChainName, part: ChainName) {
         let name = self.layered(layer, part);
-        if let Some(parts) = self.layouts.chains.get_mut(&(layer, chain)) {
+        if let Some(parts) = self.desired.layouts.chains.get_mut(&(layer, chain)) {
             parts.chains.remove(&name);
         }
-        self.chains.remove(&name);
+        self.desired.chains.remove(&name);
         self.pending.chains.insert(name);
     }
 
     fn set_union(&mut self, chain: (Layer, ChainName), name: SetName, of: Option<Arc<AddressUnion>>) {
-        let known = self.layouts.unions.get(&name).map(|union| Arc::clone(&union.of));
+        let known = self.desired.layouts.unions.get(&name).map(|union| Arc::clone(&union.of));
         if known == of {
             return;
         }
         let (before, now) = (known.unwrap_or_default(), of.clone().unwrap_or_default());
-        if of.is_some() && !self.sets.contains_key(&name) {
+        if of.is_some() && !self.desired.sets.contains_key(&name) {
             let id = IpSetId::from(name.as_str());
-            self.sets.insert(name, DesiredSet::new(id, SetType::HashNet));
+            self.desired.sets.insert(name, DesiredSet::new(id, SetType::HashNet));
         }
         self.pending.sets.insert(name);
         for set in before.sets.difference(&now.sets) {
             let set = SetName::new(*set);
-            if let Some(unions) = self.layouts.in_unions.get_mut(&set) {
+            if let Some(unions) = self.desired.layouts.in_unions.get_mut(&set) {
                 unions.remove(&name);
                 if unions.is_empty() {
-                    self.layouts.in_unions.remove(&set);
+                    self.desired.layouts.in_unions.remove(&set);
                 }
             }
         }
         let Some(of) = of else {
-            self.layouts.unions.remove(&name);
-            self.sets.remove(&name);
+            self.desired.layouts.unions.remove(&name);
+            self.desired.sets.remove(&name);
             return;
         };
         let empty = || Union { chain, of: Arc::default(), counts: BTreeMap::new() };
-        self.layouts.unions.entry(name).or_insert_with(empty).of = of;
+        self.desired.layouts.unions.entry(name).or_insert_with(empty).of = of;
         let members = |sets: Vec<&IpSetName>| -> Vec<Member> {
-            let sets = sets.into_iter().filter_map(|set| self.sets.get(&SetName::new(*set)));
+            let sets = sets.into_iter().filter_map(|set| self.desired.sets.get(&SetName::new(*set)));
             sets.flat_map(|set| set.members().collect::<Vec<_>>()).collect()
         };
         let net = |net: &Cidr| Member::Net(NetMember::from(net.masked()));
@@ -500,25 +504,25 @@ impl Table {
         let mut removed = members(before.sets.difference(&now.sets).collect());
         removed.extend(before.nets.difference(&now.nets).map(net));
         for set in &now.sets {
-            self.layouts.in_unions.entry(SetName::new(*set)).or_default().insert(name);
+            self.desired.layouts.in_unions.entry(SetName::new(*set)).or_default().insert(name);
         }
         self.edit_union(name, &added, &removed);
     }
 
     /// The members of a set, if they are in others as well.
     pub(super) fn members_in_unions(&self, set: SetName) -> Option<Vec<Member>> {
-        let is_one = self.layouts.is_in_unions(set);
-        is_one.then(|| self.sets.get(&set).map(|set| set.members().collect()).unwrap_or_default())
+        let is_one = self.desired.layouts.is_in_unions(set);
+        is_one.then(|| self.desired.sets.get(&set).map(|set| set.members().collect()).unwrap_or_default())
     }
 
     /// The members of a set have changed.
     pub(super) fn edit_unions(&mut self, set: SetName, added: &[Member], removed: &[Member]) {
-        for name in self.layouts.in_unions.get(&set).cloned().unwrap_or_default() {
+        for name in self.desired.layouts.in_unions.get(&set).cloned().unwrap_or_default() {
             let members = |layouts: &Layouts| layouts.unions.get(&name).map(|union| (union.chain, union.counts.len()));
-            let Some((chain, before)) = members(&self.layouts) else { continue };
+            let Some((chain, before)) = members(&self.desired.layouts) else { continue };
             self.edit_union(name, added, removed);
-            let after = members(&self.layouts).map_or(0, |(_, after)| after);
-            let bytes = (self.layouts.ledger.held(chain) + MEMBER * after).saturating_sub(MEMBER * before);
+            let after = members(&self.desired.layouts).map_or(0, |(_, after)| after);
+            let bytes = (self.desired.layouts.ledger.held(chain) + MEMBER * after).saturating_sub(MEMBER * before);
             self.resize(chain, bytes);
         }
         self.edit_hosts(set, added, removed);
@@ -526,11 +530,11 @@ impl Table {
 
     /// A layout takes so many bytes now. Over the bound of a group it is given up, and the chain is laid out again.
     fn resize(&mut self, (layer, chain): (Layer, ChainName), bytes: usize) {
-        let is_over = bytes > self.layouts.ledger.budget().group;
-        self.layouts.ledger.resize((layer, chain), if is_over { 0 } else { bytes });
+        let is_over = bytes > self.desired.layouts.ledger.budget().group;
+        self.desired.layouts.ledger.resize((layer, chain), if is_over { 0 } else { bytes });
         if is_over {
             self.take_layout(layer, chain, LaidOut::default(), Vec::new());
-            if let Some(state) = self.layers.get_mut(&layer) {
+            if let Some(state) = self.desired.layers.get_mut(&layer) {
                 state.changed_includers.insert(chain);
             }
         }
@@ -538,7 +542,10 @@ impl Table {
 
     fn edit_union(&mut self, name: SetName, added: &[Member], removed: &[Member]) {
         let family = self.config.id.family;
-        let (Some(union), Some(set)) = (self.layouts.unions.get_mut(&name), self.sets.get_mut(&name)) else { return };
+        let (Some(union), Some(set)) = (self.desired.layouts.unions.get_mut(&name), self.desired.sets.get_mut(&name))
+        else {
+            return;
+        };
         let (mut new, mut gone) = (Vec::new(), Vec::new());
         for member in added {
             let count = union.counts.entry(*member).or_default();

@@ -85,12 +85,12 @@ pub(super) fn sets_of(chain: &Chain) -> impl Iterator<Item = SetName> + '_ {
 impl Table {
     /// Lays out refused chains whose sets have lost members. After an attempt that is refused again, the others wait.
     pub(super) fn retry_refused(&mut self, now: Duration) {
-        while let Some(place) = self.layouts.refused.take_due(now) {
+        while let Some(place) = self.desired.layouts.refused.take_due(now) {
             self.update_desired_chain(place.0, place.1);
             self.refuse_excess();
             while self.update_changed() {}
-            if self.layouts.refused.chains.contains_key(&place) {
-                self.layouts.refused.not_before = now + PAUSE;
+            if self.desired.layouts.refused.chains.contains_key(&place) {
+                self.desired.layouts.refused.not_before = now + PAUSE;
             }
         }
     }
