@@ -168,20 +168,50 @@ enum Item {
 pub struct Reconciler {
     config: ReconcilerConfig,
     features: Features,
+    desired: Desired,
+    /// The rules of our chains as they will read back, against those that were read.
+    chains: Delta<ChainName, Vec<RuleTag>>,
+    kernel: Kernel,
+    faults: Faults,
+    round: Round,
+    schedule: Schedule,
+    stats: TableStats,
+}
+
+/// The content that the table is to have.
+#[derive(Debug)]
+struct Desired {
     graph: ChainGraph,
     pinned: BTreeSet<ChainName>,
-    /// What each reachable chain is to contain.
-    rendered: BTreeMap<ChainName, crate::RenderedChain>,
-    /// The same as it will read back, against what was read.
-    chains: Delta<ChainName, Vec<RuleTag>>,
     hooks: BTreeMap<ChainName, Hook>,
-    /// Others' chains as far as they concern us, as last read.
-    seen: BTreeMap<ChainName, HookedChain>,
     stand_ins: BTreeMap<ChainName, StandIn>,
+    /// Rules of each reachable chain.
+    rendered: BTreeMap<ChainName, crate::RenderedChain>,
     /// Reachable, but nobody defined them.
     undefined: BTreeSet<ChainName>,
     /// Not ours by name, so that they could not be recognised again.
     refused: BTreeSet<ChainName>,
+}
+
+/// Beliefs about the kernel besides our chains.
+#[derive(Debug)]
+struct Kernel {
+    knowledge: Knowledge,
+    /// Others' chains as far as they concern us, as last read.
+    seen: BTreeMap<ChainName, HookedChain>,
+    /// Whether hooks were written since the table was read.
+    hook_texts_stale: bool,
+    /// Commits of others up to which the beliefs were true for certain, if that is known.
+    confirmed_at: Option<ForeignCommits>,
+    /// The same for the plan that is asked for next.
+    foreign: Option<ForeignCommits>,
+    /// Something was written that nobody has confirmed yet.
+    wrote: bool,
+}
+
+/// Refused changes, and the search for them.
+#[derive(Debug, Default)]
+struct Faults {
     quarantine: BTreeMap<Item, Quarantined>,
     /// Given up for this round without a stand-in.
     blocked: BTreeSet<Item>,
@@ -190,24 +220,18 @@ pub struct Reconciler {
     isolation: Option<Isolation>,
     /// Whether something failed that is no chain's fault, since a restore was last accepted.
     failed_as_a_whole: bool,
-    knowledge: Knowledge,
-    /// What others had committed when what we believe was true for certain, if that is known.
-    confirmed_at: Option<ForeignCommits>,
-    /// The same for the plan that is asked for next.
-    foreign: Option<ForeignCommits>,
-    /// Something was written that nobody has confirmed yet.
-    wrote: bool,
+}
+
+/// The way to the next [`Plan::Done`] or [`Plan::Failed`].
+#[derive(Debug)]
+struct Round {
     phase: Phase,
     cycle: Option<Cycle>,
     failure: Option<TableError>,
     /// Where this round will end, after everything else was written.
     failure_at_end: Option<TableError>,
-    /// Whether hooks were written since the table was read.
-    hook_texts_stale: bool,
     /// A sweep that failed rests until then.
     hold_off: Option<Duration>,
-    schedule: Schedule,
-    stats: TableStats,
 }
 
 impl Reconciler {
@@ -218,30 +242,26 @@ impl Reconciler {
         Self {
             config,
             features,
-            graph: ChainGraph::new(|name| is_own_chain(name.as_str())),
-            pinned: BTreeSet::new(),
-            rendered: BTreeMap::new(),
+            desired: Desired {
+                graph: ChainGraph::new(|name| is_own_chain(name.as_str())),
+                pinned: BTreeSet::new(),
+                hooks: BTreeMap::new(),
+                stand_ins: BTreeMap::new(),
+                rendered: BTreeMap::new(),
+                undefined: BTreeSet::new(),
+                refused: BTreeSet::new(),
+            },
             chains: Delta::new(),
-            hooks: BTreeMap::new(),
-            seen: BTreeMap::new(),
-            stand_ins: BTreeMap::new(),
-            undefined: BTreeSet::new(),
-            refused: BTreeSet::new(),
-            quarantine: BTreeMap::new(),
-            blocked: BTreeSet::new(),
-            hooks_by_number: BTreeSet::new(),
-            isolation: None,
-            failed_as_a_whole: false,
-            knowledge: Knowledge::None,
-            confirmed_at: None,
-            foreign: None,
-            wrote: false,
-            phase: Phase::Idle,
-            cycle: None,
-            failure: None,
-            failure_at_end: None,
-            hook_texts_stale: false,
-            hold_off: None,
+            kernel: Kernel {
+                knowledge: Knowledge::None,
+                seen: BTreeMap::new(),
+                hook_texts_stale: false,
+                confirmed_at: None,
+                foreign: None,
+                wrote: false,
+            },
+            faults: Faults::default(),
+            round: Round { phase: Phase::Idle, cycle: None, failure: None, failure_at_end: None, hold_off: None },
             schedule,
             stats: TableStats::default(),
         }
@@ -263,35 +283,35 @@ impl Reconciler {
             drop_instead(&mut Arc::make_mut(&mut chain).rules);
         }
         if is_own_chain(chain.name.as_str()) {
-            self.graph.define(chain);
+            self.desired.graph.define(chain);
         } else {
-            self.refused.insert(chain.name);
+            self.desired.refused.insert(chain.name);
         }
     }
 
     /// Takes a definition back. A name that is not defined is fine.
     pub fn remove_chain(&mut self, name: ChainName) {
-        self.graph.undefine(name);
-        self.refused.remove(&name);
+        self.desired.graph.undefine(name);
+        self.desired.refused.remove(&name);
     }
 
     /// The definition of a chain.
     #[must_use]
     pub fn chain(&self, name: ChainName) -> Option<&Chain> {
-        self.graph.definition(name).map(Arc::as_ref)
+        self.desired.graph.definition(name).map(Arc::as_ref)
     }
 
     /// Programs a chain even if nothing leads to it.
     pub fn pin_chain(&mut self, name: ChainName) {
-        if is_own_chain(name.as_str()) && self.pinned.insert(name) {
-            self.graph.reference(vec![name]);
+        if is_own_chain(name.as_str()) && self.desired.pinned.insert(name) {
+            self.desired.graph.reference(vec![name]);
         }
     }
 
     /// Takes [`pin_chain`](Self::pin_chain) back.
     pub fn unpin_chain(&mut self, name: ChainName) {
-        if self.pinned.remove(&name) {
-            self.graph.release(vec![name]);
+        if self.desired.pinned.remove(&name) {
+            self.desired.graph.release(vec![name]);
         }
     }
 
@@ -305,19 +325,19 @@ impl Reconciler {
             drop_instead(&mut rules);
         }
         if is_own_chain(chain.as_str()) {
-            self.refused.insert(chain);
+            self.desired.refused.insert(chain);
             return;
         }
         let mut renderer = Renderer::new(self.features);
-        let hook = self.hooks.entry(chain).or_insert_with(|| Hook::new(chain, &mut renderer));
+        let hook = self.desired.hooks.entry(chain).or_insert_with(|| Hook::new(chain, &mut renderer));
         let old = hook.targets();
         let changed = hook.set(position, rules, &mut renderer);
         let new = hook.targets();
         if hook.len() == 0 {
-            self.hooks.remove(&chain);
+            self.desired.hooks.remove(&chain);
         }
-        self.graph.reference(new);
-        self.graph.release(old);
+        self.desired.graph.reference(new);
+        self.desired.graph.release(old);
         if changed {
             self.doubt();
         }
@@ -325,7 +345,7 @@ impl Reconciler {
 
     /// Decides what takes the place of a chain that cannot be programmed.
     pub fn set_stand_in(&mut self, chain: ChainName, stand_in: StandIn) {
-        self.stand_ins.insert(chain, stand_in);
+        self.desired.stand_ins.insert(chain, stand_in);
     }
 
     /// Takes new abilities of iptables or the kernel into account; rule texts depend on them.
@@ -334,12 +354,12 @@ impl Reconciler {
             return;
         }
         self.features = features;
-        self.knowledge = Knowledge::None;
+        self.kernel.knowledge = Knowledge::None;
         let mut renderer = Renderer::new(features);
-        for hook in self.hooks.values_mut() {
+        for hook in self.desired.hooks.values_mut() {
             hook.render(&mut renderer);
         }
-        let reachable: Vec<ChainName> = self.graph.reachable().collect();
+        let reachable: Vec<ChainName> = self.desired.graph.reachable().collect();
         for name in reachable {
             self.update_desired_chain(name);
         }
@@ -348,36 +368,38 @@ impl Reconciler {
 
     /// Makes the next [`plan`](Self::plan) read the table again.
     pub fn invalidate(&mut self) {
-        self.knowledge = Knowledge::None;
+        self.kernel.knowledge = Knowledge::None;
     }
 
     /// Says how far others have changed the ruleset as of now, for the next [`plan`](Self::plan) only. If that is as it
     /// was when the table was last known to be as it is believed to be, the table need not be read. Without, it is read
     /// whenever somebody may have changed it.
     pub fn set_foreign_commits(&mut self, foreign: Option<ForeignCommits>) {
-        self.foreign = foreign;
+        self.kernel.foreign = foreign;
     }
 
     /// Somebody may have changed the table since it was read.
     fn doubt(&mut self) {
-        if self.knowledge == Knowledge::Current {
-            self.knowledge = Knowledge::Doubted;
+        if self.kernel.knowledge == Knowledge::Current {
+            self.kernel.knowledge = Knowledge::Doubted;
         }
     }
 
     /// Whether nothing is left to write, as far as is known.
     #[must_use]
     pub fn is_in_sync(&self) -> bool {
-        self.knowledge == Knowledge::Current && self.chains.is_in_sync() && self.misplaced_hooks().next().is_none()
+        self.kernel.knowledge == Knowledge::Current
+            && self.chains.is_in_sync()
+            && self.misplaced_hooks().next().is_none()
     }
 
     /// What has happened so far.
     #[must_use]
     pub fn stats(&self) -> TableStats {
-        let rules = self.graph.definitions().map(|chain| chain.rules.len());
-        let hooks = self.hooks.values().map(Hook::len);
+        let rules = self.desired.graph.definitions().map(|chain| chain.rules.len());
+        let hooks = self.desired.hooks.values().map(Hook::len);
         TableStats {
-            chains: self.rendered.len() + self.config.table.kernel_chains().len(),
+            chains: self.desired.rendered.len() + self.config.table.kernel_chains().len(),
             rules: rules.sum::<usize>() + hooks.sum::<usize>(),
             ..self.stats
         }
@@ -385,19 +407,19 @@ impl Reconciler {
 
     /// Takes changed definitions over into what is wanted.
     fn update_desired(&mut self) {
-        let changed = self.graph.take_changed();
+        let changed = self.desired.graph.take_changed();
         self.note_changed(&changed);
         changed.into_iter().for_each(|name| self.update_desired_chain(name));
     }
 
     fn update_desired_chain(&mut self, name: ChainName) {
-        let changed = if self.graph.is_reachable(name) {
-            let definition = self.graph.definition(name).cloned();
+        let changed = if self.desired.graph.is_reachable(name) {
+            let definition = self.desired.graph.definition(name).cloned();
             if definition.is_some() {
-                if self.undefined.remove(&name) {
+                if self.desired.undefined.remove(&name) {
                     self.retry_what_leads_to(name);
                 }
-            } else if self.undefined.insert(name) {
+            } else if self.desired.undefined.insert(name) {
                 tracing::debug!(
                     table = %self.config.table, family = %self.config.family, chain = %name,
                     "Rules lead to a chain that is not defined; a stand-in takes its place",
@@ -406,18 +428,18 @@ impl Reconciler {
             let content = match &definition {
                 Some(definition) => self.content_of(definition),
                 None => {
-                    self.quarantine.remove(&Item::Write(name));
+                    self.faults.quarantine.remove(&Item::Write(name));
                     Arc::new(self.stand_in(name))
                 }
             };
             let rendered = Renderer::new(self.features).chain(&content);
             let changed = self.chains.set_desired(name, tags(&rendered));
-            self.rendered.insert(name, rendered);
+            self.desired.rendered.insert(name, rendered);
             changed
         } else {
-            self.undefined.remove(&name);
-            self.quarantine.remove(&Item::Write(name));
-            self.rendered.remove(&name);
+            self.desired.undefined.remove(&name);
+            self.faults.quarantine.remove(&Item::Write(name));
+            self.desired.rendered.remove(&name);
             self.chains.remove_desired(&name)
         };
         if changed {
@@ -428,7 +450,7 @@ impl Reconciler {
 
     /// What is programmed in place of a chain that cannot be.
     fn stand_in(&self, name: ChainName) -> Chain {
-        let rules = match self.stand_ins.get(&name) {
+        let rules = match self.desired.stand_ins.get(&name) {
             Some(StandIn::Rules(rules)) => rules.clone(),
             _ => {
                 // Nothing can be dropped in the nat table; what it does not do there is translate.
@@ -442,17 +464,17 @@ impl Reconciler {
 
     /// Not where hooks lead: dropping everything there would cut the host off.
     fn may_stand_in(&self, name: ChainName) -> bool {
-        !matches!(self.stand_ins.get(&name), Some(StandIn::Never))
-            && !self.hooks.values().any(|hook| hook.targets().contains(&name))
+        !matches!(self.desired.stand_ins.get(&name), Some(StandIn::Never))
+            && !self.desired.hooks.values().any(|hook| hook.targets().contains(&name))
     }
 
     /// Hooks that are not as they should be, and chains of others with stray rules of ours.
     fn misplaced_hooks(&self) -> impl Iterator<Item = (ChainName, Cow<'_, Hook>, Cow<'_, HookedChain>)> {
-        let names: BTreeSet<ChainName> = self.hooks.keys().chain(self.seen.keys()).copied().collect();
+        let names: BTreeSet<ChainName> = self.desired.hooks.keys().chain(self.kernel.seen.keys()).copied().collect();
         let mut renderer = Renderer::new(self.features);
         names.into_iter().filter_map(move |name| {
-            let seen = self.seen.get(&name).map(Cow::Borrowed).unwrap_or_default();
-            let hook = self.hooks.get(&name).map(Cow::Borrowed);
+            let seen = self.kernel.seen.get(&name).map(Cow::Borrowed).unwrap_or_default();
+            let hook = self.desired.hooks.get(&name).map(Cow::Borrowed);
             let hook = hook.unwrap_or_else(|| Cow::Owned(Hook::new(name, &mut renderer)));
             (!hook.is_in_place(&seen, self.config.insert_mode)).then_some((name, hook, seen))
         })

@@ -86,7 +86,7 @@ impl Reconciler {
             |item: Item| !self.is_left_alone(item) && scope.is_none_or(|items| items.binary_search(&item).is_ok());
         let mut writes = BTreeMap::new();
         for (name, write) in self.chains.pending_writes() {
-            if let Some(rules) = self.rendered.get(name).filter(|_| in_scope(Item::Write(*name))) {
+            if let Some(rules) = self.desired.rendered.get(name).filter(|_| in_scope(Item::Write(*name))) {
                 let observed = write.observed.map(Vec::as_slice);
                 writes.insert(*name, ChainWrite { name: *name, rules, observed });
             }
@@ -116,7 +116,7 @@ impl Reconciler {
         for (name, hook, seen) in self.misplaced_hooks() {
             let exists = |chain: &ChainName| self.chains.observed(chain).is_some() || writes.contains_key(chain);
             if in_scope(Item::Hook(name)) && hook.targets().iter().all(exists) {
-                let by_number = self.hooks_by_number.contains(&name);
+                let by_number = self.faults.hooks_by_number.contains(&name);
                 hook.write(&seen, self.config.insert_mode, by_number, &mut out);
                 effects.hooks.push((name, hook.result(&seen, self.config.insert_mode)));
             }

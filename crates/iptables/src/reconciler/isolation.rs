@@ -112,8 +112,8 @@ impl Reconciler {
     /// What is not in sync, in a fixed order.
     #[must_use]
     pub fn problems(&self) -> Vec<ChainProblem> {
-        let undefined = self.undefined.iter().map(|chain| ChainProblem::Undefined { chain: *chain });
-        let refused = self.quarantine.iter().map(|(item, entry)| match *item {
+        let undefined = self.desired.undefined.iter().map(|chain| ChainProblem::Undefined { chain: *chain });
+        let refused = self.faults.quarantine.iter().map(|(item, entry)| match *item {
             Item::Delete(chain) => ChainProblem::Undeletable { chain, error: Refusal(entry.error.to_string()) },
             Item::Write(chain) | Item::Hook(chain) => {
                 let in_place = match entry.content {
@@ -129,23 +129,23 @@ impl Reconciler {
                 }
             }
         });
-        let wrong = self.refused.iter().map(|chain| ChainProblem::WrongOwner { chain: *chain });
+        let wrong = self.desired.refused.iter().map(|chain| ChainProblem::WrongOwner { chain: *chain });
         undefined.chain(refused).chain(wrong).collect()
     }
 
     pub(super) fn problem_count(&self) -> usize {
-        self.undefined.len() + self.quarantine.len() + self.refused.len()
+        self.desired.undefined.len() + self.faults.quarantine.len() + self.desired.refused.len()
     }
 
     /// Whether something else takes the place of an item.
     fn is_given_up(&self, item: Item) -> bool {
-        self.quarantine.get(&item).is_some_and(|entry| !entry.on_trial)
+        self.faults.quarantine.get(&item).is_some_and(|entry| !entry.on_trial)
     }
 
     /// Whether an item is left alone, because not even what takes its place is accepted.
     pub(super) fn is_left_alone(&self, item: Item) -> bool {
         let unchanged = |entry: &Quarantined| !entry.on_trial && matches!(entry.content, Content::Unchanged);
-        self.blocked.contains(&item) || self.quarantine.get(&item).is_some_and(unchanged)
+        self.faults.blocked.contains(&item) || self.faults.quarantine.get(&item).is_some_and(unchanged)
     }
 
     /// Whether a chain that cannot be deleted is emptied instead.
@@ -155,7 +155,7 @@ impl Reconciler {
 
     /// What is programmed for a definition.
     pub(super) fn content_of(&self, definition: &Arc<Chain>) -> Arc<Chain> {
-        match self.quarantine.get(&Item::Write(definition.name)) {
+        match self.faults.quarantine.get(&Item::Write(definition.name)) {
             Some(entry) if !entry.on_trial => match &entry.content {
                 Content::StandIn => Arc::new(self.stand_in(definition.name)),
                 Content::Reduced { chain, .. } => Arc::clone(chain),
@@ -176,20 +176,20 @@ impl Reconciler {
 
     /// A restore was accepted.
     pub(super) fn restore_accepted(&mut self) {
-        if std::mem::take(&mut self.failed_as_a_whole) {
+        if std::mem::take(&mut self.faults.failed_as_a_whole) {
             // Whatever it was may have been what refused the chains.
-            for entry in self.quarantine.values_mut().filter(|entry| !entry.on_trial) {
+            for entry in self.faults.quarantine.values_mut().filter(|entry| !entry.on_trial) {
                 entry.retry_at = Duration::ZERO;
             }
         }
-        for entry in self.quarantine.values_mut() {
+        for entry in self.faults.quarantine.values_mut() {
             if entry.certainty == Certainty::Unproven && !entry.on_trial {
                 entry.certainty = Certainty::Doubted;
                 entry.attempts = 0;
                 entry.retry_at = Duration::ZERO;
             }
         }
-        if let Some(isolation) = &mut self.isolation {
+        if let Some(isolation) = &mut self.faults.isolation {
             isolation.accepted = true;
         }
         self.group_accepted();
@@ -197,10 +197,10 @@ impl Reconciler {
 
     /// The group under test was accepted, or is in the kernel anyway.
     pub(super) fn group_accepted(&mut self) {
-        let Some(isolation) = &mut self.isolation else { return };
+        let Some(isolation) = &mut self.faults.isolation else { return };
         let group = isolation.groups.last().cloned().unwrap_or_default();
         if let [item] = group[..]
-            && let Some(search) = self.quarantine.get_mut(&item).and_then(|entry| entry.search.as_mut())
+            && let Some(search) = self.faults.quarantine.get_mut(&item).and_then(|entry| entry.search.as_mut())
         {
             isolation.tries = 0;
             search.accepted();
@@ -209,8 +209,8 @@ impl Reconciler {
         }
         isolation.next();
         for item in group {
-            if self.quarantine.get(&item).is_some_and(|entry| entry.on_trial) {
-                self.quarantine.remove(&item);
+            if self.faults.quarantine.get(&item).is_some_and(|entry| entry.on_trial) {
+                self.faults.quarantine.remove(&item);
                 if let Item::Write(chain) = item {
                     self.retry_what_leads_to(chain);
                 }
@@ -220,7 +220,7 @@ impl Reconciler {
 
     /// The group under test was refused. Returns how long to wait before the next test.
     pub(super) fn group_refused(&mut self, now: Duration, error: &CommandError) -> Duration {
-        let Some(isolation) = &mut self.isolation else { return Duration::ZERO };
+        let Some(isolation) = &mut self.faults.isolation else { return Duration::ZERO };
         let Some(group) = isolation.groups.last_mut() else { return Duration::ZERO };
         let &mut [item] = &mut group[..] else {
             let half = group.split_off(group.len() / 2);
@@ -228,7 +228,7 @@ impl Reconciler {
             return Duration::ZERO;
         };
         let once = |entry: &Quarantined| entry.on_trial || entry.search.is_some();
-        let tries = if self.quarantine.get(&item).is_some_and(once) { 1 } else { TRIES };
+        let tries = if self.faults.quarantine.get(&item).is_some_and(once) { 1 } else { TRIES };
         isolation.tries += 1;
         if isolation.tries < tries {
             return Duration::from_millis(10) * isolation.tries;
@@ -240,7 +240,7 @@ impl Reconciler {
 
     /// A single item was refused often enough. As long as its group stays, what takes its place is tried next.
     fn refused_alone(&mut self, now: Duration, item: Item, error: &CommandError) {
-        match self.quarantine.get_mut(&item) {
+        match self.faults.quarantine.get_mut(&item) {
             Some(entry) if entry.on_trial => self.quarantine(now, item, error),
             Some(entry) => match &mut entry.search {
                 Some(search) => {
@@ -253,9 +253,9 @@ impl Reconciler {
             None => match item {
                 Item::Write(name) if self.may_stand_in(name) => self.quarantine(now, item, error),
                 Item::Delete(_) => self.quarantine(now, item, error),
-                Item::Hook(name) if self.hooks_by_number.insert(name) => {}
+                Item::Hook(name) if self.faults.hooks_by_number.insert(name) => {}
                 Item::Write(chain) | Item::Hook(chain) => {
-                    self.blocked.insert(item);
+                    self.faults.blocked.insert(item);
                     self.fail_at_end(chain, error);
                     self.next_group();
                 }
@@ -265,11 +265,11 @@ impl Reconciler {
 
     fn fail_at_end(&mut self, chain: ChainName, error: &CommandError) {
         let (table, family) = (self.config.table, self.config.family);
-        self.failure_at_end.get_or_insert(TableError::Refused { table, family, chain, error: error.clone() });
+        self.round.failure_at_end.get_or_insert(TableError::Refused { table, family, chain, error: error.clone() });
     }
 
     fn next_group(&mut self) {
-        if let Some(isolation) = &mut self.isolation {
+        if let Some(isolation) = &mut self.faults.isolation {
             isolation.next();
         }
     }
@@ -278,11 +278,11 @@ impl Reconciler {
     fn quarantine(&mut self, now: Duration, item: Item, error: &CommandError) {
         let (table, family) = (self.config.table, self.config.family);
         let refused = match item {
-            Item::Write(chain) => self.graph.definition(chain).and_then(|chain| self.last_hash(chain)),
+            Item::Write(chain) => self.desired.graph.definition(chain).and_then(|chain| self.last_hash(chain)),
             Item::Hook(_) | Item::Delete(_) => None,
         };
         let certainty = self.certainty();
-        let entry = self.quarantine.entry(item).or_insert_with(|| {
+        let entry = self.faults.quarantine.entry(item).or_insert_with(|| {
             match item {
                 Item::Write(chain) | Item::Hook(chain) => tracing::debug!(
                     %table, %family, %chain, %error,
@@ -331,7 +331,7 @@ impl Reconciler {
     /// Looks for the openings at fault in a chain that is refused.
     fn begin_search(&mut self, item: Item) {
         if let Item::Write(name) = item
-            && let Some(definition) = self.graph.definition(name)
+            && let Some(definition) = self.desired.graph.definition(name)
         {
             let openings = definition.openings();
             let search = (!openings.is_empty()).then(|| {
@@ -339,7 +339,7 @@ impl Reconciler {
                 let left_out = in_kernel.and_then(|tags| left_out_in_kernel(definition, &self.features, tags));
                 Search::new(openings, left_out)
             });
-            if let Some(entry) = self.quarantine.get_mut(&item) {
+            if let Some(entry) = self.faults.quarantine.get_mut(&item) {
                 entry.search = search;
             }
         }
@@ -349,28 +349,28 @@ impl Reconciler {
     /// Makes the next version of a chain, or the last one that was accepted, what is wanted.
     fn continue_search(&mut self, item: Item) {
         let Item::Write(name) = item else { return };
-        let Some(entry) = self.quarantine.get_mut(&item) else { return };
+        let Some(entry) = self.faults.quarantine.get_mut(&item) else { return };
         let candidate = entry.search.as_mut().and_then(Search::candidate);
         let left_out = candidate.or_else(|| entry.search.take().and_then(Search::result));
-        entry.content = reduced(self.graph.definition(name), left_out);
+        entry.content = reduced(self.desired.graph.definition(name), left_out);
         self.update_desired_chain(name);
     }
 
     /// Not even what takes its place is accepted: the kernel keeps what it has.
     fn leave_alone(&mut self, item: Item, error: &CommandError) {
         let certainty = self.certainty();
-        let Some(isolation) = &mut self.isolation else { return };
+        let Some(isolation) = &mut self.faults.isolation else { return };
         isolation.next();
         isolation.hopeless.push(item);
         let hopeless = isolation.hopeless.clone();
         if !isolation.accepted && hopeless.len() > 1 {
             // It is not their fault, then.
             for item in hopeless {
-                self.quarantine.remove(&item);
+                self.faults.quarantine.remove(&item);
                 self.update_desired_item(item);
             }
             self.fail_restore(error.clone());
-        } else if let Some(entry) = self.quarantine.get_mut(&item) {
+        } else if let Some(entry) = self.faults.quarantine.get_mut(&item) {
             entry.content = Content::Unchanged;
             entry.certainty = certainty;
             self.update_desired_item(item);
@@ -379,7 +379,7 @@ impl Reconciler {
 
     /// How certain a refusal is now.
     fn certainty(&self) -> Certainty {
-        let has_accepted = self.isolation.as_ref().is_some_and(|isolation| isolation.accepted);
+        let has_accepted = self.faults.isolation.as_ref().is_some_and(|isolation| isolation.accepted);
         if has_accepted { Certainty::Proven } else { Certainty::Unproven }
     }
 
@@ -392,7 +392,7 @@ impl Reconciler {
     /// Begins to try everything again whose time has come, together at first. Returns whether there was anything.
     pub(super) fn begin_retries(&mut self, now: Duration) -> bool {
         let mut due = Vec::new();
-        for (item, entry) in self.quarantine.iter_mut().filter(|(_, entry)| entry.retry_at <= now) {
+        for (item, entry) in self.faults.quarantine.iter_mut().filter(|(_, entry)| entry.retry_at <= now) {
             entry.on_trial = true;
             entry.retry_at = Duration::MAX;
             due.push(*item);
@@ -401,14 +401,14 @@ impl Reconciler {
             return false;
         }
         due.iter().for_each(|item| self.update_desired_item(*item));
-        self.isolation = Some(Isolation::among(due));
+        self.faults.isolation = Some(Isolation::among(due));
         true
     }
 
     /// Puts back what took the place of what was being tried; it is tried once more before long.
     pub(super) fn end_trials(&mut self, now: Duration) {
         let mut ended = Vec::new();
-        self.quarantine.retain(|item, entry| {
+        self.faults.quarantine.retain(|item, entry| {
             if entry.on_trial {
                 entry.on_trial = false;
                 entry.retry_at = now;
@@ -419,7 +419,7 @@ impl Reconciler {
             let Item::Write(name) = *item else { return true };
             let left_out = search.result();
             let found = left_out.is_some();
-            entry.content = reduced(self.graph.definition(name), left_out);
+            entry.content = reduced(self.desired.graph.definition(name), left_out);
             // Without a result it is as if it had not begun.
             found || entry.attempts > 1
         });
@@ -430,14 +430,14 @@ impl Reconciler {
     pub(super) fn note_changed(&mut self, changed: &BTreeSet<ChainName>) {
         for name in changed {
             let item = Item::Write(*name);
-            let Some(entry) = self.quarantine.get(&item) else { continue };
-            let wanted = self.graph.definition(*name).and_then(|chain| self.last_hash(chain));
+            let Some(entry) = self.faults.quarantine.get(&item) else { continue };
+            let wanted = self.desired.graph.definition(*name).and_then(|chain| self.last_hash(chain));
             if wanted == entry.refused {
                 continue;
             }
             if entry.search.is_some() {
                 // What was found out is about another chain.
-                self.quarantine.remove(&item);
+                self.faults.quarantine.remove(&item);
             } else {
                 self.retry_now(|other, _| other == item);
             }
@@ -458,8 +458,8 @@ impl Reconciler {
 
     /// Tries these items again as soon as possible, as if they had not been refused before.
     pub(super) fn retry_now(&mut self, which: impl Fn(Item, Option<&Chain>) -> bool) {
-        let graph = &self.graph;
-        for (item, entry) in &mut self.quarantine {
+        let graph = &self.desired.graph;
+        for (item, entry) in &mut self.faults.quarantine {
             let chain = match item {
                 Item::Write(name) => graph.definition(*name).map(Arc::as_ref),
                 Item::Hook(_) | Item::Delete(_) => None,
@@ -473,7 +473,7 @@ impl Reconciler {
 
     /// A chain that is not in the kernel as wanted, and in whose place nothing could be put.
     pub(super) fn fail_for_what_is_left_alone(&mut self) {
-        let mut alone = self.quarantine.iter().filter_map(|(item, entry)| match *item {
+        let mut alone = self.faults.quarantine.iter().filter_map(|(item, entry)| match *item {
             Item::Write(chain) if self.is_left_alone(*item) => Some((chain, entry.error.clone())),
             _ => None,
         });
@@ -484,14 +484,14 @@ impl Reconciler {
 
     /// How long after `now` something that was refused is to be tried again.
     pub(super) fn next_retry(&self, now: Duration) -> Option<Duration> {
-        let retries = self.quarantine.values().map(|entry| entry.retry_at.saturating_sub(now));
+        let retries = self.faults.quarantine.values().map(|entry| entry.retry_at.saturating_sub(now));
         retries.min()
     }
 
     /// Forgets refusals of what is not wanted any more.
     pub(super) fn prune_quarantine(&mut self) {
         let chains = &self.chains;
-        self.quarantine.retain(|item, _| match item {
+        self.faults.quarantine.retain(|item, _| match item {
             Item::Write(name) => chains.desired(name).is_some(),
             Item::Hook(_) => true,
             Item::Delete(name) => chains.desired(name).is_none() && chains.observed(name).is_some(),

@@ -142,21 +142,21 @@ impl Reconciler {
     ///
     /// If an earlier plan was not reported back, its outcome counts as unknown.
     pub fn plan(&mut self, now: Duration) -> Plan {
-        match self.phase {
+        match self.round.phase {
             Phase::Waiting { until } if now < until => return Plan::Sleep { until },
-            Phase::Saving { .. } | Phase::Restoring { .. } => self.knowledge = Knowledge::None,
+            Phase::Saving { .. } | Phase::Restoring { .. } => self.kernel.knowledge = Knowledge::None,
             Phase::Idle | Phase::Waiting { .. } => {}
         }
-        self.phase = Phase::Idle;
-        let foreign = self.foreign.take();
-        if let Some(until) = self.hold_off {
+        self.round.phase = Phase::Idle;
+        let foreign = self.kernel.foreign.take();
+        if let Some(until) = self.round.hold_off {
             if now < until {
                 return self.done(Some(until - now));
             }
-            self.hold_off = None;
+            self.round.hold_off = None;
         }
-        if self.cycle.is_none() {
-            self.cycle = Some(Cycle::new());
+        if self.round.cycle.is_none() {
+            self.round.cycle = Some(Cycle::new());
             if self.schedule.is_due(now) {
                 self.doubt();
             }
@@ -198,23 +198,23 @@ impl Reconciler {
         self.update_desired();
         self.confirm(now, foreign);
         if let Some(error) = self.undefined_hook() {
-            self.failure.get_or_insert(error);
+            self.round.failure.get_or_insert(error);
         }
-        if let Some(error) = self.failure.take() {
+        if let Some(error) = self.round.failure.take() {
             return Step::Do(self.fail(now, error));
         }
-        if self.knowledge != Knowledge::Current || self.hook_texts_unknown() {
-            self.phase = Phase::Saving { since: now, foreign };
+        if self.kernel.knowledge != Knowledge::Current || self.hook_texts_unknown() {
+            self.round.phase = Phase::Saving { since: now, foreign };
             self.schedule.save_started(now);
             self.stats.save_calls += 1;
             tracing::debug!("reading the table");
             return Step::Do(Plan::Save(self.save_command()));
         }
-        let batch = match &self.isolation {
+        let batch = match &self.faults.isolation {
             Some(isolation) => match isolation.groups.last() {
                 Some(group) => self.batch(Some(group)),
                 None => {
-                    self.isolation = None;
+                    self.faults.isolation = None;
                     return Step::Again;
                 }
             },
@@ -224,10 +224,10 @@ impl Reconciler {
             self.stats.restore_calls += 1;
             self.stats.lines_executed += batch.lines;
             tracing::debug!(lines = batch.lines, "writing the table");
-            self.phase = Phase::Restoring { since: now, effects: batch.effects };
+            self.round.phase = Phase::Restoring { since: now, effects: batch.effects };
             return Step::Do(Plan::Restore { command: self.restore_command(), input: batch.text });
         }
-        if self.isolation.is_some() {
+        if self.faults.isolation.is_some() {
             self.group_accepted();
             return Step::Again;
         }
@@ -240,22 +240,22 @@ impl Reconciler {
     /// Looks at what others have committed, where that is known: nothing, and the table is as it is believed to be; or
     /// something while we wrote, and it must be read again.
     fn confirm(&mut self, now: Duration, foreign: Option<ForeignCommits>) {
-        let is_alone = foreign.is_some() && foreign == self.confirmed_at;
-        if std::mem::take(&mut self.wrote) && self.confirmed_at.is_some() && !is_alone {
+        let is_alone = foreign.is_some() && foreign == self.kernel.confirmed_at;
+        if std::mem::take(&mut self.kernel.wrote) && self.kernel.confirmed_at.is_some() && !is_alone {
             self.doubt();
         }
-        if self.knowledge == Knowledge::Doubted && is_alone {
-            self.knowledge = Knowledge::Current;
+        if self.kernel.knowledge == Knowledge::Doubted && is_alone {
+            self.kernel.knowledge = Knowledge::Current;
             self.schedule.confirmed(now);
         }
     }
 
     fn finish(&mut self, now: Duration) -> Plan {
         self.fail_for_what_is_left_alone();
-        if let Some(error) = self.failure_at_end.take() {
+        if let Some(error) = self.round.failure_at_end.take() {
             return self.fail(now, error);
         }
-        self.cycle = None;
+        self.round.cycle = None;
         self.schedule.spread_checks();
         let checks = self.schedule.next(now).into_iter().chain(self.next_retry(now));
         self.done(checks.min())
@@ -266,18 +266,18 @@ impl Reconciler {
     }
 
     fn fail(&mut self, now: Duration, error: TableError) -> Plan {
-        self.cycle = None;
-        self.isolation = None;
-        self.blocked.clear();
-        self.failure_at_end = None;
-        self.knowledge = Knowledge::None;
+        self.round.cycle = None;
+        self.faults.isolation = None;
+        self.faults.blocked.clear();
+        self.round.failure_at_end = None;
+        self.kernel.knowledge = Knowledge::None;
         self.end_trials(now);
         match self.config.purpose {
             Purpose::Enforce => Plan::Failed(error),
             Purpose::Sweep => {
                 tracing::debug!(%error, "Cannot sweep a table, trying again later");
                 let rest = self.schedule.refresh_interval().unwrap_or(SWEEP_HOLD_OFF);
-                self.hold_off = Some(now + rest);
+                self.round.hold_off = Some(now + rest);
                 self.done(Some(rest))
             }
         }
@@ -286,12 +286,12 @@ impl Reconciler {
     /// Reports what [`Plan::Save`] led to: what [`SaveReader::finish`] made of the output if the
     /// program ended well. A report that was not asked for is ignored.
     pub fn on_saved(&mut self, now: Duration, result: Result<TableSnapshot, CommandError>) {
-        let Phase::Saving { since, foreign } = self.phase else { return };
-        self.phase = Phase::Idle;
+        let Phase::Saving { since, foreign } = self.round.phase else { return };
+        self.round.phase = Phase::Idle;
         self.schedule.save_took(now.saturating_sub(since));
         match result {
             Ok(snapshot) => {
-                self.confirmed_at = foreign;
+                self.kernel.confirmed_at = foreign;
                 self.observe(snapshot);
             }
             Err(error) => {
@@ -310,11 +310,11 @@ impl Reconciler {
     fn observe(&mut self, snapshot: TableSnapshot) {
         let known = self.pending_items();
         self.chains.replace_observed(snapshot.own_chains);
-        self.seen = snapshot.hooked_chains;
+        self.kernel.seen = snapshot.hooked_chains;
         self.prune_quarantine();
-        self.knowledge = Knowledge::Current;
-        self.hook_texts_stale = false;
-        if let Some(cycle) = &mut self.cycle {
+        self.kernel.knowledge = Knowledge::Current;
+        self.kernel.hook_texts_stale = false;
+        if let Some(cycle) = &mut self.round.cycle {
             (cycle.save_retries, cycle.save_delay) = (SAVE_RETRIES, FIRST_SAVE_DELAY);
         }
         let found = self.pending_items();
@@ -331,34 +331,34 @@ impl Reconciler {
     fn save_failed(&mut self, now: Duration, error: CommandError) {
         let (table, family) = (self.config.table, self.config.family);
         tracing::debug!(%table, %family, %error, "Reading a table failed");
-        let Some(cycle) = &mut self.cycle else { return };
+        let Some(cycle) = &mut self.round.cycle else { return };
         if cycle.save_retries == 0 {
-            self.failure = Some(TableError::Save { table, family, error });
+            self.round.failure = Some(TableError::Save { table, family, error });
             return;
         }
         cycle.save_retries -= 1;
-        self.phase = Phase::Waiting { until: now + cycle.save_delay };
+        self.round.phase = Phase::Waiting { until: now + cycle.save_delay };
         cycle.save_delay *= 2;
     }
 
     /// Reports what [`Plan::Restore`] led to. A report that was not asked for is ignored.
     pub fn on_restored(&mut self, now: Duration, result: Result<(), CommandError>) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        let phase = std::mem::replace(&mut self.round.phase, Phase::Idle);
         let Phase::Restoring { since, effects } = phase else {
-            self.phase = phase;
+            self.round.phase = phase;
             return;
         };
         self.schedule.restore_took(now.saturating_sub(since));
         match result {
             Ok(()) => {
                 self.schedule.wrote(now);
-                self.wrote = true;
+                self.kernel.wrote = true;
                 self.take_effect(effects);
                 self.restore_accepted();
             }
             Err(error) => {
                 self.stats.restore_errors += 1;
-                self.knowledge = Knowledge::None;
+                self.kernel.knowledge = Knowledge::None;
                 self.restore_failed(now, error);
             }
         }
@@ -371,27 +371,27 @@ impl Reconciler {
                 None => self.chains.observe_absent(&name),
             }
         }
-        self.hook_texts_stale |= !effects.hooks.is_empty();
-        self.seen.extend(effects.hooks);
+        self.kernel.hook_texts_stale |= !effects.hooks.is_empty();
+        self.kernel.seen.extend(effects.hooks);
     }
 
     fn restore_failed(&mut self, now: Duration, error: CommandError) {
         let (table, family) = (self.config.table, self.config.family);
         let may_isolate = self.config.purpose == Purpose::Enforce && may_be_a_chains_fault(&error);
-        self.failed_as_a_whole |= !may_isolate;
-        let Some(cycle) = &mut self.cycle else { return };
+        self.faults.failed_as_a_whole |= !may_isolate;
+        let Some(cycle) = &mut self.round.cycle else { return };
         tracing::debug!(%table, %family, %error, "Writing a table failed");
-        if self.isolation.is_some() && may_isolate {
+        if self.faults.isolation.is_some() && may_isolate {
             let delay = self.group_refused(now, &error);
-            self.phase = Phase::Waiting { until: now + delay };
+            self.round.phase = Phase::Waiting { until: now + delay };
         } else if cycle.restore_retries > 0 {
             cycle.restore_retries -= 1;
-            self.phase = Phase::Waiting { until: now + cycle.restore_delay };
+            self.round.phase = Phase::Waiting { until: now + cycle.restore_delay };
             cycle.restore_delay *= 2;
-        } else if self.isolation.is_none() && may_isolate && cycle.isolations < MAX_ISOLATIONS {
+        } else if self.faults.isolation.is_none() && may_isolate && cycle.isolations < MAX_ISOLATIONS {
             cycle.isolations += 1;
             (cycle.restore_retries, cycle.restore_delay) = (RESTORE_RETRIES, FIRST_RESTORE_DELAY);
-            self.isolation = Some(Isolation::among(self.pending_items()));
+            self.faults.isolation = Some(Isolation::among(self.pending_items()));
         } else {
             self.fail_restore(error);
         }
@@ -399,13 +399,13 @@ impl Reconciler {
 
     pub(super) fn fail_restore(&mut self, error: CommandError) {
         let (table, family) = (self.config.table, self.config.family);
-        self.failed_as_a_whole = true;
-        self.failure = Some(TableError::Restore { table, family, error });
+        self.faults.failed_as_a_whole = true;
+        self.round.failure = Some(TableError::Restore { table, family, error });
     }
 
     fn undefined_hook(&self) -> Option<TableError> {
-        let mut targets = self.hooks.values().flat_map(Hook::targets);
-        let chain = targets.find(|target| self.undefined.contains(target))?;
+        let mut targets = self.desired.hooks.values().flat_map(Hook::targets);
+        let chain = targets.find(|target| self.desired.undefined.contains(target))?;
         let (table, family) = (self.config.table, self.config.family);
         Some(TableError::Undefined { table, family, chain })
     }
@@ -413,7 +413,7 @@ impl Reconciler {
     /// Whether rules of ours have to be removed by value whose text is not known, because we wrote
     /// them and have not read them since.
     fn hook_texts_unknown(&self) -> bool {
-        self.hook_texts_stale && self.misplaced_hooks().next().is_some()
+        self.kernel.hook_texts_stale && self.misplaced_hooks().next().is_some()
     }
 
     fn save_command(&self) -> Command {
