@@ -155,18 +155,26 @@ impl Listing {
 pub struct ListReader {
     name: IpSetName,
     family: Family,
+    part: Part,
     wrong_name: Option<String>,
     has_name: bool,
     has_type: bool,
-    has_header: bool,
-    in_members: bool,
-    ended: bool,
-    header: Header,
+    /// The type, if it is one of those supported.
     set_type: Option<SetType>,
-    exact: bool,
+    header: Option<Header>,
     /// `Number of entries`, which older versions of ipset do not print.
     announced: Option<usize>,
     members: usize,
+    exact: bool,
+}
+
+/// The part of a listing to which the next line belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Head,
+    Members,
+    /// Behind the blank line after the last member.
+    End,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -184,17 +192,15 @@ impl ListReader {
         Self {
             name,
             family,
+            part: Part::Head,
             wrong_name: None,
             has_name: false,
             has_type: false,
-            has_header: false,
-            in_members: false,
-            ended: false,
-            header: Header::default(),
             set_type: None,
-            exact: true,
+            header: None,
             announced: None,
             members: 0,
+            exact: true,
         }
     }
 
@@ -204,8 +210,8 @@ impl ListReader {
     }
 
     /// Whether the blank line after the last member was read.
-    pub(crate) const fn has_ended(&self) -> bool {
-        self.ended
+    pub(crate) fn has_ended(&self) -> bool {
+        self.part == Part::End
     }
 
     /// The type, once its line was read.
@@ -219,22 +225,22 @@ impl ListReader {
     /// A member in a form that this crate does not write (`nomatch`, a time-out, another protocol)
     /// is not returned, but makes the set inexact; see [`Listing::is_exactly`].
     pub fn line(&mut self, line: &[u8]) -> Option<Member> {
-        if self.ended {
-            return None;
-        }
         let line = line.trim_ascii();
-        if self.in_members {
-            if line.is_empty() {
-                self.ended = true;
-                return None;
+        match self.part {
+            Part::Head => self.head(line)?,
+            Part::Members if line.is_empty() => self.part = Part::End,
+            Part::Members => {
+                self.members += 1;
+                return self.member(line);
             }
-            self.members += 1;
-            return self.member(line);
+            Part::End => {}
         }
-        let Ok(line) = str::from_utf8(line) else {
-            return None;
-        };
-        let (key, value) = line.split_once(':')?;
+        None
+    }
+
+    /// Takes a line before the first member; `None` if it says nothing.
+    fn head(&mut self, line: &[u8]) -> Option<()> {
+        let (key, value) = str::from_utf8(line).ok()?.split_once(':')?;
         let value = value.trim();
         match key {
             "Name" => {
@@ -247,15 +253,12 @@ impl ListReader {
                 self.has_type = true;
                 self.set_type = SetType::from_word(value);
             }
-            "Header" => {
-                self.has_header = true;
-                self.header = Header::parse(value);
-            }
+            "Header" => self.header = Some(Header::parse(value)),
             "Number of entries" => self.announced = value.parse().ok(),
-            "Members" => self.in_members = true,
+            "Members" => self.part = Part::Members,
             _ => {}
         }
-        None
+        Some(())
     }
 
     fn member(&mut self, line: &[u8]) -> Option<Member> {
@@ -292,31 +295,27 @@ impl ListReader {
             let expected = self.name;
             return Err(ListError::WrongSet { expected, got });
         }
-        let found = [
-            ("Name:", self.has_name),
-            ("Type:", self.has_type),
-            ("Header:", self.has_header),
-            ("Members:", self.in_members),
-        ];
-        if let Some((word, _)) = found.into_iter().find(|(_, found)| !found) {
-            let set = self.name;
-            return Err(ListError::Missing { set, word });
+        let set = self.name;
+        let missing = |word| ListError::Missing { set, word };
+        if !self.has_name {
+            return Err(missing("Name:"));
+        }
+        if !self.has_type {
+            return Err(missing("Type:"));
+        }
+        let header = self.header.ok_or(missing("Header:"))?;
+        if self.part == Part::Head {
+            return Err(missing("Members:"));
         }
         let spec = self.set_type.and_then(|set_type| {
             if set_type == SetType::BitmapPort {
-                let (first, last) = self.header.range?;
+                let (first, last) = header.range?;
                 Some(SetSpec::port_range(first, last))
             } else {
-                let max = self.header.max_elements?;
-                Some(SetSpec::new(set_type).with_max_elements(max))
+                Some(SetSpec::new(set_type).with_max_elements(header.max_elements?))
             }
         });
-        Ok(Listing {
-            set_type: self.set_type,
-            family: self.header.family,
-            spec,
-            exact: self.exact && !self.header.has_options,
-        })
+        Ok(Listing { set_type: self.set_type, family: header.family, spec, exact: self.exact && !header.has_options })
     }
 }
 
