@@ -33,10 +33,12 @@ use std::time::Duration;
 use tortie_net::{Family, IpSetName};
 use tortie_netfilter::{Member, SetType};
 
+use crate::fake::refused::Refused;
 use crate::names::family_word;
 use crate::plan::{CommandFailure, Plan, Report};
 use crate::sets::IpSets;
 
+mod refused;
 #[cfg(test)]
 mod tests;
 
@@ -107,10 +109,6 @@ pub struct FakeIpset {
     counts: Counts,
     restored: Vec<String>,
 }
-
-type CommandReply = Result<(), String>;
-
-const NO_SUCH_SET: &str = "The set with the given name does not exist";
 
 impl FakeIpset {
     /// A kernel without sets.
@@ -283,7 +281,7 @@ impl FakeIpset {
         self.counts.lists += 1;
         let fault = self.take_fault(|f| matches!(f, Fault::List | Fault::CutList(_)));
         let Some(set) = self.sets.get(name) else {
-            return (String::new(), Err(failure(NO_SUCH_SET)));
+            return (String::new(), Err(failure(&Refused::NoSuchSet.to_string())));
         };
         if fault == Some(Fault::List) || self.unreadable.contains(name) {
             let error = failure("Kernel support protocol versions differ");
@@ -344,9 +342,9 @@ impl FakeIpset {
         Ok(())
     }
 
-    fn run_line(&mut self, words: &[&str]) -> CommandReply {
+    fn run_line(&mut self, words: &[&str]) -> Result<(), Refused> {
         if words.iter().any(|word| self.poisoned.contains(*word)) {
-            return Err("Kernel error received: Operation not permitted".to_owned());
+            return Err(Refused::NotPermitted);
         }
         match words {
             ["create", name, set_type, options @ ..] => self.create(name, set_type, options),
@@ -356,38 +354,38 @@ impl FakeIpset {
             ["rename", old, new] => self.rename(old, new),
             ["destroy", name] => self.destroy(name),
             ["flush", name] => self.flush(name),
-            [word, ..] => Err(format!("unknown argument {word}")),
+            [word, ..] => Err(Refused::UnknownArgument((*word).to_owned())),
             [] => Ok(()),
         }
     }
 
-    fn create(&mut self, name: &str, set_type: &str, options: &[&str]) -> CommandReply {
+    fn create(&mut self, name: &str, set_type: &str, options: &[&str]) -> Result<(), Refused> {
         if name.len() > IpSetName::MAX_LEN {
-            return Err(format!("Syntax error: setname '{name}' is longer than {}", IpSetName::MAX_LEN));
+            return Err(Refused::NameTooLong(name.to_owned()));
         }
         let set = FakeSet::parse(set_type, options)?;
         if self.sets.contains_key(name) {
-            return Err("Set cannot be created: set with the same name already exists".to_owned());
+            return Err(Refused::SetExists);
         }
         self.sets.insert(name.to_owned(), set);
         Ok(())
     }
 
-    fn set(&mut self, name: &str) -> Result<&mut FakeSet, String> {
-        self.sets.get_mut(name).ok_or_else(|| NO_SUCH_SET.to_owned())
+    fn set(&mut self, name: &str) -> Result<&mut FakeSet, Refused> {
+        self.sets.get_mut(name).ok_or(Refused::NoSuchSet)
     }
 
-    fn add(&mut self, name: &str, member: &str, options: &[&str]) -> CommandReply {
+    fn add(&mut self, name: &str, member: &str, options: &[&str]) -> Result<(), Refused> {
         let set = self.set(name)?;
         let key = set.canonical(member)?;
         if set.members.contains_key(&key) {
             if options.iter().any(|o| o.ends_with("-exist")) {
                 return Ok(());
             }
-            return Err("Element cannot be added to the set: it's already added".to_owned());
+            return Err(Refused::MemberExists);
         }
         if set.members.len() >= set.max_elements {
-            return Err("Hash is full, cannot add more elements".to_owned());
+            return Err(Refused::Full);
         }
         let suffix: String =
             options.iter().filter(|option| !option.ends_with("-exist")).map(|option| format!(" {option}")).collect();
@@ -395,23 +393,23 @@ impl FakeIpset {
         Ok(())
     }
 
-    fn delete(&mut self, name: &str, member: &str, options: &[&str]) -> CommandReply {
+    fn delete(&mut self, name: &str, member: &str, options: &[&str]) -> Result<(), Refused> {
         let set = self.set(name)?;
         let key = set.canonical(member)?;
         if set.members.remove(&key).is_none() && !options.iter().any(|o| o.ends_with("-exist")) {
-            return Err("Element cannot be deleted from the set: it's not added".to_owned());
+            return Err(Refused::NoSuchMember);
         }
         Ok(())
     }
 
     /// References stay with the name.
-    fn swap(&mut self, a: &str, b: &str) -> CommandReply {
-        let first = self.sets.get(a).ok_or(NO_SUCH_SET)?;
+    fn swap(&mut self, a: &str, b: &str) -> Result<(), Refused> {
+        let first = self.sets.get(a).ok_or(Refused::NoSuchSet)?;
         let Some(second) = self.sets.get(b) else {
-            return Err("Sets cannot be swapped: the second set does not exist".to_owned());
+            return Err(Refused::NoSecondSet);
         };
         if first.set_type != second.set_type || first.family != second.family {
-            return Err("The sets cannot be swapped: their type does not match".to_owned());
+            return Err(Refused::TypesDiffer);
         }
         let (first, second) = (first.clone(), second.clone());
         self.sets.insert(a.to_owned(), second);
@@ -422,29 +420,29 @@ impl FakeIpset {
         Ok(())
     }
 
-    fn rename(&mut self, old: &str, new: &str) -> CommandReply {
+    fn rename(&mut self, old: &str, new: &str) -> Result<(), Refused> {
         if self.in_use.contains(old) {
-            return Err("Set cannot be renamed: it is in use by another system".to_owned());
+            return Err(Refused::RenamedInUse);
         }
         if self.sets.contains_key(new) {
-            return Err("Set cannot be renamed: a set with the new name already exists".to_owned());
+            return Err(Refused::NewNameExists);
         }
-        let set = self.sets.remove(old).ok_or(NO_SUCH_SET)?;
+        let set = self.sets.remove(old).ok_or(Refused::NoSuchSet)?;
         self.sets.insert(new.to_owned(), set);
         Ok(())
     }
 
-    fn flush(&mut self, name: &str) -> CommandReply {
+    fn flush(&mut self, name: &str) -> Result<(), Refused> {
         self.set(name)?.members.clear();
         Ok(())
     }
 
-    fn destroy(&mut self, name: &str) -> CommandReply {
+    fn destroy(&mut self, name: &str) -> Result<(), Refused> {
         if !self.sets.contains_key(name) {
-            return Err(NO_SUCH_SET.to_owned());
+            return Err(Refused::NoSuchSet);
         }
         if self.in_use.contains(name) {
-            return Err("Set cannot be destroyed: it is in use by a kernel component".to_owned());
+            return Err(Refused::DestroyedInUse);
         }
         self.sets.remove(name);
         self.unreadable.remove(name);
@@ -453,7 +451,7 @@ impl FakeIpset {
 }
 
 impl FakeSet {
-    fn parse(set_type: &str, options: &[&str]) -> Result<Self, String> {
+    fn parse(set_type: &str, options: &[&str]) -> Result<Self, Refused> {
         let bitmap = set_type == SetType::BitmapPort.as_str();
         let mut set = Self {
             set_type: set_type.to_owned(),
@@ -470,17 +468,17 @@ impl FakeSet {
                     set.family = match words.next() {
                         Some(&"inet") => Some(Family::V4),
                         Some(&"inet6") => Some(Family::V6),
-                        _ => return Err("Syntax error: unknown INET family".to_owned()),
+                        _ => return Err(Refused::UnknownFamily),
                     };
                 }
                 "maxelem" => {
                     let max = words.next().and_then(|word| word.parse().ok());
-                    set.max_elements = max.ok_or("Syntax error: cannot parse maxelem")?;
+                    set.max_elements = max.ok_or(Refused::BadMaxElements)?;
                 }
                 "range" => {
                     let range = words.next().and_then(|word| word.split_once('-'));
                     let range = range.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-                    set.range = Some(range.ok_or("Syntax error: cannot parse range")?);
+                    set.range = Some(range.ok_or(Refused::BadRange)?);
                 }
                 other => {
                     set.options.push(' ');
@@ -489,29 +487,21 @@ impl FakeSet {
             }
         }
         if bitmap && set.range.is_none() {
-            return Err("Mandatory option `range' is missing".to_owned());
+            return Err(Refused::NoRange);
         }
         Ok(set)
     }
 
     /// The text by which the kernel would list the member.
-    fn canonical(&self, text: &str) -> Result<String, String> {
+    fn canonical(&self, text: &str) -> Result<String, Refused> {
         let Some(set_type) = SetType::from_word(&self.set_type) else {
             return Ok(text.to_owned());
         };
         let family = self.family.unwrap_or(Family::V4);
-        let member = match Member::parse(set_type, family, text) {
-            Ok(Some(member)) => member,
-            Ok(None) => return Err(format!("Syntax error: cannot parse {text}: wrong family")),
-            Err(error) => return Err(format!("Syntax error: {error}")),
-        };
+        let member = Member::parse(set_type, family, text)?.ok_or_else(|| Refused::WrongFamily(text.to_owned()))?;
         match member {
-            Member::Net(net) if net.cidr().prefix_len() == 0 => {
-                Err("The value of the CIDR parameter of the IP address is invalid".to_owned())
-            }
-            Member::Port(port) if self.range.is_some_and(|(a, b)| port < a || port > b) => {
-                Err("Element is out of the range of the set".to_owned())
-            }
+            Member::Net(net) if net.cidr().prefix_len() == 0 => Err(Refused::ZeroPrefix),
+            Member::Port(port) if self.range.is_some_and(|(a, b)| port < a || port > b) => Err(Refused::OutOfRange),
             _ => Ok(member.to_string()),
         }
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tortie_net::{IpSetId, IpSetName};
 
+use crate::list::ListError;
+
 /// The next thing to do. All but [`Plan::Sleep`] and [`Plan::Done`] are commands, whose result goes
 /// to [`IpSets::on_exit`](crate::IpSets::on_exit) before the next plan is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,13 +57,21 @@ impl Plan {
 #[non_exhaustive]
 pub struct CommandFailure {
     stderr: String,
+    source: Option<ListError>,
+}
+
+/// The command printed a listing that cannot be relied upon.
+impl From<ListError> for CommandFailure {
+    fn from(error: ListError) -> Self {
+        Self { stderr: error.to_string(), source: Some(error) }
+    }
 }
 
 impl CommandFailure {
     /// With what the command printed on its standard error, or what kept it from running.
     #[must_use]
     pub fn new(stderr: impl Into<String>) -> Self {
-        Self { stderr: stderr.into() }
+        Self { stderr: stderr.into(), source: None }
     }
 
     /// What was printed.
