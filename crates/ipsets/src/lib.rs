@@ -9,6 +9,7 @@ mod list;
 mod list_all;
 mod names;
 mod plan;
+mod progress;
 mod reconcile;
 mod report;
 mod sets;

@@ -1,28 +1,21 @@
 //! The state machine: which command is next. What its result means is in the modules below.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tortie_net::IpSetName;
-
-use crate::list::{Lines, ListReader, owned_name};
+use crate::list::owned_name;
 use crate::plan::{CommandFailure, Plan};
-use crate::sets::{IpSets, Resync};
-use crate::write::Touched;
+use crate::progress::{InFlight, Round};
+use crate::sets::IpSets;
 
 mod destroy;
 mod read;
 mod restore;
 
-use destroy::{Batch, Deletion};
-use read::{AllInFlight, observe};
+use read::observe;
 
 /// After that many failures in a row a set that cannot be listed counts as unreadable, and is
 /// replaced if it is wanted.
 const LIST_ATTEMPTS: u32 = 5;
-/// So often listing the names is tried in a round when nothing is known yet, and so often otherwise.
-const FIRST_NAMES_ATTEMPTS: u32 = 10;
-const NAMES_ATTEMPTS: u32 = 5;
 /// A restore that fails without saying where is tried so often before it is cut in halves.
 const WHOLE_ATTEMPTS: u32 = 3;
 /// A failing set is tried again so often within the round, then only after longer pauses.
@@ -32,127 +25,6 @@ const FAILURES_PER_ROUND: u32 = 64;
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) const FIRST_LONG_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// Why the kernel is to be listed; a later reason includes the earlier ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reason {
-    /// To see which sets exist after a failure.
-    Check,
-    Background,
-    Full,
-}
-
-impl From<Resync> for Reason {
-    fn from(resync: Resync) -> Self {
-        match resync {
-            Resync::Background => Self::Background,
-            Resync::Full => Self::Full,
-        }
-    }
-}
-
-/// Where the reconciler is.
-#[derive(Clone, Debug)]
-pub(crate) struct Progress {
-    listing: Option<Reason>,
-    /// The sets were listed at least once.
-    known: bool,
-    in_flight: Option<InFlight>,
-    round: Option<Round>,
-    deletion: Option<Deletion>,
-    batch: Batch,
-    /// How long it took to list all sets with their members, the last time.
-    all_took: Duration,
-    /// Why that did not work the last time.
-    all_failure: Option<CommandFailure>,
-}
-
-/// The command whose result is awaited.
-#[derive(Clone, Debug)]
-enum InFlight {
-    All(AllInFlight),
-    Names { reason: Reason, lines: Lines, seen: BTreeSet<IpSetName> },
-    List { name: IpSetName, lines: Lines, reader: ListReader },
-    Restore { touched: Touched, failures: u32 },
-    Destroy { names: Vec<IpSetName>, since: Duration },
-}
-
-/// From the first plan after [`Plan::Done`] to the next [`Plan::Done`].
-#[derive(Clone, Debug)]
-struct Round {
-    started: Duration,
-    wait_until: Duration,
-    names_failures: u32,
-    names_failure: Option<CommandFailure>,
-    /// Listing all sets at once failed; these were listed before it did.
-    all_failed: Option<BTreeSet<IpSetName>>,
-    failures: u32,
-    background_reads: u32,
-    /// What is left to write of restores that failed; the last one comes first.
-    groups: Vec<Group>,
-}
-
-/// Sets to be written with one restore.
-#[derive(Clone, Debug)]
-struct Group {
-    names: Vec<IpSetName>,
-    /// How often writing them failed without a culprit.
-    failures: u32,
-}
-
-impl Progress {
-    pub(crate) const fn new() -> Self {
-        Self {
-            listing: Some(Reason::Full),
-            known: false,
-            in_flight: None,
-            round: None,
-            deletion: None,
-            batch: Batch::new(),
-            all_took: Duration::ZERO,
-            all_failure: None,
-        }
-    }
-
-    /// Whether it was ever seen which sets there are.
-    pub(crate) const fn is_known(&self) -> bool {
-        self.known
-    }
-
-    pub(crate) fn want_listing(&mut self, reason: Reason) {
-        self.listing = self.listing.max(Some(reason));
-    }
-}
-
-impl Round {
-    const fn new(now: Duration) -> Self {
-        Self {
-            started: now,
-            wait_until: Duration::ZERO,
-            names_failures: 0,
-            names_failure: None,
-            all_failed: None,
-            failures: 0,
-            background_reads: 0,
-            groups: Vec::new(),
-        }
-    }
-
-    fn names_attempts(known: bool) -> u32 {
-        if known { NAMES_ATTEMPTS } else { FIRST_NAMES_ATTEMPTS }
-    }
-
-    /// Queues `names` to be written again: whole, or in two parts.
-    fn retry(&mut self, mut names: Vec<IpSetName>, failures: u32, split: bool) {
-        if split && names.len() > 1 {
-            let second = names.split_off(names.len() / 2);
-            self.retry(second, failures, false);
-        }
-        if !names.is_empty() {
-            self.groups.push(Group { names, failures });
-        }
-    }
-}
 
 /// 1, 2, 4 ms, …
 fn pause(failures: u32) -> Duration {
@@ -224,11 +96,7 @@ impl IpSets {
             None => {}
             Some(InFlight::All(all)) => self.all_listed(now, all, result),
             Some(InFlight::Names { reason, lines, mut seen }) => {
-                let result = result.and_then(|()| {
-                    lines
-                        .finish(|line| seen.extend(owned_name(self.family, line)))
-                        .map_err(|error| CommandFailure::new(error.to_string()))
-                });
+                let result = result.and_then(|()| Ok(lines.finish(|line| seen.extend(owned_name(self.family, line)))?));
                 match result {
                     Ok(()) => self.names_listed(reason, &seen),
                     Err(failure) => self.names_failed(now, failure),

@@ -9,7 +9,7 @@ use tortie_netfilter::{Member, MemberError, SetType, ip_set_name};
 
 use crate::list::Listing;
 use crate::plan::CommandFailure;
-use crate::reconcile::Progress;
+use crate::progress::{Progress, Reason};
 use crate::spec::SetSpec;
 use crate::tracker::Members;
 
@@ -76,6 +76,15 @@ pub enum Resync {
     Background,
     /// Forget what is known and read everything before the next write.
     Full,
+}
+
+impl From<Resync> for Reason {
+    fn from(resync: Resync) -> Self {
+        match resync {
+            Resync::Background => Self::Background,
+            Resync::Full => Self::Full,
+        }
+    }
 }
 
 /// What is in the kernel under a name.

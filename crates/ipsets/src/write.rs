@@ -5,6 +5,7 @@ use std::fmt::{Display, Write as _};
 use tortie_net::{Family, IpSetName};
 
 use crate::list::Listing;
+use crate::progress::Touched;
 use crate::sets::{IpSets, Kernel, Need, SetState};
 use crate::spec::SetSpec;
 
@@ -19,32 +20,6 @@ pub(crate) struct RestoreText {
     /// How many members may follow.
     room: usize,
     touched: Touched,
-}
-
-/// What a restore text is about.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Touched {
-    /// The sets, each with the number of its first line, counted from 1.
-    sets: Vec<(usize, IpSetName)>,
-    /// The temporary sets that hold what was replaced.
-    temporaries: Vec<IpSetName>,
-}
-
-impl Touched {
-    pub(crate) fn names(&self) -> impl Iterator<Item = &IpSetName> {
-        self.sets.iter().map(|(_, name)| name)
-    }
-
-    pub(crate) fn into_temporaries(self) -> Vec<IpSetName> {
-        self.temporaries
-    }
-
-    /// The set that the line is about.
-    pub(crate) fn at_line(&self, line: usize) -> Option<&IpSetName> {
-        let after = self.sets.partition_point(|(first, _)| *first <= line);
-        let (_, name) = self.sets.get(after.checked_sub(1)?)?;
-        Some(name)
-    }
 }
 
 fn push_line(text: &mut String, verb: &str, name: &IpSetName, member: &dyn Display, end: &str) {
@@ -67,7 +42,7 @@ impl RestoreText {
 
     /// The text, if there is anything to write.
     pub(crate) fn finish(mut self) -> Option<(String, Touched)> {
-        if self.touched.sets.is_empty() {
+        if self.touched.is_empty() {
             return None;
         }
         self.text.push_str("COMMIT\n");
@@ -116,11 +91,11 @@ impl RestoreText {
         let _ = writeln!(self.text, "swap {name} {temporary}");
         self.lines += 2;
         state.kernel = Kernel::Present(Listing::written(spec, self.family));
-        self.touched.temporaries.push(*temporary);
+        self.touched.replace_into(*temporary);
     }
 
     fn begin(&mut self, name: &IpSetName) {
-        self.touched.sets.push((self.lines + 1, *name));
+        self.touched.begin(self.lines + 1, *name);
     }
 
     fn delete_members(&mut self, name: &IpSetName, state: &mut SetState) {

@@ -5,47 +5,16 @@ use std::time::Duration;
 
 use tortie_net::IpSetName;
 
-use super::InFlight;
 use crate::names::{is_temporary, temporary_prefix};
 use crate::plan::{CommandFailure, Plan, Report};
+use crate::progress::InFlight;
 use crate::sets::IpSets;
 
-/// The most sets that are destroyed with one command.
-const LARGEST_BATCH: usize = 512;
 /// A command that destroys sets should not take longer. The kernel takes some microseconds or some ten milliseconds for
 /// each, depending on its version.
 const LONGEST_COMMAND: Duration = Duration::from_millis(50);
 /// A round of deletions ends after that many refused commands.
 const REFUSALS_PER_ROUND: u32 = 8;
-
-/// How many sets the next command destroys.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Batch(usize);
-
-impl Batch {
-    pub(super) const fn new() -> Self {
-        Self(16)
-    }
-
-    fn grow(&mut self) {
-        self.0 = (self.0 * 2).min(LARGEST_BATCH);
-    }
-
-    fn halve(&mut self, from: usize) {
-        self.0 = (from / 2).max(1);
-    }
-}
-
-/// From the first plan for deletions after [`Plan::Done`] to the next [`Plan::Done`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Deletion {
-    refusals: u32,
-    destroyed: usize,
-    /// Nothing is left to do in this round.
-    is_over: bool,
-    /// The last command came to nothing, and why cannot be told.
-    is_stuck: bool,
-}
 
 impl IpSets {
     /// The next thing to do to get rid of sets that are no longer wanted: after all rules were
@@ -80,7 +49,7 @@ impl IpSets {
         let first_temporary = temporary_prefix(self.family);
         let temporaries = self.to_destroy.range(first_temporary..).take_while(|name| is_temporary(name, self.family));
         let others = self.to_destroy.iter().filter(|name| !is_temporary(name, self.family));
-        temporaries.chain(others).take(self.progress.batch.0).copied().collect()
+        temporaries.chain(others).take(self.progress.batch.len()).copied().collect()
     }
 
     /// `ipset restore` stops at the first line that is refused; what came before it took effect.

@@ -6,39 +6,17 @@ use std::time::Duration;
 use tortie_net::IpSetName;
 use tortie_netfilter::{Member, SetType};
 
-use super::{InFlight, LIST_ATTEMPTS, Reason, Round, pause};
+use super::{LIST_ATTEMPTS, pause};
 use crate::list::{Lines, ListError, ListReader, Listing};
 use crate::list_all::{AllReader, Event};
 use crate::plan::{CommandFailure, Plan};
+use crate::progress::{AllInFlight, Filed, InFlight, Reason, Round};
 use crate::sets::{IpSets, Kernel, SetState};
 
 /// So many members are put aside before they are filed with their set.
 const MEMBERS_AT_ONCE: usize = 1024;
 /// If more sets than that must be read, all are listed at once: a program for each costs more.
 const FEW_SETS: usize = 8;
-
-/// The listing of all sets, as it arrives.
-#[derive(Clone, Debug)]
-pub(super) struct AllInFlight {
-    reason: Reason,
-    since: Duration,
-    lines: Lines,
-    filed: Filed,
-}
-
-/// What came of it so far.
-#[derive(Clone, Debug)]
-struct Filed {
-    reader: AllReader,
-    /// Members of the set that is being read.
-    members: Vec<Member>,
-    /// All sets of ours that it names.
-    seen: BTreeSet<IpSetName>,
-    /// Those that are wanted and were read to their end.
-    read: BTreeSet<IpSetName>,
-    /// Those that had to be read before anything is written.
-    owed: BTreeSet<IpSetName>,
-}
 
 impl IpSets {
     /// All sets at once cost a single program. If that takes long, because there are very many members or others' sets
@@ -138,10 +116,7 @@ impl IpSets {
     pub(super) fn all_listed(&mut self, now: Duration, all: AllInFlight, result: Result<(), CommandFailure>) {
         let AllInFlight { reason, since, lines, mut filed } = all;
         let is_whole = lines.is_whole();
-        let result = result.and_then(|()| {
-            let rest = lines.finish(|line| self.read_line(&mut filed, line));
-            rest.map_err(|error| CommandFailure::new(error.to_string()))
-        });
+        let result = result.and_then(|()| Ok(lines.finish(|line| self.read_line(&mut filed, line))?));
         match result {
             Ok(()) => {
                 if let Some(event) = filed.reader.finish(is_whole) {
@@ -254,9 +229,7 @@ impl IpSets {
     pub(super) fn listed(&mut self, now: Duration, name: &IpSetName, listing: Result<Listing, ListError>) {
         let listing = match listing {
             Ok(listing) => listing,
-            Err(error) => {
-                return self.list_failed(now, name, CommandFailure::new(error.to_string()));
-            }
+            Err(error) => return self.list_failed(now, name, error.into()),
         };
         if self.must_read.contains(name) {
             // It was removed and added while it was being read.

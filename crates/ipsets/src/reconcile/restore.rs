@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use tortie_net::IpSetName;
 
-use super::{Group, InFlight, QUICK_ATTEMPTS, Reason, WHOLE_ATTEMPTS, pause, set_pause};
+use super::{QUICK_ATTEMPTS, WHOLE_ATTEMPTS, pause, set_pause};
 use crate::names::temporary_name;
 use crate::plan::{CommandFailure, Plan};
+use crate::progress::{Group, InFlight, Reason, Touched};
 use crate::sets::{IpSets, Kernel, Need};
-use crate::write::{RestoreText, Touched};
+use crate::write::RestoreText;
 
 /// What to write next.
 enum Next {

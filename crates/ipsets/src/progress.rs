@@ -1,0 +1,225 @@
+//! The state of the reconciler between plans: the command in flight, the round, and the deletions.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tortie_net::IpSetName;
+use tortie_netfilter::Member;
+
+use crate::list::{Lines, ListReader};
+use crate::list_all::AllReader;
+use crate::plan::CommandFailure;
+
+/// So often listing the names is tried in a round when nothing is known yet, and so often otherwise.
+const FIRST_NAMES_ATTEMPTS: u32 = 10;
+const NAMES_ATTEMPTS: u32 = 5;
+/// The most sets that are destroyed with one command.
+const LARGEST_BATCH: usize = 512;
+
+/// Why the kernel is to be listed; a later reason includes the earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    /// To see which sets exist after a failure.
+    Check,
+    Background,
+    Full,
+}
+
+/// Where the reconciler is.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    pub(crate) listing: Option<Reason>,
+    /// The sets were listed at least once.
+    pub(crate) known: bool,
+    pub(crate) in_flight: Option<InFlight>,
+    pub(crate) round: Option<Round>,
+    pub(crate) deletion: Option<Deletion>,
+    pub(crate) batch: Batch,
+    /// How long it took to list all sets with their members, the last time.
+    pub(crate) all_took: Duration,
+    /// Why that did not work the last time.
+    pub(crate) all_failure: Option<CommandFailure>,
+}
+
+/// The command whose result is awaited.
+#[derive(Clone, Debug)]
+pub(crate) enum InFlight {
+    All(AllInFlight),
+    Names { reason: Reason, lines: Lines, seen: BTreeSet<IpSetName> },
+    List { name: IpSetName, lines: Lines, reader: ListReader },
+    Restore { touched: Touched, failures: u32 },
+    Destroy { names: Vec<IpSetName>, since: Duration },
+}
+
+/// From the first plan after [`Plan::Done`](crate::Plan::Done) to the next [`Plan::Done`](crate::Plan::Done).
+#[derive(Clone, Debug)]
+pub(crate) struct Round {
+    pub(crate) started: Duration,
+    pub(crate) wait_until: Duration,
+    pub(crate) names_failures: u32,
+    pub(crate) names_failure: Option<CommandFailure>,
+    /// Listing all sets at once failed; these were listed before it did.
+    pub(crate) all_failed: Option<BTreeSet<IpSetName>>,
+    pub(crate) failures: u32,
+    pub(crate) background_reads: u32,
+    /// What is left to write of restores that failed; the last one comes first.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// Sets to be written with one restore.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) names: Vec<IpSetName>,
+    /// How often writing them failed without a culprit.
+    pub(crate) failures: u32,
+}
+
+/// The listing of all sets, as it arrives.
+#[derive(Clone, Debug)]
+pub(crate) struct AllInFlight {
+    pub(crate) reason: Reason,
+    pub(crate) since: Duration,
+    pub(crate) lines: Lines,
+    pub(crate) filed: Filed,
+}
+
+/// What came of it so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Filed {
+    pub(crate) reader: AllReader,
+    /// Members of the set that is being read.
+    pub(crate) members: Vec<Member>,
+    /// All sets of ours that it names.
+    pub(crate) seen: BTreeSet<IpSetName>,
+    /// Those that are wanted and were read to their end.
+    pub(crate) read: BTreeSet<IpSetName>,
+    /// Those that had to be read before anything is written.
+    pub(crate) owed: BTreeSet<IpSetName>,
+}
+
+/// How many sets the next command destroys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch(usize);
+
+impl Batch {
+    pub(crate) const fn new() -> Self {
+        Self(16)
+    }
+
+    pub(crate) fn grow(&mut self) {
+        self.0 = (self.0 * 2).min(LARGEST_BATCH);
+    }
+
+    pub(crate) const fn len(self) -> usize {
+        self.0
+    }
+
+    pub(crate) fn halve(&mut self, from: usize) {
+        self.0 = (from / 2).max(1);
+    }
+}
+
+/// From the first plan for deletions after [`Plan::Done`](crate::Plan::Done) to the next [`Plan::Done`](crate::Plan::Done).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Deletion {
+    pub(crate) refusals: u32,
+    pub(crate) destroyed: usize,
+    /// Nothing is left to do in this round.
+    pub(crate) is_over: bool,
+    /// The last command came to nothing, and why cannot be told.
+    pub(crate) is_stuck: bool,
+}
+
+/// What a restore text is about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Touched {
+    /// The sets, each with the number of its first line, counted from 1.
+    sets: Vec<(usize, IpSetName)>,
+    /// The temporary sets that hold what was replaced.
+    temporaries: Vec<IpSetName>,
+}
+
+impl Touched {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &IpSetName> {
+        self.sets.iter().map(|(_, name)| name)
+    }
+
+    pub(crate) fn into_temporaries(self) -> Vec<IpSetName> {
+        self.temporaries
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    /// The lines from this one on are about the set.
+    pub(crate) fn begin(&mut self, line: usize, name: IpSetName) {
+        self.sets.push((line, name));
+    }
+
+    /// A temporary set holds what was replaced.
+    pub(crate) fn replace_into(&mut self, temporary: IpSetName) {
+        self.temporaries.push(temporary);
+    }
+
+    /// The set that the line is about.
+    pub(crate) fn at_line(&self, line: usize) -> Option<&IpSetName> {
+        let after = self.sets.partition_point(|(first, _)| *first <= line);
+        let (_, name) = self.sets.get(after.checked_sub(1)?)?;
+        Some(name)
+    }
+}
+
+impl Progress {
+    pub(crate) const fn new() -> Self {
+        Self {
+            listing: Some(Reason::Full),
+            known: false,
+            in_flight: None,
+            round: None,
+            deletion: None,
+            batch: Batch::new(),
+            all_took: Duration::ZERO,
+            all_failure: None,
+        }
+    }
+
+    /// Whether it was ever seen which sets there are.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.known
+    }
+
+    pub(crate) fn want_listing(&mut self, reason: Reason) {
+        self.listing = self.listing.max(Some(reason));
+    }
+}
+
+impl Round {
+    pub(crate) const fn new(now: Duration) -> Self {
+        Self {
+            started: now,
+            wait_until: Duration::ZERO,
+            names_failures: 0,
+            names_failure: None,
+            all_failed: None,
+            failures: 0,
+            background_reads: 0,
+            groups: Vec::new(),
+        }
+    }
+
+    pub(crate) fn names_attempts(known: bool) -> u32 {
+        if known { NAMES_ATTEMPTS } else { FIRST_NAMES_ATTEMPTS }
+    }
+
+    /// Queues `names` to be written again: whole, or in two parts.
+    pub(crate) fn retry(&mut self, mut names: Vec<IpSetName>, failures: u32, split: bool) {
+        if split && names.len() > 1 {
+            let second = names.split_off(names.len() / 2);
+            self.retry(second, failures, false);
+        }
+        if !names.is_empty() {
+            self.groups.push(Group { names, failures });
+        }
+    }
+}
