@@ -11,6 +11,9 @@ use crate::shell::{cargo, command, output, root};
 /// A README says for whom a crate is within so many lines.
 const FIRST_LINES: usize = 16;
 
+/// Packages that stay in the workspace.
+const UNPUBLISHED: [&str; 5] = ["tortie-benches", "tortie-faults", "tortie-lab", "tortie-testkit", "xtask"];
+
 /// What cargo tells of the workspace's own packages.
 pub(crate) fn metadata() -> Result<Value, String> {
     let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
@@ -29,7 +32,7 @@ pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), S
         if package["license"] != "Apache-2.0" {
             wrong.push(format!("{name} does not say that its licence is Apache-2.0"));
         }
-        if is_unpublished(package) != matches!(name, "tortie-lab" | "tortie-testkit" | "tortie-benches" | "xtask") {
+        if is_unpublished(package) != UNPUBLISHED.contains(&name) {
             wrong.push(format!("{name}: `publish` is not what it should be"));
         }
         if !is_unpublished(package) {

@@ -20,8 +20,8 @@ impl Programs {
 
     /// Builds these benchmarks as well.
     pub(crate) fn build_with(benchmarks: &[&str]) -> Result<Self, String> {
-        // Cargo builds the programs of a package together with a test of it: here one of the agent and one of the laboratories.
-        let mut build = cargo(&["test", "--no-run", "--test", "history", "--test", "hooks"]);
+        // Cargo builds the programs of a package together with a test of it: here of the agent, the laboratories and the faults.
+        let mut build = cargo(&["test", "--no-run", "--test", "history", "--test", "hooks", "--test", "catalogue"]);
         Ok(Self(built(build.args(OF_TESTS).args(benchmarks.iter().flat_map(|name| ["--bench", name])))?))
     }
 

@@ -16,7 +16,6 @@
 //! | [`etcd`] | real etcd clusters on loopback, and ways to make them fail |
 //! | [`conformance`] | runs the cases against an agent on a real kernel |
 //! | [`demo`] | shows what an agent does to a node on a real kernel |
-//! | [`faults`] | lets faults happen to an agent on a real kernel while packets are sent |
 //! | [`sources`] | one suite that every source of updates passes |
 //!
 //! ```no_run
@@ -47,7 +46,6 @@ pub mod demo;
 #[cfg(feature = "servers")]
 pub mod etcd;
 pub mod ethernet;
-pub mod faults;
 pub mod kernel;
 pub mod lab;
 pub mod manifests;

@@ -15,5 +15,4 @@ mod cluster;
 mod objects;
 
 pub use cluster::{OverlayCluster, OverlayError};
-pub(crate) use objects::blocks_of;
-pub use objects::{Encapsulation, block, blocks, node, pool, tunnel_addresses};
+pub use objects::{Encapsulation, block, blocks, blocks_of, node, pool, tunnel_addresses};

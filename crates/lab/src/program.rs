@@ -69,7 +69,8 @@ const PACKET_FILTERS: [&str; 13] = [
 
 /// Shell text that hides the programs of iptables, IP sets and nftables from whoever comes after it: in its mount namespace, which must
 /// be its own, they cannot be run by any name. It ends, and says why, if one can.
-pub(crate) fn hiding_packet_filters() -> String {
+#[must_use]
+pub fn hiding_packet_filters() -> String {
     let folders = "/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin";
     let names = PACKET_FILTERS.join(" ");
     format!(
@@ -84,7 +85,10 @@ pub(crate) fn hiding_packet_filters() -> String {
 }
 
 /// A program with a BPF file system of its own, so that what it pins there ends with it.
-pub(crate) fn with_own_pins(program: &Path) -> io::Result<Command> {
+///
+/// # Errors
+/// If a program that it takes is not installed.
+pub fn with_own_pins(program: &Path) -> io::Result<Command> {
     in_own_mounts(program, &format!("'{}' -t bpf bpf /sys/fs/bpf || exit", find("mount")?.display()))
 }
 

@@ -100,7 +100,8 @@ pub fn blocks(cluster: &Cluster) -> Vec<Value> {
 }
 
 /// The blocks of these addresses, each of which a node has. A block is for the node of its first address.
-pub(crate) fn blocks_of(addresses: impl IntoIterator<Item = (IpAddr, String)>) -> Vec<Value> {
+#[must_use]
+pub fn blocks_of(addresses: impl IntoIterator<Item = (IpAddr, String)>) -> Vec<Value> {
     let mut blocks: BTreeMap<IpNet, Vec<(IpAddr, String)>> = BTreeMap::new();
     for (address, node) in addresses {
         let length = if address.is_ipv4() { 26 } else { 122 };

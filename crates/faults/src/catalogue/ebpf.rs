@@ -1,0 +1,156 @@
+//! eBPF programs enforce policy, and whoever keeps them ends, is set back, or is meddled with.
+
+pub(in crate::catalogue) mod calls;
+mod maps;
+mod refused;
+
+use std::time::Duration;
+
+use super::programs::{admit, write_admit};
+use super::restarts::moments;
+use crate::{
+    Fault,
+    stage::{Done, Stage},
+    world::BASE,
+};
+
+pub(super) const FAULTS: &[Fault] = &[
+    of_programs("B1-killed", "eBPF: killed at random moments under edits; packets are judged meanwhile", killed),
+    of_programs("B1-killed-at-start", "eBPF: killed again and again before all programs are attached", killed_at_start),
+    of_programs("B2-restart", "eBPF: restarts, and a node without the agent", restart),
+    Fault::new("B3-switch", "eBPF: from iptables and back while packets are sent, by configuration", switch),
+    of_programs("B4-detached", "eBPF: programs are detached, and pins removed, by hand", detached),
+    of_programs("B5-current", "eBPF: the map that says which roots are in force is written by hand", |stage| {
+        maps::tampered(stage, "current")
+    }),
+    of_programs("B5-roots", "eBPF: the map of roots is written by hand", |stage| maps::tampered(stage, "roots")),
+    of_programs("B5-groups", "eBPF: the map of groups is written by hand", |stage| maps::tampered(stage, "groups")),
+    of_programs("B5-endpoints", "eBPF: the map of endpoints is written by hand", |stage| {
+        maps::tampered(stage, "endpoints")
+    }),
+    of_programs("B5-blocks", "eBPF: the map of blocks is written by hand", |stage| maps::tampered(stage, "blocks")),
+    of_programs("B5-exact", "eBPF: the hash table of IPv6 addresses is written by hand", |stage| {
+        maps::tampered(stage, "exact")
+    }),
+    of_programs("B5-counters", "eBPF: counters are written by hand, which nothing is decided by", maps::counted),
+    of_programs(
+        "B6-memory-refused",
+        "eBPF: all calls fail for seconds: the last state holds, and it is said",
+        refused::for_seconds,
+    ),
+    of_programs("B6-call-refused", "eBPF: each call of a change fails once, one after the other", refused::each_call),
+    of_programs(
+        "B6-map-full",
+        "eBPF: more addresses than the map has room for: a larger one takes its place",
+        refused::map_full,
+    ),
+    of_programs(
+        "B6-group-too-large",
+        "eBPF: a policy with too many cells is closed alone, and named",
+        refused::too_large,
+    ),
+    of_programs(
+        "B7-killed-at-call",
+        "eBPF: killed before each call of a change, one after the other",
+        calls::killed_in_change,
+    ),
+    of_programs(
+        "B7-killed-at-call-of-start",
+        "eBPF: killed before each of the first calls of a restart, and some later",
+        calls::killed_in_start,
+    ),
+];
+
+/// A fault that only eBPF programs have.
+const fn of_programs(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
+    Fault::new(name, about, run).only(&[]).ebpf()
+}
+
+fn by_programs(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    stage.has_all_links()
+}
+
+fn killed(stage: &mut Stage) -> Done {
+    by_programs(stage)?;
+    let mut admitted = false;
+    for (round, moment) in (0..20).zip(moments()) {
+        admitted = !admitted;
+        if round % 2 == 0 {
+            write_admit(stage, admitted)?;
+        } else {
+            stage.write(|world| world.befriend("stranger", admitted), &[("stranger", "web", true)])?;
+        }
+        // Either way the stranger may be in, or out, until the end.
+        stage.watch(moment)?;
+        stage.kill()?;
+        stage.watch(moment)?;
+        stage.spawn()?;
+        stage.watch(moment * 4)?;
+    }
+    stage.write(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
+    write_admit(stage, false)?;
+    stage.until_ready()?;
+    stage.confirm(&[("stranger", "web", false)])
+}
+
+fn killed_at_start(stage: &mut Stage) -> Done {
+    for moment in moments().take(15) {
+        stage.spawn()?;
+        std::thread::sleep(moment * 6);
+        stage.kill()?;
+    }
+    by_programs(stage)
+}
+
+fn restart(stage: &mut Stage) -> Done {
+    by_programs(stage)?;
+    for _ in 0..3 {
+        stage.stop()?;
+        stage.watch(Duration::from_secs(1))?;
+        stage.confirm(&BASE)?;
+        stage.start()?;
+        stage.watch(Duration::from_secs(1))?;
+        admit(stage, true)?;
+        admit(stage, false)?;
+    }
+    Ok(())
+}
+
+fn switch(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    for _ in 0..3 {
+        stage.write(|world| world.felix = Some("bpfEnabled: true".to_owned()), &[])?;
+        stage.until("programs alone enforce policy", |stage| {
+            let tables = stage.tables(stage.backend)?;
+            let has_chains = tables.iter().any(|line| line.contains("cali-pi-") || line.contains("cali-tw-"));
+            Ok(stage.links().len() == 8 && !has_chains)
+        })?;
+        admit(stage, true)?;
+        admit(stage, false)?;
+        stage.write(|world| world.felix = Some("bpfEnabled: false".to_owned()), &[])?;
+        stage.until("chains alone enforce policy", |stage| {
+            let tables = stage.tables(stage.backend)?;
+            Ok(stage.links().is_empty() && tables.iter().any(|line| line.contains("cali-tw-")))
+        })?;
+        admit(stage, true)?;
+        admit(stage, false)?;
+    }
+    Ok(())
+}
+
+fn detached(stage: &mut Stage) -> Done {
+    by_programs(stage)?;
+    // Links are looked after every second here.
+    stage.may_be_open(Duration::from_secs(4));
+    stage.detach_programs()?;
+    stage.watch(Duration::from_secs(4))?;
+    stage.confirm(&BASE)?;
+    std::fs::remove_dir_all(stage.pins())?;
+    stage.until("links are pinned again", |stage| Ok(stage.links().len() == 8))?;
+    stage.kill()?;
+    stage.watch(Duration::from_secs(1))?;
+    stage.confirm(&BASE)?;
+    stage.start()?;
+    admit(stage, true)
+}

@@ -1,0 +1,85 @@
+//! Killed between any two things that are asked of the kernel.
+
+use std::time::Duration;
+
+use super::by_programs;
+use crate::{
+    catalogue::programs::write_admit,
+    stage::{Done, Stage, Trouble, ensure},
+    world::BASE,
+};
+
+/// No change of this cluster asks for more.
+const MOST: usize = 1000;
+/// No start asks for more: it reads the value of each decision that there may be.
+const MOST_OF_START: usize = 10_000;
+
+/// Nothing is asked but what a change needs.
+fn quietly(stage: &mut Stage) -> Done {
+    stage.environment.insert("FELIX_ROUTEREFRESHINTERVAL".to_owned(), "0".to_owned());
+    by_programs(stage)
+}
+
+pub(super) fn killed_in_change(stage: &mut Stage) -> Done {
+    quietly(stage)?;
+    // Most is written in memory that the kernel shares, where no call is to be seen: kills at any time fall between these writes
+    // (`B1-killed`), and each by itself is judged by the property of nodes.
+    killed_at_each("bpf", 1, stage)
+}
+
+/// Kills the agent at each of these calls that a change needs, of which there are so many at least.
+pub(in crate::catalogue) fn killed_at_each(calls: &str, least: usize, stage: &mut Stage) -> Done {
+    let mut admitted = false;
+    for call in 1..MOST {
+        admitted = !admitted;
+        let tracer = stage.inject(calls, &format!("signal=KILL:when={call}"))?;
+        write_admit(stage, admitted)?;
+        let edited = [("stranger", "web", admitted)];
+        match stage.confirm(&edited) {
+            Err(Trouble::AgentEnded(_)) => {}
+            // What it does once all is in force counts as well.
+            Ok(()) => stage
+                .until_within(Duration::from_secs(1), "the agent ends", |stage| Ok(stage.check().is_err()))
+                .or(Ok::<(), Trouble>(()))?,
+            Err(trouble) => return Err(trouble),
+        }
+        let is_over = stage.ended()?.is_none();
+        drop(tracer);
+        if is_over {
+            return ensure(call > least, || format!("a change takes only {} calls", call - 1));
+        }
+        stage.watch(Duration::from_millis(100))?;
+        stage.start()?;
+        stage.confirm(&edited)?;
+    }
+    Err(Trouble::Unexpected(format!("a change takes more than {MOST} calls")))
+}
+
+pub(super) fn killed_in_start(stage: &mut Stage) -> Done {
+    quietly(stage)?;
+    stage.stop()?;
+    killed_at_each_of_start("bpf", 30, stage)
+}
+
+/// Kills the agent at many of these calls that a start needs, of which there are so many at least.
+pub(in crate::catalogue) fn killed_at_each_of_start(what: &str, least: usize, stage: &mut Stage) -> Done {
+    // Of the many that only read not each is tried.
+    let calls = std::iter::successors(Some(1_usize), |call| Some(call + 1 + call / 50));
+    for call in calls.take_while(|call| *call < MOST_OF_START) {
+        stage.spawn_stopped()?;
+        let tracer = stage.inject(what, &format!("signal=KILL:when={call}"))?;
+        stage.go_on()?;
+        let mut is_over = false;
+        stage.until("the agent ends, or is ready", |stage| {
+            is_over = stage.is_ready();
+            Ok(is_over || stage.check().is_err())
+        })?;
+        drop(tracer);
+        if is_over {
+            stage.confirm(&BASE)?;
+            return ensure(call > least, || format!("a start takes only {} calls", call - 1));
+        }
+        stage.ended()?;
+    }
+    Err(Trouble::Unexpected(format!("a start takes more than {MOST_OF_START} calls")))
+}

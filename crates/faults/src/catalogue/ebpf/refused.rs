@@ -1,0 +1,129 @@
+//! The kernel refuses what is asked, or maps cannot hold what is wanted.
+
+use std::{fmt::Write as _, time::Duration};
+
+use super::by_programs;
+use crate::{
+    catalogue::programs::{admit, write_admit},
+    stage::{Done, Stage, ensure},
+    world::BASE,
+};
+
+/// Waits until the agent says that it is not ready, and why.
+fn until_said(stage: &mut Stage, words: &str) -> Done {
+    stage.until(&format!("readiness says \"{words}\""), |stage| {
+        stage.check()?;
+        Ok(stage.get(9099, "/readiness").is_some_and(|answer| answer.status == 503 && answer.body.contains(words)))
+    })
+}
+
+/// What was asked for before holds, the agent says what is wrong, and goes on by itself.
+pub(super) fn for_seconds(stage: &mut Stage) -> Done {
+    by_programs(stage)?;
+    for admitted in [true, false] {
+        let tracer = stage.inject("bpf", "error=ENOMEM")?;
+        write_admit(stage, admitted)?;
+        until_said(stage, "policy is not enforced as it should be by eBPF programs")?;
+        stage.watch(Duration::from_secs(3))?;
+        ensure(!tracer.injected().is_empty(), || "nothing was ever refused".to_owned())?;
+        drop(tracer);
+        stage.confirm(&[("stranger", "web", admitted)])?;
+        stage.until_ready()?;
+    }
+    stage.has_all_links()
+}
+
+/// The agent neither ends nor opens, whichever call it is.
+pub(super) fn each_call(stage: &mut Stage) -> Done {
+    // Links and maps are not looked at, which asks a lot.
+    stage.environment.insert("FELIX_ROUTEREFRESHINTERVAL".to_owned(), "0".to_owned());
+    by_programs(stage)?;
+    for call in 1..1000 {
+        let mut refused = 0;
+        // What is there already need not be written, so that the way back takes fewer calls.
+        for admitted in [true, false] {
+            let tracer = stage.inject("bpf", &format!("error=ENOMEM:when={call}"))?;
+            write_admit(stage, admitted)?;
+            stage.confirm(&[("stranger", "web", admitted)])?;
+            stage.until_ready()?;
+            refused += tracer.injected().len();
+        }
+        if refused == 0 {
+            // Most of what a change writes is memory that is mapped; a new decision and what comes into force are calls.
+            return ensure(call > 2, || format!("a change takes only {} calls", call - 1));
+        }
+    }
+    ensure(false, || "a change takes more calls than can be".to_owned())
+}
+
+/// More networks than the map of blocks has room for, each with a block of its own.
+pub(super) fn map_full(stage: &mut Stage) -> Done {
+    const NETWORKS: usize = 5000;
+    by_programs(stage)?;
+    let before = stage.links();
+    stage.write(
+        |world| {
+            let mut nets = Vec::new();
+            for number in 0..NETWORKS {
+                // No two blocks are alike, or they would be one.
+                for last in [1 + number % 250, 1 + number / 250] {
+                    nets.push(format!("172.{}.{}.{last}/32", 16 + number / 250, number % 250));
+                }
+            }
+            let text = format!(
+                "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {{name: many, labels: {{many: 'yes'}}}}\n\
+                 spec: {{nets: [{}]}}\n---\n\
+                 apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: many, namespace: shop}}\n\
+                 spec:\n  selector: app == 'web'\n  ingress:\n  - action: Deny\n    source: {{selector: many == 'yes', namespaceSelector: global()}}\n",
+                nets.join(", ")
+            );
+            world.files.insert("many.yaml".to_owned(), text);
+        },
+        &[],
+    )?;
+    stage.until("maps with more room have taken their place", |stage| {
+        stage.check()?;
+        Ok(stage.links().len() == 8 && stage.links() != before)
+    })?;
+    stage.until_ready()?;
+    stage.confirm(&BASE)?;
+    admit(stage, true)?;
+    admit(stage, false)?;
+    stage.write(|world| drop(world.files.remove("many.yaml")), &[])?;
+    admit(stage, true)
+}
+
+/// Each rule asks about another network, source port and port: their product is what a table cannot hold.
+pub(super) fn too_large(stage: &mut Stage) -> Done {
+    const RULES: usize = 1400;
+    by_programs(stage)?;
+    let cut = [("web", "db", false)];
+    stage.write(
+        |world| {
+            let mut text =
+                "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: huge, namespace: shop}\n\
+                            spec:\n  selector: app == 'db'\n  order: 1\n  ingress:\n"
+                    .to_owned();
+            for number in 1..=RULES {
+                let net = format!("172.16.{}.{}/32", number / 250, number % 250);
+                let _ = writeln!(
+                    text,
+                    "  - {{action: Allow, protocol: TCP, source: {{nets: [{net}], ports: [{number}]}}, \
+                     destination: {{ports: [{}]}}}}",
+                    10_000 + number
+                );
+            }
+            world.files.insert("huge.yaml".to_owned(), text);
+        },
+        &cut,
+    )?;
+    stage.confirm(&cut)?;
+    until_said(stage, "its rules make too many cells")?;
+    let said = stage.get(9099, "/readiness").map(|answer| answer.body).unwrap_or_default();
+    ensure(said.contains("db") && !said.contains("web"), || format!("it is not db alone that is named: {said}"))?;
+    // Others go on, and change.
+    admit(stage, true)?;
+    admit(stage, false)?;
+    stage.change(|world| drop(world.files.remove("huge.yaml")), &[("web", "db", true)])?;
+    stage.until_ready()
+}

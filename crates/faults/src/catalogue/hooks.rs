@@ -1,0 +1,139 @@
+//! Others put their rules between ours in a kernel chain, or change the order of ours (T1).
+
+use std::time::Duration;
+
+use crate::{
+    Fault,
+    stage::{Done, Stage, Trouble, ensure},
+    world::BASE,
+};
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault::new(
+        "T1-between-ours",
+        "somebody puts rules between ours and behind them: ours are together again, his keep their order",
+        |stage| between_ours(stage, Mode::Insert),
+    ),
+    Fault::new("T1-between-ours-append", "the same with ChainInsertMode Append", |stage| {
+        between_ours(stage, Mode::Append)
+    }),
+    Fault::new(
+        "T1-reordered",
+        "somebody changes the order of our rules in FORWARD: put right, his rules keep their order",
+        |stage| reordered(stage, Mode::Insert),
+    ),
+    Fault::new("T1-reordered-append", "the same with ChainInsertMode Append", |stage| reordered(stage, Mode::Append)),
+];
+
+/// Checks come each second; a busy machine takes its time to write.
+const NEXT_CHECK: Duration = Duration::from_secs(6);
+
+/// `ChainInsertMode`.
+#[derive(Debug, Clone, Copy)]
+enum Mode {
+    /// Our first rule comes before those of others, the rest after them.
+    Insert,
+    /// All of ours come after those of others.
+    Append,
+}
+
+/// What comes with the node's other rules. They do nothing.
+const HIS: [&str; 4] = ["his-1", "his-2", "his-3", "his-4"];
+
+fn begin(stage: &mut Stage, mode: Mode) -> Result<Vec<Forward>, Trouble> {
+    if let Mode::Append = mode {
+        stage.environment.insert("FELIX_CHAININSERTMODE".to_owned(), "Append".to_owned());
+    }
+    stage.begin()?;
+    let forwards: Vec<Forward> =
+        ["iptables", "ip6tables"].iter().map(|program| Forward::read(stage, program)).collect::<Result<_, _>>()?;
+    for forward in &forwards {
+        let ours = forward.ours();
+        ensure(ours.len() == 3 && ours[0].contains("-j cali-FORWARD"), || format!("FORWARD has {:?}", forward.rules))?;
+    }
+    Ok(forwards)
+}
+
+fn between_ours(stage: &mut Stage, mode: Mode) -> Done {
+    for forward in begin(stage, mode)? {
+        let ours = forward.ours();
+        let rules: Vec<String> = ours.iter().zip(HIS.map(his)).flat_map(|(our, his)| [our.clone(), his]).collect();
+        let rules = [&rules[..], &[his(HIS[3])]].concat();
+        // Nothing opens and nothing is cut by that.
+        forward.write(stage, &rules)?;
+        await_order(stage, &forward, mode)?;
+    }
+    stage.watch(Duration::from_millis(1500))
+}
+
+fn reordered(stage: &mut Stage, mode: Mode) -> Done {
+    for forward in begin(stage, mode)? {
+        let ours = forward.ours();
+        let [jump, accept, mark] = [&ours[0], &ours[1], &ours[2]].map(Clone::clone);
+        let [one, two, three, four] = HIS.map(his);
+        // What the first rule leads to still drops what is denied.
+        forward.write(
+            stage,
+            &[jump.clone(), one.clone(), mark.clone(), two.clone(), three.clone(), accept.clone(), four.clone()],
+        )?;
+        await_order(stage, &forward, mode)?;
+        // Now whatever comes is marked as accepted, and accepted by that.
+        stage.may_be_open(NEXT_CHECK);
+        forward.write(stage, &[one, mark, two, accept, three, jump, four])?;
+        await_order(stage, &forward, mode)?;
+        stage.confirm_within(NEXT_CHECK, &BASE)?;
+    }
+    stage.watch(Duration::from_millis(1500))
+}
+
+/// A rule of somebody else.
+fn his(name: &str) -> String {
+    format!("-A FORWARD -m comment --comment {name}")
+}
+
+/// Waits until our rules are where they belong; those of others must be there, in their order.
+fn await_order(stage: &mut Stage, before: &Forward, mode: Mode) -> Done {
+    let [one, two, three, four] = HIS.map(his);
+    let ours = before.ours();
+    let wanted = match mode {
+        Mode::Insert => [&ours[..1], &[one, two, three, four], &ours[1..]].concat(),
+        Mode::Append => [&[one, two, three, four], &ours[..]].concat(),
+    };
+    let mut found = Vec::new();
+    let waited = stage.until_within(NEXT_CHECK, "our rules are in order", |stage| {
+        found = Forward::read(stage, before.program)?.rules;
+        Ok(found == wanted)
+    });
+    waited.map_err(|trouble| match trouble {
+        Trouble::Late(what) => {
+            Trouble::Late(format!("{what}: FORWARD of {} is\n  {}", before.program, found.join("\n  ")))
+        }
+        other => other,
+    })
+}
+
+/// FORWARD in the filter table of one family.
+struct Forward {
+    program: &'static str,
+    rules: Vec<String>,
+}
+
+impl Forward {
+    fn read(stage: &Stage, program: &'static str) -> Result<Self, Trouble> {
+        let rules = stage.shell(&format!("{program}-{} -w -S FORWARD", stage.backend))?;
+        let rules = rules.lines().filter(|line| line.starts_with("-A")).map(str::to_owned).collect();
+        Ok(Self { program, rules })
+    }
+
+    fn ours(&self) -> Vec<String> {
+        self.rules.iter().filter(|rule| rule.contains("cali:")).cloned().collect()
+    }
+
+    /// Replaces the rules in one step.
+    fn write(&self, stage: &Stage, rules: &[String]) -> Done {
+        let file = stage.folder().join("forward");
+        std::fs::write(&file, format!("*filter\n-F FORWARD\n{}\nCOMMIT\n", rules.join("\n")))?;
+        let restore = format!("{}-{}-restore", self.program, stage.backend);
+        stage.shell(&format!("{restore} -w --noflush <{}", file.display())).map(drop)
+    }
+}

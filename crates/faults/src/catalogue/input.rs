@@ -1,0 +1,261 @@
+//! What the datastore says is gone, torn, unreadable or not to be used (P4, and more).
+
+use std::{fs, io::Write as _, time::Duration};
+
+use rustix::process::Signal;
+
+use super::programs::{admit, write_admit};
+use crate::{
+    Fault,
+    stage::{Done, Stage, ensure},
+    world::BASE,
+};
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault::new("P4-gone", "the datastore's directory goes away, and comes back with another content", directory_gone)
+        .ebpf(),
+    Fault::new("P4-emptied", "policies are deleted while nobody looks", returns_with_less).ebpf().nftables(),
+    Fault::new(
+        "ready-flag",
+        "the datastore is not ready for a while; what was changed meanwhile is enforced",
+        ready_flag,
+    )
+    .ebpf(),
+    Fault::new("ready-flag-start", "the datastore is not ready at the start: nothing is open", not_ready_at_start)
+        .ebpf(),
+    Fault::new("torn-truncated", "a policy is written in place: emptied, and filled 300 ms later", |stage| {
+        torn(stage, false, truncate)
+    })
+    .ebpf(),
+    Fault::new("torn-unlinked", "a policy is deleted and made again 20 ms later", |stage| torn(stage, false, unlink))
+        .ebpf(),
+    Fault::new("torn-pieces", "a policy is written in pieces", |stage| torn(stage, false, pieces)).ebpf().nftables(),
+    Fault::new("torn-all-truncated", "one file with everything is emptied, and filled 300 ms later", |stage| {
+        torn(stage, true, truncate)
+    })
+    .ebpf(),
+    Fault::new("torn-all-unlinked", "one file with everything is deleted and made again 20 ms later", |stage| {
+        torn(stage, true, unlink)
+    })
+    .ebpf(),
+    Fault::new("torn-all-pieces", "one file with everything is written in pieces", |stage| torn(stage, true, pieces))
+        .ebpf(),
+    Fault::new(
+        "unreadable-start",
+        "a restart with a file that cannot be read: what is in force stays",
+        unreadable_start,
+    )
+    .ebpf(),
+    Fault::new(
+        "unreadable-reboot",
+        "a reboot with a file that cannot be read, and nothing kept: nothing is open",
+        unreadable_reboot,
+    )
+    .ebpf(),
+    Fault::new(
+        "unreadable-reboot-state",
+        "a reboot with a file that cannot be read, and what was kept: as before",
+        unreadable_with_state,
+    )
+    .ebpf(),
+    Fault::new("full-disk", "the disk of the state directory is full: edits are enforced all the same", full_disk)
+        .ebpf(),
+    Fault::new("unknown-node", "--node that nothing names, on a node with running pods: nothing is cut", unknown_node)
+        .ebpf(),
+];
+
+fn directory_gone(stage: &mut Stage) -> Done {
+    stage.arguments = ["--rescan-interval", "1"].map(str::to_owned).to_vec();
+    stage.begin()?;
+    let away = stage.folder().join("away");
+    fs::rename(stage.manifests(), &away)?;
+    stage.watch(Duration::from_secs(3))?;
+    // It comes back with one pod more admitted.
+    stage.announce(&[("stranger", "web", true)]);
+    stage.world.web_admits = vec!["stranger".to_owned()];
+    fs::write(away.join("web.yaml"), stage.world.web_policy_text())?;
+    fs::rename(&away, stage.manifests())?;
+    stage.written_by_hand("web.yaml");
+    stage.confirm(&[("stranger", "web", true)])?;
+    admit(stage, false)
+}
+
+fn returns_with_less(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    stage.signal(Signal::STOP)?;
+    stage.write(|world| world.web_policy = false, &crate::world::WEB_OPEN)?;
+    stage.watch(Duration::from_secs(1))?;
+    stage.signal(Signal::CONT)?;
+    stage.confirm(&crate::world::WEB_OPEN)?;
+    stage.change(|world| world.web_policy = true, &crate::world::WEB_CLOSED)
+}
+
+fn ready_flag(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    admit(stage, true)?;
+    stage.write(|world| world.ready = Some(false), &[])?;
+    stage.watch(Duration::from_secs(1))?;
+    stage.write(|world| world.ready = Some(true), &[])?;
+    stage.watch(Duration::from_secs(1))?;
+    admit(stage, false)?;
+    // And a change that comes while it is not ready.
+    stage.write(|world| world.ready = Some(false), &[])?;
+    stage.watch(Duration::from_millis(500))?;
+    write_admit(stage, true)?;
+    stage.watch(Duration::from_secs(1))?;
+    stage.write(|world| world.ready = Some(true), &[])?;
+    stage.confirm(&[("stranger", "web", true)])?;
+    admit(stage, false)
+}
+
+fn not_ready_at_start(stage: &mut Stage) -> Done {
+    stage.write(|world| world.ready = Some(false), &[])?;
+    stage.spawn()?;
+    stage.watch(Duration::from_secs(2))?;
+    write_admit(stage, true)?;
+    stage.watch(Duration::from_millis(500))?;
+    write_admit(stage, false)?;
+    stage.watch(Duration::from_millis(500))?;
+    stage.write(|world| world.ready = Some(true), &[])?;
+    stage.until_ready()?;
+    stage.confirm(&BASE)?;
+    admit(stage, true)
+}
+
+/// Writes the file that holds the policy of `web` again and again, in a way that editors and shells do, with a content that
+/// changes and means the same.
+fn torn(stage: &mut Stage, in_one_file: bool, write: fn(&std::path::Path, &str) -> std::io::Result<()>) -> Done {
+    stage.write(|world| world.in_one_file = in_one_file, &[])?;
+    stage.begin()?;
+    let name = if in_one_file { "all.yaml" } else { "web.yaml" };
+    let path = stage.manifests().join(name);
+    for number in 0..8 {
+        stage.world.web_admits = vec![format!("nobody-{number}")];
+        write(&path, &stage.world.files()[name])?;
+        stage.watch(Duration::from_millis(700))?;
+    }
+    stage.written_by_hand(name);
+    // An edit that means something is enforced as well.
+    for admitted in [true, false] {
+        stage.announce(&[("stranger", "web", admitted)]);
+        stage.world.web_admits = if admitted { vec!["stranger".to_owned()] } else { Vec::new() };
+        write(&path, &stage.world.files()[name])?;
+        stage.confirm(&[("stranger", "web", admitted)])?;
+    }
+    stage.written_by_hand(name);
+    Ok(())
+}
+
+fn truncate(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+    fs::write(path, "")?;
+    std::thread::sleep(Duration::from_millis(300));
+    fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+}
+
+fn unlink(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+    fs::remove_file(path)?;
+    std::thread::sleep(Duration::from_millis(20));
+    fs::write(path, text)
+}
+
+fn pieces(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    let size = text.len().div_ceil(6).max(1);
+    for piece in text.as_bytes().chunks(size) {
+        file.write_all(piece)?;
+        file.flush()?;
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    Ok(())
+}
+
+const NONSENSE: &str =
+    "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: shop\nspec: [\n";
+
+fn unreadable_start(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    stage.stop()?;
+    fs::write(stage.manifests().join("web.yaml"), NONSENSE)?;
+    for _ in 0..2 {
+        stage.spawn()?;
+        std::thread::sleep(Duration::from_secs(2));
+        if stage.ended()?.is_none() {
+            stage.kill()?;
+        }
+    }
+    fs::write(stage.manifests().join("web.yaml"), stage.world.web_policy_text())?;
+    stage.start()?;
+    stage.confirm(&BASE)?;
+    admit(stage, true)
+}
+
+/// What a reboot leaves of the kernel. What is allowed is cut from now on.
+fn reboot(stage: &mut Stage) -> Done {
+    stage.stop()?;
+    stage.may_be_cut(Duration::from_secs(60));
+    // Routes first, as on a node that has just been started nothing leads to a pod.
+    stage.shell("ip route flush proto 80; ip -6 route flush proto 80; for link in $(ip -o link | grep -o 'cali[0-9a-f]*' | sort -u); do \
+                 ip route flush dev $link; ip -6 route flush dev $link proto 80; ip -6 route flush dev $link proto boot; done")?;
+    ensure(stage.routes()?.is_empty(), || format!("routes are left: {:?}", stage.routes()))?;
+    stage.clean_up()
+}
+
+fn unreadable_reboot(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    reboot(stage)?;
+    // With it goes what the agent has kept for its next start.
+    fs::remove_dir_all(stage.state_dir())?;
+    fs::write(stage.manifests().join("web.yaml"), NONSENSE)?;
+    stage.spawn()?;
+    std::thread::sleep(Duration::from_secs(3));
+    if stage.ended()?.is_none() {
+        stage.kill()?;
+    }
+    fs::write(stage.manifests().join("web.yaml"), stage.world.web_policy_text())?;
+    stage.start()?;
+    stage.confirm(&BASE)
+}
+
+fn unreadable_with_state(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    reboot(stage)?;
+    fs::write(stage.manifests().join("web.yaml"), NONSENSE)?;
+    stage.spawn()?;
+    stage.confirm(&BASE)?;
+    fs::write(stage.manifests().join("web.yaml"), stage.world.web_policy_text())?;
+    stage.until_ready()?;
+    admit(stage, true)
+}
+
+fn full_disk(stage: &mut Stage) -> Done {
+    let state = stage.state_dir();
+    fs::create_dir_all(&state)?;
+    // In a mount namespace of its own, so that nothing is left mounted.
+    stage.prelude = format!(
+        "PATH=$PATH exec unshare --mount sh -c 'mount -t tmpfs -o size=16k tmpfs {0}; \
+         head -c 16384 /dev/zero >{0}/full; PATH={1} exec \"$0\" \"$@\"' \"$0\" \"$@\"",
+        state.display(),
+        stage.helpers.path().display()
+    );
+    stage.begin()?;
+    admit(stage, true)?;
+    admit(stage, false)?;
+    stage.stop()?;
+    stage.start()?;
+    admit(stage, true)
+}
+
+fn unknown_node(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    stage.stop()?;
+    let name = std::mem::replace(&mut stage.node_name, "nobody".to_owned());
+    stage.spawn()?;
+    std::thread::sleep(Duration::from_secs(4));
+    if stage.ended()?.is_none() {
+        stage.stop()?;
+    }
+    stage.node_name = name;
+    stage.start()?;
+    stage.confirm(&BASE)?;
+    admit(stage, true)
+}

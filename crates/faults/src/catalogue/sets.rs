@@ -1,0 +1,267 @@
+//! IP sets are changed by others, and ipset fails (S1 to S6).
+
+use std::{
+    fmt::Write,
+    time::{Duration, Instant},
+};
+
+use super::programs::{admit, fail_times, write_admit};
+use crate::{
+    Fault,
+    stage::{Done, Stage, Trouble, ensure},
+    world::{BASE, Pair},
+};
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault::new("S1-flushed", "somebody empties our sets: filled at the next check", flushed),
+    Fault::new("S1-member-added", "somebody adds a member to our sets: out at the next check", member_added),
+    Fault::new("S1-replaced", "somebody swaps our set for one of another size and content", replaced),
+    Fault::new("S2-destroy-fails", "ipset destroy fails: tried again, but not all the time", destroy_fails),
+    Fault::new("S2-left-over", "temporary sets of a crash are there at the start", left_over),
+    Fault::new("S3-restore-fails-before", "ipset restore fails without an effect", |stage| {
+        restore_fails(stage, &format!("if [ \"$1\" = restore ]; then {}\nfi", fail_times(3)))
+    }),
+    Fault::new("S3-restore-fails-middle", "ipset restore fails half-way", |stage| {
+        restore_fails(
+            stage,
+            "if [ \"$1\" = restore ] && [ ! -e \"$notes/failed\" ]; then touch \"$notes/failed\"; \
+             head -n 2 | \"$real\" restore; echo 'told to' >&2; exit 1; fi",
+        )
+    }),
+    Fault::new("S3-restore-fails-after", "ipset restore fails after all has been done", |stage| {
+        restore_fails(
+            stage,
+            "if [ \"$1\" = restore ] && [ ! -e \"$notes/failed\" ]; then touch \"$notes/failed\"; \
+             \"$real\" restore; echo 'told to' >&2; exit 1; fi",
+        )
+    }),
+    Fault::new("S4-list-fails", "ipset list fails for one set", list_fails),
+    Fault::new(
+        "S5-overflow",
+        "more members than fit in a set: nobody else comes in, and all do once they fit",
+        overflow,
+    ),
+    Fault::new("S6-many-removed", "a hundred sets are to be destroyed: edits are not kept waiting", |stage| {
+        many_removed(stage, 10, false)
+    }),
+    Fault::new(
+        "S6-thousand-removed",
+        "a thousand sets of each family are to be destroyed: each edit is enforced within 5 s",
+        |stage| many_removed(stage, 100, false),
+    ),
+    Fault::new(
+        "S2-thousand-destroys-fail",
+        "none of a thousand sets of each family can be destroyed, for a while",
+        |stage| many_removed(stage, 100, true),
+    ),
+];
+
+const NEXT_CHECK: Duration = Duration::from_secs(6);
+const WEB: [Pair; 2] = [("stranger", "web", false), ("friend", "web", true)];
+
+/// Our sets, of both families, that hold an address of this pod.
+fn sets_with(stage: &Stage, pod: &str) -> Result<Vec<(String, String)>, Trouble> {
+    let saved = stage.shell("ipset save")?;
+    let addresses: Vec<String> = stage.world.pods[pod].addresses.iter().map(ToString::to_string).collect();
+    let mut sets = Vec::new();
+    for line in saved.lines() {
+        if let Some((set, member)) = line.strip_prefix("add ").and_then(|rest| rest.split_once(' '))
+            && set.starts_with("cali")
+            && addresses.iter().any(|address| address == member)
+        {
+            sets.push((set.to_owned(), member.to_owned()));
+        }
+    }
+    ensure(!sets.is_empty(), || format!("no set holds {pod}"))?;
+    Ok(sets)
+}
+
+/// The address of a pod in the family of another address.
+fn address_like(stage: &Stage, pod: &str, like: &str) -> String {
+    let addresses = stage.world.pods[pod].addresses.iter().map(ToString::to_string);
+    addresses.filter(|address| address.contains(':') == like.contains(':')).collect()
+}
+
+fn flushed(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    stage.may_be_cut(NEXT_CHECK);
+    for (set, _) in sets_with(stage, "friend")? {
+        stage.shell(&format!("ipset flush {set}"))?;
+    }
+    stage.confirm_within(NEXT_CHECK, &WEB)?;
+    stage.watch(Duration::from_secs(1))
+}
+
+fn member_added(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    let sets = sets_with(stage, "friend")?;
+    stage.may_be_open(NEXT_CHECK);
+    for (set, member) in sets {
+        stage.shell(&format!("ipset add {set} {}", address_like(stage, "stranger", &member)))?;
+    }
+    stage.watch(Duration::from_millis(100))?;
+    stage.confirm_within(NEXT_CHECK, &WEB)
+}
+
+fn replaced(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    let sets = sets_with(stage, "friend")?;
+    stage.may_be_open(NEXT_CHECK);
+    stage.may_be_cut(NEXT_CHECK);
+    for (set, member) in sets {
+        let family = if member.contains(':') { "inet6" } else { "inet" };
+        let saved = stage.shell(&format!("ipset save {set}"))?;
+        let kind = saved.split(' ').nth(2).unwrap_or("hash:ip").to_owned();
+        stage.shell(&format!(
+            "ipset create his {kind} family {family} maxelem 77; ipset add his {}; ipset swap his {set}; ipset destroy his",
+            address_like(stage, "stranger", &member)
+        ))?;
+    }
+    stage.watch(Duration::from_millis(100))?;
+    stage.confirm_within(NEXT_CHECK, &WEB)?;
+    stage.until("no set has the size of the other's", |stage| Ok(!stage.shell("ipset save")?.contains("maxelem 77")))
+}
+
+/// Shell text by which no set can be destroyed, and each attempt is noted.
+const IN_USE: &str = "in_use() { echo x >>\"$notes/destroys\"; echo 'Set cannot be destroyed: it is in use' >&2; exit 1; }\n\
+         if [ \"$1\" = destroy ]; then in_use; fi\n\
+         if [ \"$1\" = restore ]; then input=\"$notes/input.$$\"; cat >\"$input\"\n\
+         grep -v '^destroy' \"$input\" | \"$real\" restore || exit 1\n\
+         grep -q '^destroy' \"$input\" && in_use; exit 0; fi";
+
+fn destroy_fails(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    admit(stage, true)?;
+    stage.helpers.fault("ipset", IN_USE)?;
+    admit(stage, false)?;
+    stage.watch(Duration::from_secs(4))?;
+    let tries = stage.helpers.notes("destroys").lines().count();
+    ensure(tries > 0, || "nothing was ever destroyed, so the fault never happened".to_owned())?;
+    ensure(tries < 60, || format!("{tries} attempts to destroy in 4 s"))?;
+    admit(stage, true)?;
+    admit(stage, false)?;
+    Ok(stage.helpers.mend_all()?)
+}
+
+fn left_over(stage: &mut Stage) -> Done {
+    stage.shell(
+        "ipset create cali4t0 hash:ip; ipset create cali4t1 hash:net; ipset create cali6t0 hash:ip family inet6
+         ipset create his hash:ip",
+    )?;
+    stage.begin()?;
+    stage.until("temporary sets are gone", |stage| {
+        let sets = stage.shell("ipset list -n")?;
+        ensure(sets.contains("his"), || "the set of another is gone".to_owned())?;
+        Ok(!sets.contains("cali4t") && !sets.contains("cali6t"))
+    })?;
+    admit(stage, true)
+}
+
+fn restore_fails(stage: &mut Stage, fault: &str) -> Done {
+    stage.begin()?;
+    stage.helpers.fault("ipset", fault)?;
+    stage.change(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
+    stage.helpers.clear_notes("failed");
+    stage.helpers.clear_notes("ipset");
+    stage.change(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
+    stage.helpers.clear_notes("failed");
+    stage.helpers.clear_notes("ipset");
+    admit(stage, true)
+}
+
+fn list_fails(stage: &mut Stage) -> Done {
+    stage.begin()?;
+    let (set, _) = sets_with(stage, "friend")?.remove(0);
+    stage.helpers.fault(
+        "ipset",
+        &format!(
+            "failed() {{ echo x >>\"$notes/failed\"; echo 'Kernel error received: told to' >&2; exit 1; }}\n\
+             if [ \"$1\" = list ] && [ \"$2\" = {set} ]; then failed; fi\n\
+             if [ \"$1\" = list ] && [ -z \"$2\" ]; then \"$real\" list | sed '/^Name: {set}$/,$d'; failed; fi"
+        ),
+    )?;
+    // It is rewritten once it cannot be read for long; nobody must notice.
+    stage.watch(Duration::from_secs(4))?;
+    ensure(!stage.helpers.notes("failed").is_empty(), || "no set was listed, so the fault never happened".to_owned())?;
+    write_admit(stage, true)?;
+    stage.watch(Duration::from_secs(2))?;
+    stage.helpers.mend_all()?;
+    stage.confirm(&[("stranger", "web", true)])?;
+    stage.confirm(&BASE.map(|(from, to, allowed)| (from, to, allowed || (from, to) == ("stranger", "web"))))
+}
+
+fn overflow(stage: &mut Stage) -> Done {
+    stage.environment.insert("FELIX_MAXIPSETSIZE".to_owned(), "6".to_owned());
+    stage.begin()?;
+    stage.may_be_cut_between("friend", "web", Duration::from_secs(60));
+    stage.write(
+        |world| {
+            for number in 0..20u16 {
+                let name = format!("far-{number}");
+                world.add_pod(&name, 200 + number);
+                world.befriend(&name, true);
+                if let Some(pod) = world.pods.get_mut(&name) {
+                    pod.node = "elsewhere".to_owned();
+                }
+            }
+        },
+        &[],
+    )?;
+    stage.watch(Duration::from_secs(3))?;
+    stage.write(|world| world.pods.retain(|name, _| !name.starts_with("far-")), &[])?;
+    stage.confirm(&BASE)
+}
+
+/// Ten times as many sets of each family as policies go at once.
+fn many_removed(stage: &mut Stage, policies: usize, in_use: bool) -> Done {
+    // So long an edit may take until they are destroyed.
+    let bound = Duration::from_secs(5);
+    stage.begin()?;
+    let mut text = String::new();
+    for number in 0..policies {
+        let _ = write!(
+            text,
+            "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: set-{number}, namespace: shop}}\n\
+             spec:\n  podSelector: {{matchLabels: {{app: db}}}}\n  ingress:\n  - from:\n"
+        );
+        for digit in 0..10 {
+            let _ = writeln!(text, "    - podSelector: {{matchLabels: {{number: n{number}, digit: d{digit}}}}}");
+        }
+    }
+    let before = sets(stage)?;
+    stage.write(|world| drop(world.files.insert("sets.yaml".to_owned(), text)), &[])?;
+    // Every set is there for both families if the pods have both.
+    let all = policies * 10 * stage.world.pods["web"].addresses.len();
+    stage.until_within(Duration::from_secs(120), "all sets are there", |stage| Ok(sets(stage)? >= before + all))?;
+    if in_use {
+        stage.helpers.fault("ipset", IN_USE)?;
+    }
+    let begun = Instant::now();
+    stage.write(|world| world.files.clear(), &[])?;
+    for (number, admitted) in [true, false, true, false].into_iter().enumerate() {
+        let edited = Instant::now();
+        admit(stage, admitted)?;
+        let took = edited.elapsed();
+        ensure(took < bound, || format!("edit {number} took {took:?} while sets were destroyed"))?;
+        let left = sets(stage)?;
+        ensure(number > 0 || left > before + all / 10, || {
+            format!("{left} sets are left: nothing was still to be destroyed")
+        })?;
+    }
+    if in_use {
+        stage.watch(Duration::from_secs(4))?;
+        let tries = stage.helpers.notes("destroys").lines().count();
+        let time = begun.elapsed();
+        ensure(tries > 0, || "nothing was ever destroyed, so the fault never happened".to_owned())?;
+        // They are listed each second, and then tried again, one or a few with a command.
+        ensure((tries as u64) < 60 * (1 + time.as_secs()), || format!("{tries} attempts to destroy in {time:?}"))?;
+        ensure(sets(stage)? >= before + all, || "a set is gone".to_owned())?;
+        stage.helpers.mend_all()?;
+    }
+    stage.until_within(Duration::from_secs(300), "all sets are gone", |stage| Ok(sets(stage)? <= before))
+}
+
+/// How many sets there are.
+fn sets(stage: &Stage) -> Result<usize, Trouble> {
+    Ok(stage.shell("ipset list -n")?.lines().count())
+}

@@ -1,0 +1,398 @@
+//! A node with pods, the agent on it, and the prober: what a fault happens to.
+
+mod agent;
+mod ending;
+mod kernel;
+mod peers;
+mod tracer;
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    process::Child,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Backend,
+    helpers::Helpers,
+    judge::{Expect, Wrong},
+    prober::{Channel, Kind, Prober},
+    world::{BASE, Families, Pair, World},
+};
+use tortie_lab::{
+    lab::{Family, Lab, LabOptions, NODE_ADDRESSES, Place},
+    netns::NetnsError,
+    program::{Program, ProgramError},
+};
+
+/// How long anything may take that should happen. Machines are busy; a fault that says less measures that itself.
+pub(super) const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Why a fault did not go as it should, other than by wrong packets.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error(transparent)]
+    Node(#[from] NetnsError),
+    #[error(transparent)]
+    Peer(#[from] ProgramError),
+    #[error("files of the stage: {0}")]
+    Files(#[from] io::Error),
+    #[error("not in time: {0}")]
+    Late(String),
+    #[error("the agent ended ({0})")]
+    AgentEnded(String),
+    #[error("{0}")]
+    Unexpected(String),
+}
+
+/// The result of a step of a fault.
+pub(super) type Done = Result<(), Trouble>;
+
+/// Fails with these words unless it is so.
+pub(super) fn ensure(so: bool, words: impl FnOnce() -> String) -> Done {
+    if so { Ok(()) } else { Err(Trouble::Unexpected(words())) }
+}
+
+/// What a fault happens to.
+#[derive(Debug)]
+pub(super) struct Stage {
+    /// Which iptables the agent uses, as far as the fault says nothing else.
+    pub(super) backend: Backend,
+    /// Whether eBPF programs enforce policy, as far as the fault says nothing else.
+    pub(super) by_programs: bool,
+    pub(super) families: Families,
+    /// What the datastore should say; [`Stage::write`] brings it there.
+    pub(super) world: World,
+    pub(super) helpers: Helpers,
+    /// The agent's environment from the next start on.
+    pub(super) environment: BTreeMap<String, String>,
+    /// The agent's arguments besides datastore and node, from the next start on.
+    pub(super) arguments: Vec<String>,
+    /// What a shell does before it becomes the agent, from the next start on.
+    pub(super) prelude: String,
+    /// Whether the agent can run programs of iptables, IP sets and nftables.
+    pub(super) has_packet_filters: bool,
+    /// The node's name as the agent is told it.
+    pub(super) node_name: String,
+    pub(super) prober: Prober,
+    pub(super) lab: Lab,
+    folder: PathBuf,
+    program: PathBuf,
+    agent: Option<Child>,
+    /// The agents of the nodes after the first one.
+    peers: Vec<Program>,
+    /// What was written to the datastore's directory.
+    written: BTreeMap<String, String>,
+}
+
+impl Stage {
+    /// A node with the pods at the beginning and without an agent. Packets are sent from now on, and what policy will
+    /// deny is denied already: nothing leads to a pod before.
+    pub(super) fn new(
+        program: &Path,
+        folder: &Path,
+        backend: Backend,
+        families: Families,
+        nodes: usize,
+    ) -> Result<Self, Trouble> {
+        let mut world = World::new(families, nodes);
+        world.many_rules = backend == Backend::NftablesFast;
+        fs::create_dir_all(folder.join("manifests"))?;
+        let folder = folder.canonicalize()?;
+        let lab = Lab::new(&world.lab_pods(), &LabOptions::for_agent().nodes(nodes))?;
+        for node in (0..lab.nodes()).filter_map(|number| lab.node_at(number)) {
+            // So that a source port may be used again soon. Asking loads the module that has the setting.
+            let _ = node.shell("conntrack -C");
+            node.sysctl(&[("netfilter/nf_conntrack_udp_timeout".to_owned(), "5")])?;
+        }
+        let by_rules = backend == Backend::EbpfRules;
+        let by_programs = backend == Backend::Ebpf || by_rules;
+        let layout = backend.layout();
+        let by_nftables = layout.is_some();
+        let backend = backend.iptables();
+        let environment = [
+            ("FELIX_IPTABLESBACKEND", backend.name()),
+            ("FELIX_IPTABLESPOSTWRITECHECKINTERVALSECS", "0.5"),
+            ("FELIX_IPTABLESREFRESHINTERVAL", "1"),
+            ("FELIX_IPSETSREFRESHINTERVAL", "1"),
+            ("FELIX_ROUTEREFRESHINTERVAL", "1"),
+            ("FELIX_INTERFACEREFRESHINTERVAL", "1"),
+            ("FELIX_HEALTHENABLED", "true"),
+            ("FELIX_PROMETHEUSMETRICSENABLED", "true"),
+        ];
+        // Where it is not wanted, a fault may ask for it by other means than the environment, which would win.
+        let with_programs = by_programs.then_some(("FELIX_BPFENABLED", "true"));
+        let with_rules = by_rules.then_some(("FELIX_BPFHOOKATTACHMENT", "Rule"));
+        let with_nftables = by_nftables.then_some(("FELIX_NFTABLESMODE", "Enabled"));
+        let with_layout = layout.map(|layout| ("FELIX_NFTABLESLAYOUT", layout));
+        let environment =
+            environment.into_iter().chain(with_programs).chain(with_rules).chain(with_nftables).chain(with_layout);
+        let mut stage = Self {
+            backend,
+            by_programs,
+            families,
+            world,
+            helpers: Helpers::create(&folder, !by_nftables)?,
+            has_packet_filters: !by_nftables,
+            environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            arguments: Vec::new(),
+            prelude: String::new(),
+            node_name: super::world::NODE.to_owned(),
+            prober: Prober::new(),
+            lab,
+            folder,
+            program: program.to_owned(),
+            agent: None,
+            peers: Vec::new(),
+            written: BTreeMap::new(),
+        };
+        for (from, to, _) in BASE {
+            stage.probe(from, to)?;
+        }
+        for (from, to, allowed) in BASE {
+            if !allowed {
+                stage.prober.expect(Expect::Denied, between(from, to));
+            }
+        }
+        stage.write_files()?;
+        Ok(stage)
+    }
+
+    /// Sends between two places from now on, in all families; connects, too, if it is to `web`.
+    pub(super) fn probe(&mut self, from: &str, to: &str) -> Done {
+        self.probe_by(from, to, Kind::Datagrams)?;
+        if to == "web" { self.probe_by(from, to, Kind::Connects) } else { Ok(()) }
+    }
+
+    /// Sends between two places from now on in this way, in all families.
+    pub(super) fn probe_by(&mut self, from: &str, to: &str, kind: Kind) -> Done {
+        let of_pod = self.world.pods.get(to).map(|pod| pod.addresses.clone());
+        let of_node = NODE_ADDRESSES.into_iter().filter(|address| match self.families {
+            Families::V4 => address.is_ipv4(),
+            Families::V6 => address.is_ipv6(),
+            Families::Dual => true,
+        });
+        for address in of_pod.unwrap_or_else(|| of_node.collect()) {
+            let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
+            let channel = Channel { from: place(from), to: place(to), family, kind };
+            let namespace = |place: &Place| {
+                self.lab.namespace(place).ok_or_else(|| Trouble::Unexpected(format!("no {place} in the laboratory")))
+            };
+            let ends = [namespace(&channel.from)?, namespace(&channel.to)?];
+            self.prober.add(&channel, ends, address)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the agent and waits until everything is as the pairs at the beginning say.
+    pub(super) fn begin(&mut self) -> Done {
+        self.start_peers()?;
+        self.start()?;
+        self.confirm(&BASE)
+    }
+
+    /// Where the datastore's manifests are.
+    pub(super) fn manifests(&self) -> PathBuf {
+        self.folder.join("manifests")
+    }
+
+    /// A folder for what a fault needs.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Changes what the datastore says and waits until the packets tell that it is in force.
+    pub(super) fn change(&mut self, edit: impl FnOnce(&mut World), effect: &[Pair]) -> Done {
+        self.write(edit, effect)?;
+        self.confirm(effect)
+    }
+
+    /// Changes what the datastore says. Until [`Stage::confirm`], either is right for the pairs that it has an effect on.
+    pub(super) fn write(&mut self, edit: impl FnOnce(&mut World), effect: &[Pair]) -> Done {
+        self.announce(effect);
+        edit(&mut self.world);
+        self.write_files()
+    }
+
+    /// From now on either is right for these pairs, as far as they are to change.
+    pub(super) fn announce(&self, effect: &[Pair]) {
+        for &(from, to, allowed) in effect {
+            let of = between(from, to);
+            if self.prober.current(&of) != vec![expect(allowed); self.prober.current(&of).len()] {
+                self.prober.expect(Expect::Either, of);
+            }
+        }
+    }
+
+    /// Waits until these pairs are as said, and expects them to stay so.
+    pub(super) fn confirm(&mut self, pairs: &[Pair]) -> Done {
+        self.confirm_within(PATIENCE, pairs)
+    }
+
+    /// The same, with another patience.
+    pub(super) fn confirm_within(&mut self, patience: Duration, pairs: &[Pair]) -> Done {
+        let since = self.prober.now();
+        let patience = Instant::now() + patience;
+        loop {
+            let unsettled: Vec<String> = pairs
+                .iter()
+                .flat_map(|&(from, to, allowed)| {
+                    let channels = self.prober.unsettled(expect(allowed), since, between(from, to));
+                    channels
+                        .into_iter()
+                        .map(move |channel| format!("{channel} is not {}", if allowed { "allowed" } else { "denied" }))
+                })
+                .collect();
+            if unsettled.is_empty() {
+                break;
+            }
+            if Instant::now() > patience {
+                return Err(Trouble::Late(unsettled.join(", ")));
+            }
+            if self.agent.is_some() {
+                self.check()?;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for &(from, to, allowed) in pairs {
+            self.prober.expect(expect(allowed), between(from, to));
+        }
+        Ok(())
+    }
+
+    /// Waits until something is so.
+    pub(super) fn until(&mut self, what: &str, so: impl FnMut(&mut Self) -> Result<bool, Trouble>) -> Done {
+        self.until_within(PATIENCE, what, so)
+    }
+
+    /// The same, with another patience.
+    pub(super) fn until_within(
+        &mut self,
+        patience: Duration,
+        what: &str,
+        mut so: impl FnMut(&mut Self) -> Result<bool, Trouble>,
+    ) -> Done {
+        let patience = Instant::now() + patience;
+        while !so(self)? {
+            if Instant::now() > patience {
+                return Err(Trouble::Late(what.to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Watches what happens for so long. The agent must stay alive, if it runs.
+    pub(super) fn watch(&mut self, time: Duration) -> Done {
+        std::thread::sleep(time);
+        if self.agent.is_some() { self.check() } else { Ok(()) }
+    }
+
+    /// Announces that what is denied may come through from now on for so long, because somebody with root opened it.
+    pub(super) fn may_be_open(&self, bound: Duration) {
+        self.prober.excuse(Wrong::Allowed, bound, |_| true);
+    }
+
+    /// Announces that what is allowed may be cut from now on for so long.
+    pub(super) fn may_be_cut(&self, bound: Duration) {
+        self.prober.excuse(Wrong::Denied, bound, |_| true);
+    }
+
+    /// Announces that one pair may be cut from now on for so long.
+    pub(super) fn may_be_cut_between(&self, from: &str, to: &str, bound: Duration) {
+        self.prober.excuse(Wrong::Denied, bound, between(from, to));
+    }
+
+    /// What leads to this pair is denied from now on, since it never was allowed.
+    pub(super) fn expect_denied(&self, from: &str, to: &str) {
+        self.prober.expect(Expect::Denied, between(from, to));
+    }
+
+    /// Expects nothing any more of what is sent to these pods.
+    pub(super) fn forget(&self, pods: &[&str]) {
+        let gone: Vec<Place> = pods.iter().map(|pod| place(pod)).collect();
+        self.prober.expect(Expect::Either, |channel| gone.contains(&channel.to));
+    }
+
+    /// Whether a wrapper has noted that it refused something.
+    pub(super) fn refused(&self) -> bool {
+        self.folder.join("faults/notes/refused").exists()
+    }
+
+    /// Hands a line to `ip` inside of a pod.
+    pub(super) fn pod_ip(&self, pod: &str, line: &str) -> Done {
+        let namespace = self.lab.namespace(&place(pod));
+        namespace.map_or_else(|| Err(Trouble::Unexpected(format!("no pod {pod}"))), |pod| Ok(pod.ip([line])?))
+    }
+
+    /// A file was written by other means, with what [`Stage::world`] says.
+    pub(super) fn written_by_hand(&mut self, name: &str) {
+        if let Some(text) = self.world.files().remove(name) {
+            self.written.insert(name.to_owned(), text);
+        }
+    }
+
+    /// Runs a shell line on the node, with the programs that nothing is wrong with.
+    pub(super) fn shell(&self, line: &str) -> Result<String, Trouble> {
+        let lock = self.folder.join("xtables.lock");
+        Ok(self.lab.node().shell(&format!("export XTABLES_LOCKFILE={}; {line}", lock.display()))?)
+    }
+
+    /// The program of one family of the pods.
+    pub(super) fn iptables_program(&self) -> String {
+        let program = if self.families == Families::V6 { "ip6tables" } else { "iptables" };
+        format!("{program}-{}", self.backend.name())
+    }
+
+    /// Runs `iptables` with these arguments on the node, for every family of the pods.
+    pub(super) fn iptables(&self, args: &str) -> Done {
+        let programs: &[&str] = match self.families {
+            Families::V4 => &["iptables"],
+            Families::V6 => &["ip6tables"],
+            Families::Dual => &["iptables", "ip6tables"],
+        };
+        let backend = self.backend.name();
+        let lines: Vec<String> = programs.iter().map(|program| format!("{program}-{backend} -w {args}")).collect();
+        self.shell(&lines.join("; ")).map(drop)
+    }
+
+    /// Brings the directory to what [`Stage::world`] says, replacing files as an editor does.
+    fn write_files(&mut self) -> Done {
+        let wanted = self.world.files();
+        for (name, text) in &wanted {
+            if self.written.get(name) != Some(text) {
+                let new = self.folder.join("new");
+                fs::write(&new, text)?;
+                fs::rename(new, self.manifests().join(name))?;
+            }
+        }
+        for name in self.written.keys().filter(|name| !wanted.contains_key(*name)) {
+            match fs::remove_file(self.manifests().join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        self.written = wanted;
+        Ok(())
+    }
+}
+
+/// The place of this name.
+pub(super) fn place(name: &str) -> Place {
+    match name {
+        "outside" => Place::Outside,
+        "node" => Place::Node,
+        pod => Place::pod("shop", pod),
+    }
+}
+
+fn expect(allowed: bool) -> Expect {
+    if allowed { Expect::Allowed } else { Expect::Denied }
+}
+
+fn between(from: &str, to: &str) -> impl Fn(&Channel) -> bool + use<> {
+    let (from, to) = (place(from), place(to));
+    move |channel| channel.from == from && channel.to == to
+}

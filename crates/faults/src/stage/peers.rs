@@ -1,0 +1,53 @@
+//! The nodes after the first one, and other agents besides the one that a fault is about.
+
+use std::process::Command;
+
+use super::{Done, Stage, Trouble};
+use tortie_lab::{
+    lab::node_name,
+    netns::Namespace,
+    program::{Program, with_own_pins},
+};
+
+impl Stage {
+    /// Starts the agents of the other nodes.
+    pub(super) fn start_peers(&mut self) -> Done {
+        for number in self.peers.len() + 1..self.lab.nodes() {
+            let peer = self.one_more_agent(number, &node_name(number))?;
+            self.peers.push(peer);
+        }
+        Ok(())
+    }
+
+    /// An agent on a node, with a folder of this name. It has no ports, and ends when it is dropped.
+    pub(crate) fn one_more_agent(&self, number: usize, folder: &str) -> Result<Program, Trouble> {
+        let folder = self.folder.join(folder);
+        std::fs::create_dir_all(&folder)?;
+        let mut command = if self.by_programs && number > 0 {
+            // What it pins goes with it: only the first node is cleaned up.
+            with_own_pins(&self.program)?
+        } else {
+            Command::new(&self.program)
+        };
+        command
+            .args(["run", "--node", &node_name(number), "--datastore"])
+            .arg(format!("file:{}", self.manifests().display()))
+            .arg("--state-dir")
+            .arg(folder.join("state"))
+            .arg("--mtu-file")
+            .arg(folder.join("mtu"))
+            .args(&self.arguments)
+            .env("XTABLES_LOCKFILE", folder.join("xtables.lock"))
+            .envs(&self.environment)
+            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", "none")
+            .env("TORTIE_SOCKET", "")
+            .env("FELIX_HEALTHENABLED", "false")
+            .env("FELIX_PROMETHEUSMETRICSENABLED", "false");
+        Ok(Program::start("agent", self.node(number)?, &folder, &mut command)?)
+    }
+
+    /// The namespace of the node of this number, from 0.
+    pub(crate) fn node(&self, number: usize) -> Result<&Namespace, Trouble> {
+        self.lab.node_at(number).ok_or_else(|| Trouble::Unexpected(format!("no {}", node_name(number))))
+    }
+}
