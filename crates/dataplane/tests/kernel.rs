@@ -17,8 +17,8 @@ use tortie_dataplane::{
 };
 use tortie_iptables::{Backend, Programs};
 use tortie_lab::kernel_test;
-use tortie_lab::lab::{Lab, LabOptions, Pod, interface_name};
 use tortie_lab::netns::{Namespace, NetnsError};
+use tortie_lab::pods::{Lab, LabOptions, Pod, interface_name};
 use tortie_model::desired::{
     DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };

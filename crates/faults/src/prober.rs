@@ -18,8 +18,8 @@ use std::{
 
 use super::judge::{Expect, Interval, Probe, Timeline, Wrong, intervals, settled};
 use tortie_lab::{
-    lab::{Family, Place},
     netns::{Namespace, NetnsError},
+    pods::{Family, Place},
 };
 
 /// The port that every target serves, over TCP and UDP.

@@ -22,8 +22,8 @@ use super::{
     world::{BASE, Families, Pair, World},
 };
 use tortie_lab::{
-    lab::{Family, Lab, LabOptions, NODE_ADDRESSES, Place},
     netns::NetnsError,
+    pods::{Family, Lab, LabOptions, NODE_ADDRESSES, Place},
     program::{Program, ProgramError},
 };
 

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
 use tortie_lab::{
-    lab::{Pod, node_addresses, node_name},
     overlay::{self, Encapsulation, tunnel_addresses},
+    pods::{Pod, node_addresses, node_name},
 };
 
 /// The node's name.

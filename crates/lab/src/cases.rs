@@ -21,7 +21,7 @@ pub use addressing::Addressing;
 pub use cluster::{Cluster, ClusterPod, ContainerPort, LabelledNamespace, Labels};
 pub use followed::Followed;
 
-use crate::lab::Flow;
+use crate::pods::Flow;
 
 /// Why a case file could not be read.
 #[derive(Debug, thiserror::Error)]

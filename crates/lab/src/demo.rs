@@ -25,8 +25,8 @@ use self::{
 };
 use crate::{
     kernel,
-    lab::{Flow, FlowOutcome, Lab, LabOptions, Protocol, Reachability, Timing, interface_name},
     netns::NetnsError,
+    pods::{Flow, FlowOutcome, Lab, LabOptions, Protocol, Reachability, Timing, interface_name},
     program::ProgramError,
 };
 

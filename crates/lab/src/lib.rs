@@ -7,7 +7,7 @@
 //! | [`netns`] | private network namespaces that vanish with the process |
 //! | [`nft`] | transactions of nftables, and what is in a table, by netlink |
 //! | [`ethernet`] | frames from a namespace, as a virtual machine sends them |
-//! | [`lab`] | a node with pods, built from namespaces, and the measured reachability between them |
+//! | [`pods`] | nodes with pods, built from namespaces, and the measured reachability between them |
 //! | [`apiserver`] | an API server of Kubernetes on loopback, which misbehaves on demand |
 //! | [`cases`] | policy cases with the reachability they must give |
 //! | [`manifests`] | Kubernetes objects in a directory, changed in place |
@@ -19,7 +19,7 @@
 //! | [`sources`] | one suite that every source of updates passes |
 //!
 //! ```no_run
-//! use tortie_lab::lab::{Lab, LabOptions, Pod, Port, Timing};
+//! use tortie_lab::pods::{Lab, LabOptions, Pod, Port, Timing};
 //!
 //! let pods = [
 //!     Pod::new("web", "front", ["192.168.1.10".parse()?], [Port::tcp(80)]),
@@ -47,11 +47,11 @@ pub mod demo;
 pub mod etcd;
 pub mod ethernet;
 pub mod kernel;
-pub mod lab;
 pub mod manifests;
 pub mod netns;
 pub mod nft;
 pub mod overlay;
+pub mod pods;
 pub mod program;
 pub mod shard;
 pub mod sources;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cases::{Cluster, ClusterPod},
-    lab::node_name,
+    pods::node_name,
 };
 
 /// Why a directory of manifests could not be brought up to date.

@@ -1,7 +1,7 @@
 //! A cluster of nodes between which an overlay carries packets: what its datastore says, and an agent on each node.
 //!
 //! ```no_run
-//! use tortie_lab::lab::Pod;
+//! use tortie_lab::pods::Pod;
 //! use tortie_lab::overlay::{Encapsulation, OverlayCluster};
 //!
 //! let pods = [Pod::new("shop", "web", ["10.66.1.2".parse()?], []), Pod::new("shop", "db", ["10.66.2.2".parse()?], []).on(1)];

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::pods::{Place, interface_name};
 
 use super::agent::Node;
 use crate::CLUSTER;

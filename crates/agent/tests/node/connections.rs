@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tortie_lab::lab::{Place, interface_name};
 use tortie_lab::netns::Namespace;
+use tortie_lab::pods::{Place, interface_name};
 
 use super::agent::Node;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::pods::{Place, interface_name};
 
 use super::agent::Node;
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use tortie_lab::lab::{Place, interface_name};
 use tortie_lab::netns::Namespace;
+use tortie_lab::pods::{Place, interface_name};
 
 use super::agent::Node;
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use rustix::process::Signal;
-use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::pods::{Place, interface_name};
 
 use super::agent::Node;
 use crate::CLUSTER;

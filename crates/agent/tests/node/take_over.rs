@@ -1,7 +1,7 @@
 //! What Felix, or an earlier agent, has left.
 
 use rustix::process::Signal;
-use tortie_lab::lab::{Place, interface_name};
+use tortie_lab::pods::{Place, interface_name};
 
 use super::agent::Node;
 use crate::CLUSTER;

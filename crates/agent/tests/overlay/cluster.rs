@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tortie_lab::cases::{ClusterPod, ContainerPort, LabelledNamespace};
-use tortie_lab::lab::{Flow, Pod, Port, Protocol, Timing};
 use tortie_lab::overlay::{Encapsulation, OverlayCluster};
+use tortie_lab::pods::{Flow, Pod, Port, Protocol, Timing};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 

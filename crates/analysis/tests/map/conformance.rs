@@ -9,24 +9,24 @@ use tortie_analysis::map::classes::{L4Detail, Ruling};
 use tortie_analysis::map::{Access, Anchor, Map, Options, map};
 use tortie_calc::GraphConfig;
 use tortie_lab::cases::{self, Case};
-use tortie_lab::lab::{self, Flow};
+use tortie_lab::pods::{self, Flow};
 use tortie_model::{Direction, Family, Key, Protocol, Update};
 
 const NODES: usize = 2;
 /// How many ports of a case have pictures of their own.
 const PORTS: usize = 3;
 
-fn node(map: &Map, place: &lab::Place) -> usize {
-    let lab::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
+fn node(map: &Map, place: &pods::Place) -> usize {
+    let pods::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
     let name = format!("{namespace}/{name}");
     map.nodes.iter().position(|node| node.members.iter().any(|member| **member == *name)).unwrap()
 }
 
 fn protocol(flow: &Flow) -> Protocol {
     match flow.port.protocol {
-        lab::Protocol::Tcp => Protocol::TCP,
-        lab::Protocol::Udp => Protocol::UDP,
-        lab::Protocol::Sctp => Protocol::SCTP,
+        pods::Protocol::Tcp => Protocol::TCP,
+        pods::Protocol::Udp => Protocol::UDP,
+        pods::Protocol::Sctp => Protocol::SCTP,
     }
 }
 
@@ -84,7 +84,7 @@ fn agrees(case: &Case) -> (usize, usize) {
             if flow.from == flow.to || step.contested.contains(flow) {
                 continue;
             }
-            let is_v6 = flow.family != lab::Family::V4;
+            let is_v6 = flow.family != pods::Family::V4;
             let map = &whole[usize::from(is_v6)];
             let (from, to) = (node(map, &flow.from), node(map, &flow.to));
             let found =

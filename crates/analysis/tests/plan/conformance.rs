@@ -8,7 +8,7 @@ use tortie_analysis::plan::{Options, Plan};
 use tortie_calc::GraphConfig;
 use tortie_classes::{L4Detail, evaluate::Settings};
 use tortie_lab::cases::{self, Case, Step};
-use tortie_lab::lab::{self, Flow};
+use tortie_lab::pods::{self, Flow};
 use tortie_model::{Family, Key, Update};
 
 const NODES: usize = 2;
@@ -25,8 +25,8 @@ fn expected<'a>(before: &'a Step, after: &'a Step) -> impl Iterator<Item = (&'a 
     })
 }
 
-fn name(place: &lab::Place) -> String {
-    let lab::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
+fn name(place: &pods::Place) -> String {
+    let pods::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
     format!("{namespace}/{name}")
 }
 
@@ -34,11 +34,11 @@ fn name(place: &lab::Place) -> String {
 fn planned(plan: &Plan, flow: &Flow) -> Option<bool> {
     let (from, to) = (name(&flow.from), name(&flow.to));
     let protocol = match flow.port.protocol {
-        lab::Protocol::Tcp => 6,
-        lab::Protocol::Udp => 17,
-        lab::Protocol::Sctp => 132,
+        pods::Protocol::Tcp => 6,
+        pods::Protocol::Udp => 17,
+        pods::Protocol::Sctp => 132,
     };
-    let family = if flow.family == lab::Family::V4 { Family::V4 } else { Family::V6 };
+    let family = if flow.family == pods::Family::V4 { Family::V4 } else { Family::V6 };
     let named = |names: &[std::sync::Arc<str>], name: &str| names.iter().any(|other| **other == *name);
     let told: Vec<bool> = plan
         .connections

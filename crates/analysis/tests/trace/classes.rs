@@ -10,7 +10,7 @@ use tortie_calc::{Graph, GraphConfig, ReadyFlag};
 use tortie_classes::{Classes, Compiled};
 use tortie_evaluate::{Evaluator, Packet, Settings, Verdict};
 use tortie_lab::cases::{self, Case, Step};
-use tortie_lab::lab;
+use tortie_lab::pods;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Cidr, Direction, Family, Protocol, SyncStatus, WorkloadEndpointId};
 
@@ -30,7 +30,7 @@ impl Node {
     fn new() -> Self {
         let mut graph = Graph::new(&GraphConfig {
             ready_flag: ReadyFlag::Ignored,
-            ..GraphConfig::new(lab::node_name(0).as_str().into())
+            ..GraphConfig::new(pods::node_name(0).as_str().into())
         });
         graph.on_status(SyncStatus::InSync);
         Self {
@@ -64,18 +64,18 @@ impl Node {
 }
 
 /// Whether both ends let a flow through: the source, and the destination.
-fn ask(compiled: &Compiled<'_>, evaluator: &Evaluator, pods: &Pods, flow: &lab::Flow) -> (bool, bool) {
-    let family = if flow.family == lab::Family::V4 { Family::V4 } else { Family::V6 };
-    let place = |place: &lab::Place| {
-        let lab::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
+fn ask(compiled: &Compiled<'_>, evaluator: &Evaluator, pods: &Pods, flow: &pods::Flow) -> (bool, bool) {
+    let family = if flow.family == pods::Family::V4 { Family::V4 } else { Family::V6 };
+    let place = |place: &pods::Place| {
+        let pods::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
         let (id, addresses) = &pods[&format!("{namespace}/{name}")];
         (id, *addresses.iter().find(|address| Family::of(**address) == family).unwrap())
     };
     let ((from, source), (to, destination)) = (place(&flow.from), place(&flow.to));
     let protocol = match flow.port.protocol {
-        lab::Protocol::Tcp => Protocol::TCP,
-        lab::Protocol::Udp => Protocol::UDP,
-        lab::Protocol::Sctp => Protocol::SCTP,
+        pods::Protocol::Tcp => Protocol::TCP,
+        pods::Protocol::Udp => Protocol::UDP,
+        pods::Protocol::Sctp => Protocol::SCTP,
     };
     let packet = Packet::with_ports(protocol, (source, 40000), (destination, flow.port.number)).unwrap();
     let [egress, ingress] = [(from, Direction::Egress), (to, Direction::Ingress)].map(|(id, direction)| {

@@ -8,7 +8,7 @@ use tortie_analysis::trace::{At, Cluster, Connection, Place};
 use tortie_calc::GraphConfig;
 use tortie_evaluate::{Packet, Settings, Verdict};
 use tortie_lab::cases::{self, Step};
-use tortie_lab::lab;
+use tortie_lab::pods;
 use tortie_model::{Direction, Family, Interner, Protocol, Update};
 use tortie_resources::manifest::{Format, Options, Outcome, policy_positions, read};
 
@@ -31,8 +31,8 @@ impl Case {
         self.followed.follow(step).into_iter().for_each(|update| self.cluster.apply(update));
     }
 
-    fn place(&self, place: &lab::Place, family: Family) -> (Place, IpAddr) {
-        let lab::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
+    fn place(&self, place: &pods::Place, family: Family) -> (Place, IpAddr) {
+        let pods::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
         let [key] = self.cluster.workloads_named(&format!("{namespace}/{name}")) else { panic!("{place}") };
         let endpoint = self.cluster.workload(key).unwrap();
         let net = endpoint.nets().find(|net| net.family() == family).unwrap();
@@ -41,14 +41,14 @@ impl Case {
         (found, net.address())
     }
 
-    fn ask(&mut self, flow: &lab::Flow) -> Connection {
-        let family = if flow.family == lab::Family::V4 { Family::V4 } else { Family::V6 };
+    fn ask(&mut self, flow: &pods::Flow) -> Connection {
+        let family = if flow.family == pods::Family::V4 { Family::V4 } else { Family::V6 };
         let (from, source) = self.place(&flow.from, family);
         let (to, destination) = self.place(&flow.to, family);
         let protocol = match flow.port.protocol {
-            lab::Protocol::Tcp => Protocol::TCP,
-            lab::Protocol::Udp => Protocol::UDP,
-            lab::Protocol::Sctp => Protocol::SCTP,
+            pods::Protocol::Tcp => Protocol::TCP,
+            pods::Protocol::Udp => Protocol::UDP,
+            pods::Protocol::Sctp => Protocol::SCTP,
         };
         let packet = Packet::with_ports(protocol, (source, 40000), (destination, flow.port.number)).unwrap();
         self.cluster.connection(&from, &to, &packet).unwrap()

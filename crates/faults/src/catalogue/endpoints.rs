@@ -9,7 +9,7 @@ use crate::{
     stage::{Done, Stage, Trouble, ensure, place},
     world::{BASE, Pair},
 };
-use tortie_lab::lab::interface_name;
+use tortie_lab::pods::interface_name;
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new(
@@ -64,7 +64,7 @@ pub(super) const FAULTS: &[Fault] = &[
 pub(super) const LATE: [Pair; 2] = [("friend", "late", true), ("stranger", "late", false)];
 
 /// A pod that only friends may reach.
-pub(super) fn late(stage: &mut Stage) -> (crate::world::World, Vec<tortie_lab::lab::Pod>) {
+pub(super) fn late(stage: &mut Stage) -> (crate::world::World, Vec<tortie_lab::pods::Pod>) {
     let mut world = stage.world.clone();
     world.add_pod("late", 40);
     let policy = world.web_policy_text().replace("name: web", "name: late").replace("app: web", "app: late");

@@ -10,8 +10,8 @@ use crate::{
     world::BASE,
 };
 use tortie_lab::{
-    lab::{NODE_ADDRESSES, OUTSIDE_ADDRESSES, node_addresses},
     overlay::{Encapsulation, tunnel_addresses},
+    pods::{NODE_ADDRESSES, OUTSIDE_ADDRESSES, node_addresses},
 };
 
 const NFT: &[Backend] = &[Backend::Nft];
@@ -165,7 +165,7 @@ fn two_agents(stage: &mut Stage) -> Done {
 
 /// Gives a node other addresses, in the kernel and in the datastore.
 fn readdress(stage: &mut Stage, number: usize, last: usize) -> Done {
-    let name = tortie_lab::lab::node_name(number);
+    let name = tortie_lab::pods::node_name(number);
     let old = stage.world.nodes[&name].addresses;
     let new = node_addresses(0, last - 1);
     stage.may_be_cut(PATIENCE);

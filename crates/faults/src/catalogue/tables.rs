@@ -7,7 +7,7 @@ use crate::{
     stage::{Done, Stage, Trouble, ensure, place},
     world::{BASE, WEB_CLOSED, WEB_OPEN},
 };
-use tortie_lab::lab::interface_name;
+use tortie_lab::pods::interface_name;
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("T1-flush", "somebody flushes FORWARD: closed at the next check", flush).ebpf(),

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use super::{Done, Stage, Trouble};
 use tortie_lab::{
-    lab::node_name,
     netns::Namespace,
+    pods::node_name,
     program::{Program, with_own_pins},
 };
 

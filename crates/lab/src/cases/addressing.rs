@@ -9,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::Value;
 
 use super::{Case, Cluster, Step};
-use crate::lab::{Family, Flow};
+use crate::pods::{Family, Flow};
 
 /// Which families the pods of a case have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

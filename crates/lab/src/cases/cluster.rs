@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::Deserialize;
 
-use crate::lab::{Place, Pod, Port, Protocol};
+use crate::pods::{Place, Pod, Port, Protocol};
 
 /// Labels of a Kubernetes object.
 pub type Labels = BTreeMap<String, String>;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Cluster, ClusterPod, ContainerPort, LabelledNamespace, Labels, Verdict};
-use crate::lab::{Family, Flow, Place, Port, Protocol};
+use crate::pods::{Family, Flow, Place, Port, Protocol};
 
 #[derive(Deserialize)]
 pub(super) struct Case {

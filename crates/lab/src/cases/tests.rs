@@ -3,7 +3,7 @@ use std::io::Write;
 use serde_json::json;
 
 use super::{Addressing, CaseError, bundled, bundled_admin, read};
-use crate::lab::Family;
+use crate::pods::Family;
 
 #[test]
 fn bundled_files_are_complete() {

@@ -14,10 +14,10 @@ use super::problems::Complaints;
 use super::supply::{SETTLED, Source, Supply, absolute};
 use crate::{
     cases::{Cluster, Verdict},
-    lab::{Flow, NodeSide, node_addresses, node_name},
     manifests::{ManifestError, cluster_objects},
     netns::{Namespace, NetnsError},
     overlay,
+    pods::{Flow, NodeSide, node_addresses, node_name},
     program::{self, Program, ProgramError},
 };
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cases::{Addressing, Cluster, ClusterPod, ContainerPort, LabelledNamespace, Verdict},
-    lab::{Family, Flow, Place, Port, Protocol},
+    pods::{Family, Flow, Place, Port, Protocol},
 };
 
 const NAMESPACE: &str = "canary";

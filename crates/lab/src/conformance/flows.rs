@@ -21,7 +21,7 @@ use std::{
 
 use serde::Deserialize;
 
-use crate::lab::{Flow, Protocol};
+use crate::pods::{Flow, Protocol};
 pub(super) use tracer::Tracer;
 
 /// A rule, or an end of rules, that said what becomes of a packet.

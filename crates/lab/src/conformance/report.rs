@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use super::flows::FlowMismatch;
 use crate::{
     cases::Verdict,
-    lab::{Flow, FlowOutcome},
+    pods::{Flow, FlowOutcome},
 };
 
 /// A row that differs.

@@ -8,7 +8,7 @@ use crate::program::ProgramError;
 use crate::{
     cases::{Addressing, Verdict},
     kernel_test,
-    lab::{Flow, FlowOutcome, NodeSide, Place},
+    pods::{Flow, FlowOutcome, NodeSide, Place},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl RunningAgent for RunningDouble {
                     let pod = state.cluster.pods.iter().find(|pod| pod.place() == *place)?;
                     pod.addresses.iter().copied().find(|address| address.is_ipv4() == v4)
                 };
-                let same_family = v4 == (row.0.family == crate::lab::Family::V4);
+                let same_family = v4 == (row.0.family == crate::pods::Family::V4);
                 if let (true, true, Some(from), Some(to)) =
                     (blocked, same_family, address(&row.0.from), address(&row.0.to))
                 {

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     cases::{Case, Cluster, Step, Verdict},
-    lab::{Flow, FlowOutcome, Lab, LabOptions, Reachability, Timing, node_name},
     netns::NetnsError,
+    pods::{Flow, FlowOutcome, Lab, LabOptions, Reachability, Timing, node_name},
 };
 
 /// An agent may take this long to come up.

@@ -9,8 +9,8 @@ use std::{
 
 use super::{DemoError, Options, manifests::NODE, manifests_in};
 use crate::{
-    lab::Lab,
     netns::Namespace,
+    pods::Lab,
     program::{Answer, Program, with_own_pins, without_packet_filters},
 };
 

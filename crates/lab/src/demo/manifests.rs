@@ -8,7 +8,7 @@ use tortie_model::{Cidr, Interner, NamedProtocol, Protocol as Named, Update, Wor
 use tortie_resources::manifest::{self, Format, Kind, Options, Outcome, Resource};
 
 use super::DemoError;
-use crate::lab::{self, Place, Port, Protocol};
+use crate::pods::{self, Place, Port, Protocol};
 
 /// The node that the demo builds.
 pub(super) const NODE: &str = "demo-node";
@@ -29,9 +29,9 @@ pub(super) struct Pod {
 
 impl Pod {
     /// The pod as a laboratory needs it.
-    pub(super) fn in_lab(&self) -> lab::Pod {
+    pub(super) fn in_lab(&self) -> pods::Pod {
         let ports = self.ports.iter().map(|(_, port)| *port).collect();
-        lab::Pod { place: self.place.clone(), addresses: self.addresses.clone(), ports, node: 0 }
+        pods::Pod { place: self.place.clone(), addresses: self.addresses.clone(), ports, node: 0 }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::DemoError;
 use super::manifests::{Pod, number_and_protocol};
-use crate::lab::{Family, Flow, FlowOutcome, Reachability};
+use crate::pods::{Family, Flow, FlowOutcome, Reachability};
 
 /// What became of an attempt to talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::{agent::Enforced, manifests::Manifests, *};
-use crate::{lab::Port, program::Answer};
+use crate::{pods::Port, program::Answer};
 
 /// The manifests that the demo is made for.
 pub(super) fn examples() -> Manifests {

@@ -14,9 +14,9 @@ use tempfile::TempDir;
 use super::objects::{Encapsulation, blocks, node, pool, tunnel_addresses};
 use crate::{
     cases::Cluster,
-    lab::{Lab, LabOptions, node_addresses, node_name},
     manifests::{ManifestDir, ManifestError, cluster_objects},
     netns::{Namespace, NetnsError},
+    pods::{Lab, LabOptions, node_addresses, node_name},
     program::{Program, ProgramError},
 };
 
@@ -208,7 +208,7 @@ impl OverlayCluster {
         self.node(number).ip(old)?;
         self.node(number).ip(new.map(|address| line("add", address)))?;
         // The kernel forgets routes by way of an address that is gone.
-        let [v4, v6] = crate::lab::OUTSIDE_ADDRESSES;
+        let [v4, v6] = crate::pods::OUTSIDE_ADDRESSES;
         self.node(number).ip([format!("route replace default via {v4}"), format!("route replace default via {v6}")])?;
         self.members[number].addresses = new;
         self.tell()

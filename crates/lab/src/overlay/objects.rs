@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cases::{Cluster, ClusterPod},
-    lab::node_name,
+    pods::node_name,
 };
 
 /// How packets between nodes are carried.

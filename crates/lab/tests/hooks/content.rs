@@ -7,7 +7,7 @@ use tortie_classes::{Classes, Compiled};
 use tortie_ebpf::layout::{EndpointKind, EndpointRecord, MapKind, RootsRecord};
 use tortie_ebpf::{Assignment, Blocks, Cell, Tables};
 use tortie_evaluate::{Layer, Settings};
-use tortie_lab::lab::{Lab, Place, interface_name};
+use tortie_lab::pods::{Lab, Place, interface_name};
 use tortie_model::desired::{
     DesiredUpdate, HostEndpointState, Policy, RuleSets, Rules, TierList, TierPolicies, WorkloadEndpointState,
 };

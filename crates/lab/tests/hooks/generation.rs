@@ -4,7 +4,7 @@ use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Pro
 use tortie_ebpf::hooks::{Attachment, Hook, HookSettings, KernelLayout, LICENSE, program};
 use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, MapKind, ROOTS};
 use tortie_ebpf::{Btf, DecisionId, MapSizes};
-use tortie_lab::lab::Lab;
+use tortie_lab::pods::Lab;
 use tortie_model::Family;
 
 /// How many values maps have.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tortie_ebpf::hooks::HookSettings;
 use tortie_evaluate::{FailsafePort, Settings};
 use tortie_lab::kernel_test;
-use tortie_lab::lab::{Family, Lab, Place, Port};
+use tortie_lab::pods::{Family, Lab, Place, Port};
 use tortie_model::{Protocol, Rule, RuleAction};
 
 use crate::content::{Content, Host, Rulings, allow, allow_all, rule};

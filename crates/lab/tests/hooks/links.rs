@@ -7,7 +7,7 @@ use rustix::thread::UnshareFlags;
 use tortie_bpf::{ArrayMap, NetfilterLink, PerCpuArrayMap, Program};
 use tortie_ebpf::hooks::HookSettings;
 use tortie_lab::kernel_test;
-use tortie_lab::lab::Port;
+use tortie_lab::pods::Port;
 
 use crate::check;
 use crate::generation::{Generation, position};

@@ -10,7 +10,7 @@ mod workloads;
 
 use std::time::Duration;
 
-use tortie_lab::lab::{Family, Flow, FlowOutcome, Lab, Place, Port, Timing};
+use tortie_lab::pods::{Family, Flow, FlowOutcome, Lab, Place, Port, Timing};
 
 /// Tries flows of both families, of which those are said to get through that are `true`.
 fn check(lab: &Lab, expected: &[(&Place, &Place, Port, bool)]) {

@@ -10,7 +10,7 @@ use tortie_ebpf::layout::MapKind;
 use tortie_evaluate::{DecidedBy, EndpointToHost, FailsafePort, Settings};
 use tortie_lab::ethernet::FrameSender;
 use tortie_lab::kernel_test;
-use tortie_lab::lab::{Family, Flow, Lab, LabOptions, Place, Pod, Port};
+use tortie_lab::pods::{Family, Flow, Lab, LabOptions, Place, Pod, Port};
 use tortie_model::{Direction, Protocol, Rule, RuleAction};
 
 use crate::content::{Content, Rulings, allow, allow_all, rule};

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tortie_lab::lab::{Place, interface_name};
 use tortie_lab::netns::Namespace;
+use tortie_lab::pods::{Place, interface_name};
 use tortie_lab::program::{Answer, Program};
 
 use crate::policy::{POD, Policy};

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{FlowFault, Row, Told, ToldFlow, Tracer};
 use crate::{
     cases::{Cluster, ClusterPod, LabelledNamespace},
-    lab::{Family, Flow, FlowOutcome, Place, Port, Reachability},
     manifests::cluster_objects,
+    pods::{Family, Flow, FlowOutcome, Place, Port, Reachability},
 };
 
 const SOURCE_PORT: u16 = 40_000;

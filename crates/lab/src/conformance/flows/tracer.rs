@@ -11,7 +11,7 @@ use tortie_model::{Direction, Protocol as ModelProtocol, RuleAction};
 use super::{Attempt, Hit, Row};
 use crate::{
     cases::{Cluster, ClusterPod, Followed},
-    lab::{Family, Flow, Place, Protocol, Reachability},
+    pods::{Family, Flow, Place, Protocol, Reachability},
 };
 
 /// The same cluster as the agents have, for `tortie_analysis::trace`.

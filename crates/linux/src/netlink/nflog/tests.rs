@@ -7,8 +7,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, socket, sockopt};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tortie_lab::kernel_test;
-use tortie_lab::lab::{Lab, LabOptions, Place, Pod, Port, interface_name};
 use tortie_lab::netns::Namespace;
+use tortie_lab::pods::{Lab, LabOptions, Place, Pod, Port, interface_name};
 use tortie_model::Family;
 
 use super::*;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 use tortie_lab::kernel_test;
-use tortie_lab::lab::{Lab, LabOptions, Place, Pod, Port};
+use tortie_lab::pods::{Lab, LabOptions, Place, Pod, Port};
 
 use super::*;
 use crate::stop::poll_for;

@@ -29,7 +29,7 @@ const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfe
 /// `NAMESPACE.POD` (`libcalico-go/lib/backend/k8s/conversion/workload_endpoint_default.go`). `None` for other places.
 ///
 /// ```
-/// use tortie_lab::lab::{Place, interface_name};
+/// use tortie_lab::pods::{Place, interface_name};
 /// assert_eq!(interface_name(&Place::pod("default", "nginx")).as_deref(), Some("calic440f455693"));
 /// ```
 #[must_use]
