@@ -17,6 +17,7 @@
 
 mod agent;
 mod canary;
+mod command_agent;
 mod etcd_store;
 mod feed;
 mod flows;
@@ -31,7 +32,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use agent::{Agent, AgentError, CommandAgent, NodeUnderTest, RunningAgent, State};
+pub use agent::{Agent, AgentError, NodeUnderTest, RunningAgent, State};
+pub use command_agent::CommandAgent;
 pub use flows::{FlowFault, FlowMismatch, Hit, ToldEnd, ToldFlow};
 pub use report::{Mismatch, Report, StepReport};
 pub use supply::{NotASource, Source};

@@ -8,12 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::{Value, json};
-
-use crate::{
-    cases::{Cluster, ClusterPod},
-    pods::node_name,
-};
+use serde_json::Value;
 
 /// Why a directory of manifests could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
@@ -111,65 +106,13 @@ fn file_name(object: &Value) -> Result<String, ManifestError> {
     })
 }
 
-/// The namespaces, service accounts and pods of a cluster, as its API server would show them.
-#[must_use]
-pub fn cluster_objects(cluster: &Cluster) -> Vec<Value> {
-    let mut objects = Vec::new();
-    for namespace in &cluster.namespaces {
-        let name = &namespace.name;
-        objects.push(json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": { "name": name, "labels": namespace.labels },
-        }));
-        objects.push(json!({
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": { "name": "default", "namespace": name },
-        }));
-    }
-    objects.extend(cluster.pods.iter().map(pod_object));
-    objects
-}
-
-fn pod_object(pod: &ClusterPod) -> Value {
-    let ports: Vec<Value> = pod
-        .ports
-        .iter()
-        .map(|port| {
-            let mut entry = json!({ "containerPort": port.container_port, "protocol": port.protocol });
-            if let Some(name) = &port.name {
-                entry["name"] = json!(name);
-            }
-            entry
-        })
-        .collect();
-    let addresses: Vec<Value> = pod.addresses.iter().map(|address| json!({ "ip": address })).collect();
-    let mut status = json!({ "phase": "Running" });
-    if let Some(first) = pod.addresses.first() {
-        status["podIP"] = json!(first);
-        status["podIPs"] = json!(addresses);
-    }
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": { "name": pod.name, "namespace": pod.namespace, "labels": pod.labels },
-        "spec": {
-            "nodeName": node_name(pod.node),
-            "serviceAccountName": "default",
-            "containers": [{ "name": "server", "image": "server", "ports": ports }],
-        },
-        "status": status,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use serde_json::json;
 
-    use super::{Changes, ManifestDir, ManifestError, cluster_objects};
+    use super::{Changes, ManifestDir, ManifestError};
     use crate::cases::{bundled, read};
 
     #[test]
@@ -195,7 +138,7 @@ mod tests {
         let mut manifests = ManifestDir::create(folder.path()).unwrap();
         for case in bundled().iter().flat_map(|path| read(path).unwrap()).step_by(20) {
             for step in &case.steps {
-                let mut objects = cluster_objects(&step.cluster);
+                let mut objects = step.cluster.objects();
                 objects.extend(step.policies.iter().cloned());
                 manifests.replace(&objects).unwrap();
                 assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), objects.len(), "{}", case.file);

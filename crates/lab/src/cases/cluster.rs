@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
-use crate::pods::{Place, Pod, Port, Protocol};
+use crate::pods::{Place, Pod, Port, Protocol, node_name};
 
 /// Labels of a Kubernetes object.
 pub type Labels = BTreeMap<String, String>;
@@ -53,6 +54,37 @@ impl ClusterPod {
     pub fn place(&self) -> Place {
         Place::pod(&self.namespace, &self.name)
     }
+
+    fn object(&self) -> Value {
+        let ports: Vec<Value> = self
+            .ports
+            .iter()
+            .map(|port| {
+                let mut entry = json!({ "containerPort": port.container_port, "protocol": port.protocol });
+                if let Some(name) = &port.name {
+                    entry["name"] = json!(name);
+                }
+                entry
+            })
+            .collect();
+        let addresses: Vec<Value> = self.addresses.iter().map(|address| json!({ "ip": address })).collect();
+        let mut status = json!({ "phase": "Running" });
+        if let Some(first) = self.addresses.first() {
+            status["podIP"] = json!(first);
+            status["podIPs"] = json!(addresses);
+        }
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": self.name, "namespace": self.namespace, "labels": self.labels },
+            "spec": {
+                "nodeName": node_name(self.node),
+                "serviceAccountName": "default",
+                "containers": [{ "name": "server", "image": "server", "ports": ports }],
+            },
+            "status": status,
+        })
+    }
 }
 
 /// The namespaces and pods that exist at some time.
@@ -90,5 +122,26 @@ impl Cluster {
                 node: pod.node,
             })
             .collect()
+    }
+
+    /// The namespaces, service accounts and pods, as the API server shows them.
+    #[must_use]
+    pub fn objects(&self) -> Vec<Value> {
+        let mut objects = Vec::new();
+        for namespace in &self.namespaces {
+            let name = &namespace.name;
+            objects.push(json!({
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": { "name": name, "labels": namespace.labels },
+            }));
+            objects.push(json!({
+                "apiVersion": "v1",
+                "kind": "ServiceAccount",
+                "metadata": { "name": "default", "namespace": name },
+            }));
+        }
+        objects.extend(self.pods.iter().map(ClusterPod::object));
+        objects
     }
 }

@@ -9,7 +9,6 @@ use tortie_model::Update;
 use tortie_resources::manifest::Options;
 
 use super::Step;
-use crate::manifests::cluster_objects;
 
 /// A directory that follows the steps of a case, an object in each file.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ impl Followed {
     pub fn follow(&mut self, step: &Step) -> Vec<Update> {
         let mut pods = step.cluster.clone();
         pods.spread(self.nodes);
-        self.follow_objects(cluster_objects(&pods).iter().chain(&step.policies))
+        self.follow_objects(pods.objects().iter().chain(&step.policies))
     }
 
     /// What changes if exactly these objects are there.

@@ -3,22 +3,17 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use serde_json::Value;
 
-use super::feed::FlowFeed;
 use super::flows::ToldFlow;
-use super::problems::Complaints;
-use super::supply::{SETTLED, Source, Supply, absolute};
 use crate::{
     cases::{Cluster, Verdict},
-    manifests::{ManifestError, cluster_objects},
+    manifests::ManifestError,
     netns::{Namespace, NetnsError},
-    overlay,
-    pods::{Flow, NodeSide, node_addresses, node_name},
-    program::{self, Program, ProgramError},
+    pods::{Flow, NodeSide},
+    program::ProgramError,
 };
 
 /// Why an agent could not be started or told a new state.
@@ -91,7 +86,7 @@ impl State<'_> {
     /// All that bears on verdicts, as objects of Kubernetes.
     #[must_use]
     pub fn objects(&self) -> Vec<Value> {
-        let mut objects = cluster_objects(self.cluster);
+        let mut objects = self.cluster.objects();
         objects.extend(self.policies.iter().cloned());
         objects
     }
@@ -142,210 +137,5 @@ pub trait RunningAgent {
     /// If that cannot be read.
     fn flows(&mut self, _node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {
         Ok(Vec::new())
-    }
-}
-
-/// A program that enforces what a datastore says. In its arguments `{datastore}` stands for the datastore's URL, `{node}`
-/// for the node's name, `{state}` for a directory of its own.
-#[derive(Debug, Clone)]
-pub struct CommandAgent {
-    program: PathBuf,
-    arguments: Vec<String>,
-    environment: Vec<(String, String)>,
-    source: Source,
-    driven: bool,
-    flows: bool,
-    has_socket: bool,
-    is_alone: bool,
-    has_pins: bool,
-}
-
-impl CommandAgent {
-    /// A program with its arguments, and a directory of manifests.
-    #[must_use]
-    pub fn new<S: Into<String>>(program: impl Into<PathBuf>, arguments: impl IntoIterator<Item = S>) -> Self {
-        Self {
-            program: program.into(),
-            arguments: arguments.into_iter().map(Into::into).collect(),
-            environment: Vec::new(),
-            source: Source::File,
-            driven: false,
-            flows: false,
-            has_socket: false,
-            is_alone: false,
-            has_pins: false,
-        }
-    }
-
-    /// `tortie run`.
-    #[must_use]
-    pub fn tortie(program: impl Into<PathBuf>) -> Self {
-        let flags = [
-            "run",
-            "--datastore",
-            "{datastore}",
-            "--node",
-            "{node}",
-            "--state-dir",
-            "{state}",
-            "--mtu-file",
-            "{state}/mtu",
-            "--socket",
-            "{state}/agent.sock",
-        ];
-        Self { has_socket: true, ..Self::new(program, flags.into_iter().chain(SETTLED)) }
-    }
-
-    /// Adds a variable to its environment.
-    #[must_use]
-    pub fn environment(mut self, name: &str, value: &str) -> Self {
-        self.environment.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// Lets a second process of the program enforce what the first one calculates, by the protocol of drivers.
-    #[must_use]
-    pub fn driven(mut self) -> Self {
-        self.driven = true;
-        self.arguments.extend(["--dataplane".to_owned(), "exec:{driver}".to_owned()]);
-        self
-    }
-
-    /// Lets it tell flows. It must have been made by [`CommandAgent::tortie`].
-    #[must_use]
-    pub fn flows(mut self) -> Self {
-        self.flows = true;
-        self.environment("FELIX_FLOWLOGSLOCALREPORTER", "Enabled")
-    }
-
-    /// Lets eBPF programs enforce policy on a node on which neither iptables, ip6tables, ipset nor nft can be run. What is pinned
-    /// goes with the agent.
-    #[must_use]
-    pub fn by_programs(mut self) -> Self {
-        (self.is_alone, self.has_pins) = (true, true);
-        self.environment("FELIX_BPFENABLED", "true")
-    }
-
-    /// Lets tables of nftables enforce policy on a node on which neither iptables, ip6tables, ipset nor nft can be run.
-    #[must_use]
-    pub fn by_nftables(mut self) -> Self {
-        self.is_alone = true;
-        self.environment("FELIX_NFTABLESMODE", "Enabled")
-    }
-
-    /// Lets it read from another kind of datastore. What must be served is served by the program itself.
-    #[must_use]
-    pub fn source(mut self, source: Source) -> Self {
-        self.source = source;
-        self
-    }
-}
-
-impl Agent for CommandAgent {
-    fn node_side(&self) -> NodeSide {
-        NodeSide::ByAgent
-    }
-
-    fn tells_flows(&self) -> bool {
-        self.flows
-    }
-
-    fn start(&self, node: &NodeUnderTest<'_>) -> Result<Box<dyn RunningAgent>, AgentError> {
-        let program = absolute(&self.program);
-        let supply = Supply::start(self.source, &program, node)?;
-        let driver = node.folder.join("driver");
-        if self.driven {
-            write_driver(&driver, &program)?;
-        }
-        let driver = driver.display().to_string();
-        let state = node.folder.join("state").display().to_string();
-        let words = |text: &String| {
-            let text = text.replace("{datastore}", &supply.url).replace("{node}", node.name);
-            text.replace("{driver}", &driver).replace("{state}", &state)
-        };
-        let mut command =
-            if self.is_alone { alone(node.folder, &program, self.has_pins)? } else { Command::new(&program) };
-        command
-            .args(self.arguments.iter().map(words))
-            // One lock for all nodes of this machine would make them wait for each other.
-            .env("XTABLES_LOCKFILE", node.folder.join("xtables.lock"))
-            // Nodes of one machine share its files.
-            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", node.folder)
-            .envs(self.environment.iter().map(|(name, value)| (name, value)));
-        let complaints = self.has_socket.then(|| Complaints::new(Path::new(&state).join("agent.sock")));
-        let feed = self.flows.then(|| FlowFeed::new(&program, node.folder));
-        let program = Program::start("agent", node.namespace, node.folder, &mut command)?;
-        Ok(Box::new(RunningCommand { complaints, feed, program, supply }))
-    }
-}
-
-/// A command that keeps what it pins to itself, if anything, finds no program but `conntrack`, and cannot run those of packet filters.
-fn alone(folder: &Path, program: &Path, has_pins: bool) -> Result<Command, AgentError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| AgentError::Driver { path, source }
-    };
-    let programs = folder.join("programs");
-    std::fs::create_dir_all(&programs).map_err(failed(&programs))?;
-    let link = programs.join("conntrack");
-    if !link.exists() {
-        let conntrack = program::find("conntrack").map_err(failed(Path::new("conntrack")))?;
-        std::os::unix::fs::symlink(conntrack, &link).map_err(failed(&link))?;
-    }
-    let mut command = program::without_packet_filters(program, has_pins).map_err(failed(program))?;
-    command.env("PATH", programs);
-    Ok(command)
-}
-
-/// A script that becomes the program's driver half, since drivers are started without arguments.
-fn write_driver(path: &Path, program: &Path) -> Result<(), AgentError> {
-    use std::os::unix::fs::PermissionsExt;
-    let mtu_file = path.with_extension("mtu");
-    let script = format!("#!/bin/sh\nexec '{}' dataplane --mtu-file '{}'\n", program.display(), mtu_file.display());
-    std::fs::write(path, script)
-        .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)))
-        .map_err(|source| AgentError::Driver { path: path.to_owned(), source })
-}
-
-/// The agent stops before what serves it.
-#[derive(Debug)]
-struct RunningCommand {
-    complaints: Option<Complaints>,
-    feed: Option<FlowFeed>,
-    program: Program,
-    supply: Supply,
-}
-
-/// What carries packets between nodes.
-fn overlay_objects(state: &State<'_>) -> Vec<Value> {
-    // Those of the cases, the same as IPv6, and the canary's.
-    let pools = ["192.168.0.0/16", "2001:db8:64::/96", "172.30.0.0/24", "fd00:ca::/64"];
-    let pools = pools
-        .iter()
-        .zip(0..)
-        .map(|(cidr, number)| overlay::pool(&format!("pool{number}"), cidr, overlay::Encapsulation::Always));
-    let nodes = (0..state.nodes)
-        .map(|number| overlay::node(&node_name(number), node_addresses(0, number), overlay::tunnel_addresses(number)));
-    nodes.chain(pools).chain(overlay::blocks(state.cluster)).collect()
-}
-
-impl RunningAgent for RunningCommand {
-    fn apply(&mut self, node: &NodeUnderTest<'_>, state: &State<'_>) -> Result<(), AgentError> {
-        let mut objects = if state.nodes > 1 { overlay_objects(state) } else { Vec::new() };
-        objects.extend(state.objects());
-        self.supply.tell(node, &objects)
-    }
-
-    fn check(&mut self) -> Result<(), AgentError> {
-        self.supply.check()?;
-        Ok(self.program.check()?)
-    }
-
-    fn problems(&mut self) -> Result<Option<Vec<String>>, AgentError> {
-        self.complaints.as_ref().map_or_else(|| Ok(Some(Vec::new())), Complaints::ask)
-    }
-
-    fn flows(&mut self, node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {
-        self.feed.as_mut().map_or_else(|| Ok(Vec::new()), |feed| feed.take(node))
     }
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::objects::{Encapsulation, blocks, node, pool, tunnel_addresses};
 use crate::{
     cases::Cluster,
-    manifests::{ManifestDir, ManifestError, cluster_objects},
+    manifests::{ManifestDir, ManifestError},
     netns::{Namespace, NetnsError},
     pods::{Lab, LabOptions, node_addresses, node_name},
     program::{Program, ProgramError},
@@ -124,7 +124,7 @@ impl OverlayCluster {
             objects.push(pool(&format!("pool{number}"), cidr, self.encapsulation));
         }
         objects.extend(blocks(&self.cluster));
-        objects.extend(cluster_objects(&self.cluster));
+        objects.extend(self.cluster.objects());
         objects.extend(self.others.iter().cloned());
         self.manifests.replace(&objects)?;
         Ok(())

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{FlowFault, Row, Told, ToldFlow, Tracer};
 use crate::{
     cases::{Cluster, ClusterPod, LabelledNamespace},
-    manifests::cluster_objects,
     pods::{Family, Flow, FlowOutcome, Place, Port, Reachability},
 };
 
@@ -51,7 +50,7 @@ fn policies() -> [Value; 2] {
 
 fn row(nodes: [usize; 2], to: &str, port: u16, outcome: FlowOutcome) -> Row {
     let cluster = cluster(nodes);
-    let mut objects = cluster_objects(&cluster);
+    let mut objects = cluster.objects();
     objects.extend(policies());
     let mut tracer = Tracer::new();
     tracer.follow(&cluster, &objects);
