@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tortie_faults::{Backend, Families, Options, list, run, totals};
-use tortie_lab::kernel::{Unavailable, in_user_namespace};
+use tortie_lab::kernel::{Unavailable, again_in_user_namespace};
 use tortie_lab::shard::Shard;
 
 const BACKENDS: [&str; 6] = ["nft", "legacy", "nftables", "nftables-fast", "ebpf", "ebpf-rules"];
@@ -77,14 +77,7 @@ fn main() -> ExitCode {
             if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         // Once more with everything, as root of a user namespace.
-        Err(Unavailable::NotPermitted(_)) => match in_user_namespace(std::env::args_os().skip(1)) {
-            Ok(status) if status.success() => ExitCode::SUCCESS,
-            Ok(_) => ExitCode::FAILURE,
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
-        },
+        Err(Unavailable::NotPermitted(_)) => again_in_user_namespace(),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE

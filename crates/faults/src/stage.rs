@@ -55,6 +55,30 @@ pub(super) fn ensure(so: bool, words: impl FnOnce() -> String) -> Done {
     if so { Ok(()) } else { Err(Trouble::Unexpected(words())) }
 }
 
+/// The agent's environment at the beginning. What is not wanted is absent: a fault may ask for it by other means than the environment,
+/// which would win.
+fn environment(backend: Backend) -> BTreeMap<String, String> {
+    let common = [
+        ("FELIX_IPTABLESBACKEND", backend.iptables().name()),
+        ("FELIX_IPTABLESPOSTWRITECHECKINTERVALSECS", "0.5"),
+        ("FELIX_IPTABLESREFRESHINTERVAL", "1"),
+        ("FELIX_IPSETSREFRESHINTERVAL", "1"),
+        ("FELIX_ROUTEREFRESHINTERVAL", "1"),
+        ("FELIX_INTERFACEREFRESHINTERVAL", "1"),
+        ("FELIX_HEALTHENABLED", "true"),
+        ("FELIX_PROMETHEUSMETRICSENABLED", "true"),
+    ];
+    let of_backend = match backend {
+        Backend::Nft | Backend::Legacy => vec![],
+        Backend::Nftables | Backend::NftablesFast => vec![("FELIX_NFTABLESMODE", "Enabled")],
+        Backend::Ebpf => vec![("FELIX_BPFENABLED", "true")],
+        Backend::EbpfRules => vec![("FELIX_BPFENABLED", "true"), ("FELIX_BPFHOOKATTACHMENT", "Rule")],
+    };
+    let layout = backend.layout().map(|layout| ("FELIX_NFTABLESLAYOUT", layout));
+    let all = common.into_iter().chain(of_backend).chain(layout);
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
 /// What a fault happens to.
 #[derive(Debug)]
 pub(super) struct Stage {
@@ -107,36 +131,15 @@ impl Stage {
             let _ = node.shell("conntrack -C");
             node.sysctl(&[("netfilter/nf_conntrack_udp_timeout".to_owned(), "5")])?;
         }
-        let by_rules = backend == Backend::EbpfRules;
-        let by_programs = backend == Backend::Ebpf || by_rules;
-        let layout = backend.layout();
-        let by_nftables = layout.is_some();
-        let backend = backend.iptables();
-        let environment = [
-            ("FELIX_IPTABLESBACKEND", backend.name()),
-            ("FELIX_IPTABLESPOSTWRITECHECKINTERVALSECS", "0.5"),
-            ("FELIX_IPTABLESREFRESHINTERVAL", "1"),
-            ("FELIX_IPSETSREFRESHINTERVAL", "1"),
-            ("FELIX_ROUTEREFRESHINTERVAL", "1"),
-            ("FELIX_INTERFACEREFRESHINTERVAL", "1"),
-            ("FELIX_HEALTHENABLED", "true"),
-            ("FELIX_PROMETHEUSMETRICSENABLED", "true"),
-        ];
-        // Where it is not wanted, a fault may ask for it by other means than the environment, which would win.
-        let with_programs = by_programs.then_some(("FELIX_BPFENABLED", "true"));
-        let with_rules = by_rules.then_some(("FELIX_BPFHOOKATTACHMENT", "Rule"));
-        let with_nftables = by_nftables.then_some(("FELIX_NFTABLESMODE", "Enabled"));
-        let with_layout = layout.map(|layout| ("FELIX_NFTABLESLAYOUT", layout));
-        let environment =
-            environment.into_iter().chain(with_programs).chain(with_rules).chain(with_nftables).chain(with_layout);
+        let has_packet_filters = backend.layout().is_none();
         let mut stage = Self {
-            backend,
-            by_programs,
+            backend: backend.iptables(),
+            by_programs: matches!(backend, Backend::Ebpf | Backend::EbpfRules),
             families,
             world,
-            helpers: Helpers::create(&folder, !by_nftables)?,
-            has_packet_filters: !by_nftables,
-            environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            helpers: Helpers::create(&folder, has_packet_filters)?,
+            has_packet_filters,
+            environment: environment(backend),
             arguments: Vec::new(),
             prelude: String::new(),
             node_name: super::world::NODE.to_owned(),

@@ -15,7 +15,7 @@
 
 use std::{
     io::Write,
-    process::{Command, ExitStatus},
+    process::{Command, ExitCode, ExitStatus},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -54,7 +54,7 @@ pub enum Unavailable {
     NoIpCommand(#[source] std::io::Error),
     /// An unprivileged user namespace was tried, and that failed as well.
     #[error("neither root nor an unprivileged user namespace: {0} (set {SKIP_VARIABLE}=1 to skip)")]
-    NoUserNamespace(String),
+    NoUserNamespace(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// Says whether kernel tests may run in this process. The one gate that all kernel tests of the workspace pass.
@@ -86,11 +86,11 @@ pub fn is_in_user_namespace() -> bool {
 pub fn in_user_namespace<S: AsRef<std::ffi::OsStr>>(
     arguments: impl IntoIterator<Item = S>,
 ) -> Result<ExitStatus, Unavailable> {
-    let refused = |reason: String| Err(Unavailable::NoUserNamespace(reason));
+    let refused = |reason: String| Err(Unavailable::NoUserNamespace(reason.into()));
     if is_in_user_namespace() {
         return refused("already inside one, and network namespaces are still refused".to_owned());
     }
-    let program = std::env::current_exe().map_err(|error| Unavailable::NoUserNamespace(error.to_string()))?;
+    let program = std::env::current_exe().map_err(|error| Unavailable::NoUserNamespace(error.into()))?;
     // iptables keeps its lock below /run, which the mapped root does not own.
     let prepare = "mount -t tmpfs tmpfs /run";
     let unshare = ["--user", "--map-root-user", "--net", "--mount", "--", "sh", "-c"];
@@ -108,7 +108,20 @@ pub fn in_user_namespace<S: AsRef<std::ffi::OsStr>>(
         .args(arguments)
         .env(REEXEC_VARIABLE, "1")
         .status()
-        .map_err(|error| Unavailable::NoUserNamespace(error.to_string()))
+        .map_err(|error| Unavailable::NoUserNamespace(error.into()))
+}
+
+/// Runs this program again with the same arguments as root of a new user namespace. The exit code says whether it succeeded.
+#[must_use]
+pub fn again_in_user_namespace() -> ExitCode {
+    match in_user_namespace(std::env::args_os().skip(1)) {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs one test body, here or inside a user namespace. `path` is the module path of the test function and its

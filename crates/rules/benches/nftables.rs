@@ -11,7 +11,7 @@ use tortie_iptables::{
     Backend, Chain, CommandError, InterfaceName, MapKey, Matches, Plan, PortList, Protocol, Reconciler,
     ReconcilerConfig, Rule, Side, Table as Layer,
 };
-use tortie_lab::kernel::in_user_namespace;
+use tortie_lab::kernel::again_in_user_namespace;
 use tortie_lab::netns::{Namespace, NetnsError};
 use tortie_lab::nft::Nft;
 use tortie_model::{AdminState, Cidr, Direction, Family, IfaceName, IpSetId, PolicyId, PolicyKind, TierDefaultAction};
@@ -37,14 +37,7 @@ fn main() -> ExitCode {
     let size = if std::env::args().any(|arg| arg == "--test") { SMALL } else { LARGE };
     if let Err(NetnsError::Create(_)) = Namespace::new() {
         // Without privileges once more, as root of a user namespace.
-        return match in_user_namespace(std::env::args_os().skip(1)) {
-            Ok(status) if status.success() => ExitCode::SUCCESS,
-            Ok(_) => ExitCode::FAILURE,
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
-        };
+        return again_in_user_namespace();
     }
     let columns: Vec<Vec<(&str, Measured)>> = (0..size.runs).map(|_| run(size)).reduce(fastest).into_iter().collect();
     println!(

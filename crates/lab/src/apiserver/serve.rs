@@ -1,6 +1,7 @@
 //! What a connection asks, answered.
 
 use std::io::{self, BufReader, Read, Write};
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread;
@@ -317,7 +318,7 @@ fn watch(
     let seconds = request.query("timeoutSeconds").parse().unwrap_or(1800);
     let bookmarks = matches!(request.query("allowWatchBookmarks"), "true" | "1");
     let until = Instant::now() + Duration::from_secs(seconds);
-    let mut version: u64 = match request.query("resourceVersion") {
+    let version: u64 = match request.query("resourceVersion") {
         "" | "0" => shared.lock().store.version,
         text => match text.parse() {
             Ok(version) => version,
@@ -330,74 +331,109 @@ fn watch(
         Some(Fault::ErrorEvent(code)) => {
             let reason = if code == 410 { "Expired" } else { "InternalError" };
             event(stream, "ERROR", &http::status(&refuse(code, reason, "as the test wished")))?;
-            return http::end_chunks(stream).map(|()| true);
+            http::end_chunks(stream).map(|()| true)
         }
         Some(Fault::Nonsense) => {
             http::chunk(stream, b"{\"type\":\"ADDED\",\"object\":[17]}\n")?;
-            return http::end_chunks(stream).map(|()| true);
+            http::end_chunks(stream).map(|()| true)
         }
         Some(Fault::Stall(pause)) => {
             thread::sleep(pause);
-            return Ok(false);
+            Ok(false)
         }
-        _ => {}
+        _ => Watch { shared, route, selector, bookmarks, until, version, marked: Instant::now() }.follow(fault, stream),
     }
-    let mut marked = Instant::now();
-    loop {
-        let cut = shared.cut();
-        let changes = {
-            let state = shared.lock();
-            state.store.since(&route.kind, version).map(|changes| (changes, state.store.version, state.every))
-        };
-        let (changes, newest, every) = match changes {
-            Ok(changes) => changes,
-            Err(refusal) => {
-                event(stream, "ERROR", &http::status(&refusal))?;
-                return http::end_chunks(stream).map(|()| true);
+}
+
+/// A watch that sends changes.
+struct Watch<'r> {
+    shared: &'r Shared,
+    route: &'r Route,
+    selector: Selector,
+    bookmarks: bool,
+    until: Instant,
+    /// The version up to which the client knows all changes.
+    version: u64,
+    /// Time of the last bookmark.
+    marked: Instant,
+}
+
+impl Watch<'_> {
+    /// Sends changes until the client, the end of its time, or a fault ends it. Returns whether the connection can go on.
+    fn follow(mut self, fault: Option<Fault>, stream: &mut Box<dyn Stream>) -> io::Result<bool> {
+        let kind = &self.route.kind;
+        loop {
+            let cut = self.shared.cut();
+            let changes = {
+                let state = self.shared.lock();
+                state.store.since(kind, self.version).map(|changes| (changes, state.store.version, state.every))
+            };
+            let (changes, newest, every) = match changes {
+                Ok(changes) => changes,
+                Err(refusal) => {
+                    event(stream, "ERROR", &http::status(&refusal))?;
+                    return http::end_chunks(stream).map(|()| true);
+                }
+            };
+            if let ControlFlow::Break(goes_on) = self.send(&changes, fault, stream)? {
+                return Ok(goes_on);
             }
-        };
-        for change in &changes {
-            if let Some((kind, object)) = seen(change, &route.namespace, &selector) {
-                let text = format!("{}\n", json!({"type": kind, "object": object}));
-                match fault {
-                    Some(Fault::DropInside) => {
-                        http::chunk(stream, &text.as_bytes()[..text.len() / 2])?;
-                        return Ok(false);
-                    }
-                    Some(Fault::Truncate) => {
-                        http::chunk(stream, &text.as_bytes()[..text.len() / 2])?;
-                        return http::end_chunks(stream).map(|()| true);
-                    }
-                    _ => http::chunk(stream, text.as_bytes())?,
+            // Who has seen what is still to come hears nothing until then.
+            let is_behind = newest < self.version;
+            self.version = self.version.max(newest);
+            let now = Instant::now();
+            if now >= self.marked + every || now >= self.until {
+                self.marked = now;
+                if self.bookmarks && !is_behind {
+                    self.bookmark(stream)?;
                 }
             }
-        }
-        // Who has seen what is still to come hears nothing until then.
-        let is_behind = newest < version;
-        version = version.max(newest);
-        let now = Instant::now();
-        if now >= marked + every || now >= until {
-            marked = now;
-            if bookmarks && !is_behind {
-                let kind = &route.kind;
-                let metadata = json!({"resourceVersion": version.to_string()});
-                let mark = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
-                event(stream, "BOOKMARK", &mark)?;
+            if now >= self.until {
+                return http::end_chunks(stream).map(|()| true);
+            }
+            if self.shared.was_cut(cut)
+                || self.shared.lock().store.kind(&kind.group, &kind.version, &kind.plural).is_none()
+            {
+                return Ok(false);
+            }
+            let state = self.shared.lock();
+            if state.store.version <= self.version {
+                let wait = (self.marked + every).min(self.until).saturating_duration_since(now);
+                drop(self.shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner));
             }
         }
-        if now >= until {
-            return http::end_chunks(stream).map(|()| true);
+    }
+
+    /// Sends the changes that the client sees. A fault ends the watch within the first; then the result is whether the connection
+    /// can go on.
+    fn send(
+        &self,
+        changes: &[Change],
+        fault: Option<Fault>,
+        stream: &mut Box<dyn Stream>,
+    ) -> io::Result<ControlFlow<bool>> {
+        for change in changes {
+            let Some((kind, object)) = seen(change, &self.route.namespace, &self.selector) else { continue };
+            let text = format!("{}\n", json!({"type": kind, "object": object}));
+            match fault {
+                Some(Fault::DropInside) => {
+                    http::chunk(stream, &text.as_bytes()[..text.len() / 2])?;
+                    return Ok(ControlFlow::Break(false));
+                }
+                Some(Fault::Truncate) => {
+                    http::chunk(stream, &text.as_bytes()[..text.len() / 2])?;
+                    return http::end_chunks(stream).map(|()| ControlFlow::Break(true));
+                }
+                _ => http::chunk(stream, text.as_bytes())?,
+            }
         }
-        if shared.was_cut(cut)
-            || shared.lock().store.kind(&route.kind.group, &route.kind.version, &route.kind.plural).is_none()
-        {
-            return Ok(false);
-        }
-        let state = shared.lock();
-        if state.store.version <= version {
-            let wait = (marked + every).min(until).saturating_duration_since(now);
-            drop(shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner));
-        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn bookmark(&self, stream: &mut Box<dyn Stream>) -> io::Result<()> {
+        let kind = &self.route.kind;
+        let metadata = json!({"resourceVersion": self.version.to_string()});
+        event(stream, "BOOKMARK", &json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata}))
     }
 }
 

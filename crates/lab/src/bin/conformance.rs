@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Parser;
 use tortie_lab::cases::Addressing;
 use tortie_lab::conformance::{CommandAgent, ConformanceError, Options, Source, run};
-use tortie_lab::kernel::{Unavailable, in_user_namespace};
+use tortie_lab::kernel::{Unavailable, again_in_user_namespace};
 use tortie_lab::shard::Shard;
 
 /// Enforces every policy case in namespaces of this machine's kernel and compares the whole reachability.
@@ -58,65 +58,67 @@ struct Args {
     cases: Vec<PathBuf>,
 }
 
-fn main() -> ExitCode {
-    let args = Args::parse();
-    if args.nodes > 1 && args.source == Source::Etcd {
-        eprintln!("nothing writes nodes and their blocks to etcd: --nodes needs another --source");
-        return ExitCode::FAILURE;
+impl Args {
+    /// Why these arguments do not go together.
+    fn refusal(&self) -> Option<&'static str> {
+        let of_etcd = self.source == Source::Etcd;
+        if of_etcd && self.nodes > 1 {
+            return Some("nothing writes nodes and their blocks to etcd: --nodes needs another --source");
+        }
+        (of_etcd && self.flows).then_some(
+            "policies have other names in etcd than in the manifests that are traced: --flows needs another --source",
+        )
     }
-    if args.flows && args.source == Source::Etcd {
-        eprintln!(
-            "policies have other names in etcd than in the manifests that are traced: --flows needs another --source"
-        );
-        return ExitCode::FAILURE;
-    }
-    let mut passed = true;
-    for backend in &args.backend {
-        let agent = CommandAgent::tortie(&args.agent).source(args.source);
-        let mut agent = match backend.as_str() {
+
+    fn options(&self, backend: &str) -> Options {
+        let agent = CommandAgent::tortie(&self.agent).source(self.source);
+        let mut agent = match backend {
             "ebpf" => agent.by_programs(),
             "ebpf-rules" => agent.by_programs().environment("FELIX_BPFHOOKATTACHMENT", "Rule"),
             "nftables" => agent.by_nftables(),
             "nftables-fast" => agent.by_nftables().environment("FELIX_NFTABLESLAYOUT", "Fast"),
             iptables => agent.environment("FELIX_IPTABLESBACKEND", iptables),
         };
-        if args.driven {
+        if self.driven {
             agent = agent.driven();
         }
-        if args.flows {
+        if self.flows {
             agent = agent.flows();
         }
         let mut options = Options::new(agent);
-        options.cases = if args.cases.is_empty() { args.source.cases() } else { args.cases.clone() };
-        options.filter.clone_from(&args.filter);
-        options.shard = args.shard;
-        options.nodes = args.nodes.into();
-        options.workers = args.workers;
-        options.fresh = args.fresh;
-        options.deadline = Duration::from_secs(args.deadline);
-        options.keep = args.keep.as_ref().map(|folder| folder.join(backend));
-        options.addressing = match args.family.as_str() {
+        options.cases = if self.cases.is_empty() { self.source.cases() } else { self.cases.clone() };
+        options.filter.clone_from(&self.filter);
+        options.shard = self.shard;
+        options.nodes = self.nodes.into();
+        options.workers = self.workers;
+        options.fresh = self.fresh;
+        options.deadline = Duration::from_secs(self.deadline);
+        options.keep = self.keep.as_ref().map(|folder| folder.join(backend));
+        options.addressing = match self.family.as_str() {
             "6" => Addressing::V6,
             "dual" => Addressing::Dual,
             _ => Addressing::V4,
         };
-        match run(&options) {
+        options
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(refusal) = args.refusal() {
+        eprintln!("{refusal}");
+        return ExitCode::FAILURE;
+    }
+    let mut passed = true;
+    for backend in &args.backend {
+        match run(&args.options(backend)) {
             Ok(report) => {
                 let (source, family, nodes) = (args.source, &args.family, args.nodes);
                 println!("source {source}, backend {backend}, family {family}, nodes {nodes}:\n{report}");
                 passed &= report.passed();
             }
             // Once more with everything, as root of a user namespace.
-            Err(ConformanceError::Kernel(Unavailable::NotPermitted(_))) => {
-                return match in_user_namespace(std::env::args_os().skip(1)) {
-                    Ok(status) if status.success() => ExitCode::SUCCESS,
-                    Ok(_) => ExitCode::FAILURE,
-                    Err(error) => {
-                        eprintln!("{error}");
-                        ExitCode::FAILURE
-                    }
-                };
-            }
+            Err(ConformanceError::Kernel(Unavailable::NotPermitted(_))) => return again_in_user_namespace(),
             Err(error) => {
                 eprintln!("backend {backend}: {error}");
                 passed = false;

@@ -66,48 +66,11 @@ fn in_subnet(subnet: u8, last: u8) -> [IpAddr; 2] {
 /// The nodes, forwarding, and the host outside that is their default gateway and has a bridge for each subnet.
 pub(super) fn build_nodes(subnets: &[u8]) -> Result<(Namespace, Vec<Namespace>, Namespace), NetnsError> {
     let outside = Namespace::new()?;
-    skip_duplicate_address_detection(&outside)?;
-    let setting = |name: &str, value| (name.to_owned(), value);
-    outside.sysctl(&[setting("ipv4/ip_forward", "1"), setting("ipv6/conf/all/forwarding", "1")])?;
     let bridges: BTreeSet<u8> = subnets.iter().copied().collect();
-    for subnet in &bridges {
-        let [v4, v6] = in_subnet(*subnet, OUTSIDE);
-        outside.ip([
-            format!("link add br{subnet} type bridge"),
-            format!("addr add {v4}/24 dev br{subnet}"),
-            format!("addr add {v6}/64 dev br{subnet} nodad"),
-            format!("link set br{subnet} up"),
-        ])?;
-    }
+    build_bridges(&outside, &bridges)?;
     let mut nodes = Vec::with_capacity(subnets.len());
     for (number, subnet) in subnets.iter().enumerate() {
-        let node = Namespace::new()?;
-        skip_duplicate_address_detection(&node)?;
-        node.sysctl(&[
-            setting("ipv4/ip_forward", "1"),
-            setting("ipv6/conf/all/forwarding", "1"),
-            setting("ipv4/conf/all/rp_filter", "0"),
-            setting("ipv4/conf/default/rp_filter", "0"),
-            setting("ipv4/conf/all/send_redirects", "0"),
-            setting("ipv4/conf/default/send_redirects", "0"),
-        ])?;
-        outside.ip([
-            format!("link add port{number} type veth peer name eth0 netns {}", node.path().display()),
-            format!("link set port{number} master br{subnet}"),
-            format!("link set port{number} up"),
-        ])?;
-        let ([node4, node6], [out4, out6]) = (node_addresses(*subnet, number), in_subnet(*subnet, OUTSIDE));
-        node.ip([
-            format!("addr add {node4}/24 dev eth0"),
-            format!("addr add {node6}/64 dev eth0 nodad"),
-            "link set eth0 up".to_owned(),
-            format!("route add default via {out4}"),
-            format!("route add default via {out6}"),
-        ])?;
-        let expected: Vec<_> =
-            ipv6(&node_addresses(*subnet, number)).map(|address| (address, "eth0".to_owned())).collect();
-        await_ipv6(&node, &expected)?;
-        nodes.push(node);
+        nodes.push(build_node(&outside, *subnet, number)?);
     }
     let expected: Vec<_> = bridges
         .iter()
@@ -127,6 +90,54 @@ pub(super) fn build_nodes(subnets: &[u8]) -> Result<(Namespace, Vec<Namespace>, 
         source: std::io::ErrorKind::InvalidInput.into(),
     };
     Ok((nodes.pop().ok_or_else(no_node)?, others, outside))
+}
+
+/// Makes the host outside a router with a bridge for each subnet.
+fn build_bridges(outside: &Namespace, bridges: &BTreeSet<u8>) -> Result<(), NetnsError> {
+    skip_duplicate_address_detection(outside)?;
+    let setting = |name: &str, value| (name.to_owned(), value);
+    outside.sysctl(&[setting("ipv4/ip_forward", "1"), setting("ipv6/conf/all/forwarding", "1")])?;
+    for subnet in bridges {
+        let [v4, v6] = in_subnet(*subnet, OUTSIDE);
+        outside.ip([
+            format!("link add br{subnet} type bridge"),
+            format!("addr add {v4}/24 dev br{subnet}"),
+            format!("addr add {v6}/64 dev br{subnet} nodad"),
+            format!("link set br{subnet} up"),
+        ])?;
+    }
+    Ok(())
+}
+
+/// A node that forwards packets and whose `eth0` hangs on the bridge of its subnet.
+fn build_node(outside: &Namespace, subnet: u8, number: usize) -> Result<Namespace, NetnsError> {
+    let node = Namespace::new()?;
+    skip_duplicate_address_detection(&node)?;
+    let setting = |name: &str, value| (name.to_owned(), value);
+    node.sysctl(&[
+        setting("ipv4/ip_forward", "1"),
+        setting("ipv6/conf/all/forwarding", "1"),
+        setting("ipv4/conf/all/rp_filter", "0"),
+        setting("ipv4/conf/default/rp_filter", "0"),
+        setting("ipv4/conf/all/send_redirects", "0"),
+        setting("ipv4/conf/default/send_redirects", "0"),
+    ])?;
+    outside.ip([
+        format!("link add port{number} type veth peer name eth0 netns {}", node.path().display()),
+        format!("link set port{number} master br{subnet}"),
+        format!("link set port{number} up"),
+    ])?;
+    let ([node4, node6], [out4, out6]) = (node_addresses(subnet, number), in_subnet(subnet, OUTSIDE));
+    node.ip([
+        format!("addr add {node4}/24 dev eth0"),
+        format!("addr add {node6}/64 dev eth0 nodad"),
+        "link set eth0 up".to_owned(),
+        format!("route add default via {out4}"),
+        format!("route add default via {out6}"),
+    ])?;
+    let expected: Vec<_> = ipv6(&node_addresses(subnet, number)).map(|address| (address, "eth0".to_owned())).collect();
+    await_ipv6(&node, &expected)?;
+    Ok(node)
 }
 
 /// A namespace for each pod, joined to the node.

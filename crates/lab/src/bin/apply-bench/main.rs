@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use tortie_lab::kernel::in_user_namespace;
+use tortie_lab::kernel::again_in_user_namespace;
 use tortie_lab::netns::NetnsError;
 
 use cluster::Cluster;
@@ -60,19 +60,13 @@ fn main() -> ExitCode {
         Err(error) => {
             // Without privileges once more, as root of a user namespace.
             let in_vain = matches!(error.downcast_ref(), Some(NetnsError::Create(_)));
-            match in_vain.then(|| in_user_namespace(std::env::args_os().skip(1))) {
-                Some(Ok(status)) if status.success() => ExitCode::SUCCESS,
-                Some(Ok(_)) => ExitCode::FAILURE,
-                Some(Err(error)) => failure(&error),
-                None => failure(&*error),
+            if in_vain {
+                return again_in_user_namespace();
             }
+            eprintln!("{error}");
+            ExitCode::FAILURE
         }
     }
-}
-
-fn failure(error: &dyn Error) -> ExitCode {
-    eprintln!("{error}");
-    ExitCode::FAILURE
 }
 
 fn measure(args: &Args) -> Result<()> {

@@ -102,40 +102,7 @@ pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) 
     let loaded = begin.elapsed();
     let attached = attach(&program, position(family, place), times)?;
 
-    let accepts = Program::load_netfilter("accepts", LICENSE, &ACCEPTS)?;
-    let packets = [(policy.admitted(0), true), (policy.admitted(policy.rules - 1), true), ((STRANGER, 9), false)];
-    let mapped = |address| updates::address(policy.peers, family, address);
-    let packets = packets.map(|((address, port), accepted)| {
-        let packet = packet(mapped(SOURCE), mapped(address), port);
-        // What comes in by an interface comes in a frame.
-        let protocol = if family == Family::V4 { [0x08, 0] } else { [0x86, 0xdd] };
-        let frame = if place == Place::Output { vec![] } else { [&[0; 12][..], &protocol].concat() };
-        ([frame, packet].concat(), address, port, accepted)
-    });
-    let run = |program: &Program, packet: &[u8], runs| {
-        program.test_run_netfilter(position(family, place), packet, runs).map(|run| (run.result, run.nanoseconds))
-    };
-    for (packet, address, port, accepted) in &packets {
-        let (result, _) = run(&program, packet, 1)?;
-        if (result == NF_ACCEPT) != *accepted {
-            return Err(format!("policy does not do what it should about {address} port {port}").into());
-        }
-    }
-    let mut cold = ColdCaches::new();
-    let [(first, ..), (last, ..), (none, ..)] = &packets;
-    let all = [(&accepts, first), (&program, first), (&program, last), (&program, none)];
-    // By turns, so that all have the same processor.
-    let mut warm = [f64::INFINITY; 4];
-    for _ in 0..times.saturating_mul(MEASUREMENTS) {
-        for (best, (program, packet)) in warm.iter_mut().zip(all) {
-            *best = best.min(f64::from(run(program, packet, WARM)?.1));
-        }
-    }
-    let mut medians = [0.0; 4];
-    for (median, (program, packet)) in medians.iter_mut().zip(all) {
-        *median = cold.mean(|| Ok(run(program, packet, 1)?.1))?;
-    }
-    let [entry, first, last, none] = std::array::from_fn(|of| [warm[of], medians[of]]);
+    let [entry, first, last, none] = costs(&program, (policy, family, place), times)?;
     if maps.counted()? == 0 {
         return Err("no packet was counted".into());
     }
@@ -163,6 +130,59 @@ pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) 
         bytes,
         kernel_bytes,
         straight,
+    })
+}
+
+/// Nanoseconds, with warm and with cold caches, of a program that does nothing, and of this one for what the first rule admits, for what
+/// the last one does, and for what none does.
+fn costs(program: &Program, asked: (Policy, Family, Place), times: u32) -> Result<[[f64; 2]; 4]> {
+    let (_, family, place) = asked;
+    let accepts = Program::load_netfilter("accepts", LICENSE, &ACCEPTS)?;
+    let run = |program: &Program, packet: &[u8], runs| {
+        program.test_run_netfilter(position(family, place), packet, runs).map(|run| (run.result, run.nanoseconds))
+    };
+    let packets = packets(asked);
+    for Asked { packet, address, port, accepted } in &packets {
+        let (result, _) = run(program, packet, 1)?;
+        if (result == NF_ACCEPT) != *accepted {
+            return Err(format!("policy does not do what it should about {address} port {port}").into());
+        }
+    }
+    let mut cold = ColdCaches::new();
+    let [first, last, none] = packets.map(|asked| asked.packet);
+    let all = [(&accepts, &first), (program, &first), (program, &last), (program, &none)];
+    // By turns, so that all have the same processor.
+    let mut warm = [f64::INFINITY; 4];
+    for _ in 0..times.saturating_mul(MEASUREMENTS) {
+        for (best, (program, packet)) in warm.iter_mut().zip(all) {
+            *best = best.min(f64::from(run(program, packet, WARM)?.1));
+        }
+    }
+    let mut medians = [0.0; 4];
+    for (median, (program, packet)) in medians.iter_mut().zip(all) {
+        *median = cold.mean(|| Ok(run(program, packet, 1)?.1))?;
+    }
+    Ok(std::array::from_fn(|of| [warm[of], medians[of]]))
+}
+
+/// A packet of a test run, and whether policy admits it.
+struct Asked {
+    packet: Vec<u8>,
+    address: Ipv4Addr,
+    port: u16,
+    accepted: bool,
+}
+
+/// What the first rule admits, what the last one does, and what none does.
+fn packets((policy, family, place): (Policy, Family, Place)) -> [Asked; 3] {
+    let mapped = |address| updates::address(policy.peers, family, address);
+    let asked = [(policy.admitted(0), true), (policy.admitted(policy.rules - 1), true), ((STRANGER, 9), false)];
+    asked.map(|((address, port), accepted)| {
+        let packet = packet(mapped(SOURCE), mapped(address), port);
+        // What comes in by an interface comes in a frame.
+        let protocol = if family == Family::V4 { [0x08, 0] } else { [0x86, 0xdd] };
+        let frame = if place == Place::Output { vec![] } else { [&[0; 12][..], &protocol].concat() };
+        Asked { packet: [frame, packet].concat(), address, port, accepted }
     })
 }
 
