@@ -19,6 +19,7 @@ use serde_json::Value;
 
 pub use addressing::Addressing;
 pub use cluster::{Cluster, ClusterPod, ContainerPort, LabelledNamespace, Labels};
+pub use compact::ContentError;
 pub use followed::Followed;
 
 use crate::pods::Flow;
@@ -46,14 +47,14 @@ pub enum CaseError {
         source: serde_json::Error,
     },
     /// A case contradicts itself.
-    #[error("{}, line {line}: {reason}", path.display())]
+    #[error("{}, line {line}: {source}", path.display())]
     Content {
         /// Path of the file.
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
         /// What is wrong.
-        reason: String,
+        source: ContentError,
     },
 }
 
@@ -138,7 +139,7 @@ pub fn read(path: &Path) -> Result<Vec<Case>, CaseError> {
             line: number,
             source,
         })?;
-        let content = |reason| CaseError::Content { path: path.to_owned(), line: number, reason };
+        let content = |source| CaseError::Content { path: path.to_owned(), line: number, source };
         cases.push(case.expand().map_err(content)?);
     }
     Ok(cases)

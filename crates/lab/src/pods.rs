@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use flow::{Family, Flow, FlowOutcome, Place, Port, Protocol, Reachability};
+pub use flow::{Family, Flow, FlowOutcome, NotAPod, NotAProtocol, Place, Port, Protocol, Reachability};
 pub use wiring::{NODE_ADDRESSES, OUTSIDE_ADDRESSES, interface_name, node_addresses, node_name};
 
 use crate::netns::{Namespace, NetnsError};

@@ -1,12 +1,54 @@
 //! The form of a case in a file, and its expansion.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, num::ParseIntError};
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Cluster, ClusterPod, ContainerPort, LabelledNamespace, Labels, Verdict};
-use crate::pods::{Family, Flow, Place, Port, Protocol};
+use crate::pods::{Family, Flow, NotAPod, NotAProtocol, Place, Port, Protocol};
+
+/// What is wrong with the content of a case.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContentError {
+    /// An end of a flow is not named as a pod is.
+    #[error(transparent)]
+    Place(#[from] NotAPod),
+    /// An end of a flow is not in the cluster.
+    #[error("no pod {0} in the cluster")]
+    NoPod(String),
+    /// The matrix of a port does not have a row and a column for each pod.
+    #[error("the matrix of {port} is not {pods} by {pods}")]
+    Size {
+        /// The port as it is written.
+        port: String,
+        /// The number of pods.
+        pods: usize,
+    },
+    /// A port is not written as one.
+    #[error("{0:?} is not PROTOCOL/PORT")]
+    Port(String),
+    /// The protocol of a port is unknown.
+    #[error("{port:?}: {source}")]
+    Protocol {
+        /// The port as it is written.
+        port: String,
+        /// The reason.
+        source: NotAProtocol,
+    },
+    /// The number of a port is none.
+    #[error("{port:?}: {source}")]
+    Number {
+        /// The port as it is written.
+        port: String,
+        /// The reason.
+        source: ParseIntError,
+    },
+    /// A sign of a matrix that means nothing.
+    #[error("{0:?} in a matrix")]
+    Sign(char),
+}
 
 #[derive(Deserialize)]
 pub(super) struct Case {
@@ -45,7 +87,7 @@ struct CompactPod {
 }
 
 impl Case {
-    pub(super) fn expand(self) -> Result<super::Case, String> {
+    pub(super) fn expand(self) -> Result<super::Case, ContentError> {
         let common = self.cluster.expand();
         let steps = self.steps.into_iter().map(|step| step.expand(&common)).collect::<Result<_, _>>()?;
         Ok(super::Case { file: self.file, name: self.name, tags: self.tags, steps })
@@ -53,12 +95,12 @@ impl Case {
 }
 
 impl Step {
-    fn expand(self, common: &Cluster) -> Result<super::Step, String> {
+    fn expand(self, common: &Cluster) -> Result<super::Step, ContentError> {
         let cluster = self.cluster.map_or_else(|| common.clone(), CompactCluster::expand);
-        let place = |text: &String| -> Result<Place, String> {
-            let place: Place = text.parse().map_err(|error| format!("{error}"))?;
+        let place = |text: &String| -> Result<Place, ContentError> {
+            let place: Place = text.parse()?;
             let known = cluster.pods.iter().any(|pod| pod.place() == place);
-            known.then_some(place).ok_or_else(|| format!("no pod {text} in the cluster"))
+            known.then_some(place).ok_or_else(|| ContentError::NoPod(text.clone()))
         };
         let flow =
             |from: &Place, to: &Place, port| Flow { family: Family::V4, port, from: from.clone(), to: to.clone() };
@@ -67,7 +109,7 @@ impl Step {
         for (key, rows) in &self.matrix {
             let port = parse_port(key)?;
             if rows.len() != pods.len() || rows.iter().any(|row| row.chars().count() != pods.len()) {
-                return Err(format!("the matrix of {key} is not {0} by {0}", pods.len()));
+                return Err(ContentError::Size { port: key.clone(), pods: pods.len() });
             }
             for (from, row) in pods.iter().zip(rows) {
                 for (to, sign) in pods.iter().zip(row.chars()) {
@@ -83,7 +125,7 @@ impl Step {
             .map(|(from, to, protocol, number)| {
                 Ok(flow(&place(from)?, &place(to)?, Port { protocol: *protocol, number: *number }))
             })
-            .collect::<Result<_, String>>()?;
+            .collect::<Result<_, ContentError>>()?;
         Ok(super::Step { actions: self.actions, cluster, policies: self.policies, expected, contested })
     }
 }
@@ -102,22 +144,24 @@ impl CompactCluster {
     }
 }
 
-fn parse_port(text: &str) -> Result<Port, String> {
-    let (protocol, number) = text.split_once('/').ok_or_else(|| format!("{text:?} is not PROTOCOL/PORT"))?;
-    Ok(Port {
-        protocol: protocol.parse().map_err(|error| format!("{text:?}: {error}"))?,
-        number: number.parse().map_err(|error| format!("{text:?}: {error}"))?,
-    })
+fn parse_port(text: &str) -> Result<Port, ContentError> {
+    let (protocol, number) = text.split_once('/').ok_or_else(|| ContentError::Port(text.to_owned()))?;
+    let port = text.to_owned();
+    match (protocol.parse(), number.parse()) {
+        (Ok(protocol), Ok(number)) => Ok(Port { protocol, number }),
+        (Err(source), _) => Err(ContentError::Protocol { port, source }),
+        (_, Err(source)) => Err(ContentError::Number { port, source }),
+    }
 }
 
 /// `None` for what is not tested.
-fn parse_verdict(sign: char) -> Result<Option<Verdict>, String> {
+fn parse_verdict(sign: char) -> Result<Option<Verdict>, ContentError> {
     match sign {
         '.' => Ok(Some(Verdict { ingress: true, egress: true })),
         'I' => Ok(Some(Verdict { ingress: false, egress: true })),
         'E' => Ok(Some(Verdict { ingress: true, egress: false })),
         'B' => Ok(Some(Verdict { ingress: false, egress: false })),
         '-' | ' ' => Ok(None),
-        other => Err(format!("{other:?} in a matrix")),
+        other => Err(ContentError::Sign(other)),
     }
 }
