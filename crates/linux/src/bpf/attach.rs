@@ -47,7 +47,16 @@ pub(super) struct Attacher {
     wanted: Option<Attachment>,
     timeout: Duration,
     /// What the kernel has said of it.
-    found: Option<Result<Attachment, String>>,
+    found: Option<Result<Attachment, NoHooks>>,
+}
+
+/// The kernel attaches programs in none of the wanted ways.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the kernel ({release}) has no eBPF programs at hooks of netfilter: {}", lacking.join("; "))]
+struct NoHooks {
+    release: String,
+    /// The reason for each way.
+    lacking: Vec<String>,
 }
 
 impl Attacher {
@@ -58,7 +67,7 @@ impl Attacher {
 
     /// Why there is none.
     pub(super) fn lacking(&mut self) -> io::Result<Option<String>> {
-        self.find().map(|found| found.as_ref().err().cloned())
+        self.find().map(|found| found.as_ref().err().map(ToString::to_string))
     }
 
     /// Which it is.
@@ -66,7 +75,7 @@ impl Attacher {
         self.find()?.as_ref().copied().map_err(|why| io::Error::other(why.clone()))
     }
 
-    fn find(&mut self) -> io::Result<&Result<Attachment, String>> {
+    fn find(&mut self) -> io::Result<&Result<Attachment, NoHooks>> {
         let found = match self.found.take() {
             Some(found) => found,
             None => self.ask()?,
@@ -74,7 +83,7 @@ impl Attacher {
         Ok(self.found.insert(found))
     }
 
-    fn ask(&self) -> io::Result<Result<Attachment, String>> {
+    fn ask(&self) -> io::Result<Result<Attachment, NoHooks>> {
         let mut lacking = Vec::new();
         for attachment in Attachment::ALL {
             if self.wanted.is_some_and(|wanted| wanted != attachment) {
@@ -93,7 +102,7 @@ impl Attacher {
             }
         }
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
-        Ok(Err(format!("the kernel ({release}) has no eBPF programs at hooks of netfilter: {}", lacking.join("; "))))
+        Ok(Err(NoHooks { release, lacking }))
     }
 
     fn lacks_rules(&self) -> io::Result<Option<String>> {

@@ -9,9 +9,9 @@
 
 use std::io;
 
-use tortie_ebpf::Write;
 use tortie_ebpf::hooks::Hook;
 use tortie_ebpf::layout::{LOG_BYTES, MAX_BLOCKS, MapKind, ROOTS};
+use tortie_ebpf::{AdoptError, Write};
 use tortie_model::Family;
 
 use super::edge::{Edge, Kept, Place};
@@ -40,7 +40,25 @@ pub(super) trait Contents {
         &mut self,
         decisions: u32,
         read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>,
-    ) -> Result<(), String>;
+    ) -> Result<(), AdoptError<io::Error>>;
+}
+
+/// Why this process cannot go on with the programs and maps of a former one.
+#[derive(Debug, thiserror::Error)]
+enum TakeOverError {
+    #[error(transparent)]
+    Kernel(#[from] io::Error),
+    #[error("they are {found}, and not {wanted}")]
+    MadeOf { found: String, wanted: String },
+    #[error("they are not at the same hooks")]
+    Hooks,
+    #[error("the program {0} is not attached")]
+    NotAttached(String),
+    /// A pinned object cannot be read.
+    #[error(transparent)]
+    Kept(#[from] EdgeError),
+    #[error(transparent)]
+    Content(#[from] AdoptError<io::Error>),
 }
 
 /// What could not be done.
@@ -177,23 +195,22 @@ impl<E: Edge> Generations<E> {
     }
 
     /// What another process has left, if this one can go on with it; none if there is nothing.
-    fn adopt(&mut self, contents: &mut impl Contents) -> Result<Option<Generation<E>>, String> {
-        let text = |error: io::Error| error.to_string();
-        let folders = self.edge.folders().map_err(text)?;
+    fn adopt(&mut self, contents: &mut impl Contents) -> Result<Option<Generation<E>>, TakeOverError> {
+        let folders = self.edge.folders()?;
         let Some(number) = folders.iter().filter_map(|folder| folder.parse::<u64>().ok()).max() else {
             return Ok(None);
         };
         let folder = number.to_string();
         let places = self.places();
-        let made_of = self.edge.made_of(&places).map_err(text)?;
-        let found = self.edge.kept_text(&folder, MADE_OF).map_err(|error| format!("{MADE_OF}: {error}"))?;
+        let made_of = self.edge.made_of(&places)?;
+        let found = self.edge.kept_text(&folder, MADE_OF).map_err(failed(MADE_OF))?;
         if found != made_of {
-            return Err(format!("they are {found}, and not {made_of}"));
+            return Err(TakeOverError::MadeOf { found, wanted: made_of });
         }
-        let mut links = self.edge.names(&folder).map_err(text)?;
+        let mut links = self.edge.names(&folder)?;
         links.retain(|name| !is_kept_beside(name));
         if links.len() != places.len() {
-            return Err("they are not at the same hooks".to_owned());
+            return Err(TakeOverError::Hooks);
         }
         let mut generation =
             Generation { number, maps: Vec::new(), entries: Vec::new(), attached: Vec::new(), made_of };
@@ -201,7 +218,7 @@ impl<E: Edge> Generations<E> {
             let (map, entries) = self
                 .edge
                 .kept_map(&folder, &map_name(kind), kind)
-                .map_err(|error| format!("the map {}: {error}", kind.name()))?;
+                .map_err(failed(format!("the map {}", kind.name())))?;
             generation.maps.push((kind, map));
             generation.entries.push((kind, entries));
         }
@@ -210,26 +227,22 @@ impl<E: Edge> Generations<E> {
             let (program, link) = self
                 .edge
                 .kept_program(&folder, &program_name(place), &name)
-                .map_err(|error| format!("the program {name}: {error}"))?;
+                .map_err(failed(format!("the program {name}")))?;
             match self.edge.attach(place, number, &program) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
-                Err(error) => return Err(format!("the program {name}: {error}")),
-                Ok(_) => return Err(format!("the program {name} is not attached")),
+                Err(error) => return Err(failed(format!("the program {name}"))(error).into()),
+                Ok(_) => return Err(TakeOverError::NotAttached(name)),
             }
             generation.attached.push(Attached { place, program, link });
         }
-        self.edge.track_connections().map_err(text)?;
+        self.edge.track_connections()?;
         // No packet is at what the former process has replaced.
-        self.edge.wait_for_packets().map_err(text)?;
+        self.edge.wait_for_packets()?;
         let of =
             |kind: MapKind| generation.entries.iter().find(|(of, _)| *of == kind).map_or(0, |(_, entries)| *entries);
         let decisions = of(MapKind::Decisions).min(of(MapKind::Counters));
         let edge = &mut self.edge;
-        let mut read = |kind: MapKind, index| {
-            let map = generation.maps.iter().find(|(of, _)| *of == kind);
-            let (_, map) = map.ok_or(io::ErrorKind::NotFound)?;
-            edge.read(map, index)
-        };
+        let mut read = |kind: MapKind, index| edge.read(generation.map(kind), index);
         contents.adopt(decisions, &mut read)?;
         tracing::info!(generation = number, "going on with the eBPF programs and maps of a former process");
         Ok(Some(generation))
@@ -312,10 +325,9 @@ impl<E: Edge> Generations<E> {
         let mut repairs = self.check_links()?;
         let Some(current) = &self.current else { return Ok(repairs) };
         let before = repairs.things.len();
-        for Write { map, index, value } in contents.all() {
-            let of_kind = current.maps.iter().find(|(kind, _)| *kind == map && !kind.is_per_cpu());
-            let Some((_, handle)) = of_kind else { continue };
-            let found = self.edge.read(handle, index).map_err(failed(format!("reading the map {}", map.name())))?;
+        for Write { map, index, value } in contents.all().into_iter().filter(|write| !write.map.is_per_cpu()) {
+            let found =
+                self.edge.read(current.map(map), index).map_err(failed(format!("reading the map {}", map.name())))?;
             if found != value {
                 repairs.things.push(format!("the map {} was out of sync", map.name()));
                 self.is_spoilt = true;
@@ -384,8 +396,7 @@ impl<E: Edge> Generations<E> {
     /// If it cannot be read.
     pub(super) fn read(&mut self, map: MapKind, index: u32) -> Result<Option<Vec<u8>>, EdgeError> {
         let Some(current) = &self.current else { return Ok(None) };
-        let Some((_, handle)) = current.maps.iter().find(|(kind, _)| *kind == map) else { return Ok(None) };
-        self.edge.read(handle, index).map(Some).map_err(failed(format!("reading the map {}", map.name())))
+        self.edge.read(current.map(map), index).map(Some).map_err(failed(format!("reading the map {}", map.name())))
     }
 }
 
@@ -437,10 +448,14 @@ impl<E: Edge> Generation<E> {
         missing.map(keep).collect()
     }
 
+    fn map(&self, kind: MapKind) -> &E::Map {
+        let found = self.maps.iter().find(|(of, _)| *of == kind);
+        &found.expect("a generation has a map of each kind").1
+    }
+
     fn write(&self, edge: &mut E, writes: &[Write]) -> Result<(), EdgeError> {
         for Write { map, index, value } in writes {
-            let Some((_, handle)) = self.maps.iter().find(|(kind, _)| kind == map) else { continue };
-            edge.write(handle, *index, value).map_err(failed(format!("writing the map {}", map.name())))?;
+            edge.write(self.map(*map), *index, value).map_err(failed(format!("writing the map {}", map.name())))?;
         }
         Ok(())
     }

@@ -142,13 +142,12 @@ pub fn read_layout(attachment: Attachment) -> io::Result<KernelLayout> {
         let path = format!("/sys/kernel/btf/{name}");
         fs::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
     };
-    let wrong = |error: &dyn std::error::Error| io::Error::other(error.to_string());
-    let mut btf = Btf::parse(read("vmlinux")?).map_err(|error| wrong(&error))?;
+    let mut btf = Btf::parse(read("vmlinux")?).map_err(io::Error::other)?;
     // Part of the kernel, or a module.
     if let Ok(module) = read("nf_conntrack") {
-        btf.add_module(module).map_err(|error| wrong(&error))?;
+        btf.add_module(module).map_err(io::Error::other)?;
     }
-    KernelLayout::read(attachment, &btf).map_err(|error| wrong(&error))
+    KernelLayout::read(attachment, &btf).map_err(io::Error::other)
 }
 
 /// Mounts the file system for pinned objects if nobody has.

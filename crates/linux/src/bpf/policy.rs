@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tortie_dataplane::{LinkEvent, ProgramProblem};
 use tortie_ebpf::layout::{CounterRecord, MapKind, VERDICT_BITS};
-use tortie_ebpf::{DecisionId, Interface, Node, NodeSettings, Problem, Write};
+use tortie_ebpf::{AdoptError, DecisionId, Interface, Node, NodeSettings, Problem, Write};
 use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_flows::Hit;
 use tortie_model::desired::{DesiredUpdate, Rules};
@@ -112,8 +112,7 @@ pub struct ProgramPolicy<E: Edge> {
     watched: Option<Duration>,
     failure: Option<Failure>,
     pause: Duration,
-    /// Whether the kernel can enforce anything, once it has said so.
-    is_supported: Option<Result<(), String>>,
+    support: Support,
     /// What could not be made sense of.
     misunderstood: Option<String>,
     problems: Vec<ProgramProblem>,
@@ -134,9 +133,18 @@ struct LogOf {
     wants_all: bool,
 }
 
+/// Whether the kernel can enforce anything.
+#[derive(Debug)]
+enum Support {
+    Unasked,
+    Full,
+    /// Why it cannot.
+    Lacking(String),
+}
+
 #[derive(Debug)]
 struct Failure {
-    why: String,
+    why: EdgeError,
     retry_at: Duration,
 }
 
@@ -155,7 +163,7 @@ impl<E: Edge> ProgramPolicy<E> {
             watched: None,
             failure: None,
             pause: FIRST_PAUSE,
-            is_supported: None,
+            support: Support::Unasked,
             misunderstood: None,
             problems: Vec::new(),
             logging: BTreeSet::new(),
@@ -213,12 +221,11 @@ impl<E: Edge> ProgramPolicy<E> {
         self.watched.filter(|_| self.generations.is_watched()).map(|watched| watched + WATCH)
     }
 
-    fn try_all(&mut self, now: Duration) -> Result<(), String> {
-        if self.is_supported.is_none() {
-            let lacking = self.generations.lacks_hooks().map_err(|error| error.to_string())?;
-            self.is_supported = Some(lacking.map_or(Ok(()), Err));
+    fn try_all(&mut self, now: Duration) -> Result<(), EdgeError> {
+        if matches!(self.support, Support::Unasked) {
+            self.support = self.generations.lacks_hooks()?.map_or(Support::Full, Support::Lacking);
         }
-        if matches!(self.is_supported, Some(Err(_))) {
+        if matches!(self.support, Support::Lacking(_)) {
             return Ok(());
         }
         let repairs = if self.check_at().is_some_and(|at| at <= now) {
@@ -230,7 +237,7 @@ impl<E: Edge> ProgramPolicy<E> {
         } else {
             Ok(Repairs::default())
         };
-        for thing in repairs.map_err(|error| error.to_string())?.things {
+        for thing in repairs?.things {
             tracing::warn!("{thing}; somebody else has changed it, and it is put right");
         }
         if self.is_dirty || self.node.is_settling() || self.failure.is_some() || !self.generations.is_in_force() {
@@ -244,13 +251,13 @@ impl<E: Edge> ProgramPolicy<E> {
             if let Some(problems) = contents.problems {
                 self.problems = problems;
             }
-            result.map_err(|error| error.to_string())?;
+            result?;
             self.follow_log();
             self.is_dirty = false;
             self.checked.get_or_insert(now);
             if self.watched.is_none() {
                 self.watched = Some(now);
-                self.generations.watch().map_err(|error| error.to_string())?;
+                self.generations.watch()?;
             }
         }
         Ok(())
@@ -306,12 +313,12 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
             why: why.to_owned(),
             is_degraded: true,
         };
-        if let Some(Err(why)) = &self.is_supported {
+        if let Support::Lacking(why) = &self.support {
             return PolicyState { in_force: false, problems: vec![problem("BPFEnabled", why)] };
         }
         let mut problems = self.problems.clone();
         problems.extend(self.failure.as_ref().map(|failure| {
-            problem("policy is not enforced as it should be by eBPF programs; tried again", &failure.why)
+            problem("policy is not enforced as it should be by eBPF programs; tried again", &failure.why.to_string())
         }));
         problems.extend(self.misunderstood.as_ref().map(|why| problem("policy for eBPF programs", why)));
         let in_force =
@@ -333,7 +340,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
     }
 
     fn next(&self, now: Duration) -> Option<Duration> {
-        if !self.has_datastore || !self.has_links || matches!(self.is_supported, Some(Err(_))) {
+        if !self.has_datastore || !self.has_links || matches!(self.support, Support::Lacking(_)) {
             return None;
         }
         let at = match &self.failure {
@@ -433,8 +440,8 @@ impl Contents for NodeContents<'_> {
         &mut self,
         decisions: u32,
         read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>,
-    ) -> Result<(), String> {
-        self.node.adopt(decisions, read).map_err(|error| error.to_string())
+    ) -> Result<(), AdoptError<io::Error>> {
+        self.node.adopt(decisions, read)
     }
 }
 

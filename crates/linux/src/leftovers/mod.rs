@@ -153,6 +153,7 @@ impl Leftovers {
         let qdiscs = removed.unread("qdiscs", netlink.qdiscs());
         let names: BTreeMap<u32, &str> = links.iter().map(|link| (link.index, link.name.as_str())).collect();
         for qdisc in qdiscs.iter().filter(|qdisc| qdisc.kind == QdiscKind::Clsact) {
+            // Felix has no programs at an interface that came after the list of interfaces.
             let Some(name) = names.get(&qdisc.interface) else { continue };
             let filters = removed.unread("filters", netlink.clsact_filters(qdisc.interface));
             let is_felix = |program: &Option<String>| program.as_deref().is_some_and(|p| p.starts_with(PROGRAM_PREFIX));

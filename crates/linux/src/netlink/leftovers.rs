@@ -151,12 +151,9 @@ impl Netlink {
 
     fn detach_xdp_from(&mut self, header: &[u8], flag: u32) -> Result<(), NetlinkError> {
         // No program: a descriptor that is none.
-        let descriptor = [8_u16.to_ne_bytes(), IFLA_XDP_FD.to_ne_bytes()].concat();
-        let descriptor = [descriptor, (-1_i32).to_ne_bytes().to_vec()].concat();
-        let flags = [8_u16.to_ne_bytes(), IFLA_XDP_FLAGS.to_ne_bytes()].concat();
-        let nested = [descriptor, flags, flag.to_ne_bytes().to_vec()].concat();
-        let length = u16::try_from(nested.len() + 4).unwrap_or(u16::MAX);
-        let attribute = [[length.to_ne_bytes(), IFLA_XDP.to_ne_bytes()].concat(), nested].concat();
+        let descriptor = wire::attribute(IFLA_XDP_FD, &(-1_i32).to_ne_bytes());
+        let flags = wire::attribute(IFLA_XDP_FLAGS, &flag.to_ne_bytes());
+        let attribute = wire::attribute(IFLA_XDP, &[descriptor, flags].concat());
         self.socket.request_raw(RTM_SETLINK, 0, &[header, &attribute].concat(), "removal of an XDP program")
     }
 }

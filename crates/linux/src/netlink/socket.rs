@@ -14,7 +14,8 @@ use rustix::net::sockopt::{self, Timeout};
 
 use super::error::NetlinkError;
 use super::listing::Listing;
-use super::wire::{self, Frame, NLMSG_ERROR, Notice, Request};
+use super::notice::Notice;
+use super::wire::{self, Frame, NLMSG_ERROR, Request};
 
 /// More than the kernel puts into a datagram unless one message needs it.
 const DATAGRAM: usize = 256 * 1024;
@@ -291,7 +292,7 @@ impl Socket {
             receive(&self.raw, &mut self.datagram, what)?;
             for frame in wire::frames(&self.datagram) {
                 let frame = frame?;
-                let at = usize::try_from(frame.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
+                let at = frame.sequence.wrapping_sub(first) as usize;
                 if let Some(outcome @ None) = outcomes.get_mut(at)
                     && frame.kind == NLMSG_ERROR
                 {

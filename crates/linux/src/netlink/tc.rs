@@ -97,6 +97,7 @@ fn change_request(change: &QdiscChange) -> (u16, u16, Vec<u8>, &'static str) {
 }
 
 fn bucket_options(bucket: &TokenBucket) -> Vec<u8> {
+    // The kernel takes a rate that does not fit from the attribute of 64 bits.
     let narrow = |rate: u64| u32::try_from(rate).unwrap_or(u32::MAX);
     let rate = |rate: u64| {
         let mut spec = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];

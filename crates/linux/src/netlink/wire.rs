@@ -8,7 +8,6 @@ use rustix::io::Errno;
 use tortie_model::Family;
 
 use super::error::NetlinkError;
-use super::{LinkState, link, route};
 
 pub(super) const NLMSG_ERROR: u16 = 2;
 pub(super) const NLMSG_DONE: u16 = 3;
@@ -57,7 +56,7 @@ impl Request {
 /// A message of any type: header, then payload, whose length must be a multiple of four.
 pub(super) fn encode(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
     debug_assert!(payload.len().is_multiple_of(4));
-    let length = u32::try_from(HEADER_LEN + payload.len()).unwrap_or(u32::MAX);
+    let length = u32::try_from(HEADER_LEN + payload.len()).expect("a message has fewer than 2^32 bytes");
     let mut bytes = Vec::with_capacity(HEADER_LEN + payload.len());
     bytes.extend(length.to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
@@ -206,52 +205,9 @@ pub(super) const fn family_number(family: Family) -> u8 {
 
 /// An attribute, with what it takes for another to follow.
 pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    let length = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len()).expect("an attribute has fewer than 2^16 bytes");
     let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
     bytes.extend(value);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes
-}
-
-/// A change that the kernel tells its subscribers of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// A link exists, in this state.
-    Link(LinkState),
-    /// A link, of this name at last, does not exist any more.
-    LinkGone {
-        /// Its index.
-        index: u32,
-    },
-    /// An address became local or ceased to be.
-    Address {
-        /// The index of the interface.
-        interface: u32,
-        /// The address.
-        address: IpAddr,
-        /// Whether it is there now.
-        is_present: bool,
-    },
-}
-
-impl Notice {
-    /// What a message of the kernel means; `None` if it is about something else.
-    pub(super) fn parse(frame: &Frame<'_>) -> Result<Option<Self>, NetlinkError> {
-        match frame.kind {
-            RTM_NEWLINK => Ok(link::parse(RTM_NEWLINK, frame.payload)?.map(Self::Link)),
-            RTM_DELLINK => Ok(link::parse_index(frame.payload)?.map(|index| Self::LinkGone { index })),
-            RTM_NEWROUTE | RTM_DELROUTE => {
-                for family in Family::ALL {
-                    if let Some((interface, address)) = route::parse_local_address(family, RTM_NEWROUTE, frame.payload)?
-                    {
-                        let is_present = frame.kind == RTM_NEWROUTE;
-                        return Ok(Some(Self::Address { interface, address, is_present }));
-                    }
-                }
-                Ok(None)
-            }
-            NLMSG_OVERRUN => Err(NetlinkError::Overflow),
-            _ => Ok(None),
-        }
-    }
 }

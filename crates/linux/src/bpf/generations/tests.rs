@@ -52,11 +52,15 @@ impl Contents for Numbered {
 
     fn reclaim(&mut self) {}
 
-    fn adopt(&mut self, _: u32, read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>) -> Result<(), String> {
+    fn adopt(
+        &mut self,
+        _: u32,
+        read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>,
+    ) -> Result<(), AdoptError<io::Error>> {
         let mut number = |map, index| {
-            let bytes = read(map, index).map_err(|error| error.to_string())?;
+            let bytes = read(map, index).map_err(AdoptError::Read)?;
             let number = u32::from_ne_bytes(bytes[..4].try_into().unwrap());
-            if number > 1000 { Err("none of these".to_owned()) } else { Ok(number) }
+            if number > 1000 { Err(AdoptError::Unknown { map, index }) } else { Ok(number) }
         };
         let slot = number(MapKind::Current, 0)?;
         let block = number(MapKind::Roots, slot)?;

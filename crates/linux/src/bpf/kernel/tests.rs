@@ -1,6 +1,6 @@
 use tortie_dataplane::LinkEvent;
 use tortie_ebpf::hooks::Hook;
-use tortie_ebpf::{Interface, Node, NodeSettings, Write};
+use tortie_ebpf::{AdoptError, Interface, Node, NodeSettings, Write};
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 use tortie_model::desired::{DesiredUpdate, WorkloadEndpointState};
@@ -156,8 +156,8 @@ impl Contents for Ending {
         &mut self,
         decisions: u32,
         read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>,
-    ) -> Result<(), String> {
-        self.node.adopt(decisions, read).map_err(|error| error.to_string())
+    ) -> Result<(), AdoptError<io::Error>> {
+        self.node.adopt(decisions, read)
     }
 }
 

@@ -93,7 +93,7 @@ fn expressions(filter: &Filter) -> Vec<u8> {
             Base::Network => 1,
             Base::Transport => 2,
         };
-        let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        let length = u32::try_from(value.len()).expect("a part of a packet's headers is short");
         list.push(expression(
             "payload",
             &[
