@@ -3,6 +3,7 @@
 mod session;
 mod view;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use tokio::time::{sleep, timeout};
 use tortie_datastore::{Backoff, Closed, Feed, Source, chance};
 use tortie_model::Hostname;
 
-use self::session::Lost;
+use self::session::{Lost, SessionError};
 use self::view::View;
 use crate::attempts::Attempts;
 use crate::cache::OwnPrefix;
-use crate::discovery::{ServerDiscovery, find};
+use crate::discovery::{DiscoveryError, ServerDiscovery, find};
 use crate::tls::{Connector, TlsError, TlsSettings};
 
 /// How long to look for an address, to connect, and to shake hands, each.
@@ -84,10 +85,10 @@ impl FanoutSource {
         self
     }
 
-    async fn servers(&self) -> Result<Vec<String>, String> {
+    async fn servers(&self) -> Result<Vec<String>, DiscoveryError> {
         match &self.discovery {
             None => Ok(self.config.servers.clone()),
-            Some(discovery) => find(discovery).await.map_err(|error| error.to_string()),
+            Some(discovery) => find(discovery).await,
         }
     }
 
@@ -96,6 +97,21 @@ impl FanoutSource {
             discovery.connected();
         }
     }
+}
+
+/// Why there is no connection to a server.
+#[derive(Debug, thiserror::Error)]
+enum NoConnection {
+    #[error("there is no server to connect to")]
+    NoServer,
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    #[error("{server}: {source}")]
+    Lookup { server: String, source: io::Error },
+    #[error("{server}: no answer to the question for its address")]
+    NoAddress { server: String },
+    #[error("{server}: {source}")]
+    Session { server: SocketAddr, source: SessionError },
 }
 
 impl Source for FanoutSource {
@@ -155,7 +171,7 @@ async fn connect_again_and_again(
         }
         let (servers, why) = match source.servers().await {
             Ok(servers) => addresses(&servers, turn).await,
-            Err(why) => (Vec::new(), why),
+            Err(error) => (Vec::new(), error.into()),
         };
         let lost = match attempts.next(&servers) {
             None => Lost::Failed(why),
@@ -182,6 +198,7 @@ async fn connect_again_and_again(
                 backoff.fail(chance())
             }
             Lost::Failed(why) => {
+                let why = why.to_string();
                 tracing::warn!(why, "no connection to the fan-out");
                 feed.unavailable(why)?;
                 backoff.fail(chance())
@@ -203,14 +220,14 @@ async fn resend_or_closed(feed: &Feed, wake: &Notify) {
 }
 
 /// The addresses of all servers, beginning with another one for each client; why there are none, if there are none.
-async fn addresses(servers: &[String], turn: f64) -> (Vec<SocketAddr>, String) {
+async fn addresses(servers: &[String], turn: f64) -> (Vec<SocketAddr>, NoConnection) {
     let mut addresses = Vec::new();
-    let mut why = "there is no server to connect to".to_owned();
+    let mut why = NoConnection::NoServer;
     for server in servers {
         match timeout(CONNECT, lookup_host(server.as_str())).await {
             Ok(Ok(found)) => addresses.extend(found),
-            Ok(Err(error)) => why = format!("{server}: {error}"),
-            Err(_) => why = format!("{server}: no answer to the question for its address"),
+            Ok(Err(source)) => why = NoConnection::Lookup { server: server.clone(), source },
+            Err(_) => why = NoConnection::NoAddress { server: server.clone() },
         }
     }
     addresses.sort_unstable();

@@ -1,5 +1,6 @@
 //! One connection to a server.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use tokio::time::timeout;
 use tortie_datastore::{Closed, Feed};
 
 use super::view::View;
-use super::{CONNECT, FanoutSource};
+use super::{CONNECT, FanoutSource, NoConnection};
 use crate::protocol::frame::{self, Compression, MAX_TO_CLIENT};
 use crate::protocol::stream::{Messages, ReadError};
 use crate::protocol::{ClientHello, Heartbeat, MAGIC, ServerHello, ToClient, ToServer, VERSION, client, server};
@@ -25,14 +26,39 @@ const SLOWEST: Duration = Duration::from_secs(60);
 const FASTEST: Duration = Duration::from_millis(100);
 
 /// Why a connection has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Lost {
     /// The server wants its clients elsewhere, and why.
     Drained(String),
     /// Everything is wanted again, which takes a new connection.
     Resend,
     /// Something went wrong.
-    Failed(String),
+    Failed(NoConnection),
+}
+
+/// Error of a connection to one server.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SessionError {
+    #[error("no connection in time")]
+    ConnectTimeout,
+    #[error(transparent)]
+    Connect(#[from] io::Error),
+    #[error("the server does not answer")]
+    NoAnswer,
+    #[error("the server does not say hello")]
+    NoHello,
+    #[error("the server says hello a second time")]
+    SecondHello,
+    #[error("the server speaks version {0} of the protocol")]
+    Version(u32),
+    #[error("the server goes on where we never were")]
+    ForeignResume,
+    #[error("refused: {0}")]
+    Refused(String),
+    #[error("nothing has been heard for too long")]
+    Silent,
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
 /// Connects, and tells what the server tells until that ends. `serves` is called once the server has told something of
@@ -45,9 +71,10 @@ pub(super) async fn run(
     view: &mut View<'_>,
     mut serves: impl FnMut(),
 ) -> Result<Lost, Closed> {
+    let failed = |source| Ok(Lost::Failed(NoConnection::Session { server: address, source }));
     let (mut messages, hello, heart) = match greet(source, address, view).await {
         Ok(greeted) => greeted,
-        Err(why) => return Ok(Lost::Failed(format!("{address}: {why}"))),
+        Err(error) => return failed(error),
     };
     if !hello.resumed {
         view.begin()?;
@@ -60,10 +87,10 @@ pub(super) async fn run(
         // Nothing need follow.
         serves();
     }
-    let mut going = None::<String>;
+    let mut session = Session { feed, view, instance: hello.instance, heart, serves, going: None };
     loop {
         let message = tokio::select! {
-            message = timeout(heart.interval * MISSING, messages.next::<ToClient>()) => message,
+            message = timeout(session.heart.interval * MISSING, messages.next::<ToClient>()) => message,
             resend = resend_asked(feed, wake) => {
                 resend?;
                 return Ok(Lost::Resend);
@@ -72,49 +99,66 @@ pub(super) async fn run(
         let message = match message {
             Ok(Ok(ToClient { message })) => message,
             Ok(Err(error)) => {
-                return Ok(match going {
-                    Some(reason) => Lost::Drained(reason),
-                    None => Lost::Failed(format!("{address}: {error}")),
-                });
+                return session.going.map_or_else(|| failed(error.into()), |reason| Ok(Lost::Drained(reason)));
             }
-            Err(_) => return Ok(Lost::Failed(format!("{address}: nothing has been heard for too long"))),
+            Err(_) => return failed(SessionError::Silent),
         };
         match message {
-            Some(server::Message::Batch(batch)) => {
-                let settled = batch.settled;
-                view.batch(batch, hello.instance)?;
-                if let Some(settled) = settled {
-                    heart.state.sequence.store(settled.sequence, Ordering::Relaxed);
-                    serves();
-                    // At a place from which another connection can go on.
-                    if let Some(reason) = going {
-                        return Ok(Lost::Drained(reason));
-                    }
+            Some(server::Message::Refusal(refusal)) => return failed(SessionError::Refused(refusal.reason)),
+            Some(server::Message::Hello(_)) => return failed(SessionError::SecondHello),
+            Some(message) => {
+                if let Some(reason) = session.take(message)? {
+                    return Ok(Lost::Drained(reason));
                 }
-            }
-            Some(server::Message::Heartbeat(Heartbeat { stamp, .. })) => heart.answer(stamp),
-            Some(server::Message::Drain(drain)) => {
-                if view.resume_token().is_some() {
-                    return Ok(Lost::Drained(drain.reason));
-                }
-                going = Some(drain.reason);
-            }
-            Some(server::Message::Refusal(refusal)) => {
-                return Ok(Lost::Failed(format!("{address}: refused: {}", refusal.reason)));
-            }
-            Some(server::Message::Hello(_)) => {
-                return Ok(Lost::Failed(format!("{address}: the server says hello a second time")));
-            }
-            Some(server::Message::Upstream(upstream)) => {
-                match upstream.unavailable.as_str() {
-                    "" => feed.available()?,
-                    why => feed.unavailable(format!("the fan-out's datastore: {why}"))?,
-                }
-                view.upstream(upstream.problems, upstream.more)?;
             }
             // From a later version.
             None => {}
         }
+    }
+}
+
+/// A connection whose server has said hello.
+struct Session<'s, 'v, F> {
+    feed: &'s Feed,
+    view: &'s mut View<'v>,
+    instance: u64,
+    heart: Heart,
+    serves: F,
+    /// Why the server wants its clients elsewhere, until there is a place from which another connection can go on.
+    going: Option<String>,
+}
+
+impl<F: FnMut()> Session<'_, '_, F> {
+    /// Takes a message; returns why the server sends us elsewhere, once another connection can go on from here.
+    fn take(&mut self, message: server::Message) -> Result<Option<String>, Closed> {
+        match message {
+            server::Message::Batch(batch) => {
+                let settled = batch.settled;
+                self.view.batch(batch, self.instance)?;
+                if let Some(settled) = settled {
+                    self.heart.state.sequence.store(settled.sequence, Ordering::Relaxed);
+                    (self.serves)();
+                    return Ok(self.going.take());
+                }
+            }
+            server::Message::Heartbeat(Heartbeat { stamp, .. }) => self.heart.answer(stamp),
+            server::Message::Drain(drain) => {
+                if self.view.resume_token().is_some() {
+                    return Ok(Some(drain.reason));
+                }
+                self.going = Some(drain.reason);
+            }
+            server::Message::Upstream(upstream) => {
+                match upstream.unavailable.as_str() {
+                    "" => self.feed.available()?,
+                    why => self.feed.unavailable(format!("the fan-out's datastore: {why}"))?,
+                }
+                self.view.upstream(upstream.problems, upstream.more)?;
+            }
+            // The caller takes these.
+            server::Message::Refusal(_) | server::Message::Hello(_) => {}
+        }
+        Ok(None)
     }
 }
 
@@ -133,7 +177,7 @@ async fn resend_asked(feed: &Feed, wake: &Notify) -> Result<(), Closed> {
 
 type Greeted = (Messages<ReadHalf<BoxStream>>, ServerHello, Heart);
 
-async fn greet(source: &FanoutSource, address: SocketAddr, view: &View<'_>) -> Result<Greeted, String> {
+async fn greet(source: &FanoutSource, address: SocketAddr, view: &View<'_>) -> Result<Greeted, SessionError> {
     let connect = async {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -142,8 +186,7 @@ async fn greet(source: &FanoutSource, address: SocketAddr, view: &View<'_>) -> R
             None => Ok(Box::new(stream) as BoxStream),
         }
     };
-    let mut stream =
-        timeout(CONNECT, connect).await.map_err(|_| "no connection in time")?.map_err(|e| e.to_string())?;
+    let mut stream = timeout(CONNECT, connect).await.map_err(|_| SessionError::ConnectTimeout)??;
     let hello = ClientHello {
         version: VERSION,
         node: source.config.node.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -161,23 +204,20 @@ async fn greet(source: &FanoutSource, address: SocketAddr, view: &View<'_>) -> R
         let ToClient { message } = messages.next().await?;
         Ok::<_, ReadError>((message, messages, writer))
     };
-    let (message, messages, writer) =
-        timeout(CONNECT, greet).await.map_err(|_| "the server does not answer")?.map_err(|error| error.to_string())?;
+    let (message, messages, writer) = timeout(CONNECT, greet).await.map_err(|_| SessionError::NoAnswer)??;
     match message {
-        Some(server::Message::Hello(hello)) if hello.version != VERSION => {
-            Err(format!("the server speaks version {} of the protocol", hello.version))
-        }
+        Some(server::Message::Hello(hello)) if hello.version != VERSION => Err(SessionError::Version(hello.version)),
         Some(server::Message::Hello(hello))
             if hello.resumed && view.resume_token().is_none_or(|p| p.instance != hello.instance) =>
         {
-            Err("the server goes on where we never were".into())
+            Err(SessionError::ForeignResume)
         }
         Some(server::Message::Hello(hello)) => {
             let heart = Heart::start(writer, hello.heartbeat_ms);
             Ok((messages, hello, heart))
         }
-        Some(server::Message::Refusal(refusal)) => Err(format!("refused: {}", refusal.reason)),
-        _ => Err("the server does not say hello".into()),
+        Some(server::Message::Refusal(refusal)) => Err(SessionError::Refused(refusal.reason)),
+        _ => Err(SessionError::NoHello),
     }
 }
 

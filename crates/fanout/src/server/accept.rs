@@ -59,19 +59,33 @@ pub(super) async fn run(listener: TcpListener, context: Arc<Context>, mut closin
     }
 }
 
+/// Why a client that is one too many was not told so.
+#[derive(Debug, thiserror::Error)]
+enum RefusalError {
+    /// The connection cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The connection ended.
+    #[error(transparent)]
+    Ended(#[from] ConnectionEnd),
+    /// The client takes too long.
+    #[error("it takes too long")]
+    TooSlow,
+}
+
 /// Tells a client that it is one too many, in the protocol that it speaks.
 async fn refuse(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, _permit: OwnedSemaphorePermit) {
     let refuse = async {
-        let (first, stream) = open(stream, &context).await.map_err(|error| error.to_string())?;
+        let (first, stream) = open(stream, &context).await?;
         if first == MAGIC[0] {
-            connection::refuse(stream, &context).await.map_err(|end| end.to_string())
+            connection::refuse(stream, &context).await?;
         } else {
-            let settings = typha_settings(&context);
-            typha::refuse(stream, &[first], settings).await.map_err(|error| error.to_string())
+            typha::refuse(stream, &[first], typha_settings(&context)).await?;
         }
+        Ok(())
     };
     let told = timeout(REFUSAL.min(context.config.handshake_timeout), refuse).await;
-    if let Err(error) = told.unwrap_or_else(|_| Err("it takes too long".into())) {
+    if let Err(error) = told.unwrap_or(Err(RefusalError::TooSlow)) {
         tracing::debug!(%peer, %error, "a client that is one too many was not told so");
     }
 }

@@ -32,10 +32,10 @@ pub(crate) const MISSING: u32 = 3;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionEnd {
     /// The client has left, or cannot be read.
-    #[error("{0}")]
+    #[error(transparent)]
     Read(#[from] ReadError),
     /// It cannot be written to.
-    #[error("{0}")]
+    #[error(transparent)]
     Write(std::io::Error),
     /// It takes too long to take what it is sent.
     #[error("it takes too long to take what it is sent")]

@@ -13,10 +13,10 @@ use tortie_resources::syncer::SyncerType;
 
 use crate::cache::{Cache, CacheLimits, Hub, Instance};
 use crate::counters::{SyncerCounters, SyncerStats};
-use crate::typha::Hubs;
+use crate::typha::{BoxError, Hubs};
 
 /// How to read what another syncer than Felix's has: begins, or says why it cannot.
-type Open = Box<dyn Fn(SyncerType) -> Result<Watching, Box<dyn Error + Send + Sync>> + Send + Sync>;
+type Open = Box<dyn Fn(SyncerType) -> Result<Watching, BoxError> + Send + Sync>;
 
 /// Where the objects of other syncers than Felix's are read.
 ///
@@ -134,8 +134,8 @@ impl Syncers {
         }
     }
 
-    fn read(&self, syncer: SyncerType) -> Result<Reading, String> {
-        let upstream = (self.sources.open)(syncer).map_err(|error| error.to_string())?;
+    fn read(&self, syncer: SyncerType) -> Result<Reading, BoxError> {
+        let upstream = (self.sources.open)(syncer)?;
         let instance = Instance(RandomState::new().hash_one(std::process::id()));
         let counters = self.counters.get(syncer as usize).cloned().unwrap_or_default();
         let hub = Hub::counted(Cache::new(instance, self.limits, Instant::now()), counters);
@@ -146,7 +146,7 @@ impl Syncers {
             let Watching { events, resend: _ } = upstream;
             hub.fill(&events, pace, || !stop.load(Ordering::Acquire));
         };
-        thread::Builder::new().name(syncer.as_str().into()).spawn(fill).map_err(|error| error.to_string())?;
+        thread::Builder::new().name(syncer.as_str().into()).spawn(fill)?;
         tracing::info!(%syncer, "a client asks for this syncer; it is read");
         Ok(reading)
     }
@@ -184,7 +184,7 @@ impl Drop for Lease {
 impl Hubs for Arc<Syncers> {
     type Lease = Lease;
 
-    fn lease(&self, syncer: SyncerType) -> Result<Lease, String> {
+    fn lease(&self, syncer: SyncerType) -> Result<Lease, BoxError> {
         if syncer == SyncerType::Felix {
             return Ok(Lease { hub: self.felix.clone(), of: None });
         }

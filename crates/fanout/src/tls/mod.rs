@@ -151,7 +151,7 @@ impl Connector {
     pub(crate) async fn connect(&self, server: &str, stream: impl Stream + 'static) -> io::Result<BoxStream> {
         let name = ServerName::try_from(server.to_owned())
             .or_else(|_| ServerName::try_from("typha"))
-            .map_err(|error| io::Error::other(error.to_string()))?;
+            .map_err(io::Error::other)?;
         Ok(Box::new(TlsConnector::from(self.files.current()).connect(name, stream).await.map_err(explain)?))
     }
 }

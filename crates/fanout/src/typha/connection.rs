@@ -1,6 +1,7 @@
 //! A connection to a Felix, or to a client of another syncer, fed from the cache.
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -67,14 +68,17 @@ pub enum ServeEnd {
     #[error("the connection was to be closed")]
     Closed,
     /// What the client wants cannot be had.
-    #[error("the objects of syncer type `{syncer}` cannot be read: {why}")]
+    #[error("the objects of syncer type `{syncer}` cannot be read: {source}")]
     NoSource {
         /// The syncer.
         syncer: SyncerType,
         /// Why.
-        why: String,
+        source: BoxError,
     },
 }
+
+/// Why the source of a syncer cannot be opened; of any type, as the program has given the sources.
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Where the objects of each syncer are.
 pub(crate) trait Hubs: Sync {
@@ -82,7 +86,7 @@ pub(crate) trait Hubs: Sync {
     type Lease: AsRef<Hub> + Send;
 
     /// The hub of a syncer for another client, or why there is none.
-    fn lease(&self, syncer: SyncerType) -> Result<Self::Lease, String>;
+    fn lease(&self, syncer: SyncerType) -> Result<Self::Lease, BoxError>;
 }
 
 /// How many objects a message of a snapshot has, compressed or not (`typha/pkg/syncserver/snap_precalc.go`).
@@ -244,7 +248,7 @@ impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
                 ServerAction::Snapshot { compressed } => {
                     let format = wire_format(compressed);
                     let syncer = self.session.syncer();
-                    let lease = self.hubs.lease(syncer).map_err(|why| ServeEnd::NoSource { syncer, why })?;
+                    let lease = self.hubs.lease(syncer).map_err(|source| ServeEnd::NoSource { syncer, source })?;
                     let hub = (*self.hub.insert(lease)).as_ref();
                     self.streaming = Some(Streaming::begin(hub.counters()));
                     self.out.counters = Some(Arc::clone(hub.counters()));

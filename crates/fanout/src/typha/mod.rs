@@ -29,7 +29,7 @@ mod update_reader;
 mod wire;
 
 pub use client::{ClientAction, ClientEnd, ClientHello, ClientSession};
-pub(crate) use connection::{Hubs, refuse, serve};
+pub(crate) use connection::{BoxError, Hubs, refuse, serve};
 pub use connection::{ServeEnd, ServeSettings};
 pub use server::{ServerAction, ServerEnd, ServerSession, ServerSettings};
 pub use source::{TyphaOptions, TyphaSource};

@@ -16,7 +16,7 @@ use super::TORTIE;
 use super::client::{ClientAction, ClientEnd, ClientHello, ClientSession};
 use super::update_reader::UpdateReader;
 use crate::attempts::Attempts;
-use crate::discovery::{ServerDiscovery, find};
+use crate::discovery::{DiscoveryError, ServerDiscovery, find};
 use crate::tls::{BoxStream, Connector, TlsError, TlsSettings};
 
 /// Where a Typha is, and how to talk to it. The defaults are those of Typha's own client.
@@ -110,12 +110,12 @@ impl TyphaSource {
     }
 
     /// The server to connect to next (`typha/pkg/discovery`, `ConnectionAttemptTracker`).
-    async fn next_server(&self, attempts: &mut Attempts<String>) -> Result<String, String> {
+    async fn next_server(&self, attempts: &mut Attempts<String>) -> Result<String, NoConnection> {
         let servers = match &self.discovery {
             None => self.options.servers.clone(),
-            Some(discovery) => find(discovery).await.map_err(|error| error.to_string())?,
+            Some(discovery) => find(discovery).await?,
         };
-        attempts.next(&servers).map(|(server, _)| server).ok_or_else(|| "there is no server to connect to".to_owned())
+        attempts.next(&servers).map(|(server, _)| server).ok_or(NoConnection::NoServer)
     }
 
     async fn watch(&self, feed: &Feed) -> Closed {
@@ -130,11 +130,12 @@ impl TyphaSource {
                 Err(why) => (false, why),
                 Ok(server) => match self.connection(&server, attempt, feed, &woken, &mut objects).await {
                     Ok(Lost::Resend) => continue,
-                    Ok(Lost::After { synced, why }) => (synced, format!("{server}: {why}")),
+                    Ok(Lost::After { synced, why }) => (synced, NoConnection::Server { server, source: why }),
                     Err(closed) => return closed,
                 },
             };
             failures = if synced { 0 } else { failures.saturating_add(1) };
+            let why = why.to_string();
             tracing::warn!(why, "no connection to Typha");
             if let Err(closed) = feed.unavailable(why) {
                 return closed;
@@ -168,7 +169,10 @@ impl TyphaSource {
         woken: &Notify,
         objects: &mut UpdateReader,
     ) -> Result<Lost, Closed> {
-        let mut synced = false;
+        let stream = match self.connect(server).await {
+            Ok(stream) => stream,
+            Err(why) => return Ok(Lost::After { synced: false, why }),
+        };
         let hello = ClientHello {
             hostname: self.options.hostname.clone(),
             version: concat!("tortie-", env!("CARGO_PKG_VERSION")).into(),
@@ -176,43 +180,17 @@ impl TyphaSource {
             syncer: SyncerType::Felix,
             connection: u64::from(std::process::id()) << 32 | attempt & 0xffff_ffff,
         };
-        let connecting = async {
-            let stream = TcpStream::connect(server).await?;
-            stream.set_nodelay(true)?;
-            Ok::<BoxStream, io::Error>(match &self.tls {
-                None => Box::new(stream),
-                Some(tls) => tls.connect(server.rsplit_once(':').map_or(server, |(host, _)| host), stream).await?,
-            })
-        };
-        let stream = match timeout(self.options.connect_timeout, connecting).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Ok(Lost::After { synced, why: error.to_string() }),
-            Err(_) => return Ok(Lost::After { synced, why: "it does not answer in time".into() }),
-        };
         // Pings are answered while the consumer takes its time.
         let (tell, mut told) = mpsc::channel(4);
         let reading = tokio::spawn(read(stream, hello, tell, self.options.read_timeout, self.options.write_timeout));
         let _reading = AbortOnDrop(reading.abort_handle());
-        // When to believe that everything has been told, and when at the latest.
-        let mut settles = None::<(Instant, Instant)>;
+        let is_first = attempt == 0;
+        let mut session = Session { source: self, server, feed, objects, is_first, synced: false, settles: None };
         loop {
-            let settled = async {
-                match settles {
-                    Some((at, _)) => tokio::time::sleep_until(at.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let action = tokio::select! {
-                action = told.recv() => action,
-                () = settled => {
-                    settles = None;
-                    objects.end();
-                    if let Some(problems) = objects.changed_problems() {
-                        feed.problems(problems)?;
-                    }
-                    feed.end_resync()?;
-                    feed.available()?;
-                    synced = true;
+            let event = tokio::select! {
+                event = told.recv() => event,
+                () = session.settled() => {
+                    session.settle()?;
                     continue;
                 }
                 () = woken.notified() => {
@@ -222,38 +200,102 @@ impl TyphaSource {
                     continue;
                 }
             };
-            match action {
-                Some(ServerEvent::Action(ClientAction::Welcome(welcome))) => {
-                    tracing::info!(server, version = welcome.version, "connected to Typha");
-                    if let Some(discovery) = &self.discovery {
-                        discovery.connected();
-                    }
-                    // What was asked for until now is about to be done.
-                    feed.take_resend()?;
-                    feed.begin_resync()?;
-                    objects.begin();
+            let why = match event {
+                Some(ServerEvent::Action(action)) => {
+                    session.take(action)?;
+                    continue;
                 }
-                Some(ServerEvent::Action(ClientAction::Updates(updates))) => {
-                    let now = Instant::now();
-                    let told = objects.read(&updates).into_iter();
-                    feed.tell_at(told.map(|(update, version)| (update, version.filter(|_| self.versions))), now)?;
-                    settles = settles.map(|(_, latest)| (latest.min(now + self.options.settle), latest));
-                    if synced && let Some(problems) = objects.changed_problems() {
-                        feed.problems(problems)?;
-                    }
-                }
-                Some(ServerEvent::Action(ClientAction::Status(SyncStatus::InSync))) => {
-                    let now = Instant::now();
-                    // Who knows nothing yet has nothing to lose.
-                    let at = if attempt == 0 { now } else { now + self.options.settle };
-                    settles = settles.or(Some((at, now + self.options.settle * 10)));
-                }
-                // A server that reads its datastore again still tells what changes, and nothing else.
-                Some(ServerEvent::Action(ClientAction::Status(_) | ClientAction::Send(_))) => {}
-                Some(ServerEvent::End(why)) => return Ok(Lost::After { synced, why }),
-                None => return Ok(Lost::After { synced, why: "the connection is lost".into() }),
-            }
+                Some(ServerEvent::End(why)) => why,
+                None => ConnectionError::Lost,
+            };
+            return Ok(Lost::After { synced: session.synced, why });
         }
+    }
+
+    async fn connect(&self, server: &str) -> Result<BoxStream, ConnectionError> {
+        let connecting = async {
+            let stream = TcpStream::connect(server).await?;
+            stream.set_nodelay(true)?;
+            Ok::<BoxStream, io::Error>(match &self.tls {
+                None => Box::new(stream),
+                Some(tls) => tls.connect(server.rsplit_once(':').map_or(server, |(host, _)| host), stream).await?,
+            })
+        };
+        let connected = timeout(self.options.connect_timeout, connecting).await;
+        Ok(connected.map_err(|_| ConnectionError::ConnectTimeout)??)
+    }
+}
+
+/// A connection, and how far its server has got.
+struct Session<'s> {
+    source: &'s TyphaSource,
+    server: &'s str,
+    feed: &'s Feed,
+    objects: &'s mut UpdateReader,
+    /// Whether nothing was known before.
+    is_first: bool,
+    /// Whether everything has been told.
+    synced: bool,
+    /// When to believe that everything has been told, and when at the latest.
+    settles: Option<(Instant, Instant)>,
+}
+
+impl Session<'_> {
+    /// Waits until the server is to be believed that it has told everything.
+    async fn settled(&self) {
+        match self.settles {
+            Some((at, _)) => tokio::time::sleep_until(at.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Everything has been told.
+    fn settle(&mut self) -> Result<(), Closed> {
+        self.settles = None;
+        self.objects.end();
+        if let Some(problems) = self.objects.changed_problems() {
+            self.feed.problems(problems)?;
+        }
+        self.feed.end_resync()?;
+        self.feed.available()?;
+        self.synced = true;
+        Ok(())
+    }
+
+    fn take(&mut self, action: ClientAction) -> Result<(), Closed> {
+        let Self { source: TyphaSource { options, discovery, versions, .. }, server, feed, objects, .. } = self;
+        match action {
+            ClientAction::Welcome(welcome) => {
+                tracing::info!(server, version = welcome.version, "connected to Typha");
+                if let Some(discovery) = discovery {
+                    discovery.connected();
+                }
+                // What was asked for until now is about to be done.
+                feed.take_resend()?;
+                feed.begin_resync()?;
+                objects.begin();
+            }
+            ClientAction::Updates(updates) => {
+                let now = Instant::now();
+                let told = objects.read(&updates).into_iter();
+                feed.tell_at(told.map(|(update, version)| (update, version.filter(|_| *versions))), now)?;
+                self.settles = self.settles.map(|(_, latest)| (latest.min(now + options.settle), latest));
+                if self.synced
+                    && let Some(problems) = objects.changed_problems()
+                {
+                    feed.problems(problems)?;
+                }
+            }
+            ClientAction::Status(SyncStatus::InSync) => {
+                let now = Instant::now();
+                // Who knows nothing yet has nothing to lose.
+                let at = if self.is_first { now } else { now + options.settle };
+                self.settles = self.settles.or(Some((at, now + options.settle * 10)));
+            }
+            // A server that reads its datastore again still tells what changes, and nothing else.
+            ClientAction::Status(_) | ClientAction::Send(_) => {}
+        }
+        Ok(())
     }
 }
 
@@ -285,13 +327,42 @@ enum Lost {
     After {
         /// Whether the connection was of use.
         synced: bool,
-        why: String,
+        why: ConnectionError,
     },
+}
+
+/// Error of a search for a server, or of a connection to one.
+#[derive(Debug, thiserror::Error)]
+enum NoConnection {
+    #[error("there is no server to connect to")]
+    NoServer,
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    #[error("{server}: {source}")]
+    Server { server: String, source: ConnectionError },
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ConnectionError {
+    #[error("it does not answer in time")]
+    ConnectTimeout,
+    #[error("the connection is lost")]
+    Lost,
+    #[error("the server has hung up")]
+    HungUp,
+    #[error("the server is silent")]
+    Silent,
+    #[error("the server takes nothing")]
+    TakesNothing,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Protocol(#[from] ClientEnd),
 }
 
 enum ServerEvent {
     Action(ClientAction),
-    End(String),
+    End(ConnectionError),
 }
 
 struct AbortOnDrop(tokio::task::AbortHandle);
@@ -332,13 +403,11 @@ async fn step(
     tell: &mpsc::Sender<ServerEvent>,
     read_timeout: Duration,
     write_timeout: Duration,
-) -> Result<bool, String> {
+) -> Result<bool, ConnectionError> {
     let mut buffer = vec![0; 64 * 1024];
-    let count = match timeout(read_timeout, stream.read(&mut buffer)).await {
-        Ok(Ok(0)) => return Err("the server has hung up".into()),
-        Ok(Ok(count)) => count,
-        Ok(Err(error)) => return Err(error.to_string()),
-        Err(_) => return Err("the server is silent".into()),
+    let count = match timeout(read_timeout, stream.read(&mut buffer)).await.map_err(|_| ConnectionError::Silent)?? {
+        0 => return Err(ConnectionError::HungUp),
+        count => count,
     };
     let mut actions = Vec::new();
     let end: Result<(), ClientEnd> = session.received(buffer.get(..count).unwrap_or_default(), &mut actions);
@@ -349,19 +418,15 @@ async fn step(
             return Ok(false);
         }
     }
-    end.map(|()| true).map_err(|end| end.to_string())
+    Ok(end.map(|()| true)?)
 }
 
-async fn send(stream: &mut BoxStream, bytes: &[u8], write_timeout: Duration) -> Result<(), String> {
+async fn send(stream: &mut BoxStream, bytes: &[u8], write_timeout: Duration) -> Result<(), ConnectionError> {
     let writing = async {
         stream.write_all(bytes).await?;
         stream.flush().await
     };
-    match timeout(write_timeout, writing).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("the server takes nothing".into()),
-    }
+    Ok(timeout(write_timeout, writing).await.map_err(|_| ConnectionError::TakesNothing)??)
 }
 
 #[cfg(test)]

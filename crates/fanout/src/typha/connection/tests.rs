@@ -20,7 +20,7 @@ impl AsRef<Hub> for Hub {
 impl Hubs for Hub {
     type Lease = Hub;
 
-    fn lease(&self, _: SyncerType) -> Result<Hub, String> {
+    fn lease(&self, _: SyncerType) -> Result<Hub, BoxError> {
         Ok(self.clone())
     }
 }
