@@ -31,13 +31,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     capability::require_net_admin("tortie cleanup")?;
-    let config = tortie_cli::program::local_sources(args.config.as_deref())?
-        .resolve()
-        .map_err(|error| Failure::Failed(error.to_string()))?
-        .config;
+    let config = tortie_cli::program::local_sources(args.config.as_deref())?.resolve().map_err(Failure::failed)?.config;
     let links = Netlink::open(config.netlink_timeout)
         .and_then(|mut netlink| netlink.links())
-        .map_err(|error| Failure::Failed(format!("network interfaces cannot be listed: {error}")))?;
+        .map_err(Failure::failed_at("network interfaces cannot be listed"))?;
     let leftovers = machine::leftovers(&config);
     let what = CleanupConfig {
         tables: installed_tables(),
@@ -68,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         print_message(&problem.to_string());
     }
     if stop.is_set() {
-        return Err(Failure::Failed("ended by a signal before everything was removed".into()));
+        return Err(Failure::failed("ended by a signal before everything was removed"));
     }
     if report.problems.is_empty() && removed.problems.is_empty() && programs.is_ok() {
         Ok(())

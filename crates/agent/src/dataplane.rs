@@ -8,7 +8,6 @@ use tortie_config::{LogSeverity, from_environment};
 use super::machine::MachineArgs;
 use tortie_cli::Failure;
 use tortie_cli::capability;
-use tortie_cli::program::failed;
 use tortie_cli::signals::{self, Handlers, STOP_PATIENCE};
 use tortie_node::driver::{DriverAgent, ServedEnd};
 use tortie_telemetry::logging::{self, LogFormat};
@@ -46,12 +45,13 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     logging::init(args.log_format, LogSeverity::Info);
     capability::require_net_admin("tortie dataplane")?;
-    let agent = DriverAgent::new(from_environment(std::env::vars()), args.machine.options()).map_err(failed)?;
+    let agent =
+        DriverAgent::new(from_environment(std::env::vars()), args.machine.options()).map_err(Failure::failed)?;
     let messages = open(args.read_fd, OpenOptions::new().read(true))?;
     let reports = open(args.write_fd, OpenOptions::new().write(true))?;
     let handlers = Handlers { patience: Some(STOP_PATIENCE), ..Handlers::new(agent.waker()) };
     signals::follow_for(agent.stop(), handlers)?;
-    match agent.run(messages, reports).map_err(failed)? {
+    match agent.run(messages, reports).map_err(Failure::failed)? {
         None => {}
         Some(ServedEnd::Stopped) => tracing::info!("stopping; what is in force stays in force"),
         Some(ServedEnd::PeerGone) => tracing::info!("the engine is gone; what is in force stays in force"),
@@ -68,6 +68,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 fn open(descriptor: u32, options: &OpenOptions) -> Result<File, Failure> {
     let path = format!("/proc/self/fd/{descriptor}");
     options.open(&path).map_err(|error: io::Error| {
-        Failure::Failed(format!("descriptor {descriptor} cannot be used: {error}; is this started by an engine?"))
+        Failure::failed(format!("descriptor {descriptor} cannot be used: {error}; is this started by an engine?"))
     })
 }

@@ -14,14 +14,19 @@ pub(super) enum DataplaneUrl {
     Exec(PathBuf),
 }
 
-impl FromStr for DataplaneUrl {
-    type Err = String;
+/// A text that names no dataplane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected internal or exec:PATH, the path of a driver program")]
+pub(super) struct NotADataplane;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for DataplaneUrl {
+    type Err = NotADataplane;
+
+    fn from_str(text: &str) -> Result<Self, NotADataplane> {
         match text.split_once(':') {
             None if text == "internal" => Ok(Self::Internal),
             Some(("exec", path)) if !path.is_empty() => Ok(Self::Exec(path.into())),
-            _ => Err("expected internal or exec:PATH, the path of a driver program".into()),
+            _ => Err(NotADataplane),
         }
     }
 }

@@ -70,7 +70,7 @@ pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {
     let whole = whole();
     let Some(directory) = &args.directory else {
         let found = command_of(&whole, &args.command);
-        let none = || Failure::Usage(format!("there is no command `{}`", args.command.join(" ")));
+        let none = || Failure::usage(format!("there is no command `{}`", args.command.join(" ")));
         let text = page(found.ok_or_else(none)?, &args.command).map_err(Failure::io("the page"))?;
         return io::stdout().write_all(&text).map_err(Failure::io("standard output"));
     };

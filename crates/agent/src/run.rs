@@ -14,7 +14,7 @@ use tortie_cli::Failure;
 use tortie_cli::capability;
 use tortie_cli::datastore::{DatastoreArgs, Wanted};
 use tortie_cli::directory::DirectoryArgs;
-use tortie_cli::program::{failed, local_sources, read_again};
+use tortie_cli::program::{local_sources, read_again};
 use tortie_cli::signals::{self, Handlers, STOP_PATIENCE};
 use tortie_node::engine::Unreadable;
 use tortie_node::local_api::DEFAULT_SOCKET;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.dataplane == DataplaneUrl::Internal {
         capability::require_net_admin("tortie run")?;
     }
-    let agent = Agent::new(args.options()?).map_err(failed)?;
+    let agent = Agent::new(args.options()?).map_err(Failure::failed)?;
     let handle = agent.handle();
     let mut listeners = Listeners::new(handle.health().clone(), handle.metrics().clone());
     listeners.follow(agent.config())?;
@@ -115,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let agent = agent.with_node_keys(api_server);
     let service_manager = ServiceManager::from_environment();
     let program = Program { listeners, service_manager, config: args.config.clone() };
-    agent.with_embedder(program).run(source).map_err(failed)
+    agent.with_embedder(program).run(source).map_err(Failure::failed)
 }
 
 impl Args {

@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 
 use super::Failure;
 use super::output::Output;
-use crate::program::failed;
 use tortie_node::local_api::{Client, ClientError, DEFAULT_SOCKET};
 use tortie_telemetry::escape;
 
@@ -29,7 +28,7 @@ impl AskArgs {
     pub(super) fn ask<T: DeserializeOwned>(&self, method: &str, parameters: &[(&str, Value)]) -> Result<T, Failure> {
         let parameters: Map<String, Value> =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let mut client = Client::connect(&self.socket).map_err(failed)?;
+        let mut client = Client::connect(&self.socket).map_err(Failure::failed)?;
         self.answer(client.call(method, parameters))
     }
 
@@ -37,18 +36,18 @@ impl AskArgs {
     pub(super) fn ask_if_there<T: DeserializeOwned>(&self, method: &str) -> Result<Option<T>, Failure> {
         match Client::connect(&self.socket) {
             Err(ClientError::NoAgent { .. }) => Ok(None),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(Failure::failed(error)),
             Ok(mut client) => self.answer(client.call(method, Map::new())).map(Some),
         }
     }
 
     /// Reads an answer. For people, its texts are escaped here, as a line end in one of them would begin a line of a table.
     fn answer<T: DeserializeOwned>(&self, answer: Result<Value, ClientError>) -> Result<T, Failure> {
-        let mut answer = answer.map_err(failed)?;
+        let mut answer = answer.map_err(Failure::failed)?;
         if self.output == Output::Table {
             escape_texts(&mut answer);
         }
-        serde_json::from_value(answer).map_err(|error| failed(ClientError::Refused(error.to_string())))
+        serde_json::from_value(answer).map_err(|error| Failure::failed(ClientError::Refused(error.to_string())))
     }
 
     /// Prints what was made of answers.

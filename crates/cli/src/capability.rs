@@ -43,7 +43,7 @@ pub fn require(command: &str, capabilities: &[Capability]) -> Result<(), Failure
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let lacks = capabilities.iter().find_map(|of| Some((of.name(), missing(&status, *of)?)));
     match lacks {
-        Some((name, why)) => Err(Failure::Failed(format!("`{command}` needs {name}, but {why}"))),
+        Some((name, why)) => Err(Failure::failed(format!("`{command}` needs {name}, but {why}"))),
         None => Ok(()),
     }
 }

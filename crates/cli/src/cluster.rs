@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_calc::Graph;
-use tortie_config::{Config, Sources, settings};
+use tortie_config::settings::SettingsError;
+use tortie_config::{Config, ConfigError, Sources, settings};
 use tortie_datastore::{Everything, manifest_texts};
 use tortie_evaluate::Settings;
 use tortie_model::desired::DesiredUpdate;
@@ -59,7 +60,7 @@ impl ClusterArgs {
     /// If the datastore cannot be read in time, or the configuration of this machine not at all.
     pub(super) fn read(&self) -> Result<WholeCluster, Failure> {
         let sources = super::program::local_sources(self.config.as_deref())?;
-        let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
+        let local = sources.resolve().map_err(Failure::failed)?.config;
         let options = settings::manifests(&local);
         let wanted = Wanted {
             options: options.clone(),
@@ -97,6 +98,17 @@ impl ClusterArgs {
     }
 }
 
+/// The reason why a node cannot be set up by its parameters.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ParametersError {
+    /// A parameter that must be right is not.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Parameters do not fit together.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
 /// What verdicts about a whole cluster depend on besides its objects.
 pub(super) struct Parameters {
     /// What nodes have that have nothing of their own.
@@ -118,12 +130,12 @@ impl Parameters {
         objects: impl Iterator<Item = &'a Update>,
     ) -> Result<Self, Failure> {
         let objects: Vec<&Update> = objects.filter(|update| bears_on_parameters(update)).collect();
-        let of = |host: &Hostname| -> Result<(Config, Settings), String> {
+        let of = |host: &Hostname| -> Result<(Config, Settings), ParametersError> {
             let config = config_of(sources, local, objects.iter().copied(), host)?;
-            let rules = settings::rules(&config).map_err(|error| error.to_string())?;
+            let rules = settings::rules(&config)?;
             Ok((config, settings::evaluation(&rules)))
         };
-        let (config, settings) = of(&Hostname::new("")).map_err(Failure::Failed)?;
+        let (config, settings) = of(&Hostname::new("")).map_err(Failure::failed)?;
         let mut nodes = BTreeMap::new();
         let is_own = |update: &&Update| matches!(update, Update::HostConfig(..) | Update::ScopedConfig(..));
         if objects.iter().any(is_own) {
@@ -137,7 +149,7 @@ impl Parameters {
                 })
                 .collect();
             for host in hosts {
-                let (_, own) = of(host).map_err(|error| Failure::Failed(format!("node {host}: {error}")))?;
+                let (_, own) = of(host).map_err(Failure::failed_at(format!("node {host}")))?;
                 if own != settings {
                     nodes.insert(host.clone(), own);
                 }
@@ -168,7 +180,7 @@ pub(super) fn config_of<'a>(
     local: &Config,
     objects: impl Iterator<Item = &'a Update>,
     host: &Hostname,
-) -> Result<Config, String> {
+) -> Result<Config, ConfigError> {
     let mut graph = Graph::new(&settings::graph(local, host.clone()));
     for update in objects {
         let matters = match update {
@@ -189,5 +201,5 @@ pub(super) fn config_of<'a>(
             sources.set_datastore(datastore);
         }
     }
-    sources.resolve().map(|resolved| resolved.config).map_err(|error| error.to_string())
+    Ok(sources.resolve()?.config)
 }

@@ -27,7 +27,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let is_called = |parameter: &Parameter, name: &String| parameter.name.eq_ignore_ascii_case(name);
     let known = |name: &&String| configuration.parameters.iter().any(|parameter| is_called(parameter, name));
     if let Some(unknown) = args.names.iter().find(|name| !known(name)) {
-        return Err(Failure::Usage(format!("there is no parameter `{unknown}`; see `tortie parameters`")));
+        return Err(Failure::usage(format!("there is no parameter `{unknown}`; see `tortie parameters`")));
     }
     configuration.parameters.retain(|parameter| {
         (args.names.is_empty() || args.names.iter().any(|name| is_called(parameter, name)))

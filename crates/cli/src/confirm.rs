@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             Ok(())
         }
         _ if is_good => Ok(()),
-        _ if is_silent => Err(Failure::Failed("no change waits to be confirmed".into())),
+        _ if is_silent => Err(Failure::failed("no change waits to be confirmed")),
         _ => Err(Failure::Reported(1)),
     }
 }

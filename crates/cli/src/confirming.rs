@@ -23,7 +23,6 @@ use super::Failure;
 use super::output::Output;
 use super::store::{StoreArgs, open_reference};
 use super::wish::Wish;
-use crate::program::failed;
 use tortie_datastore::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
 /// The longest time to wait for a confirmation.
@@ -64,19 +63,28 @@ pub(super) enum DryRun {
     Server,
 }
 
+/// The reason why a text is no time to wait for a confirmation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum WindowError {
+    #[error("must be a time such as 60s, 5m or 1h")]
+    Form,
+    #[error("must be between a second and a week")]
+    Range,
+}
+
 /// A number of seconds, minutes or hours.
-pub(super) fn window(text: &str) -> Result<Duration, String> {
+pub(super) fn window(text: &str) -> Result<Duration, WindowError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let seconds = match text.strip_prefix(digits) {
         Some("s" | "") => 1,
         Some("m" | "min") => 60,
         Some("h") => 3_600,
-        _ => return Err("must be a time such as 60s, 5m or 1h".into()),
+        _ => return Err(WindowError::Form),
     };
-    let number: u64 = digits.parse().map_err(|_| "must be a time such as 60s, 5m or 1h")?;
+    let number: u64 = digits.parse().map_err(|_| WindowError::Form)?;
     match number.checked_mul(seconds).map(Duration::from_secs) {
         Some(time) if !time.is_zero() && time <= LONGEST => Ok(time),
-        _ => Err("must be between a second and a week".into()),
+        _ => Err(WindowError::Range),
     }
 }
 
@@ -117,7 +125,7 @@ impl ConfirmingArgs {
             return Ok(());
         }
         let why = "--dry-run=client is for what is written in files; what would come of this is known where it is kept: --dry-run asks";
-        Err(Failure::Usage(why.into()))
+        Err(Failure::usage(why))
     }
 
     /// Writes, at once and for good or as it is asked for.
@@ -153,10 +161,10 @@ impl ConfirmingArgs {
         wishes: &[Wish<'_>],
         is_initial: bool,
     ) -> Result<bool, Failure> {
-        let journal = FileJournal::open(&self.state_dir).map_err(failed)?;
+        let journal = FileJournal::open(&self.state_dir).map_err(Failure::failed)?;
         let lock = self.lock(&journal)?;
         if is_initial {
-            initialise(opened).map_err(failed)?;
+            initialise(opened).map_err(Failure::failed)?;
         }
         let staged = StagedStore::new(opened);
         let mut written = write_each(&staged, wishes, |_, _| {})?;
@@ -177,17 +185,17 @@ impl ConfirmingArgs {
             let window = self.confirm.unwrap_or(UNCONFIRMED);
             let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
             let change = PendingChange::new(writes, datastore, &who(), window_ms, &now());
-            let change = begin(&journal, change).map_err(failed)?;
+            let change = begin(&journal, change).map_err(Failure::failed)?;
             if let Err(failure) = self.start_guard() {
                 // Nothing has been written, so that this is only noted.
-                attend(&journal, &open_again, &now()).map_err(failed)?;
+                attend(&journal, &open_again, &now()).map_err(Failure::failed)?;
                 return Err(failure);
             }
-            carry_out(&journal, opened, change, &now).map_err(failed)?;
+            carry_out(&journal, opened, change, &now).map_err(Failure::failed)?;
             if self.confirm.is_some() {
                 eprintln!("tortie: this is taken back in {} s unless `tortie confirm` comes", window.as_secs());
             } else {
-                confirm(&journal, &now()).map_err(failed)?;
+                confirm(&journal, &now()).map_err(Failure::failed)?;
             }
         }
         drop(lock);
@@ -198,12 +206,12 @@ impl ConfirmingArgs {
 
     /// The lock, when nothing waits any more.
     fn lock(&self, journal: &FileJournal) -> Result<Locked, Failure> {
-        let busy = || Failure::Failed("another change is being made or taken back at this moment; try again".into());
-        let lock = journal.try_lock().map_err(failed)?.ok_or_else(busy)?;
-        match attend(journal, &open_again, &now()).map_err(failed)? {
-            Attended::Waits { .. } => Err(Failure::Failed(waiting(&self.state_dir))),
+        let busy = || Failure::failed("another change is being made or taken back at this moment; try again");
+        let lock = journal.try_lock().map_err(Failure::failed)?.ok_or_else(busy)?;
+        match attend(journal, &open_again, &now()).map_err(Failure::failed)? {
+            Attended::Waits { .. } => Err(Failure::failed(waiting(&self.state_dir))),
             Attended::Retry { why } => {
-                Err(Failure::Failed(format!("an earlier change has not been confirmed and is being taken back: {why}")))
+                Err(Failure::failed(format!("an earlier change has not been confirmed and is being taken back: {why}")))
             }
             Attended::RolledBack(_) => {
                 eprintln!("tortie: an earlier change was not confirmed, and has been taken back now");
@@ -216,7 +224,7 @@ impl ConfirmingArgs {
     /// Starts a program of its own that takes the change back: this one may be killed, and its terminal may be gone.
     fn start_guard(&self) -> Result<(), Failure> {
         let why = |error: &dyn Display| {
-            Failure::Failed(format!(
+            Failure::failed(format!(
                 "no program can be started that would take the change back, so nothing is changed: {error}"
             ))
         };
@@ -251,7 +259,7 @@ fn waiting(state: &Path) -> String {
 
 fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, output: Output) -> Result<(), Failure> {
     if is_initial {
-        initialise(store).map_err(failed)?;
+        initialise(store).map_err(Failure::failed)?;
     }
     // People see what is done as it is done.
     let written = write_each(store, wishes, |key, word| {
@@ -267,7 +275,7 @@ fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, o
 fn try_all(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, output: Output) -> Result<(), Failure> {
     let staged = StagedStore::new(store);
     if is_initial {
-        initialise(&staged).map_err(failed)?;
+        initialise(&staged).map_err(Failure::failed)?;
     }
     let mut written = write_each(&staged, wishes, |_, _| {})?;
     written.try_out(store, staged.into_writes(), wishes)?;
@@ -301,7 +309,7 @@ impl Written {
                     let words = self.words.iter_mut().filter(|(key, _)| *key == write.key);
                     words.for_each(|(_, word)| *word = "unchanged");
                 }
-                Err(error @ StoreError::Unavailable(_)) => return Err(failed(error)),
+                Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
                 Err(error) => self.refused(&write.key, error.to_string(), wishes),
             }
         }
@@ -321,7 +329,7 @@ impl Written {
             let why = match store.is_allowed(back, &write.key) {
                 Ok(true) => continue,
                 Ok(false) => format!("it could not be taken back, as you have no right to {verb} it"),
-                Err(error @ StoreError::Unavailable(_)) => return Err(failed(error)),
+                Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
                 Err(error) => {
                     format!("it is not known whether you have the right to {verb} it, to take it back: {error}")
                 }
@@ -384,7 +392,7 @@ fn write_each(
             }
             Ok(None) => {}
             // The next one would have to wait as long in vain.
-            Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => return Err(failed(error)),
+            Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => return Err(Failure::failed(error)),
             Err(error) => {
                 eprintln!("{place}: {error}");
                 written.errors.push((key.clone(), place.clone(), error.to_string()));
@@ -408,7 +416,7 @@ pub fn watch_in_background(state_dir: Option<&Path>) -> Result<(), Failure> {
 
 /// Opens the datastore of a change again.
 pub(super) fn open_again(change: &PendingChange) -> Result<Arc<dyn ResourceStore>, Box<dyn Error + Send + Sync>> {
-    open_reference(&change.datastore).map_err(|failure| failure.to_string().into())
+    Ok(open_reference(&change.datastore)?)
 }
 
 /// Who runs this program.

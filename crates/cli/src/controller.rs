@@ -73,34 +73,47 @@ pub(super) struct Args {
     log_format: LogFormat,
 }
 
+/// The reason why the value of a flag is not one.
+#[derive(Debug, thiserror::Error)]
+enum FlagError {
+    #[error("must be true or false")]
+    Bool,
+    #[error("must be enabled or disabled")]
+    Switch,
+    #[error("must be NAMESPACE/NAME")]
+    Lease,
+    #[error("`{0}` is not a duration such as 90s or 1m30s")]
+    Duration(String),
+}
+
 /// As `strconv.ParseBool` of Go reads it.
-fn go_bool(text: &str) -> Result<bool, String> {
+fn go_bool(text: &str) -> Result<bool, FlagError> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err("must be true or false".into()),
+        _ => Err(FlagError::Bool),
     }
 }
 
-fn switch(text: &str) -> Result<bool, String> {
+fn switch(text: &str) -> Result<bool, FlagError> {
     match text.to_ascii_lowercase().as_str() {
         "enabled" => Ok(true),
         "disabled" => Ok(false),
-        _ => Err("must be enabled or disabled".into()),
+        _ => Err(FlagError::Switch),
     }
 }
 
-fn lease(text: &str) -> Result<(String, String), String> {
+fn lease(text: &str) -> Result<(String, String), FlagError> {
     match text.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((namespace.into(), name.into()))
         }
-        _ => Err("must be NAMESPACE/NAME".into()),
+        _ => Err(FlagError::Lease),
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    tortie_resources::go_duration(text).ok_or_else(|| format!("`{text}` is not a duration such as 90s or 1m30s"))
+fn duration(text: &str) -> Result<Duration, FlagError> {
+    tortie_resources::go_duration(text).ok_or_else(|| FlagError::Duration(text.to_owned()))
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -118,12 +131,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             let what = format!(
                 "{other} cannot be written to: --datastore must be etcd://HOST:PORT,... or kubernetes:[KUBECONFIG]"
             );
-            return Err(Failure::Usage(what));
+            return Err(Failure::usage(what));
         }
     };
     let kubeconfig = kubeconfig(args)?;
     // What is wrong with it now is a mistake; a server that does not answer is tried again.
-    kubeconfig.check().map_err(|error| Failure::Failed(format!("Kubernetes cannot be followed: {error}")))?;
+    kubeconfig.check().map_err(Failure::failed_at("Kubernetes cannot be followed"))?;
     let client = Client::new(kubeconfig).map_err(Failure::io("the API server's thread"))?;
     let kubernetes_datastore = etcd.is_none();
     let datastore = match etcd {
@@ -177,7 +190,7 @@ fn election(args: &Args) -> ElectorConfig {
 }
 
 fn etcd(args: &Args, url: &str) -> Result<EtcdConfig, Failure> {
-    let config = url.parse().map_err(|error| Failure::Usage(format!("--datastore: {error}")))?;
+    let config = url.parse().map_err(Failure::usage_at("--datastore"))?;
     args.etcd.program_config(&config)
 }
 
@@ -185,10 +198,10 @@ fn etcd(args: &Args, url: &str) -> Result<EtcdConfig, Failure> {
 fn kubeconfig(args: &Args) -> Result<KubeConfig, Failure> {
     match (&args.datastore, &args.kubeconfig) {
         (DatastoreUrl::Kubernetes(Some(_)), Some(_)) => {
-            Err(Failure::Usage("--datastore names a kubeconfig already; --kubeconfig is one too many".into()))
+            Err(Failure::usage("--datastore names a kubeconfig already; --kubeconfig is one too many"))
         }
         (DatastoreUrl::Kubernetes(Some(place)), None) => {
-            place.to_string_lossy().parse().map_err(|error| Failure::Usage(format!("kubernetes: {error}")))
+            place.to_string_lossy().parse().map_err(Failure::usage_at("kubernetes"))
         }
         (_, file) => Ok(file.as_ref().map_or_else(KubeConfig::usual, KubeConfig::file)),
     }

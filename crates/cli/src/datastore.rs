@@ -236,7 +236,7 @@ impl DatastoreArgs {
                 let tls = settings.fanout_tls(&self.access.fanout)?;
                 let of_node = (node.clone(), prepare);
                 let config = ClientConfig { tls, blocks, ..ClientConfig::new(servers.clone(), node) };
-                let source = FanoutSource::new(config).map_err(|error| Failure::Failed(error.to_string()))?;
+                let source = FanoutSource::new(config).map_err(Failure::failed)?;
                 Ok(Box::new(match discovery(self, local, &TyphaServers::Addresses(servers.clone()), of_node)? {
                     Some(discovery) => source.with_discovery(discovery),
                     None => source,
@@ -261,7 +261,7 @@ impl DatastoreArgs {
                     write_timeout: settings.seconds("TyphaWriteTimeout")?.unwrap_or(defaults.write_timeout),
                     ..defaults
                 };
-                let source = TyphaSource::new(typha).map_err(|error| Failure::Failed(error.to_string()))?;
+                let source = TyphaSource::new(typha).map_err(Failure::failed)?;
                 let source = if versions { source.with_versions() } else { source };
                 Ok(Box::new(match discovery {
                     Some(discovery) => source.with_discovery(discovery),
@@ -280,7 +280,7 @@ impl DatastoreArgs {
             }
             // The URL's parser lets nothing pass that is not built in.
             #[cfg(not(all(feature = "etcd", feature = "kubernetes", feature = "fanout")))]
-            other => Err(Failure::Usage(format!("{other} is not part of this build"))),
+            other => Err(Failure::usage(format!("{other} is not part of this build"))),
         }
     }
 }
@@ -288,7 +288,7 @@ impl DatastoreArgs {
 #[cfg(feature = "kubernetes")]
 pub(crate) fn kubeconfig(file: Option<&Path>) -> Result<KubeConfig, Failure> {
     let place = file.unwrap_or("".as_ref()).to_string_lossy();
-    place.parse().map_err(|error| Failure::Usage(format!("kubernetes: {error}")))
+    place.parse().map_err(Failure::usage_at("kubernetes"))
 }
 
 /// What says how to reach a datastore, besides flags.
@@ -319,14 +319,14 @@ impl Settings<'_> {
                 Some(endpoints) => from_endpoints(&endpoints),
                 None => {
                     let missing = "`etcd:` needs FELIX_ETCDENDPOINTS or ETCD_ENDPOINTS; or give etcd://HOST:PORT";
-                    return Err(Failure::Usage(missing.into()));
+                    return Err(Failure::usage(missing));
                 }
             },
         };
-        let url = url.parse().map_err(|error| Failure::Usage(format!("etcd: {error}")))?;
+        let url = url.parse().map_err(Failure::usage_at("etcd"))?;
         let config = args.config(&url, self)?;
         if tls && config.ca_file.is_none() {
-            return Err(Failure::Usage("etcd: https endpoints need ETCD_CA_CERT_FILE or --etcd-ca-file".into()));
+            return Err(Failure::usage("etcd: https endpoints need ETCD_CA_CERT_FILE or --etcd-ca-file"));
         }
         Ok(config)
     }
@@ -347,12 +347,12 @@ impl Settings<'_> {
             return Ok(TyphaServers::Addresses(servers.clone()));
         }
         if let Some(list) = self.felix("TyphaAddr") {
-            let servers = typha_servers(&list).map_err(|error| Failure::Usage(format!("FELIX_TYPHAADDR: {error}")))?;
+            let servers = typha_servers(&list).map_err(Failure::usage_at("FELIX_TYPHAADDR"))?;
             return Ok(TyphaServers::Addresses(servers));
         }
         let Some(name) = self.felix("TyphaK8sServiceName") else {
             let missing = "`typha:` needs FELIX_TYPHAADDR or FELIX_TYPHAK8SSERVICENAME; or give typha://HOST:PORT";
-            return Err(Failure::Usage(missing.into()));
+            return Err(Failure::usage(missing));
         };
         let namespace = self.felix("TyphaK8sNamespace").unwrap_or_else(|| "kube-system".to_owned());
         Ok(TyphaServers::Service { namespace, name })
@@ -364,7 +364,7 @@ impl Settings<'_> {
         let Some(text) = self.felix(parameter) else { return Ok(None) };
         match text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
             Some(time) if !time.is_zero() => Ok(Some(time)),
-            _ => Err(Failure::Usage(format!("{parameter}: `{text}` is not a number of seconds above 0"))),
+            _ => Err(Failure::usage(format!("{parameter}: `{text}` is not a number of seconds above 0"))),
         }
     }
 
@@ -379,7 +379,7 @@ impl Settings<'_> {
             name(&flags.fanout_cn, "TyphaCN"),
             name(&flags.fanout_uri_san, "TyphaURISAN"),
         )
-        .map_err(|error| Failure::Usage(error.to_string()))
+        .map_err(Failure::usage)
     }
 }
 

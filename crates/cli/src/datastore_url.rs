@@ -27,67 +27,94 @@ pub(super) const FORMS: &str =
 /// The port of Typha's servers where none is given (`typha/pkg/config/config_params.go`).
 const TYPHA_PORT: u16 = 5473;
 
-impl FromStr for DatastoreUrl {
-    type Err = String;
+/// The reason why a text is no URL of a datastore.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum DatastoreUrlError {
+    /// It has no known scheme.
+    #[error("must be {forms}", forms = FORMS)]
+    Scheme,
+    /// `file:` without a path.
+    #[error("`file:` needs a directory, as in file:/etc/tortie")]
+    NoDirectory,
+    /// `kubernetes:` with an authority.
+    #[error("`kubernetes:` takes the path of a kubeconfig, or nothing")]
+    Kubeconfig,
+    /// A scheme that servers must follow.
+    #[error("must be {0}://HOST:PORT, or several of them with commas between")]
+    NoServers(&'static str),
+    /// A server without a valid host or port.
+    #[error("`{0}` is not HOST:PORT")]
+    Server(String),
+    /// The same where the port may be left out.
+    #[error("`{0}` is not HOST or HOST:PORT")]
+    TyphaServer(String),
+    /// A scheme that is not part of this build.
+    #[error("this build has no {name} support; build with --features {feature}")]
+    NotBuilt {
+        /// The kind of datastore.
+        name: &'static str,
+        /// The feature that adds it.
+        feature: &'static str,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some((scheme, rest)) = text.split_once(':') else { return Err(format!("must be {FORMS}")) };
+impl FromStr for DatastoreUrl {
+    type Err = DatastoreUrlError;
+
+    fn from_str(text: &str) -> Result<Self, DatastoreUrlError> {
+        let Some((scheme, rest)) = text.split_once(':') else { return Err(DatastoreUrlError::Scheme) };
         let authority = || rest.strip_prefix("//").filter(|rest| !rest.is_empty());
         match scheme {
-            "file" if rest.is_empty() => Err("`file:` needs a directory, as in file:/etc/tortie".into()),
+            "file" if rest.is_empty() => Err(DatastoreUrlError::NoDirectory),
             "file" => Ok(Self::Directory(rest.into())),
             "etcd" => {
                 built_with(cfg!(feature = "etcd"), "etcd", "etcd")?;
                 match authority() {
                     None if rest.is_empty() => Ok(Self::Etcd(None)),
-                    None => Err("must be etcd://HOST:PORT, or several of them with commas between".into()),
+                    None => Err(DatastoreUrlError::NoServers("etcd")),
                     Some(_) => Ok(Self::Etcd(Some(text.into()))),
                 }
             }
             "kubernetes" => {
                 built_with(cfg!(feature = "kubernetes"), "Kubernetes", "kubernetes")?;
                 if rest.starts_with("//") {
-                    return Err("`kubernetes:` takes the path of a kubeconfig, or nothing".into());
+                    return Err(DatastoreUrlError::Kubeconfig);
                 }
                 Ok(Self::Kubernetes((!rest.is_empty()).then(|| rest.into())))
             }
-            "fanout" | "typha" => {
-                built_with(cfg!(feature = "fanout"), scheme, "fanout")?;
-                match (scheme, authority()) {
-                    ("typha", None) if rest.is_empty() => Ok(Self::Typha(None)),
-                    ("typha", Some(list)) => typha_servers(list).map(|servers| Self::Typha(Some(servers))),
-                    ("fanout", Some(list)) => servers(list, None).map(Self::Fanout),
-                    _ => Err(format!("must be {scheme}://HOST:PORT, or several of them with commas between")),
+            "fanout" => {
+                built_with(cfg!(feature = "fanout"), "fanout", "fanout")?;
+                servers(authority().ok_or(DatastoreUrlError::NoServers("fanout"))?, None).map(Self::Fanout)
+            }
+            "typha" => {
+                built_with(cfg!(feature = "fanout"), "typha", "fanout")?;
+                match authority() {
+                    None if rest.is_empty() => Ok(Self::Typha(None)),
+                    None => Err(DatastoreUrlError::NoServers("typha")),
+                    Some(list) => typha_servers(list).map(|servers| Self::Typha(Some(servers))),
                 }
             }
-            _ => Err(format!("must be {FORMS}")),
+            _ => Err(DatastoreUrlError::Scheme),
         }
     }
 }
 
 /// A build without something says so, and how to get one with it.
-fn built_with(feature_is_there: bool, what: &str, feature: &str) -> Result<(), String> {
-    if feature_is_there {
-        return Ok(());
-    }
-    Err(format!("this build has no {what} support; build with --features {feature}"))
+fn built_with(feature_is_there: bool, name: &'static str, feature: &'static str) -> Result<(), DatastoreUrlError> {
+    if feature_is_there { Ok(()) } else { Err(DatastoreUrlError::NotBuilt { name, feature }) }
 }
 
 /// The servers of Typha in a list such as `a,b:5474`.
-pub(super) fn typha_servers(list: &str) -> Result<Vec<String>, String> {
+pub(super) fn typha_servers(list: &str) -> Result<Vec<String>, DatastoreUrlError> {
     servers(list, Some(TYPHA_PORT))
 }
 
 /// The servers in a list with commas, each as host and port.
-fn servers(list: &str, usual_port: Option<u16>) -> Result<Vec<String>, String> {
+fn servers(list: &str, usual_port: Option<u16>) -> Result<Vec<String>, DatastoreUrlError> {
     list.trim_end_matches('/').split(',').map(|server| host_and_port(server, usual_port)).collect()
 }
 
-fn host_and_port(server: &str, usual_port: Option<u16>) -> Result<String, String> {
-    let wrong = || match usual_port {
-        Some(_) => format!("`{server}` is not HOST or HOST:PORT"),
-        None => format!("`{server}` is not HOST:PORT"),
-    };
+fn host_and_port(server: &str, usual_port: Option<u16>) -> Result<String, DatastoreUrlError> {
     // The colons of an IPv6 address are within brackets.
     let end_of_host = if server.starts_with('[') { server.find(']').map(|at| at + 1) } else { server.find(':') };
     let (host, port) = server.split_at(end_of_host.unwrap_or(server.len()));
@@ -102,7 +129,8 @@ fn host_and_port(server: &str, usual_port: Option<u16>) -> Result<String, String
     };
     match port {
         Some(port) if host_is_good => Ok(format!("{host}:{port}")),
-        _ => Err(wrong()),
+        _ if usual_port.is_some() => Err(DatastoreUrlError::TyphaServer(server.to_owned())),
+        _ => Err(DatastoreUrlError::Server(server.to_owned())),
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let is_selected = args.select.is_given()?;
     let kind = args.kind.as_ref().filter(|_| is_selected);
     if is_selected && kind.is_none() {
-        return Err(Failure::Usage("--all and -l are for all resources of a kind, and files are given".into()));
+        return Err(Failure::usage("--all and -l are for all resources of a kind, and files are given"));
     }
     // What is wrong with files is known without the datastore.
     let (targets, opened) = match kind {
@@ -92,7 +92,7 @@ fn targets(args: &Args) -> Result<Vec<(String, ResourceKey, Option<Revision>)>, 
     resources.reverse();
     let target = |resource: &written::Written| {
         let place = resource.to_string();
-        let version = revision_of(&resource.object).map_err(|error| Failure::Failed(format!("{place}: {error}")))?;
+        let version = revision_of(&resource.object).map_err(Failure::failed_at(&*place))?;
         Ok((place, resource.key.clone(), version))
     };
     resources.iter().map(target).collect()

@@ -76,7 +76,7 @@ impl EtcdArgs {
             user: self.user(around)?,
             ..url.clone()
         };
-        config.check().map_err(|error| Failure::Usage(error.to_string()))?;
+        config.check().map_err(Failure::usage)?;
         if let Some(warning) = plain_password(&config) {
             // A command may ask for its configuration more than once.
             WARNED.call_once(|| {
@@ -96,14 +96,14 @@ impl EtcdArgs {
         let flag = self.etcd_user.clone().filter(|user| !user.is_empty());
         let Some(user) = flag.or_else(|| around.calico("ETCD_USERNAME")) else {
             return match self.etcd_password_file {
-                Some(_) => Err(Failure::Usage("--etcd-password-file needs --etcd-user or ETCD_USERNAME".into())),
+                Some(_) => Err(Failure::usage("--etcd-password-file needs --etcd-user or ETCD_USERNAME")),
                 None => Ok(None),
             };
         };
         let password = match self.password_file(around) {
             Some(file) => password_in(&file)?,
             None => around.calico("ETCD_PASSWORD").ok_or_else(|| {
-                Failure::Usage("a user of etcd needs ETCD_PASSWORD, ETCD_PASSWORD_FILE or --etcd-password-file".into())
+                Failure::usage("a user of etcd needs ETCD_PASSWORD, ETCD_PASSWORD_FILE or --etcd-password-file")
             })?,
         };
         Ok(Some((user, password.into())))
@@ -145,7 +145,7 @@ impl EtcdArgs {
             Some(_) => Some(self.password_file(&Environment).ok_or_else(|| {
                 let why = "a change that may be taken back needs the password in a file (--etcd-password-file): a program that \
                            does so later, after a restart, has to read it again";
-                Failure::Usage(why.into())
+                Failure::usage(why)
             })?),
         };
         let path = |file: Option<PathBuf>| {
@@ -167,8 +167,7 @@ impl EtcdArgs {
 pub(super) fn open_reference(reference: &Value) -> Result<EtcdStore, Failure> {
     let text = |name: &str| reference.get(name).and_then(Value::as_str);
     let file = |name: &str| text(name).map(PathBuf::from);
-    let url: EtcdConfig =
-        text("url").unwrap_or_default().parse().map_err(|error| Failure::Failed(format!("etcd: {error}")))?;
+    let url: EtcdConfig = text("url").unwrap_or_default().parse().map_err(Failure::failed_at("etcd"))?;
     let user = match (text("user"), file("password_file")) {
         (Some(user), Some(file)) => Some((user.to_owned(), Password::from(password_in(&file)?))),
         _ => None,

@@ -1,30 +1,44 @@
 //! How commands fail.
 
+use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
 use tortie_telemetry::logging;
 
-/// Why a command ends with another exit code than 0.
+/// Any error that a command may end with.
+pub type Cause = Box<dyn Error + Send + Sync>;
+
+/// Why a command ends with another exit code than 0. Its text is that of the error and of all its causes.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Everything has been said already; end with this code.
     #[error("")]
     Reported(u8),
     /// Wrong usage that the argument parser cannot see.
-    #[error("{0}")]
-    Usage(String),
+    #[error("{}", with_causes(&**.0))]
+    Usage(#[source] Cause),
     /// Something that the command needs does not work.
-    #[error("{0}")]
-    Failed(String),
+    #[error("{}", with_causes(&**.0))]
+    Failed(#[source] Cause),
     /// Reading or writing failed.
     #[error("{what}: {error}")]
     Io {
-        /// What was being read or written.
+        /// The file or stream.
         what: String,
-        /// What went wrong.
+        /// The error.
+        #[source]
         error: io::Error,
     },
+}
+
+/// An error, with the object that it happened to.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+struct Located {
+    what: String,
+    #[source]
+    error: Cause,
 }
 
 impl Failure {
@@ -32,6 +46,28 @@ impl Failure {
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         |error| Self::Io { what, error }
+    }
+
+    /// A failure with this error.
+    pub fn failed(error: impl Into<Cause>) -> Self {
+        Self::Failed(error.into())
+    }
+
+    /// A failure with an error, and the object that it happened to.
+    pub fn failed_at<E: Into<Cause>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        |error| Self::failed(Located { what, error: error.into() })
+    }
+
+    /// Wrong usage, by this error.
+    pub fn usage(error: impl Into<Cause>) -> Self {
+        Self::Usage(error.into())
+    }
+
+    /// Wrong usage, by an error and the object that it happened to.
+    pub fn usage_at<E: Into<Cause>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        |error| Self::usage(Located { what, error: error.into() })
     }
 
     /// Prints the failure and gives the exit code for it.
@@ -57,5 +93,31 @@ impl Failure {
                 ExitCode::FAILURE
             }
         }
+    }
+}
+
+/// The text of an error and of its causes, as `a: b: c`. Causes that an error repeats in its own text are left out.
+#[must_use]
+pub fn with_causes(error: &dyn Error) -> String {
+    std::iter::successors(error.source(), |&cause| cause.source()).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_told_once() {
+        let error = || io::Error::other("no room");
+        let failure = Failure::usage_at("--labels")(error());
+        assert_eq!(failure.to_string(), "--labels: no room");
+        assert_eq!(with_causes(&failure), "--labels: no room");
+        assert!(failure.source().is_some_and(|cause| cause.source().is_some()));
+        let nested = Failure::failed_at("node a")(Failure::io("file b")(error()));
+        assert_eq!(nested.to_string(), "node a: file b: no room");
+        assert_eq!(Failure::failed("nothing there").to_string(), "nothing there");
     }
 }

@@ -22,7 +22,6 @@ use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::{DirectoryArgs, SettleArgs};
 use super::program::wake;
 use super::signals::{self, Handlers};
-use crate::program::failed;
 use tortie_telemetry::health::{Health, Pulse, Reporter};
 use tortie_telemetry::http::{self, Response};
 use tortie_telemetry::logging::{self, LogFormat};
@@ -122,7 +121,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let (sender, stop) = sync_channel(1);
     signals::follow(Handlers::new(wake(&sender, || ())))?;
     let tls = TlsSettings::from_parts(args.tls_ca, args.tls_cert, args.tls_key, args.client_cn, args.client_uri_san)
-        .map_err(failed)?;
+        .map_err(Failure::failed)?;
     let config = ServerConfig {
         listen: args.listen.iter().map(|text| addresses(text)).collect::<Result<Vec<_>, _>>()?.concat(),
         tls,
@@ -148,13 +147,13 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             let options = Options { syncer, ..Options::default() };
             let directory = DirectoryArgs::only_read(settle);
             let wanted = Wanted { options, blocks: true, node: None, directory, prepare: None, versions: false };
-            let source = datastore.source(&local, wanted).map_err(|failure| failure.to_string())?;
+            let source = datastore.source(&local, wanted)?;
             Ok(watch(source)?)
         })
     } else {
         SyncerSources::none()
     };
-    let server = Arc::new(Server::start_with(config, upstream, syncers).map_err(failed)?);
+    let server = Arc::new(Server::start_with(config, upstream, syncers).map_err(Failure::failed)?);
     for address in server.addresses() {
         tracing::info!(%address, "listening for agents");
     }

@@ -63,12 +63,11 @@ fn painted(out: &mut impl Write, lines: &str) -> io::Result<()> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let failed = |error: tortie_node::local_api::ClientError| Failure::Failed(error.to_string());
-    let mut client = Client::connect(&args.socket).map_err(failed)?;
+    let mut client = Client::connect(&args.socket).map_err(Failure::failed)?;
     let coloured = args.color.wanted(io::stdout().is_terminal());
     let text = Text { coloured, staged: args.filter.staged() };
     if !args.follow {
-        let mut found: Flows = client.call("Flows", Map::new()).map_err(failed)?;
+        let mut found: Flows = client.call("Flows", Map::new()).map_err(Failure::failed)?;
         found.flows.retain(|flow| args.filter.matches(flow));
         if coloured && args.output == Output::Table {
             return painted(&mut io::stdout(), &text.table(&found.flows)).map_err(Failure::io("standard output"));
@@ -94,10 +93,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
         out.flush().map_or_else(ControlFlow::Break, ControlFlow::Continue)
     });
-    match end.map_err(failed)? {
+    match end.map_err(Failure::failed)? {
         // Whoever reads has seen enough.
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Some(error) => Err(Failure::io("standard output")(error)),
-        None => Err(Failure::Failed("the agent does not collect flows any more".to_owned())),
+        None => Err(Failure::failed("the agent does not collect flows any more")),
     }
 }

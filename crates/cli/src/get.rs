@@ -16,7 +16,6 @@ use super::names::{self, KindOrOne};
 use super::selected::{namespace_of, nothing};
 use super::store::StoreArgs;
 use super::written;
-use crate::program::failed;
 
 /// Show resources in etcd or Kubernetes, as calicoctl and kubectl do.
 ///
@@ -86,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         None => written::keys(&args.filename, &args.namespace, keeps)?,
     };
     if !keys.is_empty() && (args.all_namespaces || args.selector.is_some()) {
-        return Err(Failure::Usage("-A and -l are for all resources of a kind, and names are given".into()));
+        return Err(Failure::usage("-A and -l are for all resources of a kind, and names are given"));
     }
     let kind = args.kind.as_ref().map(|kind| kind.kind);
     for kind in keys.iter().map(ResourceKey::kind).chain(kind) {
@@ -110,7 +109,7 @@ fn find_each(keys: &[ResourceKey], store: &dyn ResourceStore) -> Result<Shown, F
         match find(store, key) {
             Ok(object) => objects.push((key.kind(), object)),
             // The next one would have to wait as long in vain.
-            Err(error @ StoreError::Unavailable(_)) => return Err(failed(error)),
+            Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
             Err(error) => errors.push(error.to_string()),
         }
     }
@@ -142,7 +141,7 @@ fn find(store: &dyn ResourceStore, key: &ResourceKey) -> Result<Value, StoreErro
 
 fn list(kind: ResourceKind, args: &Args, store: &dyn ResourceStore) -> Result<Shown, Failure> {
     let namespace = namespace_of(kind, &args.namespace, args.all_namespaces);
-    let listing = store.list(kind, namespace).map_err(failed)?;
+    let listing = store.list(kind, namespace).map_err(Failure::failed)?;
     let mut objects: Vec<Value> = listing.resources.into_iter().map(|resource| resource.object).collect();
     objects.iter_mut().for_each(|object| labelled(kind, object));
     objects.retain(|object| args.selector.as_ref().is_none_or(|query| query.matches(object)));

@@ -26,7 +26,6 @@ use super::line_diff::unified;
 use super::output::Output;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::store::{StoreArgs, StoreUrl};
-use crate::program::failed;
 use tortie_datastore::pending_change::STATE_DIR;
 use tortie_telemetry::escape;
 
@@ -57,21 +56,22 @@ impl WhereArgs {
             Some(DatastoreUrl::Kubernetes(file)) => return self.of_kubernetes(file.as_deref()),
             Some(other) => {
                 let why = format!("{other}: a history is kept of directories of manifests, etcd and Kubernetes only");
-                return Err(Failure::Usage(why));
+                return Err(Failure::usage(why));
             }
         };
-        History::find(&self.state_dir, origin.as_ref()).map_err(failed)
+        History::find(&self.state_dir, origin.as_ref()).map_err(Failure::failed)
     }
 
     /// The history of this server, or the only one of Kubernetes: the agent may know the server by another address.
     #[cfg(feature = "kubernetes")]
     fn of_kubernetes(&self, file: Option<&Path>) -> Result<History, Failure> {
-        let server = super::datastore::kubeconfig(file)?.fixed().map_err(failed)?.server;
+        let server = super::datastore::kubeconfig(file)?.fixed().map_err(Failure::failed)?.server;
         match History::find(&self.state_dir, Some(&Origin::Kubernetes(server))) {
             Err(HistoryError::Unknown { .. }) => {
-                History::only(&self.state_dir, |origin| matches!(origin, Origin::Kubernetes(_))).map_err(failed)
+                History::only(&self.state_dir, |origin| matches!(origin, Origin::Kubernetes(_)))
+                    .map_err(Failure::failed)
             }
-            found => found.map_err(failed),
+            found => found.map_err(Failure::failed),
         }
     }
 
@@ -89,7 +89,7 @@ impl WhereArgs {
                 });
                 found.map_err(|why| {
                     let how = "give --datastore kubernetes:KUBECONFIG, with rights to write";
-                    Failure::Usage(format!("the history is of Kubernetes at {server}, and {why}: {how}"))
+                    Failure::usage(format!("the history is of Kubernetes at {server}, and {why}: {how}"))
                 })?;
                 usual
             }
@@ -158,14 +158,14 @@ pub(super) struct RollbackArgs {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let history = args.place.open()?;
-    let entries = history.entries().map_err(failed)?;
+    let entries = history.entries().map_err(Failure::failed)?;
     let Some(number) = args.state else {
         let described: Vec<Described<'_>> = entries.iter().rev().map(|entry| describe(&history, entry)).collect();
         let whole = || json!({ "states": described.iter().map(|one| one.whole(false)).collect::<Vec<_>>() });
         return args.output.print(whole, || table(&described));
     };
     let entry = entries.iter().find(|entry| entry.number == number);
-    let entry = entry.ok_or_else(|| Failure::Failed(format!("state {number} is not kept; see `tortie history`")))?;
+    let entry = entry.ok_or_else(|| Failure::failed(format!("state {number} is not kept; see `tortie history`")))?;
     let described = describe(&history, entry);
     args.output.print(|| described.whole(true), || described.text())
 }
@@ -176,28 +176,28 @@ pub(super) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
         Origin::Directory(_) => roll_back_files(args, &history),
         #[cfg(feature = "etcd")]
         Origin::Etcd(url) => {
-            let config = url.parse().map_err(|error| Failure::Failed(format!("{url}: {error}")))?;
+            let config = url.parse().map_err(Failure::failed_at(url))?;
             resources::roll_back(args, &history, &StoreArgs::at(StoreUrl::Etcd(Box::new(config)), args.etcd.clone()))
         }
         #[cfg(feature = "kubernetes")]
         Origin::Kubernetes(server) => resources::roll_back(args, &history, &args.place.kubernetes_store(args, server)?),
         #[cfg(not(feature = "kubernetes"))]
-        Origin::Kubernetes(server) => Err(Failure::Failed(format!("{server}: this build has no Kubernetes support"))),
+        Origin::Kubernetes(server) => Err(Failure::failed(format!("{server}: this build has no Kubernetes support"))),
         #[cfg(not(feature = "etcd"))]
-        Origin::Etcd(url) => Err(Failure::Failed(format!("{url}: this build has no etcd support"))),
+        Origin::Etcd(url) => Err(Failure::failed(format!("{url}: this build has no etcd support"))),
     }
 }
 
 fn roll_back_files(args: &RollbackArgs, history: &History) -> Result<(), Failure> {
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     if args.confirm.is_some() {
-        return Err(Failure::Usage("--confirm is for resources in etcd or Kubernetes".into()));
+        return Err(Failure::usage("--confirm is for resources in etcd or Kubernetes"));
     }
-    let way = history.way_back(args.state).map_err(failed)?;
+    let way = history.way_back(args.state).map_err(Failure::failed)?;
     if !is_to_be_made(args, history, &way)? {
         return Ok(());
     }
-    history.go_back(&way).map_err(failed)?;
+    history.go_back(&way).map_err(Failure::failed)?;
     let word = |file: &Back| if file.text.is_some() { "restored" } else { "removed" };
     let whole = || {
         let outcome = |file: &Back| json!({ "resource": name(history, &file.path), "outcome": word(file) });
@@ -231,7 +231,7 @@ fn is_to_be_made(args: &RollbackArgs, history: &History, way: &WayBack) -> Resul
         return Ok(false);
     }
     if !way.conflicts.is_empty() && !args.force {
-        return Err(Failure::Failed("nothing has been changed; --force goes back all the same, and loses that".into()));
+        return Err(Failure::failed("nothing has been changed; --force goes back all the same, and loses that"));
     }
     Ok(true)
 }

@@ -40,7 +40,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let (names, change) = sorted_out(&args.words).map_err(Failure::Usage)?;
+    let (names, change) = sorted_out(&args.words).map_err(Failure::usage)?;
     args.confirming.needs_datastore()?;
     let (keys, opened) = if args.select.is_given()? {
         names::kept(args.kind.kind, args.store.keeps())?;
@@ -52,18 +52,31 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         (keys, args.store.open()?)
     };
     let word = if change.values().any(Option::is_some) { "labeled" } else { "unlabeled" };
-    let changed = |object: &mut Value| change_labels(object, &change, args.overwrite).map_err(|error| in_words(&error));
+    let changed = |object: &mut Value| change_labels(object, &change, args.overwrite).map_err(NotOverwritten);
     let wishes: Vec<Wish<'_>> = keys.iter().map(|key| Wish::edit(key, word, changed)).collect();
     args.confirming.write_to(&*opened, &args.store, &wishes, false)
 }
 
-/// With the option that helps.
-fn in_words(error: &LabelError) -> String {
-    format!("{error}; --overwrite makes it `{}`", error.wanted)
+/// A label that is not overwritten, with the option that does so.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; --overwrite makes it `{wanted}`", wanted = .0.wanted)]
+struct NotOverwritten(#[source] LabelError);
+
+/// The reason why words are no names and labels.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum WordError {
+    #[error("`{0}` is neither KEY=VALUE nor KEY-; names come before labels")]
+    Form(String),
+    #[error("`{0}`: the key is missing")]
+    NoKey(String),
+    #[error("the label {0} is given twice")]
+    Twice(String),
+    #[error("no label is given: KEY=VALUE sets one, KEY- takes it away")]
+    NoLabel,
 }
 
 /// The names of resources, and the labels.
-fn sorted_out(words: &[String]) -> Result<(Vec<String>, LabelChange), String> {
+fn sorted_out(words: &[String]) -> Result<(Vec<String>, LabelChange), WordError> {
     let (mut names, mut change) = (Vec::new(), LabelChange::new());
     for word in words {
         let (label, value) = match (word.split_once('='), word.strip_suffix('-')) {
@@ -73,17 +86,17 @@ fn sorted_out(words: &[String]) -> Result<(Vec<String>, LabelChange), String> {
                 names.push(word.clone());
                 continue;
             }
-            (None, None) => return Err(format!("`{word}` is neither KEY=VALUE nor KEY-; names come before labels")),
+            (None, None) => return Err(WordError::Form(word.clone())),
         };
         if label.is_empty() {
-            return Err(format!("`{word}`: the key is missing"));
+            return Err(WordError::NoKey(word.clone()));
         }
         if change.insert(label.to_owned(), value).is_some() {
-            return Err(format!("the label {label} is given twice"));
+            return Err(WordError::Twice(label.to_owned()));
         }
     }
     if change.is_empty() {
-        return Err("no label is given: KEY=VALUE sets one, KEY- takes it away".into());
+        return Err(WordError::NoLabel);
     }
     Ok((names, change))
 }
@@ -106,7 +119,7 @@ mod tests {
             ("web =b", "the key is missing"),
             ("web a=b a-", "the label a is given twice"),
         ] {
-            let said = sorted_out(&words(text)).unwrap_err();
+            let said = sorted_out(&words(text)).unwrap_err().to_string();
             assert!(said.contains(why), "{text}: {said}");
         }
     }

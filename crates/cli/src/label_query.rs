@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use serde_json::Value;
-use tortie_selector::Selector;
+use tortie_selector::{ParseError, Selector};
 
 /// What kubectl takes for `-l`, or a selector of Calico. Both mean the same where they look the same: that an object without the
 /// label is not equal to any value, and in no set.
@@ -30,25 +30,46 @@ impl LabelQuery {
     }
 }
 
-impl FromStr for LabelQuery {
-    type Err = String;
+/// The reason why a text is no label query.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LabelQueryError {
+    #[error("a requirement is missing beside a comma; `a=b,c!=d` is meant so")]
+    NoRequirement,
+    #[error("has a `)` too many")]
+    Unopened,
+    #[error("has no `)` for each `(`")]
+    Unclosed,
+    #[error("`{0}` is neither `NAME in (A,B)` nor `NAME notin (A,B)`")]
+    Set(String),
+    #[error("`{0}`: labels are not compared as numbers here")]
+    Comparison(String),
+    #[error("`{0}` is not the name of a label")]
+    Name(String),
+    #[error("`{0}` is not the value of a label")]
+    Value(String),
+    #[error(transparent)]
+    Selector(#[from] ParseError),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for LabelQuery {
+    type Err = LabelQueryError;
+
+    fn from_str(text: &str) -> Result<Self, LabelQueryError> {
         // Quotes, braces and `&&` are Calico's; so are calls such as `all()`.
         let is_of_calico = text.contains(['\'', '"', '{', '&', '|']) || text.contains("()") || text.contains("has(");
         let calico = if is_of_calico { text.to_owned() } else { of_kubectl(text)? };
-        let selector = Selector::parse(&calico).map_err(|error| error.to_string())?;
+        let selector = Selector::parse(&calico)?;
         Ok(Self { selector, is_blank: text.trim().is_empty() })
     }
 }
 
 /// The same as a selector of Calico.
-fn of_kubectl(text: &str) -> Result<String, String> {
+fn of_kubectl(text: &str) -> Result<String, LabelQueryError> {
     let mut out = String::new();
     for part in parts(text)? {
         let part = part.trim();
         if part.is_empty() {
-            return Err("a requirement is missing beside a comma; `a=b,c!=d` is meant so".into());
+            return Err(LabelQueryError::NoRequirement);
         }
         if !out.is_empty() {
             out += " && ";
@@ -59,12 +80,12 @@ fn of_kubectl(text: &str) -> Result<String, String> {
 }
 
 /// What is between commas that are in no parentheses.
-fn parts(text: &str) -> Result<Vec<&str>, String> {
+fn parts(text: &str) -> Result<Vec<&str>, LabelQueryError> {
     let (mut depth, mut from, mut parts) = (0_u32, 0, Vec::new());
     for (at, c) in text.char_indices() {
         match c {
             '(' => depth += 1,
-            ')' => depth = depth.checked_sub(1).ok_or("has a `)` too many")?,
+            ')' => depth = depth.checked_sub(1).ok_or(LabelQueryError::Unopened)?,
             ',' if depth == 0 => {
                 parts.extend(text.get(from..at));
                 from = at + 1;
@@ -73,7 +94,7 @@ fn parts(text: &str) -> Result<Vec<&str>, String> {
         }
     }
     if depth > 0 {
-        return Err("has no `)` for each `(`".into());
+        return Err(LabelQueryError::Unclosed);
     }
     if !text.trim().is_empty() {
         parts.extend(text.get(from..));
@@ -82,7 +103,7 @@ fn parts(text: &str) -> Result<Vec<&str>, String> {
 }
 
 /// One of `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`.
-fn requirement(text: &str) -> Result<String, String> {
+fn requirement(text: &str) -> Result<String, LabelQueryError> {
     if let Some(name) = text.strip_prefix('!') {
         return Ok(format!("!has({})", label(name)?));
     }
@@ -94,7 +115,7 @@ fn requirement(text: &str) -> Result<String, String> {
     if let Some((left, values)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) {
         let mut words = left.split_whitespace();
         let (Some(name), Some(word @ ("in" | "notin")), None) = (words.next(), words.next(), words.next()) else {
-            return Err(format!("`{text}` is neither `NAME in (A,B)` nor `NAME notin (A,B)`"));
+            return Err(LabelQueryError::Set(text.to_owned()));
         };
         let mut set = String::new();
         for text in values.split(',') {
@@ -104,26 +125,26 @@ fn requirement(text: &str) -> Result<String, String> {
         return Ok(format!("{} {} {{{set}}}", label(name)?, if word == "in" { "in" } else { "not in" }));
     }
     if text.contains(['<', '>']) {
-        return Err(format!("`{text}`: labels are not compared as numbers here"));
+        return Err(LabelQueryError::Comparison(text.to_owned()));
     }
     Ok(format!("has({})", label(text)?))
 }
 
-fn label(text: &str) -> Result<&str, String> {
+fn label(text: &str) -> Result<&str, LabelQueryError> {
     let text = text.trim();
     let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-');
     if text.is_empty() || !text.chars().all(is_letter) {
-        return Err(format!("`{text}` is not the name of a label"));
+        return Err(LabelQueryError::Name(text.to_owned()));
     }
     Ok(text)
 }
 
-fn value(text: &str) -> Result<&str, String> {
+fn value(text: &str) -> Result<&str, LabelQueryError> {
     let text = text.trim();
     if text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')) {
         return Ok(text);
     }
-    Err(format!("`{text}` is not the value of a label"))
+    Err(LabelQueryError::Value(text.to_owned()))
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ mod wish;
 mod written;
 
 pub use check::Lint;
-pub use exit::Failure;
+pub use exit::{Cause, Failure, with_causes};
 
 /// One of the commands that need no privileges to answer; `trace --live` alone asks the kernel.
 #[derive(Debug)]

@@ -58,16 +58,25 @@ enum Output {
     Dot,
 }
 
+/// The reason why a text is no port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum PortError {
+    #[error("{0} is not tcp, udp or sctp, which have ports")]
+    Protocol(String),
+    #[error("{0} is not a port, from 0 to 65535")]
+    Number(String),
+}
+
 /// `443`, `53/udp`.
-fn port(text: &str) -> Result<(Protocol, u16), String> {
+fn port(text: &str) -> Result<(Protocol, u16), PortError> {
     let (port, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
-    let protocol = match protocol.to_ascii_lowercase().as_str() {
+    let protocol = match &*protocol.to_ascii_lowercase() {
         "tcp" => Protocol::TCP,
         "udp" => Protocol::UDP,
         "sctp" => Protocol::SCTP,
-        _ => return Err(format!("{protocol} is not tcp, udp or sctp, which have ports")),
+        _ => return Err(PortError::Protocol(protocol.to_owned())),
     };
-    let port = port.parse().map_err(|_| format!("{port} is not a port, from 0 to 65535"))?;
+    let port = port.parse().map_err(|_| PortError::Number(port.to_owned()))?;
     Ok((protocol, port))
 }
 
@@ -97,12 +106,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut maps: Vec<Map> = Vec::new();
     for family in families {
         options.family = family;
-        maps.push(tortie_analysis::map::map(&updates, &options).map_err(|error| Failure::Failed(error.to_string()))?);
+        maps.push(tortie_analysis::map::map(&updates, &options).map_err(Failure::failed)?);
     }
     let has_pods = |map: &Map| map.nodes.iter().any(|node| node.is_wanted);
     let is_asked_for_some = !args.namespace.is_empty() || args.selector.is_some();
     if is_asked_for_some && !maps.iter().any(has_pods) {
-        return Err(Failure::Failed("there are no such pods".to_owned()));
+        return Err(Failure::failed("there are no such pods"));
     }
     if maps.len() > 1 {
         maps.sort_by_key(|map| !has_pods(map));
@@ -143,8 +152,8 @@ mod tests {
     fn ports_are_of_protocols_that_have_them() {
         assert_eq!(port("443"), Ok((Protocol::TCP, 443)));
         assert_eq!(port("53/UDP"), Ok((Protocol::UDP, 53)));
-        assert!(port("53/icmp").unwrap_err().contains("icmp"));
-        assert!(port("65536").unwrap_err().contains("65536"));
+        assert!(port("53/icmp").unwrap_err().to_string().contains("icmp"));
+        assert!(port("65536").unwrap_err().to_string().contains("65536"));
         assert!(port("").is_err());
     }
 }

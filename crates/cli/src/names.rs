@@ -22,18 +22,31 @@ impl KindOrOne {
     }
 }
 
-impl FromStr for KindOrOne {
-    type Err = String;
+/// The reason why a text is no kind, or no resource by kind and name.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KindError {
+    #[error("is neither KIND nor KIND/NAME; the namespace is for -n")]
+    Form,
+    #[error("is more than one kind; ask for one after the other")]
+    Several,
+    #[error("is of Kubernetes alone: `kubectl get {0}` shows it")]
+    OfKubectl(String),
+    #[error("{0}\n\nThe kinds, and what else they are called:\n{kinds}", kinds = kinds())]
+    Unknown(#[from] UnknownKind),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for KindOrOne {
+    type Err = KindError;
+
+    fn from_str(text: &str) -> Result<Self, KindError> {
         let (kind, name) = match text.split_once('/') {
             Some((kind, name)) => (kind, Some(name)),
             None => (text, None),
         };
         if name.is_some_and(|name| name.is_empty() || name.contains('/')) {
-            return Err("is neither KIND nor KIND/NAME; the namespace is for -n".into());
+            return Err(KindError::Form);
         }
-        Ok(Self { kind: kind.parse().map_err(|error| unknown(kind, &error))?, name: name.map(str::to_owned) })
+        Ok(Self { kind: kind.parse().map_err(|error| unknown(kind, error))?, name: name.map(str::to_owned) })
     }
 }
 
@@ -61,15 +74,13 @@ const OF_KUBECTL: [&str; 20] = [
     "secrets",
 ];
 
-/// What is wrong with a word that is no kind, and which words are.
-fn unknown(word: &str, error: &UnknownKind) -> String {
-    if word.contains(',') {
-        return "is more than one kind; ask for one after the other".into();
+/// The error for a word that is no kind.
+fn unknown(word: &str, error: UnknownKind) -> KindError {
+    match word {
+        _ if word.contains(',') => KindError::Several,
+        _ if OF_KUBECTL.contains(&&*word.to_ascii_lowercase()) => KindError::OfKubectl(word.to_owned()),
+        _ => KindError::Unknown(error),
     }
-    if OF_KUBECTL.contains(&word.to_ascii_lowercase().as_str()) {
-        return format!("is of Kubernetes alone: `kubectl get {word}` shows it");
-    }
-    format!("{error}\n\nThe kinds, and what else they are called:\n{}", kinds())
 }
 
 /// The kinds that people write, a line for each.
@@ -84,13 +95,22 @@ fn kinds() -> String {
     aligned(&rows).trim_end().to_owned()
 }
 
+/// The reason why a text is not the name of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NamespaceError {
+    #[error("a namespace is one name; `tortie get KIND -A` shows those of all")]
+    Several,
+    #[error("is not the name of a namespace")]
+    Form,
+}
+
 /// The name of one namespace.
-pub(super) fn namespace(text: &str) -> Result<String, String> {
+pub(super) fn namespace(text: &str) -> Result<String, NamespaceError> {
     if text.contains([',', '*']) {
-        return Err("a namespace is one name; `tortie get KIND -A` shows those of all".into());
+        return Err(NamespaceError::Several);
     }
     if text.is_empty() || text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control()) {
-        return Err("is not the name of a namespace".into());
+        return Err(NamespaceError::Form);
     }
     Ok(text.to_owned())
 }
@@ -99,15 +119,15 @@ pub(super) fn namespace(text: &str) -> Result<String, String> {
 pub(super) fn keys(first: &KindOrOne, names: &[String], namespace: &str) -> Result<Vec<ResourceKey>, Failure> {
     let key = |kind: ResourceKind, name: &str| {
         let namespace = if kind.is_namespaced() { namespace } else { "" };
-        ResourceKey::new(kind, namespace, name).map_err(|error| Failure::Usage(error.to_string()))
+        ResourceKey::new(kind, namespace, name).map_err(Failure::usage)
     };
     let Some(name) = &first.name else { return names.iter().map(|name| key(first.kind, name)).collect() };
     let mut keys = vec![key(first.kind, name)?];
     for text in names {
         if !text.contains('/') {
-            return Err(Failure::Usage(format!("`{text}`: is not KIND/NAME, as the first one is")));
+            return Err(Failure::usage(format!("`{text}`: is not KIND/NAME, as the first one is")));
         }
-        let KindOrOne { kind, name } = text.parse().map_err(|why| Failure::Usage(format!("`{text}`: {why}")))?;
+        let KindOrOne { kind, name } = text.parse().map_err(Failure::usage_at(format!("`{text}`")))?;
         keys.push(key(kind, &name.unwrap_or_default())?);
     }
     Ok(keys)
@@ -122,7 +142,7 @@ pub(super) fn wanted(
 ) -> Result<Vec<ResourceKey>, Failure> {
     let keys = keys(first, names, namespace)?;
     if keys.is_empty() {
-        return Err(Failure::Usage(format!("which {}? Give its name", first.kind)));
+        return Err(Failure::usage(format!("which {}? Give its name", first.kind)));
     }
     keys.iter().try_for_each(|key| kept(key.kind(), keeps))?;
     Ok(keys)
@@ -135,16 +155,16 @@ pub(super) fn kept(kind: ResourceKind, keeps: Keeps) -> Result<(), Failure> {
     }
     let why = "is kept by Kubernetes alone; what `tortie controller` makes of one for this datastore is a NetworkPolicy \
                knp.default.NAME";
-    Err(Failure::Failed(format!("{kind} {why}")))
+    Err(Failure::failed(format!("{kind} {why}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn named(first: &str, names: &[&str]) -> Result<Vec<String>, String> {
+    fn named(first: &str, names: &[&str]) -> Result<Vec<String>, Failure> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let keys = keys(&first.parse()?, &names, "shop").map_err(|failure| failure.to_string())?;
+        let keys = keys(&first.parse().map_err(Failure::usage)?, &names, "shop")?;
         Ok(keys.iter().map(ToString::to_string).collect())
     }
 
@@ -160,7 +180,7 @@ mod tests {
             ("np/", &[], "is neither"),
             ("np", &["a/b"], "`a/b` is not a name"),
         ] {
-            let said = named(first, names).unwrap_err();
+            let said = named(first, names).unwrap_err().to_string();
             assert!(said.contains(why), "{first}: {said}");
         }
     }
@@ -168,7 +188,7 @@ mod tests {
     #[test]
     fn what_is_no_kind_is_told_from_what_is() {
         insta::assert_snapshot!("foo".parse::<KindOrOne>().unwrap_err());
-        let said = |word: &str| word.parse::<KindOrOne>().unwrap_err();
+        let said = |word: &str| word.parse::<KindOrOne>().unwrap_err().to_string();
         assert_eq!(said("pods"), "is of Kubernetes alone: `kubectl get pods` shows it");
         assert_eq!(said("np,gnp"), "is more than one kind; ask for one after the other");
         assert!(

@@ -21,7 +21,7 @@ use super::exit::Failure;
 pub(super) fn refused(sources: &Sources, local: &Config, objects: &[Update]) -> Result<BTreeSet<Finding>, Failure> {
     let nodes = nodes(sources, local, objects);
     let mut findings = layouts::over_budget(&nodes, objects);
-    findings.extend(blocks::over_budget(&nodes, objects).map_err(|error| Failure::Failed(error.to_string()))?);
+    findings.extend(blocks::over_budget(&nodes, objects).map_err(Failure::failed)?);
     Ok(findings)
 }
 

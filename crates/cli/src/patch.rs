@@ -1,5 +1,6 @@
 //! `tortie patch`.
 
+use std::convert::Infallible;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -79,7 +80,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let keys = names::wanted(&args.kind, &args.names, &args.namespace, args.store.keeps())?;
     let merged = |object: &mut Value| {
         merge_patch(object, &patch);
-        Ok(())
+        Ok::<_, Infallible>(())
     };
     let wishes: Vec<Wish<'_>> = keys.iter().map(|key| Wish::edit(key, "patched", merged)).collect();
     args.confirming.write(&args.store, &wishes, false)
@@ -99,13 +100,13 @@ fn patch(args: &Args) -> Result<Value, Failure> {
             let text = fs::read_to_string(file).map_err(Failure::io(place.clone()))?;
             (place, text)
         }
-        (None, None) => return Err(Failure::Usage("there is no patch".into())),
+        (None, None) => return Err(Failure::usage("there is no patch")),
     };
     match from_yaml(&text) {
         Ok(patch) if patch.is_object() => Ok(patch),
         Ok(_) => {
-            Err(Failure::Usage(format!("{place}: the patch must be a mapping, such as `{{spec: {{order: 10}}}}`")))
+            Err(Failure::usage(format!("{place}: the patch must be a mapping, such as `{{spec: {{order: 10}}}}`")))
         }
-        Err(why) => Err(Failure::Usage(format!("{place}: {why}"))),
+        Err(error) => Err(Failure::usage_at(place)(error)),
     }
 }

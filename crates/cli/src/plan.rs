@@ -20,7 +20,7 @@ use tortie_resources::to_yaml;
 use super::Failure;
 use super::cluster::{ClusterArgs, Parameters, WholeCluster, bears_on_parameters};
 use super::datastore::AccessArgs;
-use super::datastore_url::DatastoreUrl;
+use super::datastore_url::{DatastoreUrl, DatastoreUrlError};
 use super::node_bounds;
 use super::origin::Origins;
 use super::progress::Progress;
@@ -111,7 +111,7 @@ enum Output {
 }
 
 /// A datastore's URL, or a directory.
-fn place(text: &str) -> Result<DatastoreUrl, String> {
+fn place(text: &str) -> Result<DatastoreUrl, DatastoreUrlError> {
     let is_url = ["file:", "etcd:", "kubernetes:", "fanout:", "typha:"].iter().any(|scheme| text.starts_with(scheme));
     if is_url { text.parse() } else { Ok(DatastoreUrl::Directory(text.into())) }
 }
@@ -154,8 +154,7 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
     options.management_ports.clone_from(&how.management_port);
     let node = how.node.as_deref().map(Hostname::new);
     let node = node.map(|node| NodeChange::new(&node, (&sources, &local), &updates, &change)).transpose()?;
-    let mut plan =
-        tortie_analysis::plan::plan(updates, change, &options).map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut plan = tortie_analysis::plan::plan(updates, change, &options).map_err(Failure::failed)?;
     plan.findings.extend(refused);
     plan.findings.sort_unstable();
     let answer = Answer { plan: &plan, origins, node: node.as_ref() };

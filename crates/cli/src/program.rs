@@ -10,11 +10,6 @@ use super::Failure;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 pub use super::confirming::watch_in_background;
 
-/// A failure with the text of an error.
-pub fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Failed(error.to_string())
-}
-
 /// The configuration of this machine: environment variables and the configuration file.
 ///
 /// # Errors
@@ -32,7 +27,7 @@ pub fn local_sources(file: Option<&Path>) -> Result<Sources, Failure> {
 pub fn read_again(sources: &mut Sources, file: Option<&Path>) -> Result<(), Failure> {
     if let Some(file) = file {
         let text = std::fs::read_to_string(file).map_err(Failure::io(file.display().to_string()))?;
-        sources.set_file(&text).map_err(|why| Failure::Failed(format!("{}: {why}", file.display())))?;
+        sources.set_file(&text).map_err(Failure::failed_at(file.display().to_string()))?;
     }
     sources.set(ConfigSource::Environment, from_environment(std::env::vars()));
     Ok(())

@@ -72,7 +72,7 @@ enum RenderedBackend {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut sources = super::program::local_sources(args.config.as_deref())?;
-    let local = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
+    let local = sources.resolve().map_err(Failure::failed)?.config;
     let hostname = Hostname::new(args.node.as_str());
     let options = settings::manifests(&local);
     let wanted = Wanted {
@@ -95,8 +95,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let ignored = if matches!(problem.reason, tortie_calc::Reason::SpoofingDisabled) { "; ignored" } else { "" };
         eprintln!("{}{ignored}", describe_ignored(problem));
     }
-    let mut settings =
-        settings::dataplane(config, hostname, Backend::Nft).map_err(|e| Failure::Failed(e.to_string()))?;
+    let mut settings = settings::dataplane(config, hostname, Backend::Nft).map_err(Failure::failed)?;
     match args.backend {
         Some(RenderedBackend::Iptables | RenderedBackend::Nftables) => settings.rules.policy_by = PolicyBy::Chains,
         Some(RenderedBackend::Ebpf) => settings.rules.policy_by = PolicyBy::Programs,
@@ -105,7 +104,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut out = super::terminal::stdout();
     let is_by_programs = settings.rules.policy_by == PolicyBy::Programs;
     if args.programs && !is_by_programs {
-        return Err(Failure::Usage("--programs: chains enforce policy, unless with --backend ebpf".to_owned()));
+        return Err(Failure::usage("--programs: chains enforce policy, unless with --backend ebpf"));
     }
     let is_by_nftables = match args.backend {
         Some(backend) => backend == RenderedBackend::Nftables,
@@ -113,11 +112,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     if is_by_nftables {
         if args.table.is_some() || args.ipsets {
-            return Err(Failure::Usage(
-                "--table, --ipsets: one table of nftables holds all chains and sets".to_owned(),
-            ));
+            return Err(Failure::usage("--table, --ipsets: one table of nftables holds all chains and sets"));
         }
-        settings::for_nftables(config, &mut settings).map_err(|error| Failure::Failed(error.to_string()))?;
+        settings::for_nftables(config, &mut settings).map_err(Failure::failed)?;
     }
     if is_by_programs {
         // What is printed is for machines that have iptables.
@@ -145,19 +142,19 @@ pub(super) fn read(source: Box<dyn Source>, patience: Duration) -> Result<Everyt
     let on_wait = |why: &str| eprintln!("{why}; trying again for {} s", patience.as_secs());
     tortie_datastore::read(source, patience, on_wait).map_err(|error| match error {
         ReadError::Thread(error) => Failure::io("the datastore's thread")(error),
-        error => Failure::Failed(error.to_string()),
+        error => Failure::failed(error.to_string()),
     })
 }
 
 /// The configuration in force, the datastore's included.
 fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Result<Resolved, Failure> {
-    let config = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?.config;
+    let config = sources.resolve().map_err(Failure::failed)?.config;
     for update in calculate(&config, hostname, updates.to_vec()).0 {
         if let DesiredUpdate::Config(datastore) = update {
             sources.set_datastore(&datastore);
         }
     }
-    let resolved = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?;
+    let resolved = sources.resolve().map_err(Failure::failed)?;
     for notice in &resolved.notices {
         eprintln!("{notice}");
     }

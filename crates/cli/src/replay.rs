@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use serde_json::{Map, Value as Json, json};
 use tortie_calc::{Graph, GraphConfig};
 use tortie_config::{Raw, Sources, canonical_name, from_environment, settings, source_name};
-use tortie_datastore::recording::{self, Line};
+use tortie_datastore::recording::{self, Line, NotALine};
 use tortie_model::desired::{ConfigSource, DesiredUpdate};
 use tortie_model::{Hostname, Interner};
 use tortie_protocol::to_json;
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 fn replay(input: impl BufRead, out: impl Write, node: &str, environment: Raw) -> Result<(), Failure> {
     let mut sources = Sources::default();
     sources.set(ConfigSource::Environment, environment.clone());
-    let resolved = sources.resolve().map_err(|error| Failure::Failed(error.to_string()))?;
+    let resolved = sources.resolve().map_err(Failure::failed)?;
     let config: GraphConfig = settings::graph(&resolved.config, Hostname::new(node));
     let mut replay = Replay {
         graph: Graph::new(&config),
@@ -62,6 +62,15 @@ fn replay(input: impl BufRead, out: impl Write, node: &str, environment: Raw) ->
     replay.out.flush().map_err(Failure::io("standard output"))
 }
 
+/// A line of a recording that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("line {number} of the recording is {error}")]
+struct BadLine {
+    number: usize,
+    #[source]
+    error: NotALine,
+}
+
 struct Replay<W> {
     graph: Graph,
     labels: Interner,
@@ -73,8 +82,8 @@ struct Replay<W> {
 
 impl<W: Write> Replay<W> {
     fn line(&mut self, line: &str, number: usize) -> Result<(), Failure> {
-        let line = recording::read_line(line, &mut self.labels)
-            .map_err(|error| Failure::Failed(format!("line {number} of the recording is {error}")))?;
+        let line =
+            recording::read_line(line, &mut self.labels).map_err(|error| Failure::failed(BadLine { number, error }))?;
         match line {
             Line::Update(update) => self.graph.on_update(update),
             Line::Invalid(error) => {

@@ -26,11 +26,11 @@ impl SelectArgs {
     pub(super) fn is_given(&self) -> Result<bool, Failure> {
         let is_given = self.all || self.selector.is_some();
         if self.all_namespaces && !is_given {
-            return Err(Failure::Usage("-A is for --all and -l".into()));
+            return Err(Failure::usage("-A is for --all and -l"));
         }
         // A variable of a script that is not set must not mean everything.
         if self.selector.as_ref().is_some_and(LabelQuery::is_blank) {
-            return Err(Failure::Usage("-l: the selector is empty; --all means all".into()));
+            return Err(Failure::usage("-l: the selector is empty; --all means all"));
         }
         Ok(is_given)
     }
@@ -44,18 +44,18 @@ impl SelectArgs {
         store: &dyn ResourceStore,
     ) -> Result<Vec<(ResourceKey, Revision)>, Failure> {
         if kind.is_one() || !names.is_empty() {
-            return Err(Failure::Usage("--all and -l are for all resources of a kind, and names are given".into()));
+            return Err(Failure::usage("--all and -l are for all resources of a kind, and names are given"));
         }
         let kind = kind.kind;
         let listing = store.list(kind, namespace_of(kind, namespace, self.all_namespaces));
-        let listing = listing.map_err(|error| Failure::Failed(error.to_string()))?;
+        let listing = listing.map_err(Failure::failed)?;
         if !listing.unreadable.is_empty() {
             for (key, why) in &listing.unreadable {
                 eprintln!("tortie: {key}: {why}");
             }
             // It may be meant, or not.
             let why = "nothing has been changed, as what cannot be read may be meant as well; names say which are";
-            return Err(Failure::Failed(why.into()));
+            return Err(Failure::failed(why));
         }
         let mut found = Vec::new();
         for mut resource in listing.resources {

@@ -107,19 +107,19 @@ fn answer(line: &str) -> Answer {
 }
 
 fn write_line(out: &mut impl Write, value: &impl Serialize) -> Result<(), Failure> {
-    let line = serde_json::to_string(value).map_err(|error| Failure::Failed(error.to_string()))?;
+    let line = serde_json::to_string(value).map_err(Failure::failed)?;
     writeln!(out, "{line}").map_err(Failure::io("standard output"))
 }
 
 fn parse_labels(text: &str) -> Result<LabelMap, Failure> {
     if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).map_err(|error| Failure::Usage(format!("--labels: {error}")));
+        return serde_json::from_str(text).map_err(Failure::usage_at("--labels"));
     }
     text.split(',')
         .filter(|pair| !pair.is_empty())
         .map(|pair| {
             let (key, value) = pair.split_once('=').ok_or_else(|| {
-                Failure::Usage(format!("--labels: `{pair}` is neither `key=value` nor a JSON object"))
+                Failure::usage(format!("--labels: `{pair}` is neither `key=value` nor a JSON object"))
             })?;
             Ok((key.to_owned(), value.to_owned()))
         })

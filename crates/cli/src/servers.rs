@@ -82,7 +82,7 @@ fn service(namespace: &str, name: &str, node: Option<&Hostname>) -> Result<Box<d
 #[cfg(not(feature = "kubernetes"))]
 fn service(_namespace: &str, name: &str, _node: Option<&Hostname>) -> Result<Box<dyn FindServers>, Failure> {
     let missing = "to find it takes a build with --features kubernetes";
-    Err(Failure::Usage(format!("FELIX_TYPHAK8SSERVICENAME={name}: {missing}")))
+    Err(Failure::usage(format!("FELIX_TYPHAK8SSERVICENAME={name}: {missing}")))
 }
 
 /// Servers as they are found.

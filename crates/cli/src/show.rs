@@ -131,5 +131,5 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn some<T>(found: &[T], otherwise: impl FnOnce() -> String) -> Result<(), Failure> {
-    if found.is_empty() { Err(Failure::Failed(otherwise())) } else { Ok(()) }
+    if found.is_empty() { Err(Failure::failed(otherwise())) } else { Ok(()) }
 }

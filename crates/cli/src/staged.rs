@@ -14,7 +14,7 @@ use tortie_datastore::store::{ResourceStore, StoreError};
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use tortie_resources::Severity;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
-use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+use tortie_resources::stored::{KeyError, ResourceKey, ResourceKind, Revision};
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use tortie_resources::to_v3::{self, Conversion};
 
@@ -118,15 +118,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let What::Commit(args) = &args.what;
     let is_directory = matches!(args.datastore, DatastoreUrl::Directory(_));
     if args.is_to_be_confirmed() && is_directory {
-        return Err(Failure::Usage("--confirm is for policies in etcd or Kubernetes".to_owned()));
+        return Err(Failure::usage("--confirm is for policies in etcd or Kubernetes"));
     }
     if args.is_dry() && is_directory {
-        return Err(Failure::Usage(
-            "--dry-run is for policies in etcd or Kubernetes; without --write nothing is written".into(),
+        return Err(Failure::usage(
+            "--dry-run is for policies in etcd or Kubernetes; without --write nothing is written",
         ));
     }
     if args.write && !is_directory {
-        return Err(Failure::Usage("--write is for a directory of manifests".to_owned()));
+        return Err(Failure::usage("--write is for a directory of manifests"));
     }
     match &args.datastore {
         DatastoreUrl::Directory(root) if args.write => {
@@ -148,12 +148,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
         #[cfg(feature = "etcd")]
         DatastoreUrl::Etcd(Some(url)) => {
-            let config = url.parse().map_err(|error| Failure::Usage(format!("--datastore: {error}")))?;
+            let config = url.parse().map_err(Failure::usage_at("--datastore"))?;
             commit_in_store(args, StoreUrl::Etcd(Box::new(config)))
         }
         other => {
             let forms = "--datastore must be etcd://HOST:PORT,..., kubernetes:[KUBECONFIG] or file:DIR";
-            Err(Failure::Usage(format!("policies cannot be written to {other}: {forms}")))
+            Err(Failure::usage(format!("policies cannot be written to {other}: {forms}")))
         }
     }
 }
@@ -203,19 +203,24 @@ impl StagedKind {
     }
 }
 
-impl std::str::FromStr for StagedName {
-    type Err = String;
+/// A text that names no staged policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is none of NAMESPACE/NAME and NAME")]
+struct NotAName(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl std::str::FromStr for StagedName {
+    type Err = NotAName;
+
+    fn from_str(text: &str) -> Result<Self, NotAName> {
         let parts: Vec<&str> = text.split('/').collect();
         let (kind, namespace, name) = match parts[..] {
             ["StagedGlobalNetworkPolicy", name] | [name] => (StagedKind::Global, "", name),
             ["StagedKubernetesNetworkPolicy", namespace, name] => (StagedKind::Kubernetes, namespace, name),
             ["StagedNetworkPolicy", namespace, name] | [namespace, name] => (StagedKind::Calico, namespace, name),
-            _ => return Err(format!("`{text}` is none of NAMESPACE/NAME and NAME")),
+            _ => return Err(NotAName(text.to_owned())),
         };
         if name.is_empty() || kind != StagedKind::Global && namespace.is_empty() {
-            return Err(format!("`{text}` is none of NAMESPACE/NAME and NAME"));
+            return Err(NotAName(text.to_owned()));
         }
         Ok(Self { kind, namespace: namespace.to_owned(), name: name.to_owned() })
     }
@@ -265,7 +270,7 @@ fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure
         #[cfg(feature = "etcd")]
         args.etcd.clone(),
     );
-    let (staged, enforced) = keys(name, store.keeps()).map_err(Failure::Usage)?;
+    let (staged, enforced) = keys(name, store.keeps()).map_err(Failure::usage)?;
     // The version that is in force then; the staged policy goes only after that, and only if it is still that one.
     let committed = Cell::new(None);
     let place = || "tortie".to_owned();
@@ -297,7 +302,7 @@ fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure
 
 /// The staged policy of this name, and the one that it becomes.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
-fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), String> {
+fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), KeyError> {
     let (staged, enforced) = match name.kind {
         StagedKind::Calico => (ResourceKind::StagedNetworkPolicy, ResourceKind::NetworkPolicy),
         StagedKind::Global => (ResourceKind::StagedGlobalNetworkPolicy, ResourceKind::GlobalNetworkPolicy),
@@ -307,7 +312,7 @@ fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), S
         // The policy that stands in etcd for the one of Kubernetes.
         StagedKind::Kubernetes => (ResourceKind::StagedKubernetesNetworkPolicy, ResourceKind::NetworkPolicy),
     };
-    let key = |kind, called: &str| ResourceKey::new(kind, &name.namespace, called).map_err(|error| error.to_string());
+    let key = |kind, called: &str| ResourceKey::new(kind, &name.namespace, called);
     let is_stand_in = (name.kind, enforced) == (StagedKind::Kubernetes, ResourceKind::NetworkPolicy);
     let called = if is_stand_in { to_v3::policy_name(&name.name) } else { name.name.clone() };
     Ok((key(staged, &name.name)?, key(enforced, &called)?))

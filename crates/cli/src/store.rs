@@ -1,7 +1,5 @@
 //! Where resources are written to, on the command line.
 
-#[cfg(feature = "kubernetes")]
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -9,10 +7,10 @@ use serde_json::Value;
 #[cfg(feature = "kubernetes")]
 use serde_json::json;
 #[cfg(feature = "kubernetes")]
-use tortie_datastore::kubernetes::{Client, FixedConfig, KubeConfig, KubernetesStore};
+use tortie_datastore::kubernetes::{Client, FixedConfig, KubeConfig, KubeConfigError, KubernetesStore};
 use tortie_datastore::store::ResourceStore;
 #[cfg(feature = "etcd")]
-use tortie_datastore::store::etcd::{EtcdConfig, EtcdStore};
+use tortie_datastore::store::etcd::{EtcdConfig, EtcdConfigError, EtcdStore};
 #[cfg(feature = "kubernetes")]
 use tortie_resources::stored::key_in_kubernetes;
 #[cfg(feature = "etcd")]
@@ -22,6 +20,8 @@ use tortie_resources::stored::{ObjectError, ResourceKey};
 use super::Failure;
 #[cfg(feature = "etcd")]
 use super::etcd::EtcdArgs;
+#[cfg(feature = "kubernetes")]
+use super::exit::Cause;
 
 /// Where resources are written to and read from.
 #[derive(Clone, Debug, clap::Args)]
@@ -43,24 +43,42 @@ pub(super) enum StoreUrl {
     Kubernetes(KubeConfig),
 }
 
-impl FromStr for StoreUrl {
-    type Err = String;
+/// The reason why a text is no datastore that can be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StoreUrlError {
+    /// `kubernetes:` with an authority.
+    #[cfg(feature = "kubernetes")]
+    #[error("`kubernetes:` takes the path of a kubeconfig, or nothing")]
+    Kubeconfig,
+    /// A place that does not parse.
+    #[cfg(feature = "kubernetes")]
+    #[error("kubernetes: {0}")]
+    Kubernetes(#[from] KubeConfigError),
+    /// An URL of etcd that does not parse.
+    #[cfg(feature = "etcd")]
+    #[error(transparent)]
+    Etcd(#[from] EtcdConfigError),
+    /// Only Kubernetes is part of this build.
+    #[cfg(not(feature = "etcd"))]
+    #[error("`{0}` cannot be written by this build; kubernetes:[KUBECONFIG] can")]
+    NotBuilt(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for StoreUrl {
+    type Err = StoreUrlError;
+
+    fn from_str(text: &str) -> Result<Self, StoreUrlError> {
         #[cfg(feature = "kubernetes")]
         if let Some(place) = text.strip_prefix("kubernetes:") {
             if place.starts_with("//") {
-                return Err("`kubernetes:` takes the path of a kubeconfig, or nothing".into());
+                return Err(StoreUrlError::Kubeconfig);
             }
-            return place.parse().map(Self::Kubernetes).map_err(|error| format!("kubernetes: {error}"));
+            return Ok(Self::Kubernetes(place.parse()?));
         }
         #[cfg(feature = "etcd")]
-        return match text.parse::<EtcdConfig>() {
-            Ok(config) => Ok(Self::Etcd(Box::new(config))),
-            Err(error) => Err(error.to_string()),
-        };
+        return Ok(Self::Etcd(Box::new(text.parse()?)));
         #[cfg(not(feature = "etcd"))]
-        Err(format!("`{text}` cannot be written by this build; kubernetes:[KUBECONFIG] can"))
+        Err(StoreUrlError::NotBuilt(text.to_owned()))
     }
 }
 
@@ -162,8 +180,8 @@ fn open_kubernetes(config: &KubeConfig) -> Result<Arc<dyn ResourceStore>, Failur
 }
 
 #[cfg(feature = "kubernetes")]
-fn unusable(error: impl fmt::Display) -> Failure {
-    Failure::Failed(format!("Kubernetes: {error}"))
+fn unusable(error: impl Into<Cause>) -> Failure {
+    Failure::failed_at("Kubernetes")(error)
 }
 
 /// Opens a datastore by what [`StoreArgs::reference`] says of it.
@@ -177,12 +195,12 @@ pub(super) fn open_reference(reference: &Value) -> Result<Arc<dyn ResourceStore>
         let found = config.fixed().map_err(unusable)?.server;
         if found != server {
             let why = format!("the change was made at {server}, and the kubeconfig leads to {found} now");
-            return Err(Failure::Failed(format!("Kubernetes: {why}")));
+            return Err(unusable(why));
         }
         return open_kubernetes(&config);
     }
     #[cfg(feature = "etcd")]
     return super::etcd::open_reference(reference).map(|store| Arc::new(store) as Arc<dyn ResourceStore>);
     #[cfg(not(feature = "etcd"))]
-    Err(Failure::Failed("the change is in a datastore that this build cannot write".into()))
+    Err(Failure::failed("the change is in a datastore that this build cannot write"))
 }

@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.batch {
         return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), super::terminal::stdout());
     }
-    let mut question = Question::from_args(&args.question).map_err(Failure::Usage)?;
+    let mut question = Question::from_args(&args.question).map_err(Failure::usage)?;
     // What is calculated with --live is the whole way; this node is what the kernel is asked about.
     let asked = if args.live.live {
         if args.question.source_port.is_none() {
@@ -100,14 +100,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     } else {
         node.as_ref()
     };
-    if let Meant::Group(group, members) = view.meant(&question).map_err(Failure::Failed)? {
+    if let Meant::Group(group, members) = view.meant(&question).map_err(Failure::failed)? {
         if args.live.live && !matches!(group, Group::Service { .. }) {
             let why = "--live asks about one connection: name an address of the network set";
-            return Err(Failure::Usage(why.to_owned()));
+            return Err(Failure::usage(why));
         }
         let tables = args.tables.then(NodeTables::default);
         let answer = GroupAnswer::ask(&mut view, group, &members, asked, &origins, tables);
-        let answer = answer.map_err(Failure::Failed)?;
+        let answer = answer.map_err(Failure::failed)?;
         let agree = answer.tables_agree();
         let (whole, text) = (|| answer.whole(), || answer.text(args.verbose));
         if args.live.live {
@@ -119,15 +119,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         args.output.print(whole, text)?;
         return exit(answer.verdict(), agree);
     }
-    let connection = view.ask(&question, asked).map_err(Failure::Failed)?;
+    let connection = view.ask(&question, asked).map_err(Failure::failed)?;
     let tables = if args.tables {
-        let packet = view.packet(&question).map_err(Failure::Failed)?;
-        NodeTables::default().look_up(&view, &connection, &packet).map_err(Failure::Failed)?
+        let packet = view.packet(&question).map_err(Failure::failed)?;
+        NodeTables::default().look_up(&view, &connection, &packet).map_err(Failure::failed)?
     } else {
         Vec::new()
     };
     let agree = all_agree(&tables);
-    let pending = view.pending(&question, asked).map_err(Failure::Failed)?;
+    let pending = view.pending(&question, asked).map_err(Failure::failed)?;
     let answer = Answer {
         connection: &connection,
         pending: pending.as_ref(),
@@ -156,7 +156,7 @@ fn ask_kernel(
     text: impl FnOnce() -> String,
     verdict: Verdict,
 ) -> Result<(), Failure> {
-    let node = calculated.view().this_node(node).map_err(Failure::Failed)?;
+    let node = calculated.view().this_node(node).map_err(Failure::failed)?;
     if args.output == Output::Table {
         args.output.print(|| serde_json::Value::Null, text)?;
     }

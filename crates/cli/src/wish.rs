@@ -1,14 +1,16 @@
 //! Something that is to be written.
 
+use std::error::Error;
+
 use serde_json::Value;
 use tortie_datastore::store::ResourceStore;
 use tortie_datastore::store::apply::{Applied, ApplyError, edit};
 use tortie_resources::stored::ResourceKey;
 
-use super::Failure;
 use super::confirming::ConfirmingArgs;
 use super::store::StoreArgs;
 use super::written::{FileArgs, new_errors};
+use super::{Failure, with_causes};
 
 /// Resources that are written in files, and where and how they are to be kept.
 #[derive(Debug, clap::Args)]
@@ -57,15 +59,15 @@ type WriteOne<'w> = Box<dyn Fn(&dyn ResourceStore) -> Result<Option<&'static str
 
 impl<'w> Wish<'w> {
     /// A change of what is there, which must be valid after it as far as it was before.
-    pub(super) fn edit(
+    pub(super) fn edit<E: Error>(
         key: &'w ResourceKey,
         word: &'static str,
-        change: impl Fn(&mut Value) -> Result<(), String> + 'w,
+        change: impl Fn(&mut Value) -> Result<(), E> + 'w,
     ) -> Self {
         let refused = |why| ApplyError::Refused { key: key.clone(), why };
         let changed = move |there: &Value| {
             let mut object = there.clone();
-            change(&mut object).map_err(refused)?;
+            change(&mut object).map_err(|error| refused(with_causes(&error)))?;
             let wrong: Vec<String> = new_errors(key, there, &object).iter().map(ToString::to_string).collect();
             if wrong.is_empty() { Ok(object) } else { Err(refused(wrong.join("; "))) }
         };

@@ -107,7 +107,7 @@ fn read_all(paths: &[PathBuf], namespace: &str, wanted: Wanted, keeps: Keeps) ->
         return Err(Failure::Reported(1));
     }
     if all.is_empty() {
-        return Err(Failure::Failed("there are no resources in what is given".into()));
+        return Err(Failure::failed("there are no resources in what is given"));
     }
     Ok(all)
 }

@@ -29,6 +29,7 @@ pub(crate) use published::InAnnotations;
 pub(crate) use published::InStatus;
 pub(crate) use published::Published;
 use tortie_cli::servers::{Candidate, FindServers};
+use tortie_cli::{Cause, with_causes};
 
 use tortie_config::{Config, Sources, settings};
 use tortie_linux::stop::Stop;
@@ -268,10 +269,10 @@ impl Bootstrap {
     fn parameters(&self, attempts: &Attempts<'_>) -> Parameters {
         let local = self.local.resolve().map(|resolved| resolved.config).unwrap_or_default();
         let told = attempts.insist(TRIES, || self.published.parameters(&self.node, &settings::manifests(&local)));
-        let resolved = told.map_err(|error| error.to_string()).and_then(|update| {
+        let resolved = told.map_err(Cause::from).and_then(|update| {
             let mut sources = self.local.clone();
             sources.set_datastore(&update);
-            sources.resolve().map_err(|error| error.to_string())
+            Ok(sources.resolve()?)
         });
         match resolved {
             Ok(resolved) => Parameters { config: resolved.config, is_whole: true },
@@ -279,7 +280,7 @@ impl Bootstrap {
                 let was_known = self.with_state(|state| state.parameters.as_ref().is_some_and(|known| !known.is_whole));
                 if !was_known {
                     tracing::warn!(
-                        error,
+                        error = with_causes(&*error),
                         "the parameters in the datastore cannot be read before a server is connected to; of WireGuard only what the node itself sets is heeded"
                     );
                 }

@@ -173,12 +173,11 @@ fn parameters(updates: &[Update], origins: &Origins) -> Vec<(Lint, InputProblem)
 
 /// What comes to nothing, or is left without policy, in a cluster of exactly these objects.
 fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProblem)>, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::Failed(error.to_string());
     let config = Config::default();
-    let rules = settings::rules(&config).map_err(|error| failed(&error))?;
+    let rules = settings::rules(&config).map_err(Failure::failed)?;
     let mut cluster = Cluster::new(&settings::graph(&config, Hostname::new("")), settings::evaluation(&rules));
     cluster.set_budget(settings::table_budget(&global_config(updates)));
-    let told = cluster.apply(updates.iter().cloned()).map_err(|error| failed(&error))?;
+    let told = cluster.apply(updates.iter().cloned()).map_err(Failure::failed)?;
     let idle = cluster.without_effect(updates.iter());
     let refused = node_bounds::refused(&Sources::default(), &config, updates)?;
     let mut found: Vec<_> = idle.iter().chain(&refused).filter_map(|finding| of_finding(finding, origins)).collect();

@@ -50,7 +50,7 @@ impl Input {
 
     fn take_path(&mut self, path: &Path, access: DirAccess) -> Result<(), Failure> {
         let mut source = DirSource::new(path, self.options.clone()).read_within(access);
-        self.updates.extend(source.read().map_err(|error| Failure::Failed(error.to_string()))?);
+        self.updates.extend(source.read().map_err(Failure::failed)?);
         self.problems.extend(source.problems());
         // Of what cannot be read there is nothing to show, and a problem that says so.
         self.texts.extend(manifest_texts(path, access).unwrap_or_default());

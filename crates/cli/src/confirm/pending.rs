@@ -12,7 +12,6 @@ use tortie_datastore::store::timestamp;
 
 use crate::Failure;
 use crate::confirming::open_again;
-use crate::program::failed;
 use tortie_datastore::pending_change::{Until, now, watch};
 
 /// What a guard says when nothing can end it any more but a kill.
@@ -31,17 +30,17 @@ pub(super) enum Found {
 
 /// The change that waits, or what became of the last one; `None` if there never was any.
 pub(super) fn load(state: &Path) -> Result<Option<PendingChange>, Failure> {
-    match FileJournal::find(state).map_err(failed)? {
-        Some(journal) => journal.load().map_err(failed),
+    match FileJournal::find(state).map_err(Failure::failed)? {
+        Some(journal) => journal.load().map_err(Failure::failed),
         None => Ok(None),
     }
 }
 
 /// Keeps the change that waits; `None` if there is none.
 pub(super) fn keep(state: &Path) -> Result<Option<Found>, Failure> {
-    let Some(journal) = FileJournal::find(state).map_err(failed)? else { return Ok(None) };
+    let Some(journal) = FileJournal::find(state).map_err(Failure::failed)? else { return Ok(None) };
     let _lock = lock(&journal)?;
-    Ok(match confirm(&journal, &now()).map_err(failed)? {
+    Ok(match confirm(&journal, &now()).map_err(Failure::failed)? {
         Confirmed::Now(change) => Some(Found::Now(change)),
         Confirmed::Before(change) => Some(Found::Before(change)),
         _ => None,
@@ -51,11 +50,11 @@ pub(super) fn keep(state: &Path) -> Result<Option<Found>, Failure> {
 fn lock(journal: &FileJournal) -> Result<Locked, Failure> {
     let begun = Instant::now();
     loop {
-        match journal.try_lock().map_err(failed)? {
+        match journal.try_lock().map_err(Failure::failed)? {
             Some(lock) => return Ok(lock),
             None if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
             None => {
-                return Err(Failure::Failed("the change is being made or taken back at this moment; try again".into()));
+                return Err(Failure::failed("the change is being made or taken back at this moment; try again"));
             }
         }
     }

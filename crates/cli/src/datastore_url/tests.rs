@@ -1,7 +1,7 @@
 use super::*;
 
 fn read(text: &str) -> Result<String, String> {
-    text.parse::<DatastoreUrl>().map(|url| format!("{url:?}"))
+    text.parse::<DatastoreUrl>().map(|url| format!("{url:?}")).map_err(|error| error.to_string())
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_resources::stored::{ResourceKey, ResourceKind, built_in_tier};
 
-use super::{RollbackArgs, failed, is_to_be_made};
+use super::{RollbackArgs, is_to_be_made};
 use crate::Failure;
 use crate::confirming::ConfirmingArgs;
 use crate::output::Output;
@@ -23,9 +23,9 @@ type Present = BTreeMap<String, (StoredResource, String)>;
 /// Makes of this datastore what it was in a state.
 pub(super) fn roll_back(args: &RollbackArgs, history: &History, access: &StoreArgs) -> Result<(), Failure> {
     let store = access.open()?;
-    let present = present(&*store, kinds(access.keeps())).map_err(failed)?;
+    let present = present(&*store, kinds(access.keeps())).map_err(Failure::failed)?;
     let text = |path: &str| Ok(present.get(path).map(|(_, text)| text.clone()));
-    let mut way = history.way_back_from(args.state, text).map_err(failed)?;
+    let mut way = history.way_back_from(args.state, text).map_err(Failure::failed)?;
     let is_gone = |file: &&Back| file.text.is_none();
     let is_built_in = |file: &&Back| present.get(&file.path).is_some_and(|(resource, _)| is_built_in(&resource.key));
     let stays: BTreeSet<String> =
@@ -104,13 +104,11 @@ fn step<'p>(file: &Back, present: &'p Present, keeps: Keeps) -> Result<Step<'p>,
     });
     let key = match (present, &wanted) {
         (Some(present), _) => present.key.clone(),
-        (None, Some(wanted)) => {
-            keeps.key_of(wanted, "").map_err(|why| Failure::Failed(format!("{}: {why}", file.path)))?
-        }
-        (None, None) => return Err(Failure::Failed(format!("{}: what is kept of it cannot be read", file.path))),
+        (None, Some(wanted)) => keeps.key_of(wanted, "").map_err(Failure::failed_at(&*file.path))?,
+        (None, None) => return Err(Failure::failed(format!("{}: what is kept of it cannot be read", file.path))),
     };
     if wanted.is_none() && file.text.is_some() {
-        return Err(Failure::Failed(format!("{key}: what is kept of it cannot be read")));
+        return Err(Failure::failed(format!("{key}: what is kept of it cannot be read")));
     }
     Ok(Step { key, present, wanted })
 }

@@ -28,7 +28,7 @@ pub(super) fn read(
         } else {
             let found = manifest_texts(path, access).map_err(Failure::io(path.display().to_string()))?;
             if found.is_empty() {
-                return Err(Failure::Failed(format!("{}: there are no manifests", path.display())));
+                return Err(Failure::failed(format!("{}: there are no manifests", path.display())));
             }
             texts.extend(found);
         }

@@ -53,11 +53,11 @@ impl NodeChange {
         }
         let after: Vec<Update> = objects.into_values().collect();
         let render = |objects: &[Update]| -> Result<Lines, Failure> {
-            let failed = |error: String| Failure::Failed(format!("node {node}: {error}"));
-            let config = config_of(sources, local, objects.iter(), node).map_err(failed)?;
+            let config =
+                config_of(sources, local, objects.iter(), node).map_err(Failure::failed_at(format!("node {node}")))?;
             let (desired, _) = calculate(&config, node, objects.to_vec());
             let config = settings::dataplane(&config, node.clone(), Backend::Nft);
-            let mut dataplane = Dataplane::new(config.map_err(|error| failed(error.to_string()))?);
+            let mut dataplane = Dataplane::new(config.map_err(Failure::failed_at(format!("node {node}")))?);
             desired.into_iter().for_each(|update| dataplane.on_update(update));
             Ok(lines(&dataplane.render()))
         };

@@ -11,7 +11,6 @@ use tortie_model::desired::DesiredUpdate;
 
 use super::super::Failure;
 use super::Args;
-use crate::program::failed;
 
 /// The tables that programs read, and the programs if they are asked for.
 pub(super) fn print(
@@ -21,7 +20,7 @@ pub(super) fn print(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let (hooks, node) = settings::programs(&settings.rules, config);
-    let description = Description::new(&node, desired).map_err(failed)?;
+    let description = Description::new(&node, desired).map_err(Failure::failed)?;
     let mut text = format!("# eBPF programs\n{description}");
     if args.programs {
         // Older kernels have programs read in another way.
@@ -38,7 +37,7 @@ pub(super) fn print(
         };
         for family in settings.families.iter().copied().filter(|family| args.wants(*family)) {
             for hook in Hook::ALL {
-                let program = program(hook, family, &layout, &hooks, &MapSizes::default()).map_err(failed)?;
+                let program = program(hook, family, &layout, &hooks, &MapSizes::default()).map_err(Failure::failed)?;
                 let (name, number) = (hook.name(), family.number());
                 text.push_str(&format!("\n# {name}, IPv{number}: {} instructions\n{program}", program.len()));
             }

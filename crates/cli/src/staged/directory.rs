@@ -26,19 +26,19 @@ struct Found {
 /// The manifest of the policy that a staged one becomes, and the file that it belongs in.
 pub(super) fn manifest(root: &Path, name: &StagedName) -> Result<(PathBuf, String), Failure> {
     let staged = only(root, name, true)?
-        .ok_or_else(|| Failure::Failed(format!("{} does not exist in {}", name.staged(), root.display())))?;
+        .ok_or_else(|| Failure::failed(format!("{} does not exist in {}", name.staged(), root.display())))?;
     match staged.object.pointer("/spec/stagedAction").and_then(Value::as_str).unwrap_or("Set") {
         "Set" => {}
         "Delete" => {
             let enforced = only(root, name, false)?.map(|found| format!(" and from {}", found.file.display()));
             let (what, file) = (name.enforced(), staged.file.display());
             let why = format!("{what} is to go: delete it from {file}{}", enforced.unwrap_or_default());
-            return Err(Failure::Failed(why));
+            return Err(Failure::failed(why));
         }
         other => {
             let why =
                 format!("{}: its stagedAction is {other}; only Set and Delete can be put in force", name.staged());
-            return Err(Failure::Failed(why));
+            return Err(Failure::failed(why));
         }
     }
     Ok((staged.file, to_yaml(&as_enforced(staged.object, name))))
@@ -47,7 +47,7 @@ pub(super) fn manifest(root: &Path, name: &StagedName) -> Result<(PathBuf, Strin
 /// Writes that manifest in one step in place of the file, which must hold the staged policy and nothing else.
 pub(super) fn write(root: &Path, name: &StagedName) -> Result<PathBuf, Failure> {
     let (file, text) = manifest(root, name)?;
-    let refused = |why: String| Failure::Failed(format!("{}: {why}; nothing has been changed", file.display()));
+    let refused = |why: String| Failure::failed(format!("{}: {why}; nothing has been changed", file.display()));
     let staged = only(root, name, true)?.ok_or_else(|| refused("is not there any more".to_owned()))?;
     if staged.objects != 1 {
         return Err(refused(format!("has {} objects: write this one by hand, without --write", staged.objects)));
@@ -84,7 +84,7 @@ fn only(root: &Path, name: &StagedName, is_staged: bool) -> Result<Option<Found>
     if let [first, second, ..] = &all[..] {
         let what = if is_staged { name.staged() } else { name.enforced() };
         let (first, second) = (first.file.display(), second.file.display());
-        return Err(Failure::Failed(format!("{what} is in {first} and in {second}")));
+        return Err(Failure::failed(format!("{what} is in {first} and in {second}")));
     }
     Ok(all.pop())
 }

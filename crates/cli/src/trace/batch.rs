@@ -7,10 +7,10 @@ use tortie_model::Hostname;
 
 use super::super::origin::Origins;
 use super::answer::Answer;
-use super::group::GroupAnswer;
-use super::question::{Line, Question};
-use super::view::{Meant, View};
-use crate::Failure;
+use super::group::{AskError, GroupAnswer};
+use super::question::{Line, Question, QuestionError};
+use super::view::{Meant, View, ViewError};
+use crate::{Failure, with_causes};
 
 /// Answers each line with one. What is wrong with a question is its answer.
 pub(super) fn answer(
@@ -25,14 +25,32 @@ pub(super) fn answer(
         if line.trim().is_empty() {
             continue;
         }
-        let answer = one(view, node, origins, &line).unwrap_or_else(|error| json!({"error": error}));
+        let answer = one(view, node, origins, &line).unwrap_or_else(|error| json!({"error": with_causes(&error)}));
         writeln!(out, "{answer}").map_err(Failure::io("standard output"))?;
     }
     Ok(())
 }
 
-fn one(view: &mut View, node: Option<&Hostname>, origins: &Origins, line: &str) -> Result<serde_json::Value, String> {
-    let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+/// The reason why a line has no answer.
+#[derive(Debug, thiserror::Error)]
+enum LineError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Question(#[from] QuestionError),
+    #[error(transparent)]
+    View(#[from] ViewError),
+    #[error(transparent)]
+    Group(#[from] AskError),
+}
+
+fn one(
+    view: &mut View,
+    node: Option<&Hostname>,
+    origins: &Origins,
+    line: &str,
+) -> Result<serde_json::Value, LineError> {
+    let line: Line = serde_json::from_str(line)?;
     let question = Question::from_line(&line)?;
     if let Meant::Group(group, members) = view.meant(&question)? {
         return Ok(GroupAnswer::ask(view, group, &members, node, origins, None)?.short().into());

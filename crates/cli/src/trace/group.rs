@@ -11,9 +11,9 @@ use tortie_model::{Cidr, Hostname, Key, NamespacedName, NetworkSetName};
 use super::super::origin::Origins;
 use super::answer::{self, Answer};
 use super::question::Question;
-use super::tables::{LegTable, NodeTables, all_agree};
+use super::tables::{LegTable, NodeTables, TablesError, all_agree};
 use super::text;
-use super::view::View;
+use super::view::{View, ViewError};
 
 /// What a question is about that stands for several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,17 @@ struct Asked {
     tables: Vec<LegTable>,
 }
 
+/// The reason why connections cannot be judged.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AskError {
+    /// There is no answer about one of them.
+    #[error(transparent)]
+    View(#[from] ViewError),
+    /// Tables cannot be asked about one of them.
+    #[error(transparent)]
+    Tables(#[from] TablesError),
+}
+
 /// What becomes of several connections.
 pub(super) struct GroupAnswer<'a> {
     group: Group,
@@ -65,7 +76,7 @@ impl<'a> GroupAnswer<'a> {
         node: Option<&Hostname>,
         origins: &'a Origins,
         mut tables: Option<NodeTables>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, AskError> {
         let mut asked: Vec<(Member, Asked)> = Vec::new();
         for (member, question) in members {
             let (now, pending) = (view.ask(question, node)?, view.pending(question, node)?);

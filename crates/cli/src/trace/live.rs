@@ -36,7 +36,7 @@ use super::group::GroupAnswer;
 use super::question::{Question, QuestionArgs};
 use super::view::View;
 use crate::capability::{self, Capability};
-use crate::program::failed;
+use crate::cluster::ParametersError;
 use crate::signals::{self, Handlers};
 use crate::{Failure, render};
 pub(super) use answer::LiveAnswer;
@@ -127,12 +127,12 @@ pub(super) fn ask(
     calculated: &Calculated<'_>,
     node: &Hostname,
 ) -> Result<LiveAnswer, Failure> {
-    let plan = Plan::new(args.watch, words, datastore, question, calculated.view(), node).map_err(Failure::Failed)?;
+    let plan = Plan::new(args.watch, words, datastore, question, calculated.view(), node).map_err(Failure::failed)?;
     let Plan { flow, how, mut notes } = plan;
     let namespace = match &how {
         How::FromPod { interface } => {
             capability::require(COMMAND, &[Capability::SysAdmin, Capability::SysPtrace])?;
-            Some(namespace::of_pod(interface.as_deref(), flow.source).map_err(Failure::Failed)?)
+            Some(namespace::of_pod(interface.as_deref(), flow.source).map_err(Failure::failed)?)
         }
         How::FromNode | How::Watch { .. } => None,
     };
@@ -145,10 +145,10 @@ pub(super) fn ask(
     let family = flow.family();
     let before = rules::has_legacy(family).then(|| rules::legacy(family, &runner, &mut notes));
     let before = before.filter(|listing| listing.is_empty() || listing.has_effect());
-    let nflog = before.is_some().then(|| Nflog::open(&[TRACE_GROUP])).transpose().map_err(failed)?;
+    let nflog = before.is_some().then(|| Nflog::open(&[TRACE_GROUP])).transpose().map_err(Failure::failed)?;
     let nf_log = before.is_some().then(|| NfLog::set(family, &args.proc_sys)).transpose()?;
     let table = format!("tortie-trace-{}", std::process::id());
-    let nftrace = Nftrace::open(family, &table, &flow.filters()).map_err(failed)?;
+    let nftrace = Nftrace::open(family, &table, &flow.filters()).map_err(Failure::failed)?;
     let is_by_programs = calculated.view().config(node).is_ok_and(|config| config.bpf_enabled);
     let programs = programs::Before::ask(&args.socket, is_by_programs);
     let mut recorder = Recorder::new(nftrace.table(), flow.from());
@@ -172,11 +172,11 @@ pub(super) fn ask(
     // Nothing is traced any more.
     drop(listeners);
     drop(nf_log);
-    let Heard { answer, lost, unreadable, is_interrupted } = heard.map_err(failed)?;
+    let Heard { answer, lost, unreadable, is_interrupted } = heard.map_err(Failure::failed)?;
     if is_interrupted {
-        return Err(Failure::Failed("ended by a signal; nothing is traced any more".into()));
+        return Err(Failure::failed("ended by a signal; nothing is traced any more"));
     }
-    let answer = answer.transpose().map_err(|error| not_sent(&flow, &error))?;
+    let answer = answer.transpose().map_err(|error| not_sent(&flow, error))?;
     let programs = programs.counted_since(&args.socket);
     let left_out = recorder.left_out;
     let packets = recorder.finish();
@@ -185,7 +185,7 @@ pub(super) fn ask(
             Some(_) => format!("the probe {flow} did not come to the rules of this node: look at routes in the pod"),
             None => format!("no packet of {flow} came within {} s", args.wait),
         };
-        return Err(Failure::Failed(what));
+        return Err(Failure::failed(what));
     };
     let (owners, problem) = owners(calculated.view(), node, &flow);
     notes.extend(problem);
@@ -200,7 +200,7 @@ pub(super) fn ask(
             Agreement::NotCompared("the packet goes to nothing that answers for the Service in the datastore".into())
         }
     };
-    let links = Netlink::open(TIMEOUT).and_then(|mut netlink| netlink.links()).map_err(failed)?;
+    let links = Netlink::open(TIMEOUT).and_then(|mut netlink| netlink.links()).map_err(Failure::failed)?;
     let interfaces = links.into_iter().map(|link| (link.index, link.name.to_string())).collect();
     let node = node.clone();
     Ok(LiveAnswer {
@@ -249,24 +249,36 @@ fn send(
     thread.map(|_| answers).map_err(Failure::io("the thread of the probe"))
 }
 
-fn not_sent(flow: &TracedFlow, error: &io::Error) -> Failure {
+/// A probe that cannot be sent.
+#[derive(Debug, thiserror::Error)]
+#[error("the probe {flow} cannot be sent: {error}{advice}")]
+struct NotSent {
+    flow: TracedFlow,
+    advice: &'static str,
+    #[source]
+    error: io::Error,
+}
+
+fn not_sent(flow: &TracedFlow, error: io::Error) -> Failure {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => ": the source port is in use there, choose another one with --source-port",
         io::ErrorKind::AddrNotAvailable => ": the pod does not have the address that the datastore says",
         _ => "",
     };
-    Failure::Failed(format!("the probe {flow} cannot be sent: {error}{advice}"))
+    Failure::failed(NotSent { flow: flow.clone(), advice, error })
 }
 
 /// Whose the chains of this node are. Without its parameters nothing is said of that.
 fn owners(view: &View, node: &Hostname, flow: &TracedFlow) -> (Owners, Option<String>) {
-    let config = view.config(node);
-    let known = config.and_then(|config| Ok((settings::rules(&config).map_err(|error| error.to_string())?, config)));
-    match known {
+    let known = || -> Result<_, ParametersError> {
+        let config = view.config(node)?;
+        Ok((settings::rules(&config)?, config))
+    };
+    match known() {
         Ok((rules, config)) => {
             let (desired, _) = render::calculate(&config, node, view.updates());
             (Owners::new(&desired, &rules, flow.family()), None)
         }
-        Err(error) => (Owners::new(&[], &RulesConfig::default(), flow.family()), Some(error)),
+        Err(error) => (Owners::new(&[], &RulesConfig::default(), flow.family()), Some(error.to_string())),
     }
 }

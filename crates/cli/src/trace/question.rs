@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use tortie_evaluate::{Packet, Payload};
+use tortie_evaluate::{MixedFamilies, Packet, Payload};
 use tortie_model::{Family, Hostname, Protocol, parse_address};
 
 /// The port that connections come from unless something else is said: one that programs are given, not one that they choose.
@@ -152,32 +152,48 @@ fn source_port() -> u16 {
     SOURCE_PORT
 }
 
+/// The reason why a question makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum QuestionError {
+    #[error("--icmp-type and --icmp-code are for --protocol icmp")]
+    IcmpFlags,
+    #[error("icmp_type, icmp_code: they are for protocol ICMP")]
+    IcmpFields,
+    #[error("family: must be 4 or 6, is {0}")]
+    Family(u8),
+    #[error("an address of one family cannot reach one of the other")]
+    MixedFamilies,
+    #[error("protocol: `{0}` is none of TCP, UDP, SCTP, UDPLite and ICMP, and no number up to 255")]
+    Protocol(String),
+    #[error("port: {0} needs one")]
+    NoPort(String),
+    #[error("port: {0} has none")]
+    Portless(String),
+}
+
 impl Question {
-    pub(super) fn from_args(args: &QuestionArgs) -> Result<Self, String> {
+    pub(super) fn from_args(args: &QuestionArgs) -> Result<Self, QuestionError> {
         let (from, to) = (args.from.as_deref().unwrap_or_default(), args.to.as_deref().unwrap_or_default());
         let source_port = args.source_port.unwrap_or(SOURCE_PORT);
         let transport = transport(&args.protocol, source_port, args.port)?;
-        let transport = transport
-            .with_icmp(args.icmp_type, args.icmp_code)
-            .ok_or("--icmp-type and --icmp-code are for --protocol icmp")?;
+        let transport = transport.with_icmp(args.icmp_type, args.icmp_code).ok_or(QuestionError::IcmpFlags)?;
         Self::new(from, to, args.ipv6.then_some(Family::V6), transport)
     }
 
-    pub(super) fn from_line(line: &Line) -> Result<Self, String> {
+    pub(super) fn from_line(line: &Line) -> Result<Self, QuestionError> {
         let family = match line.family {
             None => None,
             Some(4) => Some(Family::V4),
             Some(6) => Some(Family::V6),
-            Some(other) => return Err(format!("family: must be 4 or 6, is {other}")),
+            Some(other) => return Err(QuestionError::Family(other)),
         };
         let transport = transport(&line.protocol, line.source_port, line.port)?;
-        let transport = transport.with_icmp(line.icmp_type, line.icmp_code);
-        let transport = transport.ok_or("icmp_type, icmp_code: they are for protocol ICMP")?;
+        let transport = transport.with_icmp(line.icmp_type, line.icmp_code).ok_or(QuestionError::IcmpFields)?;
         Self::new(&line.from, &line.to, family, transport)
     }
 
     /// Addresses say the family; where there are none, it is IPv4 if nothing else is asked for.
-    fn new(from: &str, to: &str, wanted: Option<Family>, transport: Transport) -> Result<Self, String> {
+    fn new(from: &str, to: &str, wanted: Option<Family>, transport: Transport) -> Result<Self, QuestionError> {
         let (from, to) = (End::from(from), End::from(to));
         let written = [&from, &to].into_iter().filter_map(|end| match end {
             End::Address(address) => Some(Family::of(*address)),
@@ -186,7 +202,7 @@ impl Question {
         let families: Vec<Family> = wanted.into_iter().chain(written).collect();
         let family = families.first().copied().unwrap_or(Family::V4);
         if families.iter().any(|other| *other != family) {
-            return Err("an address of one family cannot reach one of the other".to_owned());
+            return Err(QuestionError::MixedFamilies);
         }
         Ok(Self { from, to, family, transport, by_node: None })
     }
@@ -200,7 +216,7 @@ impl Question {
     }
 
     /// The first packet of the connection as the node sees it by which it comes.
-    pub(super) fn entering(&self, source: IpAddr, by: &NodePort) -> Result<Packet, String> {
+    pub(super) fn entering(&self, source: IpAddr, by: &NodePort) -> Result<Packet, MixedFamilies> {
         let transport = match self.transport {
             Transport::Ports { protocol, source, .. } => Transport::Ports { protocol, source, destination: by.port },
             other => other,
@@ -209,8 +225,8 @@ impl Question {
     }
 
     /// The first packet of the connection.
-    pub(super) fn packet(&self, source: IpAddr, destination: IpAddr) -> Result<Packet, String> {
-        let packet = match self.transport {
+    pub(super) fn packet(&self, source: IpAddr, destination: IpAddr) -> Result<Packet, MixedFamilies> {
+        match self.transport {
             Transport::Ports { protocol, source: from, destination: to } => {
                 Packet::with_ports(protocol, (source, from), (destination, to))
             }
@@ -219,28 +235,25 @@ impl Question {
                 Packet::icmp(source, destination, icmp_type.unwrap_or(echo), code)
             }
             Transport::Other { protocol } => Packet::new(source, destination, protocol, Payload::Other),
-        };
-        packet.map_err(|error| error.to_string())
+        }
     }
 }
 
 /// The protocol, which must have a port exactly if connections of it have one.
-fn transport(protocol: &str, source: u16, port: Option<u16>) -> Result<Transport, String> {
+fn transport(protocol: &str, source: u16, port: Option<u16>) -> Result<Transport, QuestionError> {
     let number = match protocol.to_ascii_lowercase().as_str() {
         "tcp" => Protocol::TCP.number(),
         "udp" => Protocol::UDP.number(),
         "sctp" => Protocol::SCTP.number(),
         "udplite" => UDPLITE.number(),
         "icmp" | "icmpv6" => Protocol::ICMP.number(),
-        other => other.parse().map_err(|_| {
-            format!("protocol: `{protocol}` is none of TCP, UDP, SCTP, UDPLite and ICMP, and no number up to 255")
-        })?,
+        other => other.parse().map_err(|_| QuestionError::Protocol(protocol.to_owned()))?,
     };
     let with_ports = [Protocol::TCP, Protocol::UDP, Protocol::SCTP, UDPLITE];
     match (with_ports.into_iter().find(|known| known.number() == number), port) {
         (Some(protocol), Some(destination)) => Ok(Transport::Ports { protocol, source, destination }),
-        (Some(_), None) => Err(format!("port: {} needs one", protocol.to_ascii_uppercase())),
-        (None, Some(_)) => Err(format!("port: {} has none", protocol.to_ascii_uppercase())),
+        (Some(_), None) => Err(QuestionError::NoPort(protocol.to_ascii_uppercase())),
+        (None, Some(_)) => Err(QuestionError::Portless(protocol.to_ascii_uppercase())),
         (None, None) if [Protocol::ICMP.number(), Protocol::ICMPV6.number()].contains(&number) => {
             Ok(Transport::Icmp { icmp_type: None, code: 0 })
         }

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use tortie_analysis::trace::{At, Connection, Leg};
 use tortie_config::settings;
 use tortie_ebpf::{Description, EndpointName, Located, Numbered};
-use tortie_evaluate::{Answer, DecidedBy, Layer, Packet, Verdict};
+use tortie_evaluate::{Answer, DecidedBy, Layer, Packet, UpdateError, Verdict};
 use tortie_model::Hostname;
 
+use super::super::cluster::ParametersError;
 use super::super::render::calculate;
 use super::answer::verdict;
 use super::view::View;
@@ -17,6 +18,20 @@ use super::view::View;
 #[derive(Default)]
 pub(super) struct NodeTables {
     nodes: BTreeMap<Hostname, Description>,
+}
+
+/// The reason why tables cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TablesError {
+    /// Tables do not decide there.
+    #[error("nothing is known of tables at {0}")]
+    Unknown(At),
+    /// The parameters of the node are not right.
+    #[error(transparent)]
+    Parameters(#[from] ParametersError),
+    /// The tables cannot be made.
+    #[error(transparent)]
+    Update(#[from] UpdateError),
 }
 
 /// What tables say where an endpoint on the way is asked.
@@ -33,18 +48,18 @@ impl NodeTables {
         view: &View,
         connection: &Connection,
         packet: &Packet,
-    ) -> Result<Vec<LegTable>, String> {
+    ) -> Result<Vec<LegTable>, TablesError> {
         connection.legs.iter().map(|leg| self.at(view, leg, packet)).collect()
     }
 
-    fn at(&mut self, view: &View, leg: &Leg, packet: &Packet) -> Result<LegTable, String> {
+    fn at(&mut self, view: &View, leg: &Leg, packet: &Packet) -> Result<LegTable, TablesError> {
         if !self.nodes.contains_key(&leg.node) {
             self.nodes.insert(leg.node.clone(), describe(view, &leg.node)?);
         }
         let (endpoint, layer) = match &leg.at {
             At::Workload(id) | At::WorkloadToHost(id) => (EndpointName::Workload(id.clone()), Layer::Normal),
             At::Host(name, layer) => (EndpointName::Host(name.clone()), *layer),
-            other => return Err(format!("nothing is known of tables at {other}")),
+            other => return Err(TablesError::Unknown(other.clone())),
         };
         let answer = &leg.explanation.answer;
         let is_asked = !matches!(
@@ -59,12 +74,12 @@ impl NodeTables {
 }
 
 /// What a node is given.
-fn describe(view: &View, node: &Hostname) -> Result<Description, String> {
-    let config = view.config(node)?;
+fn describe(view: &View, node: &Hostname) -> Result<Description, TablesError> {
+    let config = view.config(node).map_err(ParametersError::from)?;
     let (desired, _) = calculate(&config, node, view.updates());
-    let rules = settings::rules(&config).map_err(|error| error.to_string())?;
+    let rules = settings::rules(&config).map_err(ParametersError::from)?;
     let (_, node) = settings::programs(&rules, &config);
-    Description::new(&node, &desired).map_err(|error| error.to_string())
+    Ok(Description::new(&node, &desired)?)
 }
 
 /// Whether the cell says what was calculated by walking through rules.

@@ -3,7 +3,7 @@ use super::*;
 
 fn asked(line: &str) -> Result<Question, String> {
     let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    Question::from_line(&line)
+    Question::from_line(&line).map_err(|error| error.to_string())
 }
 
 #[test]

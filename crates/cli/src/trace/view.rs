@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tortie_analysis::trace::{At, Backend, Cluster, Connection, Place, SetNetwork};
-use tortie_config::{Config, Sources, settings};
-use tortie_evaluate::Packet;
+use tortie_analysis::trace::{At, Backend, Cluster, Connection, Place, ServiceError, SetNetwork, TraceError};
+use tortie_config::{Config, ConfigError, Sources, settings};
+use tortie_evaluate::{MixedFamilies, Packet};
 use tortie_model::{
     Cidr, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint,
     WorkloadEndpointKey, parse_address,
 };
 use tortie_resources::spelling::closest;
 
-use super::super::cluster::{WholeCluster, config_of};
+use super::super::cluster::{ParametersError, WholeCluster, config_of};
 use super::group::{Group, Member};
 use super::question::{End, NodePort, Question, Transport};
 
@@ -24,6 +24,75 @@ pub(super) struct View {
     configured: BTreeSet<Hostname>,
     /// Whether there are staged policies, once that is known.
     has_staged: Option<bool>,
+}
+
+/// An end of a connection that stands for no place.
+#[derive(Debug, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub(super) struct EndError {
+    field: &'static str,
+    #[source]
+    reason: EndReason,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum EndReason {
+    #[error("there is no network set {0}")]
+    NoNetworkSet(String),
+    #[error("network set {name} has no {family} address that is not the cluster's own")]
+    OwnNetworkSet { name: String, family: Family },
+    #[error("network set {0} has many addresses")]
+    ManyAddresses(String),
+    #[error("there is no host endpoint {0}")]
+    NoHostEndpoint(String),
+    #[error("the datastore has no {family} address of host endpoint {name}, nor of its node {host}")]
+    HostEndpointAddress { name: String, host: Hostname, family: Family },
+    #[error("the datastore has no {family} address of node {name}")]
+    NodeAddress { name: String, family: Family },
+    #[error("no connection comes from service {0}, but from its pods")]
+    FromService(String),
+    #[error("a service is service:NAMESPACE/NAME, not service:{0}")]
+    ServiceName(String),
+    #[error("service {0} is asked for by a port of TCP, UDP or SCTP")]
+    ServicePort(NamespacedName),
+    #[error("service {service} has no {family} cluster address")]
+    ServiceAddress { service: NamespacedName, family: Family },
+    #[error(transparent)]
+    Service(ServiceError),
+    #[error("{name} has {count} endpoints; ask for an address")]
+    SeveralEndpoints { name: String, count: usize },
+    #[error("there is no pod {0} that has an address")]
+    NoPod(String),
+    #[error("there is no pod {name} that has an address; is {near} meant?")]
+    NoPodButNear { name: String, near: String },
+    #[error("{name} has no {family} address")]
+    PodAddress { name: String, family: Family },
+}
+
+impl EndReason {
+    fn of(self, field: &'static str) -> EndError {
+        EndError { field, reason: self }
+    }
+}
+
+/// The reason why a question cannot be answered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ViewError {
+    /// No node decides.
+    #[error("neither end of the connection is in the cluster")]
+    Outside,
+    /// An end stands for no place.
+    #[error(transparent)]
+    End(#[from] EndError),
+    /// The ends have addresses of two families.
+    #[error(transparent)]
+    Packet(#[from] MixedFamilies),
+    /// The way cannot be calculated.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The parameters of a node are not right.
+    #[error(transparent)]
+    Parameters(#[from] ParametersError),
 }
 
 /// What a question comes down to.
@@ -51,7 +120,7 @@ impl View {
     }
 
     /// What becomes of a connection, as far as `node` decides if one is given.
-    pub(super) fn ask(&mut self, question: &Question, node: Option<&Hostname>) -> Result<Connection, String> {
+    pub(super) fn ask(&mut self, question: &Question, node: Option<&Hostname>) -> Result<Connection, ViewError> {
         self.connection(question, node, false)
     }
 
@@ -60,7 +129,7 @@ impl View {
         &mut self,
         question: &Question,
         node: Option<&Hostname>,
-    ) -> Result<Option<Connection>, String> {
+    ) -> Result<Option<Connection>, ViewError> {
         let is_staged = |object: &Update| matches!(object, Update::Policy(id, Some(_)) if id.kind.is_staged());
         let has_staged = *self.has_staged.get_or_insert_with(|| self.cluster.objects().any(is_staged));
         has_staged.then(|| self.connection(question, node, true)).transpose()
@@ -71,14 +140,14 @@ impl View {
         question: &Question,
         node: Option<&Hostname>,
         is_pending: bool,
-    ) -> Result<Connection, String> {
+    ) -> Result<Connection, ViewError> {
         let (from, source) = self.find("from", &question.from, question.family)?;
         let (to, destination) = self.find("to", &question.to, question.family)?;
         for place in [&from, &to] {
             self.configure(place)?;
         }
         let packet = question.packet(source, destination)?;
-        let connection = match &question.by_node {
+        let mut connection = match &question.by_node {
             Some(by) => {
                 self.configure(&Place::Node(by.node.clone()))?;
                 let (entering, leaving) = (question.entering(source, by)?, question.packet(by.address, destination)?);
@@ -87,8 +156,7 @@ impl View {
             }
             None if is_pending => self.cluster.pending_connection(&from, &to, &packet),
             None => self.cluster.connection(&from, &to, &packet),
-        };
-        let mut connection = connection.map_err(|error| error.to_string())?;
+        }?;
         if let Some(node) = node {
             connection.legs.retain(|leg| leg.node == *node);
         }
@@ -103,32 +171,30 @@ impl View {
     }
 
     /// The first packet of a connection, as policy sees it.
-    pub(super) fn packet(&self, question: &Question) -> Result<Packet, String> {
+    pub(super) fn packet(&self, question: &Question) -> Result<Packet, ViewError> {
         let (_, source) = self.find("from", &question.from, question.family)?;
         let (_, destination) = self.find("to", &question.to, question.family)?;
-        question.packet(source, destination)
+        Ok(question.packet(source, destination)?)
     }
 
     /// What a question comes down to.
-    pub(super) fn meant(&self, question: &Question) -> Result<Meant, String> {
+    pub(super) fn meant(&self, question: &Question) -> Result<Meant, ViewError> {
         match (&question.from, &question.to) {
-            (End::NetworkSet(_), End::NetworkSet(_)) => {
-                return Err("neither end of the connection is in the cluster".to_owned());
-            }
-            (_, End::NetworkSet(name)) => return self.meant_networks("to", question, name),
+            (End::NetworkSet(_), End::NetworkSet(_)) => return Err(ViewError::Outside),
+            (_, End::NetworkSet(name)) => return Ok(self.meant_networks("to", question, name)?),
             _ => {}
         }
         let Some((service, port, by_node)) = self.meant_service(question)? else {
             return match &question.from {
-                End::NetworkSet(name) => self.meant_networks("from", question, name),
+                End::NetworkSet(name) => Ok(self.meant_networks("from", question, name)?),
                 _ => Ok(Meant::Connection),
             };
         };
         let Transport::Ports { protocol: Protocol::Named(protocol), source, .. } = question.transport else {
-            return Err(format!("to: service {service} is asked for by a port of TCP, UDP or SCTP"));
+            return Err(EndReason::ServicePort(service).of("to").into());
         };
         let backends = self.cluster.backends(&service, protocol, port, question.family);
-        let backends = backends.map_err(|error| format!("to: {error}"))?;
+        let backends = backends.map_err(|error| EndReason::Service(error).of("to"))?;
         let ask = |backend: Backend| {
             let transport = Transport::Ports { protocol: Protocol::Named(protocol), source, destination: backend.port };
             let by_node = by_node.clone();
@@ -153,16 +219,15 @@ impl View {
     }
 
     /// The Service at the end of a connection and the port of it, and the node by which it is reached if that is by a node port.
-    fn meant_service(&self, question: &Question) -> Result<Option<(NamespacedName, u16, Option<NodePort>)>, String> {
+    fn meant_service(&self, question: &Question) -> Result<Option<(NamespacedName, u16, Option<NodePort>)>, EndError> {
         let port = match question.transport {
             Transport::Ports { destination, .. } => Some(destination),
             Transport::Icmp { .. } | Transport::Other { .. } => None,
         };
         let address = match &question.to {
             End::Service(text) => {
-                let (namespace, name) = text
-                    .split_once('/')
-                    .ok_or_else(|| format!("to: a service is service:NAMESPACE/NAME, not service:{text}"))?;
+                let (namespace, name) =
+                    text.split_once('/').ok_or_else(|| EndReason::ServiceName(text.clone()).of("to"))?;
                 return Ok(Some((NamespacedName::new(namespace, name), port.unwrap_or_default(), None)));
             }
             End::Address(address) => *address,
@@ -186,13 +251,12 @@ impl View {
     }
 
     /// The network set at an end, with the question about each of its networks.
-    fn meant_networks(&self, field: &str, question: &Question, name: &str) -> Result<Meant, String> {
+    fn meant_networks(&self, field: &'static str, question: &Question, name: &str) -> Result<Meant, EndError> {
         let set = NetworkSetName::new(name);
         let networks = self.cluster.networks_of_set(&set, question.family);
-        let networks = networks.ok_or_else(|| format!("{field}: there is no network set {name}"))?;
+        let networks = networks.ok_or_else(|| EndReason::NoNetworkSet(name.to_owned()).of(field))?;
         if networks.is_empty() {
-            let family = question.family;
-            return Err(format!("{field}: network set {name} has no {family} address that is not the cluster's own"));
+            return Err(EndReason::OwnNetworkSet { name: name.to_owned(), family: question.family }.of(field));
         }
         let ask = |network: SetNetwork| {
             let mut question = question.clone();
@@ -206,43 +270,43 @@ impl View {
     }
 
     /// The node of a host endpoint, and an address that it expects, or one of the node's.
-    fn find_host_endpoint(&self, field: &str, name: &str, family: Family) -> Result<(Place, IpAddr), String> {
+    fn find_host_endpoint(&self, field: &'static str, name: &str, family: Family) -> Result<(Place, IpAddr), EndError> {
         let found = self.cluster.objects().find_map(|object| match object {
             Update::HostEndpoint(key, Some(endpoint)) if key.name.as_str() == name => Some((&key.host, endpoint)),
             _ => None,
         });
-        let (host, endpoint) = found.ok_or_else(|| format!("{field}: there is no host endpoint {name}"))?;
+        let (host, endpoint) = found.ok_or_else(|| EndReason::NoHostEndpoint(name.to_owned()).of(field))?;
         let expected = match family {
             Family::V4 => endpoint.expected_ipv4.first(),
             Family::V6 => endpoint.expected_ipv6.first(),
         };
         let address = expected.copied().or_else(|| self.cluster.node_address(host, family));
         let address = address.ok_or_else(|| {
-            format!("{field}: the datastore has no {family} address of host endpoint {name}, nor of its node {host}")
+            EndReason::HostEndpointAddress { name: name.to_owned(), host: host.clone(), family }.of(field)
         })?;
         Ok((Place::Node(host.clone()), address))
     }
 
     /// Where an end is, and its address.
-    pub(super) fn find(&self, field: &str, end: &End, family: Family) -> Result<(Place, IpAddr), String> {
+    pub(super) fn find(&self, field: &'static str, end: &End, family: Family) -> Result<(Place, IpAddr), EndError> {
         match end {
             End::Address(address) => Ok((self.cluster.place_of(*address), *address)),
             End::Node(name) => {
                 let host = Hostname::new(name.as_str());
                 let address = self.cluster.node_address(&host, family);
-                let address =
-                    address.ok_or_else(|| format!("{field}: the datastore has no {family} address of node {name}"))?;
+                let missing = || EndReason::NodeAddress { name: name.clone(), family }.of(field);
+                let address = address.ok_or_else(missing)?;
                 Ok((Place::Node(host), address))
             }
             End::HostEndpoint(name) => self.find_host_endpoint(field, name, family),
-            End::NetworkSet(name) => Err(format!("{field}: network set {name} has many addresses")),
-            End::Service(name) => Err(format!("{field}: no connection comes from service {name}, but from its pods")),
+            End::NetworkSet(name) => Err(EndReason::ManyAddresses(name.clone()).of(field)),
+            End::Service(name) => Err(EndReason::FromService(name.clone()).of(field)),
             End::Workload(name) => {
                 let keys = self.cluster.workloads_named(name);
-                let [key] = keys else { return Err(self.not_one(field, name, keys.len())) };
+                let [key] = keys else { return Err(self.not_one(name, keys.len()).of(field)) };
                 let nets = self.cluster.workload(key).into_iter().flat_map(WorkloadEndpoint::nets);
                 let address = nets.map(Cidr::address).find(|address| Family::of(*address) == family);
-                let address = address.ok_or_else(|| format!("{field}: {name} has no {family} address"))?;
+                let address = address.ok_or_else(|| EndReason::PodAddress { name: name.clone(), family }.of(field))?;
                 Ok((Place::Workload(key.clone()), address))
             }
         }
@@ -259,7 +323,12 @@ impl View {
     }
 
     /// The address by which a Service is asked for.
-    pub(super) fn service_address(&self, to: &End, service: &NamespacedName, family: Family) -> Result<IpAddr, String> {
+    pub(super) fn service_address(
+        &self,
+        to: &End,
+        service: &NamespacedName,
+        family: Family,
+    ) -> Result<IpAddr, EndError> {
         match to {
             End::Address(address) => return Ok(*address),
             End::Node(_) => return self.find("to", to, family).map(|(_, address)| address),
@@ -271,7 +340,7 @@ impl View {
         };
         let mut addresses = found.iter().filter_map(|text| parse_address(text));
         let found = addresses.find(|address| Family::of(*address) == family);
-        found.ok_or_else(|| format!("to: service {service} has no {family} cluster address"))
+        found.ok_or_else(|| EndReason::ServiceAddress { service: service.clone(), family }.of("to"))
     }
 
     /// All objects.
@@ -280,29 +349,30 @@ impl View {
     }
 
     /// The parameters of a node.
-    pub(super) fn config(&self, host: &Hostname) -> Result<Config, String> {
+    pub(super) fn config(&self, host: &Hostname) -> Result<Config, ConfigError> {
         config_of(&self.sources, &self.local, self.cluster.objects(), host)
     }
 
     /// The name of this node: what the operator says, `FelixHostname`, or the machine's.
-    pub(super) fn this_node(&self, given: Option<&Hostname>) -> Result<Hostname, String> {
-        let resolved = self.sources.resolve().map_err(|error| error.to_string())?;
+    pub(super) fn this_node(&self, given: Option<&Hostname>) -> Result<Hostname, ConfigError> {
+        let resolved = self.sources.resolve()?;
         Ok(tortie_node::machine::hostname(given.map(Hostname::as_str), &resolved.config))
     }
 
-    fn not_one(&self, field: &str, name: &str, count: usize) -> String {
+    fn not_one(&self, name: &str, count: usize) -> EndReason {
+        let name = name.to_owned();
         if count > 1 {
-            return format!("{field}: {name} has {count} endpoints; ask for an address");
+            return EndReason::SeveralEndpoints { name, count };
         }
         let names: Vec<&str> = self.cluster.workload_names().collect();
-        match closest(name, &names) {
-            Some(near) => format!("{field}: there is no pod {name} that has an address; is {near} meant?"),
-            None => format!("{field}: there is no pod {name} that has an address"),
+        match closest(&name, &names) {
+            Some(near) => EndReason::NoPodButNear { near: near.to_owned(), name },
+            None => EndReason::NoPod(name),
         }
     }
 
     /// Looks up the parameters of a place's node, if that has not been done.
-    fn configure(&mut self, place: &Place) -> Result<(), String> {
+    fn configure(&mut self, place: &Place) -> Result<(), ParametersError> {
         let host = match place {
             Place::Workload(key) => Hostname::new(key.host()),
             Place::Node(host) => host.clone(),
@@ -312,7 +382,7 @@ impl View {
             return Ok(());
         }
         let config = self.config(&host)?;
-        let rules = settings::rules(&config).map_err(|error| error.to_string())?;
+        let rules = settings::rules(&config)?;
         self.cluster.configure(host.clone(), settings::graph(&config, host.clone()), settings::evaluation(&rules));
         self.configured.insert(host);
         Ok(())

@@ -12,32 +12,41 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use tortie_linux::netlink::Netlink;
+use tortie_linux::netlink::{Netlink, NetlinkError};
 
 /// Where namespaces with a name are.
 const NAMED: &str = "/var/run/netns";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The reason why the network namespace of a pod cannot be entered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NamespaceError {
+    /// The kernel cannot be asked.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// Nothing leads to it.
+    #[error(
+        "the network namespace of the pod is not found: neither a process that is seen here nor {NAMED} leads to it. Run \
+         this outside of a container (or in one that sees all processes), or wait for the real flow with --watch"
+    )]
+    NotFound,
+}
+
 /// The namespace that the other end of an interface of this node is in; where it has none, that which has the address.
 ///
 /// # Errors
-/// If it is not found, what to do.
-pub(super) fn of_pod(interface: Option<&str>, address: IpAddr) -> Result<File, String> {
-    let mut netlink = Netlink::open(TIMEOUT).map_err(|error| error.to_string())?;
+/// If it is not found, with the advice.
+pub(super) fn of_pod(interface: Option<&str>, address: IpAddr) -> Result<File, NamespaceError> {
+    let mut netlink = Netlink::open(TIMEOUT)?;
     let peer = match interface.map(|name| netlink.peer_namespace(name)) {
-        Some(Err(error)) if !error.is_not_found() => return Err(error.to_string()),
+        Some(Err(error)) if !error.is_not_found() => return Err(error.into()),
         found => found.and_then(Result::ok).flatten(),
     };
     let found = others().find(|namespace| match peer {
         Some(peer) => netlink.namespace_id(namespace.as_fd()).is_ok_and(|id| id == Some(peer)),
         None => inside(namespace, || UdpSocket::bind((address, 0)).is_ok()).unwrap_or(false),
     });
-    found.ok_or_else(|| {
-        format!(
-            "the network namespace of the pod is not found: neither a process that is seen here nor {NAMED} leads to it. Run \
-             this outside of a container (or in one that sees all processes), or wait for the real flow with --watch"
-        )
-    })
+    found.ok_or(NamespaceError::NotFound)
 }
 
 /// All other network namespaces that processes are in, or that have a name, each once.

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use tortie_analysis::trace::Place;
-use tortie_model::Hostname;
+use tortie_model::{Hostname, NetworkSetName};
 
 use super::super::group::{Group, Member};
 use super::super::question::{Question, QuestionArgs, Transport};
-use super::super::view::{Meant, View};
+use super::super::view::{Meant, View, ViewError};
 use super::flow::TracedFlow;
 use super::probe::Probe;
 
@@ -35,9 +35,30 @@ pub(super) enum How {
     Watch { request: String },
 }
 
+/// The reason why the kernel of this node cannot be asked about a flow.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PlanError {
+    /// The flow is unknown.
+    #[error(transparent)]
+    View(#[from] ViewError),
+    /// There are many flows.
+    #[error("network set {0} has many addresses")]
+    ManyAddresses(NetworkSetName),
+    /// Nothing of the flow is to be seen on this node.
+    #[error(
+        "neither end is on this node, {node}, but on {others}: run this there, or say by --node how this node is called"
+    )]
+    Elsewhere {
+        /// This node.
+        node: Hostname,
+        /// The nodes of the ends.
+        others: String,
+    },
+}
+
 impl Plan {
     /// # Errors
-    /// If nothing of the flow is to be seen on this node, which nodes to ask.
+    /// If nothing of the flow is to be seen on this node, with the nodes to ask.
     pub(super) fn new(
         watch: bool,
         words: &QuestionArgs,
@@ -45,13 +66,14 @@ impl Plan {
         question: &Question,
         view: &View,
         node: &Hostname,
-    ) -> Result<Self, String> {
-        let (from, source) = view.find("from", &question.from, question.family)?;
+    ) -> Result<Self, PlanError> {
+        let find = |field, end| view.find(field, end, question.family).map_err(ViewError::from);
+        let (from, source) = find("from", &question.from)?;
         let mut notes = Vec::new();
         let (destination, backends) = match view.meant(question)? {
-            Meant::Connection => (view.find("to", &question.to, question.family)?.1, Vec::new()),
+            Meant::Connection => (find("to", &question.to)?.1, Vec::new()),
             Meant::Group(Group::NetworkSet(set) | Group::Pairs { set, .. }, _) => {
-                return Err(format!("network set {set} has many addresses"));
+                return Err(PlanError::ManyAddresses(set));
             }
             Meant::Group(Group::Service { service, .. }, backends) => {
                 let end = |member: &Member| match member {
@@ -64,7 +86,8 @@ impl Plan {
                     let (some, all) = (ends.len(), backends.len());
                     notes.push(format!("answers are traced of the first {some} of {all} backends only"));
                 }
-                (view.service_address(&question.to, &service, question.family)?, ends)
+                let address = view.service_address(&question.to, &service, question.family);
+                (address.map_err(ViewError::from)?, ends)
             }
         };
         let ends: Vec<Place> = match &*backends {
@@ -76,10 +99,8 @@ impl Plan {
         let is_source = node_of(&from) == Some(node.as_str());
         if !is_source && !nodes.contains(node.as_str()) {
             let all: BTreeSet<&str> = nodes.iter().copied().chain(node_of(&from)).collect();
-            let all = all.into_iter().collect::<Vec<_>>().join(", ");
-            return Err(format!(
-                "neither end is on this node, {node}, but on {all}: run this there, or say by --node how this node is called"
-            ));
+            let others = all.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(PlanError::Elsewhere { node: node.clone(), others });
         }
         let command = |more: &str| format!("tortie trace --live{more} --datastore {datastore} {}", words.words());
         let port = match question.transport {

@@ -11,7 +11,7 @@ use tortie_linux::bpf::DecisionCount;
 
 use super::verdict::Agreement;
 use tortie_node::engine::inspect::{DecisionCounters, decision_counters};
-use tortie_node::local_api::Client;
+use tortie_node::local_api::{Client, ClientError};
 
 /// What is known of programs before packets are traced.
 pub(super) enum Before {
@@ -20,13 +20,13 @@ pub(super) enum Before {
     /// Programs do, and have counted so much.
     Counted(Vec<DecisionCounters>),
     /// Programs do, and why it is not known what they count.
-    Unknown(String),
+    Unknown(ClientError),
 }
 
 /// What programs counted meanwhile.
 pub(super) struct Programs {
     /// What was decided, and about how many packets; those of other flows are among them.
-    counted: Result<Vec<(DecisionCounters, u64)>, String>,
+    counted: Result<Vec<(DecisionCounters, u64)>, ClientError>,
 }
 
 #[derive(Deserialize)]
@@ -34,9 +34,9 @@ struct Counters {
     decisions: Option<Vec<DecisionCounters>>,
 }
 
-fn ask(socket: &Path) -> Result<Option<Vec<DecisionCounters>>, String> {
+fn ask(socket: &Path) -> Result<Option<Vec<DecisionCounters>>, ClientError> {
     let counters = Client::connect(socket).and_then(|mut client| client.call::<Counters>("Counters", Map::new()));
-    counters.map(|counters| counters.decisions).map_err(|error| error.to_string())
+    Ok(counters?.decisions)
 }
 
 impl Before {
@@ -130,7 +130,7 @@ impl Programs {
         };
         match &self.counted {
             Ok(counted) => json!({ "counted": counted.iter().map(of).collect::<Vec<_>>() }),
-            Err(why) => json!({ "unknown": why }),
+            Err(why) => json!({ "unknown": why.to_string() }),
         }
     }
 
@@ -210,7 +210,7 @@ mod tests {
         let denied = compare(Ok(vec![(decision("deny", "a", 1), 1)]));
         let expected = "eBPF programs count ingress deny by a, and by the calculation it is allowed";
         assert_eq!(denied, Agreement::Disagree(expected.to_owned()));
-        let unknown = compare(Err("no agent".into()));
-        assert!(matches!(unknown, Agreement::NotCompared(why) if why.contains("(no agent)")));
+        let unknown = compare(Err(ClientError::Refused("no agent".into())));
+        assert!(matches!(unknown, Agreement::NotCompared(why) if why.contains("no agent)")));
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use tortie_iptables::{Backend, Programs};
-use tortie_linux::exec::{Job, Runner, is_installed};
+use tortie_linux::exec::{ExecError, Job, Runner, is_installed};
 use tortie_linux::netlink::nftrace::{self, Chain, NFPROTO_INET};
 use tortie_linux::netlink::{NetlinkError, Nftables};
 use tortie_model::Family;
@@ -113,7 +114,7 @@ fn list_nftables(
         let texts: BTreeMap<_, _> = match output("nft", args, runner) {
             Ok(text) => nft_rules(&text),
             Err(error) => {
-                problems.push(error);
+                problems.push(error.to_string());
                 continue;
             }
         };
@@ -128,19 +129,28 @@ fn list(program: &str, runner: &Runner, problems: &mut Vec<String>) -> Listing {
     match output(program, vec!["-c".into()], runner) {
         Ok(text) => Listing::parse(&text),
         Err(error) => {
-            problems.push(error);
+            problems.push(error.to_string());
             Listing::default()
         }
     }
 }
 
-fn output(program: &str, args: Vec<String>, runner: &Runner) -> Result<String, String> {
+/// The reason why rules cannot be listed.
+#[derive(Debug, thiserror::Error)]
+enum ListError {
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    #[error("{program}: {status}: {stderr}")]
+    Program { program: String, status: ExitStatus, stderr: String },
+}
+
+fn output(program: &str, args: Vec<String>, runner: &Runner) -> Result<String, ListError> {
     let job = Job { program: program.to_owned(), args, input: Vec::new(), limit: LIMIT };
-    let finished = runner.run(&job).map_err(|error| error.to_string())?;
+    let finished = runner.run(&job)?;
     if finished.status.success() {
         Ok(String::from_utf8_lossy(&finished.stdout).into_owned())
     } else {
-        let said = String::from_utf8_lossy(&finished.stderr);
-        Err(format!("{program}: {}: {}", finished.status, said.trim()))
+        let stderr = String::from_utf8_lossy(&finished.stderr).trim().to_owned();
+        Err(ListError::Program { program: job.program, status: finished.status, stderr })
     }
 }
