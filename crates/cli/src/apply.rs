@@ -3,7 +3,7 @@
 use tortie_datastore::store::apply::{Applied, apply};
 
 use super::Failure;
-use super::wish::WriteArgs;
+use super::write_args::WriteArgs;
 
 /// Write resources into etcd or Kubernetes, as calicoctl does.
 ///

@@ -11,8 +11,6 @@ use serde_json::{Map, Value, json};
 use super::Failure;
 use super::agent_socket::AskArgs;
 use held::{confirm_held, held_back};
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
-pub(super) use pending::READY;
 use tortie_datastore::pending_change::STATE_DIR;
 
 /// Let changes stand that wait for it: in etcd or Kubernetes, and those that the agent of this node holds back.

@@ -25,6 +25,8 @@ use super::store::{StoreArgs, open_reference};
 use super::wish::Wish;
 use tortie_datastore::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
+/// The line by which a guard tells that only a kill can end it any more.
+pub(super) const READY: &str = "ready\n";
 /// The longest time to wait for a confirmation.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// When a change is taken back whose writer was killed between making and confirming it.
@@ -242,7 +244,7 @@ impl ConfirmingArgs {
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut line).map_err(|error| why(&error))?;
         }
-        if line == super::confirm::READY { Ok(()) } else { Err(why(&"it ended")) }
+        if line == READY { Ok(()) } else { Err(why(&"it ended")) }
     }
 }
 

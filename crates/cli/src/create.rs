@@ -3,7 +3,7 @@
 use tortie_datastore::store::apply::{Applied, create, replace};
 
 use super::Failure;
-use super::wish::WriteArgs;
+use super::write_args::WriteArgs;
 
 /// Write new resources into etcd or Kubernetes, as calicoctl does.
 ///

@@ -1,5 +1,8 @@
 //! From `--datastore` to a source that runs.
 
+#[cfg(feature = "fanout")]
+mod discovery;
+
 use std::path::Path;
 #[cfg(feature = "fanout")]
 use std::{path::PathBuf, time::Duration};
@@ -26,9 +29,9 @@ use super::directory::{DirectoryArgs, ReachArgs};
 #[cfg(feature = "etcd")]
 use super::etcd::Surroundings;
 #[cfg(feature = "fanout")]
-pub use super::servers::Prepare;
+pub use discovery::Prepare;
 #[cfg(feature = "fanout")]
-use super::servers::discovery;
+use discovery::{TyphaServers, discovery};
 
 /// Where the cluster is described, and how to be let in there.
 ///
@@ -169,8 +172,7 @@ impl DatastoreArgs {
             _ if self.is_behind(local, "etcdv3") => None,
             _ => return Ok(None),
         };
-        let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
-        settings.etcd(url, &self.access.etcd).map(Some)
+        Settings::of(local).etcd(url, &self.access.etcd).map(Some)
     }
 
     /// How to reach the Kubernetes whose nodes are the datastore's; `None` if they are not.
@@ -201,88 +203,98 @@ impl DatastoreArgs {
         not(any(feature = "etcd", feature = "fanout")),
         expect(unused_variables, reason = "a directory needs no settings")
     )]
-    pub fn source(&self, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
-        let Wanted { options, blocks, node, directory: how, prepare, versions } = wanted;
-        #[cfg(not(feature = "fanout"))]
-        let _ = prepare;
-        #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
-        let _ = versions;
-        let block_source = match blocks {
+    pub fn source(&self, local: &Sources, mut wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
+        wanted.options.block_source = match wanted.blocks {
             true if self.use_pod_cidr => BlockSource::PodCidrs,
             true => BlockSource::IpamBlocks,
             false => BlockSource::Omitted,
         };
-        let options = Options { block_source, ..options };
-        #[cfg(any(feature = "etcd", feature = "fanout"))]
-        let settings = Settings { local, environment: &|name| std::env::var(name).ok() };
         match &self.datastore {
             DatastoreUrl::Directory(directory) => {
-                let source = DirSource::new(directory, options).read_within(self.reach());
-                Ok(Box::new(how.source(source, node.as_ref())))
+                let source = DirSource::new(directory, wanted.options).read_within(self.reach());
+                Ok(Box::new(wanted.directory.source(source, wanted.node.as_ref())))
             }
             #[cfg(feature = "etcd")]
-            DatastoreUrl::Etcd(url) => {
-                let config = settings.etcd(url.as_deref(), &self.access.etcd)?;
-                let source = EtcdSource::new(config, options);
-                let source = if versions { source.with_versions() } else { source };
-                let source = how.etcd_source(source, node.as_ref());
-                Ok(match node {
-                    Some(node) => Box::new(source.of_node(node)),
-                    None => Box::new(source),
-                })
-            }
+            DatastoreUrl::Etcd(url) => self.etcd_source(url.as_deref(), local, wanted),
             #[cfg(feature = "fanout")]
-            DatastoreUrl::Fanout(servers) => {
-                let tls = settings.fanout_tls(&self.access.fanout)?;
-                let of_node = (node.clone(), prepare);
-                let config = ClientConfig { tls, blocks, ..ClientConfig::new(servers.clone(), node) };
-                let source = FanoutSource::new(config).map_err(Failure::failed)?;
-                Ok(Box::new(match discovery(self, local, &TyphaServers::Addresses(servers.clone()), of_node)? {
-                    Some(discovery) => source.with_discovery(discovery),
-                    None => source,
-                }))
-            }
+            DatastoreUrl::Fanout(servers) => self.fanout_source(servers, local, wanted),
             #[cfg(feature = "fanout")]
-            DatastoreUrl::Typha(servers) => {
-                let hostname = node.as_ref().map(Hostname::as_str).unwrap_or_default();
-                let of_node = (node.clone(), prepare);
-                let tls = settings.fanout_tls(&self.access.fanout)?;
-                let servers = settings.typha(servers.as_ref())?;
-                let discovery = discovery(self, local, &servers, of_node)?;
-                let servers = match servers {
-                    TyphaServers::Addresses(servers) => servers,
-                    TyphaServers::Service { .. } => Vec::new(),
-                };
-                let defaults = TyphaOptions::new(servers, hostname);
-                let typha = TyphaOptions {
-                    tls,
-                    blocks,
-                    read_timeout: settings.seconds("TyphaReadTimeout")?.unwrap_or(defaults.read_timeout),
-                    write_timeout: settings.seconds("TyphaWriteTimeout")?.unwrap_or(defaults.write_timeout),
-                    ..defaults
-                };
-                let source = TyphaSource::new(typha).map_err(Failure::failed)?;
-                let source = if versions { source.with_versions() } else { source };
-                Ok(Box::new(match discovery {
-                    Some(discovery) => source.with_discovery(discovery),
-                    None => source,
-                }))
-            }
+            DatastoreUrl::Typha(servers) => self.typha_source(servers.as_ref(), local, wanted),
             #[cfg(feature = "kubernetes")]
-            DatastoreUrl::Kubernetes(file) => {
-                let source = KubernetesSource::new(kubeconfig(file.as_deref())?, options);
-                let source = if versions { source.with_versions() } else { source };
-                let source = how.kubernetes_source(source, node.as_ref());
-                Ok(match node {
-                    Some(node) => Box::new(source.for_node(node)),
-                    None => Box::new(source),
-                })
-            }
+            DatastoreUrl::Kubernetes(file) => kubernetes_source(file.as_deref(), wanted),
             // The URL's parser lets nothing pass that is not built in.
             #[cfg(not(all(feature = "etcd", feature = "kubernetes", feature = "fanout")))]
             other => Err(Failure::usage(format!("{other} is not part of this build"))),
         }
     }
+
+    #[cfg(feature = "etcd")]
+    fn etcd_source(&self, url: Option<&str>, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
+        let config = Settings::of(local).etcd(url, &self.access.etcd)?;
+        let source = EtcdSource::new(config, wanted.options);
+        let source = if wanted.versions { source.with_versions() } else { source };
+        let source = wanted.directory.etcd_source(source, wanted.node.as_ref());
+        Ok(match wanted.node {
+            Some(node) => Box::new(source.of_node(node)),
+            None => Box::new(source),
+        })
+    }
+
+    #[cfg(feature = "fanout")]
+    fn fanout_source(&self, servers: &[String], local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
+        let Wanted { blocks, node, prepare, .. } = wanted;
+        let tls = Settings::of(local).fanout_tls(&self.access.fanout)?;
+        let of_node = (node.clone(), prepare);
+        let config = ClientConfig { tls, blocks, ..ClientConfig::new(servers.to_vec(), node) };
+        let source = FanoutSource::new(config).map_err(Failure::failed)?;
+        Ok(Box::new(match discovery(self, local, &TyphaServers::Addresses(servers.to_vec()), of_node)? {
+            Some(discovery) => source.with_discovery(discovery),
+            None => source,
+        }))
+    }
+
+    #[cfg(feature = "fanout")]
+    fn typha_source(
+        &self,
+        servers: Option<&Vec<String>>,
+        local: &Sources,
+        wanted: Wanted,
+    ) -> Result<Box<dyn Source>, Failure> {
+        let Wanted { blocks, node, prepare, versions, .. } = wanted;
+        let settings = Settings::of(local);
+        let tls = settings.fanout_tls(&self.access.fanout)?;
+        let servers = settings.typha(servers)?;
+        let discovery = discovery(self, local, &servers, (node.clone(), prepare))?;
+        let servers = match servers {
+            TyphaServers::Addresses(servers) => servers,
+            TyphaServers::Service { .. } => Vec::new(),
+        };
+        let defaults = TyphaOptions::new(servers, node.as_ref().map(Hostname::as_str).unwrap_or_default());
+        let typha = TyphaOptions {
+            tls,
+            blocks,
+            read_timeout: settings.seconds("TyphaReadTimeout")?.unwrap_or(defaults.read_timeout),
+            write_timeout: settings.seconds("TyphaWriteTimeout")?.unwrap_or(defaults.write_timeout),
+            ..defaults
+        };
+        let source = TyphaSource::new(typha).map_err(Failure::failed)?;
+        let source = if versions { source.with_versions() } else { source };
+        Ok(Box::new(match discovery {
+            Some(discovery) => source.with_discovery(discovery),
+            None => source,
+        }))
+    }
+}
+
+#[cfg(feature = "kubernetes")]
+fn kubernetes_source(file: Option<&Path>, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
+    let source = KubernetesSource::new(kubeconfig(file)?, wanted.options);
+    let source = if wanted.versions { source.with_versions() } else { source };
+    let source = wanted.directory.kubernetes_source(source, wanted.node.as_ref());
+    Ok(match wanted.node {
+        Some(node) => Box::new(source.for_node(node)),
+        None => Box::new(source),
+    })
 }
 
 #[cfg(feature = "kubernetes")]
@@ -303,7 +315,12 @@ struct Settings<'s> {
 }
 
 #[cfg(any(feature = "etcd", feature = "fanout"))]
-impl Settings<'_> {
+impl<'s> Settings<'s> {
+    /// Those of this process.
+    fn of(local: &'s Sources) -> Self {
+        Self { local, environment: &|name| std::env::var(name).ok() }
+    }
+
     /// Felix's parameter as the node itself sets it. What is set to nothing is not set.
     fn felix(&self, parameter: &str) -> Option<String> {
         self.local.local(parameter).map(str::to_owned).filter(|value| !value.is_empty())
@@ -381,16 +398,6 @@ impl Settings<'_> {
         )
         .map_err(Failure::usage)
     }
-}
-
-/// Where the servers of Typha are.
-#[cfg(feature = "fanout")]
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum TyphaServers {
-    /// Each as host and port.
-    Addresses(Vec<String>),
-    /// The endpoints of a Service of Kubernetes.
-    Service { namespace: String, name: String },
 }
 
 #[cfg(feature = "etcd")]

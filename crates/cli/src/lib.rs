@@ -81,6 +81,8 @@ mod typha_service;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod wish;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod write_args;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod written;
 
 pub use check::Lint;

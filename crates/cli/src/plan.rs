@@ -7,6 +7,7 @@ mod html;
 mod kernel;
 mod same_policy;
 mod text;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;

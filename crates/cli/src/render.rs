@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tortie_calc::{Graph, IgnoredObject};
 use tortie_config::{Config, Resolved, Sources, settings};
-use tortie_dataplane::{Dataplane, Rendered};
+use tortie_dataplane::{Dataplane, DataplaneConfig, Rendered};
 use tortie_datastore::{Everything, ReadError, Source};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
@@ -72,36 +72,58 @@ enum RenderedBackend {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut sources = super::program::local_sources(args.config.as_deref())?;
-    let local = sources.resolve().map_err(Failure::failed)?.config;
     let hostname = Hostname::new(args.node.as_str());
-    let options = settings::manifests(&local);
+    let updates = objects(args, &sources, &hostname)?;
+    let resolved = resolve(&mut sources, &hostname, &updates)?;
+    let (desired, ignored) = calculate(&resolved.config, &hostname, updates);
+    for problem in &ignored {
+        let ignored = if matches!(problem.reason, tortie_calc::Reason::SpoofingDisabled) { "; ignored" } else { "" };
+        eprintln!("{}{ignored}", describe_ignored(problem));
+    }
+    let settings = dataplane_settings(args, &resolved, hostname)?;
+    let is_by_programs = settings.rules.policy_by == PolicyBy::Programs;
+    let mut out = super::terminal::stdout();
+    if is_by_programs && args.table.is_none() && !args.ipsets {
+        programs::print((&settings, &resolved.config), &desired, args, &mut out)?;
+    }
+    let mut dataplane = Dataplane::new(settings);
+    desired.into_iter().for_each(|update| dataplane.on_update(update));
+    let mut rendered = dataplane.render();
+    if is_by_programs {
+        rendered.ip_sets.retain(|(_, text)| !text.is_empty());
+        rendered.tables.retain(|(.., text)| !programs::is_empty_table(text));
+    }
+    print(&rendered, args, out).map_err(Failure::io("standard output"))
+}
+
+/// The objects of the datastore that bear on the node. Problems with them are printed.
+fn objects(args: &Args, sources: &Sources, hostname: &Hostname) -> Result<Vec<Update>, Failure> {
+    let local = sources.resolve().map_err(Failure::failed)?.config;
     let wanted = Wanted {
-        options,
+        options: settings::manifests(&local),
         blocks: false,
         node: Some(hostname.clone()),
         directory: DirectoryArgs::only_read(SettleArgs::default()),
         prepare: None,
         versions: false,
     };
-    let Everything { updates, problems, .. } =
-        read(args.datastore.source(&sources, wanted)?, Duration::from_secs(args.timeout))?;
+    let source = args.datastore.source(sources, wanted)?;
+    let Everything { updates, problems, .. } = read(source, Duration::from_secs(args.timeout))?;
     for problem in problems {
         eprintln!("{problem}");
     }
-    let resolved = resolve(&mut sources, &hostname, &updates)?;
+    Ok(updates)
+}
+
+/// How the node is programmed, with the backend of the command line.
+fn dataplane_settings(args: &Args, resolved: &Resolved, hostname: Hostname) -> Result<DataplaneConfig, Failure> {
     let config = &resolved.config;
-    let (desired, ignored) = calculate(config, &hostname, updates);
-    for problem in &ignored {
-        let ignored = if matches!(problem.reason, tortie_calc::Reason::SpoofingDisabled) { "; ignored" } else { "" };
-        eprintln!("{}{ignored}", describe_ignored(problem));
-    }
     let mut settings = settings::dataplane(config, hostname, Backend::Nft).map_err(Failure::failed)?;
     match args.backend {
         Some(RenderedBackend::Iptables | RenderedBackend::Nftables) => settings.rules.policy_by = PolicyBy::Chains,
         Some(RenderedBackend::Ebpf) => settings.rules.policy_by = PolicyBy::Programs,
         None => {}
     }
-    let mut out = super::terminal::stdout();
     let is_by_programs = settings.rules.policy_by == PolicyBy::Programs;
     if args.programs && !is_by_programs {
         return Err(Failure::usage("--programs: chains enforce policy, unless with --backend ebpf"));
@@ -119,19 +141,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if is_by_programs {
         // What is printed is for machines that have iptables.
         settings.rules.accepts_beside_programs = true;
-        settings::not_done_by_programs(&resolved).iter().for_each(|what| eprintln!("{what}"));
+        settings::not_done_by_programs(resolved).iter().for_each(|what| eprintln!("{what}"));
     }
-    if is_by_programs && args.table.is_none() && !args.ipsets {
-        programs::print((&settings, config), &desired, args, &mut out)?;
-    }
-    let mut dataplane = Dataplane::new(settings);
-    desired.into_iter().for_each(|update| dataplane.on_update(update));
-    let mut rendered = dataplane.render();
-    if is_by_programs {
-        rendered.ip_sets.retain(|(_, text)| !text.is_empty());
-        rendered.tables.retain(|(.., text)| !programs::is_empty_table(text));
-    }
-    print(&rendered, args, out).map_err(Failure::io("standard output"))
+    Ok(settings)
 }
 
 /// Everything that a datastore holds, and what is wrong with it.
@@ -142,7 +154,7 @@ pub(super) fn read(source: Box<dyn Source>, patience: Duration) -> Result<Everyt
     let on_wait = |why: &str| eprintln!("{why}; trying again for {} s", patience.as_secs());
     tortie_datastore::read(source, patience, on_wait).map_err(|error| match error {
         ReadError::Thread(error) => Failure::io("the datastore's thread")(error),
-        error => Failure::failed(error.to_string()),
+        error => Failure::failed(error),
     })
 }
 

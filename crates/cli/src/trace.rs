@@ -4,6 +4,7 @@ mod answer;
 mod batch;
 mod group;
 mod live;
+mod meant;
 mod question;
 mod tables;
 mod text;
@@ -11,18 +12,21 @@ mod view;
 
 use std::io;
 
+use serde_json::Value;
 use tortie_evaluate::Verdict;
 use tortie_model::Hostname;
 
 use super::Failure;
 use super::cluster::ClusterArgs;
+use super::origin::Origins;
 use super::output::Output;
 use answer::Answer;
-use group::{Group, GroupAnswer};
+use group::GroupAnswer;
 use live::{Agreement, Calculated, LiveArgs};
+use meant::{Group, Meant, Member};
 use question::{Question, QuestionArgs};
 use tables::{NodeTables, all_agree};
-use view::{Meant, View};
+use view::View;
 
 /// The exit code for a connection that is denied.
 const DENIED: u8 = 3;
@@ -91,96 +95,115 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), super::terminal::stdout());
     }
     let mut question = Question::from_args(&args.question).map_err(Failure::usage)?;
-    // What is calculated with --live is the whole way; this node is what the kernel is asked about.
-    let asked = if args.live.live {
-        if args.question.source_port.is_none() {
-            question = question.with_source_port(live::source_port());
-        }
-        None
-    } else {
-        node.as_ref()
-    };
-    if let Meant::Group(group, members) = view.meant(&question).map_err(Failure::failed)? {
+    if args.live.live && args.question.source_port.is_none() {
+        question = question.with_source_port(live::source_port());
+    }
+    let inquiry = Inquiry { args, question, node, origins };
+    match view.meant(&inquiry.question).map_err(Failure::failed)? {
+        Meant::Group(group, members) => inquiry.group(&mut view, group, &members),
+        Meant::Connection => inquiry.connection(&mut view),
+    }
+}
+
+/// A question, and how to answer it.
+struct Inquiry<'a> {
+    args: &'a Args,
+    question: Question,
+    node: Option<Hostname>,
+    origins: Origins,
+}
+
+impl Inquiry<'_> {
+    /// The node that alone is asked for. What is calculated with --live is the whole way; the node is what the kernel is asked about.
+    fn only_node(&self) -> Option<&Hostname> {
+        self.node.as_ref().filter(|_| !self.args.live.live)
+    }
+
+    /// Answers a question that stands for several.
+    fn group(&self, view: &mut View, group: Group, members: &[(Member, Question)]) -> Result<(), Failure> {
+        let args = self.args;
         if args.live.live && !matches!(group, Group::Service { .. }) {
-            let why = "--live asks about one connection: name an address of the network set";
-            return Err(Failure::usage(why));
+            return Err(Failure::usage("--live asks about one connection: name an address of the network set"));
         }
         let tables = args.tables.then(NodeTables::default);
-        let answer = GroupAnswer::ask(&mut view, group, &members, asked, &origins, tables);
+        let answer = GroupAnswer::ask(view, group, members, self.only_node(), &self.origins, tables);
         let answer = answer.map_err(Failure::failed)?;
-        let agree = answer.tables_agree();
-        let (whole, text) = (|| answer.whole(), || answer.text(args.verbose));
-        if args.live.live {
-            let verdict = answer.verdict();
-            let calculated = Calculated::Group(&answer);
-            let result = ask_kernel(args, &question, &calculated, node.as_ref(), whole, text, verdict);
-            return if agree { result } else { Err(Failure::Reported(DISAGREE)) };
+        let outcome = Outcome { verdict: answer.verdict(), tables_agree: answer.tables_agree() };
+        self.answer(&Calculated::Group(&answer), outcome, || answer.whole(), || answer.text(args.verbose))
+    }
+
+    /// Answers a question about one connection.
+    fn connection(&self, view: &mut View) -> Result<(), Failure> {
+        let connection = view.ask(&self.question, self.only_node()).map_err(Failure::failed)?;
+        let tables = if self.args.tables {
+            let packet = view.packet(&self.question).map_err(Failure::failed)?;
+            NodeTables::default().look_up(view, &connection, &packet).map_err(Failure::failed)?
+        } else {
+            Vec::new()
+        };
+        let pending = view.pending(&self.question, self.only_node()).map_err(Failure::failed)?;
+        let answer = Answer {
+            connection: &connection,
+            pending: pending.as_ref(),
+            origins: &self.origins,
+            policies: view,
+            tables: &tables,
+        };
+        let outcome = Outcome { verdict: connection.verdict(), tables_agree: all_agree(&tables) };
+        let calculated = Calculated::Connection(&connection, view);
+        self.answer(&calculated, outcome, || answer.whole(), || text::text(&answer, self.args.verbose))
+    }
+
+    /// Prints the answer. With --live the kernel is asked as well: people see what was calculated first, and others everything at
+    /// the end.
+    fn answer(
+        &self,
+        calculated: &Calculated<'_>,
+        outcome: Outcome,
+        whole: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        let args = self.args;
+        if !args.live.live {
+            args.output.print(whole, text)?;
+            return outcome.exit();
         }
-        args.output.print(whole, text)?;
-        return exit(answer.verdict(), agree);
+        let node = calculated.view().this_node(self.node.as_ref()).map_err(Failure::failed)?;
+        if args.output == Output::Table {
+            args.output.print(|| Value::Null, text)?;
+        }
+        let datastore = args.cluster.datastore.place();
+        let live = live::ask(&args.live, &args.question, &datastore, &self.question, calculated, &node)?;
+        let with_live = || {
+            let mut whole = whole();
+            if let Some(whole) = whole.as_object_mut() {
+                whole.insert("live".into(), live.whole());
+            }
+            whole
+        };
+        args.output.print(with_live, || live.text())?;
+        match live.agreement {
+            Agreement::Disagree(_) => Err(Failure::Reported(DISAGREE)),
+            Agreement::Agree | Agreement::NotCompared(_) => outcome.exit(),
+        }
     }
-    let connection = view.ask(&question, asked).map_err(Failure::failed)?;
-    let tables = if args.tables {
-        let packet = view.packet(&question).map_err(Failure::failed)?;
-        NodeTables::default().look_up(&view, &connection, &packet).map_err(Failure::failed)?
-    } else {
-        Vec::new()
-    };
-    let agree = all_agree(&tables);
-    let pending = view.pending(&question, asked).map_err(Failure::failed)?;
-    let answer = Answer {
-        connection: &connection,
-        pending: pending.as_ref(),
-        origins: &origins,
-        policies: &view,
-        tables: &tables,
-    };
-    let (whole, text) = (|| answer.whole(), || text::text(&answer, args.verbose));
-    if args.live.live {
-        let calculated = Calculated::Connection(&connection, &view);
-        let verdict = connection.verdict();
-        let result = ask_kernel(args, &question, &calculated, node.as_ref(), whole, text, verdict);
-        return if agree { result } else { Err(Failure::Reported(DISAGREE)) };
-    }
-    args.output.print(whole, text)?;
-    exit(connection.verdict(), agree)
 }
 
-/// Answers people with what was calculated first, and others with everything at the end.
-fn ask_kernel(
-    args: &Args,
-    question: &Question,
-    calculated: &Calculated<'_>,
-    node: Option<&Hostname>,
-    whole: impl FnOnce() -> serde_json::Value,
-    text: impl FnOnce() -> String,
+/// What was calculated, as the exit code tells it.
+#[derive(Clone, Copy)]
+struct Outcome {
     verdict: Verdict,
-) -> Result<(), Failure> {
-    let node = calculated.view().this_node(node).map_err(Failure::failed)?;
-    if args.output == Output::Table {
-        args.output.print(|| serde_json::Value::Null, text)?;
-    }
-    let datastore = args.cluster.datastore.place();
-    let live = live::ask(&args.live, &args.question, &datastore, question, calculated, &node)?;
-    let with_live = || {
-        let mut whole = whole();
-        if let Some(whole) = whole.as_object_mut() {
-            whole.insert("live".into(), live.whole());
-        }
-        whole
-    };
-    args.output.print(with_live, || live.text())?;
-    match live.agreement {
-        Agreement::Disagree(_) => Err(Failure::Reported(DISAGREE)),
-        Agreement::Agree | Agreement::NotCompared(_) => exit(verdict, true),
-    }
+    /// Whether tables say the same, if they were asked.
+    tables_agree: bool,
 }
 
-fn exit(verdict: Verdict, tables_agree: bool) -> Result<(), Failure> {
-    match verdict {
-        _ if !tables_agree => Err(Failure::Reported(DISAGREE)),
-        Verdict::Deny => Err(Failure::Reported(DENIED)),
-        Verdict::Allow | Verdict::Undecided => Ok(()),
+impl Outcome {
+    fn exit(self) -> Result<(), Failure> {
+        match self.verdict {
+            _ if !self.tables_agree => Err(Failure::Reported(DISAGREE)),
+            Verdict::Deny => Err(Failure::Reported(DENIED)),
+            Verdict::Allow | Verdict::Undecided => Ok(()),
+        }
     }
 }
 

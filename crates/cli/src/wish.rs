@@ -7,45 +7,8 @@ use tortie_datastore::store::ResourceStore;
 use tortie_datastore::store::apply::{Applied, ApplyError, edit};
 use tortie_resources::stored::ResourceKey;
 
-use super::confirming::ConfirmingArgs;
-use super::store::StoreArgs;
-use super::written::{FileArgs, new_errors};
-use super::{Failure, with_causes};
-
-/// Resources that are written in files, and where and how they are to be kept.
-#[derive(Debug, clap::Args)]
-pub(super) struct WriteArgs {
-    #[command(flatten)]
-    files: FileArgs,
-    #[command(flatten)]
-    store: StoreArgs,
-    #[command(flatten)]
-    confirming: ConfirmingArgs,
-}
-
-impl WriteArgs {
-    /// Writes each resource by `write`, which says in a word what it has done. What every cluster has is there first if resources may
-    /// be new.
-    pub(super) fn run(
-        &self,
-        may_create: bool,
-        write: impl Fn(&dyn ResourceStore, &ResourceKey, &Value) -> Result<&'static str, ApplyError> + Copy,
-    ) -> Result<(), Failure> {
-        let resources = self.files.read(self.store.keeps())?;
-        if self.confirming.is_offline() {
-            return self.confirming.tell_valid(resources.iter().map(|resource| &resource.key));
-        }
-        let wishes: Vec<Wish<'_>> = resources
-            .iter()
-            .map(|resource| Wish {
-                place: resource.to_string(),
-                key: resource.key.clone(),
-                write: Box::new(move |store| write(store, &resource.key, &resource.object).map(Some)),
-            })
-            .collect();
-        self.confirming.write(&self.store, &wishes, may_create && self.store.needs_initialising())
-    }
-}
+use super::with_causes;
+use super::written::new_errors;
 
 /// Something to be written: how to name it when it fails, which resource, and what writes it and says in a word what that
 /// does.

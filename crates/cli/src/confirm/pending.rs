@@ -11,11 +11,8 @@ use tortie_datastore::store::pending::{Confirmed, FileJournal, Journal as _, Loc
 use tortie_datastore::store::timestamp;
 
 use crate::Failure;
-use crate::confirming::open_again;
+use crate::confirming::{READY, open_again};
 use tortie_datastore::pending_change::{Until, now, watch};
-
-/// What a guard says when nothing can end it any more but a kill.
-pub(crate) const READY: &str = "ready\n";
 
 /// How long another program is waited for that is at work on the change.
 const PATIENCE: Duration = Duration::from_secs(10);

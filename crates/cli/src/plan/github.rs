@@ -4,7 +4,8 @@ use tortie_analysis::plan::Packets;
 
 use super::super::decision::direction;
 use super::super::github::line;
-use super::answer::{Answer, few, finding, layer, notes, of_nodes, packets};
+use super::answer::Answer;
+use super::words::{few, finding, layer, notes, of_nodes, packets};
 
 /// A warning for each finding, and a notice of what opens and closes, of workloads and of host endpoints, at the rule that decides.
 pub(super) fn annotations(answer: &Answer<'_>) -> String {

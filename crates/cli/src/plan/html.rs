@@ -6,7 +6,8 @@ use tortie_analysis::map::Escaped;
 use tortie_analysis::plan::{Ends, Existence, Packets};
 
 use super::super::decision::direction;
-use super::answer::{self, Answer, existence, few, finding, layer, notes, of_nodes, packets};
+use super::answer::Answer;
+use super::words::{self, existence, few, finding, layer, notes, of_nodes, packets};
 
 const HEAD: &str = concat!(include_str!("../page_head.html"), include_str!("head.html"));
 const TAIL: &str = include_str!("tail.html");
@@ -67,7 +68,7 @@ fn connections(out: &mut String, answer: &Answer<'_>) {
     out.push_str("<h2>Connections</h2>\n");
     table(out, ["", "From", "To", "Packets", "Decided by"], |out| {
         for found in &answer.plan.connections {
-            let way = answer::end(&found.packets.why);
+            let way = words::end(&found.packets.why);
             row(out, &found.packets, |out| {
                 end(out, &found.from, "");
                 end(out, &found.to, of_nodes(found.nodes));

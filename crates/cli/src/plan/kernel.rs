@@ -14,7 +14,7 @@ use super::super::Failure;
 use super::super::cluster::config_of;
 use super::super::line_diff::changed_lines;
 use super::super::render::calculate;
-use super::answer::existence;
+use super::words::existence;
 
 /// What changes on a node.
 pub(super) struct NodeChange {

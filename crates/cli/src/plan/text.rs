@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use tortie_analysis::plan::{Existence, Programming};
 
 use super::super::decision::direction;
-use super::answer::{Answer, end, few, finding, layer, notes, of_nodes, packets};
+use super::answer::Answer;
 use super::kernel::NodeChange;
+use super::words::{end, few, finding, layer, notes, of_nodes, packets};
 
 /// How many objects are named before the rest is only counted.
 const OBJECTS: usize = 10;

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 use tortie_analysis::trace::{Connection, Leg};
-use tortie_evaluate::{DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Unenforceable, Verdict};
+use tortie_evaluate::{DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Unenforceable};
 use tortie_model::{Direction, Key, PolicyId, Rule};
 
-use super::super::decision::direction;
+use super::super::decision::{direction, verdict};
 use super::super::origin::Origins;
 use super::tables::LegTable;
 use super::view::View;
@@ -19,14 +19,6 @@ pub(super) struct Answer<'a> {
     pub(super) policies: &'a View,
     /// What tables say at each leg; empty if that was not asked.
     pub(super) tables: &'a [LegTable],
-}
-
-pub(super) fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Allow => "allow",
-        Verdict::Deny => "deny",
-        Verdict::Undecided => "undecided",
-    }
 }
 
 pub(super) fn ruling(ruling: Ruling) -> &'static str {

@@ -8,8 +8,9 @@ use tortie_model::Hostname;
 use super::super::origin::Origins;
 use super::answer::Answer;
 use super::group::{AskError, GroupAnswer};
+use super::meant::Meant;
 use super::question::{Line, Question, QuestionError};
-use super::view::{Meant, View, ViewError};
+use super::view::{View, ViewError};
 use crate::{Failure, with_causes};
 
 /// Answers each line with one. What is wrong with a question is its answer.

@@ -4,40 +4,18 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use serde_json::{Map, Value};
-use tortie_analysis::trace::{Backend, Connection, SetNetwork};
+use tortie_analysis::trace::{Backend, Connection};
 use tortie_evaluate::Verdict;
-use tortie_model::{Cidr, Hostname, Key, NamespacedName, NetworkSetName};
+use tortie_model::{Cidr, Hostname, Key};
 
+use super::super::decision::verdict;
 use super::super::origin::Origins;
-use super::answer::{self, Answer};
+use super::answer::Answer;
+use super::meant::{Group, Member};
 use super::question::Question;
 use super::tables::{LegTable, NodeTables, TablesError, all_agree};
 use super::text;
 use super::view::{View, ViewError};
-
-/// What a question is about that stands for several.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Group {
-    Service {
-        service: NamespacedName,
-        port: u16,
-    },
-    NetworkSet(NetworkSetName),
-    /// From each network of a set to each backend of a Service.
-    Pairs {
-        set: NetworkSetName,
-        service: NamespacedName,
-        port: u16,
-    },
-}
-
-/// One of several that a question stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Member {
-    Backend(Backend),
-    Network(SetNetwork),
-    Pair(SetNetwork, Backend),
-}
 
 /// What becomes of one of them, now and if all staged policies were in force.
 struct Asked {
@@ -163,10 +141,10 @@ impl<'a> GroupAnswer<'a> {
 
     /// The verdict and what decides of the first that has this verdict, and how many are denied.
     pub(super) fn short(&self) -> Map<String, Value> {
-        let verdict = self.verdict();
-        let first = self.members.iter().find(|(_, asked)| asked.now.verdict() == verdict);
+        let all = self.verdict();
+        let first = self.members.iter().find(|(_, asked)| asked.now.verdict() == all);
         let mut short = first.map(|(_, asked)| self.answer(asked).short()).unwrap_or_default();
-        short.insert("verdict".into(), answer::verdict(verdict).into());
+        short.insert("verdict".into(), verdict(all).into());
         if let Group::Service { service, .. } | Group::Pairs { service, .. } = &self.group {
             short.insert("service".into(), service.to_string().into());
         }
@@ -205,7 +183,7 @@ impl<'a> GroupAnswer<'a> {
         };
         let members: Value = self.members.iter().map(member).collect::<Vec<Value>>().into();
         let mut whole = Map::new();
-        whole.insert("verdict".into(), answer::verdict(self.verdict()).into());
+        whole.insert("verdict".into(), verdict(self.verdict()).into());
         let position = |key: Key| self.origins.object(&key).map(|origin| origin.to_string());
         if let Group::NetworkSet(set) | Group::Pairs { set, .. } = &self.group {
             whole.insert("networkSet".into(), set.to_string().into());

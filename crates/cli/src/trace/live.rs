@@ -16,6 +16,7 @@ mod rules;
 mod steps;
 mod verdict;
 
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,11 +43,13 @@ use crate::{Failure, render};
 pub(super) use answer::LiveAnswer;
 use collect::{Heard, Listeners, Sender};
 use flow::TracedFlow;
+use listing::Rules;
 use nf_log::NfLog;
 use owners::Owners;
 use plan::{How, Plan};
 use probe::{Probe, ProbeAnswer};
-use steps::{Recorder, principal};
+use programs::Programs;
+use steps::{Packet, Recorder, principal};
 use tortie_node::local_api::DEFAULT_SOCKET;
 pub(super) use verdict::Agreement;
 use verdict::compare;
@@ -129,84 +132,37 @@ pub(super) fn ask(
 ) -> Result<LiveAnswer, Failure> {
     let plan = Plan::new(args.watch, words, datastore, question, calculated.view(), node).map_err(Failure::failed)?;
     let Plan { flow, how, mut notes } = plan;
-    let namespace = match &how {
-        How::FromPod { interface } => {
-            capability::require(COMMAND, &[Capability::SysAdmin, Capability::SysPtrace])?;
-            Some(namespace::of_pod(interface.as_deref(), flow.source).map_err(Failure::failed)?)
-        }
-        How::FromNode | How::Watch { .. } => None,
-    };
-    let probe = match how {
-        How::FromPod { .. } | How::FromNode => Some(probe_of(&flow)?),
-        How::Watch { .. } => None,
-    };
+    let sending = Sending::of(&how, &flow)?;
     let stop = signals::follow(Handlers::new(|| {}))?;
     let runner = Runner::new(stop.clone());
     let family = flow.family();
     let before = rules::has_legacy(family).then(|| rules::legacy(family, &runner, &mut notes));
     let before = before.filter(|listing| listing.is_empty() || listing.has_effect());
-    let nflog = before.is_some().then(|| Nflog::open(&[TRACE_GROUP])).transpose().map_err(Failure::failed)?;
-    let nf_log = before.is_some().then(|| NfLog::set(family, &args.proc_sys)).transpose()?;
-    let table = format!("tortie-trace-{}", std::process::id());
-    let nftrace = Nftrace::open(family, &table, &flow.filters()).map_err(Failure::failed)?;
     let is_by_programs = calculated.view().config(node).is_ok_and(|config| config.bpf_enabled);
     let programs = programs::Before::ask(&args.socket, is_by_programs);
-    let mut recorder = Recorder::new(nftrace.table(), flow.from());
-    let mut listeners = Listeners { nftrace, nflog };
-    let heard = match probe {
-        Some(probe) => {
-            let cancel = Stop::new().map_err(Failure::io("a pipe"))?;
-            let answers = send(probe, namespace, cancel.clone())?;
-            let heard = listeners.hear(&mut recorder, &Sender::Probe(&answers, &cancel), &stop);
-            cancel.set();
-            heard
-        }
-        None => {
-            let patience = Duration::from_secs(args.wait);
-            if let How::Watch { request } = &how {
-                eprintln!("waiting up to {} s for {flow}{request}", args.wait);
-            }
-            listeners.hear(&mut recorder, &Sender::Others(patience), &stop)
-        }
-    };
-    // Nothing is traced any more.
-    drop(listeners);
-    drop(nf_log);
-    let Heard { answer, lost, unreadable, is_interrupted } = heard.map_err(Failure::failed)?;
-    if is_interrupted {
-        return Err(Failure::failed("ended by a signal; nothing is traced any more"));
-    }
-    let answer = answer.transpose().map_err(|error| not_sent(&flow, error))?;
+    let (heard, recorder) = trace(args, (&flow, &how), sending, before.is_some(), &stop)?;
+    let Heard { answer, lost, unreadable, .. } = heard;
+    let probe = answer.transpose().map_err(|error| not_sent(&flow, error))?;
     let programs = programs.counted_since(&args.socket);
     let left_out = recorder.left_out;
     let packets = recorder.finish();
     let Some(first) = principal(&packets).and_then(|index| packets.get(index)) else {
-        let what = match answer {
+        return Err(Failure::failed(match probe {
             Some(_) => format!("the probe {flow} did not come to the rules of this node: look at routes in the pod"),
             None => format!("no packet of {flow} came within {} s", args.wait),
-        };
-        return Err(Failure::failed(what));
+        }));
     };
     let (owners, problem) = owners(calculated.view(), node, &flow);
     notes.extend(problem);
     let rules = rules::all(family, &packets, before, &runner, &mut notes);
-    let end = match first.last.tuple.flow {
-        Flow::Ports { destination, .. } => Some(SocketAddr::new(first.last.tuple.destination, destination)),
-        Flow::Icmp { .. } | Flow::Other => None,
-    };
-    let agreement = match calculated.to(end) {
-        Some(connection) => compare(connection, node, first, (&rules, programs.as_ref()), &owners),
-        None => {
-            Agreement::NotCompared("the packet goes to nothing that answers for the Service in the datastore".into())
-        }
-    };
+    let agreement = agreement(calculated, node, first, (&rules, programs.as_ref()), &owners);
     let links = Netlink::open(TIMEOUT).and_then(|mut netlink| netlink.links()).map_err(Failure::failed)?;
     let interfaces = links.into_iter().map(|link| (link.index, link.name.to_string())).collect();
     let node = node.clone();
     Ok(LiveAnswer {
         node,
         flow,
-        probe: answer,
+        probe,
         packets,
         rules,
         owners,
@@ -220,6 +176,101 @@ pub(super) fn ask(
     })
 }
 
+/// A probe, and the network namespace that it is sent in if that is another one.
+struct Sending {
+    probe: Probe,
+    namespace: Option<File>,
+}
+
+impl Sending {
+    /// The probe of a plan; `None` where the real flow is waited for.
+    fn of(how: &How, flow: &TracedFlow) -> Result<Option<Self>, Failure> {
+        let namespace = match how {
+            How::FromPod { interface } => {
+                capability::require(COMMAND, &[Capability::SysAdmin, Capability::SysPtrace])?;
+                Some(namespace::of_pod(interface.as_deref(), flow.source).map_err(Failure::failed)?)
+            }
+            How::FromNode => None,
+            How::Watch { .. } => return Ok(None),
+        };
+        Ok(Some(Self { probe: probe_of(flow)?, namespace }))
+    }
+
+    /// Sends the probe on a thread of its own.
+    fn send(self, cancel: Stop) -> Result<Receiver<io::Result<ProbeAnswer>>, Failure> {
+        let Self { probe, namespace } = self;
+        let (sender, answers) = mpsc::channel();
+        let thread = thread::Builder::new().name("probe".into()).spawn(move || {
+            let answer = match &namespace {
+                Some(namespace) => namespace::inside(namespace, || probe.send(&cancel)).flatten(),
+                None => probe.send(&cancel),
+            };
+            let _ = sender.send(answer);
+        });
+        thread.map(|_| answers).map_err(Failure::io("the thread of the probe"))
+    }
+}
+
+/// Has the kernel trace the flow while the probe is sent, or the real flow is waited for. Nothing is traced any more at the end.
+fn trace(
+    args: &LiveArgs,
+    (flow, how): (&TracedFlow, &How),
+    sending: Option<Sending>,
+    has_legacy: bool,
+    stop: &Stop,
+) -> Result<(Heard, Recorder), Failure> {
+    let family = flow.family();
+    let nflog = has_legacy.then(|| Nflog::open(&[TRACE_GROUP])).transpose().map_err(Failure::failed)?;
+    let nf_log = has_legacy.then(|| NfLog::set(family, &args.proc_sys)).transpose()?;
+    let table = format!("tortie-trace-{}", std::process::id());
+    let nftrace = Nftrace::open(family, &table, &flow.filters()).map_err(Failure::failed)?;
+    let mut recorder = Recorder::new(nftrace.table(), flow.from());
+    let mut listeners = Listeners { nftrace, nflog };
+    let heard = match sending {
+        Some(sending) => {
+            let cancel = Stop::new().map_err(Failure::io("a pipe"))?;
+            let answers = sending.send(cancel.clone())?;
+            let heard = listeners.hear(&mut recorder, &Sender::Probe(&answers, &cancel), stop);
+            cancel.set();
+            heard
+        }
+        None => {
+            let patience = Duration::from_secs(args.wait);
+            if let How::Watch { request } = how {
+                eprintln!("waiting up to {} s for {flow}{request}", args.wait);
+            }
+            listeners.hear(&mut recorder, &Sender::Others(patience), stop)
+        }
+    };
+    drop(listeners);
+    drop(nf_log);
+    let heard = heard.map_err(Failure::failed)?;
+    if heard.is_interrupted {
+        return Err(Failure::failed("ended by a signal; nothing is traced any more"));
+    }
+    Ok((heard, recorder))
+}
+
+/// Compares what became of the first packet with what was calculated for where it goes in the end.
+fn agreement(
+    calculated: &Calculated<'_>,
+    node: &Hostname,
+    first: &Packet,
+    (rules, programs): (&Rules, Option<&Programs>),
+    owners: &Owners,
+) -> Agreement {
+    let end = match first.last.tuple.flow {
+        Flow::Ports { destination, .. } => Some(SocketAddr::new(first.last.tuple.destination, destination)),
+        Flow::Icmp { .. } | Flow::Other => None,
+    };
+    match calculated.to(end) {
+        Some(connection) => compare(connection, node, first, (rules, programs), owners),
+        None => {
+            Agreement::NotCompared("the packet goes to nothing that answers for the Service in the datastore".into())
+        }
+    }
+}
+
 fn probe_of(flow: &TracedFlow) -> Result<Probe, Failure> {
     let (source, target) = match flow.behind {
         flow::Behind::Ports { source, destination } => (source.unwrap_or_default(), destination),
@@ -230,23 +281,6 @@ fn probe_of(flow: &TracedFlow) -> Result<Probe, Failure> {
     }
     let (source, target) = (SocketAddr::new(flow.source, source), SocketAddr::new(flow.destination, target));
     Ok(Probe { source, target, protocol: flow.protocol, behind: flow.behind })
-}
-
-/// Sends a probe on a thread of its own.
-fn send(
-    probe: Probe,
-    namespace: Option<std::fs::File>,
-    cancel: Stop,
-) -> Result<Receiver<io::Result<ProbeAnswer>>, Failure> {
-    let (sender, answers) = mpsc::channel();
-    let thread = thread::Builder::new().name("probe".into()).spawn(move || {
-        let answer = match &namespace {
-            Some(namespace) => namespace::inside(namespace, || probe.send(&cancel)).flatten(),
-            None => probe.send(&cancel),
-        };
-        let _ = sender.send(answer);
-    });
-    thread.map(|_| answers).map_err(Failure::io("the thread of the probe"))
 }
 
 /// A probe that cannot be sent.

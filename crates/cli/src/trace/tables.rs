@@ -10,8 +10,8 @@ use tortie_evaluate::{Answer, DecidedBy, Layer, Packet, UpdateError, Verdict};
 use tortie_model::Hostname;
 
 use super::super::cluster::ParametersError;
+use super::super::decision::verdict;
 use super::super::render::calculate;
-use super::answer::verdict;
 use super::view::View;
 
 /// The tables of nodes, made when they are first asked for.

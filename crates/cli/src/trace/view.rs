@@ -13,7 +13,7 @@ use tortie_model::{
 use tortie_resources::spelling::closest;
 
 use super::super::cluster::{ParametersError, WholeCluster, config_of};
-use super::group::{Group, Member};
+use super::meant::{Group, Meant, Member};
 use super::question::{End, NodePort, Question, Transport};
 
 /// The cluster. Parameters of a node are looked up when it is first asked.
@@ -93,14 +93,6 @@ pub(super) enum ViewError {
     /// The parameters of a node are not right.
     #[error(transparent)]
     Parameters(#[from] ParametersError),
-}
-
-/// What a question comes down to.
-pub(super) enum Meant {
-    /// The connection that it names.
-    Connection,
-    /// One of several connections: of what, and the question about each; at least one.
-    Group(Group, Vec<(Member, Question)>),
 }
 
 impl View {

@@ -1,14 +1,14 @@
 //! Who sends the packets that are traced, and what is to be done on other nodes.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tortie_analysis::trace::Place;
 use tortie_model::{Hostname, NetworkSetName};
 
-use super::super::group::{Group, Member};
+use super::super::meant::{Group, Meant, Member};
 use super::super::question::{Question, QuestionArgs, Transport};
-use super::super::view::{Meant, View, ViewError};
+use super::super::view::{View, ViewError};
 use super::flow::TracedFlow;
 use super::probe::Probe;
 
@@ -67,29 +67,9 @@ impl Plan {
         view: &View,
         node: &Hostname,
     ) -> Result<Self, PlanError> {
-        let find = |field, end| view.find(field, end, question.family).map_err(ViewError::from);
-        let (from, source) = find("from", &question.from)?;
+        let (from, source) = view.find("from", &question.from, question.family).map_err(ViewError::from)?;
         let mut notes = Vec::new();
-        let (destination, backends) = match view.meant(question)? {
-            Meant::Connection => (find("to", &question.to)?.1, Vec::new()),
-            Meant::Group(Group::NetworkSet(set) | Group::Pairs { set, .. }, _) => {
-                return Err(PlanError::ManyAddresses(set));
-            }
-            Meant::Group(Group::Service { service, .. }, backends) => {
-                let end = |member: &Member| match member {
-                    Member::Backend(backend) => Some(SocketAddr::new(backend.address, backend.port)),
-                    Member::Network(_) | Member::Pair(..) => None,
-                };
-                let ends = backends.iter().filter_map(|(member, _)| end(member));
-                let ends: Vec<SocketAddr> = ends.take(MOST_BACKENDS).collect();
-                if backends.len() > ends.len() {
-                    let (some, all) = (ends.len(), backends.len());
-                    notes.push(format!("answers are traced of the first {some} of {all} backends only"));
-                }
-                let address = view.service_address(&question.to, &service, question.family);
-                (address.map_err(ViewError::from)?, ends)
-            }
-        };
+        let (destination, backends) = destination(question, view, &mut notes)?;
         let ends: Vec<Place> = match &*backends {
             [] => vec![view.place(destination)],
             backends => backends.iter().map(|end| view.place(end.ip())).collect(),
@@ -135,6 +115,35 @@ impl Plan {
         let flow = TracedFlow::new(question.transport, source, destination, words.source_port, backends);
         Ok(Self { flow, how: How::Watch { request }, notes })
     }
+}
+
+/// The address that the flow goes to, and the backends that answer for it if it is that of a Service.
+fn destination(
+    question: &Question,
+    view: &View,
+    notes: &mut Vec<String>,
+) -> Result<(IpAddr, Vec<SocketAddr>), PlanError> {
+    let (service, backends) = match view.meant(question)? {
+        Meant::Connection => {
+            let (_, address) = view.find("to", &question.to, question.family).map_err(ViewError::from)?;
+            return Ok((address, Vec::new()));
+        }
+        Meant::Group(Group::NetworkSet(set) | Group::Pairs { set, .. }, _) => {
+            return Err(PlanError::ManyAddresses(set));
+        }
+        Meant::Group(Group::Service { service, .. }, backends) => (service, backends),
+    };
+    let end = |member: &Member| match member {
+        Member::Backend(backend) => Some(SocketAddr::new(backend.address, backend.port)),
+        Member::Network(_) | Member::Pair(..) => None,
+    };
+    let ends: Vec<SocketAddr> = backends.iter().filter_map(|(member, _)| end(member)).take(MOST_BACKENDS).collect();
+    if backends.len() > ends.len() {
+        let (some, all) = (ends.len(), backends.len());
+        notes.push(format!("answers are traced of the first {some} of {all} backends only"));
+    }
+    let address = view.service_address(&question.to, &service, question.family).map_err(ViewError::from)?;
+    Ok((address, ends))
 }
 
 fn node_of(place: &Place) -> Option<&str> {

@@ -1,0 +1,38 @@
+//! The connections that a question stands for.
+
+use tortie_analysis::trace::{Backend, SetNetwork};
+use tortie_model::{NamespacedName, NetworkSetName};
+
+use super::question::Question;
+
+/// What a question comes down to.
+pub(super) enum Meant {
+    /// The connection that it names.
+    Connection,
+    /// One of several connections: of what, and the question about each; at least one.
+    Group(Group, Vec<(Member, Question)>),
+}
+
+/// What a question is about that stands for several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    Service {
+        service: NamespacedName,
+        port: u16,
+    },
+    NetworkSet(NetworkSetName),
+    /// From each network of a set to each backend of a Service.
+    Pairs {
+        set: NetworkSetName,
+        service: NamespacedName,
+        port: u16,
+    },
+}
+
+/// One of several that a question stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Member {
+    Backend(Backend),
+    Network(SetNetwork),
+    Pair(SetNetwork, Backend),
+}
