@@ -1,9 +1,8 @@
 //! The program around an agent.
 
-use std::cell::RefCell;
 use std::error::Error;
 use std::fmt;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tortie_config::{Config, Sources};
 use tortie_model::desired::DesiredUpdate;
@@ -47,14 +46,24 @@ impl fmt::Debug for dyn Embedder {
 
 /// An embedder that sessions share with the loop around them.
 #[derive(Clone, Debug)]
-pub(super) struct Shared(pub(super) Rc<RefCell<Box<dyn Embedder>>>);
+pub(super) struct Shared(Arc<Mutex<Box<dyn Embedder>>>);
+
+impl Shared {
+    pub(super) fn new(embedder: Box<dyn Embedder>) -> Self {
+        Self(Arc::new(Mutex::new(embedder)))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Box<dyn Embedder>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Observer for Shared {
     fn on_update(&mut self, _: &DesiredUpdate) {}
 
     fn on_progress(&mut self, _: &Progress, has_enforced: bool) {
         if has_enforced {
-            self.0.borrow_mut().in_force();
+            self.lock().in_force();
         }
     }
 }

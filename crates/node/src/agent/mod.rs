@@ -8,8 +8,6 @@ mod sessions;
 pub(crate) mod setup;
 pub(crate) mod threads;
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -184,7 +182,7 @@ impl Agent {
     /// [`AgentError`] if the agent cannot start or go on, such as when the source ends. The kernel keeps the policy in force.
     pub fn run(self, source: impl Source) -> Result<(), AgentError> {
         let Self { options, hostname, resolved, handle, inputs: others, embedder, .. } = self;
-        let embedder = Shared(Rc::new(RefCell::new(embedder)));
+        let embedder = Shared::new(embedder);
         let Watching { events, resend } = watch(source).map_err(AgentError::start("the datastore's thread"))?;
         events.wake_with({
             let sender = handle.inputs.clone();

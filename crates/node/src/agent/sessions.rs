@@ -1,5 +1,7 @@
 //! The sessions of an agent, one after the other.
 
+use std::sync::mpsc::Receiver;
+
 use tortie_config::Resolved;
 use tortie_datastore::Resend;
 use tortie_linux::bpf::{PacketLog, Superseded};
@@ -10,11 +12,13 @@ use tortie_model::Hostname;
 
 use super::embedder::Shared;
 use super::setup::{self, Fitted};
-use super::{AgentError, AgentOptions, DataplaneKind, Handle, MachineOptions, announce, expect_reports, threads};
+use super::{
+    AgentError, AgentOptions, DataplaneKind, Handle, MachineOptions, QUEUE, announce, expect_reports, threads,
+};
 use crate::driver::{Driver, DriverSetup};
 use crate::engine::{
-    DataplaneFaults, Enforcement, InKernel, Input, Inputs, Observed, Observer, Session, SessionEnd, SessionError,
-    Setup, Unreadable,
+    DataplaneFaults, Enforcement, InKernel, Inputs, Observer, Session, SessionEnd, SessionError, Setup, Unreadable,
+    event_queue,
 };
 use crate::flows::SharedFlows;
 use crate::host_changes::HostChanges;
@@ -50,7 +54,7 @@ pub(super) struct Sessions {
 impl Sessions {
     /// Runs one session after the other until the agent is to end.
     pub(super) fn run(mut self, inputs: &Inputs) -> Result<(), AgentError> {
-        self.embedder.0.borrow_mut().starting();
+        self.embedder.lock().starting();
         for number in 1.. {
             if number > 1 {
                 self.resend.ask();
@@ -62,7 +66,7 @@ impl Sessions {
             match end {
                 SessionEnd::Stopped => {
                     tracing::info!("stopping; what is in force stays in force");
-                    self.embedder.0.borrow_mut().stopping();
+                    self.embedder.lock().stopping();
                     return Ok(());
                 }
                 SessionEnd::Reconfigured(update) => {
@@ -84,7 +88,7 @@ impl Sessions {
                 }
             }
             expect_reports(&self.handle.health, &self.resolved.config);
-            self.embedder.0.borrow_mut().restarting(&self.resolved.config);
+            self.embedder.lock().restarting(&self.resolved.config);
         }
         Ok(())
     }
@@ -97,14 +101,14 @@ impl Sessions {
                 if number == 1 {
                     self.log_start(&format!("exec:{}", program.display()));
                 }
+                let (sender, events) = event_queue(QUEUE, self.handle.inputs.clone());
                 let driver = Driver::new(DriverSetup {
                     program,
                     node: self.hostname.clone(),
-                    session: number,
-                    events: self.handle.inputs.clone(),
+                    events: sender,
                     health: self.handle.health.clone(),
                 });
-                Ok(self.enforce(number, inputs, driver)?)
+                Ok(self.enforce(number, inputs, driver, events)?)
             }
         }
     }
@@ -115,7 +119,7 @@ impl Sessions {
         inputs: &Inputs,
         machine_options: &MachineOptions,
     ) -> Result<SessionEnd, AgentError> {
-        let Handle { inputs: sender, health, metrics, .. } = self.handle.clone();
+        let Handle { inputs: wake, health, metrics, .. } = self.handle.clone();
         let runner = Runner::new(inputs.stop.clone());
         let runner = runner.with_progress({
             let health = health.clone();
@@ -129,9 +133,10 @@ impl Sessions {
             self.log_start(&format!("{}, {}", setup::enforcing(&settings), setup::families(&settings)));
         }
         let config = &self.resolved.config;
-        let wrap = move |event| Input::Links { session: number, event };
+        let (sender, events) = event_queue(QUEUE, wake);
+        let send = move |event| sender.send(event);
         let tables = setup::nftables_tables(&settings);
-        let watch = || threads::watch_links(config, tables.clone(), sender.clone(), wrap, &health);
+        let watch = || threads::watch_links(config, tables.clone(), send.clone(), &health);
         let Some(_monitor) = threads::retry_until_started(&inputs.stop, "watching the interfaces", watch) else {
             return Ok(SessionEnd::Stopped);
         };
@@ -159,10 +164,10 @@ impl Sessions {
             programs => in_kernel.with_programs(programs),
         };
         let in_kernel = in_kernel
-            .with_announcements(threads::announcements(sender, wrap))
+            .with_announcements(threads::announcements(send.clone()))
             .with_faults(DataplaneFaults::new(config))
             .with_take_over(take_over);
-        Ok(self.enforce(number, inputs, in_kernel)?)
+        Ok(self.enforce(number, inputs, in_kernel, events)?)
     }
 
     /// Logs the first line, which explains the rest.
@@ -177,6 +182,7 @@ impl Sessions {
         number: u64,
         inputs: &Inputs,
         enforcement: E,
+        events: Receiver<E::Event>,
     ) -> Result<SessionEnd, SessionError> {
         if let Some(files) = &self.status.files {
             let prefix = &self.resolved.config.endpoint_status_path_prefix;
@@ -207,7 +213,9 @@ impl Sessions {
             },
             node_is_known: self.node_is_known,
             host_changes: self.host_changes.take(),
-            enforcement: Observed::new(enforcement, observers),
+            enforcement,
+            events,
+            observers,
             health: self.handle.health.clone(),
             metrics: self.handle.metrics.clone(),
         };
@@ -230,7 +238,7 @@ impl Sessions {
         tracing::info!("SIGHUP: reading configuration and manifests again");
         self.resend.look_again();
         let parameters = &mut self.options.parameters;
-        let resolved = self.embedder.0.borrow_mut().reload(parameters);
+        let resolved = self.embedder.lock().reload(parameters);
         match resolved.and_then(|()| Ok(parameters.resolve()?)) {
             Ok(resolved) if resolved.effective() != self.resolved.effective() => {
                 announce(&resolved, |notice| !self.resolved.notices.contains(notice));

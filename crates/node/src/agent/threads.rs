@@ -1,6 +1,6 @@
 //! Threads around the engine.
 
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
@@ -66,22 +66,19 @@ pub(crate) fn flow_collector(
 }
 
 /// Reports announcements of virtual machines to the engine.
-pub(crate) fn announcements<T: Send + 'static>(
-    sender: SyncSender<T>,
-    wrap: impl Fn(MonitorEvent) -> T + Send + Sync + 'static,
-) -> Announcements {
+pub(crate) fn announcements(send: impl Fn(MonitorEvent) -> bool + Send + Sync + 'static) -> Announcements {
     Announcements::new(move |number| {
         // An engine that has ended expects none.
-        let _ = sender.send(wrap(MonitorEvent::Announcement(number)));
+        let _ = send(MonitorEvent::Announcement(number));
     })
 }
 
-/// Watches network interfaces and changes of these nftables tables for as long as the result lives.
-pub(crate) fn watch_links<T: Send + 'static>(
+/// Watches network interfaces and changes of these nftables tables for as long as the result lives. `send` returns whether more
+/// events are wanted.
+pub(crate) fn watch_links(
     config: &Config,
     tables: Vec<TableId>,
-    sender: SyncSender<T>,
-    wrap: impl Fn(MonitorEvent) -> T + Send + 'static,
+    send: impl Fn(MonitorEvent) -> bool + Send + 'static,
     health: &Health,
 ) -> Result<Vec<MonitorThread>, AgentError> {
     let interval = config.interface_refresh_interval;
@@ -94,7 +91,7 @@ pub(crate) fn watch_links<T: Send + 'static>(
     let (reports, events) = sync_channel::<MonitorEvent>(QUEUE);
     let forward = move || {
         for event in events {
-            if sender.send(wrap(event)).is_err() {
+            if !send(event) {
                 return;
             }
         }

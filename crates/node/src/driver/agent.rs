@@ -84,11 +84,13 @@ impl DriverAgent {
             Err(_) if self.stop.is_set() => return Ok(None),
             setup => setup?,
         };
-        let announced = threads::announcements(self.sender.clone(), ServeInput::Links);
+        let sender = self.sender.clone();
+        let send = move |event| sender.send(ServeInput::Links(event)).is_ok();
+        let announced = threads::announcements(send.clone());
         let setup = ServeSetup { in_kernel: setup.in_kernel.with_announcements(announced), ..setup };
         let config = &setup.resolved.config;
         let health = Health::default();
-        let links = threads::watch_links(config, tables, self.sender.clone(), ServeInput::Links, &health)?;
+        let links = threads::watch_links(config, tables, send, &health)?;
         let served = Served::new(setup, reports, self.sender);
         let served = served.map_err(AgentError::start("the thread that writes reports"));
         let end = if self.stop.is_set() { Ok(ServedEnd::Stopped) } else { served?.run(&self.inputs) };

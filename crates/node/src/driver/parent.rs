@@ -2,14 +2,12 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use tortie_config::{Resolved, Sources};
 use tortie_dataplane::{EndpointStatus, KernelError, StatusChange};
 use tortie_iptables::ChainName;
 use tortie_linux::bpf::{CountsError, DecisionCount};
-use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Hostname, IpSetId, Update};
 use tortie_nftables::RuleCount;
@@ -20,7 +18,7 @@ use super::process::Process;
 use super::queue::MessageQueue;
 use super::{DriverError, DriverEvent};
 use crate::engine::{
-    EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Input, ProcessStatus, Progress, log_status,
+    EnforcedBy, Enforcement, EnforcementReport, EventSender, HEARTBEAT, ProcessStatus, Progress, log_status,
 };
 use tortie_telemetry::health::{Condition, Health, Pulse, Reporter};
 
@@ -38,10 +36,8 @@ pub struct DriverSetup {
     pub program: PathBuf,
     /// The node that it enforces on.
     pub node: Hostname,
-    /// The session that it belongs to.
-    pub session: u64,
     /// Where what becomes known of it goes.
-    pub events: SyncSender<Input>,
+    pub events: EventSender<DriverEvent>,
     /// Where to report how it is.
     pub health: Health,
 }
@@ -84,8 +80,8 @@ impl Driver {
     }
 
     fn start(&self) -> Result<Process, DriverError> {
-        let (session, events) = (self.setup.session, self.setup.events.clone());
-        let tell = move |event| events.send(Input::Driver { session, event }).is_ok();
+        let events = self.setup.events.clone();
+        let tell = move |event| events.send(event);
         let pulse = self.setup.health.pulse(Reporter::DriverWriter, Pulse::TIMEOUT);
         let process = Process::start(&self.setup.program, pulse, tell)
             .map_err(|error| DriverError::Start { program: self.setup.program.clone(), error })?;
@@ -160,6 +156,10 @@ fn understand(endpoint: &dyn Display, word: Option<String>) -> Option<EndpointSt
 }
 
 impl Enforcement for Driver {
+    type Event = DriverEvent;
+    type Error = DriverError;
+    const EVENTS: &'static str = "driver";
+
     /// A driver may heed parameters that have no effect here. Those that are not Felix's it is told of as they change, as
     /// by the original.
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
@@ -187,9 +187,7 @@ impl Enforcement for Driver {
         self.queue.update(update);
     }
 
-    fn on_links(&mut self, _: MonitorEvent) {}
-
-    fn on_driver(&mut self, event: DriverEvent) -> Result<(), DriverError> {
+    fn on_event(&mut self, event: DriverEvent) -> Result<(), DriverError> {
         match event {
             DriverEvent::Report(report) => self.take(report),
             DriverEvent::Room => {}

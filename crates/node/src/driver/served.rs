@@ -1,6 +1,7 @@
 //! The driver's side: this kernel as another program's calculation wants it.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -180,7 +181,7 @@ fn write_reports(mut pipe: impl Write, reports: &Receiver<Report>, events: &Sync
 
 impl<K> Served<K>
 where
-    InKernel<K>: Enforcement,
+    InKernel<K>: Enforcement<Event = MonitorEvent, Error = Infallible>,
 {
     /// A driver whose reports go to `pipe`, by a thread that reports to `events`.
     ///
@@ -238,7 +239,9 @@ where
     fn take(&mut self, input: ServeInput) -> Result<Option<ServedEnd>, ServeError> {
         match input {
             ServeInput::Wake => {}
-            ServeInput::Links(event) => self.setup.in_kernel.on_links(event),
+            ServeInput::Links(event) => {
+                let Ok(()) = self.setup.in_kernel.on_event(event);
+            }
             ServeInput::Peer(PeerEvent::Gone) => return Ok(Some(ServedEnd::PeerGone)),
             ServeInput::Peer(PeerEvent::Broken(error)) => return Err(error),
             ServeInput::Peer(PeerEvent::Message(message)) => return self.take_message(*message),
@@ -290,8 +293,7 @@ where
     /// Brings the kernel up to date; says how long there is nothing to do.
     fn enforce(&mut self) -> Duration {
         let in_kernel = &mut self.setup.in_kernel;
-        // What enforces by itself does not fail as a driver does.
-        let Ok(progress) = in_kernel.enforce() else { return HEARTBEAT };
+        let Ok(progress) = in_kernel.enforce();
         let has_enforced = in_kernel.has_enforced();
         for change in progress.statuses {
             self.report(change);

@@ -1,26 +1,32 @@
 //! The seam between what was calculated and whoever enforces it.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use tortie_config::{Resolved, Sources};
 use tortie_dataplane::{EndpointStatus, KernelError, StatusChange};
 use tortie_iptables::ChainName;
 use tortie_linux::bpf::{CountsError, DecisionCount};
-use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, HostEndpointName, IpSetId, Update, WorkloadEndpointId};
 use tortie_nftables::RuleCount;
 
-use super::inspect::Listing;
-use crate::driver::{DriverError, DriverEvent};
-
 /// How long the loop rests at the most before it reports that it is alive.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// Enforces what was calculated: [`InKernel`](super::InKernel) by itself, [`Driver`](crate::driver::Driver) by another
-/// program.
+/// Enforces what was calculated: [`InKernel`](super::InKernel) by itself, a driver by another program.
 pub trait Enforcement {
+    /// Something that happens outside of the loop and that the enforcement reacts to.
+    type Event;
+
+    /// The reason why nothing can be enforced any more.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Name of the turns of the loop that an event causes, in metrics and log lines.
+    const EVENTS: &'static str;
+
     /// Whether going from one configuration to the other asks for a new beginning of everything.
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool;
 
@@ -28,7 +34,7 @@ pub trait Enforcement {
     ///
     /// # Errors
     /// If nothing can be enforced any more.
-    fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), DriverError>;
+    fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), Self::Error>;
 
     /// Whether more updates are wanted now; those that are not stay in the calculation, where they become fewer.
     fn takes_more(&self) -> bool;
@@ -39,20 +45,17 @@ pub trait Enforcement {
     /// Takes a change of what is to be enforced. Cheap.
     fn on_update(&mut self, update: DesiredUpdate);
 
-    /// Takes a change of a network interface. Cheap.
-    fn on_links(&mut self, event: MonitorEvent);
-
-    /// Takes what a driver has to say.
+    /// Takes an event. Cheap.
     ///
     /// # Errors
     /// If nothing can be enforced any more.
-    fn on_driver(&mut self, event: DriverEvent) -> Result<(), DriverError>;
+    fn on_event(&mut self, event: Self::Event) -> Result<(), Self::Error>;
 
     /// Does what there is to do for what has been told, repairs included.
     ///
     /// # Errors
     /// If nothing can be enforced any more.
-    fn enforce(&mut self) -> Result<Progress, DriverError>;
+    fn enforce(&mut self) -> Result<Progress, Self::Error>;
 
     /// The time since a fixed moment, by the clock of whoever enforces.
     fn now(&mut self) -> Duration;
@@ -78,6 +81,24 @@ pub trait Enforcement {
 
     /// The members that an IP set is to have, as the kernel spells them; `None` for one that is not enforced here.
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>>;
+}
+
+/// An observer of the desired state and of its enforcement, which it does not change.
+pub trait Observer: fmt::Debug + Send {
+    /// Takes a change of the desired state, before the enforcement does. Cheap.
+    fn on_update(&mut self, update: &DesiredUpdate);
+
+    /// Takes the result of an attempt to enforce, and whether everything has been in force once.
+    fn on_progress(&mut self, progress: &Progress, has_enforced: bool);
+}
+
+/// A program that lists the rules of a family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The family.
+    pub family: Family,
+    /// For instance `iptables-nft-save`.
+    pub program: String,
 }
 
 /// Who enforces policy.

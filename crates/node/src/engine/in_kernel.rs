@@ -1,6 +1,7 @@
 //! Enforcement by this program itself.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use tortie_config::{Resolved, Sources};
@@ -18,13 +19,11 @@ use tortie_model::{Family, IpSetId, Update};
 use tortie_nftables::RuleCount;
 use tortie_rules::PolicyBy;
 
-use super::enforcement::{Applied, EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Progress};
-use super::inspect::Listing;
+use super::enforcement::{Applied, EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Listing, Progress};
 use super::observe;
 use super::simulated_faults::{DataplaneFaults, HANG};
 use super::throttle::Throttle;
 use crate::connections::ConnectionCutter;
-use crate::driver::{DriverError, DriverEvent};
 use crate::flows::FlowCollector;
 use crate::machine::Machine;
 use crate::metrics::{ActiveLocal, SharedMetrics};
@@ -267,12 +266,16 @@ impl<K: Kernel> InKernel<K> {
 }
 
 impl<K: Kernel> Enforcement for InKernel<K> {
+    type Event = MonitorEvent;
+    type Error = Infallible;
+    const EVENTS: &'static str = "links";
+
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
         old.effective() != new.effective()
     }
 
     /// It was made from this configuration, and every change that has an effect makes a new one.
-    fn on_config(&mut self, _: &Sources, _: &Resolved) -> Result<(), DriverError> {
+    fn on_config(&mut self, _: &Sources, _: &Resolved) -> Result<(), Infallible> {
         Ok(())
     }
 
@@ -302,7 +305,7 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         self.dataplane.on_update(update);
     }
 
-    fn on_links(&mut self, event: MonitorEvent) {
+    fn on_event(&mut self, event: MonitorEvent) -> Result<(), Infallible> {
         match event {
             MonitorEvent::Link(event) => {
                 self.batches.count(&event, &mut self.metrics.lock());
@@ -330,13 +333,10 @@ impl<K: Kernel> Enforcement for InKernel<K> {
                 tracing::error!(%error, "network interfaces cannot be watched; trying again");
             }
         }
-    }
-
-    fn on_driver(&mut self, _: DriverEvent) -> Result<(), DriverError> {
         Ok(())
     }
 
-    fn enforce(&mut self) -> Result<Progress, DriverError> {
+    fn enforce(&mut self) -> Result<Progress, Infallible> {
         self.batches.note(&mut self.metrics.lock());
         self.health.still_alive(Reporter::Dataplane);
         self.follow_migrations();

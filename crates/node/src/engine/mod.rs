@@ -2,10 +2,11 @@
 //!
 //! Events come in from the datastore, from network interfaces and from signals; after each, the calculation says what
 //! has changed for this node, and an [`Enforcement`] brings it into force: [`InKernel`] by itself, or a
-//! [`Driver`](crate::driver::Driver) by another program. A change of the configuration begins a new [`Session`] in
+//! driver by another program. A change of the configuration begins a new [`Session`] in
 //! the same process, which finds in the kernel what the old one left there.
 
 mod enforcement;
+mod events;
 mod hold;
 mod host_cut;
 mod in_kernel;
@@ -13,7 +14,6 @@ mod input_problems;
 pub mod inspect;
 mod latency;
 mod observe;
-mod observed;
 mod policy_news;
 mod session;
 mod simulated_faults;
@@ -21,10 +21,12 @@ mod throttle;
 mod turn_times;
 
 pub(crate) use enforcement::HEARTBEAT;
-pub use enforcement::{Applied, EnforcedBy, Enforcement, EnforcementReport, ProcessStatus, Progress};
+pub use enforcement::{
+    Applied, EnforcedBy, Enforcement, EnforcementReport, Listing, Observer, ProcessStatus, Progress,
+};
+pub use events::{EventSender, event_queue};
 pub use in_kernel::InKernel;
 pub(crate) use observe::log_status;
-pub use observed::{Observed, Observer};
 pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 pub use simulated_faults::DataplaneFaults;
 

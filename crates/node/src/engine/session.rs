@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use tortie_calc::Graph;
 use tortie_config::{Resolved, Sources, settings};
 use tortie_datastore::{Event as DatastoreEvent, Events, Fallback, InputProblem};
-use tortie_linux::monitor::MonitorEvent;
 use tortie_linux::stop::Stop;
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Hostname, SyncStatus, Update};
 
-use super::enforcement::Enforcement;
+use super::enforcement::{Enforcement, Observer};
 use super::hold::{Hold, UnknownNode};
 use super::host_cut::HostCut;
 use super::input_problems::InputProblems;
@@ -28,7 +27,6 @@ use super::observe;
 use super::policy_news::PolicyNews;
 use super::simulated_faults::{HANG, LoopFault, LoopFaults};
 use super::turn_times::{LONG_FIRST_TURN, LONG_TURN, LongTurns, Part, TurnCause, TurnTimes};
-use crate::driver::DriverEvent;
 use crate::host_changes::HostChanges;
 use crate::metrics::SharedMetrics;
 pub use error::SessionError;
@@ -44,33 +42,19 @@ const STAYS: &str = "what is in force stays in force";
 pub enum Input {
     /// There is something to take from the datastore.
     Datastore,
-    /// From the network interfaces.
-    Links {
-        /// The session that the report is meant for; an older one's monitor may linger.
-        session: u64,
-        /// The report.
-        event: MonitorEvent,
-    },
-    /// From the dataplane driver.
-    Driver {
-        /// The session whose driver it is.
-        session: u64,
-        /// What it has to say.
-        event: DriverEvent,
-    },
     /// Somebody wants to know something.
     Question(Question),
     /// Somebody else is about to change what is in the kernel, and waits until this is dropped: nobody must undo it before
     /// everything has been told again.
     LetGo(Sender<()>),
-    /// There is something else to look at: [`Inputs::stop`], [`Inputs::reload`].
+    /// There is something else to look at: [`Inputs::stop`], [`Inputs::reload`], [`Setup::events`].
     Wake,
 }
 
 /// Where events come from.
 #[derive(Debug)]
 pub struct Inputs {
-    /// All but the datastore's.
+    /// All but those of the datastore and the enforcement.
     pub others: Receiver<Input>,
     /// The datastore's, which wait there, the newest of each object, until the session is ready for them.
     pub datastore: Events,
@@ -118,9 +102,11 @@ pub enum Unreadable {
 
 /// The state of the engine under one configuration.
 #[derive(Debug)]
-pub struct Session<E> {
+pub struct Session<E: Enforcement> {
     pub(super) graph: Graph,
     pub(super) enforcement: E,
+    events: Receiver<E::Event>,
+    observers: Vec<Box<dyn Observer>>,
     pub(super) metrics: SharedMetrics,
     pub(super) number: u64,
     hostname: Hostname,
@@ -165,7 +151,7 @@ pub struct Session<E> {
 
 /// What a session is made from.
 #[derive(Debug)]
-pub struct Setup<E> {
+pub struct Setup<E: Enforcement> {
     /// Counts the sessions of this process.
     pub number: u64,
     /// The node.
@@ -182,6 +168,10 @@ pub struct Setup<E> {
     pub host_changes: Option<HostChanges>,
     /// Who enforces.
     pub enforcement: E,
+    /// Its events, from an [`EventSender`](super::EventSender).
+    pub events: Receiver<E::Event>,
+    /// Those who are told of the desired state and of its enforcement.
+    pub observers: Vec<Box<dyn Observer>>,
     /// Where to report how things are.
     pub health: Health,
     /// Where to count.
@@ -200,6 +190,8 @@ impl<E: Enforcement> Session<E> {
             node_is_known,
             mut host_changes,
             mut enforcement,
+            events,
+            observers,
             health,
             metrics,
         } = setup;
@@ -216,6 +208,8 @@ impl<E: Enforcement> Session<E> {
         Self {
             graph,
             enforcement,
+            events,
+            observers,
             metrics,
             number,
             hostname,
@@ -286,7 +280,7 @@ impl<E: Enforcement> Session<E> {
                     if inputs.stop.is_set() {
                         return Ok(Turn::Over(SessionEnd::Stopped));
                     }
-                    self.take(input)?;
+                    self.take(input);
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -300,7 +294,7 @@ impl<E: Enforcement> Session<E> {
         if let Some(waiting) = self.let_go.take() {
             return Ok(Turn::Over(SessionEnd::LetGo(waiting)));
         }
-        let more = self.take_all_from_datastore(inputs)?;
+        let more = self.take_events(inputs)? | self.take_all_from_datastore(inputs)?;
         if inputs.stop.is_set() {
             return Ok(Turn::Over(SessionEnd::Stopped));
         }
@@ -313,7 +307,8 @@ impl<E: Enforcement> Session<E> {
         }
         self.part_is_done(Part::Flush);
         let has_enforced = self.enforcement.has_enforced();
-        let progress = self.enforcement.enforce()?;
+        let progress = self.enforcement.enforce().map_err(SessionError::of_enforcement)?;
+        self.observers.iter_mut().for_each(|each| each.on_progress(&progress, self.enforcement.has_enforced()));
         let now = self.enforcement.now();
         self.turn_times.enforced(now, progress.in_kernel);
         if inputs.stop.is_set() {
@@ -359,23 +354,28 @@ impl<E: Enforcement> Session<E> {
         self.turn_times.done(part, now)
     }
 
-    fn take(&mut self, input: Input) -> Result<(), SessionError> {
+    fn take(&mut self, input: Input) {
         match input {
-            Input::Links { session, event } if session == self.number => {
-                self.turn_times.told(TurnCause::Links);
-                self.enforcement.on_links(event);
-            }
-            Input::Driver { session, event } if session == self.number => {
-                self.turn_times.told(TurnCause::Driver);
-                self.enforcement.on_driver(event)?;
-            }
             Input::Question(Question { query: Query::ConfirmHostChanges, reply }) => self.confirm_host_changes(&reply),
             Input::Question(question) => self.answer(&question),
             // Before that nothing is written.
             Input::LetGo(waiting) => self.let_go = Some(waiting).filter(|_| self.in_sync),
-            Input::Links { .. } | Input::Driver { .. } | Input::Datastore | Input::Wake => {}
+            Input::Datastore | Input::Wake => {}
         }
-        Ok(())
+    }
+
+    /// Takes events of the enforcement, within reason; says whether there may be more.
+    fn take_events(&mut self, inputs: &Inputs) -> Result<bool, SessionError> {
+        for _ in 0..MAX_EVENTS {
+            if inputs.stop.is_set() {
+                break;
+            }
+            // If nobody can report any more, nothing happens.
+            let Ok(event) = self.events.try_recv() else { return Ok(false) };
+            self.turn_times.told(TurnCause::Event(E::EVENTS));
+            self.enforcement.on_event(event).map_err(SessionError::of_enforcement)?;
+        }
+        Ok(true)
     }
 
     /// Takes what waits, within reason; says whether there may be more.
@@ -574,6 +574,7 @@ impl<E: Enforcement> Session<E> {
             observe::count_message(&update, &mut self.metrics.lock());
             self.host_cut.on_update(&update);
             self.inventory.on_update(&update);
+            self.observers.iter_mut().for_each(|each| each.on_update(&update));
             self.enforcement.on_update(update);
         }
         self.pending = pending;

@@ -51,10 +51,8 @@ pub(super) enum TurnCause {
     /// Nothing was told, but it was time.
     #[default]
     Timer,
-    /// Network interfaces changed.
-    Links,
-    /// The driver reported something.
-    Driver,
+    /// The enforcement had an event, and this is the name of its events.
+    Event(&'static str),
     /// The datastore told something.
     Datastore,
 }
@@ -63,8 +61,7 @@ impl TurnCause {
     const fn name(self) -> &'static str {
         match self {
             Self::Timer => "timer",
-            Self::Links => "links",
-            Self::Driver => "driver",
+            Self::Event(name) => name,
             Self::Datastore => "datastore",
         }
     }

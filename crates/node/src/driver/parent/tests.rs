@@ -1,7 +1,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use tempfile::TempDir;
 use tortie_datastore::{Feed, channel};
@@ -12,7 +12,7 @@ use tortie_protocol::frame::FrameReader;
 use tortie_protocol::{Received, receive};
 
 use super::*;
-use crate::engine::{Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
+use crate::engine::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable, event_queue};
 use crate::metrics::SharedMetrics;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -21,6 +21,7 @@ struct Bench {
     folder: TempDir,
     sender: SyncSender<Input>,
     inputs: Receiver<Input>,
+    events: Receiver<DriverEvent>,
     health: Health,
     driver: Driver,
 }
@@ -33,16 +34,12 @@ fn bench(script: &str) -> Bench {
     fs::write(&program, format!("#!/bin/sh\n{}\n", script.replace("OUT", &out))).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let (sender, inputs) = sync_channel(64);
+    let (event_sender, events) = event_queue(64, sender.clone());
     let health = Health::default();
     health.expect(Reporter::Dataplane, Duration::ZERO);
-    let driver = Driver::new(DriverSetup {
-        program,
-        node: Hostname::new("n1"),
-        session: 1,
-        events: sender.clone(),
-        health: health.clone(),
-    });
-    Bench { folder, sender, inputs, health, driver }
+    let driver =
+        Driver::new(DriverSetup { program, node: Hostname::new("n1"), events: event_sender, health: health.clone() });
+    Bench { folder, sender, inputs, events, health, driver }
 }
 
 impl Bench {
@@ -61,9 +58,8 @@ impl Bench {
                 return Ok(());
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.inputs.recv_timeout(left.min(Duration::from_millis(50))) {
-                Ok(Input::Driver { event, .. }) => self.driver.on_driver(event)?,
-                Ok(other) => panic!("{other:?}"),
+            match self.events.recv_timeout(left.min(Duration::from_millis(50))) {
+                Ok(event) => self.driver.on_event(event)?,
                 Err(_) => assert!(!left.is_zero(), "{:?}", self.driver),
             }
         }
@@ -227,7 +223,7 @@ struct Running {
 
 impl Running {
     fn new(bench: Bench) -> Self {
-        let Bench { folder, sender, inputs, health, driver } = bench;
+        let Bench { folder, sender, inputs, events, health, driver } = bench;
         health.expect(Reporter::CalculationGraph, Duration::ZERO);
         let sources = Sources::default();
         let setup = Setup {
@@ -239,6 +235,8 @@ impl Running {
             node_is_known: true,
             host_changes: None,
             enforcement: driver,
+            events,
+            observers: Vec::new(),
             health: health.clone(),
             metrics: SharedMetrics::default(),
         };

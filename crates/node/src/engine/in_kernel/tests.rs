@@ -20,7 +20,7 @@ fn enforcement() -> InKernel<FakeKernel> {
     let kernel = FakeKernel::new(Backend::Nft, ["cali1"]);
     let mut enforcement = InKernel::new(config, kernel, Health::default(), SharedMetrics::default());
     enforcement.on_update(DesiredUpdate::InSync);
-    enforcement.on_links(MonitorEvent::InSync);
+    enforcement.on_event(MonitorEvent::InSync).unwrap();
     enforcement
 }
 
@@ -140,7 +140,7 @@ fn fast_enforcement() -> InKernel<FakeKernel> {
     let mut enforcement = InKernel::new(dataplane, kernel, Health::default(), SharedMetrics::default());
     enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
     enforcement.on_update(DesiredUpdate::InSync);
-    enforcement.on_links(MonitorEvent::InSync);
+    enforcement.on_event(MonitorEvent::InSync).unwrap();
     enforcement
 }
 
@@ -244,8 +244,8 @@ fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_i
     enforcement = enforcement.with_programs(Some(Box::new(programs)));
     enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
     enforcement.on_update(DesiredUpdate::InSync);
-    enforcement.on_links(MonitorEvent::Link(LinkEvent::Up { name: "cali1".into(), index: 7 }));
-    enforcement.on_links(MonitorEvent::InSync);
+    enforcement.on_event(MonitorEvent::Link(LinkEvent::Up { name: "cali1".into(), index: 7 })).unwrap();
+    enforcement.on_event(MonitorEvent::InSync).unwrap();
     add_workload(&mut enforcement);
     let readiness = |enforcement: &InKernel<FakeKernel>| enforcement.health.answer("/readiness");
     let is_up = |enforcement: &InKernel<FakeKernel>| {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tortie_model::Family;
 
+use crate::engine::enforcement::Listing;
 use crate::flows::LastHit;
 use crate::host_changes::{ConfirmedChanges, HeldChanges};
 
@@ -222,15 +222,6 @@ pub struct DecisionCounters {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-}
-
-/// A program that lists the rules of a family.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
-    /// The family.
-    pub family: Family,
-    /// For instance `iptables-nft-save`.
-    pub program: String,
 }
 
 /// What the kernel has counted for a rule of a policy's chain.

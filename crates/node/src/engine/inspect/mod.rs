@@ -17,10 +17,11 @@ use tortie_iptables::ChainName;
 use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
 
 use super::Session;
+pub use super::enforcement::Listing;
 use super::enforcement::{EnforcedBy, Enforcement};
 pub use answers::{
-    Answer, Configuration, CountedRule, DecisionCounters, Endpoint, EngineStatus, IpSet, LastApply, Listing, Parameter,
-    Policy, RuleCounters, RuleCounts, SetValue, Tier,
+    Answer, Configuration, CountedRule, DecisionCounters, Endpoint, EngineStatus, IpSet, LastApply, Parameter, Policy,
+    RuleCounters, RuleCounts, SetValue, Tier,
 };
 pub use counts::answer as decision_counters;
 pub(super) use inventory::Inventory;

@@ -19,7 +19,9 @@ impl<E: Enforcement> Session<E> {
         sources.set_datastore(config);
         match sources.resolve() {
             Ok(resolved) if self.enforcement.must_restart(&self.resolved, &resolved) => return Ok(true),
-            Ok(resolved) => self.enforcement.on_config(&sources, &resolved)?,
+            Ok(resolved) => {
+                self.enforcement.on_config(&sources, &resolved).map_err(SessionError::of_enforcement)?;
+            }
             Err(error) if self.enforcement.has_enforced() => {
                 tracing::error!(%error, "the configuration in force stays in force");
             }

@@ -1,10 +1,10 @@
 //! Why a session cannot go on.
 
+use std::error::Error;
+
 use tortie_config::ConfigError;
 use tortie_config::settings::SettingsError;
 use tortie_datastore::InputProblem;
-
-use crate::driver::DriverError;
 
 /// Why a session cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -18,15 +18,22 @@ pub enum SessionError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The dataplane driver does not do its job.
+    /// Nothing can be enforced any more.
     #[error(transparent)]
-    Driver(#[from] DriverError),
+    Enforcement(Box<dyn Error + Send + Sync>),
     /// It was asked for.
     #[error("DebugPanicAfter: ending with an error, as asked for")]
     Simulated,
     /// The threads that report events are gone.
     #[error("no more events can arrive: the threads that report them have ended")]
     InputEnded,
+}
+
+impl SessionError {
+    /// The error of an enforcement.
+    pub(super) fn of_enforcement(error: impl Error + Send + Sync + 'static) -> Self {
+        Self::Enforcement(Box::new(error))
+    }
 }
 
 fn parts(count: usize) -> String {

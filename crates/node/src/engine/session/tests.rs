@@ -11,11 +11,12 @@ use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{Kernel, LinkEvent};
 use tortie_datastore::{DirState, Feed, FileContent, channel};
 use tortie_iptables::Backend;
+use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::ConfigSource;
 use tortie_resources::manifest::Options;
 
 use super::*;
-use crate::engine::InKernel;
+use crate::engine::{EventSender, InKernel, event_queue};
 
 const CLUSTER: &str = "
 apiVersion: v1
@@ -44,6 +45,7 @@ struct Bench {
     directory: DirState,
     feed: Feed,
     sender: SyncSender<Input>,
+    events: EventSender<MonitorEvent>,
     stop: Stop,
     inputs: Option<Inputs>,
     health: Health,
@@ -62,6 +64,8 @@ impl Bench {
         health.expect(Reporter::CalculationGraph, Duration::ZERO);
         health.expect(Reporter::Dataplane, Duration::ZERO);
         let metrics = SharedMetrics::default();
+        let (sender, others) = sync_channel(100);
+        let (event_sender, events) = event_queue(100, sender.clone());
         let setup = Setup {
             number: 1,
             enforcement: InKernel::new(
@@ -70,6 +74,8 @@ impl Bench {
                 health.clone(),
                 metrics.clone(),
             ),
+            events,
+            observers: Vec::new(),
             hostname,
             sources,
             resolved,
@@ -79,7 +85,6 @@ impl Bench {
             health: health.clone(),
             metrics: metrics.clone(),
         };
-        let (sender, others) = sync_channel(100);
         let (feed, watching) = channel();
         let wake = sender.clone();
         watching.events.wake_with(move || {
@@ -90,7 +95,7 @@ impl Bench {
         let inputs = Inputs { others, datastore: watching.events, stop: stop.clone(), reload: Arc::default() };
         let session = Some(Session::new(setup));
         let directory = DirState::new(Options::default());
-        Self { directory, feed, sender, stop, inputs: Some(inputs), health, metrics, session }
+        Self { directory, feed, sender, events: event_sender, stop, inputs: Some(inputs), health, metrics, session }
     }
 
     fn file(&mut self, path: &str, text: &str) {
@@ -104,7 +109,7 @@ impl Bench {
     }
 
     fn links(&self, event: MonitorEvent) {
-        self.send(Input::Links { session: 1, event });
+        assert!(self.events.send(event));
     }
 
     fn in_sync(&self) {
@@ -182,17 +187,6 @@ fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
     bench.feed.end_resync().unwrap();
     let (_, kernel) = bench.run_until(|bench| bench.metrics.lock().resync_state == 3);
     assert!(!kernel.state().contains("cali-"), "{}", kernel.state());
-    assert!(!bench.is_ready());
-}
-
-#[test]
-fn reports_of_an_older_sessions_monitor_are_ignored() {
-    let mut bench = Bench::new(&[], Unreadable::Exit);
-    bench.feed.end_resync().unwrap();
-    bench.send(Input::Links { session: 0, event: MonitorEvent::InSync });
-    let up = LinkEvent::Up { name: "eth0".into(), index: 2 };
-    bench.send(Input::Links { session: 0, event: MonitorEvent::Link(up) });
-    bench.run_until(|bench| bench.metrics.lock().resync_state == 3).0.unwrap();
     assert!(!bench.is_ready());
 }
 
@@ -439,7 +433,7 @@ fn a_source_that_ends_ends_the_session() {
 #[test]
 fn a_stop_is_heard_however_full_the_queue_is() {
     let mut bench = Bench::new(&[], Unreadable::default());
-    while bench.sender.try_send(Input::Links { session: 1, event: MonitorEvent::InSync }).is_ok() {}
+    while bench.sender.try_send(Input::Datastore).is_ok() {}
     bench.stop.set();
     assert!(bench.sender.try_send(Input::Wake).is_err(), "there is no room for a word about it");
     let begin = Instant::now();

@@ -7,7 +7,7 @@ const fn ms(ms: u64) -> Duration {
 /// A turn that begins then: what the datastore told takes a tenth of the time, rendering two, writing seven.
 fn turn(begin: Duration, tenth: Duration) -> (TurnTimes, Duration) {
     let mut turn = TurnTimes::begin(begin);
-    turn.told(TurnCause::Links);
+    turn.told(TurnCause::Event("links"));
     turn.told(TurnCause::Datastore);
     turn.updates(3);
     let end = begin + 10 * tenth;
