@@ -9,7 +9,8 @@ use super::machine::MachineArgs;
 use tortie_cli::Failure;
 use tortie_cli::capability;
 use tortie_cli::signals::{self, Handlers, STOP_PATIENCE};
-use tortie_node::driver::{DriverAgent, ServedEnd};
+use tortie_node::DriverAgent;
+use tortie_node::driver::ServedEnd;
 use tortie_telemetry::logging::{self, LogFormat};
 
 /// Ended because a parameter changed, to be started again, as Felix does (`felix/daemon/daemon.go`).

@@ -74,9 +74,9 @@ impl Listeners {
         let for_metrics = place(&mut self.metrics_at, "metrics", wanted, move |path| {
             {
                 let mut metrics = metrics.lock();
-                metrics.log_errors = logging::errors();
-                metrics.logs_dropped = logging::dropped();
-                metrics.process_starts = metrics::process_starts();
+                metrics.process.log_errors = logging::errors();
+                metrics.process.logs_dropped = logging::dropped();
+                metrics.process.process_starts = metrics::process_starts();
             }
             let mut answer = metrics.answer(path);
             if process && answer.status == 200 {

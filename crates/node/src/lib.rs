@@ -17,4 +17,6 @@ pub mod metrics;
 pub mod policysync;
 pub mod status;
 
-pub use agent::{Agent, AgentError, AgentOptions, DataplaneKind, Embedder, Handle, MachineOptions, RunningAgent};
+pub use agent::{
+    Agent, AgentError, AgentOptions, DataplaneKind, DriverAgent, Embedder, Handle, MachineOptions, RunningAgent,
+};

@@ -1,10 +1,5 @@
 //! What metrics there are.
 
-use std::time::Duration;
-
-use tortie_linux::bpf::PolicyStats;
-
-use tortie_node::flows::FlowMetrics;
 use tortie_node::metrics::{Metrics, wireguard};
 use tortie_telemetry::process;
 
@@ -23,14 +18,7 @@ pub(super) struct Family {
 #[must_use]
 pub(super) fn programs() -> Vec<(&'static str, Vec<Family>)> {
     // What is there only while something is in use is in use here.
-    let agent = Metrics {
-        initial_resync: Some(Duration::ZERO),
-        last_connection_check: Some(Duration::ZERO),
-        bpf: Some(PolicyStats::default()),
-        flows: Some(FlowMetrics::default()),
-        ..Metrics::default()
-    };
-    let agent = agent.expose() + &wireguard::text("", &[]);
+    let agent = Metrics::example().expose() + &wireguard::text("", &[]);
     let mut programs = vec![("tortie run", families(&agent))];
     #[cfg(feature = "fanout")]
     programs.push(("tortie fanout", families(&tortie_cli::fanout::example_metrics())));

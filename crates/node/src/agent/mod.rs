@@ -1,12 +1,13 @@
 //! The whole engine in one value: a source of objects in, a node that enforces their policy out.
 
+mod driver;
 mod embedder;
 mod error;
 mod handle;
 mod options;
 mod sessions;
-pub(crate) mod setup;
-pub(crate) mod threads;
+mod setup;
+mod threads;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,6 +38,7 @@ use crate::status::NodeKeyWriter;
 #[cfg(feature = "etcd")]
 use crate::status::StatusWriter;
 use crate::status::{FileWriter, StatusWriters};
+pub use driver::DriverAgent;
 pub use embedder::Embedder;
 use embedder::{Shared, Silent};
 pub use error::AgentError;
@@ -47,7 +49,7 @@ use tortie_telemetry::health::{Condition, Health, Pulse, Reporter};
 use tortie_telemetry::logging;
 
 /// Bound of the queue of events for the engine. Beyond it their sources wait.
-pub(crate) const QUEUE: usize = 64;
+const QUEUE: usize = 64;
 /// Timeout of the calculation's signs of life.
 const CALCULATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Least timeout of the dataplane's signs of life.
@@ -193,7 +195,7 @@ impl Agent {
         });
         let pulse = handle.health.pulse(Reporter::Datastore, Pulse::TIMEOUT);
         resend.on_life(move || pulse.beat());
-        let flows = SharedFlows::default();
+        let flows = handle.metrics.lock().flows.clone();
         let _local_api = answer_locally(&options, &hostname, &handle, &flows, resend.clone());
         let inputs =
             Inputs { others, datastore: events, stop: handle.stop.clone(), reload: Arc::clone(&handle.reload) };
@@ -247,7 +249,7 @@ fn expect_reports(health: &Health, config: &Config) {
 }
 
 /// Logs those notices about the configuration that are new, at the severity that the configuration asks for.
-pub(crate) fn announce(resolved: &Resolved, is_new: impl Fn(&Notice) -> bool) {
+fn announce(resolved: &Resolved, is_new: impl Fn(&Notice) -> bool) {
     // A program with a subscriber of its own decides by itself where lines go.
     if logging::is_on() {
         logging::follow(&logging::LogSettings::of(resolved));

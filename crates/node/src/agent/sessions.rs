@@ -149,7 +149,7 @@ impl Sessions {
             return Ok(SessionEnd::Stopped);
         };
         let log = PacketLog::default();
-        let start_flows = || threads::flow_collector(config, &self.flows, &metrics, &log);
+        let start_flows = || threads::flow_collector(config, &self.flows, &log);
         let Some(flows) = threads::retry_until_started(&inputs.stop, "starting to collect flows", start_flows) else {
             return Ok(SessionEnd::Stopped);
         };

@@ -21,20 +21,20 @@ fn unsupported(parameter: &'static str, why: impl Into<String>) -> AgentError {
 }
 
 /// Settings of a dataplane, and the findings about this machine that they follow from.
-pub(crate) struct Fitted {
+pub(super) struct Fitted {
     /// Its settings, fitted to this machine.
-    pub(crate) settings: DataplaneConfig,
+    pub(super) settings: DataplaneConfig,
     /// Findings about iptables; `None` where it is not installed, and need not be.
-    pub(crate) iptables: Option<IptablesSetup>,
+    pub(super) iptables: Option<IptablesSetup>,
     /// Deviation from the configuration.
-    pub(crate) drawback: Option<String>,
+    pub(super) drawback: Option<String>,
     /// Findings about the machine.
-    pub(crate) machine: Machine,
+    pub(super) machine: Machine,
 }
 
 /// The dataplane's settings, fitted to this machine. Where the configured iptables cannot be used, the `previous` one goes
 /// on, or any other that can.
-pub(crate) fn dataplane(
+pub(super) fn dataplane(
     resolved: &Resolved,
     hostname: &Hostname,
     runner: &Runner,
@@ -147,7 +147,7 @@ fn ask_for_tables(config: &Config, settings: &mut DataplaneConfig) {
 }
 
 /// eBPF programs that enforce policy, if that is configured. With `log` they log decisions.
-pub(crate) fn programs(
+pub(super) fn programs(
     config: &Config,
     settings: &DataplaneConfig,
     log: Option<PacketLog>,
@@ -179,14 +179,14 @@ pub(crate) fn programs(
 }
 
 /// nftables tables that the dataplane programs.
-pub(crate) fn nftables_tables(settings: &DataplaneConfig) -> Vec<TableId> {
+pub(super) fn nftables_tables(settings: &DataplaneConfig) -> Vec<TableId> {
     let families = settings.families.iter().filter(|_| settings.nftables.is_some());
     let arp = settings.arp.map(|_| TableId::CALICO_ARP);
     families.map(|family| TableId::calico(*family)).chain(arp).collect()
 }
 
 /// Back end that enforces, for the first log line.
-pub(crate) fn enforcing(settings: &DataplaneConfig) -> String {
+pub(super) fn enforcing(settings: &DataplaneConfig) -> String {
     match settings.rules.policy_by {
         PolicyBy::Chains if settings.nftables.is_some() => "nftables".to_owned(),
         PolicyBy::Chains => format!("iptables {}", settings.iptables.backend),
@@ -195,12 +195,12 @@ pub(crate) fn enforcing(settings: &DataplaneConfig) -> String {
 }
 
 /// Address families that the dataplane programs, for the first log line.
-pub(crate) fn families(settings: &DataplaneConfig) -> String {
+pub(super) fn families(settings: &DataplaneConfig) -> String {
     let names = settings.families.iter().map(|family| format!("IPv{}", family.number()));
     names.collect::<Vec<_>>().join(", ")
 }
 
 /// Parameters that are set, as `Name=value`; none of them is secret.
-pub(crate) fn parameters(resolved: &Resolved) -> String {
+pub(super) fn parameters(resolved: &Resolved) -> String {
     resolved.effective().iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }

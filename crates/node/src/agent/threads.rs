@@ -22,7 +22,7 @@ use tortie_telemetry::health::{Health, Pulse, Reporter};
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Retries a start of threads until it succeeds, or until the agent is to end (`None`).
-pub(crate) fn retry_until_started<T>(
+pub(super) fn retry_until_started<T>(
     stop: &Stop,
     what: &str,
     mut start: impl FnMut() -> Result<T, AgentError>,
@@ -39,7 +39,7 @@ pub(crate) fn retry_until_started<T>(
 }
 
 /// Starts to cut connections that policy denies, if that is configured.
-pub(crate) fn connection_cutter(
+pub(super) fn connection_cutter(
     config: &Config,
     rules: &RulesConfig,
     metrics: &SharedMetrics,
@@ -49,24 +49,23 @@ pub(crate) fn connection_cutter(
         return Ok(None);
     }
     let pulse = health.pulse(Reporter::Connections, Pulse::TIMEOUT);
-    let cutter = ConnectionCutter::start(rules, config.netlink_timeout, metrics.clone(), pulse);
+    let cutter = ConnectionCutter::start(rules, config.netlink_timeout, metrics.lock().connections.clone(), pulse);
     Ok(Some(cutter.map_err(AgentError::start("the thread that cuts connections"))?))
 }
 
 /// Starts to collect flows, if that is configured. eBPF programs log into `log`.
-pub(crate) fn flow_collector(
+pub(super) fn flow_collector(
     config: &Config,
     shared: &SharedFlows,
-    metrics: &SharedMetrics,
     log: &PacketLog,
 ) -> Result<Option<FlowCollector>, AgentError> {
     let Some(settings) = FlowSettings::of(config)? else { return Ok(None) };
-    let flows = FlowCollector::start(&settings, shared.clone(), metrics.clone(), log.clone());
+    let flows = FlowCollector::start(&settings, shared.clone(), log.clone());
     Ok(Some(flows.map_err(AgentError::start("the thread that collects flows"))?))
 }
 
 /// Reports announcements of virtual machines to the engine.
-pub(crate) fn announcements(send: impl Fn(MonitorEvent) -> bool + Send + Sync + 'static) -> Announcements {
+pub(super) fn announcements(send: impl Fn(MonitorEvent) -> bool + Send + Sync + 'static) -> Announcements {
     Announcements::new(move |number| {
         // An engine that has ended expects none.
         let _ = send(MonitorEvent::Announcement(number));
@@ -75,7 +74,7 @@ pub(crate) fn announcements(send: impl Fn(MonitorEvent) -> bool + Send + Sync + 
 
 /// Watches network interfaces and changes of these nftables tables for as long as the result lives. `send` returns whether more
 /// events are wanted.
-pub(crate) fn watch_links(
+pub(super) fn watch_links(
     config: &Config,
     tables: Vec<TableId>,
     send: impl Fn(MonitorEvent) -> bool + Send + 'static,

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use tortie_lab::netns::Namespace;
 use tortie_linux::netlink::{Conntrack, Flow};
 
+use super::SharedCutCounts;
 use super::fixture::{evaluator, policy, tcp, updates};
 use super::judge::Exceptions;
 use super::tracking::KernelTracking;
 use super::worker::{State, Told, Worker};
-use crate::metrics::SharedMetrics;
 
 const CONNECTIONS: u32 = 100_000;
 /// One in so many is denied by the change.
@@ -43,7 +43,7 @@ fn a_hundred_thousand_connections() {
                 tracking: KernelTracking::new(TIMEOUT),
                 evaluator: evaluator(&updates()),
                 exceptions: Exceptions::default(),
-                metrics: SharedMetrics::default(),
+                counts: SharedCutCounts::default(),
                 state: State::default(),
             };
             let mut pass = |port| {

@@ -4,6 +4,7 @@
 //! packet is that of a new connection, which policy denies. A thread of its own is told what the engine enforces, and
 //! what of that is in force; then it lists what is tracked and has forgotten exactly what is denied, a slice at a time.
 
+mod counts;
 #[cfg(test)]
 mod fixture;
 mod judge;
@@ -21,7 +22,7 @@ use tortie_evaluate::Evaluator;
 use tortie_model::desired::DesiredUpdate;
 use tortie_rules::RulesConfig;
 
-use crate::metrics::SharedMetrics;
+pub use counts::{CutCounts, SharedCutCounts};
 pub(crate) use judge::{Exceptions, Judge, Surroundings};
 use tortie_telemetry::health::Pulse;
 use tracking::KernelTracking;
@@ -35,14 +36,14 @@ pub struct ConnectionCutter {
 }
 
 impl ConnectionCutter {
-    /// Starts the thread. What is cut is counted in `metrics`.
+    /// Starts the thread. What is cut is counted in `counts`.
     ///
     /// # Errors
     /// If there can be no thread.
     pub fn start(
         rules: &RulesConfig,
         timeout: Duration,
-        metrics: SharedMetrics,
+        counts: SharedCutCounts,
         pulse: Pulse,
     ) -> std::io::Result<Self> {
         let (worker, told) = channel();
@@ -51,7 +52,7 @@ impl ConnectionCutter {
             tracking: KernelTracking::new(timeout),
             evaluator: Evaluator::new(settings::evaluation(rules)),
             exceptions: exceptions(rules),
-            metrics,
+            counts,
             state: State::with_pulse(pulse),
         };
         Builder::new().name("connections".to_owned()).spawn(move || worker_thread.run())?;

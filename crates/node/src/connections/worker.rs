@@ -10,8 +10,8 @@ use tortie_linux::netlink::{Connection, NetlinkError};
 use tortie_model::IfaceName;
 use tortie_model::desired::DesiredUpdate;
 
+use super::SharedCutCounts;
 use super::judge::{Exceptions, Judge, Surroundings};
-use crate::metrics::SharedMetrics;
 use tortie_telemetry::health::Pulse;
 
 /// How many connections are forgotten at once.
@@ -47,7 +47,7 @@ pub(super) struct Worker<T> {
     pub(super) tracking: T,
     pub(super) evaluator: Evaluator,
     pub(super) exceptions: Exceptions,
-    pub(super) metrics: SharedMetrics,
+    pub(super) counts: SharedCutCounts,
     pub(super) state: State,
 }
 
@@ -113,7 +113,7 @@ impl<T: Tracking> Worker<T> {
                     tracing::info!(cut, took_ms = took.as_millis(), "connections that policy denies now are cut");
                 }
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                self.metrics.lock().last_connection_check = Some(now);
+                self.counts.lock().last_check = Some(now);
             }
             Err(error) => {
                 self.state.due = true;
@@ -217,7 +217,7 @@ impl<T: Tracking> Worker<T> {
                 Err(error) => refused = Some(error),
             }
         }
-        self.metrics.lock().connections_cut += cut;
+        self.counts.lock().cut += cut;
         refused.map_or(Ok(cut), Err)
     }
 }

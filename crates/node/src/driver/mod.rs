@@ -1,6 +1,6 @@
 //! Dataplanes in other programs, by Felix's protocol of external drivers (`felix/dataplane/external/ext_dataplane.go`).
 //!
-//! [`Driver`] is the engine's side: it starts the program, sends it the desired state, and receives its reports. [`DriverAgent`]
+//! [`Driver`] is the engine's side: it starts the program, sends it the desired state, and receives its reports. [`DriverAgent`](crate::DriverAgent)
 //! is the other side: it obeys the calculation of another program and enforces it in this kernel.
 //!
 //! The two talk over two pipes. The program is started without arguments; it reads from its descriptor 3 and writes to its
@@ -10,7 +10,6 @@
 //! Where one side goes, what is in the kernel stays in force, and the other side ends, too: neither can know what the next
 //! one knows. Both start again, as with the original, and find in the kernel what was left.
 
-mod agent;
 mod config;
 mod parent;
 mod process;
@@ -23,8 +22,8 @@ use std::process::ExitStatus;
 
 use tortie_protocol::Report;
 
-pub use agent::DriverAgent;
 pub use parent::{Driver, DriverSetup};
+pub(crate) use served::{PeerEvent, ServeInput, ServeSetup, Served, configuration, follow_peer};
 pub use served::{ServeError, ServedEnd};
 
 /// What becomes known of a driver.

@@ -80,8 +80,8 @@ impl<K: Kernel> InKernel<K> {
             PolicyBy::Programs => Vec::new(),
         };
         // All that there are will be told.
-        metrics.lock().interfaces.clear();
-        metrics.lock().bpf = None;
+        metrics.lock().kernel.interfaces.clear();
+        metrics.lock().dataplane.bpf = None;
         Self {
             dataplane: Dataplane::new(config),
             kernel,
@@ -199,15 +199,15 @@ impl<K: Kernel> InKernel<K> {
         }
         self.last_apply = Some(Applied { ended: Instant::now(), took, complete: report.enforced() });
         let mut metrics = self.metrics.lock();
-        metrics.apply_time.observe(took, Instant::now());
+        metrics.dataplane.apply_time.observe(took, Instant::now());
         let count = report.problems.len() + usize::from(self.drawback.is_some());
-        metrics.dataplane_problems = u64::try_from(count).unwrap_or(u64::MAX);
+        metrics.dataplane.problems = u64::try_from(count).unwrap_or(u64::MAX);
         if report.enforced() && !self.applied_once {
             self.applied_once = true;
-            metrics.initial_resync = Some(self.started.elapsed());
+            metrics.dataplane.initial_resync = Some(self.started.elapsed());
             let restores: u64 = stats.tables.iter().map(|(_, _, table)| table.restore_calls).sum();
             let set_lines = stats.ipset_lines;
-            let ActiveLocal { endpoints, policies, .. } = metrics.active_local;
+            let ActiveLocal { endpoints, policies, .. } = metrics.calculation.active_local;
             let took_ms = self.started.elapsed().as_millis();
             tracing::info!(took_ms, endpoints, policies, restores, set_lines, "policy is in force");
         }
@@ -248,7 +248,7 @@ impl<K: Kernel> InKernel<K> {
     fn apply_programs(&mut self, now: Duration) -> Duration {
         let Some(programs) = &mut self.programs else { return HEARTBEAT };
         let PolicyState { in_force, problems } = programs.apply(now);
-        self.metrics.lock().bpf = Some(programs.stats());
+        self.metrics.lock().dataplane.bpf = Some(programs.stats());
         self.dataplane.set_policy_in_force(in_force, problems);
         programs.next(now).unwrap_or(HEARTBEAT)
     }
@@ -372,9 +372,9 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         {
             let mut metrics = self.metrics.lock();
             let now = Instant::now();
-            kernel.route_lists().iter().for_each(|took| metrics.route_resyncs.observe(*took, now));
-            kernel.interface_lists().iter().for_each(|took| metrics.route_partial_resyncs.observe(*took, now));
-            kernel.conntrack_waits().iter().for_each(|took| metrics.conntrack_waits.observe(*took, now));
+            kernel.route_lists().iter().for_each(|took| metrics.kernel.route_resyncs.observe(*took, now));
+            kernel.interface_lists().iter().for_each(|took| metrics.kernel.route_partial_resyncs.observe(*took, now));
+            kernel.conntrack_waits().iter().for_each(|took| metrics.kernel.conntrack_waits.observe(*took, now));
         }
         self.health.still_alive(Reporter::CalculationGraph);
         if self.kernel.is_stopping() {

@@ -7,7 +7,7 @@ use tortie_dataplane::{DataplaneStats, LinkEvent, StatusChange};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Update};
 
-use crate::metrics::{ActiveLocal, Metrics, TableCounts};
+use crate::metrics::{ActiveLocal, CalculationMetrics, IptablesCounts, Metrics, TableCounts};
 
 fn count(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
@@ -37,7 +37,7 @@ pub(super) fn count_update(update: &Update, metrics: &mut Metrics) {
         | Update::SyncerObject(..) => "model.ResourceKey",
         Update::Block(..) => "model.BlockKey",
     };
-    *metrics.updates_processed.entry(kind).or_default() += 1;
+    *metrics.datastore.updates_processed.entry(kind).or_default() += 1;
 }
 
 pub(super) fn count_message(update: &DesiredUpdate, metrics: &mut Metrics) {
@@ -77,8 +77,8 @@ pub(super) fn count_message(update: &DesiredUpdate, metrics: &mut Metrics) {
         DesiredUpdate::Service(..) => "ServiceUpdate",
         DesiredUpdate::ServiceRemove(_) => "ServiceRemove",
     };
-    *metrics.dataplane_messages.entry(kind).or_default() += 1;
-    metrics.output_events += 1;
+    *metrics.dataplane.messages.entry(kind).or_default() += 1;
+    metrics.calculation.output_events += 1;
 }
 
 /// What was heard of interfaces since the loop last looked after the kernel.
@@ -92,11 +92,11 @@ impl LinkBatches {
     pub(super) fn count(&mut self, event: &LinkEvent, metrics: &mut Metrics) {
         match event {
             LinkEvent::Up { name, .. } | LinkEvent::Down { name, .. } => {
-                metrics.interfaces.insert(name.clone());
+                metrics.kernel.interfaces.insert(name.clone());
                 self.states += 1;
             }
             LinkEvent::Gone { name } => {
-                metrics.interfaces.remove(name);
+                metrics.kernel.interfaces.remove(name);
                 self.states += 1;
             }
             LinkEvent::Addresses { .. } => self.addresses += 1,
@@ -107,12 +107,12 @@ impl LinkBatches {
     pub(super) fn note(&mut self, metrics: &mut Metrics) {
         let Self { states, addresses } = std::mem::take(self);
         let now = Instant::now();
-        metrics.interface_batches.observe_size(states, now);
-        metrics.address_batches.observe_size(addresses, now);
+        metrics.dataplane.interface_batches.observe_size(states, now);
+        metrics.dataplane.address_batches.observe_size(addresses, now);
     }
 }
 
-pub(super) fn graph(stats: &GraphStats, metrics: &mut Metrics) {
+pub(super) fn graph(stats: &GraphStats, metrics: &mut CalculationMetrics) {
     metrics.active_local = ActiveLocal {
         endpoints: count(stats.local_endpoints),
         policies: count(stats.active_policies),
@@ -129,15 +129,16 @@ pub(super) fn graph(stats: &GraphStats, metrics: &mut Metrics) {
 }
 
 pub(super) fn dataplane(stats: &DataplaneStats, metrics: &mut Metrics) {
-    metrics.apply_failures = stats.failed_applies;
-    metrics.iptables = crate::metrics::IptablesCounts::default();
-    metrics.tables.clear();
+    metrics.dataplane.apply_failures = stats.failed_applies;
+    let kernel = &mut metrics.kernel;
+    kernel.iptables = IptablesCounts::default();
+    kernel.tables.clear();
     for (family, table, stats) in &stats.tables {
-        metrics.iptables.save_calls += stats.save_calls;
-        metrics.iptables.save_errors += stats.save_errors;
-        metrics.iptables.restore_calls += stats.restore_calls;
-        metrics.iptables.restore_errors += stats.restore_errors;
-        metrics.tables.push(TableCounts {
+        kernel.iptables.save_calls += stats.save_calls;
+        kernel.iptables.save_errors += stats.save_errors;
+        kernel.iptables.restore_calls += stats.restore_calls;
+        kernel.iptables.restore_errors += stats.restore_errors;
+        kernel.tables.push(TableCounts {
             ip_version: family.number(),
             table: table.as_str(),
             chains: count(stats.chains),
@@ -145,19 +146,19 @@ pub(super) fn dataplane(stats: &DataplaneStats, metrics: &mut Metrics) {
             lines_executed: stats.lines_executed,
         });
     }
-    metrics.nftables = stats.nftables.iter().map(|(table, stats)| (table.word(), *stats)).collect();
-    metrics.ipset.calls = stats.ipset_calls;
-    metrics.ipset.errors = stats.ipset_errors;
-    metrics.ipset.lines_executed = stats.ipset_lines;
+    kernel.nftables = stats.nftables.iter().map(|(table, stats)| (table.word(), *stats)).collect();
+    kernel.ipset.calls = stats.ipset_calls;
+    kernel.ipset.errors = stats.ipset_errors;
+    kernel.ipset.lines_executed = stats.ipset_lines;
     let word = |family: &Family| match family {
         Family::V4 => "inet",
         Family::V6 => "inet6",
     };
-    metrics.ipsets = stats.ip_sets.iter().map(|(family, n)| (word(family), count(*n))).collect();
+    kernel.ipsets = stats.ip_sets.iter().map(|(family, n)| (word(family), count(*n))).collect();
     // 254 is the number of the kernel's main table.
     let table = |family: &Family| format!("IPv{}:254", family.number());
-    metrics.sysctls_repaired = stats.sysctls_repaired;
-    metrics.routes = stats.routes.iter().map(|(family, n)| (table(family), count(*n))).collect();
+    kernel.sysctls_repaired = stats.sysctls_repaired;
+    kernel.routes = stats.routes.iter().map(|(family, n)| (table(family), count(*n))).collect();
 }
 
 pub(crate) fn log_status(change: &StatusChange) {

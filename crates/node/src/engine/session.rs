@@ -321,8 +321,9 @@ impl<E: Enforcement> Session<E> {
             let now = Instant::now();
             let latency = {
                 let mut metrics = self.metrics.lock();
-                let latency = self.latency.applied(now, |took, changes| metrics.observe_event(took, changes, now));
-                metrics.last_event_to_kernel = latency.or(metrics.last_event_to_kernel);
+                let latency =
+                    self.latency.applied(now, |took, changes| metrics.main_loop.observe_event(took, changes, now));
+                metrics.main_loop.last_event_to_kernel = latency.or(metrics.main_loop.last_event_to_kernel);
                 latency
             };
             tracing::debug!(latency_us = latency.map(|latency| latency.as_micros()), "applied");
@@ -425,7 +426,7 @@ impl<E: Enforcement> Session<E> {
                 let took = self.part_is_done(Part::Updates);
                 if count > 0 {
                     let each = took / count;
-                    self.metrics.lock().update_time.observe_many(each, u64::from(count), Instant::now());
+                    self.metrics.lock().calculation.update_time.observe_many(each, u64::from(count), Instant::now());
                 }
             }
             DatastoreEvent::Problems(problems) => self.take_problems(&problems)?,
@@ -460,13 +461,13 @@ impl<E: Enforcement> Session<E> {
         self.graph.on_status(status);
         let mut metrics = self.metrics.lock();
         match status {
-            SyncStatus::WaitForDatastore => metrics.resync_state = 1,
+            SyncStatus::WaitForDatastore => metrics.datastore.resync_state = 1,
             SyncStatus::Resync => {
-                metrics.resync_state = 2;
-                metrics.resyncs_started += 1;
+                metrics.datastore.resync_state = 2;
+                metrics.datastore.resyncs_started += 1;
             }
             SyncStatus::InSync => {
-                metrics.resync_state = 3;
+                metrics.datastore.resync_state = 3;
                 self.in_sync = true;
                 if let Some(changes) = &mut self.host_changes {
                     changes.all_is_told(Instant::now());
@@ -515,7 +516,7 @@ impl<E: Enforcement> Session<E> {
 
     fn count_problems(&self) {
         let count = self.input_problems + self.ignored.0;
-        self.metrics.lock().input_problems = u64::try_from(count).unwrap_or(u64::MAX);
+        self.metrics.lock().datastore.input_problems = u64::try_from(count).unwrap_or(u64::MAX);
     }
 
     /// Finds out whether there is a reason to enforce nothing new. While there is one the calculation is asked nothing, so
@@ -563,7 +564,7 @@ impl<E: Enforcement> Session<E> {
         }
         self.news.calculated();
         self.note_ignored();
-        self.metrics.lock().message_batches.observe_size(pending.len(), Instant::now());
+        self.metrics.lock().dataplane.message_batches.observe_size(pending.len(), Instant::now());
         for update in pending.drain(..) {
             if let DesiredUpdate::Config(config) = update {
                 if self.configure(&config)? {
@@ -581,7 +582,7 @@ impl<E: Enforcement> Session<E> {
         for warning in self.host_cut.warnings() {
             tracing::warn!("{warning}");
         }
-        observe::graph(&self.graph.stats(), &mut self.metrics.lock());
+        observe::graph(&self.graph.stats(), &mut self.metrics.lock().calculation);
         Ok(None)
     }
 }

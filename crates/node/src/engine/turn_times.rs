@@ -166,9 +166,9 @@ impl LongTurns {
         metrics: &mut Metrics,
     ) -> Option<LongTurn> {
         let took = now.saturating_sub(turn.begun);
-        metrics.turns.entry(turn.cause.name()).or_default().observe(took);
+        metrics.main_loop.turns.entry(turn.cause.name()).or_default().observe(took);
         for part in Part::ALL {
-            metrics.turn_parts.entry(part.name()).or_default().observe(turn.took(part));
+            metrics.main_loop.turn_parts.entry(part.name()).or_default().observe(turn.took(part));
         }
         if took <= bound {
             return None;

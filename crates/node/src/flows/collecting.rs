@@ -8,17 +8,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tortie_evaluate::DecidedBy;
 use tortie_flows::{
-    Aggregate, Aggregator, Collector, Decision, EndGroup, Event, Flow, LoggedPacket, RuleTotals, Stats, Time, Trail,
+    Aggregate, Aggregator, Collector, Decision, EndGroup, Event, Flow, LoggedPacket, RuleTotals, Time, Trail,
 };
 use tortie_model::PolicyId;
 
 use super::file::RotatingFile;
 use super::heard::{Heard, Logged, LoggedBy, News, Source};
 use super::log_rules::LogRules;
-use super::record::{self, HitRecord};
+use super::record;
 use super::told::{Listener, Told};
-use super::{FlowSettings, LastHit, SharedFlows};
-use crate::metrics::SharedMetrics;
+use super::{FlowMetrics, FlowSettings, LastHit, RuleMetrics, SharedFlows};
 
 /// How long a wait lasts, if nothing happens.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
@@ -32,57 +31,6 @@ const REST: u32 = 50;
 const TOTALS: Duration = Duration::from_secs(2);
 /// How many kinds of flow are counted together at once.
 const GROUPS: usize = 100_000;
-
-/// What is measured of flows.
-#[derive(Clone, Debug, Default)]
-pub struct FlowMetrics {
-    /// Connections and attempts that are followed.
-    pub stats: Stats,
-    /// Messages of the kernel that were not read in time.
-    pub lost: u64,
-    /// Messages that were not understood.
-    pub unreadable: u64,
-    /// Those who are sent what was counted together.
-    pub receivers: Vec<ReceiverMetrics>,
-    /// News of which there were too many to be counted together, and lines that could not be written.
-    pub dropped: u64,
-    /// Changes of the cluster of which there were too many at once, so that flows may be told without them.
-    pub changes_dropped: u64,
-    /// News that those who follow were too slow for.
-    pub lost_to_subscribers: u64,
-    /// Each rule.
-    pub rules: Vec<RuleMetrics>,
-    /// Rules that are not counted one by one.
-    pub other_rules: RuleTotals,
-}
-
-/// What is measured of one who is sent what was counted together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReceiverMetrics {
-    /// Who.
-    pub receiver: String,
-    /// Whether it receives.
-    pub is_connected: bool,
-    /// How many flows wait for it.
-    pub waiting: u64,
-    /// How many it has received.
-    pub received: u64,
-    /// How often it has received one of these again, after the connection had ended.
-    pub received_again: u64,
-    /// How many were lost, since it was slow or gone.
-    pub dropped: u64,
-}
-
-/// What is measured of a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleMetrics {
-    /// `ingress` or `egress`.
-    pub direction: &'static str,
-    /// The rule.
-    pub rule: HitRecord,
-    /// What it did.
-    pub totals: RuleTotals,
-}
 
 /// A clock that tells the time of day, and does not go back.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +53,6 @@ impl Clock {
 #[derive(Debug)]
 pub(super) struct Outputs {
     shared: SharedFlows,
-    metrics: SharedMetrics,
     file: Option<RotatingFile>,
     #[cfg(feature = "goldmane")]
     senders: super::goldmane::Senders,
@@ -123,15 +70,9 @@ impl Outputs {
     ///
     /// # Errors
     /// If there can be no thread to send.
-    pub(super) fn new(
-        settings: &FlowSettings,
-        shared: SharedFlows,
-        metrics: SharedMetrics,
-        now: Time,
-    ) -> std::io::Result<Self> {
+    pub(super) fn new(settings: &FlowSettings, shared: SharedFlows, now: Time) -> std::io::Result<Self> {
         Ok(Self {
             shared,
-            metrics,
             file: settings.file.clone().map(RotatingFile::new),
             #[cfg(feature = "goldmane")]
             senders: super::goldmane::Senders::start(&settings.receivers)?,
@@ -194,13 +135,12 @@ impl Outputs {
         let told = |(policy, (at, hits)): (&PolicyId, (Time, u64))| {
             (policy.to_string(), LastHit { time: record::time(at), hits })
         };
-        self.shared.set_last_hits(last.into_iter().map(told).collect());
         let rule = |(hit, totals): (&tortie_flows::Hit, &RuleTotals)| RuleMetrics {
             direction: record::direction(hit.direction),
             rule: record::hit(hit),
             totals: *totals,
         };
-        self.metrics.lock().flows = Some(FlowMetrics {
+        let metrics = FlowMetrics {
             stats: collector.stats(),
             lost: self.lost,
             unreadable: self.unreadable,
@@ -213,7 +153,8 @@ impl Outputs {
             lost_to_subscribers: self.shared.lost(),
             rules: counts.iter().map(rule).collect(),
             other_rules: *counts.others(),
-        });
+        };
+        self.shared.set_totals(last.into_iter().map(told).collect(), metrics);
     }
 }
 
@@ -304,7 +245,6 @@ impl<S: Source> Worker<S> {
         outputs.take(&mut self.collector, self.clock.now());
         outputs.flush(&self.collector, self.clock.now());
         outputs.shared.end();
-        outputs.metrics.lock().flows = None;
     }
 
     /// Waits for something to do, and does it; false at the end.

@@ -6,6 +6,7 @@
 //! eBPF programs enforce policy, the thread also writes the lines of rules with the action `Log`.
 
 mod collecting;
+mod counts;
 mod edge;
 mod file;
 #[cfg(feature = "goldmane")]
@@ -29,9 +30,8 @@ use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
 use tortie_rules::LogConfig;
 
-use crate::metrics::SharedMetrics;
 use collecting::{Clock, Outputs, Worker};
-pub use collecting::{FlowMetrics, ReceiverMetrics, RuleMetrics};
+pub use counts::{FlowMetrics, ReceiverMetrics, RuleMetrics};
 #[cfg(feature = "goldmane")]
 pub use goldmane::{Receiver, TlsFiles};
 use heard::Kernel;
@@ -85,17 +85,11 @@ pub struct FlowCollector {
 }
 
 impl FlowCollector {
-    /// Starts the thread. What it finds out is to be had from `shared`, and counted in `metrics`; `log` is that of eBPF programs, if
-    /// there are any.
+    /// Starts the thread. What it finds out and counts is to be had from `shared`; `log` is that of eBPF programs, if there are any.
     ///
     /// # Errors
     /// If there can be no thread or pipe.
-    pub fn start(
-        settings: &FlowSettings,
-        shared: SharedFlows,
-        metrics: SharedMetrics,
-        log: PacketLog,
-    ) -> std::io::Result<Self> {
+    pub fn start(settings: &FlowSettings, shared: SharedFlows, log: PacketLog) -> std::io::Result<Self> {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (told, updates) = told::queue(told::WAITING);
         let limits = Limits::default();
@@ -103,7 +97,7 @@ impl FlowCollector {
         let clock = Clock::start();
         let kernel = Kernel::new(stopped, log, settings.tells, settings.netlink_timeout);
         let log_rules = settings.log_rules.clone().map(|config| LogRules::new(config, clock.now()));
-        let outputs = if settings.tells { Some(Outputs::new(settings, shared, metrics, clock.now())?) } else { None };
+        let outputs = if settings.tells { Some(Outputs::new(settings, shared, clock.now())?) } else { None };
         let worker = Worker::new(updates, kernel, collector, outputs, clock).with_log_rules(log_rules);
         let thread = Builder::new().name("flows".to_owned()).spawn(move || worker.run())?;
         Ok(Self { told: Some(told), names: settings.tells, stop: Some(stop), thread: Some(thread) })

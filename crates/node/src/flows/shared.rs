@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tortie_flows::Event;
 
+use super::FlowMetrics;
+
 /// How much news of connections is kept.
 const KEPT: usize = 10_000;
 /// How many batches of news wait for one who follows slowly; those that come then are lost to it, and counted.
@@ -48,6 +50,7 @@ struct State {
     lost: u64,
     /// By the text of policies' ids.
     last_hits: BTreeMap<String, LastHit>,
+    metrics: Option<FlowMetrics>,
 }
 
 #[derive(Debug)]
@@ -97,8 +100,16 @@ impl SharedFlows {
         self.lock().lost
     }
 
-    pub(super) fn set_last_hits(&self, last_hits: BTreeMap<String, LastHit>) {
-        self.lock().last_hits = last_hits;
+    /// Measures as of late; `None` while nothing is collected.
+    #[must_use]
+    pub fn metrics(&self) -> Option<FlowMetrics> {
+        self.lock().metrics.clone()
+    }
+
+    pub(crate) fn set_totals(&self, last_hits: BTreeMap<String, LastHit>, metrics: FlowMetrics) {
+        let mut state = self.lock();
+        state.last_hits = last_hits;
+        state.metrics = Some(metrics);
     }
 
     /// Tells news to those who follow, and keeps it for a while.

@@ -294,19 +294,20 @@ impl Service {
         let waiting_for_engine = u64::try_from((self.waiting)()).unwrap_or(u64::MAX);
         let metrics = self.said.metrics.lock();
         let now = Instant::now();
-        let quantile = |part| Some(metrics.recent_event_to_kernel.quantile(part, now) * 1e3).filter(|ms| !ms.is_nan());
+        let quantile =
+            |part| Some(metrics.main_loop.recent_event_to_kernel.quantile(part, now) * 1e3).filter(|ms| !ms.is_nan());
         let counters = Counters {
-            updates: metrics.updates_processed.values().sum(),
-            events_to_kernel: metrics.event_to_kernel.count(),
-            event_to_kernel_mean_ms: metrics.event_to_kernel.mean().map(|mean| mean * 1e3),
-            event_to_kernel_last_ms: metrics.last_event_to_kernel.map(|last| last.as_secs_f64() * 1e3),
+            updates: metrics.datastore.updates_processed.values().sum(),
+            events_to_kernel: metrics.main_loop.event_to_kernel.count(),
+            event_to_kernel_mean_ms: metrics.main_loop.event_to_kernel.mean().map(|mean| mean * 1e3),
+            event_to_kernel_last_ms: metrics.main_loop.last_event_to_kernel.map(|last| last.as_secs_f64() * 1e3),
             event_to_kernel_p50_ms: quantile(0.5),
             event_to_kernel_p90_ms: quantile(0.9),
             event_to_kernel_p99_ms: quantile(0.99),
             waiting_for_engine,
-            apply_failures: metrics.apply_failures,
-            input_problems: metrics.input_problems,
-            dataplane_problems: metrics.dataplane_problems,
+            apply_failures: metrics.dataplane.apply_failures,
+            input_problems: metrics.datastore.input_problems,
+            dataplane_problems: metrics.dataplane.problems,
         };
         drop(metrics);
         Status {

@@ -1,3 +1,7 @@
+use std::time::Instant;
+
+use tortie_calc::Scans;
+
 use super::*;
 
 #[test]
@@ -6,11 +10,14 @@ fn felix_names_keep_their_form() {
     [2, 7].into_iter().for_each(|size| message_batches.observe_size(size, now));
     let metrics = Metrics {
         host: "a\"b".into(),
-        resync_state: 3,
-        iptables: IptablesCounts { save_calls: 7, ..IptablesCounts::default() },
-        tables: vec![TableCounts { ip_version: 4, table: "filter", chains: 12, rules: 34, lines_executed: 56 }],
-        message_batches,
-        ipsets: [("inet", 2), ("inet6", 3)].into(),
+        datastore: DatastoreMetrics { resync_state: 3, ..DatastoreMetrics::default() },
+        kernel: KernelMetrics {
+            iptables: IptablesCounts { save_calls: 7, ..IptablesCounts::default() },
+            tables: vec![TableCounts { ip_version: 4, table: "filter", chains: 12, rules: 34, lines_executed: 56 }],
+            ipsets: [("inet", 2), ("inet6", 3)].into(),
+            ..KernelMetrics::default()
+        },
+        dataplane: DataplaneMetrics { message_batches, ..DataplaneMetrics::default() },
         ..Metrics::default()
     };
     let text = metrics.expose();
@@ -38,7 +45,8 @@ fn felix_names_keep_their_form() {
 fn what_ebpf_programs_take_is_told_where_they_enforce_policy() {
     let stats =
         PolicyStats { blocks: 1, max_blocks: 2, addresses: 3, generation: 4, map_writes: 5, built: 6, repairs: 7 };
-    let text = Metrics { bpf: Some(stats), ..Metrics::default() }.expose();
+    let dataplane = DataplaneMetrics { bpf: Some(stats), ..DataplaneMetrics::default() };
+    let text = Metrics { dataplane, ..Metrics::default() }.expose();
     let values: Vec<&str> = text.lines().filter(|line| line.starts_with("tortie_bpf_")).collect();
     let expected = [
         "tortie_bpf_blocks 1",
@@ -56,8 +64,8 @@ fn what_ebpf_programs_take_is_told_where_they_enforce_policy() {
 #[test]
 fn buckets_add_up() {
     let mut metrics = Metrics::default();
-    metrics.event_to_kernel.observe(Duration::from_millis(3));
-    metrics.event_to_kernel.observe_many(Duration::from_secs(60), 2);
+    metrics.main_loop.event_to_kernel.observe(Duration::from_millis(3));
+    metrics.main_loop.event_to_kernel.observe_many(Duration::from_secs(60), 2);
     let text = metrics.expose();
     for line in [
         "tortie_event_to_kernel_seconds_bucket{le=\"0.0025\"} 0",
@@ -76,7 +84,8 @@ fn searches_of_the_label_index_have_the_originals_names() {
     (scans.all, scans.mixed.name) = (1, 99);
     (scans.own.name, scans.own.value, scans.own.values) = (2, 3, 4);
     (scans.inherited.name, scans.inherited.value, scans.inherited.values) = (5, 6, 7);
-    let text = Metrics { scans, ..Metrics::default() }.expose();
+    let calculation = CalculationMetrics { scans, ..CalculationMetrics::default() };
+    let text = Metrics { calculation, ..Metrics::default() }.expose();
     let values: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("felix_label_index_strategy_evals{strategy=")).collect();
     let expected = [
@@ -98,7 +107,8 @@ fn tables_of_nftables_are_told_apart_and_their_calls_are_counted_together() {
     (v4.sets, v4.maps, v4.flow_devices, v4.missing_flow_devices, v4.clobbered) = (28, 2, 4, 1, 7);
     let mut arp = NftablesCounts::default();
     (arp.commits, arp.commit_errors, arp.chains) = (2, 1, 3);
-    let text = Metrics { nftables: [("4", v4), ("arp", arp)].into(), ..Metrics::default() }.expose();
+    let kernel = KernelMetrics { nftables: [("4", v4), ("arp", arp)].into(), ..KernelMetrics::default() };
+    let text = Metrics { kernel, ..Metrics::default() }.expose();
     for line in [
         "felix_nft_calls 7",
         "felix_nft_errors 1",
@@ -120,7 +130,7 @@ fn tables_of_nftables_are_told_apart_and_their_calls_are_counted_together() {
 
 #[test]
 fn names_and_types_are_the_originals() {
-    let text = Metrics { initial_resync: Some(Duration::ZERO), ..Metrics::default() }.expose();
+    let text = Metrics::example().expose();
     let there: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let original: Vec<&str> = include_str!("../../testdata/metrics/felix.txt").lines().collect();
     assert_eq!(original.len(), 58);

@@ -65,7 +65,7 @@ fn worker() -> (Worker<Fake>, Sender<Told>) {
         tracking,
         evaluator: evaluator(&[]),
         exceptions: Exceptions::default(),
-        metrics: SharedMetrics::default(),
+        counts: SharedCutCounts::default(),
         state: State::default(),
     };
     for update in updates().into_iter().chain([policy("server", &[8080, 9090])]) {
@@ -103,9 +103,9 @@ fn what_a_change_denies_is_cut_once_the_change_is_in_force() {
     tell(&mut worker, &teller, [Told::InForce(true), Told::InForce(true)]);
     assert_eq!(worker.tracking.cut, [tcp("10.0.0.1", ("10.0.0.2", 9090))]);
     assert_eq!(worker.tracking.tracked, [tcp("10.0.0.1", ("10.0.0.2", 8080))]);
-    let metrics = worker.metrics.lock();
-    assert_eq!(metrics.connections_cut, 1);
-    assert!(metrics.last_connection_check.is_some());
+    let counts = worker.counts.lock();
+    assert_eq!(counts.cut, 1);
+    assert!(counts.last_check.is_some());
 }
 
 #[test]

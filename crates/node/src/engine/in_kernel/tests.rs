@@ -98,7 +98,7 @@ fn a_drawback_is_shown_and_counted_for_as_long_as_it_enforces() {
     enforce_for(&mut enforcement, Duration::from_secs(1));
     let answer = enforcement.health.answer("/readiness");
     assert!(answer.status == 200 && answer.body.contains("not as configured"), "{}", answer.body);
-    assert_eq!(enforcement.metrics.lock().dataplane_problems, 1);
+    assert_eq!(enforcement.metrics.lock().dataplane.problems, 1);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn readiness_names_a_layout_over_budget_until_its_members_fit() {
     assert!(answer.body.contains("exceeds the table budget of 1048576 bytes"), "{}", answer.body);
     // The same verdicts are in force.
     assert_eq!(answer.status, 200);
-    assert_eq!(enforcement.metrics.lock().dataplane_problems, 1);
+    assert_eq!(enforcement.metrics.lock().dataplane.problems, 1);
 
     // Only the set changes.
     let delta = IpSetDelta { id: "wide".into(), added: hosts(0..0), removed: hosts(100..3_000) };
@@ -195,7 +195,7 @@ fn readiness_names_a_layout_over_budget_until_its_members_fit() {
     enforce_for(&mut enforcement, Duration::from_secs(1));
     let answer = enforcement.health.answer("/readiness");
     assert!(answer.status == 200 && !answer.body.contains("budget"), "{}", answer.body);
-    assert_eq!(enforcement.metrics.lock().dataplane_problems, 0);
+    assert_eq!(enforcement.metrics.lock().dataplane.problems, 0);
 }
 
 /// Programs that are as somebody else says.
@@ -256,7 +256,8 @@ fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_i
     assert_eq!(readiness(&enforcement).status, 503);
     assert!(!enforcement.applied_once && !is_up(&enforcement));
 
-    let blocks = |enforcement: &InKernel<FakeKernel>| enforcement.metrics.lock().bpf.map(|stats| stats.blocks);
+    let blocks =
+        |enforcement: &InKernel<FakeKernel>| enforcement.metrics.lock().dataplane.bpf.map(|stats| stats.blocks);
     assert_eq!(blocks(&enforcement), Some(12));
 
     state.lock().unwrap().in_force = true;
@@ -273,7 +274,7 @@ fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_i
     assert!(answer.status == 503 && answer.body.contains("eBPF maps: no memory"), "{}", answer.body);
     assert!(!is_up(&enforcement));
     assert_eq!(enforcement.report().problems, ["eBPF maps: no memory"]);
-    assert_eq!(enforcement.metrics.lock().dataplane_problems, 1);
+    assert_eq!(enforcement.metrics.lock().dataplane.problems, 1);
 
     *state.lock().unwrap() = PolicyState { in_force: true, problems: Vec::new() };
     enforce_for(&mut enforcement, Duration::from_secs(3));

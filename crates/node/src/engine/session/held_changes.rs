@@ -98,7 +98,7 @@ impl<E: Enforcement> Session<E> {
 
     fn tell_held_changes(&mut self) {
         let count = self.held_changes().map_or(0, |held| held.objects.len());
-        self.metrics.lock().held_changes = u64::try_from(count).unwrap_or(u64::MAX);
+        self.metrics.lock().datastore.held_changes = u64::try_from(count).unwrap_or(u64::MAX);
         self.health.report(Reporter::CalculationGraph, self.condition());
     }
 }

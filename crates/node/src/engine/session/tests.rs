@@ -173,19 +173,19 @@ fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
     bench.file("b.yaml", POLICY);
     bench.in_sync();
     // Ready is said a moment before the turn ends that made it so.
-    let is_counted = |bench: &Bench| bench.is_ready() && bench.metrics.lock().event_to_kernel.count() > 0;
+    let is_counted = |bench: &Bench| bench.is_ready() && bench.metrics.lock().main_loop.event_to_kernel.count() > 0;
     let (end, kernel) = bench.run_until(is_counted);
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
     assert!(kernel.state().contains("cali-tw-"), "{}", kernel.state());
     let metrics = bench.metrics.lock();
-    assert_eq!((metrics.resync_state, metrics.active_local.endpoints), (3, 1));
-    assert!(metrics.initial_resync.is_some());
+    assert_eq!((metrics.datastore.resync_state, metrics.calculation.active_local.endpoints), (3, 1));
+    assert!(metrics.dataplane.initial_resync.is_some());
     drop(metrics);
 
     let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("a.yaml", CLUSTER);
     bench.feed.end_resync().unwrap();
-    let (_, kernel) = bench.run_until(|bench| bench.metrics.lock().resync_state == 3);
+    let (_, kernel) = bench.run_until(|bench| bench.metrics.lock().datastore.resync_state == 3);
     assert!(!kernel.state().contains("cali-"), "{}", kernel.state());
     assert!(!bench.is_ready());
 }
@@ -213,9 +213,9 @@ fn a_turn_that_takes_long_is_logged_once_with_what_took_long() {
     assert!(field("took_ms=") > 1000 && field("write_ms=") == field("took_ms="), "{line}");
     assert!(line.contains("events_ms=0 updates_ms=0 flush_ms=0 render_ms=0") && line.contains("updates=1"), "{line}");
     let metrics = bench.metrics.lock();
-    let turns: u64 = metrics.turns.values().map(tortie_telemetry::exposition::Histogram::count).sum();
+    let turns: u64 = metrics.main_loop.turns.values().map(tortie_telemetry::exposition::Histogram::count).sum();
     assert_eq!(turns, 60);
-    assert_eq!(metrics.turn_parts["write"].count(), turns);
+    assert_eq!(metrics.main_loop.turn_parts["write"].count(), turns);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn unusable_input_stops_the_start_if_that_is_wanted() {
     let (end, _) = bench.run_until(Bench::is_ready);
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
     assert!(bench.health.answer("/readiness").body.contains("b.yaml:5:"), "{}", bench.health.answer("/readiness").body);
-    assert_eq!(bench.metrics.lock().input_problems, 1);
+    assert_eq!(bench.metrics.lock().datastore.input_problems, 1);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_re
     let resolved = Cell::new(false);
     let (end, kernel) = bench.run_until(|bench| {
         let answer = bench.health.answer("/readiness");
-        if !resolved.get() && bench.metrics.lock().event_to_kernel.count() > 0 {
+        if !resolved.get() && bench.metrics.lock().main_loop.event_to_kernel.count() > 0 {
             assert_eq!(answer.status, 503);
             assert!(answer.body.contains("b.yaml:5:"), "{}", answer.body);
             let mut directory = directory.borrow_mut();
@@ -278,12 +278,12 @@ fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
     let directory = RefCell::new(std::mem::replace(&mut bench.directory, DirState::new(Options::default())));
     let (end, _) = bench.run_until(|bench| {
         if !resolved.get() && bench.is_ready() && told(bench) {
-            assert_eq!(bench.metrics.lock().input_problems, 1);
+            assert_eq!(bench.metrics.lock().datastore.input_problems, 1);
             let updates = directory.borrow_mut().set_file("a.yaml".as_ref(), Some(FileContent::Text(CLUSTER)));
             bench.feed.tell(updates, Instant::now()).unwrap();
             resolved.set(true);
         }
-        resolved.get() && !told(bench) && bench.metrics.lock().input_problems == 0
+        resolved.get() && !told(bench) && bench.metrics.lock().datastore.input_problems == 0
     });
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
 }
@@ -374,7 +374,7 @@ fn a_vital_parameter_that_goes_bad_does_not_end_what_is_in_force() {
         if bench.is_ready() && !sent.replace(true) {
             bench.feed.tell(updates.clone(), Instant::now()).unwrap();
         }
-        bench.metrics.lock().updates_processed.contains_key("model.GlobalConfigKey")
+        bench.metrics.lock().datastore.updates_processed.contains_key("model.GlobalConfigKey")
     });
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
 }

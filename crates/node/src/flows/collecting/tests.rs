@@ -9,6 +9,7 @@ use super::*;
 use crate::flows::heard::Logged;
 use crate::flows::told::{self, Teller};
 use crate::flows::{FlowFile, FlowRecord};
+use crate::metrics::Metrics;
 
 /// Tells what it is given, once for each look.
 #[derive(Debug, Default)]
@@ -43,9 +44,9 @@ fn denied(port: u16) -> Logged {
 }
 
 /// A worker and who tells it; in the folder is its file.
-fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Teller, SharedFlows, SharedMetrics) {
+fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Teller, SharedFlows) {
     let (told, receiver) = told::queue(10);
-    let (shared, metrics) = (SharedFlows::default(), SharedMetrics::default());
+    let shared = SharedFlows::default();
     let file = FlowFile { path: folder.join("flows"), max_size: 1 << 20, max_files: 2 };
     let settings = FlowSettings {
         tells: true,
@@ -60,9 +61,9 @@ fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Teller, SharedFl
     };
     let collector = Collector::new(Settings::default(), true, Limits::default());
     let clock = Clock::start();
-    let outputs = Outputs::new(&settings, shared.clone(), metrics.clone(), clock.now()).unwrap();
+    let outputs = Outputs::new(&settings, shared.clone(), clock.now()).unwrap();
     let source = Script { looks: looks.into(), can_list: true, ..Script::default() };
-    (Worker::new(receiver, source, collector, Some(outputs), clock), told, shared, metrics)
+    (Worker::new(receiver, source, collector, Some(outputs), clock), told, shared)
 }
 
 fn looks(packets: &[&[u16]]) -> Vec<Heard> {
@@ -75,7 +76,7 @@ fn what_is_heard_is_shared() {
     let folder = tempfile::tempdir().unwrap();
     let quiet: [&[u16]; 8] = [&[]; 8];
     let heard = looks(&[&[&[1, 2][..], &[1]], &quiet[..]].concat());
-    let (mut worker, _told, shared, _) = worker(heard, folder.path());
+    let (mut worker, _told, shared) = worker(heard, folder.path());
     assert!(shared.recent().is_none() && shared.follow().is_none());
     shared.begin();
     let followed = shared.follow().unwrap();
@@ -135,16 +136,17 @@ fn the_thread_ends_when_nobody_tells_it_anything_any_more() {
 #[test]
 fn rules_are_measured() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut worker, _told, shared, metrics) = worker(looks(&[&[1, 1, 2]]), folder.path());
+    let (mut worker, _told, shared) = worker(looks(&[&[1, 1, 2]]), folder.path());
     assert!(worker.turn());
     worker.outputs.as_ref().unwrap().give_totals(&worker.collector);
-    let flows = metrics.lock().flows.clone().unwrap();
+    let flows = shared.metrics().unwrap();
     assert_eq!(flows.stats.connections, 2);
     let [rule] = &flows.rules[..] else { panic!("{:?}", flows.rules) };
     assert_eq!((rule.direction, rule.totals.hits, rule.totals.traffic.bytes), ("ingress", 3, 180));
     assert_eq!(rule.rule.verdict, "deny");
     assert_eq!(shared.last_hit("NetworkPolicy/shop/db"), None);
-    let text = metrics.lock().expose();
+    let metrics = Metrics { flows: shared.clone(), ..Metrics::default() };
+    let text = metrics.expose();
     let labels = r#"{direction="ingress",tier="",policy="",profile="",rule="end",action="deny"}"#;
     let at = rule.totals.last_hit.as_secs_f64();
     for line in [
@@ -157,7 +159,7 @@ fn rules_are_measured() {
         assert!(text.contains(&line), "{line}{text}");
     }
     let other_rules = RuleTotals { hits: 7, ..flows.other_rules };
-    metrics.lock().flows = Some(FlowMetrics { other_rules, ..flows });
-    let text = metrics.lock().expose();
+    shared.set_totals(BTreeMap::new(), FlowMetrics { other_rules, ..flows });
+    let text = metrics.expose();
     assert!(text.contains("tortie_other_rules_hits 7\n"), "{text}");
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tortie_flows::{Aggregate, Collector};
 
-use super::collecting::ReceiverMetrics;
+use super::ReceiverMetrics;
 use client::{Pace, Sender};
 use outbox::SharedOutbox;
 pub use receiver::{Receiver, TlsFiles};

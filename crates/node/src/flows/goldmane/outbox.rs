@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::proto::Flow;
-use crate::flows::collecting::ReceiverMetrics;
+use crate::flows::ReceiverMetrics;
 
 /// How many flows wait for a receiver that is slow or gone; about 1 KiB each.
 pub(super) const WAITING: usize = 10_000;

@@ -77,14 +77,14 @@ fn what_cuts_is_held_back_and_all_else_is_in_the_kernel_until_it_is_confirmed() 
     assert_eq!(answer.status, 503);
     let why = "held back until `tortie confirm` comes: host endpoint n1/eth0: they would cut the connection of 198.51.100.7:54321";
     assert!(answer.body.contains(why), "{}", answer.body);
-    assert_eq!(bench.metrics.lock().held_changes, 1);
+    assert_eq!(bench.metrics.lock().datastore.held_changes, 1);
 
     let Answer::Confirmed(ConfirmedChanges { confirmed: Some(confirmed), .. }) = bench.confirm() else {
         panic!("nothing was held back")
     };
     assert_eq!(confirmed.objects, ["host endpoint n1/eth0"]);
     assert!(bench.protects_host() && bench.is_ready());
-    assert_eq!(bench.metrics.lock().held_changes, 0);
+    assert_eq!(bench.metrics.lock().datastore.held_changes, 0);
     assert_eq!(bench.confirm(), Answer::Confirmed(ConfirmedChanges::default()));
 }
 

@@ -246,13 +246,13 @@ fn time_spent_waiting_for_the_flag_is_not_taken_for_slowness() {
     let mut bench = Bench::enforcing(80);
     bench.say_ready(false);
     bench.run_to_idle();
-    let count = bench.metrics.lock().event_to_kernel.count();
+    let count = bench.metrics.lock().main_loop.event_to_kernel.count();
     bench.file("b.yaml", &policy(81));
     bench.run_to_idle();
     bench.say_ready(true);
     bench.run_to_idle();
     assert!(bench.has_rule(&dport(81)));
-    let told = bench.metrics.lock().event_to_kernel.count() - count;
+    let told = bench.metrics.lock().main_loop.event_to_kernel.count() - count;
     // The end of the hold is an event itself.
     assert!(told <= 1, "{told}");
 }

@@ -15,10 +15,9 @@ use tortie_nftables::TableId;
 use tortie_protocol::{Received, felix};
 use tortie_rules::WorkloadsBy;
 
-use super::served::{PeerEvent, ServeInput, ServeSetup, Served, configuration, follow_peer};
-use super::{ServeError, ServedEnd};
-use crate::agent::setup::{self, Fitted};
-use crate::agent::{AgentError, MachineOptions, QUEUE, announce, threads};
+use super::setup::{self, Fitted};
+use super::{AgentError, MachineOptions, QUEUE, announce, threads};
+use crate::driver::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
 use crate::engine::{DataplaneFaults, InKernel};
 use crate::machine;
 use crate::metrics::SharedMetrics;

@@ -1,0 +1,109 @@
+//! Metrics of the main loop and of the dataplane.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tortie_datastore::Quantiles;
+use tortie_linux::bpf::PolicyStats;
+use tortie_telemetry::exposition::{Exposition, Histogram};
+
+/// Measures of the dataplane.
+#[derive(Clone, Debug, Default)]
+pub struct DataplaneMetrics {
+    /// Messages to the dataplane, by kind.
+    pub messages: BTreeMap<&'static str, u64>,
+    /// How many messages to the dataplane were taken at once.
+    pub message_batches: Quantiles,
+    /// How many states of interfaces were taken at once.
+    pub interface_batches: Quantiles,
+    /// How many lists of an interface's addresses were taken at once.
+    pub address_batches: Quantiles,
+    /// Applies that left something undone.
+    pub apply_failures: u64,
+    /// Time per apply.
+    pub apply_time: Quantiles,
+    /// Time from start to the end of the first apply.
+    pub initial_resync: Option<Duration>,
+    /// Objects that the kernel does not take.
+    pub problems: u64,
+    /// Policy by eBPF programs, where these enforce it.
+    pub bpf: Option<PolicyStats>,
+}
+
+impl DataplaneMetrics {
+    pub(super) fn expose(&self, e: &mut Exposition) {
+        e.counts("felix_int_dataplane_messages", "Number of messages to the dataplane.", "type", &self.messages);
+        for (name, help, batches) in [
+            (
+                "felix_int_dataplane_msg_batch_size",
+                "Number of messages to the dataplane in each batch.",
+                &self.message_batches,
+            ),
+            (
+                "felix_int_dataplane_iface_msg_batch_size",
+                "Number of interface states in each batch.",
+                &self.interface_batches,
+            ),
+            (
+                "felix_int_dataplane_addr_msg_batch_size",
+                "Number of interface address lists in each batch.",
+                &self.address_batches,
+            ),
+        ] {
+            e.quantiles(name, help, batches);
+        }
+        e.count("felix_int_dataplane_failures", "Number of applies that left something undone.", self.apply_failures);
+        e.quantiles("felix_int_dataplane_apply_time_seconds", "Seconds that each apply took.", &self.apply_time);
+        if let Some(initial) = self.initial_resync {
+            let name = "felix_int_dataplane_initial_resync_time_seconds";
+            e.gauge(name, "Seconds from start to the end of the first apply.", &[(&[], initial.as_secs_f64())]);
+        }
+    }
+}
+
+/// Measures of the main loop.
+#[derive(Clone, Debug, Default)]
+pub struct LoopMetrics {
+    /// Time from the arrival of an event to the end of the apply that put it into the kernel.
+    pub event_to_kernel: Histogram,
+    /// The same of the last ten minutes, for quantiles.
+    pub recent_event_to_kernel: Quantiles,
+    /// The longest of those that reached the kernel together last.
+    pub last_event_to_kernel: Option<Duration>,
+    /// Time per turn of the main loop, by what the turn is named after.
+    pub turns: BTreeMap<&'static str, Histogram>,
+    /// Time per part of such a turn, by the part.
+    pub turn_parts: BTreeMap<&'static str, Histogram>,
+}
+
+impl LoopMetrics {
+    /// Some changes have reached the kernel so long after they arrived.
+    pub fn observe_event(&mut self, took: Duration, changes: u64, now: Instant) {
+        self.event_to_kernel.observe_many(took, changes);
+        self.recent_event_to_kernel.observe_many(took, changes, now);
+    }
+
+    pub(super) fn expose(&self, e: &mut Exposition) {
+        e.histogram(
+            "tortie_event_to_kernel_seconds",
+            "Seconds from an event to its enforcement in the kernel.",
+            &self.event_to_kernel,
+        );
+        let help = "Seconds that each turn of the main loop took, by what caused it.";
+        e.histograms("tortie_turn_seconds", help, "turn", &self.turns);
+        let help = "Seconds that each part of each turn of the main loop took.";
+        e.histograms("tortie_turn_part_seconds", help, "part", &self.turn_parts);
+    }
+}
+
+/// Writes those of eBPF programs.
+pub(super) fn expose_bpf(bpf: &PolicyStats, e: &mut Exposition) {
+    let PolicyStats { blocks, max_blocks, addresses, generation, map_writes, built, repairs } = *bpf;
+    e.level("tortie_bpf_blocks", "Number of blocks of 1,024 bytes that tables of eBPF programs take.", blocks);
+    e.level("tortie_bpf_blocks_limit", "Number of blocks that tables of eBPF programs may take.", max_blocks);
+    e.level("tortie_bpf_addresses", "Number of networks that tables of eBPF programs tell apart.", addresses);
+    e.level("tortie_bpf_generation", "Number of the maps and programs in use; 0 if there are none.", generation);
+    e.count("tortie_bpf_generations_built", "Number of times that maps and programs were made and attached.", built);
+    e.count("tortie_bpf_map_writes", "Number of values of maps written.", map_writes);
+    e.count("tortie_bpf_repairs", "Number of maps, programs and pins put right after somebody changed them.", repairs);
+}
