@@ -260,7 +260,11 @@ impl Table {
         match bytes {
             0 => self.desired.layouts.ledger.remove((layer, expanded.name)),
             _ => {
-                self.desired.layouts.ledger.hold((layer, expanded.name), namespace(expanded).unwrap_or_default(), bytes)
+                self.desired.layouts.ledger.hold(
+                    (layer, expanded.name),
+                    namespace(expanded).unwrap_or_default(),
+                    bytes,
+                );
             }
         }
     }
