@@ -312,19 +312,15 @@ impl IpSets {
             return Err(UpdateError::NameTaken { id: id.clone(), other: state.id.clone() });
         }
         let is_there = self.to_destroy.remove(&name) | self.not_destroyed.remove(&name);
-        if !self.sets.contains_key(&name) {
+        let state = self.sets.entry(name).or_insert_with(|| {
             let kernel = if is_there {
                 self.must_read.insert(name);
                 Kernel::Unread
             } else {
                 Kernel::Absent
             };
-            let state = SetState::new(id.clone(), spec.set_type(), kernel);
-            self.sets.insert(name, state);
-        }
-        let Some(state) = self.sets.get_mut(&name) else {
-            return Ok(());
-        };
+            SetState::new(id.clone(), spec.set_type(), kernel)
+        });
         state.id = id.clone();
         let before = state.desired.replace(spec);
         if before.is_none() {

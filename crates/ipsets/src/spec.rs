@@ -60,7 +60,7 @@ impl SetSpec {
     #[must_use]
     pub fn max_elements(&self) -> usize {
         match self.limit {
-            Limit::MaxElements(max) => usize::try_from(max).unwrap_or(usize::MAX),
+            Limit::MaxElements(max) => max as usize,
             Limit::Ports { first, last } => usize::from(last - first) + 1,
         }
     }

@@ -64,6 +64,7 @@ impl Renderer {
         let mut chains = Vec::new();
         let end = self.unknown_address(side);
         for bin in addresses.chunk_by(|a, b| bin_of(a.net) == bin_of(b.net)) {
+            // A network that is larger than a bin.
             let Some(net) = bin.first().and_then(|first| bin_of(first.net)) else {
                 rules.extend(bin.iter().flat_map(|address| self.of_address(side, address)));
                 continue;

@@ -320,6 +320,7 @@ impl QosLimits {
             Direction::Ingress => (qos.ingress_packet_rate, qos.ingress_packet_burst, qos.ingress_max_connections),
             Direction::Egress => (qos.egress_packet_rate, qos.egress_packet_burst, qos.egress_max_connections),
         };
+        // The kernel's largest number stands for all above it.
         let packets = |n: i64| (n > 0).then(|| u16::try_from(n).unwrap_or(u16::MAX).min(PacketRate::MAX));
         Self {
             packet_rate: packets(rate).and_then(|rate| PacketRate::new(rate, packets(burst).unwrap_or(DEFAULT_BURST))),

@@ -65,9 +65,7 @@ impl Renderer {
 }
 
 /// The kernel's name of a set that is part of the program.
+#[expect(clippy::expect_used, reason = "the ids of `names::static_set` are all legal")]
 pub(crate) fn static_set(family: Family, id: &'static str) -> IpSetName {
-    names::ip_set_name(family, &IpSetId::from(id)).unwrap_or(UNNAMED_SET)
+    names::ip_set_name(family, &IpSetId::from(id)).expect("the id of a static set is a legal name")
 }
-
-/// Never used: the ids of [`names::static_set`] are all legal.
-const UNNAMED_SET: IpSetName = IpSetName::from_static("cali-unnamed");

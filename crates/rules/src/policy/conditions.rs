@@ -167,10 +167,11 @@ impl Parser {
         (!ours.is_empty() || all.is_empty()).then_some(ours)
     }
 
-    /// The numeric ports; `None` if they cannot be asked for. Named ports arrive as sets.
+    /// The numeric ports; `None` if they cannot be asked for.
     fn ports(&mut self, specs: &[PortSpec], protocol: Option<Protocol>) -> Option<Vec<PortRange>> {
         let mut ranges = Vec::new();
         for spec in specs {
+            // Named ports arrive as sets.
             let &PortSpec::Range { first, last } = spec else { continue };
             match PortRange::new(first, last) {
                 Some(range) => ranges.push(range),
