@@ -74,16 +74,6 @@ pub struct ReconcilerConfig {
     pub lock_probe_interval: Duration,
 }
 
-fn rejects(rule: &Rule) -> bool {
-    matches!(rule.action, Some(Action::Reject(_)))
-}
-
-fn drop_instead(rules: &mut [Rule]) {
-    for rule in rules.iter_mut().filter(|rule| rejects(rule)) {
-        rule.action = Some(Action::Drop);
-    }
-}
-
 impl ReconcilerConfig {
     /// Felix's defaults.
     #[must_use]
@@ -279,8 +269,8 @@ impl Reconciler {
     /// the filter table only; in the others a rule that rejects drops.
     pub fn update_chain(&mut self, chain: impl Into<Arc<Chain>>) {
         let mut chain = chain.into();
-        if self.config.table != Table::Filter && chain.rules.iter().any(rejects) {
-            drop_instead(&mut Arc::make_mut(&mut chain).rules);
+        if self.config.table != Table::Filter && chain.rules.iter().any(Rule::rejects) {
+            Arc::make_mut(&mut chain).rules.iter_mut().for_each(Rule::drop_silently);
         }
         if is_own_chain(chain.name.as_str()) {
             self.desired.graph.define(chain);
@@ -322,7 +312,7 @@ impl Reconciler {
     /// [`ChainProblem`](crate::ChainProblem) and does nothing else.
     pub fn set_hook(&mut self, chain: ChainName, position: HookPosition, mut rules: Vec<Rule>) {
         if self.config.table != Table::Filter {
-            drop_instead(&mut rules);
+            rules.iter_mut().for_each(Rule::drop_silently);
         }
         if is_own_chain(chain.as_str()) {
             self.desired.refused.insert(chain);

@@ -176,6 +176,19 @@ impl Action {
         }
     }
 
+    /// The action with another in the place of what happens last.
+    pub(crate) fn with_last(self, last: Self) -> Self {
+        match &self {
+            Self::Several(actions) => match actions.split_last() {
+                Some((end, before)) => {
+                    Self::Several(before.iter().cloned().chain([end.clone().with_last(last)]).collect())
+                }
+                None => last,
+            },
+            _ => last,
+        }
+    }
+
     /// What happens last.
     #[must_use]
     pub fn last(&self) -> &Self {

@@ -124,6 +124,19 @@ impl Rule {
         self.action == Some(Action::Return)
     }
 
+    /// Whether the rule tells senders that it drops.
+    #[must_use]
+    pub fn rejects(&self) -> bool {
+        matches!(self.action.as_ref().map(Action::last), Some(Action::Reject(_)))
+    }
+
+    /// Has a rule that [rejects](Self::rejects) drop without a word.
+    pub fn drop_silently(&mut self) {
+        if self.rejects() {
+            self.action = self.action.take().map(|action| action.with_last(Action::Drop));
+        }
+    }
+
     /// The chain that the rule jumps or goes to.
     #[must_use]
     pub fn target(&self) -> Option<ChainName> {
@@ -247,3 +260,6 @@ impl Comment {
 const fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | ' ' | '@' | '%' | '+' | '=' | ':' | ',' | '.' | '/' | '-')
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,10 +70,17 @@ impl ChainGraph {
     }
 
     /// Takes a reference from each of `chains`.
+    ///
+    /// # Panics
+    /// If one of them has none.
+    #[expect(
+        clippy::expect_used,
+        reason = "as with any count: a reference that was not added is a mistake of the caller"
+    )]
     pub fn release(&mut self, mut chains: Vec<ChainName>) {
         while let Some(name) = chains.pop() {
-            let Some(node) = self.nodes.get_mut(&name) else { continue };
-            node.references = node.references.saturating_sub(1);
+            let node = self.nodes.get_mut(&name).expect("a released chain was referenced");
+            node.references = node.references.checked_sub(1).expect("a released chain was referenced");
             if node.references == 0 {
                 chains.extend(children(node.definition.as_deref(), self.is_ours));
                 self.changed.insert(name);

@@ -78,6 +78,7 @@ pub struct LaidOut {
 
 /// Puts the rules of other chains in the places where these are [included](Action::Include). Openings are numbered anew.
 #[must_use]
+#[expect(clippy::expect_used, reason = "2^32 rules do not fit into memory")]
 pub fn expand(chain: &Chain, rules_of: impl Fn(ChainName) -> Vec<Rule>) -> Chain {
     let mut rules = Vec::new();
     let mut openings: BTreeMap<(Option<ChainName>, u32), u32> = BTreeMap::new();
@@ -88,7 +89,7 @@ pub fn expand(chain: &Chain, rules_of: impl Fn(ChainName) -> Vec<Rule>) -> Chain
         };
         for mut rule in some {
             if let Some(number) = rule.opens {
-                let next = u32::try_from(openings.len()).unwrap_or(u32::MAX);
+                let next = u32::try_from(openings.len()).expect("2^32 rules do not fit into memory");
                 rule.opens = Some(*openings.entry((from, number)).or_insert(next));
             }
             if from.is_some() {

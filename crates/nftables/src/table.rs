@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use tortie_net::{Budget, IpSetId, IpSetName};
 use tortie_netfilter::{
-    Action, Chain, ChainName, ChainProblem, HookPosition, Layout, MapKey, MapKind, MapVerdict, Member, Rule, SetType,
-    StandIn, Table as Layer,
+    Chain, ChainName, ChainProblem, HookPosition, Layout, MapKey, MapKind, MapVerdict, Member, Rule, SetType, StandIn,
+    Table as Layer,
 };
 
 use crate::features::Features;
@@ -43,7 +43,7 @@ mod refused;
 mod sets;
 
 pub use counts::RuleCount;
-use desired::{DesiredChain, LayerState};
+use desired::{DesiredChain, Layers};
 use flows::FlowTable;
 use isolation::Quarantined;
 use layouts::Layouts;
@@ -266,7 +266,7 @@ pub struct Table {
 /// The content that the table is to have.
 #[derive(Debug)]
 struct Desired {
-    layers: BTreeMap<Layer, LayerState>,
+    layers: Layers,
     maps: BTreeMap<(Layer, ChainName), VerdictMap>,
     layouts: Layouts,
     sets: BTreeMap<SetName, DesiredSet>,
@@ -342,7 +342,7 @@ impl Table {
             config,
             features,
             desired: Desired {
-                layers: Layer::ALL.into_iter().map(|layer| (layer, LayerState::new())).collect(),
+                layers: Layers::new(),
                 maps: BTreeMap::new(),
                 layouts: Layouts::new(config.budget),
                 sets: BTreeMap::new(),
@@ -370,14 +370,13 @@ impl Table {
     /// other layers a rule that rejects drops, since the kernel refuses it where packets leave.
     pub fn update_chain(&mut self, layer: Layer, chain: impl Into<Arc<Chain>>) {
         let mut chain = chain.into();
-        if layer != Layer::Filter && chain.rules.iter().any(rejects) {
-            drop_instead(&mut Arc::make_mut(&mut chain).rules);
+        if layer != Layer::Filter && chain.rules.iter().any(Rule::rejects) {
+            Arc::make_mut(&mut chain).rules.iter_mut().for_each(Rule::drop_silently);
         }
         let name = chain.name;
-        if let Some(state) = self.desired.layers.get_mut(&layer) {
-            state.names.define(&chain);
-            state.graph.define(chain);
-        }
+        let state = self.desired.layers.get_mut(layer);
+        state.names.define(&chain);
+        state.graph.define(chain);
         self.touch_includers(layer, name);
         if let Some(entry) = self.quarantined(layer, name) {
             entry.retry_at = Duration::ZERO;
@@ -386,19 +385,17 @@ impl Table {
 
     /// Takes a definition back. A name that is not defined is fine.
     pub fn remove_chain(&mut self, layer: Layer, name: ChainName) {
-        if let Some(state) = self.desired.layers.get_mut(&layer) {
-            // Whoever still leads to it knows it by its full name until it is gone from the kernel.
-            state.graph.undefine(name);
-        }
+        // Whoever still leads to it knows it by its full name until it is gone from the kernel.
+        self.desired.layers.get_mut(layer).graph.undefine(name);
         self.touch_includers(layer, name);
     }
 
     /// Replaces the rules of a base chain at one of its two ends.
     pub fn set_hook(&mut self, layer: Layer, chain: ChainName, position: HookPosition, mut rules: Vec<Rule>) {
         if layer != Layer::Filter {
-            drop_instead(&mut rules);
+            rules.iter_mut().for_each(Rule::drop_silently);
         }
-        let Some(state) = self.desired.layers.get_mut(&layer) else { return };
+        let state = self.desired.layers.get_mut(layer);
         let new: Vec<ChainName> = rules.iter().filter_map(Rule::target).collect();
         let place = state.hooks.entry(chain).or_default();
         let place = match position {
@@ -413,9 +410,7 @@ impl Table {
 
     /// Decides what takes the place of a chain that cannot be programmed.
     pub fn set_stand_in(&mut self, layer: Layer, chain: ChainName, stand_in: StandIn) {
-        if let Some(state) = self.desired.layers.get_mut(&layer) {
-            state.stand_ins.insert(chain, stand_in);
-        }
+        self.desired.layers.get_mut(layer).stand_ins.insert(chain, stand_in);
     }
 
     /// Defines a verdict map that has no members yet, if it is not there.
@@ -432,9 +427,8 @@ impl Table {
             Some(to) => members.insert(key, to),
             None => members.remove(&key),
         };
-        if old != to
-            && let Some(state) = self.desired.layers.get_mut(&layer)
-        {
+        if old != to {
+            let state = self.desired.layers.get_mut(layer);
             let chains = |verdict: Option<MapVerdict>| verdict.and_then(MapVerdict::target).into_iter().collect();
             state.graph.reference(chains(to));
             state.graph.release(chains(old));
@@ -509,7 +503,7 @@ impl Table {
 
     /// Programs a chain even if nothing leads to it, or not any more.
     pub fn pin_chain(&mut self, layer: Layer, chain: ChainName, pinned: bool) {
-        let Some(state) = self.desired.layers.get_mut(&layer) else { return };
+        let state = self.desired.layers.get_mut(layer);
         if pinned && state.pinned.insert(chain) {
             state.graph.reference(vec![chain]);
         } else if !pinned && state.pinned.remove(&chain) {
@@ -520,7 +514,7 @@ impl Table {
     /// The definition of a chain.
     #[must_use]
     pub fn chain(&self, layer: Layer, chain: ChainName) -> Option<&Chain> {
-        self.desired.layers.get(&layer)?.graph.definition(chain).map(Arc::as_ref)
+        self.desired.layers.get(layer).graph.definition(chain).map(Arc::as_ref)
     }
 
     /// Does not want a set any more. It goes when no rule asks for it.
@@ -754,22 +748,5 @@ impl Table {
         tracing::debug!(table = %self.config.id, %error, "Trying again");
         self.round.phase = Phase::Waiting { until: now + FIRST_DELAY * 2_u32.pow(self.round.retries) };
         self.round.retries += 1;
-    }
-}
-
-fn rejects(rule: &Rule) -> bool {
-    matches!(rule.action.as_ref().map(Action::last), Some(Action::Reject(_)))
-}
-
-fn drop_instead(rules: &mut [Rule]) {
-    for rule in rules.iter_mut().filter(|rule| rejects(rule)) {
-        rule.action = match rule.action.take() {
-            Some(Action::Several(actions)) => {
-                let (_, before) = actions.split_last().unzip();
-                let before = before.into_iter().flatten().cloned();
-                Some(Action::Several(before.chain([Action::Drop]).collect()))
-            }
-            _ => Some(Action::Drop),
-        };
     }
 }

@@ -107,8 +107,9 @@ impl Compiler {
     }
 
     /// Whether a whole field has a value. Like `nft`, asks for a field together with the one directly before it.
+    #[expect(clippy::expect_used, reason = "a field of a packet is short")]
     fn field(&mut self, header: Header, offset: u32, value: &[u8], negated: bool) {
-        let len = u32::try_from(value.len()).unwrap_or(0);
+        let len = u32::try_from(value.len()).expect("a field of a packet is short");
         if !negated
             && self.field_at.is_some_and(|at| at + 2 == self.out.len())
             && let [
@@ -252,21 +253,24 @@ impl Compiler {
             IpAddr::V4(address) => bytes(&address.octets()),
             IpAddr::V6(address) => bytes(&address.octets()),
         };
-        let prefix = usize::from(net.prefix_len());
+        let prefix = net.prefix_len();
         if net.is_host() {
             self.field(Header::Network, offset, &address, negated);
             return;
         }
         if prefix > 0 && prefix.is_multiple_of(8) {
             let whole = prefix / 8;
-            self.payload(Header::Network, offset, u32::try_from(whole).unwrap_or(len));
-            self.compare(equal(negated), bytes(address.get(..whole).unwrap_or_default()));
+            self.payload(Header::Network, offset, whole.into());
+            self.compare(equal(negated), address.into_iter().take(whole.into()).collect());
             return;
         }
         self.payload(Header::Network, offset, len);
-        let mask = (0..address.len()).map(|byte| {
-            let bits = prefix.saturating_sub(8 * byte).min(8);
-            u8::MAX.checked_shl(8 - u32::try_from(bits).unwrap_or(8)).unwrap_or(0)
+        let mut bits = prefix;
+        let mask = address.iter().map(|_| {
+            let here = bits.min(8);
+            bits -= here;
+            // No bits are none of the byte.
+            u8::MAX.checked_shl(8 - u32::from(here)).unwrap_or(0)
         });
         self.mask(mask.collect());
         self.compare(equal(negated), address);

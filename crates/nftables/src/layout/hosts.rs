@@ -241,7 +241,8 @@ impl Hosts {
         }
     }
 
-    /// Puts addresses into the classes that they are in now.
+    /// Puts addresses, all of which are held, into the classes that they are in now.
+    #[expect(clippy::expect_used, reason = "callers find the addresses among those that are held")]
     fn follow(&mut self, touched: BTreeSet<IpAddr>) -> HostChanges {
         let mut changes = HostChanges::default();
         let mut classes: BTreeSet<Arc<[u32]>> = BTreeSet::new();
@@ -251,7 +252,7 @@ impl Hosts {
                 break;
             }
             let now: Option<Arc<[u32]>> = self.rules_at(address).map(Into::into);
-            let Some(host) = self.hosts.get_mut(&address) else { continue };
+            let host = self.hosts.get_mut(&address).expect("a touched address is held");
             let before = std::mem::replace(&mut host.class, now.clone());
             if now.is_none() {
                 self.hosts.remove(&address);

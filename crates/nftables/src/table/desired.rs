@@ -21,6 +21,44 @@ use crate::transaction::{BaseChain, ChainKind, Hook, ProgramRule};
 /// What stands for the hash of appended rules behind a base chain's name.
 const APPENDED: &str = "*appends*";
 
+/// The parts of all layers.
+#[derive(Debug)]
+pub(super) struct Layers {
+    raw: LayerState,
+    mangle: LayerState,
+    nat: LayerState,
+    filter: LayerState,
+}
+
+impl Layers {
+    pub(super) fn new() -> Self {
+        let new = LayerState::new;
+        Self { raw: new(), mangle: new(), nat: new(), filter: new() }
+    }
+
+    pub(super) const fn get(&self, layer: Layer) -> &LayerState {
+        match layer {
+            Layer::Raw => &self.raw,
+            Layer::Mangle => &self.mangle,
+            Layer::Nat => &self.nat,
+            Layer::Filter => &self.filter,
+        }
+    }
+
+    pub(super) const fn get_mut(&mut self, layer: Layer) -> &mut LayerState {
+        match layer {
+            Layer::Raw => &mut self.raw,
+            Layer::Mangle => &mut self.mangle,
+            Layer::Nat => &mut self.nat,
+            Layer::Filter => &mut self.filter,
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Layer, &LayerState)> {
+        Layer::ALL.into_iter().map(|layer| (layer, self.get(layer)))
+    }
+}
+
 /// The part of one layer.
 #[derive(Debug)]
 pub(super) struct LayerState {
@@ -111,9 +149,10 @@ impl Table {
     /// All base chains are there, used or not. ARP packets are seen when they leave.
     pub(super) fn define_base_chains(&mut self) {
         let is_arp = self.config.id.is_arp;
-        for (layer, state) in &mut self.desired.layers {
-            let is_there = |chain: &ChainName| !is_arp || (*layer == Layer::Filter && *chain == kernel_chain::OUTPUT);
-            state.changed_hooks.extend(layer.kernel_chains().iter().copied().filter(is_there));
+        for layer in Layer::ALL {
+            let is_there = |chain: &ChainName| !is_arp || (layer == Layer::Filter && *chain == kernel_chain::OUTPUT);
+            let chains = layer.kernel_chains().iter().copied().filter(is_there);
+            self.desired.layers.get_mut(layer).changed_hooks.extend(chains);
         }
     }
 
@@ -138,7 +177,7 @@ impl Table {
     pub(super) fn update_changed(&mut self) -> bool {
         let mut has_changed = false;
         for layer in Layer::ALL {
-            let Some(state) = self.desired.layers.get_mut(&layer) else { continue };
+            let state = self.desired.layers.get_mut(layer);
             let (mut changed, hooks) = (state.graph.take_changed(), std::mem::take(&mut state.changed_hooks));
             changed.append(&mut state.changed_includers);
             has_changed |= !changed.is_empty();
@@ -154,13 +193,12 @@ impl Table {
     }
 
     pub(super) fn layered(&self, layer: Layer, chain: ChainName) -> LayeredName {
-        let name = self.desired.layers.get(&layer).map(|state| state.names.get(&chain).to_owned());
-        LayeredName::new(layer, name.as_deref().unwrap_or(chain.as_str()))
+        LayeredName::new(layer, self.desired.layers.get(layer).names.get(&chain))
     }
 
     pub(super) fn update_desired_chain(&mut self, layer: Layer, chain: ChainName) {
         let name = self.layered(layer, chain);
-        let Some(state) = self.desired.layers.get_mut(&layer) else { return };
+        let state = self.desired.layers.get_mut(layer);
         let definition = state.graph.definition(chain).cloned();
         if !state.graph.is_reachable(chain) {
             if !self.desired.layouts.is_included(layer, chain) {
@@ -212,9 +250,9 @@ impl Table {
     fn update_base_chain(&mut self, layer: Layer, chain: ChainName) {
         let Some(base) = base_chain(layer, chain.as_str()) else { return };
         let name = LayeredName::new(layer, chain.as_str());
-        let state = self.desired.layers.get(&layer).and_then(|state| state.hooks.get(&chain));
+        let hook = self.desired.layers.get(layer).hooks.get(&chain);
         let (inserted, appended) =
-            state.map_or_else(Default::default, |hook| (hook.inserted.clone(), hook.appended.clone()));
+            hook.map_or_else(Default::default, |hook| (hook.inserted.clone(), hook.appended.clone()));
         // The original hashes the text of IPv4 in both families.
         let seeds = [(inserted, name.to_string()), (appended, [name.as_str(), APPENDED].concat())];
         let mut rules = Vec::new();
@@ -232,9 +270,8 @@ impl Table {
         seed: &str,
         hashed_as: Family,
     ) -> Result<Vec<DesiredRule>, Unsupported> {
-        let Some(state) = self.desired.layers.get(&layer) else { return Ok(Vec::new()) };
         let (family, features) = (self.config.id.family, self.features);
-        let context = Context { family, layer, names: &state.names, features };
+        let context = Context { family, layer, names: &self.desired.layers.get(layer).names, features };
         let shown = render::rules(seed, rules, Context { family: hashed_as, ..context });
         rules
             .iter()
@@ -251,15 +288,15 @@ impl Table {
 
     /// What takes the place of a chain.
     pub(super) fn stand_in(&self, layer: Layer, chain: ChainName) -> Chain {
-        let stand_in = self.desired.layers.get(&layer).and_then(|state| state.stand_ins.get(&chain));
-        let rules = match stand_in {
+        let LayerState { stand_ins, names, .. } = self.desired.layers.get(layer);
+        let rules = match stand_ins.get(&chain) {
             Some(StandIn::Rules(rules)) => rules.clone(),
             // Nothing is dropped where addresses are translated.
             _ if layer == Layer::Nat => Vec::new(),
             Some(StandIn::Drop | StandIn::Never) | None => vec![Rule::new(Action::Drop)],
         };
-        let full_name =
-            self.desired.layers.get(&layer).map(|state| state.names.get(&chain)).filter(|name| *name != chain.as_str());
-        Chain { name: chain, full_name: full_name.map(Into::into), rules }
+        let full_name = names.get(&chain);
+        let full_name = (full_name != chain.as_str()).then(|| full_name.into());
+        Chain { name: chain, full_name, rules }
     }
 }

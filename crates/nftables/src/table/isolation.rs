@@ -185,7 +185,7 @@ impl Table {
         reason: String,
     ) -> bool {
         let Some((layer, chain)) = self.desired.chains.get(name).map(|chain| chain.source) else { return false };
-        let stand_in = self.desired.layers.get(&layer).and_then(|state| state.stand_ins.get(&chain));
+        let stand_in = self.desired.layers.get(layer).stand_ins.get(&chain);
         let is_base = self.desired.chains.get(name).is_some_and(|chain| chain.base.is_some());
         let may_stand_in = !matches!(stand_in, Some(StandIn::Never)) && !is_base;
         let entry = self.faults.quarantine.remove(name);
@@ -213,11 +213,12 @@ impl Table {
 
     pub(super) fn chain_problems(&self) -> Vec<(Layer, ChainProblem)> {
         let mut problems = Vec::new();
-        for (layer, state) in &self.desired.layers {
-            problems.extend(state.undefined.iter().map(|chain| (*layer, ChainProblem::Undefined { chain: *chain })));
+        for (layer, state) in self.desired.layers.iter() {
+            problems.extend(state.undefined.iter().map(|chain| (layer, ChainProblem::Undefined { chain: *chain })));
         }
         problems.extend(self.desired.layouts.over_budget());
         for (name, entry) in &self.faults.quarantine {
+            // A part of a layout may have gone since.
             let Some((layer, chain)) = self.desired.chains.get(name).map(|chain| chain.source) else { continue };
             let in_place = match &entry.content {
                 Content::Trial => continue,

@@ -99,14 +99,12 @@ impl Table {
                 entry.retry_at = std::time::Duration::ZERO;
             }
         }
-        if let Some(state) = self.desired.layers.get_mut(&layer) {
-            state.changed_includers.extend(includers);
-        }
+        self.desired.layers.get_mut(layer).changed_includers.extend(includers);
     }
 
     /// The chain with the rules of those that it includes, and the bytes of these.
     fn with_included(&mut self, layer: Layer, chain: &Chain) -> Result<(Chain, usize), OverBudget> {
-        let definition = |other| self.desired.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let definition = |other| self.desired.layers.get(layer).graph.definition(other);
         let len = |other| definition(other).map_or(1, |other| other.rules.len());
         let bytes = RULE.saturating_mul(chain.rules.iter().filter_map(included).map(len).sum());
         if bytes > self.desired.layouts.ledger.budget().group {
@@ -121,7 +119,7 @@ impl Table {
 
     /// The chain with jumps to those that it includes.
     fn with_jumps(&self, layer: Layer, chain: &Chain) -> Chain {
-        let definition = |other| self.desired.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let definition = |other| self.desired.layers.get(layer).graph.definition(other);
         jumps(chain, |other| definition(other).map(|other| other.rules.clone()).unwrap_or_default())
     }
 
@@ -139,13 +137,12 @@ impl Table {
         for other in before.difference(&now) {
             self.not_included(layer, *other, chain.name);
         }
-        if let Some(state) = self.desired.layers.get_mut(&layer) {
-            for other in &now {
-                match state.graph.definition(*other) {
-                    Some(_) => state.undefined.remove(other),
-                    None => state.undefined.insert(*other),
-                };
-            }
+        let state = self.desired.layers.get_mut(layer);
+        for other in &now {
+            match state.graph.definition(*other) {
+                Some(_) => state.undefined.remove(other),
+                None => state.undefined.insert(*other),
+            };
         }
         !now.is_empty()
     }
@@ -159,10 +156,9 @@ impl Table {
         let new = now.difference(&parts.jumps).copied().collect();
         let gone = parts.jumps.difference(&now).copied().collect();
         parts.jumps = now;
-        if let Some(state) = self.desired.layers.get_mut(&layer) {
-            state.graph.reference(new);
-            state.graph.release(gone);
-        }
+        let graph = &mut self.desired.layers.get_mut(layer).graph;
+        graph.reference(new);
+        graph.release(gone);
     }
 
     fn not_included(&mut self, layer: Layer, other: ChainName, by: ChainName) {
@@ -170,9 +166,8 @@ impl Table {
             includers.remove(&by);
             if includers.is_empty() {
                 self.desired.layouts.includers.remove(&(layer, other));
-                if let Some(state) =
-                    self.desired.layers.get_mut(&layer).filter(|state| !state.graph.is_reachable(other))
-                {
+                let state = self.desired.layers.get_mut(layer);
+                if !state.graph.is_reachable(other) {
                     state.undefined.remove(&other);
                 }
             }
@@ -247,7 +242,8 @@ impl Table {
         while let Some((layer, chain)) = self.desired.layouts.ledger.excess() {
             let needed = self.desired.layouts.ledger.held((layer, chain));
             self.desired.layouts.ledger.resize((layer, chain), 0);
-            let definition = self.desired.layers.get(&layer).and_then(|state| state.graph.definition(chain)).cloned();
+            let definition = self.desired.layers.get(layer).graph.definition(chain).cloned();
+            // If it was taken back in this round, its layout goes when its turn comes.
             let Some(definition) = definition else { continue };
             let name = self.layered(layer, chain);
             let rules = self.refused_rules(layer, &definition, &name, needed);
@@ -256,29 +252,25 @@ impl Table {
     }
 
     fn hold(&mut self, layer: Layer, expanded: &Chain, bytes: usize) {
-        self.desired.layouts.refused.remove((layer, expanded.name));
+        let place = (layer, expanded.name);
+        let Layouts { refused, ledger, .. } = &mut self.desired.layouts;
+        refused.remove(place);
         match bytes {
-            0 => self.desired.layouts.ledger.remove((layer, expanded.name)),
-            _ => {
-                self.desired.layouts.ledger.hold(
-                    (layer, expanded.name),
-                    namespace(expanded).unwrap_or_default(),
-                    bytes,
-                );
-            }
+            0 => ledger.remove(place),
+            _ => ledger.hold(place, namespace(expanded).unwrap_or_default(), bytes),
         }
     }
 
     /// The sets of a chain's rules and of those that it includes.
     fn sets_of_layout(&self, layer: Layer, chain: &Chain) -> BTreeSet<SetName> {
-        let definition = |other| self.desired.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let definition = |other| self.desired.layers.get(layer).graph.definition(other);
         let included = chain.rules.iter().filter_map(included).filter_map(definition);
         included.flat_map(|other| sets_of(other)).chain(sets_of(chain)).collect()
     }
 
     /// The namespace of a chain's policies.
     fn namespace(&self, layer: Layer, chain: &Chain) -> String {
-        let definition = |other| self.desired.layers.get(&layer).and_then(|state| state.graph.definition(other));
+        let definition = |other| self.desired.layers.get(layer).graph.definition(other);
         let of_included = || chain.rules.iter().filter_map(included).find_map(|other| namespace(definition(other)?));
         namespace(chain).or_else(of_included).unwrap_or_default().to_owned()
     }
@@ -367,7 +359,7 @@ impl Table {
         self.take_layout(layer, chain, LaidOut::default(), Vec::new());
         self.set_jumps(layer, chain, BTreeSet::new());
         let parts = self.desired.layouts.chains.remove(&(layer, chain)).unwrap_or_default();
-        if self.desired.layers.get(&layer).is_some_and(|state| state.graph.is_reachable(chain)) {
+        if self.desired.layers.get(layer).graph.is_reachable(chain) {
             // What is in its place now is so until one of these changes.
             self.desired.layouts.chains.insert((layer, chain), parts);
             return;
@@ -416,6 +408,7 @@ impl Table {
         let nets = |members: &[Member]| members.iter().filter_map(network).collect::<Vec<Cidr>>();
         let (added, removed) = (nets(added), nets(removed));
         for (layer, chain) in chains {
+            // Hosts that were given up no longer say by which sets they were found.
             let Some(mut all) = self.desired.layouts.hosts.remove(&(layer, chain)) else { continue };
             let mut lay_out = false;
             let mut bytes = self.desired.layouts.ledger.held((layer, chain));
@@ -437,6 +430,7 @@ impl Table {
                     self.remove_part(layer, chain, gone);
                 }
                 self.pending.keys(layer, hosts.map(), changes.leads.keys().copied());
+                // If it came into use since the last plan, its map comes with the next.
                 let Some(map) = self.desired.maps.get_mut(&(layer, hosts.map())) else { continue };
                 for (key, verdict) in changes.leads {
                     match verdict {
@@ -447,8 +441,8 @@ impl Table {
             }
             self.desired.layouts.hosts.insert((layer, chain), all);
             self.resize((layer, chain), bytes);
-            if lay_out && let Some(state) = self.desired.layers.get_mut(&layer) {
-                state.changed_includers.insert(chain);
+            if lay_out {
+                self.desired.layers.get_mut(layer).changed_includers.insert(chain);
             }
         }
     }
@@ -523,6 +517,7 @@ impl Table {
     pub(super) fn edit_unions(&mut self, set: SetName, added: &[Member], removed: &[Member]) {
         for name in self.desired.layouts.in_unions.get(&set).cloned().unwrap_or_default() {
             let members = |layouts: &Layouts| layouts.unions.get(&name).map(|union| (union.chain, union.counts.len()));
+            // One chain may have several unions, all of which go with its layout.
             let Some((chain, before)) = members(&self.desired.layouts) else { continue };
             self.edit_union(name, added, removed);
             let after = members(&self.desired.layouts).map_or(0, |(_, after)| after);
@@ -538,12 +533,11 @@ impl Table {
         self.desired.layouts.ledger.resize((layer, chain), if is_over { 0 } else { bytes });
         if is_over {
             self.take_layout(layer, chain, LaidOut::default(), Vec::new());
-            if let Some(state) = self.desired.layers.get_mut(&layer) {
-                state.changed_includers.insert(chain);
-            }
+            self.desired.layers.get_mut(layer).changed_includers.insert(chain);
         }
     }
 
+    #[expect(clippy::expect_used, reason = "members are counted when they come, and when they go")]
     fn edit_union(&mut self, name: SetName, added: &[Member], removed: &[Member]) {
         let family = self.config.id.family;
         let (Some(union), Some(set)) = (self.desired.layouts.unions.get_mut(&name), self.desired.sets.get_mut(&name))
@@ -559,7 +553,7 @@ impl Table {
             }
         }
         for member in removed {
-            let Some(count) = union.counts.get_mut(member) else { continue };
+            let count = union.counts.get_mut(member).expect("a member that goes was counted when it came");
             *count -= 1;
             if *count == 0 {
                 union.counts.remove(member);

@@ -232,6 +232,7 @@ impl SnapshotReader {
         let mut intervals = intervals;
         for element in list.nested() {
             let value = find(element.value, ELEMENT_KEY).and_then(|key| find(key.value, DATA_VALUE));
+            // The element for all others, which another process may have added, has no key.
             let Some(key) = value.map(|value| value.value.to_vec()) else { continue };
             let data = find(element.value, ELEMENT_DATA).and_then(|data| find(data.value, DATA_VERDICT));
             if let Some(verdict) = data.and_then(|data| verdict(data.value)) {

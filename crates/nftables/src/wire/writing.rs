@@ -187,6 +187,7 @@ impl Encoder {
         });
     }
 
+    #[expect(clippy::expect_used, reason = "rendering cuts comments")]
     fn rule(&mut self, chain: &LayeredName, rule: &ProgramRule, replaced: Option<u64>) {
         let first = self.sets;
         for expression in &rule.expressions {
@@ -209,13 +210,14 @@ impl Encoder {
             };
             out.nested(RULE_EXPRESSIONS, |out| encode_expressions(&rule.expressions, ports, out));
             let comment = rule.shown.comment.as_bytes();
-            // A text and the byte that ends it.
-            let len = u8::try_from(comment.len() + 1).unwrap_or(u8::MAX);
+            // A text and the byte that ends it; longer ones were cut when the rule was rendered.
+            let len = u8::try_from(comment.len() + 1).expect("a comment has 128 bytes at most");
             out.bytes(RULE_USERDATA, &[&[USERDATA_COMMENT, len], comment, &[0]].concat());
         });
     }
 
     /// A set of ports of the rule that comes next.
+    #[expect(clippy::expect_used, reason = "there are 2^16 ports")]
     fn ports(&mut self, ranges: &[(u16, u16)]) {
         self.sets += 1;
         let (table, id) = (self.table.name, self.sets);
@@ -229,7 +231,7 @@ impl Encoder {
             out.u32(SET_KEY_TYPE, value_type::INET_SERVICE);
             out.u32(SET_KEY_LEN, 2);
             out.u32(SET_ID, id);
-            let size = u32::try_from(elements.len()).unwrap_or(u32::MAX);
+            let size = u32::try_from(elements.len()).expect("there are 2^16 ports");
             out.nested(SET_DESC, |out| out.u32(SET_DESC_SIZE, size));
         });
         self.message(NEWSETELEM, NLM_F_CREATE, |out| {
