@@ -76,29 +76,28 @@ pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {
     };
     let failed = || Failure::io(directory.display().to_string());
     fs::create_dir_all(directory).map_err(failed())?;
-    for path in paths(&whole) {
-        let Some(command) = command_of(&whole, &path) else { continue };
+    for (path, command) in all_commands(&whole) {
         let text = page(command, &path).map_err(failed())?;
         fs::write(directory.join(format!("{}.1", title(&path))), text).map_err(failed())?;
     }
     Ok(())
 }
 
-/// The names of the program, without any, and of all commands that are shown, with those of the commands that they are of.
-pub(super) fn paths(whole: &Command) -> Vec<Vec<String>> {
-    fn add(command: &Command, path: &[String], paths: &mut Vec<Vec<String>>) {
-        paths.push(path.to_owned());
+/// The program, and all commands that are shown, each after the names by which it is called.
+pub(super) fn all_commands(whole: &Command) -> Vec<(Vec<String>, &Command)> {
+    fn add<'c>(command: &'c Command, path: &[String], all: &mut Vec<(Vec<String>, &'c Command)>) {
+        all.push((path.to_owned(), command));
         for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
-            add(inner, &[path, &[inner.get_name().to_owned()]].concat(), paths);
+            add(inner, &[path, &[inner.get_name().to_owned()]].concat(), all);
         }
     }
-    let mut paths = Vec::new();
-    add(whole, &[], &mut paths);
-    paths
+    let mut all = Vec::new();
+    add(whole, &[], &mut all);
+    all
 }
 
 /// The command of these names.
-pub(super) fn command_of<'a>(whole: &'a Command, path: &[String]) -> Option<&'a Command> {
+fn command_of<'a>(whole: &'a Command, path: &[String]) -> Option<&'a Command> {
     path.iter().try_fold(whole, |command, name| command.find_subcommand(name))
 }
 

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use clap::ValueEnum as _;
 
 use super::help;
-use super::manual::{command_of, paths, title, whole};
+use super::manual::{all_commands, title, whole};
 use metrics::programs;
 use tortie_cli::Failure;
 use tortie_cli::Lint;
@@ -48,13 +48,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 fn commands() -> String {
     let whole = help::laid_out(whole(), help::COLUMNS);
     let mut text = "# Commands\n\nWhat `--help` says of each, in a build with all features.\n".to_owned();
-    for path in paths(&whole) {
-        if let Some(command) = command_of(&whole, &path) {
-            let help = command.clone().render_long_help().to_string();
-            let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-            // Writing to a string cannot fail, here and below.
-            let _ = write!(text, "\n## {}\n\n```text\n{}```\n", title(&path).replace('-', " "), help);
-        }
+    for (path, command) in all_commands(&whole) {
+        let help = command.clone().render_long_help().to_string();
+        let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(text, "\n## {}\n\n```text\n{}```\n", title(&path).replace('-', " "), help);
     }
     text
 }
@@ -73,13 +71,14 @@ fn metrics() -> String {
     text
 }
 
+#[expect(clippy::expect_used, reason = "the warnings are declared with their comments")]
 fn warning_table() -> String {
     let mut text = "# Messages\n\n## Warnings of `tortie check`\n\nEach has a name in brackets, and `--allow NAME` puts up with it.\n\n\
                     | name | when | what to do |\n|---|---|---|\n"
         .to_owned();
     for lint in Lint::value_variants().iter().filter(|lint| **lint != Lint::Other) {
-        let Some(value) = lint.to_possible_value() else { continue };
-        let when = value.get_help().map(ToString::to_string).unwrap_or_default();
+        let value = lint.to_possible_value().expect("no warning is skipped");
+        let when = value.get_help().expect("each warning has a comment");
         let _ = writeln!(text, "| `{}` | {when} | {} |", value.get_name(), lint.advice());
     }
     text
@@ -93,9 +92,8 @@ mod tests {
     fn each_command_is_there_with_its_options() {
         let text = commands();
         let whole = whole();
-        assert!(paths(&whole).len() > 25);
-        for path in paths(&whole) {
-            let command = command_of(&whole, &path).unwrap();
+        assert!(all_commands(&whole).len() > 25);
+        for (path, command) in all_commands(&whole) {
             let start = text.find(&format!("\n## {}\n", title(&path).replace('-', " "))).unwrap();
             let end = text[start + 4..].find("\n## ").map_or(text.len(), |at| start + 4 + at);
             for option in command.get_opts().filter(|option| !option.is_hide_set()) {

@@ -185,7 +185,8 @@ impl ConfirmingArgs {
         }
         if !writes.is_empty() {
             let window = self.confirm.unwrap_or(UNCONFIRMED);
-            let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+            // Windows are whole seconds, at most a week.
+            let window_ms = window.as_secs() * 1_000;
             let change = PendingChange::new(writes, datastore, &who(), window_ms, &now());
             let change = begin(&journal, change).map_err(Failure::failed)?;
             if let Err(failure) = self.start_guard() {
@@ -326,6 +327,7 @@ impl Written {
         wishes: &[Wish<'_>],
     ) -> Result<(), Failure> {
         for write in writes {
+            // An update is taken back by another update, with the same right.
             let Some(back) = write.reverse() else { continue };
             let verb = back.as_str();
             let why = match store.is_allowed(back, &write.key) {

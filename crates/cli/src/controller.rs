@@ -207,13 +207,14 @@ fn kubeconfig(args: &Args) -> Result<KubeConfig, Failure> {
     }
 }
 
+#[expect(clippy::expect_used, reason = "a command line is shorter than 2^32 endpoints")]
 fn store(config: &EtcdConfig, election: Option<&ElectorConfig>) -> Result<Box<dyn Store>, Failure> {
     let open = |config: &EtcdConfig| EtcdStore::new(config.clone()).map_err(Failure::io("the datastore"));
     let Some(election) = election else { return Ok(Box::new(open(config)?)) };
     // What is begun before the lead is lost must be over before another leads.
     let rest = election.lease_duration.saturating_sub(election.renew_deadline);
     let mut quick = config.clone();
-    let members = u32::try_from(quick.endpoints.len().max(1)).unwrap_or(u32::MAX);
+    let members = u32::try_from(quick.endpoints.len().max(1)).expect("the endpoints of one URL are few");
     quick.pace.connect = quick.pace.connect.min(rest * 2 / 5 / members);
     quick.pace.request = quick.pace.request.min(rest * 2 / 5);
     Ok(Box::new(Split { reads: open(config)?, writes: open(&quick)? }))

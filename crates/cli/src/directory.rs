@@ -75,9 +75,10 @@ pub struct SettleArgs {
 }
 
 impl Default for SettleArgs {
+    #[expect(clippy::expect_used, reason = "the default times are constants")]
     fn default() -> Self {
         let Settle { after, empty } = Settle::default();
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).expect("default times are seconds");
         Self { file_settle_ms: millis(after), empty_file_settle_ms: millis(empty) }
     }
 }
@@ -117,6 +118,7 @@ impl From<ReachArgs> for DirAccess {
     fn from(args: ReachArgs) -> Self {
         Self {
             follow_links: args.follow_links,
+            // A limit beyond all numbers is none.
             max_file_bytes: args.max_file_mib.saturating_mul(1 << 20),
             max_directory_bytes: args.max_directory_mib.saturating_mul(1 << 20),
         }

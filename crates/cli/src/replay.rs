@@ -105,6 +105,7 @@ impl<W: Write> Replay<W> {
     fn flush(&mut self) -> Result<(), Failure> {
         self.graph.flush(&mut self.pending);
         for update in self.pending.drain(..) {
+            // An update of this agent alone, that a datastore is not ready, has no message.
             let Some(mut message) = to_json(&update, self.sequence_number) else { continue };
             self.sequence_number += 1;
             if let Some(config) = message.get_mut("config_update").and_then(Json::as_object_mut) {

@@ -40,7 +40,8 @@ fn proposed(words: &str) -> Option<Vec<String>> {
 
 #[test]
 fn every_command_is_completed() {
-    let all = paths(&whole());
+    let whole = whole();
+    let all: Vec<_> = all_commands(&whole).into_iter().map(|(path, _)| path).collect();
     assert!(all.len() > 20 && all.contains(&vec!["staged".into(), "commit".into()]), "{all:?}");
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let script = script(shell);
@@ -55,7 +56,7 @@ fn every_command_is_completed() {
 #[test]
 fn bash_proposes_commands_options_and_values() {
     let Some(commands) = proposed("tortie") else { return eprintln!("there is no bash here") };
-    for path in paths(&whole()).iter().filter(|path| path.len() == 1) {
+    for (path, _) in all_commands(&whole()).iter().filter(|(path, _)| path.len() == 1) {
         assert!(commands.contains(&path[0]), "{path:?}: {commands:?}");
     }
     assert!(!commands.contains(&"help".to_owned()));
@@ -73,14 +74,13 @@ fn every_command_has_a_page_that_man_can_read() {
     let directory = folder.path().join("man1");
     man(&ManArgs { command: Vec::new(), directory: Some(directory.clone()) }).unwrap();
     let whole = whole();
-    let all = paths(&whole);
+    let all = all_commands(&whole);
     assert_eq!(fs::read_dir(&directory).unwrap().count(), all.len());
-    for path in &all {
+    for (path, command) in &all {
         let name = title(path);
         let text = fs::read(directory.join(format!("{name}.1"))).unwrap();
         let page = String::from_utf8(text.clone()).unwrap();
         assert!(page.contains(&format!(".TH {name} 1 ")) && page.contains(".SH SYNOPSIS"), "{page}");
-        let command = path.iter().try_fold(&whole, |command, name| command.find_subcommand(name)).unwrap();
         for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
             if let Some(long) = argument.get_long() {
                 assert!(page.contains(&long.replace('-', "\\-")), "{name}: --{long}\n{page}");

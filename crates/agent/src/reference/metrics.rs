@@ -24,11 +24,10 @@ pub(super) fn programs() -> Vec<(&'static str, Vec<Family>)> {
     programs.push(("tortie fanout", families(&tortie_cli::fanout::example_metrics())));
     #[cfg(all(feature = "etcd", feature = "kubernetes"))]
     programs.push(("tortie controller", families(&tortie_controller::run::example_metrics())));
-    programs.push(("All of them", families(&process::expose())));
     // What all have is told once.
-    let common = programs.last().map(|(_, families)| families.clone()).unwrap_or_default();
-    let last = programs.len() - 1;
-    programs.iter_mut().take(last).for_each(|(_, families)| families.retain(|family| !common.contains(family)));
+    let common = families(&process::expose());
+    programs.iter_mut().for_each(|(_, families)| families.retain(|family| !common.contains(family)));
+    programs.push(("All of them", common));
     programs
 }
 

@@ -78,6 +78,7 @@ fn present(store: &dyn ResourceStore, kinds: Vec<ResourceKind>) -> Result<Presen
             eprintln!("{key}: {why}");
         }
         for resource in listing.resources {
+            // Kinds that programs write, such as nodes, have no history.
             let Some(path) = resource_path(&resource.key) else { continue };
             if let Ok(Some(text)) = resource_text(&resource.key, resource.object.clone()) {
                 present.insert(path, (resource, text));

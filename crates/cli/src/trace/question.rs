@@ -173,6 +173,7 @@ pub(super) enum QuestionError {
 
 impl Question {
     pub(super) fn from_args(args: &QuestionArgs) -> Result<Self, QuestionError> {
+        // The parser requires both unless with --batch, which asks otherwise.
         let (from, to) = (args.from.as_deref().unwrap_or_default(), args.to.as_deref().unwrap_or_default());
         let source_port = args.source_port.unwrap_or(SOURCE_PORT);
         let transport = transport(&args.protocol, source_port, args.port)?;

@@ -173,12 +173,12 @@ impl View {
     pub(super) fn meant(&self, question: &Question) -> Result<Meant, ViewError> {
         match (&question.from, &question.to) {
             (End::NetworkSet(_), End::NetworkSet(_)) => return Err(ViewError::Outside),
-            (_, End::NetworkSet(name)) => return Ok(self.meant_networks("to", question, name)?),
+            (_, End::NetworkSet(name)) => return Ok(self.meant_set("to", question, name)?),
             _ => {}
         }
         let Some((service, port, by_node)) = self.meant_service(question)? else {
             return match &question.from {
-                End::NetworkSet(name) => Ok(self.meant_networks("from", question, name)?),
+                End::NetworkSet(name) => Ok(self.meant_set("from", question, name)?),
                 _ => Ok(Meant::Connection),
             };
         };
@@ -191,21 +191,17 @@ impl View {
             let transport = Transport::Ports { protocol: Protocol::Named(protocol), source, destination: backend.port };
             let by_node = by_node.clone();
             let to = End::Address(backend.address);
-            (Member::Backend(backend), Question { to, transport, by_node, ..question.clone() })
+            (backend, Question { to, transport, by_node, ..question.clone() })
         };
-        let backends: Vec<(Member, Question)> = backends.into_iter().map(ask).collect();
+        let backends = backends.into_iter().map(ask);
         let End::NetworkSet(name) = &question.from else {
-            return Ok(Meant::Group(Group::Service { service, port }, backends));
+            let members = backends.map(|(backend, question)| (Member::Backend(backend), question)).collect();
+            return Ok(Meant::Group(Group::Service { service, port }, members));
         };
         let mut pairs = Vec::new();
-        for (member, question) in &backends {
-            let Meant::Group(_, networks) = self.meant_networks("from", question, name)? else { continue };
-            pairs.extend(networks.into_iter().filter_map(|(network, question)| match (network, member) {
-                (Member::Network(network), Member::Backend(backend)) => {
-                    Some((Member::Pair(network, *backend), question))
-                }
-                _ => None,
-            }));
+        for (backend, question) in backends {
+            let networks = self.networks("from", &question, name)?;
+            pairs.extend(networks.map(|(network, question)| (Member::Pair(network, backend), question)));
         }
         Ok(Meant::Group(Group::Pairs { set: NetworkSetName::new(name.as_str()), service, port }, pairs))
     }
@@ -243,22 +239,32 @@ impl View {
     }
 
     /// The network set at an end, with the question about each of its networks.
-    fn meant_networks(&self, field: &'static str, question: &Question, name: &str) -> Result<Meant, EndError> {
-        let set = NetworkSetName::new(name);
-        let networks = self.cluster.networks_of_set(&set, question.family);
+    fn meant_set(&self, field: &'static str, question: &Question, name: &str) -> Result<Meant, EndError> {
+        let networks = self.networks(field, question, name)?;
+        let members = networks.map(|(network, question)| (Member::Network(network), question)).collect();
+        Ok(Meant::Group(Group::NetworkSet(NetworkSetName::new(name)), members))
+    }
+
+    /// The networks of the network set at an end, with the question about each.
+    fn networks<'q>(
+        &self,
+        field: &'static str,
+        question: &'q Question,
+        name: &str,
+    ) -> Result<impl Iterator<Item = (SetNetwork, Question)> + use<'q>, EndError> {
+        let networks = self.cluster.networks_of_set(&NetworkSetName::new(name), question.family);
         let networks = networks.ok_or_else(|| EndReason::NoNetworkSet(name.to_owned()).of(field))?;
         if networks.is_empty() {
             return Err(EndReason::OwnNetworkSet { name: name.to_owned(), family: question.family }.of(field));
         }
-        let ask = |network: SetNetwork| {
+        Ok(networks.into_iter().map(move |network| {
             let mut question = question.clone();
             match field {
                 "from" => question.from = End::Address(network.example),
                 _ => question.to = End::Address(network.example),
             }
-            (Member::Network(network), question)
-        };
-        Ok(Meant::Group(Group::NetworkSet(set), networks.into_iter().map(ask).collect()))
+            (network, question)
+        }))
     }
 
     /// The node of a host endpoint, and an address that it expects, or one of the node's.

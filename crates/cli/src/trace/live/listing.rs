@@ -79,6 +79,7 @@ impl Listing {
 pub(super) fn nft_rules(text: &str) -> BTreeMap<u64, RuleText> {
     let mut rules = BTreeMap::new();
     for line in text.lines() {
+        // Other lines are set elements and closing braces; tables, chains and sets have handles as well, before a brace.
         let Some((rule, handle)) = line.rsplit_once(" # handle ") else { continue };
         let Ok(handle) = handle.trim().parse() else { continue };
         if rule.ends_with('{') {
