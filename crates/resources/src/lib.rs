@@ -65,4 +65,5 @@ pub use echo::echoes_cut;
 pub use problem::{FieldProblem, Lint, Severity};
 pub use scalar::parse_dscp;
 pub use tree::{Position, SyntaxError};
+pub use v3::time_text;
 pub use yaml::{from_yaml, to_yaml};

@@ -30,18 +30,7 @@ pub(crate) fn uuid(random: u128) -> String {
 #[must_use]
 pub fn timestamp(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's `civil_from_days`, for days after 1970: years begin in March, so that leap days come last.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    tortie_resources::time_text(seconds.try_into().unwrap_or(i64::MAX))
 }
 
 /// Bits that nobody can guess, from the keys that the standard library draws for its hash maps.

@@ -293,8 +293,9 @@ fn seconds_since_1970(text: &str) -> Option<i64> {
     Some(days * 86_400 + hour * 3_600 + minute * 60 + second - offset)
 }
 
-/// The inverse of [`seconds_since_1970`], for the years 0 to 9999.
-pub(crate) fn time_text(seconds: i64) -> String {
+/// A time, in seconds since 1970, as RFC 3339 writes it in UTC, for the years 0 to 9999.
+#[must_use]
+pub fn time_text(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -12,9 +12,10 @@ pub(crate) mod selectors;
 mod sets;
 pub(crate) mod tiers;
 
+pub use config::time_text;
 pub(crate) use config::{
     OVERRIDE, bgp_configuration, bgp_configuration_resource, cluster_information, felix_configuration,
-    is_duration_of_felix, is_usable_config, scoped_config, time_text,
+    is_duration_of_felix, is_usable_config, scoped_config,
 };
 pub(crate) use endpoint::{host_endpoint, workload_endpoint};
 pub(crate) use node::{NodeFacts, as_number, calico_node, node, node_contributions, parse_as_number};
