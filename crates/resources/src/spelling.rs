@@ -25,20 +25,8 @@ pub fn nearest<'c>(name: &str, candidates: impl Iterator<Item = &'c str>, count:
 }
 
 /// The number of single-letter edits between two names, letters of either case being the same.
-#[expect(clippy::indexing_slicing, reason = "the row has one place more than `b` has bytes")]
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<u8> = b.bytes().map(|c| c.to_ascii_lowercase()).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x.to_ascii_lowercase() != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+    strsim::levenshtein(&a.to_ascii_lowercase(), &b.to_ascii_lowercase())
 }
 
 #[cfg(test)]
