@@ -18,7 +18,7 @@ use tortie_resources::manifest::Options;
 
 use crate::history::{Origin, Recorder};
 use crate::last_good::{self, Change, Record};
-use crate::scan::{self, Found, Stamp};
+use crate::scan::{self, Found, ManifestError, Stamp};
 use crate::{Closed, DirAccess, Feed, InputProblem, Source};
 use directory::{Directory, Disk, Turn};
 use events::{Heard, OnDisk, is_end_of_writing};
@@ -365,7 +365,7 @@ impl Disk for Files<'_> {
         scan::scan(self.root, self.access)
     }
 
-    fn read(&self, path: &Path) -> Result<Option<String>, String> {
+    fn read(&self, path: &Path) -> Result<Option<String>, ManifestError> {
         scan::read(self.root, path, self.access)
     }
 

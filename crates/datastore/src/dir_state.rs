@@ -12,11 +12,10 @@ use tortie_resources::{FieldProblem, Position, Severity};
 use crate::last_good::Record;
 use crate::objects::conflicts;
 use crate::register::Register;
+use crate::unknown::{self, Scope};
 use crate::{Fallback, InputProblem};
-pub(crate) use unknown::Scope;
 
-pub(crate) mod doubles;
-mod unknown;
+mod doubles;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 

@@ -13,7 +13,6 @@ mod record;
 mod store;
 mod writer;
 
-pub(crate) use record::hex_digest;
 pub use record::{Record, RecordError};
-pub(crate) use store::{Store, folder_name, is_ours};
+pub(crate) use store::Store;
 pub(crate) use writer::{Change, Writer};

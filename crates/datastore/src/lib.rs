@@ -66,7 +66,10 @@ mod register;
 mod scan;
 #[cfg(feature = "sources")]
 mod source;
+mod state_file;
 pub mod store;
+#[cfg(feature = "sources")]
+mod unknown;
 
 #[cfg(feature = "sources")]
 pub use backoff::{Backoff, chance};

@@ -23,10 +23,18 @@ pub enum Line {
 }
 
 /// A line of no known form.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(r#"neither {{"key", "value"}} nor {{"status"}} nor {{"flush"}}: {why}"#)]
+#[derive(Debug, thiserror::Error)]
+#[error(r#"neither {{"key", "value"}} nor {{"status"}} nor {{"flush"}}: {source}"#)]
 pub struct NotALine {
-    why: String,
+    source: LineError,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum LineError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("{0}")]
+    Form(&'static str),
 }
 
 /// Reads one line.
@@ -35,11 +43,11 @@ pub struct NotALine {
 /// [`NotALine`] if it is of no known form. A value that is not valid is no error of the recording: see
 /// [`Line::Invalid`].
 pub fn read_line(line: &str, labels: &mut Interner) -> Result<Line, NotALine> {
-    let refuse = |why: &str| NotALine { why: why.to_owned() };
+    let refuse = |why| NotALine { source: LineError::Form(why) };
     if line.trim().is_empty() {
         return Ok(Line::Nothing);
     }
-    let line: Json = serde_json::from_str(line).map_err(|error| refuse(&error.to_string()))?;
+    let line: Json = serde_json::from_str(line).map_err(|error| NotALine { source: error.into() })?;
     let fields = line.as_object().ok_or_else(|| refuse("not an object"))?;
     let field = |name| fields.get(name);
     match (field("key"), field("status"), field("flush")) {

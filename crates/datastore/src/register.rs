@@ -13,10 +13,10 @@ use tortie_model::{Hostname, Interner, Key, Update};
 use tortie_resources::manifest::{Contributions, ObjectId, Outcome, SyncerType};
 
 use crate::{Fallback, built_in};
+use claims::Claims;
 pub(crate) use claims::Conflict;
-use claims::{Claim, Claims};
 use contests::Contests;
-use store::{InForce, Store};
+use store::{Claim, InForce, Store};
 
 /// The objects of a datastore and what follows from them. Pure.
 ///

@@ -253,16 +253,30 @@ pub fn manifest_texts(root: &Path, access: DirAccess) -> io::Result<Vec<(PathBuf
     Ok(files.filter_map(text).collect())
 }
 
+/// Reason for which a manifest cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ManifestError {
+    #[error("is not UTF-8 text")]
+    NotText(#[source] std::str::Utf8Error),
+    #[error("{}", too_large(*.0))]
+    TooLarge(u64),
+    #[error("{}", open::refusal(.0))]
+    Io(#[source] io::Error),
+}
+
 /// Returns the text of a file below `root`; `Ok(None)` if it is gone by now.
-pub(crate) fn read(root: &Path, path: &Path, access: DirAccess) -> Result<Option<String>, String> {
+pub(crate) fn read(root: &Path, path: &Path, access: DirAccess) -> Result<Option<String>, ManifestError> {
     let bytes = Tree::open(root, access)
         .and_then(|tree| tree.regular(path))
         .and_then(|file| read_bytes(file, access.max_file_bytes));
     match bytes {
-        Ok(Some(bytes)) => String::from_utf8(bytes).map(Some).map_err(|_| "is not UTF-8 text".to_owned()),
-        Ok(None) => Err(too_large(access.max_file_bytes)),
+        Ok(Some(bytes)) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) => Err(ManifestError::NotText(error.utf8_error())),
+        },
+        Ok(None) => Err(ManifestError::TooLarge(access.max_file_bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(open::refusal(&error)),
+        Err(error) => Err(ManifestError::Io(error)),
     }
 }
 

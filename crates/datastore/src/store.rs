@@ -32,6 +32,8 @@ mod staged;
 mod stamp;
 mod texts;
 
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+pub(crate) use contract::ValueError;
 pub use contract::{Listing, ResourceStore, StoreError, StoredResource, Verb};
 pub use memory_store::{Fault, MemoryStore};
 pub use staged::{StagedStore, StagedWrite};

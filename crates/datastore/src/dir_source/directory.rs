@@ -11,7 +11,7 @@ use tortie_resources::manifest::Options;
 use super::settling::{Facts, Look, Settle, Settling, Sign, TakenAs, Verdict};
 use crate::dir_state::{Missing, Reading};
 use crate::last_good::{Change, Record};
-use crate::scan::{Found, Stamp};
+use crate::scan::{Found, ManifestError, Stamp};
 use crate::{DirState, FileContent};
 
 /// How soon files are looked at again whose time stamps do not prove anything yet.
@@ -26,7 +26,10 @@ pub(crate) trait Disk {
     /// If the directory cannot be listed.
     fn scan(&self) -> io::Result<Found>;
     /// The text of a file; `Ok(None)` if it is gone by now.
-    fn read(&self, path: &Path) -> Result<Option<String>, String>;
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn read(&self, path: &Path) -> Result<Option<String>, ManifestError>;
     /// The stamp of a file; `None` if it cannot be had.
     fn stamp(&self, path: &Path) -> Option<Stamp>;
     /// For how long a file has been as it is, by its own account.
@@ -191,11 +194,15 @@ impl Directory {
                 self.settling.changed_meanwhile(path, stamp, now);
                 continue;
             }
+            let why;
             let (ends, content) = match &text {
                 Ok(Some(text)) => (ends_with_a_token(text), FileContent::Text(text)),
                 // The next look finds it missing.
                 Ok(None) => continue,
-                Err(why) => (true, FileContent::Unreadable(why)),
+                Err(error) => {
+                    why = error.to_string();
+                    (true, FileContent::Unreadable(&why))
+                }
             };
             let racy = Stamp::is_racy(age);
             let failed = matches!(content, FileContent::Unreadable(_));

@@ -8,6 +8,7 @@ use tortie_resources::manifest::{Contributions, ObjectId, Outcome};
 use super::{Age, Definition, Definitions, effective};
 use crate::Fallback;
 use crate::register::Register;
+use crate::unknown::{is_unknown, missing};
 
 /// Prefix of the names of the denials.
 const RESERVED: &str = "tortie-duplicate";
@@ -50,23 +51,6 @@ pub(super) fn has_unknown(definitions: &Definitions, id: &ObjectId, path: &Path)
     id.kind.is_policy()
         && here.fallback_of_unknown() == Fallback::Nothing
         && ignored.any(|definition| definition.age == Age::Current && definition.is_unknown())
-}
-
-/// Returns the places of the earlier definitions that may still exist beside those of now, of which part is unreadable:
-/// as many as are missing, the last ones first of those that differ from all of now.
-pub(crate) fn missing(earlier: &[&Outcome], now: &[&Outcome]) -> Vec<usize> {
-    let usable = |outcomes: &[&Outcome]| outcomes.iter().filter(|outcome| !is_unknown(outcome)).count();
-    let number = usable(earlier).saturating_sub(usable(now));
-    let differs = |outcome: &&Outcome| !is_unknown(outcome) && !now.contains(outcome);
-    let places = earlier.iter().enumerate().rev().filter(|(_, outcome)| differs(outcome)).map(|(place, _)| place);
-    let mut places: Vec<usize> = places.take(number).collect();
-    places.reverse();
-    places
-}
-
-/// Whether nothing is known of the endpoints that a policy selects.
-pub(crate) fn is_unknown(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Invalid { substitute: None })
 }
 
 impl Definition {

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 
 use serde_json::{Value, json};
 
-use crate::last_good::hex_digest;
+use crate::state_file::{hex_digest, seal, unseal};
 
 /// The first line of an entry.
 const MAGIC: &str = "tortie-history 1";
@@ -71,12 +71,7 @@ pub struct HistoryEntry {
 impl HistoryEntry {
     /// Reads what [`HistoryEntry::encode`] has written; `None` if it is something else, or torn.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let (sum, body) = text.strip_prefix(MAGIC)?.strip_prefix('\n')?.split_once('\n')?;
-        if sum != hex_digest(body.as_bytes()) {
-            return None;
-        }
-        let whole: Value = serde_json::from_str(body).ok()?;
+        let whole: Value = serde_json::from_str(unseal(MAGIC, bytes).ok()?).ok()?;
         let changes = whole.get("changes")?.as_array()?.iter().map(change).collect::<Option<_>>()?;
         Some(Self {
             number: whole.get("number")?.as_u64()?,
@@ -95,8 +90,7 @@ impl HistoryEntry {
             "gap": self.gap,
             "changes": self.changes.iter().map(change).collect::<Vec<_>>(),
         });
-        let body = body.to_string();
-        format!("{MAGIC}\n{}\n{body}", hex_digest(body.as_bytes())).into_bytes()
+        seal(MAGIC, &body.to_string())
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::entry::{FileChange, HistoryEntry, TextId};
-use crate::last_good::hex_digest;
+use crate::state_file::{seal, unseal};
 
 /// The first line of an index.
 const MAGIC: &str = "tortie-copy 1";
@@ -22,12 +22,7 @@ pub(super) struct Index {
 impl Index {
     /// Reads what [`Index::encode`] has written; `None` if it is something else, or torn.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let (sum, body) = text.strip_prefix(MAGIC)?.strip_prefix('\n')?.split_once('\n')?;
-        if sum != hex_digest(body.as_bytes()) {
-            return None;
-        }
-        let whole: Value = serde_json::from_str(body).ok()?;
+        let whole: Value = serde_json::from_str(unseal(MAGIC, bytes).ok()?).ok()?;
         let file = |(path, file): (&String, &Value)| {
             let [id, size] = file.as_array()?.as_slice() else { return None };
             Some((path.clone(), (TextId::parse(id.as_str()?)?, size.as_u64()?)))
@@ -40,7 +35,7 @@ impl Index {
         let files: serde_json::Map<String, Value> =
             self.files.iter().map(|(path, (id, size))| (path.clone(), json!([id.to_string(), size]))).collect();
         let body = json!({ "state": self.state, "files": files }).to_string();
-        format!("{MAGIC}\n{}\n{body}", hex_digest(body.as_bytes())).into_bytes()
+        seal(MAGIC, &body)
     }
 
     /// Takes in entries that were made before the index could be written.

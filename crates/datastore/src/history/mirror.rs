@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::entry::{FileChange, TextId};
 use super::index::Index;
-use super::store::{Origin, Recorder, put};
+use super::store::{Origin, Recorder};
+use crate::state_file::put;
 
 /// The copy takes no more bytes than this.
 const MAX_COPY: u64 = 256 << 20;

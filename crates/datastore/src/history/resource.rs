@@ -10,7 +10,7 @@ use tortie_resources::stored::{
 use tortie_resources::to_v3::{ACCOUNT_PREFIX, NAMESPACE_PREFIX, POLICY_PREFIX};
 use tortie_resources::to_yaml;
 
-use crate::last_good::hex_digest;
+use crate::state_file::hex_digest;
 
 /// Where host endpoints have the label that a controller gives to those that it makes of nodes.
 const CREATED_BY: &str = "/metadata/labels/projectcalico.org~1created-by";

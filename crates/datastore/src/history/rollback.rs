@@ -74,6 +74,7 @@ pub enum RollbackError {
         /// The file.
         path: PathBuf,
         /// Why.
+        #[source]
         error: io::Error,
     },
 }

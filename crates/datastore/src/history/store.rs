@@ -3,16 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::entry::{FileChange, HistoryEntry, TextId};
-use crate::last_good::{folder_name, is_ours};
+use crate::state_file::{check_ours, folder_name, is_ours, put};
 
 /// All texts of a history take no more bytes than this.
 const MAX_TEXTS: u64 = 256 << 20;
@@ -41,6 +41,7 @@ pub enum HistoryError {
         /// The file or directory.
         path: PathBuf,
         /// Why.
+        #[source]
         error: io::Error,
     },
 }
@@ -273,12 +274,7 @@ impl Recorder {
         for made in [&states, &texts] {
             DirBuilder::new().recursive(true).mode(0o700).create(made)?;
         }
-        for ours in [state, &all, &folder, &states, &texts] {
-            if !is_ours(&fs::symlink_metadata(ours)?) {
-                let what = format!("{} belongs to another user, or others may write into it", ours.display());
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-            }
-        }
+        check_ours(&[state, &all, &folder, &states, &texts])?;
         let about = json!({ kind: place.display().to_string(), "node": node });
         put(&folder.join("about"), about.to_string().as_bytes())?;
         File::open(folder.join("about"))?.sync_all()?;
@@ -443,20 +439,4 @@ fn sizes(folder: &Path) -> io::Result<u64> {
         sum += entry?.metadata()?.len();
     }
     Ok(sum)
-}
-
-/// Writes a file so that at any time the old one or the new one is there, as long as the power is.
-pub(super) fn put(place: &Path, bytes: &[u8]) -> io::Result<()> {
-    let draft = place.with_extension("tmp");
-    let written =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft).and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&draft, place)
-        });
-    if written.is_err() {
-        // What a full disk lacks is not worth keeping.
-        let _ = fs::remove_file(&draft);
-    }
-    written
 }

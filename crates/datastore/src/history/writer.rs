@@ -7,11 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tortie_resources::stored::ResourceKey;
+use tortie_resources::stored::{ObjectError, ResourceKey};
 
 use super::mirror::Mirror;
 use super::resource::{resource_path, resource_text};
 use super::store::Origin;
+use crate::store::ValueError;
 
 /// For how long nothing must change before what has changed is a state.
 const QUIET: Duration = Duration::from_secs(1);
@@ -29,7 +30,7 @@ pub(crate) struct HistorySettings {
 }
 
 /// What people would write of what is kept under a key, or why that cannot be said.
-pub(crate) type Meaning = fn(&ResourceKey, Value) -> Result<Value, String>;
+pub(crate) type Meaning = fn(&ResourceKey, Value) -> Result<Value, ObjectError>;
 
 /// What is under some keys now; `None` if nothing is.
 type Values = BTreeMap<ResourceKey, Option<Vec<u8>>>;
@@ -198,15 +199,15 @@ fn texts(mirror: &Mirror, news: &News, meaning: Meaning) -> BTreeMap<String, Opt
         let Some(path) = resource_path(key) else { continue };
         let text = match value {
             None => Ok(None),
-            Some(value) => serde_json::from_slice::<Value>(value)
-                .map_err(|error| error.to_string())
-                .and_then(|object| meaning(key, object))
-                .and_then(|object| resource_text(key, object).map_err(|error| error.to_string())),
+            Some(value) => text_of(key, value, meaning),
         };
         seen.insert(path.clone());
         match text {
             Ok(text) => drop(texts.insert(path, text)),
-            Err(why) => tracing::debug!(resource = %key, why, "the history goes on with what was there before"),
+            Err(error) => {
+                let why = error.to_string();
+                tracing::debug!(resource = %key, why, "the history goes on with what was there before");
+            }
         }
     }
     if news.is_whole {
@@ -214,6 +215,10 @@ fn texts(mirror: &Mirror, news: &News, meaning: Meaning) -> BTreeMap<String, Opt
         texts.extend(gone.map(|path| (path.to_owned(), None)));
     }
     texts
+}
+
+fn text_of(key: &ResourceKey, value: &[u8], meaning: Meaning) -> Result<Option<String>, ValueError> {
+    Ok(resource_text(key, meaning(key, serde_json::from_slice(value)?)?)?)
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-use super::connection::describe;
-use super::error::KubeConfigError;
+use super::error::{KubeConfigError, describe};
 
 /// Where the API server is and who we are there. Only names: what they stand for is read when a connection is made, and
 /// again when the server refuses what was read.

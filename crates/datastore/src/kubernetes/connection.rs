@@ -1,18 +1,17 @@
 //! Requests, and the connection on which they are made.
 
-use std::error::Error as _;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
-use kube::client::{AuthError, Body};
+use kube::client::Body;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::config::KubeConfig;
-use super::error::{ApiError, KubeConfigError};
+use super::error::{ApiError, KubeConfigError, describe};
 use super::json::MAX_OBJECT;
 
 /// How long an answer may take to begin, and to go on.
@@ -169,31 +168,6 @@ fn unreachable(error: &kube::Error) -> ApiError {
         kube::Error::Auth(_) => ApiError::Config(KubeConfigError::Credentials(describe(error))),
         _ => ApiError::Unreachable(describe(error)),
     }
-}
-
-/// The error and its causes, without what a credential plugin has printed.
-pub(super) fn describe(error: &kube::Error) -> String {
-    match error {
-        // Its arguments and environment are part of what is not shown.
-        kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
-            return format!("the credential plugin failed: {}", out.status);
-        }
-        kube::Error::Auth(AuthError::AuthExecParse(_)) => {
-            return "the credential plugin printed something that is not understood".into();
-        }
-        _ => {}
-    }
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        // Most repeat what their causes say.
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 async fn refusal(answer: Response<Body>) -> ApiError {

@@ -1,7 +1,10 @@
 //! What can go wrong.
 
+use std::error::Error as _;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use kube::client::AuthError;
 
 /// What is wrong with a configuration. No variant has a secret in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -135,4 +138,29 @@ impl ApiError {
             _ => None,
         }
     }
+}
+
+/// The error and its causes, without what a credential plugin has printed.
+pub(super) fn describe(error: &kube::Error) -> String {
+    match error {
+        // Its arguments and environment are part of what is not shown.
+        kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
+            return format!("the credential plugin failed: {}", out.status);
+        }
+        kube::Error::Auth(AuthError::AuthExecParse(_)) => {
+            return "the credential plugin printed something that is not understood".into();
+        }
+        _ => {}
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // Most repeat what their causes say.
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
 }

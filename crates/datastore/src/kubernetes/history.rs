@@ -80,11 +80,7 @@ impl Recording {
             return;
         }
         let writer = match self.config.fixed() {
-            Ok(fixed) => {
-                HistoryWriter::start(Origin::Kubernetes(fixed.server), self.settings.clone(), |key, object| {
-                    as_written(key, object).map_err(|error| error.to_string())
-                })
-            }
+            Ok(fixed) => HistoryWriter::start(Origin::Kubernetes(fixed.server), self.settings.clone(), as_written),
             Err(error) => {
                 tracing::warn!(%error, "no history of the resources is kept");
                 None

@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tortie_model::Interner;
 use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resource};
 
-use crate::dir_state::Scope;
-use crate::dir_state::doubles::{self, is_unknown};
+use crate::state_file::{SealError, seal, unseal};
+use crate::unknown::{self, Scope, is_unknown};
 
 /// The first line of a record.
 const MAGIC: &str = "tortie-last-good 1";
@@ -44,19 +43,22 @@ pub enum RecordError {
     Content,
 }
 
+impl From<SealError> for RecordError {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::Format => Self::Format,
+            SealError::Checksum => Self::Checksum,
+        }
+    }
+}
+
 impl Record {
     /// Reads what [`Record::encode`] has written.
     ///
     /// # Errors
     /// [`RecordError`]; no bytes make it panic.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
-        let text = std::str::from_utf8(bytes).map_err(|_| RecordError::Format)?;
-        let rest = text.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix('\n')).ok_or(RecordError::Format)?;
-        let (sum, body) = rest.split_once('\n').ok_or(RecordError::Checksum)?;
-        if sum != hex_digest(body.as_bytes()) {
-            return Err(RecordError::Checksum);
-        }
-        let body: Value = serde_json::from_str(body).map_err(|_| RecordError::Content)?;
+        let body: Value = serde_json::from_str(unseal(MAGIC, bytes)?).map_err(|_| RecordError::Content)?;
         let text = |field: &str| body.get(field).and_then(Value::as_str).map(str::to_owned).ok_or(RecordError::Content);
         let list = |field: &str| body.get(field).and_then(Value::as_array).ok_or(RecordError::Content);
         let closed = list("closed")?.iter().map(|scope| scope.as_str().and_then(scope_from));
@@ -87,7 +89,7 @@ impl Record {
     #[doc(hidden)]
     #[must_use]
     pub fn sealed(body: &str) -> Vec<u8> {
-        format!("{MAGIC}\n{}\n{body}", hex_digest(body.as_bytes())).into_bytes()
+        seal(MAGIC, body)
     }
 
     pub(crate) fn closed(&self) -> &BTreeSet<Scope> {
@@ -185,7 +187,7 @@ fn missing(id: &ObjectId, is_unidentified: bool, earlier: &[Document], now: &[Do
         return Vec::new();
     }
     let [earlier, now] = [earlier, now].map(|documents| documents.iter().map(|one| &one.outcome).collect::<Vec<_>>());
-    doubles::missing(&earlier, &now)
+    unknown::missing(&earlier, &now)
 }
 
 impl Documents {
@@ -259,10 +261,6 @@ fn scope_from(text: &str) -> Option<Scope> {
         "nobody" => Some(Scope::Nobody),
         _ => text.strip_prefix("namespace/").map(Scope::of_namespace),
     }
-}
-
-pub(crate) fn hex_digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,18 +1,33 @@
 //! Records on disk.
 
 use std::cell::Cell;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::Record;
-use super::record::hex_digest;
+use super::{Record, RecordError};
+use crate::state_file::{self, check_ours, folder_name, hex_digest, is_ours};
 
 /// A record of more bytes is not written.
 const MAX_RECORD: u64 = 64 << 20;
 /// All records, those of other datastores included, take no more bytes than this.
 const MAX_TOTAL: u64 = 256 << 20;
+
+/// Reason for which the file of a record cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("is no file of this user's that nobody else may write")]
+    NotOurs,
+    #[error("is larger than any record")]
+    TooLarge,
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error("is the record of another file")]
+    OtherFile,
+}
 
 /// The records of one directory of manifests, as one node sees it.
 #[derive(Debug)]
@@ -35,12 +50,7 @@ impl Store {
         let all = state.join("last-good");
         let folder = all.join(folder_name(&datastore, node));
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        for directory in [state, &all, &folder] {
-            if !is_ours(&fs::symlink_metadata(directory)?) {
-                let what = format!("{} belongs to another user, or others may write into it", directory.display());
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-            }
-        }
+        check_ours(&[state, &all, &folder])?;
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
             if is_draft(&path) {
@@ -68,16 +78,16 @@ impl Store {
         Ok(records)
     }
 
-    fn load_from(&self, path: &Path) -> Result<Record, String> {
-        let metadata = fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+    fn load_from(&self, path: &Path) -> Result<Record, LoadError> {
+        let metadata = fs::symlink_metadata(path)?;
         if !metadata.is_file() || !is_ours(&metadata) {
-            return Err("is no file of this user's that nobody else may write".into());
+            return Err(LoadError::NotOurs);
         }
         if metadata.len() > MAX_RECORD {
-            return Err("is larger than any record".into());
+            return Err(LoadError::TooLarge);
         }
-        let record = Record::parse(&fs::read(path).map_err(|error| error.to_string())?).map_err(|e| e.to_string())?;
-        if self.place(&record.path) == path { Ok(record) } else { Err("is the record of another file".into()) }
+        let record = Record::parse(&fs::read(path)?)?;
+        if self.place(&record.path) == path { Ok(record) } else { Err(LoadError::OtherFile) }
     }
 
     /// The record of a file; `None` if there is none that can be used.
@@ -107,14 +117,7 @@ impl Store {
             self.make_room(more)?;
         }
         self.total.set(self.total.get() + more);
-        let draft = place.with_extension("tmp");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-        let written = file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&draft, &place));
-        if let Err(error) = written {
-            // What a full disk lacks is not worth keeping.
-            let _ = fs::remove_file(&draft);
-            return Err(error);
-        }
+        state_file::put(&place, &bytes)?;
         File::open(&self.folder)?.sync_all()
     }
 
@@ -168,18 +171,8 @@ impl Store {
     }
 }
 
-/// What the folder is called in which something is kept of a directory, as one node sees it.
-pub(crate) fn folder_name(directory: &Path, node: &str) -> String {
-    hex_digest(&[directory.as_os_str().as_encoded_bytes(), b"\0", node.as_bytes()].concat())
-}
-
 fn is_draft(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "tmp")
-}
-
-/// Whether nobody else can have written it, or can.
-pub(crate) fn is_ours(metadata: &Metadata) -> bool {
-    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tortie_resources::manifest::Options;
 
 use super::{Record, Store};
-use crate::dir_state::Scope;
 use crate::history::{Recorder, TextChange};
+use crate::unknown::Scope;
 
 /// How soon it is tried again to write what could not be written.
 const RETRY: Duration = Duration::from_secs(10);

@@ -6,11 +6,11 @@ fn read(line: &str) -> Result<Line, NotALine> {
 
 #[test]
 fn every_form_is_read() {
-    assert_eq!(read(r#"{"status": "in-sync"}"#), Ok(Line::Status(SyncStatus::InSync)));
-    assert_eq!(read(r#"{"flush": true}"#), Ok(Line::Flush));
-    assert_eq!(read(r#"{"flush": false}"#), Ok(Line::Nothing));
-    assert_eq!(read("  "), Ok(Line::Nothing));
-    assert_eq!(read(r#"{"key": "/nowhere", "value": {}}"#), Ok(Line::Nothing));
+    assert_eq!(read(r#"{"status": "in-sync"}"#).unwrap(), Line::Status(SyncStatus::InSync));
+    assert_eq!(read(r#"{"flush": true}"#).unwrap(), Line::Flush);
+    assert_eq!(read(r#"{"flush": false}"#).unwrap(), Line::Nothing);
+    assert_eq!(read("  ").unwrap(), Line::Nothing);
+    assert_eq!(read(r#"{"key": "/nowhere", "value": {}}"#).unwrap(), Line::Nothing);
     let tier = r#"{"key": "/calico/v1/policy/tier/t/metadata", "value": {"order": 1}}"#;
     assert!(matches!(read(tier), Ok(Line::Update(Update::Tier(_, Some(_))))));
     assert!(matches!(read(&tier.replace(r#"{"order": 1}"#, "null")), Ok(Line::Update(Update::Tier(_, None)))));

@@ -8,14 +8,7 @@ use hashbrown::hash_table::Entry;
 use tortie_model::{Key, Update};
 use tortie_resources::manifest::ObjectId;
 
-use super::store::Store;
-
-/// One of the things that an object contributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
-    pub(super) slot: u32,
-    pub(super) index: u32,
-}
+use super::store::{Claim, Store};
 
 /// The claims, by key. Nearly all keys have one claimant.
 #[derive(Debug, Default)]

@@ -7,7 +7,6 @@ use hashbrown::HashTable;
 use tortie_model::Update;
 use tortie_resources::manifest::{Contributions, ObjectId};
 
-use super::claims::Claim;
 use crate::Fallback;
 
 /// What an object puts in force.
@@ -26,6 +25,13 @@ impl From<Contributions> for InForce {
     fn from(contributions: Contributions) -> Self {
         Self((!contributions.is_empty()).then(|| contributions.into()))
     }
+}
+
+/// One of the things that an object contributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) slot: u32,
+    pub(super) index: u32,
 }
 
 #[derive(Debug)]

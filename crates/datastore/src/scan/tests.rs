@@ -21,6 +21,11 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
+/// The text, or the reason for which it cannot be read.
+fn read(root: &Path, path: &Path, access: DirAccess) -> Result<Option<String>, String> {
+    super::read(root, path, access).map_err(|error| error.to_string())
+}
+
 fn closed(found: &Found, path: &Path) -> String {
     found.closed.get(path).cloned().unwrap_or_else(|| panic!("{}: {found:?}", path.display()))
 }

@@ -46,6 +46,7 @@ pub enum ApplyError {
         /// The resource.
         key: ResourceKey,
         /// What is wrong.
+        #[source]
         error: ObjectError,
     },
     /// Nothing is there any more in place of which the object is to be written.

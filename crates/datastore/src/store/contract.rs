@@ -156,6 +156,7 @@ pub enum StoreError {
         /// The resource.
         key: ResourceKey,
         /// What is wrong.
+        #[source]
         error: ObjectError,
     },
     /// The datastore will never take the object as it is, or not where it is to be.
@@ -180,4 +181,14 @@ pub enum StoreError {
     /// The datastore does not answer, or cannot serve now; trying again may help.
     #[error("the datastore is not available: {0}")]
     Unavailable(String),
+}
+
+/// Error of a value that is no resource.
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ValueError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Object(#[from] ObjectError),
 }

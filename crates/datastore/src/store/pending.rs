@@ -47,7 +47,9 @@ mod steps;
 
 pub use change::{Deadline, KeptWrite, Moment, PendingChange, Phase, RecordError, Write};
 pub use journal::{FileJournal, Journal, JournalError, Locked, MemoryJournal};
-pub use steps::{Attended, CarryOutError, ConfirmError, Confirmed, Opener, attend, begin, carry_out, confirm};
+pub use steps::{
+    Attended, CarryOutError, ConfirmError, Confirmed, Opener, StepError, attend, begin, carry_out, confirm,
+};
 
 #[cfg(test)]
 mod tests;

@@ -209,7 +209,7 @@ impl Disk for World {
         Ok(Found { files, closed: BTreeMap::new() })
     }
 
-    fn read(&self, path: &Path) -> Result<Option<String>, String> {
+    fn read(&self, path: &Path) -> Result<Option<String>, ManifestError> {
         Ok(self.files.borrow().get(path).map(|file| file.text.clone()))
     }
 

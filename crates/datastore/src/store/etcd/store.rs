@@ -16,7 +16,9 @@ use super::EtcdConfig;
 use super::connection::{Failure, connect, within};
 use super::range::Pages;
 use crate::store::stamp::{random, stamp};
-use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
+use crate::store::{
+    Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, ValueError, Verb,
+};
 
 /// The resources in etcd. Calls block; they must not be made from within an async runtime.
 ///
@@ -209,13 +211,14 @@ fn found(answer: &TxnResponse) -> Option<Revision> {
 
 fn read(key: ResourceKey, kv: &KeyValue) -> Result<StoredResource, StoreError> {
     let revision = Revision(kv.mod_revision());
-    let object = serde_json::from_slice(kv.value())
-        .map_err(|error| error.to_string())
-        .and_then(|object| stored::from_stored(&key, object, revision).map_err(|error| error.to_string()));
-    match object {
+    match object(&key, kv.value(), revision) {
         Ok(object) => Ok(StoredResource { key, revision, object }),
-        Err(why) => Err(StoreError::Unreadable { key, why }),
+        Err(error) => Err(StoreError::Unreadable { key, why: error.to_string() }),
     }
+}
+
+fn object(key: &ResourceKey, value: &[u8], revision: Revision) -> Result<Value, ValueError> {
+    Ok(stored::from_stored(key, serde_json::from_slice(value)?, revision)?)
 }
 
 fn not_as_expected(key: &ResourceKey, expected: Revision, found: Option<Revision>) -> StoreError {

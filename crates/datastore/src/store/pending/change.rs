@@ -1,12 +1,10 @@
 //! What is known of a change. Pure.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use tortie_resources::stored::{ResourceKey, Revision};
 
+use crate::state_file::{SealError, seal, unseal};
 use crate::store::StagedWrite;
 use crate::store::staged::unversioned;
 
@@ -167,6 +165,15 @@ pub enum RecordError {
     Content,
 }
 
+impl From<SealError> for RecordError {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::Format => Self::Format,
+            SealError::Checksum => Self::Checksum,
+        }
+    }
+}
+
 impl PendingChange {
     /// A change that is about to be made: `window_ms` is how many milliseconds it may be confirmed, `datastore` is how to
     /// reach the datastore again, without anything secret.
@@ -204,13 +211,7 @@ impl PendingChange {
     /// # Errors
     /// [`RecordError`]; no bytes make it panic.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
-        let text = std::str::from_utf8(bytes).map_err(|_| RecordError::Format)?;
-        let rest = text.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix('\n')).ok_or(RecordError::Format)?;
-        let (sum, body) = rest.split_once('\n').ok_or(RecordError::Checksum)?;
-        if sum != hex_digest(body) {
-            return Err(RecordError::Checksum);
-        }
-        serde_json::from_str(body).map_err(|_| RecordError::Content)
+        serde_json::from_str(unseal(MAGIC, bytes)?).map_err(|_| RecordError::Content)
     }
 
     /// The change as bytes.
@@ -218,16 +219,8 @@ impl PendingChange {
     pub fn encode(&self) -> Vec<u8> {
         // Maps of texts to values: there is nothing in it that JSON lacks.
         let body = serde_json::to_string(self).unwrap_or_default();
-        format!("{MAGIC}\n{}\n{body}", hex_digest(&body)).into_bytes()
+        seal(MAGIC, &body)
     }
-}
-
-fn hex_digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 /// Keys as the paths under which resources are kept.

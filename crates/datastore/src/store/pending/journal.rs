@@ -1,12 +1,13 @@
 //! Where a pending change is kept.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::{PendingChange, RecordError};
+use crate::state_file::{self, is_ours};
 
 /// A record of more bytes is not read.
 const MAX_RECORD: u64 = 256 << 20;
@@ -37,6 +38,7 @@ pub enum JournalError {
         /// The file or directory.
         path: PathBuf,
         /// Why.
+        #[source]
         error: io::Error,
     },
     /// What is kept is not what was written.
@@ -45,6 +47,7 @@ pub enum JournalError {
         /// The file.
         path: PathBuf,
         /// Why.
+        #[source]
         error: RecordError,
     },
 }
@@ -137,18 +140,7 @@ impl Journal for FileJournal {
 
     fn save(&self, change: &PendingChange) -> Result<(), JournalError> {
         let path = self.path();
-        let draft = path.with_extension("tmp");
-        let open = || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
-        let written = open().and_then(|mut file| {
-            file.write_all(&change.encode())?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)
-        });
-        if let Err(error) = written {
-            // What a full disk lacks is not worth keeping.
-            let _ = fs::remove_file(&draft);
-            return Err(at(&path)(error));
-        }
+        state_file::put(&path, &change.encode()).map_err(at(&path))?;
         File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(at(&self.folder))
     }
 }
@@ -156,11 +148,6 @@ impl Journal for FileJournal {
 fn at(path: &Path) -> impl FnOnce(io::Error) -> JournalError {
     let path = path.to_owned();
     |error| JournalError::Io { path, error }
-}
-
-/// Whether nobody else can have written it, or can.
-fn is_ours(metadata: &Metadata) -> bool {
-    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
 /// A journal in memory, for tests.

@@ -26,13 +26,28 @@ pub enum CarryOutError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A write failed, and what had been written before it is taken back.
-    #[error("{why}; {}", if *.is_rolled_back { "nothing is changed" } else { "what was changed before is being taken back" })]
+    #[error("{source}; {}", if *.is_rolled_back { "nothing is changed" } else { "what was changed before is being taken back" })]
     Write {
         /// What went wrong.
-        why: String,
+        source: StepError,
         /// Whether everything is as it was.
         is_rolled_back: bool,
     },
+}
+
+/// Error of a step of a change.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// The datastore cannot be opened.
+    #[error(transparent)]
+    Open(Box<dyn Error + Send + Sync>),
+    /// The datastore.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The change cannot be kept.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
 }
 
 /// Keeps a change that is about to be made. Nothing is written into the datastore yet.
@@ -61,22 +76,27 @@ pub fn carry_out(
     let written = carry_out_all(journal, store, &mut change).and_then(|()| {
         change.phase = Phase::Waiting;
         change.deadline = Deadline::after(change.window_ms, &now());
-        journal.save(&change).map_err(|error| error.to_string())
+        Ok(journal.save(&change)?)
     });
-    let Err(why) = written else { return Ok(change) };
-    let is_rolled_back = roll_back(journal, store, change, &why, &now()).is_ok();
-    Err(CarryOutError::Write { why, is_rolled_back })
+    let Err(source) = written else { return Ok(change) };
+    let is_rolled_back = roll_back(journal, store, change, &source.to_string(), &now()).is_ok();
+    Err(CarryOutError::Write { source, is_rolled_back })
 }
 
-fn carry_out_all(journal: &dyn Journal, store: &dyn ResourceStore, change: &mut PendingChange) -> Result<(), String> {
+fn carry_out_all(
+    journal: &dyn Journal,
+    store: &dyn ResourceStore,
+    change: &mut PendingChange,
+) -> Result<(), StepError> {
     for place in 0..change.writes.len() {
         let Some(write) = change.writes.get_mut(place) else { break };
-        let Some(made) = carry_out_one(store, write).map_err(|error| error.to_string())? else { continue };
+        // Nothing is made by a deletion.
+        let Some(made) = carry_out_one(store, write)? else { continue };
         let made = unversioned(made.object);
         if write.after.as_ref().is_none_or(|after| !is_same(after, &made)) {
             // What the datastore has made of it is what is to be found when it is taken back.
             write.after = Some(made);
-            journal.save(change).map_err(|error| error.to_string())?;
+            journal.save(change)?;
         }
     }
     Ok(())
@@ -138,11 +158,11 @@ pub fn attend(journal: &dyn Journal, open: &Opener<'_>, now: &Moment) -> Result<
         }
     };
     begin_roll_back(journal, &mut change, &why);
-    let opened = open(&change).map_err(|error| error.to_string());
+    let opened = open(&change).map_err(StepError::Open);
     let rolled_back = opened.and_then(|store| roll_back(journal, &*store, change, &why, now));
     Ok(match rolled_back {
         Ok(change) => Attended::RolledBack(Box::new(change)),
-        Err(why) => Attended::Retry { why },
+        Err(error) => Attended::Retry { why: error.to_string() },
     })
 }
 
@@ -162,7 +182,7 @@ fn roll_back(
     mut change: PendingChange,
     why: &str,
     now: &Moment,
-) -> Result<PendingChange, String> {
+) -> Result<PendingChange, StepError> {
     begin_roll_back(journal, &mut change, why);
     let mut kept = Vec::new();
     let mut failed = None;
@@ -171,15 +191,15 @@ fn roll_back(
             Ok(None) => {}
             Ok(Some(why)) => kept.push(KeptWrite { resource: write.key.to_string(), why }),
             // The next one would have to wait as long in vain.
-            Err(error @ StoreError::Unavailable(_)) => return Err(error.to_string()),
-            Err(error) => failed = Some(error.to_string()),
+            Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
+            Err(error) => failed = Some(error),
         }
     }
-    if let Some(why) = failed {
-        return Err(why);
+    if let Some(error) = failed {
+        return Err(error.into());
     }
     change.phase = Phase::RolledBack { at_ms: now.wall_ms, why: why.to_owned(), kept };
-    journal.save(&change).map_err(|error| error.to_string())?;
+    journal.save(&change)?;
     Ok(change)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tortie_model::{Order, Policy, PolicyId, PolicyKind, Tier, TierDefaultAction, TierName, Update};
-use tortie_resources::manifest::{Contributions, Kind, ObjectId};
+use tortie_resources::manifest::{Contributions, Kind, ObjectId, Outcome};
 
 /// The tier before all others, and the policies in it. Whoever lists policies in the kernel finds this name.
 const RESERVED: &str = "tortie-unreadable";
@@ -100,4 +100,21 @@ pub(crate) fn narrow(before: &BTreeSet<Scope>, now: &BTreeSet<Scope>) -> BTreeSe
         .filter(|scope| **scope != Scope::All || all(before) && all(now))
         .cloned()
         .collect()
+}
+
+/// Returns the places of the earlier definitions that may still exist beside those of now, of which part is unreadable:
+/// as many as are missing, the last ones first of those that differ from all of now.
+pub(crate) fn missing(earlier: &[&Outcome], now: &[&Outcome]) -> Vec<usize> {
+    let usable = |outcomes: &[&Outcome]| outcomes.iter().filter(|outcome| !is_unknown(outcome)).count();
+    let number = usable(earlier).saturating_sub(usable(now));
+    let differs = |outcome: &&Outcome| !is_unknown(outcome) && !now.contains(outcome);
+    let places = earlier.iter().enumerate().rev().filter(|(_, outcome)| differs(outcome)).map(|(place, _)| place);
+    let mut places: Vec<usize> = places.take(number).collect();
+    places.reverse();
+    places
+}
+
+/// Whether nothing is known of the endpoints that a policy selects.
+pub(crate) fn is_unknown(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Invalid { substitute: None })
 }
