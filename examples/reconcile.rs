@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use tortie::Node;
-use tortie::dataplane::{Kernel, fake::FakeKernel};
+use tortie::dataplane::{Clock, fake::FakeKernel};
 use tortie::iptables::{Backend, Table};
 
 /// Prints what is out of sync at first, and what there is in the end.
@@ -14,17 +14,17 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     dataplane.on_links_in_sync();
 
     let mut kernel = FakeKernel::new(Backend::Nft, []);
-    kernel.tables_v4.refuse("db-clients ingress");
+    kernel.netfilter.tables_v4.refuse("db-clients ingress");
     let mut report = dataplane.apply(&mut kernel);
     report.problems.iter().for_each(|problem| println!("{problem}"));
     // The kernel takes the rule now, but somebody has flushed the table.
-    kernel.tables_v4.behave();
-    kernel.tables_v4.wipe(Table::Filter);
+    kernel.netfilter.tables_v4.behave();
+    kernel.netfilter.tables_v4.wipe(Table::Filter);
     while let (false, Some(next)) = (report.is_complete(), report.next) {
         kernel.sleep(next);
         report = dataplane.apply(&mut kernel);
     }
-    let rules = kernel.tables_v4.rules(Table::Filter, "cali-pi-np/shop/db-clients");
+    let rules = kernel.netfilter.tables_v4.rules(Table::Filter, "cali-pi-np/shop/db-clients");
     rules.iter().flatten().for_each(|rule| println!("{rule}"));
     Ok(())
 }

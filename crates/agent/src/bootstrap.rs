@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tortie_config::Sources;
-use tortie_dataplane::Kernel;
+use tortie_dataplane::Links;
 use tortie_linux::kernel::LinuxKernel;
 
 use crate::wireguard_bootstrap::{Bootstrap, Published, Surroundings};
@@ -54,7 +54,7 @@ fn published(datastore: &DatastoreArgs, local: &Sources) -> Result<Option<Box<dy
 struct ThisNode(Handle);
 
 impl Surroundings for ThisNode {
-    fn with_kernel(&self, timeout: Duration, task: &mut dyn FnMut(&mut dyn Kernel)) {
+    fn with_kernel(&self, timeout: Duration, task: &mut dyn FnMut(&mut dyn Links)) {
         task(&mut LinuxKernel::new(timeout));
     }
 

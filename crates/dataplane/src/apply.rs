@@ -12,7 +12,7 @@ use tortie_rules::names::{policy_chain, profile_chain};
 use crate::dataplane::Dataplane;
 use crate::drive::{self, NftablesOutcome, TableOutcome};
 use crate::gate::{PolicyGate, denies};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Netfilter};
 use crate::managers::hosts::all_tiers;
 use crate::output::FamilyOutput;
 use crate::report::{ApplyReport, DataplaneProblem, Owner};
@@ -42,6 +42,7 @@ impl Dataplane {
         self.complete();
         self.complete_places(Some(kernel));
         let mut problems = self.static_problems();
+        problems.extend(self.missing_subsystems(kernel));
         let mut wakeups = Vec::new();
 
         self.refresh_sets(started);
@@ -76,22 +77,29 @@ impl Dataplane {
 
         let in_force: BTreeSet<Family> =
             self.policy_gates.iter().filter(|gate| gate.in_force()).map(PolicyGate::family).collect();
-        self.managers.places.flush(kernel, |family| in_force.contains(&family));
+        if let Some(conntrack) = kernel.conntrack() {
+            self.managers.places.flush(conntrack, |family| in_force.contains(&family));
+        }
 
         if self.may_replace_chains() && self.drive_deletions(kernel) {
             wakeups.push(NEXT_DELETION);
         }
         self.apply_routes(kernel, &mut problems);
         let open = self.policy_gates.iter().filter(|gate| gate.is_open()).map(PolicyGate::family).collect();
-        self.sysctls.apply(kernel, &self.links, &open, &mut problems);
+        match kernel.sysctls() {
+            Some(sysctls) => self.sysctls.apply(sysctls, &self.links, &open, &mut problems),
+            None => self.sysctls.leave(),
+        }
         let refresh = self.config.routes.refresh_interval;
-        self.bandwidth.apply(kernel, &self.links, refresh, self.config.retry_interval, &mut problems);
+        if let Some(devices) = kernel.links() {
+            self.bandwidth.apply(devices, &self.links, refresh, self.config.retry_interval, &mut problems);
+        }
         if kernel.is_stopping() {
             return ApplyReport::default();
         }
 
         let refused = refused_chains(&problems);
-        let (workloads, hosts) = self.current_statuses(&refused);
+        let (workloads, hosts) = self.current_statuses(&refused, self.can_reach_workloads(kernel));
         let statuses = self.statuses.replace(workloads, hosts);
 
         let now = kernel.now();
@@ -167,7 +175,7 @@ impl Dataplane {
         }
     }
 
-    pub(crate) fn drive_sets(&mut self, kernel: &mut dyn Kernel) -> Vec<Report> {
+    pub(crate) fn drive_sets(&mut self, kernel: &mut dyn Netfilter) -> Vec<Report> {
         let handled: Vec<bool> = self.output.families.iter().map(|family| self.handles_sets(family)).collect();
         let sets = chosen(&mut self.output.families, &handled).map(|family| &mut family.ip_sets).collect();
         spread(drive::sets(kernel, sets, &mut self.set_counters), &handled)
@@ -199,7 +207,7 @@ impl Dataplane {
 
     /// Writes all tables, and once all of them are in the kernel sweeps those of the other implementation, which may be
     /// all that denies until then. Those that were swept come last among the outcomes.
-    pub(crate) fn drive_tables(&mut self, kernel: &mut dyn Kernel, may_sweep: bool) -> Vec<TableOutcome> {
+    pub(crate) fn drive_tables(&mut self, kernel: &mut dyn Netfilter, may_sweep: bool) -> Vec<TableOutcome> {
         let may_replace = self.may_replace_chains();
         let handled: Vec<bool> = self.output.families.iter().flat_map(|family| self.handled_tables(family)).collect();
         let tables = self.output.families.iter_mut().flat_map(|family| &mut family.tables);
@@ -353,7 +361,7 @@ impl Dataplane {
     }
 
     /// Destroys some sets of each family. Returns whether more are waiting.
-    fn drive_deletions(&mut self, kernel: &mut dyn Kernel) -> bool {
+    fn drive_deletions(&mut self, kernel: &mut dyn Netfilter) -> bool {
         let handled: Vec<bool> = self.output.families.iter().map(|family| self.handles_sets(family)).collect();
         let sets = chosen(&mut self.output.families, &handled).map(|family| &mut family.ip_sets).collect();
         let reports = drive::set_deletions(kernel, sets, &mut self.set_counters);
@@ -369,12 +377,16 @@ impl Dataplane {
         }
         for (overlay, gate) in self.overlays.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
             debug_assert_eq!(overlay.family(), gate.family());
-            overlay.devices().for_each(|device| device.apply(kernel, problems));
+            if let Some(devices) = kernel.links() {
+                overlay.devices().for_each(|device| device.apply(devices, problems));
+            }
         }
         let mut routes = std::mem::take(&mut self.routes);
         let ownership = self.ownership();
         for (table, gate) in routes.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
-            table.apply(kernel, &self.links, &ownership, gate.unconfirmed(), problems);
+            if let Some(routing) = kernel.routing() {
+                table.apply(routing, &self.links, &ownership, gate.unconfirmed(), problems);
+            }
         }
         for (address, interface, error) in routes.iter().flat_map(RouteTable::failed_flushes) {
             let interface = interface.and_then(|interface| InterfaceName::try_from(interface).ok());
@@ -386,7 +398,9 @@ impl Dataplane {
         let refresh = self.config.routes.refresh_interval;
         for (overlay, _) in self.overlays.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
             let is_wanted = overlay.uses_vxlan();
-            overlay.entries.apply(is_wanted, kernel, &self.links, refresh, problems);
+            if let Some(neighbours) = kernel.neighbours() {
+                overlay.entries.apply(is_wanted, neighbours, &self.links, refresh, problems);
+            }
         }
         for (wireguard, _) in self.wireguards.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
             wireguard.apply(kernel, &self.links, problems);
@@ -398,8 +412,8 @@ impl Dataplane {
             proxy.apply(kernel, &self.links, check, problems);
         }
         let v4 = self.policy_gates.iter().find(|gate| gate.family() == Family::V4);
-        if let Some(gate) = v4.filter(|gate| gate.is_open()) {
-            self.neighbours.apply(kernel, &self.links, gate.unconfirmed(), problems);
+        if let (Some(gate), Some(neighbours)) = (v4.filter(|gate| gate.is_open()), kernel.neighbours()) {
+            self.neighbours.apply(neighbours, &self.links, gate.unconfirmed(), problems);
         }
     }
 

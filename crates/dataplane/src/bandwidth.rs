@@ -11,8 +11,9 @@ use tortie_model::desired::WorkloadEndpointState;
 use tortie_model::{IfaceName, QosControls};
 
 use crate::device::{Device, DeviceChange, DeviceKind};
-use crate::kernel::{Kernel, KernelError};
-use crate::links::Links;
+use crate::kernel::Links;
+use crate::kernel_error::KernelError;
+use crate::links::KnownLinks;
 use crate::qdisc::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
 use crate::report::DataplaneProblem;
 
@@ -141,6 +142,11 @@ impl Bandwidth {
         }
     }
 
+    /// Whether any workload has a limit.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
     pub(crate) fn next(&self, now: Duration, refresh: Option<Duration>) -> Option<Duration> {
         let check = self.checked.zip(refresh).filter(|_| !self.wanted.is_empty()).map(|(last, every)| last + every);
         check.into_iter().chain(self.retry_at).min().map(|at| at.saturating_sub(now))
@@ -149,8 +155,8 @@ impl Bandwidth {
     /// Brings all limits to what is wanted that may not be that.
     pub(crate) fn apply(
         &mut self,
-        kernel: &mut dyn Kernel,
-        links: &Links,
+        kernel: &mut dyn Links,
+        links: &KnownLinks,
         refresh: Option<Duration>,
         retry: Duration,
         problems: &mut Vec<DataplaneProblem>,
@@ -177,7 +183,7 @@ impl Bandwidth {
         }));
     }
 
-    fn bring_all(&mut self, kernel: &mut dyn Kernel, links: &Links, qdiscs: &[Qdisc]) {
+    fn bring_all(&mut self, kernel: &mut dyn Links, links: &KnownLinks, qdiscs: &[Qdisc]) {
         for interface in std::mem::take(&mut self.dirty) {
             self.failures.remove(&interface);
             let limits = self.wanted.get(&interface);
@@ -204,7 +210,7 @@ impl Bandwidth {
 }
 
 fn bring(
-    kernel: &mut dyn Kernel,
+    kernel: &mut dyn Links,
     interface: &IfaceName,
     index: u32,
     limits: Option<&Limits>,
@@ -228,7 +234,7 @@ fn bring(
 
 /// Makes the root of an interface a bucket, or takes ours away.
 fn set_bucket(
-    kernel: &mut dyn Kernel,
+    kernel: &mut dyn Links,
     index: u32,
     wanted: Option<TokenBucket>,
     qdiscs: &[Qdisc],
@@ -247,7 +253,7 @@ fn set_bucket(
 }
 
 fn redirect(
-    kernel: &mut dyn Kernel,
+    kernel: &mut dyn Links,
     interface: &IfaceName,
     device: &Device,
     bucket: TokenBucket,
@@ -278,7 +284,7 @@ fn redirect(
 }
 
 fn stop_redirecting(
-    kernel: &mut dyn Kernel,
+    kernel: &mut dyn Links,
     interface: &IfaceName,
     device: &Device,
     qdiscs: &[Qdisc],
@@ -296,7 +302,7 @@ fn stop_redirecting(
     if found.is_some() { remove_ifb(kernel, &name) } else { Ok(()) }
 }
 
-fn make_ifb(kernel: &mut dyn Kernel, name: &str, mtu: u32) -> Result<Device, BandwidthProblem> {
+fn make_ifb(kernel: &mut dyn Links, name: &str, mtu: u32) -> Result<Device, BandwidthProblem> {
     let is_ifb = |device: &Device| device.kind == DeviceKind::Other(IFB.to_owned());
     let read = || kernel_problem("its device cannot be read");
     let make = || kernel_problem("its device cannot be made");
@@ -323,7 +329,7 @@ fn make_ifb(kernel: &mut dyn Kernel, name: &str, mtu: u32) -> Result<Device, Ban
     Ok(device)
 }
 
-fn remove_ifb(kernel: &mut dyn Kernel, name: &str) -> Result<(), BandwidthProblem> {
+fn remove_ifb(kernel: &mut dyn Links, name: &str) -> Result<(), BandwidthProblem> {
     let Some(device) = kernel.device(name).map_err(kernel_problem("its device cannot be read"))? else { return Ok(()) };
     if device.kind != DeviceKind::Other(IFB.to_owned()) {
         return Ok(());

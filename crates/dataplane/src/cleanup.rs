@@ -6,7 +6,8 @@ use tortie_model::{Family, IfaceName};
 
 use crate::device::{self, DeviceChange, DeviceKind};
 use crate::drive::{self, SetCounters, TableOutcome};
-use crate::kernel::{Kernel, KernelError};
+use crate::kernel::{Conntrack, Kernel, Links, Netfilter, Routing};
+use crate::kernel_error::KernelError;
 use crate::report::{DataplaneProblem, DeviceProblem};
 use crate::route::{Route, RouteChange, RouteProtocol, RouteTableIndex};
 
@@ -40,7 +41,7 @@ pub struct CleanupReport {
 }
 
 /// Removes everything that Tortie, or Felix, programmed in this network namespace: rules and chains, then IP sets, then
-/// routes and VXLAN devices. What other programs made is left alone.
+/// routes and VXLAN devices. What other programs made is left alone, and so are subsystems that this kernel lacks.
 pub fn cleanup(kernel: &mut dyn Kernel, config: &CleanupConfig) -> CleanupReport {
     let mut report = CleanupReport::default();
     remove_rules(kernel, config, &mut report);
@@ -49,15 +50,21 @@ pub fn cleanup(kernel: &mut dyn Kernel, config: &CleanupConfig) -> CleanupReport
     families.dedup();
     for family in families {
         remove_sets(kernel, family, &mut report);
-        remove_routes(kernel, family, config, &mut report);
-        remove_marks(kernel, family, &mut report);
+        if let Some(routing) = kernel.routing() {
+            remove_routes(routing, family, config, &mut report);
+        }
+        if let Some(conntrack) = kernel.conntrack() {
+            remove_marks(conntrack, family, &mut report);
+        }
     }
-    remove_devices(kernel, &mut report);
+    if let Some(links) = kernel.links() {
+        remove_devices(links, &mut report);
+    }
     report
 }
 
 /// Removes VXLAN devices, and with them what they know of other nodes.
-fn remove_devices(kernel: &mut dyn Kernel, report: &mut CleanupReport) {
+fn remove_devices(kernel: &mut dyn Links, report: &mut CleanupReport) {
     for name in [device::VXLAN_V4, device::VXLAN_V6] {
         let found = match kernel.device(name) {
             Ok(found) => found.filter(|found| matches!(found.kind, DeviceKind::Vxlan(_))),
@@ -79,7 +86,7 @@ fn remove_devices(kernel: &mut dyn Kernel, report: &mut CleanupReport) {
     }
 }
 
-fn remove_rules(kernel: &mut dyn Kernel, config: &CleanupConfig, report: &mut CleanupReport) {
+fn remove_rules(kernel: &mut dyn Netfilter, config: &CleanupConfig, report: &mut CleanupReport) {
     let mut tables: Vec<Reconciler> = config
         .tables
         .iter()
@@ -106,7 +113,7 @@ fn remove_rules(kernel: &mut dyn Kernel, config: &CleanupConfig, report: &mut Cl
     }
 }
 
-fn remove_sets(kernel: &mut dyn Kernel, family: Family, report: &mut CleanupReport) {
+fn remove_sets(kernel: &mut dyn Netfilter, family: Family, report: &mut CleanupReport) {
     let mut sets = IpSets::new(family, tortie_ipsets::Config::default());
     let mut counters = SetCounters::default();
     let mut failure = None;
@@ -129,7 +136,7 @@ fn remove_sets(kernel: &mut dyn Kernel, family: Family, report: &mut CleanupRepo
     report.problems.extend(failure.map(|failure| DataplaneProblem::IpSetNames { family, failure }));
 }
 
-fn remove_routes(kernel: &mut dyn Kernel, family: Family, config: &CleanupConfig, report: &mut CleanupReport) {
+fn remove_routes(kernel: &mut dyn Routing, family: Family, config: &CleanupConfig, report: &mut CleanupReport) {
     let routes = match kernel.routes(family, RouteTableIndex::MAIN) {
         Ok(routes) => routes,
         Err(error) => {
@@ -154,7 +161,7 @@ fn remove_routes(kernel: &mut dyn Kernel, family: Family, config: &CleanupConfig
     }
 }
 
-fn remove_marks(kernel: &mut dyn Kernel, family: Family, report: &mut CleanupReport) {
+fn remove_marks(kernel: &mut dyn Conntrack, family: Family, report: &mut CleanupReport) {
     match kernel.marked_flushes(family) {
         Ok(addresses) => report.problems.extend(addresses.into_iter().filter_map(|address| {
             let error = kernel.mark_flush(address, false).err()?;

@@ -16,8 +16,9 @@ use crate::bandwidth::Bandwidth;
 use crate::config::DataplaneConfig;
 use crate::drive::SetCounters;
 use crate::gate::PolicyGate;
-use crate::kernel::{Kernel, KernelError};
-use crate::links::{LinkChange, LinkEvent, Links};
+use crate::kernel::{Kernel, Netfilter};
+use crate::kernel_error::KernelError;
+use crate::links::{KnownLinks, LinkChange, LinkEvent};
 use crate::managers::Completion;
 use crate::managers::dscp::Dscp;
 use crate::managers::endpoint_marks::EndpointMarkManager;
@@ -35,14 +36,14 @@ use crate::managers::pools::Pools;
 use crate::managers::service_loop::ServiceLoop;
 use crate::managers::spoofing::{Spoofing, allowed_prefixes};
 use crate::managers::workloads::{Workloads, is_workload};
-use crate::neighbours::Neighbours;
+use crate::neighbours::StaticNeighbours;
 use crate::output::{FamilyOutput, Output};
 use crate::proxy_neighbours::ProxyNeighbours;
 use crate::report::{Awaited, DataplaneProblem, DataplaneStats, EndpointStatus, ProgramProblem};
 use crate::routes::{Ownership, RouteTable};
 use crate::ruleset::{ForeignTransactions, RulesetNews};
 use crate::status::Statuses;
-use crate::sysctls::Sysctls;
+use crate::sysctls::SysctlSettings;
 use crate::wireguard::Wireguard;
 
 /// Keeps one node's tables, IP sets, routes and sysctls as desired.
@@ -53,11 +54,11 @@ use crate::wireguard::Wireguard;
 pub struct Dataplane {
     pub(crate) config: DataplaneConfig,
     pub(crate) renderer: Renderer,
-    pub(crate) links: Links,
+    pub(crate) links: KnownLinks,
     pub(crate) output: Output,
     pub(crate) managers: Managers,
     pub(crate) routes: Vec<RouteTable>,
-    pub(crate) neighbours: Neighbours,
+    pub(crate) neighbours: StaticNeighbours,
     /// One for each family, in the order of the output.
     pub(crate) overlays: Vec<Overlay>,
     /// One for each family, in the order of the output; none if there is no table for their routes.
@@ -66,7 +67,7 @@ pub struct Dataplane {
     pub(crate) proxy_neighbours: Vec<ProxyNeighbours>,
     /// Rules depend on which tunnels there are, and that has changed.
     tunnels_changed: bool,
-    pub(crate) sysctls: Sysctls,
+    pub(crate) sysctls: SysctlSettings,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) gates: Gates,
     pub(crate) timers: Timers,
@@ -175,17 +176,17 @@ impl Dataplane {
         };
         Self {
             routes: families.iter().map(|family| RouteTable::new(*family, config.routes.clone())).collect(),
-            neighbours: Neighbours::new(config.routes.enabled && families.contains(&Family::V4)),
+            neighbours: StaticNeighbours::new(config.routes.enabled && families.contains(&Family::V4)),
             overlays: families.iter().map(|family| Overlay::new(*family, &config)).collect(),
             wireguards: families.iter().filter_map(|family| Wireguard::new(*family, &config)).collect(),
             proxy_neighbours: families.iter().filter_map(|family| ProxyNeighbours::new(*family, &config)).collect(),
             // The sets that rules refer to have to be filled.
             tunnels_changed: true,
             policy_gates: families.iter().copied().map(PolicyGate::new).collect(),
-            sysctls: Sysctls::new(families, config.ip_forwarding, config.routes.refresh_interval),
+            sysctls: SysctlSettings::new(families, config.ip_forwarding, config.routes.refresh_interval),
             bandwidth: Bandwidth::default(),
             renderer,
-            links: Links::default(),
+            links: KnownLinks::default(),
             output,
             managers,
             gates: Gates::default(),
@@ -407,7 +408,7 @@ impl Dataplane {
     }
 
     /// Whether an apply has something to do: the gates are open, and something changed or a timer ran out. `now` is the
-    /// kernel's [`now`](crate::Kernel::now).
+    /// kernel's [`now`](crate::Clock::now).
     #[must_use]
     pub fn wants_apply(&self, now: Duration) -> bool {
         self.gates.are_open() && (self.timers.dirty || self.timers.next_apply.is_some_and(|at| at <= now))
@@ -449,7 +450,7 @@ impl Dataplane {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn rule_counts(&self, kernel: &mut impl Kernel) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>> {
+    pub fn rule_counts(&self, kernel: &mut impl Netfilter) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>> {
         if self.config.nftables.is_none() || self.config.rules.policy_by == PolicyBy::Programs {
             return None;
         }
@@ -651,10 +652,11 @@ impl Dataplane {
         }
     }
 
-    /// The statuses of all endpoints. `refused` are chains that something else stands in for.
+    /// The statuses of all endpoints. No workload is up if the kernel lacks a subsystem that leads to it. `refused` are chains that something else stands in for.
     pub(crate) fn current_statuses(
         &self,
         refused: &BTreeSet<ChainName>,
+        can_reach_workloads: bool,
     ) -> (BTreeMap<WorkloadEndpointId, EndpointStatus>, BTreeMap<HostEndpointName, EndpointStatus>) {
         use EndpointStatus::{Down, Error, Up};
         let managers = &self.managers;
@@ -679,7 +681,7 @@ impl Dataplane {
                     && !self.routes.iter().any(|table| table.awaits_flush(interface.as_str()))
             });
             let is_active = view.state.endpoint.state == AdminState::Active;
-            if view.has_it && is_active && is_ready { Up } else { Down }
+            if view.has_it && is_active && is_ready && can_reach_workloads { Up } else { Down }
         };
         let workloads = managers.workloads.iter().map(|view| (view.id.clone(), workload(&view)));
 

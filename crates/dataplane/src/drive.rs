@@ -8,7 +8,8 @@ use tortie_iptables::{Backend, CommandError, CommitCounter, Plan as TablePlan, R
 
 use tortie_nftables::{Plan as NftablesPlan, ReadError, Table as NftablesTable, TableError as NftablesError};
 
-use crate::kernel::{CommandOutcome, CommandStatus, Kernel, KernelCommand};
+use crate::command::{CommandOutcome, CommandStatus, KernelCommand};
+use crate::kernel::Netfilter;
 
 /// Calls of `ipset`, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +35,7 @@ enum TableStep {
 /// Brings all tables to what is wanted of them, side by side. Outcomes are in the order of the tables, and mean nothing if
 /// the kernel is stopping. `commits` counts what is committed to nftables.
 pub(crate) fn tables(
-    kernel: &mut dyn Kernel,
+    kernel: &mut dyn Netfilter,
     commits: &mut CommitCounter,
     mut tables: Vec<&mut Reconciler>,
 ) -> Vec<TableOutcome> {
@@ -131,13 +132,13 @@ pub(crate) fn tables(
 /// Brings the tables of nftables to what is wanted of them, one after the other. Outcomes are in the order of the tables, and
 /// mean nothing if the kernel is stopping.
 pub(crate) fn nftables<'a>(
-    kernel: &mut dyn Kernel,
+    kernel: &mut dyn Netfilter,
     tables: impl Iterator<Item = &'a mut NftablesTable>,
 ) -> Vec<NftablesOutcome> {
     tables.map(|table| nftables_table(kernel, table)).collect()
 }
 
-fn nftables_table(kernel: &mut dyn Kernel, table: &mut NftablesTable) -> NftablesOutcome {
+fn nftables_table(kernel: &mut dyn Netfilter, table: &mut NftablesTable) -> NftablesOutcome {
     while !kernel.is_stopping() {
         let now = kernel.now();
         match table.plan(now) {
@@ -204,13 +205,13 @@ type NextSetPlan = fn(&mut IpSets, Duration) -> SetPlan;
 
 /// Creates and fills the sets of all families, side by side. Reports are in their order, and mean nothing if the kernel is
 /// stopping.
-pub(crate) fn sets(kernel: &mut dyn Kernel, sets: Vec<&mut IpSets>, counters: &mut SetCounters) -> Vec<Report> {
+pub(crate) fn sets(kernel: &mut dyn Netfilter, sets: Vec<&mut IpSets>, counters: &mut SetCounters) -> Vec<Report> {
     set_plans(kernel, sets, counters, IpSets::plan)
 }
 
 /// Destroys sets that are not wanted any more, a limited number of each family.
 pub(crate) fn set_deletions(
-    kernel: &mut dyn Kernel,
+    kernel: &mut dyn Netfilter,
     sets: Vec<&mut IpSets>,
     counters: &mut SetCounters,
 ) -> Vec<Report> {
@@ -218,7 +219,7 @@ pub(crate) fn set_deletions(
 }
 
 fn set_plans(
-    kernel: &mut dyn Kernel,
+    kernel: &mut dyn Netfilter,
     mut sets: Vec<&mut IpSets>,
     counters: &mut SetCounters,
     next: NextSetPlan,

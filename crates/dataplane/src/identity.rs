@@ -119,6 +119,7 @@ impl DataplaneProblem {
             Self::Bandwidth { interface, .. } => ("bandwidth not limited as wanted", interface.to_string()),
             Self::Places(_) => ("workloads cannot be looked for", String::new()),
             Self::Programs(problem) => ("eBPF programs", problem.object.clone()),
+            Self::MissingSubsystem { subsystem, .. } => ("subsystem missing", subsystem.to_string()),
             Self::Sysctl { path, .. } => ("sysctl cannot be written", path.to_string()),
         };
         ProblemIdentity::new(kind, object)

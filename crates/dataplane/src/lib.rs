@@ -6,6 +6,7 @@
 mod apply;
 mod bandwidth;
 mod cleanup;
+mod command;
 mod config;
 mod dataplane;
 mod device;
@@ -15,9 +16,12 @@ pub mod fake;
 mod gate;
 mod identity;
 mod kernel;
+mod kernel_error;
 mod links;
 mod managers;
 mod migrations;
+mod needs;
+mod neighbour;
 mod neighbours;
 mod output;
 mod proxy_neighbours;
@@ -31,8 +35,8 @@ mod routing_rules;
 mod ruleset;
 mod stand_ins;
 mod status;
+mod sysctl_path;
 mod sysctls;
-mod timed_kernel;
 mod tunnel_device;
 mod vtep_entries;
 mod wireguard;
@@ -40,6 +44,7 @@ mod wireguard_device;
 
 pub use bandwidth::BandwidthProblem;
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
+pub use command::{CommandOutcome, CommandStatus, KernelCommand};
 pub use config::{
     DataplaneConfig, InterfaceFilter, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, NftablesConfig,
     RoutePriority, RoutesConfig, TunnelsConfig, WireguardConfig,
@@ -48,13 +53,13 @@ pub use dataplane::Dataplane;
 pub use device::{Device, DeviceChange, DeviceKind, FdbEntry, Vxlan};
 pub use identity::ProblemIdentity;
 pub use kernel::{
-    AddressPlace, CommandOutcome, CommandStatus, InvalidSysctlPath, Kernel, KernelCommand, KernelError, Neighbour,
-    NeighbourChange, SysctlPath,
+    CallTimes, Clock, Conntrack, Kernel, Links, Measured, Neighbours, Netfilter, Routing, Subsystem, Sysctls,
 };
+pub use kernel_error::KernelError;
 pub use links::LinkEvent;
 pub use managers::live_migrations::{MigrationChange, MigrationState};
 pub use migrations::AnnouncementWatch;
-pub use proxy_neighbours::{ProxyNeighbour, ProxyNeighbourChange};
+pub use neighbour::{AddressPlace, Neighbour, NeighbourChange, ProxyNeighbour, ProxyNeighbourChange};
 pub use qdisc::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
 pub use render::Rendered;
 pub use report::{
@@ -64,7 +69,7 @@ pub use report::{
 pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};
 pub use routing_rule::{RoutingRule, RoutingRuleChange};
 pub use ruleset::RulesetNews;
-pub use timed_kernel::TimedKernel;
+pub use sysctl_path::{InvalidSysctlPath, SysctlPath};
 pub use wireguard_device::{
     DevicePeer, InvalidWireguardKey, PeerChange, WireguardChange, WireguardDevice, WireguardKey,
 };

@@ -45,7 +45,7 @@ pub(crate) struct Link {
 
 /// All that is known of interfaces.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Links {
+pub(crate) struct KnownLinks {
     links: BTreeMap<IfaceName, Link>,
     addresses: BTreeMap<IfaceName, BTreeSet<IpAddr>>,
     names: BTreeMap<u32, IfaceName>,
@@ -59,7 +59,7 @@ pub(crate) enum LinkChange {
     Addresses(IfaceName),
 }
 
-impl Links {
+impl KnownLinks {
     pub(crate) fn apply(&mut self, event: LinkEvent) -> Vec<LinkChange> {
         match event {
             LinkEvent::Up { name, index } => self.set(name, Some(Link { index, is_up: true })),

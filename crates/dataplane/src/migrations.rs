@@ -10,7 +10,7 @@ use tortie_model::{AdminState, Cidr, IfaceName, Mac};
 
 use crate::config::RoutePriority;
 use crate::dataplane::Dataplane;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Routing};
 use crate::managers::live_migrations::MigrationChange;
 use crate::managers::workloads::is_workload;
 use crate::route::{Route, RouteKind, RouteTableIndex};
@@ -61,14 +61,16 @@ impl Dataplane {
     pub(crate) fn advance_migrations(&mut self, kernel: &mut dyn Kernel) {
         let now = kernel.now();
         self.managers.migrations.advance(now, self.config.routes.migration_convergence);
-        if !std::mem::replace(&mut self.has_sought_live, true) {
-            self.seek_live(kernel);
+        if !std::mem::replace(&mut self.has_sought_live, true)
+            && let Some(routing) = kernel.routing()
+        {
+            self.seek_live(routing);
         }
     }
 
     /// Finds virtual machines that had announced themselves to an earlier process: its routes are there, with the metric
     /// that they have only then.
-    fn seek_live(&mut self, kernel: &mut dyn Kernel) {
+    fn seek_live(&mut self, kernel: &mut dyn Routing) {
         let config = &self.config.routes;
         let mut live = Vec::new();
         for watch in self.announcement_watches().filter(|_| config.enabled) {

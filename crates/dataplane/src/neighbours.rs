@@ -9,14 +9,16 @@ use tortie_model::{Family, IfaceName, Mac};
 use tortie_netfilter::delta::Delta;
 
 use crate::gate::holds;
-use crate::kernel::{Kernel, KernelError, Neighbour, NeighbourChange};
-use crate::links::Links;
+use crate::kernel::Neighbours;
+use crate::kernel_error::KernelError;
+use crate::links::KnownLinks;
+use crate::neighbour::{Neighbour, NeighbourChange};
 use crate::report::DataplaneProblem;
 
 /// The permanent IPv4 neighbour entries on workload interfaces. Entries that are not wanted are left alone: they go with
 /// their interface.
 #[derive(Debug)]
-pub(crate) struct Neighbours {
+pub(crate) struct StaticNeighbours {
     enabled: bool,
     wanted: BTreeMap<IfaceName, BTreeMap<IpAddr, Mac>>,
     dirty: BTreeSet<IfaceName>,
@@ -26,7 +28,7 @@ pub(crate) struct Neighbours {
     retry_at: Option<Duration>,
 }
 
-impl Neighbours {
+impl StaticNeighbours {
     pub(crate) fn new(enabled: bool) -> Self {
         Self {
             enabled,
@@ -73,8 +75,8 @@ impl Neighbours {
     /// Sets nothing on the interfaces in `held`.
     pub(crate) fn apply(
         &mut self,
-        kernel: &mut dyn Kernel,
-        links: &Links,
+        kernel: &mut dyn Neighbours,
+        links: &KnownLinks,
         held: &BTreeSet<InterfaceName>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
@@ -87,7 +89,7 @@ impl Neighbours {
             return;
         }
         if self.must_read {
-            match kernel.neighbours(Family::V4) {
+            match kernel.permanent_neighbours(Family::V4) {
                 Ok(observed) => {
                     let observed = observed.into_iter().map(|entry| ((entry.interface, entry.address), entry.mac));
                     self.entries.replace_observed(observed);
@@ -128,7 +130,7 @@ impl Neighbours {
         self.retry_at = failed.then(|| kernel.now());
     }
 
-    fn resolve(&mut self, interface: &IfaceName, links: &Links) {
+    fn resolve(&mut self, interface: &IfaceName, links: &KnownLinks) {
         if let Some(index) = self.indices.remove(interface) {
             let old: Vec<_> = self.entries.iter_desired().map(|(key, _)| *key).filter(|(i, _)| *i == index).collect();
             for key in old {

@@ -13,10 +13,12 @@ use tortie_rules::RuleProblem;
 
 use crate::bandwidth::BandwidthProblem;
 use crate::device::FdbEntry;
-use crate::kernel::{KernelError, Neighbour, SysctlPath};
-use crate::proxy_neighbours::ProxyNeighbour;
+use crate::kernel::Subsystem;
+use crate::kernel_error::KernelError;
+use crate::neighbour::{Neighbour, ProxyNeighbour};
 use crate::route::Route;
 use crate::routing_rule::RoutingRule;
+use crate::sysctl_path::SysctlPath;
 use crate::wireguard_device::WireguardKey;
 
 /// What became of an apply.
@@ -301,6 +303,14 @@ pub enum DataplaneProblem {
     /// ([`Dataplane::set_policy_in_force`](crate::Dataplane::set_policy_in_force)).
     #[error("{0}")]
     Programs(ProgramProblem),
+    /// The kernel lacks a subsystem that the configuration or the desired state needs; what depends on it is left out.
+    #[error("this kernel has no {subsystem}, needed for {}; they are left out", .needed_for.join(", "))]
+    MissingSubsystem {
+        /// The subsystem.
+        subsystem: Subsystem,
+        /// The features that need it.
+        needed_for: Vec<&'static str>,
+    },
     /// A sysctl cannot be written.
     #[error("sysctl {path}: {error}")]
     Sysctl {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tortie_model::Family;
 
-use crate::kernel::{Kernel, KernelError};
+use crate::kernel::Routing;
+use crate::kernel_error::KernelError;
 use crate::report::DataplaneProblem;
 use crate::route::RouteTableIndex;
 use crate::routing_rule::{RoutingRule, RoutingRuleChange};
@@ -57,7 +58,7 @@ impl RoutingRules {
     /// Brings the kernel's rules to what is wanted, if they may not be that.
     pub(crate) fn apply(
         &mut self,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Routing,
         refresh: Option<Duration>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
@@ -77,7 +78,7 @@ impl RoutingRules {
         });
     }
 
-    fn bring(&self, kernel: &mut dyn Kernel) -> Result<(), (Option<RoutingRule>, KernelError)> {
+    fn bring(&self, kernel: &mut dyn Routing) -> Result<(), (Option<RoutingRule>, KernelError)> {
         for _ in 0..PASSES {
             let found: BTreeSet<RoutingRule> =
                 kernel.routing_rules(self.family, self.table).map_err(|error| (None, error))?.into_iter().collect();

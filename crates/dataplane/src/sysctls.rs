@@ -7,9 +7,11 @@ use std::time::Duration;
 use tortie_iptables::InterfaceName;
 use tortie_model::Family;
 
-use crate::kernel::{Kernel, KernelError, SysctlPath};
-use crate::links::Links;
+use crate::kernel::Sysctls;
+use crate::kernel_error::KernelError;
+use crate::links::KnownLinks;
 use crate::report::DataplaneProblem;
+use crate::sysctl_path::SysctlPath;
 
 /// A strict reverse path filter, should the kernel not tell what its default is.
 const STRICT: &str = "1";
@@ -38,7 +40,7 @@ struct Wanted {
 /// Sysctls of the node and of workload interfaces that are up. They are written when they are wanted first, and read
 /// again from time to time, since anybody may change them.
 #[derive(Debug)]
-pub(crate) struct Sysctls {
+pub(crate) struct SysctlSettings {
     families: Vec<Family>,
     ip_forwarding: bool,
     refresh_interval: Option<Duration>,
@@ -55,7 +57,7 @@ pub(crate) struct Sysctls {
     repaired: u64,
 }
 
-impl Sysctls {
+impl SysctlSettings {
     pub(crate) fn new(families: Vec<Family>, ip_forwarding: bool, refresh_interval: Option<Duration>) -> Self {
         Self {
             families,
@@ -93,6 +95,11 @@ impl Sysctls {
         }
     }
 
+    /// The kernel has no sysctls: the owner of the routes configures the interfaces.
+    pub(crate) fn leave(&mut self) {
+        self.pending.clear();
+    }
+
     /// Whether an interface that is up still waits to be configured.
     pub(crate) fn is_pending(&self, interface: InterfaceName) -> bool {
         self.pending.contains(&interface)
@@ -116,8 +123,8 @@ impl Sysctls {
     /// Writes what is wanted in the families in `open`, and leaves the others alone.
     pub(crate) fn apply(
         &mut self,
-        kernel: &mut dyn Kernel,
-        links: &Links,
+        kernel: &mut dyn Sysctls,
+        links: &KnownLinks,
         open: &BTreeSet<Family>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
@@ -203,7 +210,7 @@ impl Sysctls {
         all: Vec<Wanted>,
         were_right: bool,
         open: &BTreeSet<Family>,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Sysctls,
         problems: &mut Vec<DataplaneProblem>,
     ) -> Progress {
         let mut outcome = Progress::Done;
@@ -227,7 +234,7 @@ impl Sysctls {
         outcome
     }
 
-    fn default_rp_filter(&mut self, kernel: &mut dyn Kernel) -> String {
+    fn default_rp_filter(&mut self, kernel: &mut dyn Sysctls) -> String {
         let read = |path: SysctlPath| kernel.read_sysctl(&path).ok();
         let path = SysctlPath::new("net/ipv4/conf/default/rp_filter").ok();
         self.rp_filter
@@ -256,7 +263,7 @@ enum Ensured {
 }
 
 /// Writes a sysctl unless it has the value already.
-fn ensure(wanted: Wanted, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) -> Ensured {
+fn ensure(wanted: Wanted, kernel: &mut dyn Sysctls, problems: &mut Vec<DataplaneProblem>) -> Ensured {
     let Wanted { path, value, weight, .. } = wanted;
     let path = match SysctlPath::new(path) {
         Ok(path) => path,

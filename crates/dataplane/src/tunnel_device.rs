@@ -6,7 +6,8 @@ use std::time::Duration;
 use tortie_model::{Cidr, Family, IfaceName, Mac};
 
 use crate::device::{Device, DeviceChange, DeviceKind};
-use crate::kernel::{Kernel, KernelError};
+use crate::kernel::Links;
+use crate::kernel_error::KernelError;
 use crate::report::{DataplaneProblem, DeviceProblem};
 
 /// How often a device is looked at although nothing says that it has changed.
@@ -72,6 +73,10 @@ impl TunnelDevice {
         &self.name
     }
 
+    pub(crate) const fn is_wanted(&self) -> bool {
+        matches!(self.wanted, Wanted::Present(_))
+    }
+
     pub(crate) fn set(&mut self, wanted: Wanted) {
         if self.wanted != wanted {
             self.wanted = wanted;
@@ -92,13 +97,13 @@ impl TunnelDevice {
 
     /// When something has to be done although nothing changes.
     pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
-        let check = self.checked.filter(|_| matches!(self.wanted, Wanted::Present(_))).map(|at| at + CHECK_INTERVAL);
+        let check = self.checked.filter(|_| self.is_wanted()).map(|at| at + CHECK_INTERVAL);
         let retry = self.failure.as_ref().map(|failure| failure.retry_at);
         check.into_iter().chain(retry).min().map(|at| at.saturating_sub(now))
     }
 
     /// Brings the device to what is wanted, if it may not be that.
-    pub(crate) fn apply(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) {
+    pub(crate) fn apply(&mut self, kernel: &mut dyn Links, problems: &mut Vec<DataplaneProblem>) {
         let now = kernel.now();
         if (self.dirty || self.next(now).is_some_and(|wait| wait.is_zero())) && !kernel.is_stopping() {
             self.dirty = false;
@@ -118,7 +123,7 @@ impl TunnelDevice {
         problems.extend(found.map(|error| DataplaneProblem::Device { name: self.name.clone(), error: error.clone() }));
     }
 
-    fn configure(&self, kernel: &mut dyn Kernel) -> Result<(), DeviceProblem> {
+    fn configure(&self, kernel: &mut dyn Links) -> Result<(), DeviceProblem> {
         let spec = match &self.wanted {
             Wanted::Unknown(_) => return Ok(()),
             Wanted::Absent => {
@@ -171,11 +176,11 @@ impl TunnelDevice {
         self.kind.as_ref().is_some_and(|kind| *kind != device.kind)
     }
 
-    fn find(&self, kernel: &mut dyn Kernel) -> Result<Option<Device>, DeviceProblem> {
+    fn find(&self, kernel: &mut dyn Links) -> Result<Option<Device>, DeviceProblem> {
         kernel.device(self.name.as_str()).map_err(problem("it cannot be read"))
     }
 
-    fn change(&self, kernel: &mut dyn Kernel, what: &'static str, change: &DeviceChange) -> Result<(), DeviceProblem> {
+    fn change(&self, kernel: &mut dyn Links, what: &'static str, change: &DeviceChange) -> Result<(), DeviceProblem> {
         match (kernel.change_device(change), change) {
             (Err(KernelError::NotFound), DeviceChange::Delete(_) | DeviceChange::DeleteAddress(..))
             | (Err(KernelError::Exists), DeviceChange::AddAddress(..)) => Ok(()),
@@ -186,7 +191,7 @@ impl TunnelDevice {
         }
     }
 
-    fn create(&self, kernel: &mut dyn Kernel, spec: &DeviceSpec) -> Result<Device, DeviceProblem> {
+    fn create(&self, kernel: &mut dyn Links, spec: &DeviceSpec) -> Result<Device, DeviceProblem> {
         let what = "it cannot be made";
         let (name, kind) = (self.name.clone(), spec.kind.clone());
         let result = kernel.change_device(&DeviceChange::Create { name, mac: spec.mac, kind });
@@ -201,7 +206,7 @@ impl TunnelDevice {
     /// Leaves only this address.
     fn set_address(
         &self,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Links,
         device: &Device,
         address: Option<IpAddr>,
     ) -> Result<(), DeviceProblem> {

@@ -8,8 +8,10 @@ use tortie_model::{Family, IfaceName, Mac};
 use tortie_netfilter::delta::Delta;
 
 use crate::device::FdbEntry;
-use crate::kernel::{Kernel, KernelError, Neighbour, NeighbourChange};
-use crate::links::Links;
+use crate::kernel::Neighbours;
+use crate::kernel_error::KernelError;
+use crate::links::KnownLinks;
+use crate::neighbour::{Neighbour, NeighbourChange};
 use crate::report::DataplaneProblem;
 use crate::routes::BATCH;
 
@@ -73,8 +75,8 @@ impl VtepEntries {
     pub(crate) fn apply(
         &mut self,
         is_wanted: bool,
-        kernel: &mut dyn Kernel,
-        links: &Links,
+        kernel: &mut dyn Neighbours,
+        links: &KnownLinks,
         refresh: Option<Duration>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
@@ -99,9 +101,9 @@ impl VtepEntries {
         }
     }
 
-    fn read(&mut self, kernel: &mut dyn Kernel, interface: u32, problems: &mut Vec<DataplaneProblem>) -> bool {
+    fn read(&mut self, kernel: &mut dyn Neighbours, interface: u32, problems: &mut Vec<DataplaneProblem>) -> bool {
         let family = self.family;
-        let neighbours = match kernel.neighbours(family) {
+        let neighbours = match kernel.permanent_neighbours(family) {
             Ok(neighbours) => neighbours,
             Err(error) => {
                 problems.push(DataplaneProblem::Neighbours { family, error });
@@ -123,7 +125,7 @@ impl VtepEntries {
         true
     }
 
-    fn write(&mut self, kernel: &mut dyn Kernel, interface: u32, problems: &mut Vec<DataplaneProblem>) {
+    fn write(&mut self, kernel: &mut dyn Neighbours, interface: u32, problems: &mut Vec<DataplaneProblem>) {
         let neighbour = |address: &IpAddr, mac: &Mac| Neighbour { interface, address: *address, mac: *mac };
         let entry = |mac: &Mac, destination: &IpAddr| FdbEntry { interface, mac: *mac, destination: *destination };
         // A neighbour is of no use before it is known where its frames go.

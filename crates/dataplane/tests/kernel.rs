@@ -2,7 +2,7 @@
 //! memory.
 #![allow(clippy::disallowed_methods, reason = "runs the real programs, in private network namespaces")]
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
-    CleanupConfig, CommandOutcome, CommandStatus, Dataplane, DataplaneConfig, Device, DeviceChange, FdbEntry, Kernel,
-    KernelCommand, KernelError, LinkEvent, Neighbour, NeighbourChange, Route, RouteChange, RouteTableIndex,
-    RoutingRule, RoutingRuleChange, SysctlPath, cleanup,
+    CleanupConfig, Clock, CommandOutcome, CommandStatus, Dataplane, DataplaneConfig, Kernel, KernelCommand,
+    KernelError, LinkEvent, Neighbours, Netfilter, Routing, Sysctls, cleanup,
 };
 use tortie_iptables::{Backend, Programs};
 use tortie_lab::kernel_test;
@@ -23,7 +22,7 @@ use tortie_model::desired::{
     DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Cidr, Family, IfaceName, IpPool, PolicyId, PolicyKind, Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId,
+    Family, IfaceName, IpPool, PolicyId, PolicyKind, Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId,
 };
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
@@ -51,6 +50,30 @@ impl<'a> RealKernel<'a> {
 }
 
 impl Kernel for RealKernel<'_> {
+    fn sysctls(&mut self) -> Option<&mut dyn Sysctls> {
+        self.rest.sysctls()
+    }
+
+    fn routing(&mut self) -> Option<&mut dyn Routing> {
+        self.rest.routing()
+    }
+
+    fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
+        self.rest.neighbours()
+    }
+}
+
+impl Clock for RealKernel<'_> {
+    fn now(&mut self) -> Duration {
+        self.rest.now()
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        self.rest.sleep(duration);
+    }
+}
+
+impl Netfilter for RealKernel<'_> {
     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
         for command in &commands {
             if command.program.ends_with("-restore") || command.args.iter().any(|a| a == "restore" || a == "destroy") {
@@ -85,76 +108,8 @@ impl Kernel for RealKernel<'_> {
         self.rest.commit_nftables(transaction)
     }
 
-    fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
-        Kernel::routes(&mut self.rest, family, table)
-    }
-
-    fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
-        Kernel::routes_of(&mut self.rest, family, table, interface)
-    }
-
-    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
-        Kernel::routing_rules(&mut self.rest, family, table)
-    }
-
-    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
-        self.rest.change_routing_rule(change)
-    }
-
-    fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
-        self.rest.change_routes(table, changes)
-    }
-
-    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
-        Kernel::neighbours(&mut self.rest, family)
-    }
-
-    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
-        Kernel::fdb(&mut self.rest, interface)
-    }
-
-    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
-        self.rest.change_neighbours(changes)
-    }
-
-    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
-        self.rest.device(name)
-    }
-
-    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
-        self.rest.addresses(interface, family)
-    }
-
-    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
-        self.rest.change_device(change)
-    }
-
-    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
-        self.rest.read_sysctl(path)
-    }
-
-    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
-        self.rest.write_sysctl(path, value)
-    }
-
-    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
-        self.rest.flush_conntrack(address)
-    }
-
-    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
-        Kernel::marked_flushes(&mut self.rest, family)
-    }
-
-    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
-        self.rest.mark_flush(address, is_pending)
-    }
-
-    fn sleep(&mut self, duration: Duration) {
-        self.rest.sleep(duration);
-    }
-
-    fn now(&mut self) -> Duration {
-        self.rest.now()
+    fn ruleset_generation(&mut self) -> Option<u32> {
+        None
     }
 }
 

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tortie_dataplane::{DeviceChange, DeviceKind, Kernel, KernelError, WireguardKey};
+use tortie_dataplane::{DeviceChange, DeviceKind, KernelError, Links, WireguardKey};
 use tortie_datastore::chance;
 use tortie_datastore::store::StoreError;
 use tortie_fanout::{DiscoveryError, ServerDiscovery};
@@ -49,8 +49,8 @@ const CUT_OFF: Duration = Duration::from_secs(30);
 
 /// The outside, as far as it is not the datastore.
 pub(crate) trait Surroundings: Send + Sync {
-    /// Does something with the kernel, whose answers may take so long.
-    fn with_kernel(&self, timeout: Duration, task: &mut dyn FnMut(&mut dyn Kernel));
+    /// Does something with the devices of the kernel, whose answers may take so long.
+    fn with_kernel(&self, timeout: Duration, task: &mut dyn FnMut(&mut dyn Links));
 
     /// Has whoever programs this node let go of what is in the kernel until everything has been told again. Says whether
     /// nobody programs it any more.
@@ -362,13 +362,13 @@ fn device_name(family: Family, config: &Config) -> String {
 }
 
 /// The index of the device of this name, if it is one of `WireGuard`.
-fn find_device(kernel: &mut dyn Kernel, name: &str) -> Result<Option<u32>, KernelError> {
+fn find_device(kernel: &mut dyn Links, name: &str) -> Result<Option<u32>, KernelError> {
     let device = kernel.device(name)?;
     let is_wireguard = |kind: &DeviceKind| matches!(kind, DeviceKind::Other(kind) if kind == "wireguard");
     Ok(device.filter(|device| is_wireguard(&device.kind)).map(|device| device.index))
 }
 
-fn read_device(kernel: &mut dyn Kernel, name: &str) -> Result<DeviceKeys, KernelError> {
+fn read_device(kernel: &mut dyn Links, name: &str) -> Result<DeviceKeys, KernelError> {
     let Some(index) = find_device(kernel, name)? else { return Ok(DeviceKeys::default()) };
     let device = match kernel.wireguard(index) {
         Err(KernelError::NotFound) => return Ok(DeviceKeys::default()),

@@ -38,7 +38,7 @@ struct Machine {
 }
 
 impl Surroundings for Machine {
-    fn with_kernel(&self, _: Duration, task: &mut dyn FnMut(&mut dyn Kernel)) {
+    fn with_kernel(&self, _: Duration, task: &mut dyn FnMut(&mut dyn Links)) {
         task(&mut *self.kernel.lock().unwrap());
     }
 

@@ -1,37 +1,59 @@
 //! Routes and routing rules of the fake kernel.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_model::Family;
 
 use super::FakeKernel;
-use crate::kernel::KernelError;
+use crate::kernel::Routing;
+use crate::kernel_error::KernelError;
 use crate::route::{Route, RouteChange, RouteTableIndex};
 use crate::routing_rule::{RoutingRule, RoutingRuleChange};
+
+/// Routes and routing rules.
+#[derive(Clone, Debug, Default)]
+pub struct FakeRouting {
+    /// The routes of the main table.
+    pub routes: Vec<Route>,
+    /// The routes of other tables.
+    pub other_routes: BTreeMap<RouteTableIndex, Vec<Route>>,
+    /// Routing rules, in the order in which they are asked.
+    pub rules: Vec<RoutingRule>,
+    /// Routing rules can be neither made nor removed.
+    pub rules_fail: bool,
+    /// Interfaces that routes cannot be made on.
+    pub broken_interfaces: BTreeSet<u32>,
+    /// How many routes were listed so far.
+    pub listed_routes: usize,
+}
 
 impl FakeKernel {
     /// Whether an IPv6 gateway that is said to be on the link is reached by another interface.
     fn has_mismatched_gateway(&self, route: &Route) -> bool {
         let Some(gateway @ IpAddr::V6(_)) = route.target.gateway.filter(|_| route.target.on_link) else { return false };
-        let found = self.routes.iter().filter(|other| other.key.destination.contains(gateway));
+        let found = self.routing.routes.iter().filter(|other| other.key.destination.contains(gateway));
         let best = found.max_by_key(|other| other.key.destination.prefix_len());
         best.is_some_and(|best| best.target.interface.is_some() && best.target.interface != route.target.interface)
     }
 
-    pub(super) fn table(&self, table: RouteTableIndex) -> &[Route] {
+    fn table(&self, table: RouteTableIndex) -> &[Route] {
         match table {
-            RouteTableIndex::MAIN => &self.routes,
-            other => self.other_routes.get(&other).map_or(&[], Vec::as_slice),
+            RouteTableIndex::MAIN => &self.routing.routes,
+            other => self.routing.other_routes.get(&other).map_or(&[], Vec::as_slice),
         }
     }
 
-    pub(super) fn change_route(&mut self, table: RouteTableIndex, change: &RouteChange) -> Result<(), KernelError> {
+    fn change_route(&mut self, table: RouteTableIndex, change: &RouteChange) -> Result<(), KernelError> {
         self.writes.routes += 1;
         let route = change.route();
         match change {
             RouteChange::Replace(route) => {
-                if route.target.interface.is_some_and(|index| self.removed_devices.contains(&index)) {
+                if route.target.interface.is_some_and(|index| self.links.removed.contains(&index)) {
                     return Err(KernelError::NotFound);
                 }
-                if route.target.interface.is_some_and(|index| self.broken_interfaces.contains(&index)) {
+                if route.target.interface.is_some_and(|index| self.routing.broken_interfaces.contains(&index)) {
                     return Err(KernelError::Failed("Invalid argument".to_owned()));
                 }
                 if self.has_mismatched_gateway(route) {
@@ -55,29 +77,64 @@ impl FakeKernel {
 
     fn table_mut(&mut self, table: RouteTableIndex) -> &mut Vec<Route> {
         match table {
-            RouteTableIndex::MAIN => &mut self.routes,
-            other => self.other_routes.entry(other).or_default(),
+            RouteTableIndex::MAIN => &mut self.routing.routes,
+            other => self.routing.other_routes.entry(other).or_default(),
         }
     }
 
-    pub(super) fn change_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+    fn change_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
         self.writes.routing_rules += 1;
-        if self.routing_rules_fail {
+        if self.routing.rules_fail {
             return Err(KernelError::Failed("Operation not permitted".to_owned()));
         }
         match change {
-            RoutingRuleChange::Add(rule) if self.routing_rules.contains(rule) => Err(KernelError::Exists),
+            RoutingRuleChange::Add(rule) if self.routing.rules.contains(rule) => Err(KernelError::Exists),
             RoutingRuleChange::Add(rule) => {
-                self.routing_rules.push(*rule);
-                self.routing_rules.sort_by_key(|rule| rule.priority);
+                self.routing.rules.push(*rule);
+                self.routing.rules.sort_by_key(|rule| rule.priority);
                 Ok(())
             }
             RoutingRuleChange::Delete(rule) => {
                 let compared = |rule: &RoutingRule| (rule.family, rule.priority, rule.mark, rule.mask, rule.table);
-                let at = self.routing_rules.iter().position(|other| compared(other) == compared(rule));
-                self.routing_rules.remove(at.ok_or(KernelError::NotFound)?);
+                let at = self.routing.rules.iter().position(|other| compared(other) == compared(rule));
+                self.routing.rules.remove(at.ok_or(KernelError::NotFound)?);
                 Ok(())
             }
         }
+    }
+}
+
+impl Routing for FakeKernel {
+    fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
+        self.list()?;
+        let of_family = |route: &&Route| route.key.destination.family() == family;
+        let listed: Vec<Route> = self.table(table).iter().filter(of_family).cloned().collect();
+        self.routing.listed_routes += listed.len();
+        self.times.route_lists.push(Duration::ZERO);
+        Ok(listed)
+    }
+
+    fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
+        self.list()?;
+        let is_of =
+            |route: &&Route| route.key.destination.family() == family && route.target.interface == Some(interface);
+        let listed: Vec<Route> = self.table(table).iter().filter(is_of).cloned().collect();
+        self.routing.listed_routes += listed.len();
+        self.times.interface_lists.push(Duration::ZERO);
+        Ok(listed)
+    }
+
+    fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
+        changes.iter().map(|change| self.change_route(table, change)).collect()
+    }
+
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        self.list()?;
+        let leads_there = |rule: &&RoutingRule| (rule.family, rule.table) == (family, table);
+        Ok(self.routing.rules.iter().filter(leads_there).copied().collect())
+    }
+
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        self.change_rule(change)
     }
 }

@@ -1,22 +1,22 @@
 //! `WireGuard` devices of the fake kernel.
 
 use super::FakeKernel;
-use crate::kernel::KernelError;
+use crate::kernel_error::KernelError;
 use crate::wireguard_device::{DevicePeer, PeerChange, WireguardChange, WireguardDevice, WireguardKey};
 
 impl FakeKernel {
     pub(super) fn read_wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError> {
         self.list()?;
-        self.wireguards.get(&interface).cloned().ok_or(KernelError::NotFound)
+        self.links.wireguards.get(&interface).cloned().ok_or(KernelError::NotFound)
     }
 
     pub(super) fn write_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError> {
         self.writes.peers += change.peers.len();
         self.writes.devices += 1;
-        if self.wireguards_fail {
+        if self.links.wireguards_fail {
             return Err(KernelError::Failed("Operation not permitted".to_owned()));
         }
-        let device = self.wireguards.get_mut(&interface).ok_or(KernelError::NotFound)?;
+        let device = self.links.wireguards.get_mut(&interface).ok_or(KernelError::NotFound)?;
         if change.new_key {
             let mut key = [0xfe; 32];
             if let Some(first) = key.first_chunk_mut() {

@@ -11,7 +11,7 @@ use tortie_rules::RulesConfig;
 use tortie_rules::names::static_set;
 
 use crate::config::InterfaceFilter;
-use crate::links::Links;
+use crate::links::KnownLinks;
 use crate::managers::ip_sets::IpSetManager;
 use crate::managers::overlay::Overlay;
 use crate::output::Output;
@@ -74,7 +74,7 @@ impl FlowOffload {
     pub(crate) fn complete(
         &mut self,
         workloads: impl Iterator<Item = InterfaceName>,
-        links: &Links,
+        links: &KnownLinks,
         overlays: &[Overlay],
         rules: &RulesConfig,
         sets: &mut IpSetManager,

@@ -9,7 +9,7 @@ use tortie_model::{HostEndpointName, IfaceName, PolicyId};
 use tortie_rules::names::{EndpointChain, any_interface, chain, endpoint_chain};
 use tortie_rules::{HostDispatch, PolicyBy};
 
-use crate::links::Links;
+use crate::links::KnownLinks;
 use crate::managers::Completion;
 use crate::managers::chain_set::{ChainSet, MapSet};
 use crate::managers::groups::{GroupUse, group_tiers, uses_any};
@@ -101,7 +101,7 @@ impl Hosts {
     }
 
     /// Brings the chains up to date. Returns whether anything may have changed.
-    pub(crate) fn complete(&mut self, links: &Links, with: &mut Completion<'_>) -> bool {
+    pub(crate) fn complete(&mut self, links: &KnownLinks, with: &mut Completion<'_>) -> bool {
         if !std::mem::take(&mut self.dirty) {
             return false;
         }
@@ -112,7 +112,7 @@ impl Hosts {
         true
     }
 
-    fn resolve(&self, links: &Links, workload_prefixes: &[InterfaceName]) -> Resolved {
+    fn resolve(&self, links: &KnownLinks, workload_prefixes: &[InterfaceName]) -> Resolved {
         let mut interfaces: BTreeSet<&IfaceName> = links.iter().map(|(name, _)| name).collect();
         interfaces.extend(links.addresses().map(|(name, _)| name));
         let named = self.endpoints.values().filter_map(|state| state.endpoint.iface.as_ref());

@@ -9,7 +9,7 @@ use tortie_model::{Cidr, Hostname};
 use tortie_rules::RulesConfig;
 use tortie_rules::names::static_set;
 
-use crate::links::Links;
+use crate::links::KnownLinks;
 use crate::managers::ip_sets::IpSetManager;
 use crate::managers::workloads::is_workload;
 use crate::output::Output;
@@ -52,7 +52,7 @@ impl Nodes {
     pub(crate) fn complete(
         &mut self,
         config: &RulesConfig,
-        links: &Links,
+        links: &KnownLinks,
         sets: &mut IpSetManager,
         output: &mut Output,
     ) {

@@ -15,13 +15,16 @@ use tortie_model::{Cidr, Family, IfaceName, WorkloadEndpointId};
 use tortie_rules::names::static_set;
 use tortie_rules::{Renderer, WorkloadAddress, WorkloadPlace};
 
-use crate::kernel::{AddressPlace, Kernel, KernelError, SysctlPath};
-use crate::links::Links;
+use crate::kernel::{Conntrack, Kernel, Neighbours, Sysctls};
+use crate::kernel_error::KernelError;
+use crate::links::KnownLinks;
 use crate::managers::chain_set::FamilyChainSet;
 use crate::managers::ip_sets::IpSetManager;
 use crate::managers::workloads::is_workload;
+use crate::neighbour::AddressPlace;
 use crate::output::Output;
 use crate::report::{DataplaneProblem, EndpointProblem, Owner};
+use crate::sysctl_path::SysctlPath;
 
 /// How soon an address that was not found is looked for again at first, and at last.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -159,9 +162,16 @@ impl Places {
         }
     }
 
-    /// Finds what is to be found, if it is time.
-    pub(crate) fn look(&mut self, kernel: &mut dyn Kernel, links: &Links) {
+    /// Finds addresses whose time has come.
+    pub(crate) fn look(&mut self, kernel: &mut dyn Kernel, links: &KnownLinks) {
         self.settle();
+        if kernel.neighbours().is_some_and(|neighbours| self.locate(neighbours, links)) {
+            self.check_bridges(kernel.sysctls());
+        }
+    }
+
+    /// Returns whether any place was found out.
+    fn locate(&mut self, kernel: &mut dyn Neighbours, links: &KnownLinks) -> bool {
         let now = kernel.now();
         let changed = std::mem::take(&mut self.changed_links);
         let is_check = self.checked.is_none_or(|last| now >= last + CHECK_INTERVAL);
@@ -185,7 +195,7 @@ impl Places {
             self.checked = Some(now);
         }
         if wanted.is_empty() {
-            return;
+            return false;
         }
         let query: Vec<(IpAddr, Option<AddressPlace>)> =
             wanted.iter().map(|(net, place)| (net.address(), place.clone())).collect();
@@ -197,7 +207,7 @@ impl Places {
             // What was found stays: nobody says that it has changed.
             Err(error) => {
                 self.failure = Some(error);
-                return;
+                return false;
             }
         };
         for ((net, old), new) in wanted.into_iter().zip(found.into_iter().chain(std::iter::repeat(None))) {
@@ -216,11 +226,11 @@ impl Places {
                 address.place = if address.must_flush { None } else { new };
             }
         }
-        self.check_bridges(kernel);
+        true
     }
 
     /// Whether rules are asked about packets within bridges, as far as that matters.
-    fn check_bridges(&mut self, kernel: &mut dyn Kernel) {
+    fn check_bridges(&mut self, mut sysctls: Option<&mut dyn Sysctls>) {
         let has_bridged = |family: Family| {
             self.addresses.iter().any(|(net, address)| {
                 net.family() == family && address.place.as_ref().is_some_and(|p| p.port.is_some())
@@ -233,7 +243,7 @@ impl Places {
                 Family::V4 => "net/bridge/bridge-nf-call-iptables",
                 Family::V6 => "net/bridge/bridge-nf-call-ip6tables",
             };
-            let value = SysctlPath::new(path).ok().and_then(|path| kernel.read_sysctl(&path).ok());
+            let value = SysctlPath::new(path).ok().and_then(|path| sysctls.as_mut()?.read_sysctl(&path).ok());
             filtered.insert(family, value.is_some_and(|value| value.trim() == "1"));
         }
         if filtered != self.bridges_filtered {
@@ -282,7 +292,7 @@ impl Places {
     }
 
     /// Forgets connections of addresses that are denied by now, because somebody else has or had them.
-    pub(crate) fn flush(&mut self, kernel: &mut dyn Kernel, in_force: impl Fn(Family) -> bool) {
+    pub(crate) fn flush(&mut self, kernel: &mut dyn Conntrack, in_force: impl Fn(Family) -> bool) {
         for (net, address) in
             self.addresses.iter_mut().filter(|(net, address)| address.must_flush && in_force(net.family()))
         {
@@ -370,7 +380,7 @@ fn without_effect(state: &WorkloadEndpointState) -> Vec<&'static str> {
 }
 
 /// Whether the monitor knows the interface and the port as well, so that it will tell of their end.
-fn is_there(place: &AddressPlace, links: &Links) -> bool {
+fn is_there(place: &AddressPlace, links: &KnownLinks) -> bool {
     let nearest = links.get(place.port.as_ref().unwrap_or(&place.interface).as_str());
     links.get(place.interface.as_str()).is_some() && nearest.is_some_and(|link| link.index == place.index)
 }

@@ -20,34 +20,16 @@ use tortie_model::{
 use tortie_netfilter::delta::Delta;
 
 use crate::config::{DataplaneConfig, LocalReachabilityConfig};
-use crate::kernel::{Kernel, KernelError};
-use crate::links::Links;
+use crate::kernel::{Kernel, Links, Neighbours};
+use crate::kernel_error::KernelError;
+use crate::links::KnownLinks;
 use crate::managers::workloads::is_workload;
+use crate::neighbour::{ProxyNeighbour, ProxyNeighbourChange};
 use crate::report::DataplaneProblem;
 use ring::NodeRing;
 
 /// Services of this type have addresses to answer for.
 const LOAD_BALANCER: &str = "LoadBalancer";
-
-/// An address that is answered for on an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
-pub struct ProxyNeighbour {
-    /// The index of the interface.
-    pub interface: u32,
-    /// The address.
-    pub address: IpAddr,
-}
-
-/// A change of what is answered for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "whoever implements a kernel must know them all")]
-pub enum ProxyNeighbourChange {
-    /// Answer for it from now on.
-    Add(ProxyNeighbour),
-    /// Answer no more.
-    Remove(ProxyNeighbour),
-}
 
 /// Why an address is to be answered for.
 #[derive(Debug, Default)]
@@ -220,7 +202,7 @@ impl ProxyNeighbours {
         self.dirty.extend(self.users.range(range).map(|(address, _)| *address));
     }
 
-    fn read_subnets(&mut self, kernel: &mut dyn Kernel, links: &Links, problems: &mut Vec<DataplaneProblem>) {
+    fn read_subnets(&mut self, kernel: &mut dyn Links, links: &KnownLinks, problems: &mut Vec<DataplaneProblem>) {
         for name in std::mem::take(&mut self.unread) {
             // Of some interfaces nothing is told but that they are there (`InterfaceExclude`).
             let link = links.get(name.as_str()).filter(|link| link.is_up && !links.addresses_of(&name).is_empty());
@@ -305,18 +287,21 @@ impl ProxyNeighbours {
     pub(crate) fn apply(
         &mut self,
         kernel: &mut dyn Kernel,
-        links: &Links,
+        links: &KnownLinks,
         check: Duration,
         problems: &mut Vec<DataplaneProblem>,
     ) {
         self.has_failed = false;
-        self.read_subnets(kernel, links, problems);
+        if let Some(devices) = kernel.links() {
+            self.read_subnets(devices, links, problems);
+        }
         self.place_all();
         if self.entries.is_empty() {
             (self.checked, self.announced) = (None, None);
             self.unannounced.clear();
             return;
         }
+        let Some(kernel) = kernel.neighbours() else { return };
         let now = kernel.now();
         if self.checked.is_none_or(|last| now >= last + check) {
             match kernel.proxy_neighbours(self.family) {
@@ -336,7 +321,7 @@ impl ProxyNeighbours {
         self.announce(kernel, now, problems);
     }
 
-    fn change(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) {
+    fn change(&mut self, kernel: &mut dyn Neighbours, problems: &mut Vec<DataplaneProblem>) {
         let removals = self.entries.pending_removals().map(|(entry, ())| ProxyNeighbourChange::Remove(*entry));
         let additions = self.entries.pending_writes().map(|(entry, _)| ProxyNeighbourChange::Add(*entry));
         let changes: Vec<ProxyNeighbourChange> = removals.chain(additions).collect();
@@ -360,7 +345,7 @@ impl ProxyNeighbours {
         }
     }
 
-    fn announce(&mut self, kernel: &mut dyn Kernel, now: Duration, problems: &mut Vec<DataplaneProblem>) {
+    fn announce(&mut self, kernel: &mut dyn Neighbours, now: Duration, problems: &mut Vec<DataplaneProblem>) {
         let last = *self.announced.get_or_insert(now);
         if self.announce_interval.is_some_and(|every| now >= last + every) {
             self.announced = Some(now);

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tortie_model::Family;
 
-use crate::kernel::{Kernel, KernelError};
+use crate::kernel::Conntrack;
+use crate::kernel_error::KernelError;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
@@ -36,7 +37,7 @@ impl Flushes {
     }
 
     /// Learns, once, what earlier processes left to be done.
-    pub(super) fn read_marks(&mut self, family: Family, kernel: &mut dyn Kernel) -> Result<(), KernelError> {
+    pub(super) fn read_marks(&mut self, family: Family, kernel: &mut dyn Conntrack) -> Result<(), KernelError> {
         if !self.has_read_marks && !self.is_none {
             for address in kernel.marked_flushes(family)? {
                 self.wanted.entry(address).or_default();
@@ -47,7 +48,7 @@ impl Flushes {
     }
 
     /// To be called before the route to the address is taken away: who finds neither route nor mark gives the address out.
-    pub(super) fn want(&mut self, address: IpAddr, kernel: &mut dyn Kernel) {
+    pub(super) fn want(&mut self, address: IpAddr, kernel: &mut dyn Conntrack) {
         if self.is_none || self.wanted.contains_key(&address) {
             return;
         }
@@ -59,7 +60,7 @@ impl Flushes {
 
     /// Returns whether nothing of the address is left to be forgotten. What failed rests for a while before it is tried
     /// again.
-    pub(super) fn run(&mut self, address: IpAddr, kernel: &mut dyn Kernel) -> bool {
+    pub(super) fn run(&mut self, address: IpAddr, kernel: &mut dyn Conntrack) -> bool {
         let Some(failure) = self.wanted.get_mut(&address) else { return true };
         let attempts = failure.as_ref().map_or(0, |failure| failure.attempts);
         if failure.as_ref().is_some_and(|failure| failure.retry_at > kernel.now()) || kernel.is_stopping() {
@@ -78,7 +79,7 @@ impl Flushes {
         }
     }
 
-    pub(super) fn run_all(&mut self, kernel: &mut dyn Kernel) {
+    pub(super) fn run_all(&mut self, kernel: &mut dyn Conntrack) {
         let addresses: Vec<IpAddr> = self.wanted.keys().copied().collect();
         for address in addresses {
             self.run(address, kernel);

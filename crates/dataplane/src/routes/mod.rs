@@ -15,8 +15,9 @@ use tortie_netfilter::delta::Delta;
 
 use crate::config::{RoutePriority, RoutesConfig};
 use crate::gate::holds;
-use crate::kernel::{Kernel, KernelError};
-use crate::links::Links;
+use crate::kernel::Routing;
+use crate::kernel_error::KernelError;
+use crate::links::KnownLinks;
 use crate::report::DataplaneProblem;
 use crate::route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};
 
@@ -173,8 +174,8 @@ impl RouteTable {
     /// go.
     pub(crate) fn apply(
         &mut self,
-        kernel: &mut dyn Kernel,
-        links: &Links,
+        kernel: &mut dyn Routing,
+        links: &KnownLinks,
         ownership: &Ownership<'_>,
         held: &BTreeSet<InterfaceName>,
         problems: &mut Vec<DataplaneProblem>,
@@ -215,7 +216,7 @@ impl RouteTable {
         refresh.into_iter().chain(retry).chain(waiting).chain(flushes).min().map(|at| at.saturating_sub(now))
     }
 
-    fn note_links(&mut self, now: Duration, links: &Links, ownership: &Ownership<'_>) {
+    fn note_links(&mut self, now: Duration, links: &KnownLinks, ownership: &Ownership<'_>) {
         let changed = std::mem::take(&mut self.dirty_interfaces);
         if self.has_seen_links && changed.is_empty() {
             return;
@@ -236,7 +237,7 @@ impl RouteTable {
     }
 
     /// Finds the route of each key that may have a new one.
-    fn resolve(&mut self, links: &Links) {
+    fn resolve(&mut self, links: &KnownLinks) {
         for key in std::mem::take(&mut self.dirty) {
             let new = self.slots.winner(&key, links);
             let index = new.as_ref().and_then(|target| target.interface);
@@ -273,7 +274,7 @@ impl RouteTable {
     fn remove(
         &mut self,
         now: Duration,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Routing,
         ownership: &Ownership<'_>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
@@ -295,7 +296,7 @@ impl RouteTable {
     /// is no moment without one.
     fn remove_replaced(
         &mut self,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Routing,
         ownership: &Ownership<'_>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
@@ -317,7 +318,7 @@ impl RouteTable {
         self.slots.keys_to(route.key.destination).filter(|key| **key != route.key).find(leads_there)
     }
 
-    fn remove_all(&mut self, routes: Vec<Route>, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) {
+    fn remove_all(&mut self, routes: Vec<Route>, kernel: &mut dyn Routing, problems: &mut Vec<DataplaneProblem>) {
         for route in self.delete(routes, kernel, problems) {
             self.duplicates.retain(|duplicate| *duplicate != route);
             if self.routes.observed(&route.key) == Some(&route.target) {
@@ -335,7 +336,7 @@ impl RouteTable {
     }
 
     /// Addresses that nobody wants any more, whether or not the kernel had dropped the route already.
-    fn release_holders(&mut self, kernel: &mut dyn Kernel) {
+    fn release_holders(&mut self, kernel: &mut dyn Routing) {
         for address in std::mem::take(&mut self.released) {
             if self.is_free(Cidr::host(address)) && self.holders.remove(&address).is_some() {
                 self.flushes.want(address, kernel);
@@ -345,7 +346,7 @@ impl RouteTable {
 
     fn write(
         &mut self,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Routing,
         ownership: &Ownership<'_>,
         held: &BTreeSet<InterfaceName>,
         problems: &mut Vec<DataplaneProblem>,
@@ -405,7 +406,7 @@ impl RouteTable {
     }
 
     /// Whether nothing is left of the connections of whoever had the address before.
-    fn is_clean(&mut self, route: &Route, kernel: &mut dyn Kernel, ownership: &Ownership<'_>) -> bool {
+    fn is_clean(&mut self, route: &Route, kernel: &mut dyn Routing, ownership: &Ownership<'_>) -> bool {
         if !route.key.destination.is_host() {
             return true;
         }
@@ -423,7 +424,7 @@ impl RouteTable {
     fn replace(
         &mut self,
         routes: Vec<Route>,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Routing,
         ownership: &Ownership<'_>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
@@ -441,7 +442,7 @@ impl RouteTable {
     fn delete(
         &mut self,
         routes: Vec<Route>,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Routing,
         problems: &mut Vec<DataplaneProblem>,
     ) -> Vec<Route> {
         let changes: Vec<RouteChange> = routes.into_iter().map(RouteChange::Delete).collect();
@@ -466,7 +467,7 @@ impl RouteTable {
     fn change(
         &mut self,
         changes: &[RouteChange],
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Routing,
         problems: &mut Vec<DataplaneProblem>,
     ) -> Vec<Route> {
         let mut done = Vec::new();

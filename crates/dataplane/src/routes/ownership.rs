@@ -7,7 +7,7 @@ use tortie_model::{Family, IfaceName};
 
 use crate::config::RoutesConfig;
 use crate::device;
-use crate::links::Links;
+use crate::links::KnownLinks;
 use crate::managers::workloads::is_workload;
 use crate::route::{Route, RouteKind, RouteProtocol, RouteTarget};
 use crate::routes::exclusive_protocol;
@@ -15,7 +15,7 @@ use crate::routes::exclusive_protocol;
 /// Tells our routes from those of others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ownership<'a> {
-    pub(crate) links: &'a Links,
+    pub(crate) links: &'a KnownLinks,
     pub(crate) workload_prefixes: &'a [InterfaceName],
     pub(crate) config: &'a RoutesConfig,
     /// Families in which workloads may speak BGP with BIRD on this node, so that its routes lead to them.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tortie_model::IfaceName;
 
 use super::{Holder, Ownership, RouteTable};
-use crate::kernel::Kernel;
+use crate::kernel::Routing;
 use crate::report::DataplaneProblem;
 use crate::route::{Route, RouteKey, RouteTarget};
 
@@ -15,7 +15,7 @@ impl RouteTable {
     pub(super) fn read(
         &mut self,
         now: Duration,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Routing,
         ownership: &Ownership<'_>,
         problems: &mut Vec<DataplaneProblem>,
     ) -> bool {
@@ -61,7 +61,7 @@ impl RouteTable {
     /// that succeeded.
     pub(super) fn read_interfaces(
         &mut self,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Routing,
         ownership: &Ownership<'_>,
         problems: &mut Vec<DataplaneProblem>,
     ) -> bool {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_model::{Cidr, IfaceName};
 
-use crate::links::Links;
+use crate::links::KnownLinks;
 use crate::route::{RouteKey, RouteTarget};
 
 /// Who wants a route. Of several that want the same the first in this order has it (`felix/routetable/defs.go`).
@@ -130,7 +130,7 @@ impl Slots {
 
     /// The route that counts: what is on interfaces that are missing or down does not. Of several of the same class the
     /// youngest interface wins: it is the one that an address has moved to.
-    pub(super) fn winner(&self, key: &RouteKey, links: &Links) -> Option<RouteTarget> {
+    pub(super) fn winner(&self, key: &RouteKey, links: &KnownLinks) -> Option<RouteTarget> {
         let claims = self.claims.get(key).into_iter().flatten();
         let usable = claims.filter_map(|(slot, target)| match &slot.interface {
             None => Some((slot.class, None, target)),

@@ -9,8 +9,8 @@ use tortie_model::{Cidr, Family};
 use super::{Ownership, RouteClass, RouteTable, Slot};
 use crate::config::{RoutePriority, RoutesConfig};
 use crate::fake::FakeKernel;
-use crate::kernel::Kernel;
-use crate::links::{LinkChange, LinkEvent, Links};
+use crate::kernel::Clock;
+use crate::links::{KnownLinks, LinkChange, LinkEvent};
 use crate::report::DataplaneProblem;
 use crate::route::{Route, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
 
@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// A table with its kernel and interfaces.
 struct Node {
     kernel: FakeKernel,
-    links: Links,
+    links: KnownLinks,
     table: RouteTable,
     config: RoutesConfig,
     bgp_peers: [bool; 2],
@@ -33,7 +33,7 @@ impl Node {
     fn new(family: Family, config: RoutesConfig) -> Self {
         let table = RouteTable::new(family, config.clone());
         let kernel = FakeKernel::new(Backend::Nft, []);
-        Self { kernel, links: Links::default(), table, config, bgp_peers: [false; 2] }
+        Self { kernel, links: KnownLinks::default(), table, config, bgp_peers: [false; 2] }
     }
 
     fn v4() -> Self {
@@ -88,7 +88,7 @@ impl Node {
     /// Destination and interface of each route.
     fn routes(&self) -> Vec<String> {
         let text = |route: &Route| format!("{} {}", route.key.destination, route.target.interface.unwrap_or_default());
-        let mut routes: Vec<String> = self.kernel.routes.iter().map(text).collect();
+        let mut routes: Vec<String> = self.kernel.routing.routes.iter().map(text).collect();
         routes.sort();
         routes
     }
@@ -125,50 +125,50 @@ fn large(count: u32) -> Node {
         node.table.set_route(&slot, key, Some(foreign("0.0.0.0/0", 0, RouteProtocol::BOOT).target));
     }
     assert_eq!(node.apply(), []);
-    assert_eq!(node.kernel.routes.len(), count as usize);
+    assert_eq!(node.kernel.routing.routes.len(), count as usize);
     node
 }
 
 #[test]
 fn a_change_of_an_interface_costs_its_own_routes() {
     let mut node = large(1000);
-    node.kernel.listed_routes = 0;
+    node.kernel.routing.listed_routes = 0;
     for number in 0..20 {
         node.set("cali1", &["10.65.0.1/32"]);
         node.up("cali1", 10 + number);
         assert_eq!(node.apply(), []);
         assert_eq!(node.routes().len(), 1001);
         node.link(LinkEvent::Gone { name: "cali1".into() });
-        node.kernel.routes.retain(|route| route.target.interface == Some(2));
+        node.kernel.routing.routes.retain(|route| route.target.interface == Some(2));
         assert_eq!(node.apply(), []);
     }
-    assert!(node.kernel.listed_routes < 50, "{} routes were listed", node.kernel.listed_routes);
+    assert!(node.kernel.routing.listed_routes < 50, "{} routes were listed", node.kernel.routing.listed_routes);
     // What the kernel dropped comes back.
     node.link(LinkEvent::Down { name: "vxlan.calico".into(), index: 2 });
-    node.kernel.routes.clear();
+    node.kernel.routing.routes.clear();
     assert_eq!(node.apply(), []);
     node.up("vxlan.calico", 2);
     assert_eq!(node.apply(), []);
-    assert_eq!(node.kernel.routes.len(), 1000);
+    assert_eq!(node.kernel.routing.routes.len(), 1000);
 }
 
 #[test]
 fn routes_that_an_interface_brings_along_are_removed() {
     let mut node = large(3);
     let stray = foreign("10.65.0.9/32", 7, RouteProtocol::BOOT);
-    node.kernel.routes.push(stray.clone());
+    node.kernel.routing.routes.push(stray.clone());
     node.set("cali1", &["10.65.0.1/32"]);
     node.up("cali1", 7);
     assert_eq!(node.apply(), []);
-    assert!(!node.kernel.routes.contains(&stray));
+    assert!(!node.kernel.routing.routes.contains(&stray));
     // The same destination by another interface as well: one too many.
     let key = RouteKey { metric: 1024, ..foreign("10.65.0.1/32", 0, RouteProtocol::BOOT).key };
     let twin = Route { key, target: foreign("10.65.0.1/32", 8, RouteProtocol::BOOT).target };
-    node.kernel.routes.push(twin.clone());
+    node.kernel.routing.routes.push(twin.clone());
     node.up("cali2", 8);
     node.set("cali2", &["10.65.0.2/32"]);
     assert_eq!(node.apply(), []);
-    assert!(!node.kernel.routes.contains(&twin), "{:?}", node.routes());
+    assert!(!node.kernel.routing.routes.contains(&twin), "{:?}", node.routes());
     assert_eq!(node.routes().len(), 5);
 }
 
@@ -201,10 +201,10 @@ fn a_route_is_made_once_its_interface_is_up() {
         key: RouteKey { destination: cidr("10.65.0.1/32"), tos: 0, metric: 1024 },
         target: RouteTarget { scope: RouteScope::LINK, ..foreign("10.65.0.1/32", 7, RouteProtocol::BOOT).target },
     };
-    assert_eq!(node.kernel.routes, [expected]);
+    assert_eq!(node.kernel.routing.routes, [expected]);
 
     // The kernel forgets the routes of an interface that goes down and up.
-    node.kernel.routes.clear();
+    node.kernel.routing.routes.clear();
     node.link(LinkEvent::Down { name: "cali1".into(), index: 7 });
     node.up("cali1", 7);
     node.apply();
@@ -216,28 +216,28 @@ fn strange_routes_on_workload_interfaces_go_after_a_grace() {
     let mut node = Node::v4();
     node.up("eth0", 1);
     node.up("cali1", 7);
-    node.kernel.routes = vec![
+    node.kernel.routing.routes = vec![
         foreign("10.65.0.9/32", 7, RouteProtocol::BOOT),
         foreign("10.65.0.8/32", 7, RouteProtocol(99)),
         foreign("10.9.0.0/24", 1, RouteProtocol(99)),
         foreign("0.0.0.0/0", 1, RouteProtocol::BOOT),
     ];
     node.apply();
-    assert_eq!(node.kernel.routes.len(), 4);
+    assert_eq!(node.kernel.routing.routes.len(), 4);
     let wait = node.next().expect("it waits for the grace to end");
     assert!(wait <= GRACE);
 
     node.kernel.sleep(wait);
     assert_eq!(node.apply(), []);
     assert_eq!(node.routes(), ["0.0.0.0/0 1", "10.9.0.0/24 1"], "those of others stay");
-    assert_eq!(node.kernel.flushed.len(), 2);
+    assert_eq!(node.kernel.conntrack.flushed.len(), 2);
 }
 
 #[test]
 fn the_grace_ends_when_the_endpoint_is_known() {
     let mut node = Node::v4();
     node.up("cali1", 7);
-    node.kernel.routes = vec![foreign("10.65.0.9/32", 7, RouteProtocol::BOOT)];
+    node.kernel.routing.routes = vec![foreign("10.65.0.9/32", 7, RouteProtocol::BOOT)];
     node.set("cali1", &["10.65.0.1/32"]);
     node.apply();
     assert_eq!(node.routes(), ["10.65.0.1/32 7"]);
@@ -248,7 +248,7 @@ fn routes_of_others_stay_where_they_are_welcome() {
     let mut keep = RoutesConfig { remove_external: false, grace_period: Duration::ZERO, ..RoutesConfig::default() };
     let mut node = Node::new(Family::V4, keep.clone());
     node.up("cali1", 7);
-    node.kernel.routes =
+    node.kernel.routing.routes =
         vec![foreign("10.1.0.0/24", 7, RouteProtocol::BIRD), foreign("10.65.0.9/32", 7, RouteProtocol::BOOT)];
     node.apply();
     assert_eq!(node.routes(), ["10.1.0.0/24 7"]);
@@ -258,14 +258,14 @@ fn routes_of_others_stay_where_they_are_welcome() {
         let mut node = Node::new(Family::V4, keep.clone());
         node.bgp_peers = [is_peer, false];
         node.up("cali1", 7);
-        node.kernel.routes = vec![foreign("10.1.0.0/24", 7, RouteProtocol::BIRD)];
+        node.kernel.routing.routes = vec![foreign("10.1.0.0/24", 7, RouteProtocol::BIRD)];
         node.apply();
-        assert_eq!(node.kernel.routes.len(), left);
+        assert_eq!(node.kernel.routing.routes.len(), left);
     }
 
     let mut node = Node::new(Family::V6, keep);
     node.up("cali1", 7);
-    node.kernel.routes =
+    node.kernel.routing.routes =
         vec![foreign("fe80::/64", 7, RouteProtocol::KERNEL), foreign("fd00::9/128", 7, RouteProtocol::BOOT)];
     node.apply();
     assert_eq!(node.routes(), ["fe80::/64 7"]);
@@ -278,26 +278,26 @@ fn an_address_that_moves_loses_its_connections() {
     node.up("cali2", 8);
     node.set("cali1", &["10.65.0.1/32", "10.65.1.0/24"]);
     node.apply();
-    assert!(node.kernel.flushed.is_empty());
+    assert!(node.kernel.conntrack.flushed.is_empty());
 
     // Both want it for a moment: the younger interface has it.
     node.set("cali2", &["10.65.0.1/32", "10.65.1.0/24"]);
     node.apply();
     assert_eq!(node.routes(), ["10.65.0.1/32 8", "10.65.1.0/24 8"]);
-    assert_eq!(node.kernel.flushed, ["10.65.0.1".parse::<std::net::IpAddr>().expect("address")]);
+    assert_eq!(node.kernel.conntrack.flushed, ["10.65.0.1".parse::<std::net::IpAddr>().expect("address")]);
 
     node.set("cali1", &[]);
     node.apply();
-    assert_eq!(node.kernel.flushed.len(), 1);
+    assert_eq!(node.kernel.conntrack.flushed.len(), 1);
 
     // Gone with its interface, whose routes the kernel dropped.
     node.link(LinkEvent::Gone { name: "cali2".into() });
-    node.kernel.routes.clear();
+    node.kernel.routing.routes.clear();
     node.apply();
-    assert_eq!(node.kernel.flushed.len(), 1, "the interface may come back");
+    assert_eq!(node.kernel.conntrack.flushed.len(), 1, "the interface may come back");
     node.set("cali2", &[]);
     node.apply();
-    assert_eq!(node.kernel.flushed.len(), 2);
+    assert_eq!(node.kernel.conntrack.flushed.len(), 2);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn a_restart_finds_what_it_left() {
     node.set("cali2", &["10.65.0.1/32"]);
     node.apply();
     assert_eq!(node.routes(), ["10.65.0.1/32 8"]);
-    assert_eq!(node.kernel.flushed.len(), 1);
+    assert_eq!(node.kernel.conntrack.flushed.len(), 1);
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn a_restart_flushes_what_its_predecessor_could_not() {
     node.set("cali1", &["10.65.0.1/32"]);
     node.apply();
     let address = "10.65.0.1".parse().expect("address");
-    node.kernel.unflushable.insert(address);
+    node.kernel.conntrack.unflushable.insert(address);
     node.set("cali1", &[]);
     node.apply();
     assert_eq!(node.routes(), [] as [&str; 0]);
@@ -340,21 +340,21 @@ fn a_restart_flushes_what_its_predecessor_could_not() {
     node.set("cali2", &["10.65.0.1/32"]);
     node.apply();
     assert_eq!(node.routes(), [] as [&str; 0]);
-    assert!(node.kernel.flushed.is_empty());
+    assert!(node.kernel.conntrack.flushed.is_empty());
 
-    node.kernel.unflushable.clear();
+    node.kernel.conntrack.unflushable.clear();
     let wait = node.next().expect("it tries again");
     node.kernel.sleep(wait);
     assert_eq!(node.apply(), []);
     assert_eq!(node.routes(), ["10.65.0.1/32 8"]);
-    assert_eq!(node.kernel.flushed, [address]);
-    assert!(node.kernel.marked_flushes.is_empty());
+    assert_eq!(node.kernel.conntrack.flushed, [address]);
+    assert!(node.kernel.conntrack.marked.is_empty());
 
     // What is done is not done again.
     node.table = RouteTable::new(Family::V4, config);
     node.set("cali2", &["10.65.0.1/32"]);
     node.apply();
-    assert_eq!(node.kernel.flushed.len(), 1);
+    assert_eq!(node.kernel.conntrack.flushed.len(), 1);
 }
 
 #[test]
@@ -364,13 +364,13 @@ fn one_route_that_fails_does_not_stop_the_others() {
     node.up("cali2", 8);
     node.set("cali1", &["10.65.0.1/32"]);
     node.set("cali2", &["10.65.0.2/32"]);
-    node.kernel.broken_interfaces.insert(7);
+    node.kernel.routing.broken_interfaces.insert(7);
     let problems = node.apply();
     assert!(matches!(&problems[..], [DataplaneProblem::Route { .. }]), "{problems:?}");
     assert_eq!(node.routes(), ["10.65.0.2/32 8"]);
     assert!(node.next().is_some_and(|pause| pause <= Duration::from_secs(10)));
 
-    node.kernel.broken_interfaces.clear();
+    node.kernel.routing.broken_interfaces.clear();
     assert_eq!(node.apply(), []);
     assert_eq!(node.routes(), ["10.65.0.1/32 7", "10.65.0.2/32 8"]);
 }
@@ -381,7 +381,7 @@ fn a_route_that_somebody_removed_comes_back_with_the_next_refresh() {
     node.up("cali1", 7);
     node.set("cali1", &["10.65.0.1/32"]);
     node.apply();
-    node.kernel.routes.clear();
+    node.kernel.routing.routes.clear();
     node.apply();
     assert_eq!(node.routes(), [] as [&str; 0]);
     let wait = node.next().expect("it looks again");
@@ -395,7 +395,7 @@ fn nothing_is_done_if_routes_are_switched_off() {
     let mut node = Node::new(Family::V4, RoutesConfig { enabled: false, ..RoutesConfig::default() });
     node.up("cali1", 7);
     node.set("cali1", &["10.65.0.1/32"]);
-    node.kernel.routes = vec![foreign("10.65.0.9/32", 7, RouteProtocol::BOOT)];
+    node.kernel.routing.routes = vec![foreign("10.65.0.9/32", 7, RouteProtocol::BOOT)];
     node.kernel.sleep(GRACE * 2);
     node.apply();
     assert_eq!(node.routes(), ["10.65.0.9/32 7"]);

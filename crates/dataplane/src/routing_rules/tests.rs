@@ -8,7 +8,7 @@ use tortie_model::Family;
 
 use super::RoutingRules;
 use crate::fake::FakeKernel;
-use crate::kernel::Kernel;
+use crate::kernel::Clock;
 use crate::report::DataplaneProblem;
 use crate::route::RouteTableIndex;
 use crate::routing_rule::RoutingRule;
@@ -43,7 +43,7 @@ struct Node {
 impl Node {
     fn new(found: impl IntoIterator<Item = RoutingRule>) -> Self {
         let mut kernel = FakeKernel::new(Backend::Nft, []);
-        kernel.routing_rules = found.into_iter().collect();
+        kernel.routing.rules = found.into_iter().collect();
         Self { kernel, rules: RoutingRules::new(Family::V4, TABLE) }
     }
 
@@ -59,7 +59,7 @@ impl Node {
 
     /// The rules of the table and those of others.
     fn found(&self) -> (Vec<RoutingRule>, Vec<RoutingRule>) {
-        self.kernel.routing_rules.iter().partition(|rule| rule.table == TABLE && rule.family == Family::V4)
+        self.kernel.routing.rules.iter().partition(|rule| rule.table == TABLE && rule.family == Family::V4)
     }
 }
 
@@ -98,7 +98,7 @@ fn what_others_do_is_noticed_in_time() {
     let mut node = Node::new([]);
     node.rules.set(Some(rule(99)));
     assert_eq!(node.apply(), []);
-    node.kernel.routing_rules = vec![rule(4)];
+    node.kernel.routing.rules = vec![rule(4)];
     assert_eq!(node.apply(), []);
     assert_eq!(node.found().0, [rule(4)], "nothing is read before its time");
     let wait = node.next().expect("it is read again");
@@ -112,12 +112,12 @@ fn what_others_do_is_noticed_in_time() {
 fn failures_are_told_and_tried_again() {
     let mut node = Node::new([]);
     node.rules.set(Some(rule(99)));
-    node.kernel.routing_rules_fail = true;
+    node.kernel.routing.rules_fail = true;
     let problems = node.apply();
     assert!(matches!(&problems[..], [DataplaneProblem::RoutingRule { rule: failed, .. }] if *failed == rule(99)));
     assert_eq!(problems[0].identity().to_string(), "routing rule cannot be changed: IPv4 99 to table 7");
     assert!(node.next().is_some_and(|wait| wait <= RETRY));
-    node.kernel.routing_rules_fail = false;
+    node.kernel.routing.rules_fail = false;
     node.kernel.interrupted_lists = 1;
     assert!(matches!(&node.apply()[..], [DataplaneProblem::RoutingRules { family: Family::V4, .. }]));
     assert_eq!(node.apply(), []);
@@ -152,11 +152,11 @@ proptest! {
         for (priority, fails, interrupted) in steps {
             wanted = priority.map(rule);
             node.rules.set(wanted);
-            node.kernel.routing_rules_fail = fails;
+            node.kernel.routing.rules_fail = fails;
             node.kernel.interrupted_lists = interrupted;
             node.apply();
         }
-        node.kernel.routing_rules_fail = false;
+        node.kernel.routing.rules_fail = false;
         node.kernel.interrupted_lists = 0;
         for _ in 0..3 {
             node.apply();

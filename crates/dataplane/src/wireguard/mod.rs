@@ -15,13 +15,15 @@ use tortie_netfilter::delta::Delta;
 
 use crate::config::{DataplaneConfig, RoutesConfig};
 use crate::device::DeviceKind;
-use crate::kernel::{Kernel, KernelError, SysctlPath};
-use crate::links::Links;
+use crate::kernel::{Kernel, Links, Subsystem, Sysctls};
+use crate::kernel_error::KernelError;
+use crate::links::KnownLinks;
 use crate::report::{DataplaneProblem, DeviceProblem};
 use crate::route::RouteTableIndex;
 use crate::routes::{Ownership, RouteTable};
 use crate::routing_rule::RoutingRule;
 use crate::routing_rules::RoutingRules;
+use crate::sysctl_path::SysctlPath;
 use crate::tunnel_device::{DeviceSpec, TunnelDevice, Wanted};
 use crate::wireguard_device::{DevicePeer, PeerChange, WireguardChange, WireguardKey};
 
@@ -180,28 +182,42 @@ impl Wireguard {
         self.nodes.complete(&mut self.peers, &mut self.routes);
     }
 
+    /// The subsystems that it needs.
+    pub(crate) fn needs(&self) -> &'static [Subsystem] {
+        match (self.is_enabled, self.sets_valid_mark()) {
+            (false, _) => &[],
+            (true, false) => &[Subsystem::Links, Subsystem::Routing],
+            (true, true) => &[Subsystem::Links, Subsystem::Routing, Subsystem::Sysctls],
+        }
+    }
+
     /// Brings the kernel to what is wanted. The rule comes last and goes first.
-    pub(crate) fn apply(&mut self, kernel: &mut dyn Kernel, links: &Links, problems: &mut Vec<DataplaneProblem>) {
+    pub(crate) fn apply(&mut self, kernel: &mut dyn Kernel, links: &KnownLinks, problems: &mut Vec<DataplaneProblem>) {
         let refresh = self.settings.routes.refresh_interval;
-        if !self.is_enabled {
-            self.rules.apply(kernel, refresh, problems);
+        if !self.is_enabled
+            && let Some(routing) = kernel.routing()
+        {
+            self.rules.apply(routing, refresh, problems);
         }
         let before = problems.len();
-        self.device.apply(kernel, problems);
+        if let Some(devices) = kernel.links() {
+            self.device.apply(devices, problems);
+        }
         let is_up = self.is_enabled && self.configure(kernel, links, problems);
+        let Some(routing) = kernel.routing() else { return };
         let ownership = ownership(&self.settings.routes, self.device.name(), links);
-        self.routes.apply(kernel, links, &ownership, &BTreeSet::new(), problems);
-        if is_up && problems.len() == before && !kernel.is_stopping() {
+        self.routes.apply(routing, links, &ownership, &BTreeSet::new(), problems);
+        if is_up && problems.len() == before && !routing.is_stopping() {
             self.is_ready = true;
             self.rules.set(Some(self.rule()));
         }
         if self.is_ready {
-            self.rules.apply(kernel, refresh, problems);
+            self.rules.apply(routing, refresh, problems);
         }
     }
 
     /// When something has to be done although nothing changes.
-    pub(crate) fn next(&self, now: Duration, retry: Duration, links: &Links) -> Option<Duration> {
+    pub(crate) fn next(&self, now: Duration, retry: Duration, links: &KnownLinks) -> Option<Duration> {
         let refresh = self.settings.routes.refresh_interval;
         let read = refresh.zip(self.last_read).filter(|_| self.observed.is_some()).map(|(every, last)| last + every);
         let retried = self.failure.as_ref().map(|failure| failure.at + retry);
@@ -240,7 +256,7 @@ impl Wireguard {
     }
 
     /// Brings key, port, mark and peers of the device to what is wanted, once it is up. Returns whether they are.
-    fn configure(&mut self, kernel: &mut dyn Kernel, links: &Links, problems: &mut Vec<DataplaneProblem>) -> bool {
+    fn configure(&mut self, kernel: &mut dyn Kernel, links: &KnownLinks, problems: &mut Vec<DataplaneProblem>) -> bool {
         self.failure = None;
         let Some(link) = links.get(self.device.name().as_str()).filter(|link| link.is_up) else {
             self.observed = None;
@@ -253,7 +269,12 @@ impl Wireguard {
         let refresh = self.settings.routes.refresh_interval;
         let is_due = refresh.zip(self.last_read).is_some_and(|(every, last)| now >= last + every);
         let must_read = is_due || self.observed.as_ref().is_none_or(|observed| observed.interface != link.index);
-        let result = self.bring(kernel, link.index, must_read, now);
+        let is_marked = match kernel.sysctls().filter(|_| must_read && self.sets_valid_mark()) {
+            Some(sysctls) => set_valid_mark(sysctls),
+            None => Ok(()),
+        };
+        let Some(devices) = kernel.links() else { return false };
+        let result = is_marked.and_then(|()| self.bring(devices, link.index, must_read, now));
         if let Err(problem) = result {
             self.observed = None;
             self.failure = Some(Failure { at: now, problem: *problem });
@@ -262,17 +283,19 @@ impl Wireguard {
         self.failure.is_none()
     }
 
+    /// Whether replies to packets with the mark would be dropped by a strict reverse path filter.
+    const fn sets_valid_mark(&self) -> bool {
+        self.settings.encrypts_hosts && matches!(self.family, Family::V4)
+    }
+
     fn bring(
         &mut self,
-        kernel: &mut dyn Kernel,
+        kernel: &mut dyn Links,
         interface: u32,
         must_read: bool,
         now: Duration,
     ) -> Result<(), Box<DataplaneProblem>> {
         if must_read {
-            if self.settings.encrypts_hosts && self.family == Family::V4 {
-                set_valid_mark(kernel)?;
-            }
             self.read(kernel, interface)?;
             self.last_read = Some(now);
         }
@@ -280,7 +303,7 @@ impl Wireguard {
         self.set_threads(kernel)
     }
 
-    fn read(&mut self, kernel: &mut dyn Kernel, interface: u32) -> Result<(), Box<DataplaneProblem>> {
+    fn read(&mut self, kernel: &mut dyn Links, interface: u32) -> Result<(), Box<DataplaneProblem>> {
         let device = kernel.wireguard(interface).map_err(|error| self.problem("its peers cannot be read", error))?;
         let (key, port, mark) = (device.public_key, device.port, device.mark);
         self.observed = Some(Observed { interface, key, port, mark, has_set_threads: false });
@@ -288,7 +311,7 @@ impl Wireguard {
         Ok(())
     }
 
-    fn write(&mut self, kernel: &mut dyn Kernel, interface: u32) -> Result<(), Box<DataplaneProblem>> {
+    fn write(&mut self, kernel: &mut dyn Links, interface: u32) -> Result<(), Box<DataplaneProblem>> {
         let Some(observed) = &self.observed else { return Ok(()) };
         let change = WireguardChange {
             new_key: observed.key.is_none(),
@@ -335,7 +358,7 @@ impl Wireguard {
     }
 
     /// The kernel takes this only while there are peers.
-    fn set_threads(&mut self, kernel: &mut dyn Kernel) -> Result<(), Box<DataplaneProblem>> {
+    fn set_threads(&mut self, kernel: &mut dyn Links) -> Result<(), Box<DataplaneProblem>> {
         let is_set = self.observed.as_ref().is_some_and(|observed| observed.has_set_threads);
         if is_set || self.peers.desired_len() == 0 {
             return Ok(());
@@ -358,13 +381,13 @@ impl Wireguard {
     }
 }
 
-fn set_valid_mark(kernel: &mut dyn Kernel) -> Result<(), Box<DataplaneProblem>> {
+fn set_valid_mark(kernel: &mut dyn Sysctls) -> Result<(), Box<DataplaneProblem>> {
     let Ok(path) = SysctlPath::new(VALID_MARK) else { return Ok(()) };
     let is_set = kernel.read_sysctl(&path).is_ok_and(|value| value == "1");
     let result = if is_set { Ok(()) } else { kernel.write_sysctl(&path, "1") };
     result.map_err(|error| Box::new(DataplaneProblem::Sysctl { path, error }))
 }
 
-fn ownership<'a>(config: &'a RoutesConfig, device: &'a IfaceName, links: &'a Links) -> Ownership<'a> {
+fn ownership<'a>(config: &'a RoutesConfig, device: &'a IfaceName, links: &'a KnownLinks) -> Ownership<'a> {
     Ownership { links, workload_prefixes: &[], config, bgp_peers: [false; 2], device: Some(device) }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{Dataplane, Device, DeviceKind, Kernel, LinkEvent, Qdisc, QdiscKind};
+use tortie_dataplane::{Clock, Dataplane, Device, DeviceKind, LinkEvent, Qdisc, QdiscKind};
 use tortie_iptables::Backend;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{QosControls, WorkloadExtras};
@@ -26,7 +26,7 @@ fn limited(to: i64, from: i64) -> DesiredUpdate {
 fn with_interface(index: u32) -> FakeKernel {
     let mut kernel = kernel(Backend::Nft);
     let device = Device { index, mac: None, mtu: 1500, is_up: true, kind: DeviceKind::Other("veth".into()) };
-    kernel.devices.insert("cali1".into(), (device, Default::default()));
+    kernel.links.devices.insert("cali1".into(), (device, Default::default()));
     kernel
 }
 
@@ -35,11 +35,11 @@ fn node(update: DesiredUpdate) -> Dataplane {
 }
 
 fn ifb(kernel: &FakeKernel) -> Option<&Device> {
-    kernel.devices.iter().find(|(name, _)| name.starts_with("bwcali")).map(|(_, (device, _))| device)
+    kernel.links.devices.iter().find(|(name, _)| name.starts_with("bwcali")).map(|(_, (device, _))| device)
 }
 
 fn rate(kernel: &FakeKernel, interface: u32) -> Option<u64> {
-    kernel.qdiscs.iter().find_map(|qdisc| match &qdisc.kind {
+    kernel.links.qdiscs.iter().find_map(|qdisc| match &qdisc.kind {
         QdiscKind::Bucket(bucket) if qdisc.interface == interface => Some(bucket.rate),
         _ => None,
     })
@@ -54,18 +54,18 @@ fn limits_come_change_and_go_in_both_directions() {
     let device = ifb(&kernel).expect("a device for what comes from the workload").clone();
     assert!(device.is_up);
     assert_eq!((rate(&kernel, 11), rate(&kernel, device.index)), (Some(1_000_000), Some(2_000_000)));
-    assert_eq!(kernel.redirections.get(&11), Some(&vec![Some(device.index)]));
+    assert_eq!(kernel.links.redirections.get(&11), Some(&vec![Some(device.index)]));
 
-    let before = kernel.qdiscs.clone();
+    let before = kernel.links.qdiscs.clone();
     node(limited(8_000_000, 16_000_000)).apply(&mut kernel);
-    assert_eq!(kernel.qdiscs, before, "a restart changes nothing");
+    assert_eq!(kernel.links.qdiscs, before, "a restart changes nothing");
 
     dataplane.on_update(limited(4_000_000, 16_000_000));
     dataplane.apply(&mut kernel);
     assert_eq!((rate(&kernel, 11), rate(&kernel, device.index)), (Some(500_000), Some(2_000_000)));
     dataplane.on_update(workload("a", pod("cali1", 1), &[]));
     dataplane.apply(&mut kernel);
-    assert_eq!((kernel.qdiscs.len(), kernel.redirections.len(), ifb(&kernel)), (0, 0, None));
+    assert_eq!((kernel.links.qdiscs.len(), kernel.links.redirections.len(), ifb(&kernel)), (0, 0, None));
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn what_an_earlier_process_left_is_removed() {
     node(limited(8_000_000, 16_000_000)).apply(&mut kernel);
     let index = ifb(&kernel).expect("there is one").index;
     let mut again = node(workload("a", pod("cali1", 1), &[]));
-    again.on_link(up(&kernel.devices.keys().find(|name| name.starts_with("bwcali")).expect("it").clone(), index));
+    again.on_link(up(&kernel.links.devices.keys().find(|name| name.starts_with("bwcali")).expect("it").clone(), index));
     again.apply(&mut kernel);
-    assert_eq!((kernel.qdiscs.len(), kernel.redirections.len(), ifb(&kernel)), (0, 0, None));
+    assert_eq!((kernel.links.qdiscs.len(), kernel.links.redirections.len(), ifb(&kernel)), (0, 0, None));
 }
 
 #[test]
@@ -96,13 +96,13 @@ fn what_others_queue_and_filter_is_left_alone_and_said() {
     let mut kernel = with_interface(11);
     let foreign = Qdisc { interface: 11, is_root: true, kind: QdiscKind::Other("htb".into()) };
     let clsact = Qdisc { interface: 11, is_root: false, kind: QdiscKind::Clsact };
-    kernel.qdiscs = vec![foreign.clone(), clsact.clone()];
+    kernel.links.qdiscs = vec![foreign.clone(), clsact.clone()];
     let mut dataplane = node(limited(8_000_000, 16_000_000));
     let report = dataplane.apply(&mut kernel);
-    assert_eq!(kernel.qdiscs, [foreign, clsact]);
+    assert_eq!(kernel.links.qdiscs, [foreign, clsact]);
     assert!(report.problems.iter().any(|problem| problem.to_string().contains("htb")), "{report:?}");
     // Once the other is gone, the limit comes by itself.
-    kernel.qdiscs.clear();
+    kernel.links.qdiscs.clear();
     kernel.sleep(Duration::from_secs(11));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).problems.is_empty());
     assert_eq!(rate(&kernel, 11), Some(1_000_000));

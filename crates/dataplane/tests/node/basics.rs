@@ -40,8 +40,8 @@ fn nothing_is_written_before_both_gates_are_open() {
     assert!(dataplane.wants_apply(std::time::Duration::ZERO));
     assert!(dataplane.apply(&mut kernel).is_complete());
     // The workloads, although their interfaces are not there yet.
-    assert!(kernel.tables_v4.rules(Table::Filter, "cali-tw-cali1").is_some());
-    assert_eq!(kernel.routes, []);
+    assert!(kernel.netfilter.tables_v4.rules(Table::Filter, "cali-tw-cali1").is_some());
+    assert_eq!(kernel.routing.routes, []);
 }
 
 #[test]
@@ -57,10 +57,10 @@ fn a_first_apply_writes_all_and_a_second_nothing() {
                 assert!(chains.contains(&chain.to_owned()), "{backend} {family:?}: {chain} in {chains:?}");
             }
         }
-        assert_eq!(kernel.sets.members("cali40s:clients"), ["10.1.0.0/16"]);
-        assert_eq!(kernel.sets.members("cali60s:clients"), ["fd01::/64"]);
-        assert_eq!(kernel.routes.len(), 4);
-        assert_eq!(kernel.neighbours.len(), 2);
+        assert_eq!(kernel.netfilter.sets.members("cali40s:clients"), ["10.1.0.0/16"]);
+        assert_eq!(kernel.netfilter.sets.members("cali60s:clients"), ["fd01::/64"]);
+        assert_eq!(kernel.routing.routes.len(), 4);
+        assert_eq!(kernel.neighbours.entries.len(), 2);
         let up = |name| StatusChange::Workload(workload_id(name), Some(EndpointStatus::Up));
         assert_eq!(report.statuses, [up("one"), up("two")]);
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{AddressPlace, Dataplane, EndpointStatus, Kernel, LinkEvent};
+use tortie_dataplane::{AddressPlace, Clock, Dataplane, EndpointStatus, LinkEvent};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IfaceName};
@@ -31,7 +31,7 @@ fn place(interface: &str, port: Option<&str>, index: u32) -> AddressPlace {
 
 fn kernel_with(places: &[(&str, AddressPlace)]) -> FakeKernel {
     let mut kernel = kernel(Backend::Nft);
-    kernel.places = places.iter().map(|(address, place)| (ip(address), place.clone())).collect();
+    kernel.neighbours.places = places.iter().map(|(address, place)| (ip(address), place.clone())).collect();
     kernel
 }
 
@@ -60,8 +60,8 @@ fn an_address_is_denied_until_it_was_found_and_then_only_elsewhere() {
     assert!(denied.iter().all(|rule| rule.contains("-j DROP")), "{denied:?}");
     assert!(report.next.is_some_and(|pause| pause < Duration::from_secs(1)), "{report:?}");
 
-    kernel.places.insert(ip("10.65.0.1"), place("veth1", None, 11));
-    kernel.places.insert(ip("fd00::1"), place("veth1", None, 11));
+    kernel.neighbours.places.insert(ip("10.65.0.1"), place("veth1", None, 11));
+    kernel.neighbours.places.insert(ip("fd00::1"), place("veth1", None, 11));
     dataplane.on_link(up("veth2", 12));
     let report = dataplane.apply(&mut kernel);
     assert!(leads_to(&kernel, "10.65.0.1", "-i veth1 -g cali-fw-cali1"), "{:?}", rules(&kernel, "10.65.0.1"));
@@ -70,7 +70,7 @@ fn an_address_is_denied_until_it_was_found_and_then_only_elsewhere() {
     assert!(!leads_to(&kernel, "10.65.0.2", "-g"));
     let statuses: Vec<_> = dataplane.workload_statuses().map(|(_, status)| status).collect();
     assert_eq!(statuses, [EndpointStatus::Up, EndpointStatus::Down], "{report:?}");
-    assert!(kernel.flushed.is_empty() && kernel.routes.is_empty());
+    assert!(kernel.conntrack.flushed.is_empty() && kernel.routing.routes.is_empty());
 }
 
 #[test]
@@ -94,18 +94,18 @@ fn an_interface_that_is_replaced_is_denied_until_its_connections_are_forgotten()
     // The same name, another interface.
     dataplane.on_link(LinkEvent::Gone { name: "veth1".into() });
     dataplane.on_link(up("veth1", 21));
-    kernel.places.insert(ip("10.65.0.1"), place("veth1", None, 21));
-    kernel.unflushable.insert(ip("10.65.0.1"));
+    kernel.neighbours.places.insert(ip("10.65.0.1"), place("veth1", None, 21));
+    kernel.conntrack.unflushable.insert(ip("10.65.0.1"));
     let report = dataplane.apply(&mut kernel);
     assert!(!leads_to(&kernel, "10.65.0.1", "-g"));
     assert!(leads_to(&kernel, "10.65.0.2", "-g"), "{report:?}");
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(!leads_to(&kernel, "10.65.0.1", "-g"));
     assert!(report.problems.iter().any(|problem| problem.to_string().contains("10.65.0.1")), "{report:?}");
-    kernel.unflushable.clear();
+    kernel.conntrack.unflushable.clear();
     apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(leads_to(&kernel, "10.65.0.1", "-i veth1 -g"));
-    assert_eq!(kernel.flushed, [ip("10.65.0.1")]);
+    assert_eq!(kernel.conntrack.flushed, [ip("10.65.0.1")]);
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn an_address_that_comes_to_another_workload_loses_its_connections_while_it_is_d
     dataplane.apply(&mut kernel);
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("a")));
     dataplane.on_update(workload("c", pod("cali3", 1), &[]));
-    kernel.places.insert(ip("10.65.0.1"), place("veth2", None, 12));
+    kernel.neighbours.places.insert(ip("10.65.0.1"), place("veth2", None, 12));
     dataplane.apply(&mut kernel);
     assert!(!leads_to(&kernel, "10.65.0.1", "-g"));
-    assert!(kernel.flushed.contains(&ip("10.65.0.1")));
+    assert!(kernel.conntrack.flushed.contains(&ip("10.65.0.1")));
     apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(leads_to(&kernel, "10.65.0.1", "-i veth2 -g cali-fw-cali3"));
 }
@@ -132,7 +132,7 @@ fn behind_a_bridge_the_port_counts_and_a_bridge_without_policy_is_said() {
     let report = dataplane.apply(&mut kernel);
     assert!(report.problems.iter().any(tortie_dataplane::DataplaneProblem::is_degraded), "{report:?}");
     assert!(leads_to(&kernel, "10.65.0.1", "-i cni0 -g"));
-    kernel.sysctls.insert("net/bridge/bridge-nf-call-iptables".to_owned(), "1".to_owned());
+    kernel.sysctls.values.insert("net/bridge/bridge-nf-call-iptables".to_owned(), "1".to_owned());
     kernel.sleep(Duration::from_secs(11));
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(!report.problems.iter().any(tortie_dataplane::DataplaneProblem::is_degraded), "{report:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{Dataplane, DataplaneProblem, EndpointStatus, Kernel};
+use tortie_dataplane::{Clock, Dataplane, DataplaneProblem, EndpointStatus};
 use tortie_iptables::Backend;
 use tortie_model::desired::DesiredUpdate;
 
@@ -15,7 +15,7 @@ fn moving() -> (Dataplane, FakeKernel) {
     let updates = [profile("kns.default"), workload("old", pod("cali1", 1), &[])];
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 7), up("cali2", 8), up("cali3", 9)]);
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
-    kernel.unflushable.insert(ip("10.65.0.1"));
+    kernel.conntrack.unflushable.insert(ip("10.65.0.1"));
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("old")));
     (dataplane, kernel)
 }
@@ -24,7 +24,7 @@ fn routes(kernel: &FakeKernel) -> Vec<String> {
     let text = |route: &tortie_dataplane::Route| {
         format!("{} by {}", route.key.destination, route.target.interface.unwrap_or_default())
     };
-    let mut routes: Vec<String> = kernel.routes.iter().map(text).collect();
+    let mut routes: Vec<String> = kernel.routing.routes.iter().map(text).collect();
     routes.sort();
     routes
 }
@@ -48,7 +48,7 @@ fn the_new_workload_waits_and_is_named_and_others_are_not_held_up() {
     assert_eq!(status(&dataplane, "other"), Some(EndpointStatus::Up));
     assert_eq!(kernel.writes().flushes, 1 + 1, "each address once");
 
-    kernel.unflushable.clear();
+    kernel.conntrack.unflushable.clear();
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(routes(&kernel).contains(&"10.65.0.1/32 by 8".to_owned()));
     assert_eq!(status(&dataplane, "new"), Some(EndpointStatus::Up));
@@ -70,7 +70,7 @@ fn an_address_that_was_given_back_earlier_waits_as_well() {
     dataplane.on_update(workload("third", pod("cali3", 1), &[]));
     dataplane.apply(&mut kernel);
     assert!(dataplane.problems()[0].to_string().contains("k8s/default/third/eth0"), "{:?}", dataplane.problems());
-    kernel.unflushable.clear();
+    kernel.conntrack.unflushable.clear();
     apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(routes(&kernel).contains(&"10.65.0.1/32 by 9".to_owned()));
 }
@@ -105,9 +105,9 @@ fn nothing_was_forgotten_while_there_is_a_route() {
     let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[])];
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 7)]);
     apply_until_in_sync(&mut dataplane, &mut kernel);
-    kernel.unflushable.insert(ip("10.65.0.1"));
+    kernel.conntrack.unflushable.insert(ip("10.65.0.1"));
     dataplane.on_update(workload("w", pod("cali1", 1), &["missing"]));
     apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(kernel.writes().flushes, 0);
-    assert_eq!(kernel.routes.len(), 2);
+    assert_eq!(kernel.routing.routes.len(), 2);
 }

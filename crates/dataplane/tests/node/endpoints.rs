@@ -45,7 +45,7 @@ fn of_two_workloads_with_one_interface_the_smaller_id_wins_and_the_other_inherit
     ];
     let (mut dataplane, mut kernel) = start(updates, vec![up("cali1", 1)]);
     assert!(!filter(&kernel, "cali-tw-cali1").expect("programmed").concat().contains("gnp/a"));
-    assert_eq!(kernel.routes[0].key.destination, cidr("10.65.0.1/32"));
+    assert_eq!(kernel.routing.routes[0].key.destination, cidr("10.65.0.1/32"));
     assert_eq!(status(&dataplane, "a-first"), Some(EndpointStatus::Up));
     assert_eq!(status(&dataplane, "b-later"), Some(EndpointStatus::Down));
     let shadowed = EndpointProblem::Shadowed { interface: "cali1".into(), other: workload_id("a-first") };
@@ -56,7 +56,7 @@ fn of_two_workloads_with_one_interface_the_smaller_id_wins_and_the_other_inherit
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(report.is_complete());
     assert!(filter(&kernel, "cali-tw-cali1").expect("programmed").concat().contains("gnp/a"));
-    let destinations: Vec<_> = kernel.routes.iter().map(|route| route.key.destination).collect();
+    let destinations: Vec<_> = kernel.routing.routes.iter().map(|route| route.key.destination).collect();
     assert_eq!(destinations, [cidr("10.65.0.2/32"), cidr("fd00::2/128")]);
     assert_eq!(status(&dataplane, "b-later"), Some(EndpointStatus::Up));
 }
@@ -72,7 +72,7 @@ fn an_endpoint_that_moves_to_another_interface_leaves_nothing_behind() {
     let skips =
         |kernel: &FakeKernel| kernel.tables(Family::V4).rules(Table::Raw, "cali-rpf-skip").expect("always there");
     assert!(skips(&kernel)[0].contains("cali1"));
-    assert_eq!(kernel.sysctls["net/ipv4/conf/cali1/rp_filter"], "0");
+    assert_eq!(kernel.sysctls.values["net/ipv4/conf/cali1/rp_filter"], "0");
 
     endpoint.iface = Some("cali2".into());
     dataplane.on_update(workload("w", endpoint.clone(), &[]));
@@ -80,8 +80,8 @@ fn an_endpoint_that_moves_to_another_interface_leaves_nothing_behind() {
     assert!(skips(&kernel).len() == 1 && skips(&kernel)[0].contains("cali2"));
     assert_eq!(filter(&kernel, "cali-tw-cali1"), None);
     assert_eq!(leads_to(&kernel, Table::Filter, "cali-to-wl-dispatch"), ["cali-tw-cali2"]);
-    assert!(kernel.routes.iter().all(|route| route.target.interface == Some(2)));
-    assert!(kernel.flushed.contains(&ip("10.65.0.1")), "another interface, perhaps another workload");
+    assert!(kernel.routing.routes.iter().all(|route| route.target.interface == Some(2)));
+    assert!(kernel.conntrack.flushed.contains(&ip("10.65.0.1")), "another interface, perhaps another workload");
 
     // Other networks, on the same interface.
     let spoofs = WorkloadExtras { allowed_source_prefixes: [cidr("192.168.9.0/24")].into(), ..Default::default() };
@@ -100,7 +100,7 @@ fn a_workload_that_is_switched_off_is_denied_and_has_no_routes() {
         let rules = filter(&kernel, chain).expect(chain);
         assert!(rules.len() == 1 && rules[0].ends_with("-j DROP"), "{rules:?}");
     }
-    assert_eq!(kernel.routes, []);
+    assert_eq!(kernel.routing.routes, []);
     assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Down));
 }
 
@@ -109,16 +109,16 @@ fn a_workload_is_up_only_when_its_interface_is_configured() {
     let updates = vec![profile("kns.default"), workload("w", pod("cali1", 1), &[])];
     let (mut dataplane, mut kernel) = start(updates, vec![]);
     assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Down));
-    assert_eq!(kernel.sysctls["net/ipv4/conf/cali1/proxy_arp"], "0");
+    assert_eq!(kernel.sysctls.values["net/ipv4/conf/cali1/proxy_arp"], "0");
 
-    kernel.read_only.push("cali1/proxy_arp".to_owned());
+    kernel.sysctls.read_only.push("cali1/proxy_arp".to_owned());
     dataplane.on_link(up("cali1", 1));
     let report = dataplane.apply(&mut kernel);
     assert!(matches!(report.problems[..], [DataplaneProblem::Sysctl { .. }]), "{:?}", report.problems);
     assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Down));
     assert!(report.next.is_some_and(|pause| pause <= std::time::Duration::from_secs(10)), "it is tried again");
 
-    kernel.read_only.clear();
+    kernel.sysctls.read_only.clear();
     assert!(dataplane.apply(&mut kernel).is_complete());
     assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Up));
     for (path, value) in [
@@ -132,14 +132,14 @@ fn a_workload_is_up_only_when_its_interface_is_configured() {
         ("net/ipv6/conf/cali1/forwarding", "1"),
         ("net/ipv4/ip_forward", "1"),
     ] {
-        assert_eq!(kernel.sysctls[path], value, "{path}");
+        assert_eq!(kernel.sysctls.values[path], value, "{path}");
     }
     // Recreated under the same name, with the kernel's defaults.
     kernel.add_interface("cali1");
     dataplane.on_link(LinkEvent::Gone { name: "cali1".into() });
     dataplane.on_link(up("cali1", 9));
     assert!(dataplane.apply(&mut kernel).is_complete());
-    assert_eq!(kernel.sysctls["net/ipv4/conf/cali1/proxy_arp"], "1");
+    assert_eq!(kernel.sysctls.values["net/ipv4/conf/cali1/proxy_arp"], "1");
 }
 
 #[test]
@@ -162,8 +162,8 @@ fn names_that_no_interface_can_have_are_reported() {
             "workload endpoint k8s/default/none/eth0: no interface is given",
         ]
     );
-    assert_eq!(kernel.routes, []);
-    assert_eq!(kernel.sysctls["net/ipv4/conf/eth0/proxy_arp"], "0");
+    assert_eq!(kernel.routing.routes, []);
+    assert_eq!(kernel.sysctls.values["net/ipv4/conf/eth0/proxy_arp"], "0");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn host_endpoints_stand_for_interfaces_by_name_or_address() {
     assert_eq!(leads_to(&kernel, Table::Filter, "cali-from-host-endpoint"), ["cali-fh-eth0", "cali-fh-eth2"]);
     assert_eq!(filter(&kernel, anywhere), None);
     assert_eq!(statuses(&dataplane)[1], "c-by-address up");
-    let own = kernel.sets.members("cali40this-host");
+    let own = kernel.netfilter.sets.members("cali40this-host");
     assert_eq!(own, ["172.16.0.1", "172.16.0.2"]);
 }
 

@@ -25,7 +25,7 @@ fn a_policy_that_the_kernel_refuses_is_named_and_denies_while_the_rest_is_enforc
             workload("two", pod("cali2", 2), &["bad"]),
         ];
         let mut kernel = kernel(backend);
-        kernel.tables_v4.refuse("GlobalNetworkPolicy bad ingress");
+        kernel.netfilter.tables_v4.refuse("GlobalNetworkPolicy bad ingress");
         let mut dataplane = dataplane(backend, updates, [up("cali1", 1), up("cali2", 2)]);
         let report = dataplane.apply(&mut kernel);
         let named: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
@@ -35,17 +35,17 @@ fn a_policy_that_the_kernel_refuses_is_named_and_denies_while_the_rest_is_enforc
             DataplaneProblem::Chain { family: Family::V4, table: Table::Filter, owners, .. }
                 if *owners == [Owner::Policy(policy_id("bad"))]
         ));
-        let rules = |chain| kernel.tables_v4.rules(Table::Filter, chain).expect(chain);
+        let rules = |chain| kernel.netfilter.tables_v4.rules(Table::Filter, chain).expect(chain);
         assert!(rules("cali-pi-gnp/bad").iter().all(|rule| rule.ends_with("-j DROP")));
         assert!(rules("cali-pi-gnp/good").concat().contains("--set-xmark"));
         assert!(rules("cali-tw-cali1").concat().contains("cali-pi-gnp/good"));
-        assert_eq!(kernel.routes.len(), 4);
+        assert_eq!(kernel.routing.routes.len(), 4);
         assert_unknown_workloads_are_denied(&kernel);
 
-        kernel.tables_v4.behave();
+        kernel.netfilter.tables_v4.behave();
         let report = apply_until_in_sync(&mut dataplane, &mut kernel);
         assert!(report.is_complete(), "{backend}: {:?}", report.problems);
-        let rules = kernel.tables_v4.rules(Table::Filter, "cali-pi-gnp/bad").expect("it is there now");
+        let rules = kernel.netfilter.tables_v4.rules(Table::Filter, "cali-pi-gnp/bad").expect("it is there now");
         assert!(rules.concat().contains("--set-xmark"));
     }
 }
@@ -55,12 +55,12 @@ fn a_host_endpoint_that_the_kernel_refuses_keeps_its_failsafes() {
     for backend in BACKENDS {
         let updates = [policy("p", "all()", None), host("h", host_endpoint(Some("eth0"), &[]), &["p"])];
         let mut kernel = kernel(backend);
-        kernel.tables_v4.refuse("Start of tier");
+        kernel.netfilter.tables_v4.refuse("Start of tier");
         let mut dataplane = dataplane(backend, updates, [up("eth0", 1)]);
         let report = dataplane.apply(&mut kernel);
         assert!(!report.is_complete());
         assert!(report.problems.iter().all(|problem| problem.to_string().contains("host endpoint h")), "{report:?}");
-        let rules = kernel.tables_v4.rules(Table::Filter, "cali-fh-eth0").expect("a stand-in is there");
+        let rules = kernel.netfilter.tables_v4.rules(Table::Filter, "cali-fh-eth0").expect("a stand-in is there");
         let (last, others) = rules.split_last().expect("it is not empty");
         assert!(last.ends_with("-j DROP") && others.iter().all(|rule| rule.ends_with("-j ACCEPT")), "{rules:?}");
         assert!(others.iter().any(|rule| rule.contains("--dports 22 ")), "{backend}: {rules:?}");
@@ -86,7 +86,9 @@ fn a_rule_that_cannot_be_expressed_is_reported_with_its_policy() {
     let report = dataplane.apply(&mut kernel);
     assert_eq!(report.problems.len(), 2, "one in each family");
     assert!(report.problems[0].to_string().contains("GlobalNetworkPolicy/p: ingress rule 0"), "{}", report.problems[0]);
-    assert!(!kernel.tables_v4.rules(Table::Filter, "cali-pi-gnp/p").expect("programmed").concat().contains("80"));
+    assert!(
+        !kernel.netfilter.tables_v4.rules(Table::Filter, "cali-pi-gnp/p").expect("programmed").concat().contains("80")
+    );
 
     dataplane.on_update(DesiredUpdate::Policy(policy_id("p"), good.into()));
     assert!(dataplane.apply(&mut kernel).is_complete());
@@ -96,19 +98,19 @@ fn a_rule_that_cannot_be_expressed_is_reported_with_its_policy() {
 fn a_table_that_cannot_be_read_does_not_stop_the_others() {
     let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[])];
     let mut kernel = kernel(Backend::Nft);
-    kernel.tables_v4.set_incompatible(Table::Filter, true);
+    kernel.netfilter.tables_v4.set_incompatible(Table::Filter, true);
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 1)]);
     let report = dataplane.apply(&mut kernel);
     assert!(matches!(report.problems[..], [DataplaneProblem::Table(_)]), "{:?}", report.problems);
-    assert!(kernel.tables_v6.rules(Table::Filter, "cali-tw-cali1").is_some());
-    assert!(kernel.tables_v4.rules(Table::Raw, "cali-PREROUTING").is_some());
+    assert!(kernel.netfilter.tables_v6.rules(Table::Filter, "cali-tw-cali1").is_some());
+    assert!(kernel.netfilter.tables_v4.rules(Table::Raw, "cali-PREROUTING").is_some());
     let id = workload_id("w");
     let status = |dataplane: &tortie_dataplane::Dataplane| {
         dataplane.workload_statuses().find(|(other, _)| **other == id).map(|(_, status)| status)
     };
     assert_eq!(status(&dataplane), Some(EndpointStatus::Down), "its policy is not in force");
 
-    kernel.tables_v4.set_incompatible(Table::Filter, false);
+    kernel.netfilter.tables_v4.set_incompatible(Table::Filter, false);
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!(status(&dataplane), Some(EndpointStatus::Up));
 }
@@ -127,7 +129,7 @@ fn policies_and_profiles_that_are_missing_deny() {
     });
     assert_eq!(texts.len(), report.problems.len());
     for chain in ["cali-pi-gnp/missing", "cali-po-gnp/missing"] {
-        let rules = kernel.tables_v4.rules(Table::Filter, chain).expect(chain);
+        let rules = kernel.netfilter.tables_v4.rules(Table::Filter, chain).expect(chain);
         assert!(rules.iter().all(|rule| rule.ends_with("-j DROP")));
     }
 }
@@ -142,7 +144,7 @@ fn members_that_no_set_can_hold_are_left_out_and_reported() {
     let report = dataplane.apply(&mut kernel);
     let text: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     assert!(text.len() == 2 && text[0].contains("bad id") && text[1].contains("s:unknown"), "{text:?}");
-    assert_eq!(kernel.sets.members("cali40s:x"), ["10.0.0.0/8"]);
+    assert_eq!(kernel.netfilter.sets.members("cali40s:x"), ["10.0.0.0/8"]);
 }
 
 #[test]
@@ -153,15 +155,15 @@ fn what_others_break_is_repaired() {
         let mut dataplane = dataplane(backend, updates, [up("cali1", 1)]);
         apply_until_in_sync(&mut dataplane, &mut kernel);
         let before = kernel.state();
-        kernel.tables_v4.wipe(Table::Filter);
-        kernel.tables_v4.run(Table::Raw, "-F cali-PREROUTING").expect("possible");
-        kernel.sets.edit("add cali40this-host 10.9.9.9").expect("possible");
-        kernel.routes.clear();
+        kernel.netfilter.tables_v4.wipe(Table::Filter);
+        kernel.netfilter.tables_v4.run(Table::Raw, "-F cali-PREROUTING").expect("possible");
+        kernel.netfilter.sets.edit("add cali40this-host 10.9.9.9").expect("possible");
+        kernel.routing.routes.clear();
         // Some check comes within minutes.
         for _ in 0..200 {
             let report = dataplane.apply(&mut kernel);
             let pause = report.next.expect("checks never end");
-            tortie_dataplane::Kernel::sleep(&mut kernel, pause.min(std::time::Duration::from_secs(10)));
+            tortie_dataplane::Clock::sleep(&mut kernel, pause.min(std::time::Duration::from_secs(10)));
         }
         assert_eq!(kernel.state(), before, "{backend}");
     }

@@ -168,11 +168,11 @@ fn start(layout: Layout, state: &State, kernel: &mut FakeKernel) -> Dataplane {
 }
 
 fn dump(kernel: &FakeKernel) -> Vec<String> {
-    kernel.nftables.values().flat_map(tortie_nftables::fake::FakeKernel::dump).collect()
+    kernel.netfilter.nftables.values().flat_map(tortie_nftables::fake::FakeKernel::dump).collect()
 }
 
 fn transactions(kernel: &FakeKernel) -> usize {
-    kernel.nftables.values().map(|kernel| kernel.transactions.len()).sum()
+    kernel.netfilter.nftables.values().map(|kernel| kernel.transactions.len()).sum()
 }
 
 proptest! {

@@ -3,6 +3,7 @@
 mod bandwidth;
 mod basics;
 mod by_address;
+mod capabilities;
 mod common;
 mod conntrack;
 mod endpoints;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{AnnouncementWatch, Dataplane, EndpointStatus, Kernel, LinkEvent};
+use tortie_dataplane::{AnnouncementWatch, Clock, Dataplane, EndpointStatus, LinkEvent};
 use tortie_iptables::Backend;
 use tortie_model::WorkloadEndpoint;
 use tortie_model::desired::{ComputedFields, DesiredUpdate, LiveMigrationRole};
@@ -50,7 +50,7 @@ fn announce(dataplane: &mut Dataplane) {
 
 /// The metrics of the routes to the virtual machine, IPv4 and IPv6.
 fn metrics(kernel: &FakeKernel) -> Vec<u32> {
-    let of_machine = kernel.routes.iter().filter(|route| route.target.interface == Some(7));
+    let of_machine = kernel.routing.routes.iter().filter(|route| route.target.interface == Some(7));
     of_machine.map(|route| route.key.metric).collect()
 }
 
@@ -69,16 +69,16 @@ fn nothing_leads_to_a_machine_that_runs_elsewhere_until_it_announces_itself() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = node(TARGET, &mut kernel);
     assert_eq!(metrics(&kernel), NONE);
-    assert_eq!(kernel.routes.len(), 2, "others are reached");
-    assert_eq!(kernel.neighbours.len(), 1);
+    assert_eq!(kernel.routing.routes.len(), 2, "others are reached");
+    assert_eq!(kernel.neighbours.entries.len(), 1);
     assert_eq!(status(&dataplane), Some(EndpointStatus::Up), "its policy is in force");
-    assert!(kernel.tables_v4.rules(tortie_iptables::Table::Filter, "cali-tw-cali1").is_some());
+    assert!(kernel.netfilter.tables_v4.rules(tortie_iptables::Table::Filter, "cali-tw-cali1").is_some());
 
     announce(&mut dataplane);
     assert!(dataplane.wants_apply(kernel.now()));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!(metrics(&kernel), ELEVATED);
-    assert_eq!(kernel.neighbours.len(), 2);
+    assert_eq!(kernel.neighbours.entries.len(), 2);
     assert!(watches(&dataplane).is_empty());
     kernel.sleep(Duration::from_secs(3600));
     dataplane.apply(&mut kernel);
@@ -97,7 +97,7 @@ fn nothing_leads_to_a_machine_that_runs_elsewhere_until_it_announces_itself() {
     let id = "k8s/default/vm/eth0 uid";
     let expected = ["Base-Target", "Target-Live", "Live-TimeWait", "TimeWait-Base"].map(|step| format!("{id} {step}"));
     assert_eq!(transitions(&mut dataplane), expected);
-    assert_eq!(kernel.flushed, [] as [std::net::IpAddr; 0]);
+    assert_eq!(kernel.conntrack.flushed, [] as [std::net::IpAddr; 0]);
 }
 
 #[test]

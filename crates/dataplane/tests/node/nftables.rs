@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{Dataplane, DataplaneConfig, InterfaceFilter, Kernel, NftablesConfig, RulesetNews};
+use tortie_dataplane::{Clock, Dataplane, DataplaneConfig, InterfaceFilter, NftablesConfig, RulesetNews};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, QosControls};
@@ -34,7 +34,7 @@ fn start() -> (Dataplane, FakeKernel) {
 }
 
 fn dump(kernel: &FakeKernel) -> Vec<String> {
-    kernel.nftables.values().flat_map(tortie_nftables::fake::FakeKernel::dump).collect()
+    kernel.netfilter.nftables.values().flat_map(tortie_nftables::fake::FakeKernel::dump).collect()
 }
 
 /// How often tables were read so far.
@@ -49,8 +49,8 @@ fn what_is_programmed_is_in_one_table_of_each_family_and_nowhere_else() {
     for table in ["ip calico", "ip6 calico"] {
         assert!(dump.iter().any(|line| line.contains(&format!("{table} filter-cali-tw-cali1"))), "{dump:#?}");
     }
-    assert!(kernel.sets.names().is_empty());
-    assert!(!kernel.tables_v4.saved(Table::Filter).contains("cali-"));
+    assert!(kernel.netfilter.sets.names().is_empty());
+    assert!(!kernel.netfilter.tables_v4.saved(Table::Filter).contains("cali-"));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_table_that_somebody_else_deletes_is_back_as_soon_as_the_kernel_tells() {
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
 
     let v4 = TableId::calico(Family::V4);
-    kernel.nftables.insert(Family::V4, tortie_nftables::fake::FakeKernel::new(v4));
+    kernel.netfilter.nftables.insert(Family::V4, tortie_nftables::fake::FakeKernel::new(v4));
     let nothing_told = dump(&kernel);
     kernel.sleep(Duration::from_secs(1));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
@@ -137,7 +137,7 @@ fn connections_are_offloaded_between_interfaces_that_are_up() {
     assert!(rules.len() == 2 && rules[0].contains("ip saddr != @cali40no-flow-offload"), "{rules:?}");
 
     // One comes up that is gone by then; it is tried again, and is in the table when it is there.
-    for table in kernel.nftables.values_mut() {
+    for table in kernel.netfilter.nftables.values_mut() {
         table.missing_devices.insert("cali2".parse().unwrap());
     }
     dataplane.on_link(up("cali2", 12));
@@ -150,18 +150,19 @@ fn connections_are_offloaded_between_interfaces_that_are_up() {
         dataplane.stats().nftables.iter().map(|(_, stats)| stats.missing_flow_devices).sum::<usize>()
     };
     assert_eq!(missing(&dataplane), 2);
-    kernel.nftables.values_mut().for_each(|table| table.missing_devices.clear());
+    kernel.netfilter.nftables.values_mut().for_each(|table| table.missing_devices.clear());
     kernel.sleep(Duration::from_secs(5));
     apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!((devices(&kernel).as_str(), missing(&dataplane)), ("{ cali1, cali2, eth0, eth1 } ; }", 0));
 
     // One that goes leaves by itself, and comes back as another.
-    let before = kernel.nftables[&Family::V4].transactions.len();
+    let before = kernel.netfilter.nftables[&Family::V4].transactions.len();
     dataplane.on_link(tortie_dataplane::LinkEvent::Gone { name: "cali2".into() });
     apply_until_in_sync(&mut dataplane, &mut kernel);
     dataplane.on_link(up("cali2", 22));
     apply_until_in_sync(&mut dataplane, &mut kernel);
-    let made: String = kernel.nftables[&Family::V4].transactions[before..].iter().map(ToString::to_string).collect();
+    let made: String =
+        kernel.netfilter.nftables[&Family::V4].transactions[before..].iter().map(ToString::to_string).collect();
     assert_eq!(made, "add flowtable ip calico calico { hook ingress priority filter ; devices = { cali2 } ; }\n");
 }
 
@@ -212,7 +213,7 @@ fn a_kernel_without_flow_tables_has_all_other_rules() {
     dataplane.on_update(DesiredUpdate::InSync);
     dataplane.on_links_in_sync();
     let mut kernel = kernel(Backend::Nft);
-    for table in kernel.nftables.values_mut() {
+    for table in kernel.netfilter.nftables.values_mut() {
         table.refuse = Some(Arc::new(|command| {
             matches!(command, Command::AddFlowTable { .. }).then(|| "Operation not supported".to_owned())
         }));
@@ -232,7 +233,7 @@ fn workloads_are_not_told_where_their_own_addresses_are_whatever_enforces_policy
         let mut dataplane = with_a_pod(config);
         let mut kernel = kernel(Backend::Nft);
         apply_until_in_sync(&mut dataplane, &mut kernel);
-        let shown = kernel.arp.dump().join("\n");
+        let shown = kernel.netfilter.arp.dump().join("\n");
         for text in [
             "add rule arp calico-arp filter-cali-arp-cali1 oifname cali1 arp operation reply arp saddr ip 10.65.0.1 counter drop",
             "add element arp calico-arp filter-cali-arp-dispatch { cali1 : goto filter-cali-arp-cali1 }",
@@ -241,9 +242,9 @@ fn workloads_are_not_told_where_their_own_addresses_are_whatever_enforces_policy
         }
         dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(crate::common::workload_id("w")));
         apply_until_in_sync(&mut dataplane, &mut kernel);
-        assert!(!kernel.arp.dump().join("\n").contains("cali1"));
+        assert!(!kernel.netfilter.arp.dump().join("\n").contains("cali1"));
         // That it cannot be written keeps nothing else from being in force.
-        kernel.arp.failures = 100;
+        kernel.netfilter.arp.failures = 100;
         dataplane.on_update(workload("w", pod("cali1", 1), &[]));
         let report = dataplane.apply(&mut kernel);
         assert!(report.enforced() && !report.problems.is_empty(), "{report:?}");

@@ -29,14 +29,16 @@ fn start(backend: Backend) -> Dataplane {
 /// What leads to workloads in a family: routes, neighbour entries, sysctls that are not the kernel's own defaults.
 fn ways(kernel: &FakeKernel, family: Family) -> Vec<String> {
     let of_family = |address: std::net::IpAddr| address.is_ipv4() == (family == Family::V4);
-    let routes = kernel.routes.iter().filter(|route| of_family(route.key.destination.address()));
+    let routes = kernel.routing.routes.iter().filter(|route| of_family(route.key.destination.address()));
     let mut ways: Vec<String> = routes
         .map(|route| format!("{} by {}", route.key.destination, route.target.interface.unwrap_or_default()))
         .collect();
-    ways.extend(kernel.neighbours.keys().filter(|key| of_family(key.1)).map(|key| format!("neighbour {}", key.1)));
-    let untouched = crate::common::kernel(Backend::Nft).sysctls;
+    ways.extend(
+        kernel.neighbours.entries.keys().filter(|key| of_family(key.1)).map(|key| format!("neighbour {}", key.1)),
+    );
+    let untouched = crate::common::kernel(Backend::Nft).sysctls.values;
     let folder = if family == Family::V4 { "net/ipv4" } else { "net/ipv6" };
-    let changed = kernel.sysctls.iter().filter(|(path, value)| untouched.get(*path) != Some(*value));
+    let changed = kernel.sysctls.values.iter().filter(|(path, value)| untouched.get(*path) != Some(*value));
     ways.extend(changed.filter(|(path, _)| path.starts_with(folder)).map(|(path, value)| format!("{path}={value}")));
     ways.sort();
     ways
@@ -49,8 +51,8 @@ fn status(dataplane: &Dataplane, name: &str) -> Option<EndpointStatus> {
 
 fn tables(kernel: &mut FakeKernel, family: Family) -> &mut tortie_iptables::fake::FakeKernel {
     match family {
-        Family::V4 => &mut kernel.tables_v4,
-        Family::V6 => &mut kernel.tables_v6,
+        Family::V4 => &mut kernel.netfilter.tables_v4,
+        Family::V6 => &mut kernel.netfilter.tables_v6,
     }
 }
 
@@ -72,7 +74,7 @@ const FAULTS: [(&str, Fault); 7] = [
     ("mangle is unreadable", |kernel, family| tables(kernel, family).set_incompatible(Table::Mangle, true)),
     ("programs cannot be run", |kernel, family| {
         let program = if family == Family::V4 { "iptables-" } else { "ip6tables-" };
-        kernel.not_runnable.push(program.to_owned());
+        kernel.netfilter.not_runnable.push(program.to_owned());
     }),
 ];
 
@@ -87,7 +89,7 @@ fn repair(kernel: &mut FakeKernel) {
         tables.behave();
         Table::ALL.into_iter().for_each(|table| tables.set_incompatible(table, false));
     }
-    kernel.not_runnable.clear();
+    kernel.netfilter.not_runnable.clear();
 }
 
 #[test]
@@ -127,30 +129,30 @@ fn nothing_of_a_family_is_opened_before_its_policy_is_in_force_and_the_other_is_
 #[test]
 fn without_any_program_nothing_is_touched() {
     let mut kernel = kernel(Backend::Nft);
-    kernel.not_runnable.push(String::new());
+    kernel.netfilter.not_runnable.push(String::new());
     let mut dataplane = start(Backend::Nft);
     let report = dataplane.apply(&mut kernel);
     assert_eq!(report.unenforced, Family::ALL);
     assert_eq!(kernel.writes(), Writes::default());
 
     // Sets that cannot be listed may be anything: they count as much as tables.
-    kernel.not_runnable = vec!["ipset".to_owned()];
+    kernel.netfilter.not_runnable = vec!["ipset".to_owned()];
     dataplane.apply(&mut kernel);
     assert_eq!((kernel.writes().routes, kernel.writes().sysctls, kernel.writes().neighbours), (0, 0, 0));
-    kernel.not_runnable.clear();
+    kernel.netfilter.not_runnable.clear();
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).enforced());
-    assert_eq!(kernel.routes.len(), 2);
+    assert_eq!(kernel.routing.routes.len(), 2);
 }
 
 #[test]
 fn a_table_in_which_nothing_can_be_denied_holds_nothing_up() {
     let mut kernel = kernel(Backend::Nft);
-    kernel.tables_v4.set_incompatible(Table::Nat, true);
+    kernel.netfilter.tables_v4.set_incompatible(Table::Nat, true);
     let mut dataplane = start(Backend::Nft);
     let report = dataplane.apply(&mut kernel);
     assert_eq!(report.unenforced, []);
     assert!(!report.enforced(), "a table failed as a whole");
-    assert_eq!(kernel.routes.len(), 2);
+    assert_eq!(kernel.routing.routes.len(), 2);
 }
 
 #[test]
@@ -159,17 +161,17 @@ fn what_an_earlier_run_left_in_force_is_enough_to_open() {
         let mut kernel = kernel(backend);
         apply_until_in_sync(&mut start(backend), &mut kernel);
         let before = kernel.state();
-        kernel.routes.clear();
-        kernel.tables_v4.fail_restores(usize::MAX);
+        kernel.routing.routes.clear();
+        kernel.netfilter.tables_v4.fail_restores(usize::MAX);
         assert!(start(backend).apply(&mut kernel).enforced(), "{backend}");
         assert_eq!(kernel.state(), before, "{backend}");
 
         // It is not, if it is not what is wanted now.
-        kernel.routes.clear();
+        kernel.routing.routes.clear();
         let mut other = start(backend);
         other.on_update(policy("a", "all()", Some("s:none")));
         other.apply(&mut kernel);
-        assert!(kernel.routes.iter().all(|route| route.key.destination.family() == Family::V6), "{backend}");
+        assert!(kernel.routing.routes.iter().all(|route| route.key.destination.family() == Family::V6), "{backend}");
     }
 }
 
@@ -185,7 +187,7 @@ fn a_new_workload_is_not_reached_while_its_chains_cannot_be_written() {
             fault(&mut kernel, Family::V4);
             if what.starts_with("raw") || what.starts_with("mangle") {
                 // They are read again only if something changes in them, or in time.
-                tortie_dataplane::Kernel::sleep(&mut kernel, std::time::Duration::from_secs(600));
+                tortie_dataplane::Clock::sleep(&mut kernel, std::time::Duration::from_secs(600));
             }
             dataplane.on_update(workload("new", pod("cali2", 2), &["a"]));
             let report = dataplane.apply(&mut kernel);
@@ -201,8 +203,8 @@ fn a_new_workload_is_not_reached_while_its_chains_cannot_be_written() {
             // What nobody wants any more goes all the same.
             dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("w")));
             dataplane.apply(&mut kernel);
-            assert!(!kernel.routes.iter().any(|route| route.key.destination == cidr("10.65.0.1/32")), "{what}");
-            assert!(kernel.flushed.contains(&ip("10.65.0.1")));
+            assert!(!kernel.routing.routes.iter().any(|route| route.key.destination == cidr("10.65.0.1/32")), "{what}");
+            assert!(kernel.conntrack.flushed.contains(&ip("10.65.0.1")));
 
             repair(&mut kernel);
             assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete(), "{backend}: {what}");
@@ -217,7 +219,7 @@ fn an_address_that_moves_is_taken_from_the_old_workload_but_not_given_to_the_new
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = start(Backend::Nft);
     apply_until_in_sync(&mut dataplane, &mut kernel);
-    kernel.tables_v4.fail_restores(usize::MAX);
+    kernel.netfilter.tables_v4.fail_restores(usize::MAX);
     // For a moment both have it: it stays where it is.
     dataplane.on_update(workload("new", pod("cali2", 1), &["a"]));
     dataplane.apply(&mut kernel);
@@ -226,12 +228,12 @@ fn an_address_that_moves_is_taken_from_the_old_workload_but_not_given_to_the_new
 
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("w")));
     dataplane.apply(&mut kernel);
-    assert!(!kernel.routes.iter().any(|route| route.key.destination == cidr("10.65.0.1/32")));
+    assert!(!kernel.routing.routes.iter().any(|route| route.key.destination == cidr("10.65.0.1/32")));
 
-    kernel.tables_v4.behave();
+    kernel.netfilter.tables_v4.behave();
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(ways(&kernel, Family::V4).contains(&"10.65.0.1/32 by 8".to_owned()));
-    assert!(kernel.flushed.contains(&ip("10.65.0.1")), "the old workload's connections are forgotten");
+    assert!(kernel.conntrack.flushed.contains(&ip("10.65.0.1")), "the old workload's connections are forgotten");
 }
 
 #[test]
@@ -239,23 +241,23 @@ fn routes_of_workloads_whose_policy_cannot_be_changed_stay_but_are_not_recreated
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = start(Backend::Nft);
     apply_until_in_sync(&mut dataplane, &mut kernel);
-    let before = kernel.routes.clone();
+    let before = kernel.routing.routes.clone();
     for family in Family::ALL {
         tables(&mut kernel, family).fail_restores(usize::MAX);
     }
     dataplane.on_update(policy("b", "all()", None));
     dataplane.on_update(workload("w", pod("cali1", 1), &["b"]));
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.routes, before);
+    assert_eq!(kernel.routing.routes, before);
     assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Down));
 
     // The interface was down for a moment; the kernel drops its routes.
-    kernel.routes.clear();
+    kernel.routing.routes.clear();
     dataplane.on_link(tortie_dataplane::LinkEvent::Down { name: "cali1".into(), index: 7 });
     dataplane.on_link(up("cali1", 7));
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.routes, []);
+    assert_eq!(kernel.routing.routes, []);
     repair(&mut kernel);
     apply_until_in_sync(&mut dataplane, &mut kernel);
-    assert_eq!(kernel.routes.len(), 2);
+    assert_eq!(kernel.routing.routes.len(), 2);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use tortie_dataplane::fake::{FakeKernel, Writes};
 use tortie_dataplane::{
-    Dataplane, DataplaneConfig, DataplaneProblem, DeviceKind, Kernel, LinkEvent, RouteKind, RouteProtocol,
+    Clock, Dataplane, DataplaneConfig, DataplaneProblem, DeviceKind, LinkEvent, RouteKind, RouteProtocol,
 };
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::{
@@ -55,6 +55,7 @@ impl Node {
     fn hear(&mut self) {
         let now: BTreeMap<String, u32> = self
             .kernel
+            .links
             .devices
             .iter()
             .filter(|(_, (device, _))| device.is_up)
@@ -89,6 +90,7 @@ impl Node {
         };
         let mut routes: Vec<String> = self
             .kernel
+            .routing
             .routes
             .iter()
             .map(|route| {
@@ -181,9 +183,9 @@ fn what_went_while_nobody_listened_comes_back() {
     assert_eq!(node.tell(two_nodes()).settle(), []);
     let state = node.kernel.state();
     // The interfaces are as they were, so that none of them is reported.
-    node.kernel.routes.clear();
-    node.kernel.fdb.clear();
-    node.kernel.neighbours.clear();
+    node.kernel.routing.routes.clear();
+    node.kernel.neighbours.fdb.clear();
+    node.kernel.neighbours.entries.clear();
     node.dataplane.on_links_in_sync();
     assert_eq!(node.settle(), []);
     assert_eq!(node.kernel.state(), state);
@@ -198,18 +200,18 @@ fn other_nodes_are_reached_through_tunnels_of_both_families() {
         (V4, "10.65.1.1/32", vtep(2).v4.expect("it has one"), 1410),
         (V6, "fd00:65:1::1/128", vtep(2).v6.expect("it has one"), 1390),
     ] {
-        let (device, addresses) = &node.kernel.devices[device];
+        let (device, addresses) = &node.kernel.links.devices[device];
         assert_eq!((device.mtu, device.is_up), (mtu, true));
         assert_eq!(addresses.iter().copied().collect::<Vec<_>>(), [cidr(own)]);
         let DeviceKind::Vxlan(vxlan) = &device.kind else { panic!("{device:?}") };
         assert_eq!((vxlan.vni, vxlan.port, vxlan.parent, vxlan.learns), (4096, 4789, Some(2), false));
-        assert_eq!(node.kernel.neighbours[&(device.index, other.tunnel)], other.mac);
-        assert_eq!(node.kernel.fdb[&(device.index, other.mac)], other.parent);
+        assert_eq!(node.kernel.neighbours.entries[&(device.index, other.tunnel)], other.mac);
+        assert_eq!(node.kernel.neighbours.fdb[&(device.index, other.mac)], other.parent);
     }
-    assert_eq!(node.kernel.sets.members("cali40all-vxlan-net"), ["10.0.0.2"]);
-    let filter = node.kernel.tables_v4.saved(Table::Filter);
+    assert_eq!(node.kernel.netfilter.sets.members("cali40all-vxlan-net"), ["10.0.0.2"]);
+    let filter = node.kernel.netfilter.tables_v4.saved(Table::Filter);
     assert!(filter.contains("Allow IPv4 VXLAN packets from allowed hosts"), "{filter}");
-    assert!(node.kernel.tables_v4.saved(Table::Nat).contains("vxlan.calico"));
+    assert!(node.kernel.netfilter.tables_v4.saved(Table::Nat).contains("vxlan.calico"));
 
     // A restart finds everything in place.
     node.kernel.reset_writes();
@@ -222,26 +224,26 @@ fn other_nodes_are_reached_through_tunnels_of_both_families() {
 fn what_was_removed_by_hand_comes_back() {
     let mut node = Node::new();
     node.tell(two_nodes()).settle();
-    let state = |node: &Node| (node.routes(), node.kernel.fdb.len(), node.kernel.neighbours.len());
+    let state = |node: &Node| (node.routes(), node.kernel.neighbours.fdb.len(), node.kernel.neighbours.entries.len());
     let before = state(&node);
-    let index = node.kernel.devices[V4].0.index;
+    let index = node.kernel.links.devices[V4].0.index;
     node.kernel.remove_device(index).expect("it is there");
     assert_eq!(node.settle(), []);
     assert_eq!(state(&node), before);
-    assert_ne!(node.kernel.devices[V4].0.index, index);
+    assert_ne!(node.kernel.links.devices[V4].0.index, index);
 
     // What no event tells of is found when it is looked at again.
-    let (device, addresses) = node.kernel.devices.get_mut(V4).expect("it is there");
+    let (device, addresses) = node.kernel.links.devices.get_mut(V4).expect("it is there");
     (device.mtu, device.is_up) = (1500, false);
     addresses.insert(cidr("192.0.2.1/24"));
-    node.kernel.fdb.clear();
-    node.kernel.neighbours.clear();
+    node.kernel.neighbours.fdb.clear();
+    node.kernel.neighbours.entries.clear();
     node.kernel.sleep(std::time::Duration::from_secs(91));
     node.kernel.interrupted_lists = 1;
     node.dataplane.apply(&mut node.kernel);
     assert_eq!(node.settle(), []);
     assert_eq!(state(&node), before);
-    let (device, addresses) = &node.kernel.devices[V4];
+    let (device, addresses) = &node.kernel.links.devices[V4];
     assert_eq!((device.mtu, device.is_up, addresses.len()), (1410, true, 1));
 }
 
@@ -249,10 +251,10 @@ fn what_was_removed_by_hand_comes_back() {
 fn a_device_with_other_parameters_is_made_afresh() {
     let mut node = Node::new();
     node.tell(two_nodes()).settle();
-    let index = node.kernel.devices[V4].0.index;
+    let index = node.kernel.links.devices[V4].0.index;
     let mut again = Node::with(node.kernel, 7);
     assert_eq!(again.tell(two_nodes()).settle(), []);
-    assert_ne!(again.kernel.devices[V4].0.index, index);
+    assert_ne!(again.kernel.links.devices[V4].0.index, index);
     assert_eq!(again.routes(), ROUTES);
 
     // The node's address moves to another interface.
@@ -260,7 +262,7 @@ fn a_device_with_other_parameters_is_made_afresh() {
     assert!(matches!(&again.settle()[..], [DataplaneProblem::Device { .. }, DataplaneProblem::Device { .. }]));
     again.dataplane.on_link(addresses("eth1", &["10.0.0.1", "fd00::1"]));
     assert_eq!(again.settle(), []);
-    let DeviceKind::Vxlan(vxlan) = &again.kernel.devices[V4].0.kind else { panic!("it is one") };
+    let DeviceKind::Vxlan(vxlan) = &again.kernel.links.devices[V4].0.kind else { panic!("it is one") };
     assert_eq!(vxlan.parent, Some(3));
 }
 
@@ -292,7 +294,7 @@ fn nodes_of_the_same_subnet_are_reached_without_a_tunnel() {
     assert_eq!(node.settle(), []);
     assert_eq!(node.routes()[1], "10.65.2.0/26 via 10.0.0.2 dev eth0 proto 80 onlink");
     assert_eq!(node.routes()[3], "fd00:65:2::/122 via fd00::2 dev eth0 proto 80 onlink");
-    assert_eq!(node.kernel.flushed.len(), 0);
+    assert_eq!(node.kernel.conntrack.flushed.len(), 0);
     node.tell([block("10.65.2.0/26", 2), block("fd00:65:2::/122", 2)]);
     assert_eq!(node.settle(), [], "tunnels end within the networks that they lead to");
     assert_eq!(node.routes(), ROUTES);
@@ -361,22 +363,26 @@ fn ip_in_ip_has_a_device_that_stays() {
     node.tell([DesiredUpdate::InSync, ipip(true), host(1), host(2), remote]);
     assert_eq!(node.settle(), []);
     assert_eq!(node.routes(), ["10.65.2.0/26 via 10.0.0.2 dev tunl0 proto 80 onlink mtu 1440"]);
-    let (device, addresses) = &node.kernel.devices["tunl0"];
+    let (device, addresses) = &node.kernel.links.devices["tunl0"];
     assert_eq!((device.mtu, addresses.len()), (1440, 1));
     node.tell([ipip(false)]);
     assert_eq!(node.settle(), []);
     assert_eq!(node.routes(), [] as [&str; 0]);
-    assert!(node.kernel.devices["tunl0"].1.is_empty());
+    assert!(node.kernel.links.devices["tunl0"].1.is_empty());
 }
 
 #[test]
 fn there_is_no_way_to_other_nodes_before_policy_is_in_force() {
     let mut node = Node::new();
-    node.kernel.not_runnable = vec!["tables-nft-restore".to_owned()];
+    node.kernel.netfilter.not_runnable = vec!["tables-nft-restore".to_owned()];
     node.tell(two_nodes()).tell([profile("kns.default"), workload("one", pod("cali1", 1), &[])]);
     node.settle();
-    assert!(node.kernel.devices.is_empty() && node.kernel.routes.is_empty(), "{:?}", node.kernel.devices);
-    node.kernel.not_runnable.clear();
+    assert!(
+        node.kernel.links.devices.is_empty() && node.kernel.routing.routes.is_empty(),
+        "{:?}",
+        node.kernel.links.devices
+    );
+    node.kernel.netfilter.not_runnable.clear();
     assert_eq!(node.settle(), []);
     assert_eq!(node.routes(), ROUTES);
 }
@@ -384,13 +390,13 @@ fn there_is_no_way_to_other_nodes_before_policy_is_in_force() {
 #[test]
 fn a_device_that_cannot_be_made_is_tried_again_and_named() {
     let mut node = Node::new();
-    node.kernel.broken_devices.insert(V4.to_owned());
+    node.kernel.links.broken_devices.insert(V4.to_owned());
     node.tell(two_nodes());
     let problems = node.settle();
     let [problem @ DataplaneProblem::Device { .. }] = &problems[..] else { panic!("{problems:?}") };
     assert_eq!(problem.to_string(), "device vxlan.calico: it cannot be made: Operation not supported");
     assert_eq!(node.routes().len(), 3, "the other family is not held up: {:?}", node.routes());
-    node.kernel.broken_devices.clear();
+    node.kernel.links.broken_devices.clear();
     node.kernel.sleep(std::time::Duration::from_secs(10));
     assert_eq!(node.settle(), []);
     assert_eq!(node.routes(), ROUTES);
@@ -400,18 +406,18 @@ fn a_device_that_cannot_be_made_is_tried_again_and_named() {
 fn checksums_are_not_left_to_devices_of_a_kernel_that_gets_them_wrong() {
     let mut sound = Node::new();
     sound.tell(two_nodes()).settle();
-    assert!(sound.kernel.without_checksum_offload.is_empty());
+    assert!(sound.kernel.links.without_checksum_offload.is_empty());
 
     let mut options = config(Backend::Nft);
     options.tunnels.checksum_offload_broken = true;
     let mut node = Node::of(options, kernel(Backend::Nft));
     node.tell(two_nodes());
     assert_eq!(node.settle(), []);
-    let off = |node: &Node| node.kernel.without_checksum_offload.iter().cloned().collect::<Vec<_>>();
+    let off = |node: &Node| node.kernel.links.without_checksum_offload.iter().cloned().collect::<Vec<_>>();
     assert_eq!(off(&node), [V6, V4]);
     // Somebody switches it on again, or replaces the device.
-    node.kernel.without_checksum_offload.remove(V6);
-    let index = node.kernel.devices[V4].0.index;
+    node.kernel.links.without_checksum_offload.remove(V6);
+    let index = node.kernel.links.devices[V4].0.index;
     node.kernel.remove_device(index);
     node.kernel.sleep(std::time::Duration::from_secs(10));
     assert_eq!(node.settle(), []);
@@ -421,13 +427,13 @@ fn checksums_are_not_left_to_devices_of_a_kernel_that_gets_them_wrong() {
     let mut options = config(Backend::Nft);
     options.tunnels.checksum_offload_broken = true;
     let mut node = Node::of(options, kernel(Backend::Nft));
-    node.kernel.broken_offload = true;
+    node.kernel.links.broken_offload = true;
     node.tell(two_nodes());
     let problems = node.settle().iter().map(ToString::to_string).collect::<Vec<_>>();
     let why = "its checksum offload cannot be switched off: No such file or directory";
     assert_eq!(problems, [V4, V6].map(|name| format!("device {name}: {why}")));
     assert_eq!(node.routes(), ROUTES);
-    node.kernel.broken_offload = false;
+    node.kernel.links.broken_offload = false;
     node.kernel.sleep(std::time::Duration::from_secs(10));
     assert_eq!(node.settle(), []);
     assert_eq!(off(&node), [V6, V4]);
@@ -439,7 +445,7 @@ fn of_two_nodes_with_one_tunnel_address_the_first_has_it() {
     node.tell(two_nodes());
     let twin = Vtep { v4: vtep(2).v4.map(|old| VtepAddresses { mac: vtep(3).v4.expect("it").mac, ..old }), v6: None };
     node.tell([DesiredUpdate::Vtep(name(3), twin)]).settle();
-    let mac = |node: &Node| node.kernel.neighbours[&(node.kernel.devices[V4].0.index, ip("10.65.2.1"))];
+    let mac = |node: &Node| node.kernel.neighbours.entries[&(node.kernel.links.devices[V4].0.index, ip("10.65.2.1"))];
     assert_eq!(mac(&node).0[5], 2);
     node.tell([DesiredUpdate::VtepRemove(name(2))]).settle();
     assert_eq!(mac(&node).0[5], 3);
@@ -514,12 +520,12 @@ proptest! {
                     fresh.dataplane.on_link(addresses(interface, &list));
                 }
                 Step::RemoveDevice => {
-                    if let Some(index) = node.kernel.devices.get(V4).map(|(device, _)| device.index) {
+                    if let Some(index) = node.kernel.links.devices.get(V4).map(|(device, _)| device.index) {
                         node.kernel.remove_device(index);
                     }
                 }
                 Step::ForgetEntries => {
-                    node.kernel.fdb.clear();
+                    node.kernel.neighbours.fdb.clear();
                     node.kernel.interrupted_lists = 2;
                 }
                 Step::Settle => {
@@ -533,15 +539,15 @@ proptest! {
         prop_assert_eq!(fresh.settle(), []);
         prop_assert_eq!(node.routes(), fresh.routes());
         let entries = |node: &Node| {
-            let mut fdb: Vec<_> = node.kernel.fdb.iter().map(|((_, mac), to)| (*mac, *to)).collect();
-            let mut neighbours: Vec<_> = node.kernel.neighbours.iter().map(|((_, at), mac)| (*at, *mac)).collect();
-            let devices: Vec<_> = node.kernel.devices.iter().map(|(name, (device, _))| (name.clone(), device.kind.clone())).collect();
+            let mut fdb: Vec<_> = node.kernel.neighbours.fdb.iter().map(|((_, mac), to)| (*mac, *to)).collect();
+            let mut neighbours: Vec<_> = node.kernel.neighbours.entries.iter().map(|((_, at), mac)| (*at, *mac)).collect();
+            let devices: Vec<_> = node.kernel.links.devices.iter().map(|(name, (device, _))| (name.clone(), device.kind.clone())).collect();
             fdb.sort_unstable();
             neighbours.sort_unstable();
-            (fdb, neighbours, devices, node.kernel.sets.members("cali40all-vxlan-net").len())
+            (fdb, neighbours, devices, node.kernel.netfilter.sets.members("cali40all-vxlan-net").len())
         };
         prop_assert_eq!(entries(&node), entries(&fresh));
         let is_own = |protocol: RouteProtocol| protocol == RouteProtocol::BOOT || protocol == RouteProtocol::CALICO;
-        prop_assert!(node.kernel.routes.iter().all(|route| is_own(route.target.protocol)));
+        prop_assert!(node.kernel.routing.routes.iter().all(|route| is_own(route.target.protocol)));
     }
 }

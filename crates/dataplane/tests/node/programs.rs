@@ -51,7 +51,7 @@ fn start(config: DataplaneConfig) -> Dataplane {
 /// A kernel on which these programs are missing.
 fn bare_kernel() -> FakeKernel {
     let mut kernel = kernel(Backend::Nft);
-    kernel.not_runnable = vec!["tables".into(), "ipset".into()];
+    kernel.netfilter.not_runnable = vec!["tables".into(), "ipset".into()];
     kernel
 }
 
@@ -86,7 +86,7 @@ fn nothing_leads_to_a_workload_before_programs_enforce_policy() {
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(report.is_complete() && report.enforced(), "{:?}", report.problems);
     assert_eq!(status(&dataplane), Some(EndpointStatus::Up));
-    assert_eq!(kernel.routes.len(), 2);
+    assert_eq!(kernel.routing.routes.len(), 2);
 
     // What is in force is kept, and nothing is added.
     dataplane.set_policy_in_force(false, vec![]);
@@ -96,8 +96,9 @@ fn nothing_leads_to_a_workload_before_programs_enforce_policy() {
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(!report.enforced());
     assert_eq!(status(&dataplane), Some(EndpointStatus::Down));
-    let leads = |kernel: &FakeKernel, net: &str| kernel.routes.iter().any(|route| route.key.destination == cidr(net));
-    assert!(!leads(&kernel, "10.65.0.9/32"), "{:?}", kernel.routes);
+    let leads =
+        |kernel: &FakeKernel, net: &str| kernel.routing.routes.iter().any(|route| route.key.destination == cidr(net));
+    assert!(!leads(&kernel, "10.65.0.9/32"), "{:?}", kernel.routing.routes);
 
     dataplane.set_policy_in_force(true, vec![]);
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
@@ -140,18 +141,18 @@ fn what_programs_let_through_is_accepted_only_once_they_enforce_policy() {
     dataplane.set_policy_in_force(true, vec![]);
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!(tables_of_ours(&kernel), [Table::Filter]);
-    let filter = kernel.tables_v4.saved(Table::Filter);
+    let filter = kernel.netfilter.tables_v4.saved(Table::Filter);
     assert!(
         filter.contains("-i cali+") && filter.contains("-j ACCEPT") || filter.contains("--jump ACCEPT"),
         "{filter}"
     );
-    assert!(kernel.sets.names().is_empty(), "no rule refers to one");
+    assert!(kernel.netfilter.sets.names().is_empty(), "no rule refers to one");
 }
 
 #[test]
 fn what_programs_let_through_is_accepted_without_ipset() {
     let mut kernel = kernel(Backend::Nft);
-    kernel.not_runnable = vec!["ipset".into()];
+    kernel.netfilter.not_runnable = vec!["ipset".into()];
     let mut config = by_programs();
     config.rules.accepts_beside_programs = true;
     config.ip_sets.installed = false;
@@ -167,18 +168,18 @@ fn only_tables_that_are_needed_have_chains_and_only_their_sets_are_there() {
     let mut dataplane = start(by_programs());
     dataplane.set_policy_in_force(true, vec![]);
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
-    assert_eq!((tables_of_ours(&kernel), kernel.sets.names()), (vec![], vec![]));
+    assert_eq!((tables_of_ours(&kernel), kernel.netfilter.sets.names()), (vec![], vec![]));
     kernel.reset_writes();
 
     dataplane.on_update(pool("10.65.0.0/16", true));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!(tables_of_ours(&kernel), [Table::Nat]);
-    assert!(kernel.tables_v4.saved(Table::Nat).contains("cali40masq-ipam-pools"));
-    assert_eq!(kernel.sets.members("cali40masq-ipam-pools"), ["10.65.0.0/16"]);
+    assert!(kernel.netfilter.tables_v4.saved(Table::Nat).contains("cali40masq-ipam-pools"));
+    assert_eq!(kernel.netfilter.sets.members("cali40masq-ipam-pools"), ["10.65.0.0/16"]);
     assert!(
-        !kernel.sets.names().iter().any(|name| name.contains("abc") || name.starts_with("cali60")),
+        !kernel.netfilter.sets.names().iter().any(|name| name.contains("abc") || name.starts_with("cali60")),
         "{:?}",
-        kernel.sets.names()
+        kernel.netfilter.sets.names()
     );
 
     // Another run has nothing to write.
@@ -195,12 +196,12 @@ fn only_tables_that_are_needed_have_chains_and_only_their_sets_are_there() {
     again.on_update(workload("w", marked, &["a"]));
     assert!(apply_until_in_sync(&mut again, &mut kernel).is_complete());
     assert_eq!(tables_of_ours(&kernel), [Table::Mangle, Table::Nat]);
-    assert_eq!(kernel.sets.members("cali40dscp-src-net"), ["10.65.0.1"]);
+    assert_eq!(kernel.netfilter.sets.members("cali40dscp-src-net"), ["10.65.0.1"]);
 
     again.on_update(workload("w", pod("cali1", 1), &["a"]));
     again.on_update(pool("10.65.0.0/16", false));
     assert!(apply_until_in_sync(&mut again, &mut kernel).is_complete());
-    assert_eq!((tables_of_ours(&kernel), kernel.sets.names()), (vec![], vec![]));
+    assert_eq!((tables_of_ours(&kernel), kernel.netfilter.sets.names()), (vec![], vec![]));
 }
 
 #[test]
@@ -212,14 +213,20 @@ fn chains_that_enforced_policy_go_once_programs_do() {
         assert!(apply_until_in_sync(&mut chains, &mut before).is_complete());
         let mut kernel = kernel(if other { Backend::Legacy } else { Backend::Nft });
         if other {
-            (kernel.other_v4, kernel.other_v6) = (before.tables_v4, before.tables_v6);
+            (kernel.netfilter.other_v4, kernel.netfilter.other_v6) =
+                (before.netfilter.tables_v4, before.netfilter.tables_v6);
         } else {
-            (kernel.tables_v4, kernel.tables_v6) = (before.tables_v4, before.tables_v6);
+            (kernel.netfilter.tables_v4, kernel.netfilter.tables_v6) =
+                (before.netfilter.tables_v4, before.netfilter.tables_v6);
         }
-        (kernel.sets, kernel.routes, kernel.sysctls) = (before.sets, before.routes, before.sysctls);
+        (kernel.netfilter.sets, kernel.routing.routes, kernel.sysctls.values) =
+            (before.netfilter.sets, before.routing.routes, before.sysctls.values);
         let denying = |kernel: &FakeKernel| {
-            let (v4, v6) =
-                if other { (&kernel.other_v4, &kernel.other_v6) } else { (&kernel.tables_v4, &kernel.tables_v6) };
+            let (v4, v6) = if other {
+                (&kernel.netfilter.other_v4, &kernel.netfilter.other_v6)
+            } else {
+                (&kernel.netfilter.tables_v4, &kernel.netfilter.tables_v6)
+            };
             let tables = [Table::Raw, Table::Mangle, Table::Filter];
             [v4, v6].into_iter().flat_map(|of| tables.map(|table| of.saved(table))).collect::<Vec<String>>()
         };
@@ -235,13 +242,13 @@ fn chains_that_enforced_policy_go_once_programs_do() {
         for _ in 0..3 {
             assert!(!apply_until_in_sync(&mut programs, &mut kernel).enforced());
             assert_eq!(denying(&kernel), in_force);
-            assert!(kernel.sets.names().contains(&"cali40s:abc"));
+            assert!(kernel.netfilter.sets.names().contains(&"cali40s:abc"));
         }
         programs.set_policy_in_force(true, vec![]);
         let report = apply_until_in_sync(&mut programs, &mut kernel);
         assert!(report.is_complete(), "{:?}", report.problems);
         assert!(denying(&kernel).iter().all(|text| !text.contains("cali")), "{:?}", denying(&kernel));
-        assert_eq!(kernel.sets.names(), [""; 0]);
+        assert_eq!(kernel.netfilter.sets.names(), [""; 0]);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
-    Dataplane, DataplaneConfig, DataplaneProblem, Device, DeviceKind, Kernel, LinkEvent, LocalReachabilityConfig,
+    Clock, Dataplane, DataplaneConfig, DataplaneProblem, Device, DeviceKind, LinkEvent, LocalReachabilityConfig,
     ProxyNeighbour,
 };
 use tortie_iptables::Backend;
@@ -30,7 +30,7 @@ fn kernel_with_subnets() -> FakeKernel {
     ];
     for (name, index, nets) in interfaces {
         let device = Device { index, mac: None, mtu: 1500, is_up: true, kind: DeviceKind::Other("veth".into()) };
-        kernel.devices.insert(name.into(), (device, nets.map(cidr).into()));
+        kernel.links.devices.insert(name.into(), (device, nets.map(cidr).into()));
     }
     kernel
 }
@@ -104,23 +104,23 @@ fn pods_are_answered_for_where_their_subnet_is_and_announced_once() {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     // The first subnet of eth0 is the second half of that of eth1.
     let wanted = entries([(ETH1, "10.65.0.5"), (ETH0, "fd00::5")]);
-    assert_eq!(kernel.proxied, wanted);
-    assert_eq!(kernel.announced.iter().copied().collect::<BTreeSet<_>>(), wanted);
-    assert_eq!(kernel.announced.len(), 2);
+    assert_eq!(kernel.neighbours.proxied, wanted);
+    assert_eq!(kernel.neighbours.announced.iter().copied().collect::<BTreeSet<_>>(), wanted);
+    assert_eq!(kernel.neighbours.announced.len(), 2);
 
     dataplane.on_update(of_pod("b", "cali2", 205));
     dataplane.apply(&mut kernel);
     let both = entries([(ETH0, "10.65.0.205"), (ETH1, "10.65.0.205"), (ETH0, "fd00::cd")]);
-    assert_eq!(kernel.proxied, &wanted | &both);
-    assert_eq!(kernel.announced.len(), 5, "what was announced before is not again");
+    assert_eq!(kernel.neighbours.proxied, &wanted | &both);
+    assert_eq!(kernel.neighbours.announced.len(), 5, "what was announced before is not again");
 
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("a")));
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.proxied, both);
-    assert_eq!(kernel.announced.len(), 5);
+    assert_eq!(kernel.neighbours.proxied, both);
+    assert_eq!(kernel.neighbours.announced.len(), 5);
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("b")));
     dataplane.apply(&mut kernel);
-    assert!(kernel.proxied.is_empty());
+    assert!(kernel.neighbours.proxied.is_empty());
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn nothing_is_answered_for_unless_asked() {
     let mut kernel = kernel_with_subnets();
     let updates = [profile("kns.default"), plain_pool("10.65.0.0/16"), of_pod("a", "cali1", 5)];
     dataplane(Backend::Nft, updates, links()).apply(&mut kernel);
-    assert!(kernel.proxied.is_empty() && kernel.announced.is_empty());
+    assert!(kernel.neighbours.proxied.is_empty() && kernel.neighbours.announced.is_empty());
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn pools_with_encapsulation_and_addresses_of_no_pool_are_left_alone() {
     for (ipip, vxlan) in [(Always, Never), (CrossSubnet, Never), (Never, Always), (Never, CrossSubnet)] {
         dataplane.on_update(pool("10.65.0.0/16", ipip, vxlan));
         dataplane.apply(&mut kernel);
-        assert_eq!(kernel.proxied, entries([(ETH0, "fd00::5")]), "{ipip:?} {vxlan:?}");
+        assert_eq!(kernel.neighbours.proxied, entries([(ETH0, "fd00::5")]), "{ipip:?} {vxlan:?}");
         dataplane.on_update(plain_pool("10.65.0.0/16"));
         dataplane.apply(&mut kernel);
-        assert_eq!(kernel.proxied.len(), 2);
+        assert_eq!(kernel.neighbours.proxied.len(), 2);
     }
     dataplane.on_update(DesiredUpdate::IpPoolRemove(cidr("fd00::/16")));
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.proxied, entries([(ETH1, "10.65.0.5")]));
+    assert_eq!(kernel.neighbours.proxied, entries([(ETH1, "10.65.0.5")]));
 }
 
 #[test]
@@ -160,10 +160,10 @@ fn a_pod_that_a_virtual_machine_leaves_is_not_answered_for() {
     };
     let mut dataplane = told([moving(LiveMigrationRole::Source)]);
     dataplane.apply(&mut kernel);
-    assert!(kernel.proxied.is_empty());
+    assert!(kernel.neighbours.proxied.is_empty());
     dataplane.on_update(moving(LiveMigrationRole::Target));
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.proxied.len(), 2);
+    assert_eq!(kernel.neighbours.proxied.len(), 2);
 }
 
 #[test]
@@ -173,22 +173,22 @@ fn interfaces_come_go_and_change_their_addresses() {
     dataplane.apply(&mut kernel);
     dataplane.on_link(LinkEvent::Down { name: "eth1".into(), index: ETH1 });
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.proxied, entries([(ETH0, "fd00::5")]));
+    assert_eq!(kernel.neighbours.proxied, entries([(ETH0, "fd00::5")]));
 
-    kernel.devices.get_mut("eth0").unwrap().1 = [cidr("10.65.0.200/24")].into();
+    kernel.links.devices.get_mut("eth0").unwrap().1 = [cidr("10.65.0.200/24")].into();
     dataplane.on_link(addresses("eth0", &["10.65.0.200", "10.65.0.199"]));
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.proxied, entries([(ETH0, "10.65.0.5")]));
+    assert_eq!(kernel.neighbours.proxied, entries([(ETH0, "10.65.0.5")]));
 
     // Another interface of the same name.
-    kernel.devices.get_mut("eth0").unwrap().0.index = 77;
+    kernel.links.devices.get_mut("eth0").unwrap().0.index = 77;
     dataplane.on_link(LinkEvent::Gone { name: "eth0".into() });
     dataplane.on_link(up("eth0", 77));
     dataplane.on_link(addresses("eth0", &["10.65.0.200"]));
-    kernel.announced.clear();
+    kernel.neighbours.announced.clear();
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.proxied, entries([(77, "10.65.0.5")]));
-    assert_eq!(kernel.announced, [entry(77, "10.65.0.5")]);
+    assert_eq!(kernel.neighbours.proxied, entries([(77, "10.65.0.5")]));
+    assert_eq!(kernel.neighbours.announced, [entry(77, "10.65.0.5")]);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn an_interface_of_which_no_addresses_are_told_is_left_alone() {
     let mut dataplane = told([of_pod("a", "cali1", 5)]);
     dataplane.on_link(addresses("eth1", &[]));
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.proxied, entries([(ETH0, "fd00::5")]));
+    assert_eq!(kernel.neighbours.proxied, entries([(ETH0, "fd00::5")]));
 }
 
 #[test]
@@ -205,12 +205,12 @@ fn a_changed_prefix_length_is_noticed_when_routes_are_read_again() {
     let mut kernel = kernel_with_subnets();
     let mut dataplane = told([of_pod("a", "cali1", 5)]);
     dataplane.apply(&mut kernel);
-    kernel.devices.get_mut("eth1").unwrap().1 = [cidr("10.65.0.201/25")].into();
+    kernel.links.devices.get_mut("eth1").unwrap().1 = [cidr("10.65.0.201/25")].into();
     kernel.sleep(Duration::from_secs(100));
     assert!(dataplane.wants_apply(kernel.now()));
     dataplane.apply(&mut kernel);
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.proxied, entries([(ETH0, "fd00::5")]));
+    assert_eq!(kernel.neighbours.proxied, entries([(ETH0, "fd00::5")]));
 }
 
 #[test]
@@ -218,9 +218,9 @@ fn addresses_are_announced_again_when_it_is_time() {
     let mut kernel = kernel_with_subnets();
     let mut dataplane = told([of_pod("a", "cali1", 5)]);
     dataplane.apply(&mut kernel);
-    kernel.announced.clear();
+    kernel.neighbours.announced.clear();
     let mut elapsed = Duration::ZERO;
-    while kernel.announced.is_empty() {
+    while kernel.neighbours.announced.is_empty() {
         let next = dataplane.next_wakeup(kernel.now()).expect("something is waited for");
         kernel.sleep(next);
         elapsed += next;
@@ -228,7 +228,7 @@ fn addresses_are_announced_again_when_it_is_time() {
         assert!(elapsed < Duration::from_secs(130), "{elapsed:?}");
     }
     assert!(elapsed >= Duration::from_secs(100), "{elapsed:?}");
-    assert_eq!(kernel.announced.len(), 2);
+    assert_eq!(kernel.neighbours.announced.len(), 2);
 }
 
 #[test]
@@ -236,20 +236,20 @@ fn what_is_not_answered_any_more_is_again_and_failures_are_tried_again() {
     let mut kernel = kernel_with_subnets();
     let mut dataplane = told([of_pod("a", "cali1", 5)]);
     dataplane.apply(&mut kernel);
-    let wanted = std::mem::take(&mut kernel.proxied);
-    kernel.mute_interfaces = [ETH0, ETH1].into();
+    let wanted = std::mem::take(&mut kernel.neighbours.proxied);
+    kernel.neighbours.mute_interfaces = [ETH0, ETH1].into();
     kernel.sleep(Duration::from_secs(11));
     let report = dataplane.apply(&mut kernel);
     let unanswered = |problem: &&DataplaneProblem| matches!(problem, DataplaneProblem::ProxyNeighbour { .. });
     assert_eq!(report.problems.iter().filter(unanswered).count(), 2, "{report:?}");
     assert!(report.enforced() && !report.problems.iter().any(DataplaneProblem::is_degraded));
 
-    kernel.mute_interfaces.clear();
-    kernel.announced.clear();
+    kernel.neighbours.mute_interfaces.clear();
+    kernel.neighbours.announced.clear();
     kernel.sleep(report.next.expect("it is tried again"));
     let report = dataplane.apply(&mut kernel);
     assert!(report.problems.is_empty(), "{report:?}");
-    assert_eq!((&kernel.proxied, kernel.announced.len()), (&wanted, 2));
+    assert_eq!((&kernel.neighbours.proxied, kernel.neighbours.announced.len()), (&wanted, 2));
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn services_are_answered_for_by_one_node_that_has_an_address_of_the_family() {
         dataplane.on_update(DesiredUpdate::InSync);
         dataplane.on_links_in_sync();
         dataplane.apply(&mut kernel);
-        for address in kernel.proxied.iter().map(|entry| entry.address) {
+        for address in kernel.neighbours.proxied.iter().map(|entry| entry.address) {
             answered.entry(address).or_default().push(hostname);
         }
     }
@@ -293,28 +293,28 @@ fn a_service_moves_when_its_node_goes() {
     let mut dataplane = told([own, both.clone()]);
     dataplane.apply(&mut kernel);
     let all = entries([(ETH1, "10.65.0.50"), (ETH1, "10.65.0.51")]);
-    assert_eq!(kernel.proxied, all);
+    assert_eq!(kernel.neighbours.proxied, all);
     // As many others as it takes to have another one chosen.
     let others: Vec<String> = (0..20).map(|i| format!("other-{i}")).collect();
     others.iter().for_each(|name| dataplane.on_update(node_with_address(name, "10.65.0.9/24", "")));
     dataplane.apply(&mut kernel);
-    assert!(kernel.proxied.len() < 2, "{:?}", kernel.proxied);
+    assert!(kernel.neighbours.proxied.len() < 2, "{:?}", kernel.neighbours.proxied);
     others.iter().for_each(|name| dataplane.on_update(DesiredUpdate::HostRemove(name.as_str().into())));
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.proxied, all);
+    assert_eq!(kernel.neighbours.proxied, all);
     // A node that loses its address answers no more.
     dataplane.on_update(node_with_address("node-1", "", "fd00::200/64"));
     dataplane.apply(&mut kernel);
-    assert!(kernel.proxied.is_empty());
+    assert!(kernel.neighbours.proxied.is_empty());
     dataplane.on_update(node_with_address("node-1", "10.65.0.200/24", ""));
     dataplane.on_update(service("s", "NodePort", &["10.65.0.50"], ""));
     dataplane.apply(&mut kernel);
-    assert!(kernel.proxied.is_empty());
+    assert!(kernel.neighbours.proxied.is_empty());
     dataplane.on_update(both);
     dataplane.apply(&mut kernel);
     dataplane.on_update(DesiredUpdate::ServiceRemove(service_name("s")));
     dataplane.apply(&mut kernel);
-    assert!(kernel.proxied.is_empty());
+    assert!(kernel.neighbours.proxied.is_empty());
 }
 
 /// An object by its kind and number; what it is like by another one, nothing at all by `None`.
@@ -364,7 +364,7 @@ fn change_link(kernel: &mut FakeKernel, dataplane: &mut Dataplane, number: u8, f
         &["10.65.0.0/16"],
     ];
     let nets = form.map_or(&[][..], |form| nets[usize::from(form)]);
-    kernel.devices.get_mut(name).expect("a known interface").1 = nets.iter().map(|net| cidr(net)).collect();
+    kernel.links.devices.get_mut(name).expect("a known interface").1 = nets.iter().map(|net| cidr(net)).collect();
     // Each with an address of its own: a prefix length that changes alone is not told.
     let own = format!("10.99.0.{}", form.unwrap_or(6));
     dataplane.on_link(match form {
@@ -404,7 +404,7 @@ proptest! {
 
         // Afresh, in another order, with what interfaces are like now.
         let mut fresh_kernel = kernel.clone();
-        fresh_kernel.proxied.clear();
+        fresh_kernel.neighbours.proxied.clear();
         let mut fresh = Dataplane::new(reachable("node-1"));
         fresh.on_update(profile("kns.default"));
         let mut updates: Vec<DesiredUpdate> = last.into_values().map(update_of).collect();
@@ -421,6 +421,6 @@ proptest! {
             fresh.on_link(up(name, index));
         }
         fresh.apply(&mut fresh_kernel);
-        prop_assert_eq!(&kernel.proxied, &fresh_kernel.proxied);
+        prop_assert_eq!(&kernel.neighbours.proxied, &fresh_kernel.neighbours.proxied);
     }
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tortie_dataplane::fake::{FakeKernel, Writes};
 use tortie_dataplane::{
-    CommandOutcome, Dataplane, DataplaneProblem, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError,
-    LinkEvent, Neighbour, NeighbourChange, Route, RouteChange, RouteTableIndex, RoutingRule, RoutingRuleChange,
-    SysctlPath,
+    AddressPlace, Clock, CommandOutcome, Conntrack, Dataplane, DataplaneProblem, Device, DeviceChange, FdbEntry,
+    Kernel, KernelCommand, KernelError, LinkEvent, Links, Neighbour, NeighbourChange, Neighbours, Netfilter,
+    ProxyNeighbour, ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing,
+    RoutingRule, RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
 };
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{AdminState, Cidr, EncapMode, Family, IpPool, WorkloadExtras};
+use tortie_model::{AdminState, Cidr, EncapMode, Family, IfaceName, IpPool, WorkloadExtras};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
@@ -143,7 +144,7 @@ impl State {
     /// The kernel forgets the routes of interfaces that are down.
     fn drop_routes(&self, kernel: &mut FakeKernel) {
         let is_down = |index: u32| (10..13).contains(&index) && self.up >> (index - 10) & 1 == 0;
-        kernel.routes.retain(|route| !route.target.interface.is_some_and(is_down));
+        kernel.routing.routes.retain(|route| !route.target.interface.is_some_and(is_down));
     }
 }
 
@@ -182,8 +183,8 @@ fn of_state(backend: Backend, state: &State) -> Dataplane {
 
 /// What must not depend on history: sysctls and ARP entries stay with an interface until it goes.
 fn comparable(mut kernel: FakeKernel) -> String {
-    kernel.neighbours.clear();
-    kernel.sysctls.clear();
+    kernel.neighbours.entries.clear();
+    kernel.sysctls.values.clear();
     kernel.state()
 }
 
@@ -213,7 +214,7 @@ impl Recorder {
 
     /// Whether a table is what the state that is being applied asks for; or less, where sets are missing or out of date.
     fn is_written(&self, family: Family, table: Table) -> bool {
-        let (wanted, sets) = (&self.converged.sets, &self.kernel.sets);
+        let (wanted, sets) = (&self.converged.netfilter.sets, &self.kernel.netfilter.sets);
         let is_in_sync = |name: &&str| sets.names().contains(name) && sets.members(name) == wanted.members(name);
         let lacks_sets = !wanted.names().iter().all(is_in_sync);
         lacks_sets || self.kernel.tables(family).saved(table) == self.converged.tables(family).saved(table)
@@ -230,9 +231,9 @@ fn converged(backend: Backend, state: &State) -> FakeKernel {
 /// Where anything leads to a workload, the kernel enters our chains.
 fn assert_ways_follow_policy(kernel: &FakeKernel) {
     for (family, forwarding) in [(Family::V4, "net/ipv4/ip_forward"), (Family::V6, "net/ipv6/conf/all/forwarding")] {
-        let routed = kernel.routes.iter().any(|route| route.key.destination.family() == family);
-        let known = family == Family::V4 && !kernel.neighbours.is_empty();
-        if !routed && !known && kernel.sysctls[forwarding] == "0" {
+        let routed = kernel.routing.routes.iter().any(|route| route.key.destination.family() == family);
+        let known = family == Family::V4 && !kernel.neighbours.entries.is_empty();
+        if !routed && !known && kernel.sysctls.values[forwarding] == "0" {
             continue;
         }
         for (table, chain) in [(Table::Filter, "FORWARD"), (Table::Raw, "PREROUTING"), (Table::Mangle, "PREROUTING")] {
@@ -243,6 +244,34 @@ fn assert_ways_follow_policy(kernel: &FakeKernel) {
 }
 
 impl Kernel for Recorder {
+    fn sysctls(&mut self) -> Option<&mut dyn Sysctls> {
+        Some(self)
+    }
+
+    fn routing(&mut self) -> Option<&mut dyn Routing> {
+        Some(self)
+    }
+
+    fn links(&mut self) -> Option<&mut dyn Links> {
+        Some(self)
+    }
+
+    fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
+        Some(self)
+    }
+}
+
+impl Clock for Recorder {
+    fn now(&mut self) -> Duration {
+        self.kernel.now()
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        self.kernel.sleep(duration);
+    }
+}
+
+impl Netfilter for Recorder {
     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
         let run = |command: KernelCommand| {
             if command.program.ends_with("-restore")
@@ -256,8 +285,8 @@ impl Kernel for Recorder {
                 // Killed between two transactions of one input.
                 let mut cut = self.kernel.clone();
                 match command.program.starts_with("ip6") {
-                    true => cut.tables_v6.crash_after(1),
-                    false => cut.tables_v4.crash_after(1),
+                    true => cut.netfilter.tables_v6.crash_after(1),
+                    false => cut.netfilter.tables_v4.crash_after(1),
                 }
                 cut.run_one(&command);
                 assert_unknown_workloads_are_denied(&cut);
@@ -280,20 +309,46 @@ impl Kernel for Recorder {
         self.kernel.commit_nftables(transaction)
     }
 
+    fn ruleset_generation(&mut self) -> Option<u32> {
+        None
+    }
+}
+
+impl Sysctls for Recorder {
+    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
+        self.kernel.read_sysctl(path)
+    }
+
+    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
+        let result = self.kernel.write_sysctl(path, value);
+        self.note();
+        result
+    }
+}
+
+impl Conntrack for Recorder {
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        self.kernel.flush_conntrack(address)
+    }
+
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        self.kernel.marked_flushes(family)
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        let result = self.kernel.mark_flush(address, is_pending);
+        self.note();
+        result
+    }
+}
+
+impl Routing for Recorder {
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
-        Kernel::routes(&mut self.kernel, family, table)
+        self.kernel.routes(family, table)
     }
 
     fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
-        Kernel::routes_of(&mut self.kernel, family, table, interface)
-    }
-
-    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
-        Kernel::routing_rules(&mut self.kernel, family, table)
-    }
-
-    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
-        self.kernel.change_routing_rule(change)
+        self.kernel.routes_of(family, table, interface)
     }
 
     fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
@@ -311,20 +366,16 @@ impl Kernel for Recorder {
         changes.iter().flat_map(change).collect()
     }
 
-    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
-        Kernel::neighbours(&mut self.kernel, family)
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        self.kernel.routing_rules(family, table)
     }
 
-    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
-        Kernel::fdb(&mut self.kernel, interface)
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        self.kernel.change_routing_rule(change)
     }
+}
 
-    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
-        let result = self.kernel.change_neighbours(changes);
-        self.note();
-        result
-    }
-
+impl Links for Recorder {
     fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
         self.kernel.device(name)
     }
@@ -339,36 +390,67 @@ impl Kernel for Recorder {
         result
     }
 
-    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
-        self.kernel.read_sysctl(path)
+    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+        self.kernel.disable_checksum_offload(interface, name)
     }
 
-    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
-        let result = self.kernel.write_sysctl(path, value);
+    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+        self.kernel.set_threaded(device, is_threaded)
+    }
+
+    fn qdiscs(&mut self) -> Result<Vec<Qdisc>, KernelError> {
+        self.kernel.qdiscs()
+    }
+
+    fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError> {
+        self.kernel.change_qdisc(change)
+    }
+
+    fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
+        self.kernel.redirections(interface)
+    }
+
+    fn wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError> {
+        self.kernel.wireguard(interface)
+    }
+
+    fn change_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError> {
+        self.kernel.change_wireguard(interface, change)
+    }
+}
+
+impl Neighbours for Recorder {
+    fn permanent_neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
+        self.kernel.permanent_neighbours(family)
+    }
+
+    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
+        self.kernel.fdb(interface)
+    }
+
+    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
+        let result = self.kernel.change_neighbours(changes);
         self.note();
         result
     }
 
-    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
-        self.kernel.flush_conntrack(address)
+    fn proxy_neighbours(&mut self, family: Family) -> Result<Vec<ProxyNeighbour>, KernelError> {
+        self.kernel.proxy_neighbours(family)
     }
 
-    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
-        Kernel::marked_flushes(&mut self.kernel, family)
+    fn change_proxy_neighbours(&mut self, changes: &[ProxyNeighbourChange]) -> Vec<Result<(), KernelError>> {
+        self.kernel.change_proxy_neighbours(changes)
     }
 
-    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
-        let result = self.kernel.mark_flush(address, is_pending);
-        self.note();
-        result
+    fn announce(&mut self, neighbours: &[ProxyNeighbour]) -> Vec<Result<(), KernelError>> {
+        self.kernel.announce(neighbours)
     }
 
-    fn sleep(&mut self, duration: Duration) {
-        self.kernel.sleep(duration);
-    }
-
-    fn now(&mut self) -> Duration {
-        self.kernel.now()
+    fn locate(
+        &mut self,
+        addresses: &[(IpAddr, Option<AddressPlace>)],
+    ) -> Result<Vec<Option<AddressPlace>>, KernelError> {
+        self.kernel.locate(addresses)
     }
 }
 
@@ -463,7 +545,7 @@ proptest! {
         };
         let old = converged(other, &left);
         let mut clean = kernel(backend);
-        (clean.other_v4, clean.other_v6, clean.sets) = (old.tables_v4, old.tables_v6, old.sets);
+        (clean.netfilter.other_v4, clean.netfilter.other_v6, clean.netfilter.sets) = (old.netfilter.tables_v4, old.netfilter.tables_v6, old.netfilter.sets);
         let mut options = config(backend);
         options.iptables.sweep = Family::ALL.map(|family| (family, other)).into();
         let mut dataplane = Dataplane::new(options);
@@ -490,7 +572,7 @@ proptest! {
         // Connections are tried again within a minute.
         recorder.sleep(Duration::from_secs(60));
         assert_as_wanted(&apply_until_in_sync(&mut dataplane, &mut recorder).problems);
-        for tables in [&recorder.kernel.other_v4, &recorder.kernel.other_v6] {
+        for tables in [&recorder.kernel.netfilter.other_v4, &recorder.kernel.netfilter.other_v6] {
             prop_assert!(Table::ALL.iter().all(|table| !tables.saved(*table).contains("cali")));
         }
         prop_assert_eq!(comparable(recorder.kernel), comparable(recorder.converged));
@@ -522,19 +604,19 @@ impl Fault {
     fn begin(self, kernel: &mut FakeKernel) {
         match self {
             Self::Nothing => {}
-            Self::Program(part) => kernel.not_runnable.push(part.to_owned()),
-            Self::Unreadable(Family::V4, table) => kernel.tables_v4.set_incompatible(table, true),
-            Self::Unreadable(Family::V6, table) => kernel.tables_v6.set_incompatible(table, true),
-            Self::Conntrack => kernel.unflushable.extend((1..5).map(|n| IpAddr::from([10, 65, 0, n]))),
+            Self::Program(part) => kernel.netfilter.not_runnable.push(part.to_owned()),
+            Self::Unreadable(Family::V4, table) => kernel.netfilter.tables_v4.set_incompatible(table, true),
+            Self::Unreadable(Family::V6, table) => kernel.netfilter.tables_v6.set_incompatible(table, true),
+            Self::Conntrack => kernel.conntrack.unflushable.extend((1..5).map(|n| IpAddr::from([10, 65, 0, n]))),
         }
     }
 
     fn end(kernel: &mut FakeKernel) {
-        kernel.not_runnable.clear();
-        kernel.unflushable.clear();
+        kernel.netfilter.not_runnable.clear();
+        kernel.conntrack.unflushable.clear();
         for table in Table::ALL {
-            kernel.tables_v4.set_incompatible(table, false);
-            kernel.tables_v6.set_incompatible(table, false);
+            kernel.netfilter.tables_v4.set_incompatible(table, false);
+            kernel.netfilter.tables_v6.set_incompatible(table, false);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{ApplyReport, Dataplane, DataplaneProblem, Kernel, Owner, Reduction};
+use tortie_dataplane::{ApplyReport, Clock, Dataplane, DataplaneProblem, Owner, Reduction};
 use tortie_ipsets::fake::Fault;
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members, RuleSets};
@@ -42,7 +42,7 @@ fn change(added: &[&str], removed: &[&str]) -> DesiredUpdate {
 
 /// The rules of a policy for what comes in, in IPv4.
 fn rules(kernel: &FakeKernel, name: &str) -> String {
-    kernel.tables_v4.rules(Table::Filter, &format!("cali-pi-gnp/{name}")).expect(name).join("\n")
+    kernel.netfilter.tables_v4.rules(Table::Filter, &format!("cali-pi-gnp/{name}")).expect(name).join("\n")
 }
 
 fn reductions(report: &ApplyReport) -> Vec<(Owner, Direction, Reduction)> {
@@ -85,7 +85,7 @@ fn an_allow_whose_set_cannot_be_made_is_left_out_and_the_rest_is_in_force() {
             workload("w", pod("cali1", 1), &["uses", "other"]),
         ];
         let mut kernel = kernel(backend);
-        kernel.sets.poison("cali40s:x", true);
+        kernel.netfilter.sets.poison("cali40s:x", true);
         let mut dataplane = dataplane(backend, updates, [up("cali1", 1)]);
         let report = dataplane.apply(&mut kernel);
         assert_eq!(restore_errors(&dataplane), 0, "{backend}: the kernel is never asked for the impossible");
@@ -102,7 +102,7 @@ fn an_allow_whose_set_cannot_be_made_is_left_out_and_the_rest_is_in_force() {
         assert!(chain.contains("--dports 80 ") && !chain.contains("s:x") && !chain.contains("DROP"), "{chain}");
         assert!(chain.contains("GlobalNetworkPolicy uses ingress"), "{chain}");
         assert!(rules(&kernel, "other").contains("--dports 81 "));
-        let v6 = kernel.tables_v6.rules(Table::Filter, "cali-pi-gnp/uses").expect("IPv6").concat();
+        let v6 = kernel.netfilter.tables_v6.rules(Table::Filter, "cali-pi-gnp/uses").expect("IPv6").concat();
         assert!(v6.contains("cali60s:x"), "{v6}");
 
         // As long as it lasts, nothing is written again and again.
@@ -114,8 +114,8 @@ fn an_allow_whose_set_cannot_be_made_is_left_out_and_the_rest_is_in_force() {
         assert_eq!(kernel.writes().table_restores, restores);
 
         // The apply that makes the set also writes the chain.
-        kernel.sets.poison("cali40s:x", false);
-        let is_there = |kernel: &FakeKernel| kernel.sets.names().contains(&"cali40s:x");
+        kernel.netfilter.sets.poison("cali40s:x", false);
+        let is_there = |kernel: &FakeKernel| kernel.netfilter.sets.names().contains(&"cali40s:x");
         assert!(!is_there(&kernel));
         until(&mut dataplane, &mut kernel, |report| reductions(report).is_empty());
         assert!(is_there(&kernel));
@@ -136,7 +136,7 @@ fn a_chain_closes_if_a_rule_that_cannot_be_left_out_needs_a_set_that_is_not_ther
             workload("w", pod("cali1", 1), &["other", name]),
         ];
         let mut kernel = kernel(Backend::Nft);
-        kernel.sets.poison("cali40s:x", true);
+        kernel.netfilter.sets.poison("cali40s:x", true);
         let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 1)]);
         let report = dataplane.apply(&mut kernel);
         let owner = Owner::Policy(policy_id(name));
@@ -144,7 +144,7 @@ fn a_chain_closes_if_a_rule_that_cannot_be_left_out_needs_a_set_that_is_not_ther
         assert!(rules(&kernel, name).ends_with("-j DROP") && rules(&kernel, name).lines().count() == 1);
         assert!(rules(&kernel, "other").contains("--dports 81 "));
         assert_eq!(restore_errors(&dataplane), 0);
-        kernel.sets.poison("cali40s:x", false);
+        kernel.netfilter.sets.poison("cali40s:x", false);
         until(&mut dataplane, &mut kernel, |report| reductions(report).is_empty());
         assert!(rules(&kernel, name).contains("cali40s:x"));
     }
@@ -164,7 +164,7 @@ fn a_set_that_cannot_be_changed_counts_by_what_it_lacks_and_holds_too_much() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 1)]);
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
-    kernel.sets.poison("cali40s:x", true);
+    kernel.netfilter.sets.poison("cali40s:x", true);
 
     let owner = |name| Owner::Policy(policy_id(name));
     dataplane.on_update(change(&[], &["10.0.0.2/32"]));
@@ -177,7 +177,7 @@ fn a_set_that_cannot_be_changed_counts_by_what_it_lacks_and_holds_too_much() {
     assert_eq!(reductions(&report), [(owner("deny"), Direction::Ingress, Reduction::Closed)]);
     assert!(rules(&kernel, "allow").contains("cali40s:x") && !rules(&kernel, "deny").contains("s:x"));
 
-    kernel.sets.poison("cali40s:x", false);
+    kernel.netfilter.sets.poison("cali40s:x", false);
     until(&mut dataplane, &mut kernel, ApplyReport::is_complete);
     assert!(rules(&kernel, "deny").contains("cali40s:x"));
 }
@@ -196,7 +196,7 @@ fn sets_of_which_nothing_is_known_leave_chains_as_they_are() {
     apply_until_in_sync(&mut dataplane(Backend::Nft, updates(), [up("cali1", 1)]), &mut kernel);
     let before = rules(&kernel, "uses");
     for fault in [Fault::ListAll, Fault::ListNames] {
-        (0..40).for_each(|_| kernel.sets.inject(fault.clone()));
+        (0..40).for_each(|_| kernel.netfilter.sets.inject(fault.clone()));
     }
     let mut next = dataplane(Backend::Nft, updates(), [up("cali1", 1)]);
     let report = next.apply(&mut kernel);
@@ -206,7 +206,7 @@ fn sets_of_which_nothing_is_known_leave_chains_as_they_are() {
         "{report:?}"
     );
     assert_eq!(rules(&kernel, "uses"), before);
-    kernel.sets.clear_faults();
+    kernel.netfilter.sets.clear_faults();
     assert!(apply_until_in_sync(&mut next, &mut kernel).is_complete());
 }
 
@@ -219,7 +219,7 @@ fn a_chain_that_the_kernel_refuses_in_part_is_in_force_in_part() {
             workload("w", pod("cali1", 1), &["p"]),
         ];
         let mut kernel = kernel(backend);
-        kernel.tables_v4.refuse("--destination-ports 81 ");
+        kernel.netfilter.tables_v4.refuse("--destination-ports 81 ");
         let mut dataplane = dataplane(backend, updates, [up("cali1", 1)]);
         let report = dataplane.apply(&mut kernel);
         let [problem @ DataplaneProblem::Chain { owners, .. }] = &report.problems[..] else { panic!("{report:?}") };
@@ -228,7 +228,7 @@ fn a_chain_that_the_kernel_refuses_in_part_is_in_force_in_part() {
         assert!(problem.to_string().contains("1 of its openings are left out"), "{problem}");
         let chain = rules(&kernel, "p");
         assert!(chain.contains("--dports 80 ") && !chain.contains("81") && !chain.contains("DROP"), "{chain}");
-        kernel.tables_v4.behave();
+        kernel.netfilter.tables_v4.behave();
         let took = until(&mut dataplane, &mut kernel, ApplyReport::is_complete);
         assert!(took <= Duration::from_secs(2), "{took:?}");
         assert!(rules(&kernel, "p").contains("--dports 81 "));
@@ -268,8 +268,8 @@ fn a_policy_denies_if_members_that_do_not_fit_would_open_it() {
     dataplane.on_links_in_sync();
     let mut kernel = kernel(Backend::Nft);
     let closed = |kernel: &FakeKernel, name: &str| {
-        let rules = kernel.tables_v4.rules(Table::Filter, &format!("cali-pi-gnp/{name}")).expect(name);
-        let other = kernel.tables_v6.rules(Table::Filter, &format!("cali-pi-gnp/{name}")).expect(name);
+        let rules = kernel.netfilter.tables_v4.rules(Table::Filter, &format!("cali-pi-gnp/{name}")).expect(name);
+        let other = kernel.netfilter.tables_v6.rules(Table::Filter, &format!("cali-pi-gnp/{name}")).expect(name);
         assert!(other.concat().contains("cali60s:x"), "the other family's set is complete");
         rules.iter().all(|rule| rule.ends_with("-j DROP"))
     };

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
-    CommandOutcome, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError, Neighbour, NeighbourChange,
-    Route, RouteChange, RouteTableIndex, RoutingRule, RoutingRuleChange, SysctlPath,
+    Clock, CommandOutcome, Conntrack, Kernel, KernelCommand, KernelError, Links, Neighbours, Netfilter, Route,
+    RouteChange, RouteTableIndex, Routing, RoutingRule, RoutingRuleChange, Sysctls,
 };
 use tortie_iptables::Backend;
+use tortie_model::Family;
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Cidr, Family};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
@@ -32,6 +32,39 @@ impl Ending {
 }
 
 impl Kernel for Ending {
+    fn sysctls(&mut self) -> Option<&mut dyn Sysctls> {
+        // What takes no time need not be stopped.
+        self.kernel.sysctls()
+    }
+
+    fn routing(&mut self) -> Option<&mut dyn Routing> {
+        Some(self)
+    }
+
+    fn links(&mut self) -> Option<&mut dyn Links> {
+        self.kernel.links()
+    }
+
+    fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
+        self.kernel.neighbours()
+    }
+}
+
+impl Clock for Ending {
+    fn now(&mut self) -> Duration {
+        self.kernel.now()
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        self.call().sleep(duration);
+    }
+
+    fn is_stopping(&mut self) -> bool {
+        self.calls_left == 0
+    }
+}
+
+impl Netfilter for Ending {
     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
         let outcomes = self.call().run(commands);
         if self.is_stopping() {
@@ -52,7 +85,23 @@ impl Kernel for Ending {
     fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
         self.call().commit_nftables(transaction)
     }
+}
 
+impl Conntrack for Ending {
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        self.call().flush_conntrack(address)
+    }
+
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        self.kernel.marked_flushes(family)
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        self.call().mark_flush(address, is_pending)
+    }
+}
+
+impl Routing for Ending {
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
         // What takes no time need not be stopped.
         self.kernel.routes(family, table)
@@ -62,72 +111,16 @@ impl Kernel for Ending {
         self.kernel.routes_of(family, table, interface)
     }
 
-    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
-        Kernel::routing_rules(&mut self.kernel, family, table)
-    }
-
-    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
-        self.kernel.change_routing_rule(change)
-    }
-
     fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
         self.call().change_routes(table, changes)
     }
 
-    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
-        Kernel::neighbours(&mut self.kernel, family)
+    fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError> {
+        self.kernel.routing_rules(family, table)
     }
 
-    fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError> {
-        Kernel::fdb(&mut self.kernel, interface)
-    }
-
-    fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>> {
-        self.kernel.change_neighbours(changes)
-    }
-
-    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
-        self.kernel.device(name)
-    }
-
-    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
-        self.kernel.addresses(interface, family)
-    }
-
-    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
-        self.call().change_device(change)
-    }
-
-    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
-        self.kernel.read_sysctl(path)
-    }
-
-    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
-        self.kernel.write_sysctl(path, value)
-    }
-
-    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
-        self.call().flush_conntrack(address)
-    }
-
-    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
-        Kernel::marked_flushes(&mut self.kernel, family)
-    }
-
-    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
-        self.call().mark_flush(address, is_pending)
-    }
-
-    fn sleep(&mut self, duration: Duration) {
-        self.call().sleep(duration);
-    }
-
-    fn is_stopping(&mut self) -> bool {
-        self.calls_left == 0
-    }
-
-    fn now(&mut self) -> Duration {
-        self.kernel.now()
+    fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
+        self.kernel.change_routing_rule(change)
     }
 }
 
@@ -156,7 +149,7 @@ fn wherever_it_is_told_to_end_nothing_more_is_begun_or_reported_and_the_next_sta
                 break;
             }
             assert_eq!((report.applied, report.problems, report.statuses), (false, vec![], vec![]), "{backend}");
-            if !ending.kernel.routes.is_empty() {
+            if !ending.kernel.routing.routes.is_empty() {
                 assert_unknown_workloads_are_denied(&ending.kernel);
             }
             let mut kernel = ending.kernel;

@@ -19,8 +19,9 @@ fn left_by(old: Backend, new: Backend) -> FakeKernel {
     let mut before = kernel(old);
     apply_until_in_sync(&mut dataplane(old, updates(), [up("cali1", 7)]), &mut before);
     let mut kernel = kernel(new);
-    (kernel.other_v4, kernel.other_v6) = (before.tables_v4, before.tables_v6);
-    (kernel.sets, kernel.routes, kernel.sysctls) = (before.sets, before.routes, before.sysctls);
+    (kernel.netfilter.other_v4, kernel.netfilter.other_v6) = (before.netfilter.tables_v4, before.netfilter.tables_v6);
+    (kernel.netfilter.sets, kernel.routing.routes, kernel.sysctls.values) =
+        (before.netfilter.sets, before.routing.routes, before.sysctls.values);
     kernel
 }
 
@@ -38,7 +39,7 @@ fn start(backend: Backend, other: Backend) -> Dataplane {
 /// How many tables of the other implementation still have something of ours.
 fn left(kernel: &FakeKernel) -> usize {
     let has = |(tables, table): (&tortie_iptables::fake::FakeKernel, Table)| tables.saved(table).contains("cali");
-    let all = [&kernel.other_v4, &kernel.other_v6];
+    let all = [&kernel.netfilter.other_v4, &kernel.netfilter.other_v6];
     all.into_iter().flat_map(|tables| Table::ALL.map(|table| (tables, table))).filter(|t| has(*t)).count()
 }
 
@@ -62,8 +63,8 @@ fn old_tables_stay_while_any_new_one_fails() {
                 let mut kernel = left_by(old, new);
                 let all = left(&kernel);
                 let broken = |kernel: &mut FakeKernel, broken| match family {
-                    Family::V4 => kernel.tables_v4.set_incompatible(table, broken),
-                    Family::V6 => kernel.tables_v6.set_incompatible(table, broken),
+                    Family::V4 => kernel.netfilter.tables_v4.set_incompatible(table, broken),
+                    Family::V6 => kernel.netfilter.tables_v6.set_incompatible(table, broken),
                 };
                 broken(&mut kernel, true);
                 let mut dataplane = start(new, old);
@@ -82,24 +83,24 @@ fn old_tables_stay_while_any_new_one_fails() {
 #[test]
 fn what_comes_back_at_run_time_is_swept_only_while_the_new_tables_are_in_force() {
     let mut kernel = left_by(Backend::Legacy, Backend::Nft);
-    let returning = kernel.other_v4.clone();
+    let returning = kernel.netfilter.other_v4.clone();
     let mut dataplane = start(Backend::Nft, Backend::Legacy);
     apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(left(&kernel), 0);
 
     // A start of the old version, say.
-    kernel.other_v4 = returning;
+    kernel.netfilter.other_v4 = returning;
     let back = left(&kernel);
-    kernel.tables_v4.set_incompatible(Table::Filter, true);
+    kernel.netfilter.tables_v4.set_incompatible(Table::Filter, true);
     for _ in 0..60 {
         let pause = dataplane.apply(&mut kernel).next.expect("it tries again");
-        tortie_dataplane::Kernel::sleep(&mut kernel, pause.max(std::time::Duration::from_secs(5)));
+        tortie_dataplane::Clock::sleep(&mut kernel, pause.max(std::time::Duration::from_secs(5)));
     }
     assert_eq!(left(&kernel), back);
-    kernel.tables_v4.set_incompatible(Table::Filter, false);
+    kernel.netfilter.tables_v4.set_incompatible(Table::Filter, false);
     for _ in 0..60 {
         let pause = dataplane.apply(&mut kernel).next.expect("it looks again");
-        tortie_dataplane::Kernel::sleep(&mut kernel, pause.max(std::time::Duration::from_secs(5)));
+        tortie_dataplane::Clock::sleep(&mut kernel, pause.max(std::time::Duration::from_secs(5)));
     }
     assert_eq!(left(&kernel), 0);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{Dataplane, DataplaneProblem, EndpointStatus, Kernel, LinkEvent};
+use tortie_dataplane::{Clock, Dataplane, DataplaneProblem, EndpointStatus, LinkEvent};
 use tortie_iptables::Backend;
 
 use crate::common::{apply_until_in_sync, config, dataplane, kernel, pod, profile, up, workload};
@@ -45,7 +45,7 @@ fn what_somebody_changes_is_set_back_within_the_refresh_interval_and_counted() {
         let (mut dataplane, mut kernel) = start();
         let before = kernel.state();
         assert_eq!(dataplane.stats().sysctls_repaired, 0);
-        kernel.sysctls.insert(path.to_owned(), bad.to_owned());
+        kernel.sysctls.values.insert(path.to_owned(), bad.to_owned());
         assert_eq!(pass(&mut dataplane, &mut kernel, Duration::from_secs(91)), [], "{path}");
         assert_eq!(kernel.state(), before, "{path}");
         assert_eq!(dataplane.stats().sysctls_repaired, 1, "{path}");
@@ -65,9 +65,9 @@ fn looking_again_writes_nothing_and_works_without_routes() {
     dataplane.on_update(tortie_model::desired::DesiredUpdate::InSync);
     dataplane.on_links_in_sync();
     apply_until_in_sync(&mut dataplane, &mut kernel);
-    kernel.sysctls.insert(FORWARDING.to_owned(), "0".to_owned());
+    kernel.sysctls.values.insert(FORWARDING.to_owned(), "0".to_owned());
     pass(&mut dataplane, &mut kernel, Duration::from_secs(91));
-    assert_eq!(kernel.sysctls[FORWARDING], "1");
+    assert_eq!(kernel.sysctls.values[FORWARDING], "1");
 }
 
 #[test]
@@ -79,26 +79,26 @@ fn forwarding_that_is_none_of_our_business_stays_off() {
     dataplane.on_update(tortie_model::desired::DesiredUpdate::InSync);
     dataplane.on_links_in_sync();
     pass(&mut dataplane, &mut kernel, Duration::from_secs(200));
-    assert_eq!(kernel.sysctls[FORWARDING], "0");
+    assert_eq!(kernel.sysctls.values[FORWARDING], "0");
 }
 
 #[test]
 fn one_that_cannot_be_set_back_is_reported_for_as_long_as_that_lasts() {
     let (mut dataplane, mut kernel) = start();
-    kernel.sysctls.insert(FORWARDING.to_owned(), "0".to_owned());
-    kernel.read_only.push("ip_forward".to_owned());
+    kernel.sysctls.values.insert(FORWARDING.to_owned(), "0".to_owned());
+    kernel.sysctls.read_only.push("ip_forward".to_owned());
     let problems = pass(&mut dataplane, &mut kernel, Duration::from_secs(150));
     assert!(problems.len() > 3 && problems.iter().all(|problem| problem.to_string().contains(FORWARDING)));
-    kernel.read_only.clear();
+    kernel.sysctls.read_only.clear();
     pass(&mut dataplane, &mut kernel, Duration::from_secs(11));
-    assert_eq!(kernel.sysctls[FORWARDING], "1");
+    assert_eq!(kernel.sysctls.values[FORWARDING], "1");
     assert_eq!(dataplane.problems(), []);
 }
 
 #[test]
 fn one_that_cannot_be_written_does_not_stop_the_others_and_each_is_reported() {
     let mut kernel = kernel(Backend::Nft);
-    kernel.read_only = ["cali1/route_localnet", "cali1/proxy_arp", "cali2/rp_filter"].map(str::to_owned).into();
+    kernel.sysctls.read_only = ["cali1/route_localnet", "cali1/proxy_arp", "cali2/rp_filter"].map(str::to_owned).into();
     let mut anyone = pod("cali2", 2);
     anyone.extras = Some(Box::new(tortie_model::WorkloadExtras {
         allowed_source_prefixes: [crate::common::cidr("192.168.0.0/24")].into(),
@@ -122,10 +122,10 @@ fn one_that_cannot_be_written_does_not_stop_the_others_and_each_is_reported() {
         "net/ipv6/conf/cali1/proxy_ndp",
         "net/ipv4/conf/cali2/proxy_arp",
     ] {
-        assert_eq!(kernel.sysctls[path], "1", "{path}");
+        assert_eq!(kernel.sysctls.values[path], "1", "{path}");
     }
     assert!(dataplane.workload_statuses().all(|(_, status)| status == EndpointStatus::Down));
-    kernel.read_only.clear();
+    kernel.sysctls.read_only.clear();
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(dataplane.workload_statuses().all(|(_, status)| status == EndpointStatus::Up));
 }
@@ -133,15 +133,15 @@ fn one_that_cannot_be_written_does_not_stop_the_others_and_each_is_reported() {
 #[test]
 fn an_interface_that_is_gone_or_down_is_not_looked_at() {
     let (mut dataplane, mut kernel) = start();
-    kernel.sysctls.retain(|path, _| !path.contains("/cali1/"));
+    kernel.sysctls.values.retain(|path, _| !path.contains("/cali1/"));
     dataplane.on_link(LinkEvent::Gone { name: "cali1".into() });
     assert_eq!(pass(&mut dataplane, &mut kernel, Duration::from_secs(200)), []);
     kernel.add_interface("cali1");
     dataplane.on_link(LinkEvent::Down { name: "cali1".into(), index: 9 });
     pass(&mut dataplane, &mut kernel, Duration::from_secs(200));
-    assert_eq!(kernel.sysctls["net/ipv4/conf/cali1/proxy_arp"], "0");
+    assert_eq!(kernel.sysctls.values["net/ipv4/conf/cali1/proxy_arp"], "0");
     dataplane.on_link(up("cali1", 9));
     dataplane.apply(&mut kernel);
-    assert_eq!(kernel.sysctls["net/ipv4/conf/cali1/proxy_arp"], "1");
+    assert_eq!(kernel.sysctls.values["net/ipv4/conf/cali1/proxy_arp"], "1");
     assert_eq!(dataplane.stats().sysctls_repaired, 0, "a new interface has the kernel's defaults");
 }

@@ -71,7 +71,7 @@ pub(crate) fn assert_unknown_workloads_are_denied(kernel: &FakeKernel) {
 fn a_way_through_is_noticed() {
     let mut kernel = crate::common::kernel(tortie_iptables::Backend::Nft);
     for line in [":cali-FORWARD - -", "-A FORWARD -j cali-FORWARD", "-A cali-FORWARD -p tcp -j DROP"] {
-        kernel.tables_v4.run(Table::Filter, line).expect("possible");
+        kernel.netfilter.tables_v4.run(Table::Filter, line).expect("possible");
     }
     assert_unknown_workloads_are_denied(&kernel);
 }

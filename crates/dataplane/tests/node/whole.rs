@@ -64,12 +64,12 @@ fn what_is_rendered_is_what_would_be_written() {
 fn both_families_read_their_sets_from_one_listing() {
     let mut kernel = kernel(Backend::Nft);
     for restart in [false, true] {
-        kernel.sets.reset_counts();
+        kernel.netfilter.sets.reset_counts();
         apply_until_in_sync(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut kernel);
-        let counts = kernel.sets.counts();
+        let counts = kernel.netfilter.sets.counts();
         assert_eq!((counts.list_all, counts.list_names, counts.lists), (1, 0, 0));
         assert_eq!(counts.restores, if restart { 0 } else { 2 });
-        assert!(["cali40s:clients", "cali60s:clients"].iter().all(|name| kernel.sets.names().contains(name)));
+        assert!(["cali40s:clients", "cali60s:clients"].iter().all(|name| kernel.netfilter.sets.names().contains(name)));
     }
 }
 
@@ -77,8 +77,8 @@ fn both_families_read_their_sets_from_one_listing() {
 fn cleanup_removes_all_that_is_ours_and_nothing_else() {
     for backend in BACKENDS {
         let mut kernel = kernel(backend);
-        kernel.tables_v4.run(Table::Filter, "-A FORWARD -s 1.2.3.4 -j ACCEPT").expect("possible");
-        kernel.sets.edit("create docker hash:ip").expect("possible");
+        kernel.netfilter.tables_v4.run(Table::Filter, "-A FORWARD -s 1.2.3.4 -j ACCEPT").expect("possible");
+        kernel.netfilter.sets.edit("create docker hash:ip").expect("possible");
         apply_until_in_sync(&mut dataplane(backend, updates(), [up("eth0", 1), up("cali1", 7)]), &mut kernel);
         let tables = Family::ALL.map(|family| (family, backend, Programs::specific(backend, family)));
         let wanted = CleanupConfig {
@@ -86,19 +86,19 @@ fn cleanup_removes_all_that_is_ours_and_nothing_else() {
             interfaces: vec![("eth0".into(), 1), ("cali1".into(), 7)],
             workload_prefixes: vec!["cali".to_owned()],
         };
-        kernel.marked_flushes.insert("10.65.0.9".parse().expect("address"));
+        kernel.conntrack.marked.insert("10.65.0.9".parse().expect("address"));
         let report = cleanup(&mut kernel, &wanted);
         assert_eq!(report.problems, []);
         assert_eq!((report.tables_changed, report.routes_removed, report.ip_sets_left), (8, 2, 0));
-        assert_eq!(kernel.sets.names(), ["docker"]);
-        assert_eq!(kernel.routes, []);
-        assert!(kernel.marked_flushes.is_empty());
+        assert_eq!(kernel.netfilter.sets.names(), ["docker"]);
+        assert_eq!(kernel.routing.routes, []);
+        assert!(kernel.conntrack.marked.is_empty());
         for family in Family::ALL {
             for table in Table::ALL {
                 assert!(!kernel.tables(family).saved(table).contains("cali"), "{}", kernel.tables(family).saved(table));
             }
         }
-        assert!(kernel.tables_v4.saved(Table::Filter).contains("1.2.3.4"));
+        assert!(kernel.netfilter.tables_v4.saved(Table::Filter).contains("1.2.3.4"));
     }
 }
 
@@ -164,16 +164,20 @@ fn all_options_together_find_their_sets_and_chains() {
             "{backend}: {:?}",
             dataplane.problems()
         );
-        assert_eq!(kernel.sets.members("cali40all-hosts-net"), ["172.16.0.1", "172.16.0.2", "203.0.113.0/24"]);
-        assert_eq!(kernel.sets.members("cali40all-vxlan-net"), ["172.16.0.2", "203.0.113.0/24"]);
-        assert_eq!(kernel.sets.members("cali40masq-ipam-pools"), ["10.65.0.0/16"]);
-        assert_eq!(kernel.sets.members("cali40dscp-src-net"), ["10.65.0.1"]);
-        let nat = kernel.tables_v4.saved(Table::Nat);
+        assert_eq!(
+            kernel.netfilter.sets.members("cali40all-hosts-net"),
+            ["172.16.0.1", "172.16.0.2", "203.0.113.0/24"]
+        );
+        assert_eq!(kernel.netfilter.sets.members("cali40all-vxlan-net"), ["172.16.0.2", "203.0.113.0/24"]);
+        assert_eq!(kernel.netfilter.sets.members("cali40masq-ipam-pools"), ["10.65.0.0/16"]);
+        assert_eq!(kernel.netfilter.sets.members("cali40dscp-src-net"), ["10.65.0.1"]);
+        let nat = kernel.netfilter.tables_v4.saved(Table::Nat);
         assert!(nat.contains("198.51.100.1") && nat.contains("MASQUERADE"), "{nat}");
-        assert!(kernel.tables_v4.saved(Table::Filter).contains("cali-sm-cali1"));
-        assert!(kernel.tables_v4.saved(Table::Filter).contains("10.96.0.0/12"));
-        assert!(kernel.tables_v4.saved(Table::Mangle).contains("DSCP"));
-        let destinations: Vec<String> = kernel.routes.iter().map(|route| route.key.destination.to_string()).collect();
+        assert!(kernel.netfilter.tables_v4.saved(Table::Filter).contains("cali-sm-cali1"));
+        assert!(kernel.netfilter.tables_v4.saved(Table::Filter).contains("10.96.0.0/12"));
+        assert!(kernel.netfilter.tables_v4.saved(Table::Mangle).contains("DSCP"));
+        let destinations: Vec<String> =
+            kernel.routing.routes.iter().map(|route| route.key.destination.to_string()).collect();
         assert_eq!(destinations, ["10.65.0.1/32", "198.51.100.1/32", "fd00::1/128"]);
     }
 }
@@ -185,15 +189,15 @@ fn sets_that_are_not_needed_go_some_at_a_time() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = dataplane(Backend::Nft, sets, []);
     dataplane.apply(&mut kernel);
-    let with = kernel.sets.names().len();
+    let with = kernel.netfilter.sets.names().len();
     for id in &ids {
         dataplane.on_update(DesiredUpdate::IpSetRemove(id.as_str().into()));
     }
     let report = dataplane.apply(&mut kernel);
-    assert_eq!(kernel.sets.names().len(), with - 32, "16 in each family");
+    assert_eq!(kernel.netfilter.sets.names().len(), with - 32, "16 in each family");
     assert!(report.next.is_some_and(|pause| pause <= std::time::Duration::from_millis(100)));
     apply_until_in_sync(&mut dataplane, &mut kernel);
-    assert_eq!(kernel.sets.names().len(), with - 80);
+    assert_eq!(kernel.netfilter.sets.names().len(), with - 80);
 }
 
 /// `iptables-nft-save` reads everything for each table, so that one listing of all is worth it; but if that fails, each
@@ -202,22 +206,22 @@ fn sets_that_are_not_needed_go_some_at_a_time() {
 fn tables_of_nftables_are_read_at_once() {
     let mut node = kernel(Backend::Nft);
     apply_until_in_sync(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut node);
-    let before = node.tables_v4.counters().saves;
+    let before = node.netfilter.tables_v4.counters().saves;
     apply_until_in_sync(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut node);
-    assert_eq!(node.tables_v4.counters().saves - before, 1);
+    assert_eq!(node.netfilter.tables_v4.counters().saves - before, 1);
 
     // One that cannot be shown leaves the others alone.
-    node.tables_v4.set_incompatible(Table::Nat, true);
+    node.netfilter.tables_v4.set_incompatible(Table::Nat, true);
     let mut restarted = dataplane(Backend::Nft, updates(), [up("eth0", 1)]);
     let report = restarted.apply(&mut node);
     assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
     assert!(report.problems[0].to_string().contains("nat"), "{:?}", report.problems);
-    node.tables_v4.set_incompatible(Table::Nat, false);
+    node.netfilter.tables_v4.set_incompatible(Table::Nat, false);
 
-    node.tables_v4.fail_saves(1);
-    let before = node.tables_v4.counters().saves;
+    node.netfilter.tables_v4.fail_saves(1);
+    let before = node.netfilter.tables_v4.counters().saves;
     assert!(dataplane(Backend::Nft, updates(), [up("eth0", 1)]).apply(&mut node).is_complete());
-    assert_eq!(node.tables_v4.counters().saves - before, 5);
+    assert_eq!(node.netfilter.tables_v4.counters().saves - before, 5);
 }
 
 /// With nftables, tables are only read again when somebody else has committed something.
@@ -227,18 +231,20 @@ fn tables_that_nobody_else_writes_are_not_read_again() {
         let mut kernel = kernel(backend);
         let mut dataplane = dataplane(backend, updates(), [up("eth0", 1)]);
         apply_until_in_sync(&mut dataplane, &mut kernel);
-        let saves = |kernel: &FakeKernel| kernel.tables_v4.counters().saves + kernel.tables_v6.counters().saves;
+        let saves = |kernel: &FakeKernel| {
+            kernel.netfilter.tables_v4.counters().saves + kernel.netfilter.tables_v6.counters().saves
+        };
         let mut check = |kernel: &mut FakeKernel| {
             let before = saves(kernel);
             for _ in 0..40 {
                 apply_until_in_sync(&mut dataplane, kernel);
-                tortie_dataplane::Kernel::sleep(kernel, std::time::Duration::from_secs(60));
+                tortie_dataplane::Clock::sleep(kernel, std::time::Duration::from_secs(60));
             }
             saves(kernel) - before
         };
         assert_eq!(check(&mut kernel) == 0, is_quiet, "{backend}");
         let before = kernel.state();
-        kernel.tables_v6.run(Table::Raw, "-F cali-PREROUTING").expect("possible");
+        kernel.netfilter.tables_v6.run(Table::Raw, "-F cali-PREROUTING").expect("possible");
         assert_ne!(kernel.state(), before);
         let saved = check(&mut kernel);
         assert_eq!(kernel.state(), before, "{backend}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tortie_dataplane::fake::{FakeKernel, Writes};
 use tortie_dataplane::{
-    Dataplane, DataplaneConfig, DataplaneProblem, Device, DeviceKind, DevicePeer, Kernel, LinkEvent, Route, RouteKey,
+    Clock, Dataplane, DataplaneConfig, DataplaneProblem, Device, DeviceKind, DevicePeer, LinkEvent, Route, RouteKey,
     RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget, RoutingRule, WireguardKey,
 };
 use tortie_iptables::{Backend, Table};
@@ -44,27 +44,27 @@ fn route(destination: &str, kind: RouteKind, interface: Option<u32>) -> Route {
 fn add_device(kernel: &mut FakeKernel, name: &str, index: u32, kind: &str) {
     let kind = DeviceKind::Other(kind.to_owned());
     let device = Device { index, mac: None, mtu: 1440, is_up: true, kind };
-    kernel.devices.insert(name.to_owned(), (device, BTreeSet::new()));
+    kernel.links.devices.insert(name.to_owned(), (device, BTreeSet::new()));
 }
 
 #[test]
 fn what_is_left_of_it_goes_when_it_is_switched_off() {
     let mut kernel = kernel(Backend::Nft);
     let foreign = rule(Family::V4, RouteTableIndex(2));
-    kernel.routing_rules = vec![rule(Family::V4, TABLE), rule(Family::V6, TABLE), foreign];
+    kernel.routing.rules = vec![rule(Family::V4, TABLE), rule(Family::V6, TABLE), foreign];
     add_device(&mut kernel, "wireguard.cali", 20, "wireguard");
     add_device(&mut kernel, "wg-v6.cali", 21, "dummy");
     let throw = route("10.65.0.0/26", RouteKind::Throw, None);
     let tunnel = route("10.65.1.0/26", RouteKind::Unicast, Some(20));
     let others = route("192.0.2.0/24", RouteKind::Unicast, Some(1));
-    kernel.other_routes.insert(TABLE, vec![throw, tunnel, others.clone()]);
+    kernel.routing.other_routes.insert(TABLE, vec![throw, tunnel, others.clone()]);
     let links = [up("eth0", 1), up("wireguard.cali", 20), up("wg-v6.cali", 21)];
     let mut dataplane = dataplane(Backend::Nft, [], links);
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(report.problems, []);
-    assert_eq!(kernel.routing_rules, [foreign]);
-    assert_eq!(kernel.other_routes[&TABLE], [others]);
-    let devices: Vec<&str> = kernel.devices.keys().map(String::as_str).collect();
+    assert_eq!(kernel.routing.rules, [foreign]);
+    assert_eq!(kernel.routing.other_routes[&TABLE], [others]);
+    let devices: Vec<&str> = kernel.links.devices.keys().map(String::as_str).collect();
     assert_eq!(devices, ["wg-v6.cali"], "what is no WireGuard device is not ours");
 }
 
@@ -109,7 +109,7 @@ impl Node {
 
     /// What the monitor of interfaces tells.
     fn hear(&mut self) {
-        let devices = self.kernel.devices.iter();
+        let devices = self.kernel.links.devices.iter();
         let now: BTreeMap<String, (u32, bool)> =
             devices.map(|(name, (device, _))| (name.clone(), (device.index, device.is_up))).collect();
         for name in self.known.keys().filter(|name| !now.contains_key(*name)) {
@@ -141,20 +141,20 @@ impl Node {
     }
 
     fn device(&self, name: &str) -> &Device {
-        &self.kernel.devices[name].0
+        &self.kernel.links.devices[name].0
     }
 
     fn peers(&self, name: &str) -> &BTreeMap<WireguardKey, DevicePeer> {
-        &self.kernel.wireguards[&self.device(name).index].peers
+        &self.kernel.links.wireguards[&self.device(name).index].peers
     }
 
     /// The routes of the table in short.
     fn routes(&self) -> Vec<String> {
         let name = |index: u32| {
-            let found = self.kernel.devices.iter().find(|(_, (device, _))| device.index == index);
+            let found = self.kernel.links.devices.iter().find(|(_, (device, _))| device.index == index);
             found.map_or("?", |(name, _)| name.as_str())
         };
-        let table = self.kernel.other_routes.get(&TABLE).into_iter().flatten();
+        let table = self.kernel.routing.other_routes.get(&TABLE).into_iter().flatten();
         let mut routes: Vec<String> = table
             .map(|route| match (route.target.kind, route.target.interface) {
                 (RouteKind::Throw, None) => format!("throw {}", route.key.destination),
@@ -170,18 +170,18 @@ impl Node {
     fn state(&self) -> String {
         let mut lines = self.routes();
         for name in DEVICES {
-            let Some((device, addresses)) = self.kernel.devices.get(name) else { continue };
+            let Some((device, addresses)) = self.kernel.links.devices.get(name) else { continue };
             lines.push(format!("{name} {} {} {:?} {addresses:?}", device.mtu, device.is_up, device.kind));
-            let wireguard = &self.kernel.wireguards[&device.index];
+            let wireguard = &self.kernel.links.wireguards[&device.index];
             lines.push(format!("{} {:#x} {}", wireguard.port, wireguard.mark, wireguard.public_key.is_some()));
             lines.extend(wireguard.peers.iter().map(|peer| format!("{peer:?}")));
             // Threads are never switched off for want of peers.
-            let threads = self.kernel.threaded.get(name).filter(|_| !wireguard.peers.is_empty());
+            let threads = self.kernel.links.threaded.get(name).filter(|_| !wireguard.peers.is_empty());
             lines.push(format!("{threads:?}"));
         }
-        let rules: BTreeSet<RoutingRule> = self.kernel.routing_rules.iter().copied().collect();
+        let rules: BTreeSet<RoutingRule> = self.kernel.routing.rules.iter().copied().collect();
         lines.extend(rules.iter().map(|rule| format!("{rule:?}")));
-        lines.push(self.kernel.sysctls["net/ipv4/conf/all/src_valid_mark"].clone());
+        lines.push(self.kernel.sysctls.values["net/ipv4/conf/all/src_valid_mark"].clone());
         lines.join("\n")
     }
 }
@@ -250,9 +250,9 @@ fn packets_to_nodes_with_a_key_are_encrypted_and_others_are_not() {
     assert_eq!(node.tell(two_nodes()).settle(), []);
     let device = node.device("wireguard.cali").clone();
     assert_eq!((device.mtu, device.is_up), (1400, true));
-    let addresses = &node.kernel.devices["wireguard.cali"].1;
+    let addresses = &node.kernel.links.devices["wireguard.cali"].1;
     assert_eq!(addresses.iter().copied().collect::<Vec<_>>(), [cidr("10.65.0.5/32")]);
-    let wireguard = &node.kernel.wireguards[&device.index];
+    let wireguard = &node.kernel.links.wireguards[&device.index];
     assert_eq!((wireguard.port, wireguard.mark), (51820, 0x20_0000));
     let peer = DevicePeer {
         endpoint: Some("192.0.2.2:51820".parse().expect("an address")),
@@ -269,9 +269,9 @@ fn packets_to_nodes_with_a_key_are_encrypted_and_others_are_not() {
         "throw 10.66.0.9/32",
     ];
     assert_eq!(node.routes(), routes);
-    assert_eq!(node.kernel.routing_rules, [rule(Family::V4, TABLE), rule(Family::V6, TABLE)]);
-    assert_eq!(node.kernel.threaded, [("wireguard.cali".to_owned(), true)].into());
-    assert_eq!(node.kernel.sysctls["net/ipv4/conf/all/src_valid_mark"], "0");
+    assert_eq!(node.kernel.routing.rules, [rule(Family::V4, TABLE), rule(Family::V6, TABLE)]);
+    assert_eq!(node.kernel.links.threaded, [("wireguard.cali".to_owned(), true)].into());
+    assert_eq!(node.kernel.sysctls.values["net/ipv4/conf/all/src_valid_mark"], "0");
     let own = wireguard.public_key;
     assert!(own.is_some() && node.told.contains(&(Family::V4, own)), "{:?}", node.told);
 
@@ -291,10 +291,10 @@ fn hosts_are_encrypted_if_that_is_asked_for() {
     assert_eq!(node.settle(), []);
     assert!(node.peers("wireguard.cali")[&key(2)].allowed.contains(&cidr("192.0.2.2/32")));
     assert!(node.routes().contains(&"192.0.2.2/32 dev wireguard.cali".to_owned()));
-    let addresses = &node.kernel.devices["wireguard.cali"].1;
+    let addresses = &node.kernel.links.devices["wireguard.cali"].1;
     assert_eq!(addresses.iter().copied().collect::<Vec<_>>(), [cidr("192.0.2.1/32")], "the node's own address");
-    assert_eq!(node.kernel.sysctls["net/ipv4/conf/all/src_valid_mark"], "1");
-    let raw = node.kernel.tables_v4.saved(Table::Raw);
+    assert_eq!(node.kernel.sysctls.values["net/ipv4/conf/all/src_valid_mark"], "1");
+    let raw = node.kernel.netfilter.tables_v4.saved(Table::Raw);
     assert!(raw.contains("-A cali-PREROUTING") && raw.contains("-j cali-wireguard-incoming-mark"), "{raw}");
 }
 
@@ -302,11 +302,11 @@ fn hosts_are_encrypted_if_that_is_asked_for() {
 fn rules_let_tunnels_through() {
     let mut node = Node::new(false);
     assert_eq!(node.settle(), []);
-    let filter = node.kernel.tables_v4.saved(Table::Filter);
+    let filter = node.kernel.netfilter.tables_v4.saved(Table::Filter);
     assert!(filter.contains("Allow incoming IPv4 Wireguard packets"), "{filter}");
     assert!(filter.contains("--dports 51820") && !filter.contains("51821"));
-    assert!(node.kernel.tables_v6.saved(Table::Filter).contains("--dports 51821"));
-    assert!(!node.kernel.tables_v4.saved(Table::Raw).contains("-j cali-wireguard-incoming-mark"));
+    assert!(node.kernel.netfilter.tables_v6.saved(Table::Filter).contains("--dports 51821"));
+    assert!(!node.kernel.netfilter.tables_v4.saved(Table::Raw).contains("-j cali-wireguard-incoming-mark"));
 }
 
 #[test]
@@ -344,21 +344,21 @@ fn a_change_costs_its_own_peer() {
 #[test]
 fn a_kernel_without_it_is_named_and_others_are_told_that_there_is_no_key() {
     let mut kernel = kernel(Backend::Nft);
-    kernel.lacks_wireguard = true;
+    kernel.links.lacks_wireguard = true;
     let mut node = Node::with(settings(false), kernel);
     node.tell(two_nodes());
     let problems: Vec<String> = node.settle().iter().map(ToString::to_string).collect();
     let said = "device wireguard.cali: it cannot be made: the kernel does not support it";
     assert!(problems.iter().any(|problem| problem == said), "{problems:?}");
     assert_eq!(node.told, [(Family::V4, None), (Family::V6, None)]);
-    assert_eq!(node.kernel.routing_rules, []);
+    assert_eq!(node.kernel.routing.rules, []);
 }
 
 #[test]
 fn a_key_that_others_know_wrongly_is_told_again() {
     let mut node = Node::new(false);
     node.tell(two_nodes()).settle();
-    let own = node.kernel.wireguards[&node.device("wireguard.cali").index].public_key;
+    let own = node.kernel.links.wireguards[&node.device("wireguard.cali").index].public_key;
     node.told.clear();
     node.tell([peer(Family::V4, 1, &key(9).to_string(), Some("10.65.0.5"))]).settle();
     assert_eq!(node.told, [(Family::V4, own)], "once");
@@ -367,7 +367,7 @@ fn a_key_that_others_know_wrongly_is_told_again() {
     let index = node.device("wireguard.cali").index;
     node.kernel.remove_device(index);
     node.settle();
-    let other = node.kernel.wireguards[&node.device("wireguard.cali").index].public_key;
+    let other = node.kernel.links.wireguards[&node.device("wireguard.cali").index].public_key;
     assert_ne!(other, own);
     assert_eq!(node.told, [(Family::V4, own), (Family::V4, other)]);
 }
@@ -453,16 +453,18 @@ impl Told {
 
 impl Node {
     fn meddle(&mut self, device: usize, how: u8) {
-        let Some(index) = self.kernel.devices.get(DEVICES[device]).map(|(device, _)| device.index) else { return };
-        let Some(wireguard) = self.kernel.wireguards.get_mut(&index) else { return };
+        let Some(index) = self.kernel.links.devices.get(DEVICES[device]).map(|(device, _)| device.index) else {
+            return;
+        };
+        let Some(wireguard) = self.kernel.links.wireguards.get_mut(&index) else { return };
         match how {
             0 => wireguard.peers.clear(),
             1 => drop(wireguard.peers.insert(key(77), DevicePeer::default())),
             2 => (wireguard.port, wireguard.mark) = (7, 7),
             3 => wireguard.peers.values_mut().for_each(|peer| peer.allowed.clear()),
             _ => {
-                self.kernel.routing_rules.clear();
-                self.kernel.other_routes.clear();
+                self.kernel.routing.rules.clear();
+                self.kernel.routing.other_routes.clear();
             }
         }
     }
@@ -485,13 +487,13 @@ impl Node {
             Event::Apply => drop(self.apply()),
             Event::Wait => self.kernel.sleep(Duration::from_secs(91)),
             Event::Delete(device) => {
-                let index = self.kernel.devices.get(DEVICES[device]).map(|(device, _)| device.index);
+                let index = self.kernel.links.devices.get(DEVICES[device]).map(|(device, _)| device.index);
                 index.and_then(|index| self.kernel.remove_device(index));
             }
             Event::Meddle(device, how) => self.meddle(device, how),
             Event::Fail(peers, rules, lists) => {
-                self.kernel.wireguards_fail = peers;
-                self.kernel.routing_rules_fail = rules;
+                self.kernel.links.wireguards_fail = peers;
+                self.kernel.routing.rules_fail = rules;
                 self.kernel.interrupted_lists = lists;
             }
         }

@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
-    AddressPlace, CommandOutcome, CommandStatus, Device, DeviceChange, FdbEntry, Kernel, KernelCommand, KernelError,
-    Neighbour, NeighbourChange, ProxyNeighbour, ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange,
-    RouteTableIndex, RoutingRule, RoutingRuleChange, SysctlPath, WireguardChange, WireguardDevice,
+    AddressPlace, CallTimes, Clock, CommandOutcome, CommandStatus, Conntrack, Device, DeviceChange, FdbEntry, Kernel,
+    KernelCommand, KernelError, Links, Measured, Neighbour, NeighbourChange, Neighbours, Netfilter, ProxyNeighbour,
+    ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing, RoutingRule,
+    RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
 };
 use tortie_model::{Cidr, Family, IfaceName, Mac};
 use tortie_nftables::wire::Snapshot;
@@ -36,7 +37,7 @@ use sysctl::SysctlTree;
 ///
 /// ```no_run
 /// use tortie_linux::kernel::LinuxKernel;
-/// use tortie_dataplane::{Kernel, RouteTableIndex};
+/// use tortie_dataplane::{RouteTableIndex, Routing};
 /// use tortie_model::Family;
 ///
 /// let mut kernel = LinuxKernel::new(std::time::Duration::from_secs(10));
@@ -61,6 +62,7 @@ pub struct LinuxKernel {
     /// There once something is answered for.
     responder: Option<Responder>,
     sysctls: SysctlTree,
+    times: CallTimes,
 }
 
 impl LinuxKernel {
@@ -78,6 +80,7 @@ impl LinuxKernel {
             nftables_failure: None,
             responder: None,
             sysctls: SysctlTree::new(PathBuf::from("/proc/sys")),
+            times: CallTimes::default(),
         }
     }
 
@@ -99,18 +102,41 @@ impl LinuxKernel {
         Self { limits, ..self }
     }
 
+    /// Adds the duration of a call to the total.
+    fn timed<T>(&mut self, call: impl FnOnce(&mut Self) -> T) -> T {
+        let begin = Instant::now();
+        let result = call(self);
+        self.times.spent += begin.elapsed();
+        result
+    }
+
+    /// The same, and keeps the duration among those of its kind.
+    fn timed_as<T>(
+        &mut self,
+        kind: impl FnOnce(&mut CallTimes) -> &mut Vec<Duration>,
+        call: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let before = self.times.spent;
+        let result = call(self);
+        let took = self.times.spent.saturating_sub(before);
+        kind(&mut self.times).push(took);
+        result
+    }
+
     fn with_netlink<T>(&mut self, ask: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError>) -> Result<T, KernelError> {
-        let mut netlink = match self.netlink.take() {
-            Some(netlink) => netlink,
-            None => Netlink::open(self.netlink_timeout).map_err(kernel_error)?,
-        };
-        let result = ask(&mut netlink);
-        // After a refusal the socket is as good as before; after anything else answers may still be on their way.
-        if matches!(result, Ok(_) | Err(NetlinkError::Refused { .. })) {
-            self.netlink = Some(netlink);
-        }
-        self.runner.note_progress();
-        result.map_err(kernel_error)
+        self.timed(|kernel| {
+            let mut netlink = match kernel.netlink.take() {
+                Some(netlink) => netlink,
+                None => Netlink::open(kernel.netlink_timeout).map_err(kernel_error)?,
+            };
+            let result = ask(&mut netlink);
+            // After a refusal the socket is as good as before; after anything else answers may still be on their way.
+            if matches!(result, Ok(_) | Err(NetlinkError::Refused { .. })) {
+                kernel.netlink = Some(netlink);
+            }
+            kernel.runner.note_progress();
+            result.map_err(kernel_error)
+        })
     }
 }
 
@@ -119,30 +145,34 @@ impl LinuxKernel {
         &mut self,
         ask: impl FnOnce(&mut Nftables) -> Result<T, NetlinkError>,
     ) -> Result<T, NetlinkError> {
-        let mut nftables = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok)?;
-        let answer = ask(&mut nftables)?;
-        // After a failure an answer may still be on its way.
-        self.nftables = Some(nftables);
-        Ok(answer)
+        self.timed(|kernel| {
+            let mut nftables = kernel.nftables.take().map_or_else(|| Nftables::open(kernel.netlink_timeout), Ok)?;
+            let answer = ask(&mut nftables)?;
+            // After a failure an answer may still be on its way.
+            kernel.nftables = Some(nftables);
+            Ok(answer)
+        })
     }
 
     fn with_wireguard<T>(
         &mut self,
         ask: impl FnOnce(&mut WireguardNetlink) -> Result<T, NetlinkError>,
     ) -> Result<T, KernelError> {
-        let mut wireguard = match self.wireguard.take() {
-            Some(wireguard) => wireguard,
-            None => match WireguardNetlink::open(self.netlink_timeout) {
-                Err(error) if error.is_not_found() => return Err(KernelError::Unsupported),
-                wireguard => wireguard.map_err(kernel_error)?,
-            },
-        };
-        let result = ask(&mut wireguard);
-        if matches!(result, Ok(_) | Err(NetlinkError::Refused { .. })) {
-            self.wireguard = Some(wireguard);
-        }
-        self.runner.note_progress();
-        result.map_err(kernel_error)
+        self.timed(|kernel| {
+            let mut wireguard = match kernel.wireguard.take() {
+                Some(wireguard) => wireguard,
+                None => match WireguardNetlink::open(kernel.netlink_timeout) {
+                    Err(error) if error.is_not_found() => return Err(KernelError::Unsupported),
+                    wireguard => wireguard.map_err(kernel_error)?,
+                },
+            };
+            let result = ask(&mut wireguard);
+            if matches!(result, Ok(_) | Err(NetlinkError::Refused { .. })) {
+                kernel.wireguard = Some(wireguard);
+            }
+            kernel.runner.note_progress();
+            result.map_err(kernel_error)
+        })
     }
 
     /// Does something with an address and the Ethernet address of its interface, which is asked for unless it is in `macs`.
@@ -155,11 +185,13 @@ impl LinuxKernel {
         let interface = neighbour.interface;
         let mac = macs.entry(interface).or_insert_with(|| self.with_netlink(|netlink| netlink.mac(interface)));
         let mac = mac.clone()?;
-        let responder = match self.responder.take() {
-            Some(responder) => responder,
-            None => Responder::spawn()?,
-        };
-        act(self.responder.insert(responder), neighbour, mac)
+        self.timed(|kernel| {
+            let responder = match kernel.responder.take() {
+                Some(responder) => responder,
+                None => Responder::spawn()?,
+            };
+            act(kernel.responder.insert(responder), neighbour, mac)
+        })
     }
 
     /// The outcomes of so many changes that go to the kernel together.
@@ -191,6 +223,49 @@ fn kernel_error(error: NetlinkError) -> KernelError {
 }
 
 impl Kernel for LinuxKernel {
+    fn sysctls(&mut self) -> Option<&mut dyn Sysctls> {
+        Some(self)
+    }
+
+    fn conntrack(&mut self) -> Option<&mut dyn Conntrack> {
+        Some(self)
+    }
+
+    fn routing(&mut self) -> Option<&mut dyn Routing> {
+        Some(self)
+    }
+
+    fn links(&mut self) -> Option<&mut dyn Links> {
+        Some(self)
+    }
+
+    fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
+        Some(self)
+    }
+}
+
+impl Measured for LinuxKernel {
+    fn take_call_times(&mut self) -> CallTimes {
+        std::mem::take(&mut self.times)
+    }
+}
+
+impl Clock for LinuxKernel {
+    fn now(&mut self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        // Whoever sleeps asks by itself whether to go on.
+        let _ = self.timed(|kernel| kernel.runner.stop().wait(duration));
+    }
+
+    fn is_stopping(&mut self) -> bool {
+        self.runner.stop().is_set()
+    }
+}
+
+impl Netfilter for LinuxKernel {
     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
         let jobs: Vec<Job> = commands
             .into_iter()
@@ -199,7 +274,7 @@ impl Kernel for LinuxKernel {
                 Job { program, args, input: input.into_bytes(), limit }
             })
             .collect();
-        self.runner.run_all(&jobs).into_iter().map(outcome).collect()
+        self.timed(|kernel| kernel.runner.run_all(&jobs)).into_iter().map(outcome).collect()
     }
 
     fn ruleset_generation(&mut self) -> Option<u32> {
@@ -233,23 +308,65 @@ impl Kernel for LinuxKernel {
 
     fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
         let failed = |error: NetlinkError| CommitError::Failed(error.to_string());
-        let opened = self.nftables.take().map_or_else(|| Nftables::open(self.netlink_timeout), Ok);
-        let mut nftables = opened.map_err(failed)?;
-        let result = nftables.commit(transaction);
-        // After anything but an answer there may be one on its way.
-        if !matches!(result, Err(CommitError::Failed(_))) {
-            self.nftables = Some(nftables);
-        }
-        self.runner.note_progress();
-        result
+        self.timed(|kernel| {
+            let opened = kernel.nftables.take().map_or_else(|| Nftables::open(kernel.netlink_timeout), Ok);
+            let mut nftables = opened.map_err(failed)?;
+            let result = nftables.commit(transaction);
+            // After anything but an answer there may be one on its way.
+            if !matches!(result, Err(CommitError::Failed(_))) {
+                kernel.nftables = Some(nftables);
+            }
+            kernel.runner.note_progress();
+            result
+        })
+    }
+}
+
+impl Sysctls for LinuxKernel {
+    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
+        self.timed(|kernel| kernel.sysctls.read(path))
     }
 
+    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
+        self.timed(|kernel| kernel.sysctls.write(path, value))
+    }
+}
+
+impl Conntrack for LinuxKernel {
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        self.timed_as(
+            |times| &mut times.conntrack_waits,
+            |kernel| {
+                kernel.timed(|kernel| conntrack::flush(address, kernel.limits.conntrack, |job| kernel.runner.run(job)))
+            },
+        )
+    }
+
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        self.with_netlink(|netlink| netlink.marked_addresses(family))
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        match self.with_netlink(|netlink| netlink.mark_address(address, is_pending)) {
+            Err(KernelError::NotFound) if !is_pending => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl Routing for LinuxKernel {
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
-        self.with_netlink(|netlink| netlink.routes(family, table))
+        self.timed_as(
+            |times| &mut times.route_lists,
+            |kernel| kernel.with_netlink(|netlink| netlink.routes(family, table)),
+        )
     }
 
     fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError> {
-        self.with_netlink(|netlink| netlink.routes_of(family, table, interface))
+        self.timed_as(
+            |times| &mut times.interface_lists,
+            |kernel| kernel.with_netlink(|netlink| netlink.routes_of(family, table, interface)),
+        )
     }
 
     fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>> {
@@ -263,8 +380,57 @@ impl Kernel for LinuxKernel {
     fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
         self.with_netlink(|netlink| netlink.change_routing_rule(change))
     }
+}
 
-    fn neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
+impl Links for LinuxKernel {
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
+        self.with_netlink(|netlink| netlink.device(name))
+    }
+
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
+        self.with_netlink(|netlink| netlink.addresses(interface, family))
+    }
+
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
+        self.with_netlink(|netlink| netlink.change_device(change))
+    }
+
+    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+        self.timed(|kernel| {
+            let netlink = || ethtool::disable_checksum_offload(interface, kernel.netlink_timeout);
+            let result = checksums::disable_offload(name, kernel.limits.probe, netlink, |job| kernel.runner.run(job));
+            kernel.runner.note_progress();
+            result
+        })
+    }
+
+    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+        self.timed(|_| threads::set(Path::new("/sys/class/net"), device, is_threaded))
+    }
+
+    fn qdiscs(&mut self) -> Result<Vec<Qdisc>, KernelError> {
+        self.with_netlink(Netlink::qdiscs)
+    }
+
+    fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError> {
+        self.with_netlink(|netlink| netlink.change_qdisc(change))
+    }
+
+    fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
+        self.with_netlink(|netlink| netlink.redirections(interface))
+    }
+
+    fn wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError> {
+        self.with_wireguard(|wireguard| wireguard.device(interface))
+    }
+
+    fn change_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError> {
+        self.with_wireguard(|wireguard| wireguard.change(interface, change))
+    }
+}
+
+impl Neighbours for LinuxKernel {
+    fn permanent_neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError> {
         self.with_netlink(|netlink| netlink.neighbours(family))
     }
 
@@ -297,90 +463,11 @@ impl Kernel for LinuxKernel {
         neighbours.iter().copied().map(&mut announce).collect()
     }
 
-    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
-        self.with_netlink(|netlink| netlink.device(name))
-    }
-
-    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
-        self.with_netlink(|netlink| netlink.addresses(interface, family))
-    }
-
-    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
-        self.with_netlink(|netlink| netlink.change_device(change))
-    }
-
-    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
-        let netlink = || ethtool::disable_checksum_offload(interface, self.netlink_timeout);
-        let result = checksums::disable_offload(name, self.limits.probe, netlink, |job| self.runner.run(job));
-        self.runner.note_progress();
-        result
-    }
-
-    fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError> {
-        self.sysctls.read(path)
-    }
-
-    fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
-        self.sysctls.write(path, value)
-    }
-
-    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
-        conntrack::flush(address, self.limits.conntrack, |job| self.runner.run(job))
-    }
-
-    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
-        self.with_netlink(|netlink| netlink.marked_addresses(family))
-    }
-
-    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
-        match self.with_netlink(|netlink| netlink.mark_address(address, is_pending)) {
-            Err(KernelError::NotFound) if !is_pending => Ok(()),
-            result => result,
-        }
-    }
-
-    fn qdiscs(&mut self) -> Result<Vec<Qdisc>, KernelError> {
-        self.with_netlink(Netlink::qdiscs)
-    }
-
-    fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError> {
-        self.with_netlink(|netlink| netlink.change_qdisc(change))
-    }
-
-    fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
-        self.with_netlink(|netlink| netlink.redirections(interface))
-    }
-
-    fn wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError> {
-        self.with_wireguard(|wireguard| wireguard.device(interface))
-    }
-
-    fn change_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError> {
-        self.with_wireguard(|wireguard| wireguard.change(interface, change))
-    }
-
-    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
-        threads::set(Path::new("/sys/class/net"), device, is_threaded)
-    }
-
     fn locate(
         &mut self,
         addresses: &[(IpAddr, Option<AddressPlace>)],
     ) -> Result<Vec<Option<AddressPlace>>, KernelError> {
         self.with_netlink(|netlink| netlink.locate(addresses))
-    }
-
-    fn sleep(&mut self, duration: Duration) {
-        // Whoever sleeps asks by itself whether to go on.
-        let _ = self.runner.stop().wait(duration);
-    }
-
-    fn is_stopping(&mut self) -> bool {
-        self.runner.stop().is_set()
-    }
-
-    fn now(&mut self) -> Duration {
-        self.started.elapsed()
     }
 }
 

@@ -61,7 +61,7 @@ struct Ethernet {
 }
 
 impl Netlink {
-    /// Where addresses are; see [`Kernel::locate`](tortie_dataplane::Kernel::locate). Waits a moment for those that answer
+    /// Where addresses are; see [`Neighbours::locate`](tortie_dataplane::Neighbours::locate). Waits a moment for those that answer
     /// for themselves, so that what was found before a restart is found at once after it.
     ///
     /// # Errors

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tortie_config::{Resolved, Sources};
 use tortie_dataplane::{
-    ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, KernelError, LinkEvent, MigrationChange,
-    ProblemIdentity, TimedKernel, WireguardKey,
+    ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, KernelError, LinkEvent, Measured,
+    MigrationChange, ProblemIdentity, WireguardKey,
 };
 use tortie_iptables::ChainName;
 use tortie_linux::announcements::Announcements;
@@ -265,7 +265,7 @@ impl<K: Kernel> InKernel<K> {
     }
 }
 
-impl<K: Kernel> Enforcement for InKernel<K> {
+impl<K: Kernel + Measured> Enforcement for InKernel<K> {
     type Event = MonitorEvent;
     type Error = Infallible;
     const EVENTS: &'static str = "links";
@@ -366,15 +366,16 @@ impl<K: Kernel> Enforcement for InKernel<K> {
         if !self.apply_delay.is_zero() {
             self.kernel.sleep(self.apply_delay);
         }
-        let mut kernel = TimedKernel::new(&mut self.kernel);
-        let report = self.dataplane.apply(&mut kernel);
-        let in_kernel = kernel.spent();
+        self.kernel.take_call_times();
+        let report = self.dataplane.apply(&mut self.kernel);
+        let times = self.kernel.take_call_times();
+        let in_kernel = times.spent;
         {
             let mut metrics = self.metrics.lock();
             let now = Instant::now();
-            kernel.route_lists().iter().for_each(|took| metrics.kernel.route_resyncs.observe(*took, now));
-            kernel.interface_lists().iter().for_each(|took| metrics.kernel.route_partial_resyncs.observe(*took, now));
-            kernel.conntrack_waits().iter().for_each(|took| metrics.kernel.conntrack_waits.observe(*took, now));
+            times.route_lists.iter().for_each(|took| metrics.kernel.route_resyncs.observe(*took, now));
+            times.interface_lists.iter().for_each(|took| metrics.kernel.route_partial_resyncs.observe(*took, now));
+            times.conntrack_waits.iter().for_each(|took| metrics.kernel.conntrack_waits.observe(*took, now));
         }
         self.health.still_alive(Reporter::CalculationGraph);
         if self.kernel.is_stopping() {

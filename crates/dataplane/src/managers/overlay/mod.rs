@@ -14,7 +14,7 @@ use tortie_rules::{RulesConfig, TunnelConfig};
 
 use crate::config::{DataplaneConfig, TunnelsConfig};
 use crate::device::{self, DeviceKind, Vxlan};
-use crate::links::Links;
+use crate::links::KnownLinks;
 use crate::managers::workloads::is_workload;
 use crate::report::DeviceProblem;
 use crate::routes::{RouteClass, RouteTable, exclusive_protocol};
@@ -134,6 +134,11 @@ impl Overlay {
         std::iter::once(&mut self.vxlan).chain(&mut self.ipip)
     }
 
+    /// Whether any device of them is wanted.
+    pub(crate) fn has_tunnels(&self) -> bool {
+        std::iter::once(&self.vxlan).chain(&self.ipip).any(TunnelDevice::is_wanted)
+    }
+
     /// This is known of a network of the family, or nothing any more.
     pub(crate) fn on_route(&mut self, net: Cidr, route: Option<&Route>) {
         if net.family() == self.family {
@@ -232,7 +237,7 @@ impl Overlay {
     }
 
     /// Puts routes where they belong, and says what devices should be.
-    pub(crate) fn complete(&mut self, links: &Links, prefixes: &[InterfaceName], table: &mut RouteTable) {
+    pub(crate) fn complete(&mut self, links: &KnownLinks, prefixes: &[InterfaceName], table: &mut RouteTable) {
         let Some(asked) = self.asked else { return };
         for node in self.vteps.complete(&mut self.entries) {
             self.vxlan_routes.on_gateway(&node);
@@ -247,7 +252,7 @@ impl Overlay {
         }
     }
 
-    fn place(&mut self, asked: Asked, links: &Links, prefixes: &[InterfaceName]) {
+    fn place(&mut self, asked: Asked, links: &KnownLinks, prefixes: &[InterfaceName]) {
         let parent = |address: IpAddr| parent(links, prefixes, &self.wireguard, address);
         let vxlan_parent = self.own_vtep.and_then(|vtep| parent(vtep.parent));
         let node_parent = self.nodes.get(&self.this_node).copied().and_then(parent).map(|(name, _)| name);
@@ -309,7 +314,7 @@ impl Overlay {
 
 /// The interface that has an address of this node, and its index.
 fn parent(
-    links: &Links,
+    links: &KnownLinks,
     prefixes: &[InterfaceName],
     wireguard: &[IfaceName],
     address: IpAddr,

@@ -57,15 +57,15 @@ fn the_first_class_with_a_usable_interface_has_the_route() {
     node.up("eth0", 2);
     node.apply();
     assert_eq!(node.routes(), ["10.65.1.0/26 2"]);
-    let [route] = &node.kernel.routes[..] else { panic!("one route") };
+    let [route] = &node.kernel.routing.routes[..] else { panic!("one route") };
     assert!(route.target.on_link);
 
     node.link(LinkEvent::Down { name: "eth0".into(), index: 2 });
-    node.kernel.routes.clear();
+    node.kernel.routing.routes.clear();
     node.apply();
     assert_eq!(node.routes(), ["10.65.1.0/26 5"]);
     node.link(LinkEvent::Gone { name: device::VXLAN_V4.into() });
-    node.kernel.routes.clear();
+    node.kernel.routing.routes.clear();
     node.apply();
     assert_eq!(node.routes(), ["10.65.1.0/26 0"]);
     node.table.set_route(&slot(RouteClass::BlackholeVxlan, None), key(net), None);
@@ -84,7 +84,7 @@ fn what_is_ours_is_known_by_protocol_and_device() {
         route.target.interface = None;
         route
     };
-    node.kernel.routes = vec![
+    node.kernel.routing.routes = vec![
         foreign("10.9.0.0/26", 1, RouteProtocol::CALICO),
         foreign("10.9.1.0/26", 1, RouteProtocol::BOOT),
         foreign("10.9.2.0/26", 5, RouteProtocol::BOOT),
@@ -100,7 +100,7 @@ fn what_is_ours_is_known_by_protocol_and_device() {
     let config = RoutesConfig { program_ipip: false, protocol: RouteProtocol(77), ..RoutesConfig::default() };
     let mut node = Node::new(Family::V4, config);
     node.up(device::IPIP, 6);
-    node.kernel.routes = vec![
+    node.kernel.routing.routes = vec![
         foreign("10.9.0.0/26", 1, RouteProtocol::CALICO),
         foreign("10.9.1.0/26", 1, RouteProtocol(77)),
         foreign("10.9.4.0/26", 6, RouteProtocol::BIRD),
@@ -124,15 +124,15 @@ fn only_moves_from_or_to_this_node_cost_connections() {
     node.table.set_route(&subnet, key, Some(target(Some("10.0.0.2"))));
     node.apply();
     assert_eq!(node.routes(), ["10.65.0.1/32 1"]);
-    assert_eq!(node.kernel.flushed.len(), 0, "it may be the same workload, reached another way");
+    assert_eq!(node.kernel.conntrack.flushed.len(), 0, "it may be the same workload, reached another way");
     node.table.set_route(&local, key, Some(target(None)));
     node.apply();
     assert_eq!(node.routes(), ["10.65.0.1/32 3"]);
-    assert_eq!(node.kernel.flushed.len(), 1);
+    assert_eq!(node.kernel.conntrack.flushed.len(), 1);
     node.table.set_route(&local, key, None);
     node.apply();
     assert_eq!(node.routes(), ["10.65.0.1/32 1"]);
-    assert_eq!(node.kernel.flushed.len(), 2);
+    assert_eq!(node.kernel.conntrack.flushed.len(), 2);
 }
 
 /// A step of a history.
@@ -173,7 +173,7 @@ impl Node {
                 let new = state.map(|(index, is_up)| crate::links::Link { index: index + offset, is_up });
                 if let Some(old) = self.links.get(name).filter(|old| Some(*old) != new) {
                     // The kernel drops the routes of an interface that goes down or away.
-                    self.kernel.routes.retain(|route| route.target.interface != Some(old.index));
+                    self.kernel.routing.routes.retain(|route| route.target.interface != Some(old.index));
                 }
                 self.link(match state {
                     Some((index, true)) => LinkEvent::Up { name: name.into(), index: index + offset },
@@ -182,10 +182,10 @@ impl Node {
                 });
             }
             Step::Refuse(index, true) => {
-                self.kernel.broken_interfaces.insert(index);
+                self.kernel.routing.broken_interfaces.insert(index);
             }
             Step::Refuse(index, false) => {
-                self.kernel.broken_interfaces.remove(&index);
+                self.kernel.routing.broken_interfaces.remove(&index);
             }
             Step::Apply => {
                 self.apply();
@@ -206,12 +206,12 @@ proptest! {
                 fresh.take(step);
             }
         }
-        node.kernel.broken_interfaces.clear();
+        node.kernel.routing.broken_interfaces.clear();
         node.apply();
         node.apply();
         fresh.apply();
         let sorted = |node: &Node| {
-            let mut routes = node.kernel.routes.clone();
+            let mut routes = node.kernel.routing.routes.clone();
             routes.sort();
             routes
         };

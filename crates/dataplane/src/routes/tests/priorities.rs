@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{GRACE, Node, RouteProtocol, foreign};
 use crate::config::{RoutePriority, RoutesConfig};
 use crate::fake::FakeKernel;
-use crate::kernel::Kernel;
+use crate::kernel::Clock;
 use crate::route::{Route, RouteKey};
 use crate::routes::Ownership;
 use tortie_iptables::InterfaceName;
@@ -26,8 +26,12 @@ fn node(priority: RoutePriority) -> Node {
 
 /// Metric and interface of each route.
 fn metrics(kernel: &FakeKernel) -> Vec<(u32, u32)> {
-    let mut metrics: Vec<(u32, u32)> =
-        kernel.routes.iter().map(|route| (route.key.metric, route.target.interface.unwrap_or_default())).collect();
+    let mut metrics: Vec<(u32, u32)> = kernel
+        .routing
+        .routes
+        .iter()
+        .map(|route| (route.key.metric, route.target.interface.unwrap_or_default()))
+        .collect();
     metrics.sort_unstable();
     metrics
 }
@@ -37,15 +41,15 @@ fn a_route_stays_until_the_one_with_the_new_metric_is_there() {
     for (old, new, [before, after]) in [(Elevated, Normal, [512, 1024]), (Normal, Elevated, [1024, 512])] {
         let mut node = node(old);
         assert_eq!(metrics(&node.kernel), [(before, 7)]);
-        node.kernel.broken_interfaces.insert(7);
+        node.kernel.routing.broken_interfaces.insert(7);
         node.prioritize("cali1", ADDRESS, new);
         assert_eq!(node.apply().len(), 1);
         assert_eq!(metrics(&node.kernel), [(before, 7)]);
-        node.kernel.broken_interfaces.clear();
+        node.kernel.routing.broken_interfaces.clear();
         assert_eq!(node.apply(), []);
         assert_eq!(metrics(&node.kernel), [(after, 7)]);
-        assert_eq!(node.kernel.flushed, [] as [std::net::IpAddr; 0], "its connections go on");
-        assert_eq!(node.kernel.marked_flushes, BTreeSet::new());
+        assert_eq!(node.kernel.conntrack.flushed, [] as [std::net::IpAddr; 0], "its connections go on");
+        assert_eq!(node.kernel.conntrack.marked, BTreeSet::new());
     }
 }
 
@@ -72,7 +76,7 @@ fn a_route_stays_as_long_as_the_new_one_has_to_wait_for_policy() {
 fn of_two_metrics_that_an_earlier_process_left_the_wanted_one_stays() {
     let mut first = node(Elevated);
     let mut node = node(Normal);
-    node.kernel.routes.append(&mut first.kernel.routes);
+    node.kernel.routing.routes.append(&mut first.kernel.routing.routes);
     let mut second = Node::new(Family::V4, RoutesConfig::default());
     second.kernel = node.kernel;
     second.up("cali1", 7);
@@ -85,15 +89,15 @@ fn of_two_metrics_that_an_earlier_process_left_the_wanted_one_stays() {
 #[test]
 fn an_address_that_changes_hands_leaves_its_old_metric_first() {
     let mut node = node(Elevated);
-    node.kernel.broken_interfaces.insert(8);
+    node.kernel.routing.broken_interfaces.insert(8);
     node.set("cali1", &[]);
     node.set("cali2", ADDRESS);
     assert_eq!(node.apply().len(), 1);
     assert_eq!(metrics(&node.kernel), []);
-    node.kernel.broken_interfaces.clear();
+    node.kernel.routing.broken_interfaces.clear();
     assert_eq!(node.apply(), []);
     assert_eq!(metrics(&node.kernel), [(1024, 8)]);
-    assert_eq!(node.kernel.flushed.len(), 1);
+    assert_eq!(node.kernel.conntrack.flushed.len(), 1);
 }
 
 #[test]
@@ -103,7 +107,7 @@ fn what_was_wanted_once_goes_without_a_grace() {
         key: RouteKey { metric: 0, ..foreign("10.65.0.9/32", 0, RouteProtocol::BOOT).key },
         target: foreign("10.65.0.9/32", 8, RouteProtocol::BOOT).target,
     };
-    node.kernel.routes.push(stray);
+    node.kernel.routing.routes.push(stray);
     node.up("cali2", 8);
     node.table.on_link(&"cali2".into());
     node.set("cali1", &[]);

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use rustix::io::Errno;
-use tortie_dataplane::Kernel;
+use tortie_dataplane::Links;
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 

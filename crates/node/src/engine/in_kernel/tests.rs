@@ -73,9 +73,9 @@ fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_t
 
     let mut enforcement = enforcement();
     add_workload(&mut enforcement);
-    enforcement.kernel.tables_v4.refuse("Profile p ingress");
+    enforcement.kernel.netfilter.tables_v4.refuse("Profile p ingress");
     enforce_for(&mut enforcement, Duration::from_secs(30));
-    let refusals = enforcement.kernel.tables_v4.counters().restores;
+    let refusals = enforcement.kernel.netfilter.tables_v4.counters().restores;
     let out_of_sync = lines.containing("out of sync");
     assert!(out_of_sync.len() == 1 && out_of_sync[0].contains("cali-pri-p"), "{out_of_sync:#?}");
     assert!(refusals > 4, "it was tried again");
@@ -83,9 +83,9 @@ fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_t
     assert_eq!(lines.containing("cali-pri-p").len(), 1, "{lines:?}");
     assert_eq!(lines.containing("resolved"), [] as [&str; 0]);
 
-    enforcement.kernel.tables_v4.behave();
+    enforcement.kernel.netfilter.tables_v4.behave();
     enforce_for(&mut enforcement, Duration::from_secs(400));
-    assert!(enforcement.kernel.tables_v4.saved(Table::Filter).contains("Profile p ingress"));
+    assert!(enforcement.kernel.netfilter.tables_v4.saved(Table::Filter).contains("Profile p ingress"));
     let resolved = lines.containing("resolved");
     assert!(resolved.len() == 1 && resolved[0].contains("cali-pri-p"), "{resolved:#?}");
     assert_eq!(lines.containing("out of sync").len(), 1);
@@ -115,14 +115,14 @@ fn the_node_is_ready_when_nothing_stands_in_for_its_policy_any_more() {
     let deny = Rule::new(RuleAction::Deny);
     profile.inbound = Rules::new([deny].into(), [RuleSets::default()].into()).unwrap();
     enforcement.on_update(DesiredUpdate::Profile("p".into(), profile.into()));
-    enforcement.kernel.tables_v4.refuse("Profile p ingress");
+    enforcement.kernel.netfilter.tables_v4.refuse("Profile p ingress");
     for _ in 0..60 {
         enforce_for(&mut enforcement, Duration::from_secs(1));
         let answer = readiness(&enforcement);
         assert_eq!(answer.status, 503);
         assert!(answer.body.contains("profile p: IPv4 table filter: the kernel refuses"), "{}", answer.body);
     }
-    enforcement.kernel.tables_v4.behave();
+    enforcement.kernel.netfilter.tables_v4.behave();
     enforce_for(&mut enforcement, Duration::from_secs(31));
     assert_eq!(readiness(&enforcement).status, 200);
 }
@@ -281,5 +281,5 @@ fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_i
     assert_eq!(readiness(&enforcement).status, 200);
     assert!(is_up(&enforcement) && enforcement.report().problems.is_empty());
     let kernel = enforcement.into_kernel();
-    assert!(!kernel.tables_v4.saved(Table::Filter).contains("cali"));
+    assert!(!kernel.netfilter.tables_v4.saved(Table::Filter).contains("cali"));
 }

@@ -1,0 +1,46 @@
+//! Connection tracking of the fake kernel.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_model::{Cidr, Family};
+
+use super::FakeKernel;
+use crate::kernel::Conntrack;
+use crate::kernel_error::KernelError;
+
+/// Connections, as far as they are to be forgotten.
+#[derive(Clone, Debug, Default)]
+pub struct FakeConntrack {
+    /// Addresses whose connections cannot be flushed.
+    pub unflushable: BTreeSet<IpAddr>,
+    /// Addresses whose connections were flushed, in order.
+    pub flushed: Vec<IpAddr>,
+    /// Addresses whose connections are still to be flushed.
+    pub marked: BTreeSet<IpAddr>,
+}
+
+impl Conntrack for FakeKernel {
+    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+        self.writes.flushes += 1;
+        self.times.conntrack_waits.push(Duration::ZERO);
+        if self.conntrack.unflushable.contains(&address) {
+            return Err(KernelError::Failed("conntrack: exit code 1".to_owned()));
+        }
+        self.conntrack.flushed.push(address);
+        Ok(())
+    }
+
+    fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {
+        Ok(self.conntrack.marked.iter().copied().filter(|address| Cidr::host(*address).family() == family).collect())
+    }
+
+    fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError> {
+        match is_pending {
+            true => self.conntrack.marked.insert(address),
+            false => self.conntrack.marked.remove(&address),
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! Subsystems that the kernel must have for what is configured and desired.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tortie_model::Family;
+
+use crate::dataplane::Dataplane;
+use crate::kernel::{Kernel, Subsystem};
+use crate::managers::overlay::Overlay;
+use crate::report::DataplaneProblem;
+
+impl Dataplane {
+    /// A problem for each subsystem that this kernel lacks although something needs it.
+    pub(crate) fn missing_subsystems(&self, kernel: &mut dyn Kernel) -> Vec<DataplaneProblem> {
+        let mut needs: BTreeMap<Subsystem, BTreeSet<&'static str>> = BTreeMap::new();
+        for (feature, subsystems) in self.features() {
+            for subsystem in subsystems {
+                needs.entry(*subsystem).or_default().insert(feature);
+            }
+        }
+        let missing = needs.into_iter().filter(|(subsystem, _)| !subsystem.is_in(kernel));
+        missing
+            .map(|(subsystem, features)| {
+                let needed_for = features.into_iter().collect();
+                DataplaneProblem::MissingSubsystem { subsystem, needed_for }
+            })
+            .collect()
+    }
+
+    /// Whether this kernel has all subsystems that lead packets to workloads, as far as these are ours to program.
+    pub(crate) fn can_reach_workloads(&self, kernel: &mut dyn Kernel) -> bool {
+        self.route_needs().iter().all(|subsystem| subsystem.is_in(kernel))
+    }
+
+    fn route_needs(&self) -> &'static [Subsystem] {
+        match (self.config.routes.enabled, self.config.families.contains(&Family::V4)) {
+            (false, _) => &[],
+            (true, false) => &[Subsystem::Routing, Subsystem::Sysctls],
+            // With static ARP entries.
+            (true, true) => &[Subsystem::Routing, Subsystem::Neighbours, Subsystem::Sysctls],
+        }
+    }
+
+    /// Features in use, with the subsystems that each needs.
+    fn features(&self) -> Vec<(&'static str, &'static [Subsystem])> {
+        let mut features = vec![("routes to workloads", self.route_needs())];
+        let mut add = |feature, is_used: bool, subsystems| {
+            if is_used {
+                features.push((feature, subsystems));
+            }
+        };
+        let tunnels = &[Subsystem::Links, Subsystem::Neighbours, Subsystem::Routing];
+        add("tunnels", self.overlays.iter().any(Overlay::has_tunnels), tunnels);
+        add("limits of bandwidth", self.bandwidth.is_wanted(), &[Subsystem::Links]);
+        let answers = !self.proxy_neighbours.is_empty();
+        add("local reachability", answers, &[Subsystem::Links, Subsystem::Neighbours]);
+        let by_address = &[Subsystem::Neighbours, Subsystem::Conntrack];
+        add("workloads told apart by address", self.managers.places.is_used(), by_address);
+        features.extend(self.wireguards.iter().map(|wireguard| ("WireGuard", wireguard.needs())));
+        features
+    }
+}
