@@ -15,7 +15,7 @@ use crate::kernel::Links;
 use crate::kernel_error::KernelError;
 use crate::links::KnownLinks;
 use crate::qdisc::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
-use crate::report::DataplaneProblem;
+use crate::report::{BandwidthProblem, DataplaneProblem};
 
 /// What the devices that limit what comes from workloads are called, before a hash of the interface's name.
 pub(crate) const IFB_PREFIX: &str = "bwcali";
@@ -68,23 +68,6 @@ fn ticks(bytes: u64, rate: u64) -> u32 {
 /// As the original has it: ticks are added to bytes, which lets more wait, never less.
 fn waiting(rate: u64, buffer: u32) -> u32 {
     u32::try_from((rate.saturating_mul(LATENCY_MS) / 1000).saturating_add(u64::from(buffer))).unwrap_or(u32::MAX)
-}
-
-/// Why a limit is not in force.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BandwidthProblem {
-    /// The kernel does not say how it is, or does not change it.
-    #[error("{what}: {error}")]
-    Kernel {
-        /// What was being done.
-        what: &'static str,
-        /// What the kernel said.
-        error: KernelError,
-    },
-    /// Somebody else queues or filters there, and is left alone.
-    #[error("somebody else has `{0}` there, which is left alone")]
-    Foreign(String),
 }
 
 fn kernel_problem(what: &'static str) -> impl FnOnce(KernelError) -> BandwidthProblem {

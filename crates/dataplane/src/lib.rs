@@ -33,6 +33,7 @@ mod routes;
 mod routing_rule;
 mod routing_rules;
 mod ruleset;
+mod set_defects;
 mod stand_ins;
 mod status;
 mod sysctl_path;
@@ -42,7 +43,6 @@ mod vtep_entries;
 mod wireguard;
 mod wireguard_device;
 
-pub use bandwidth::BandwidthProblem;
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
 pub use command::{CommandOutcome, CommandStatus, KernelCommand};
 pub use config::{
@@ -63,8 +63,8 @@ pub use neighbour::{AddressPlace, Neighbour, NeighbourChange, ProxyNeighbour, Pr
 pub use qdisc::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
 pub use render::Rendered;
 pub use report::{
-    ApplyReport, Awaited, DataplaneProblem, DataplaneStats, DeviceProblem, EndpointProblem, EndpointStatus, Owner,
-    ProgramProblem, Reduction, StatusChange,
+    ApplyReport, Awaited, BandwidthProblem, DataplaneProblem, DataplaneStats, DeviceProblem, EndpointProblem,
+    EndpointStatus, Owner, ProgramProblem, Reduction, StatusChange,
 };
 pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};
 pub use routing_rule::{RoutingRule, RoutingRuleChange};

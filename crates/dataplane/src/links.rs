@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use tortie_iptables::InterfaceName;
 use tortie_model::IfaceName;
 
 /// A change of a network interface. Deliberately exhaustive: these are all there are.
@@ -41,6 +42,11 @@ pub enum LinkEvent {
 pub(crate) struct Link {
     pub(crate) index: u32,
     pub(crate) is_up: bool,
+}
+
+/// Whether an interface bears one of the prefixes of workload interfaces.
+pub(crate) fn is_workload(prefixes: &[InterfaceName], interface: &str) -> bool {
+    prefixes.iter().any(|prefix| interface.starts_with(prefix.as_str()))
 }
 
 /// All that is known of interfaces.

@@ -11,8 +11,8 @@ use tortie_model::{AdminState, Cidr, IfaceName, Mac};
 use crate::config::RoutePriority;
 use crate::dataplane::Dataplane;
 use crate::kernel::{Kernel, Routing};
+use crate::links::is_workload;
 use crate::managers::live_migrations::MigrationChange;
-use crate::managers::workloads::is_workload;
 use crate::route::{Route, RouteKind, RouteTableIndex};
 
 /// An interface behind which a virtual machine is expected to announce itself, by a reverse ARP request or by a gratuitous

@@ -16,7 +16,7 @@ use tortie_rules::names::{EndpointChain, chain, endpoint_chain, ip_set_name};
 use tortie_rules::{Hook, PolicyBy, Renderer, arp_dispatch, arp_hook, arp_workload};
 
 use crate::config::{DataplaneConfig, IptablesConfig};
-use crate::managers::set_defects::{SetDefect, SetDefects};
+use crate::set_defects::{SetDefect, SetDefects};
 use crate::stand_ins::HostStandIns;
 
 /// What is wanted of the kernel besides routes and sysctls.

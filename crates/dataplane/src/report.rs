@@ -11,7 +11,6 @@ use tortie_model::{
 };
 use tortie_rules::RuleProblem;
 
-use crate::bandwidth::BandwidthProblem;
 use crate::device::FdbEntry;
 use crate::kernel::Subsystem;
 use crate::kernel_error::KernelError;
@@ -451,6 +450,23 @@ pub enum DeviceProblem {
     /// This node has no address for tunnels, or none of its own that tunnel packets could leave by.
     #[error("this node has no tunnel address")]
     NoAddress,
+}
+
+/// Why a limit is not in force.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BandwidthProblem {
+    /// The kernel does not say how it is, or does not change it.
+    #[error("{what}: {error}")]
+    Kernel {
+        /// What was being done.
+        what: &'static str,
+        /// What the kernel said.
+        error: KernelError,
+    },
+    /// Somebody else queues or filters there, and is left alone.
+    #[error("somebody else has `{0}` there, which is left alone")]
+    Foreign(String),
 }
 
 /// What part of the desired state something is made from.

@@ -9,11 +9,10 @@ use tortie_model::{HostEndpointName, IfaceName, PolicyId};
 use tortie_rules::names::{EndpointChain, any_interface, chain, endpoint_chain};
 use tortie_rules::{HostDispatch, PolicyBy};
 
-use crate::links::KnownLinks;
+use crate::links::{KnownLinks, is_workload};
 use crate::managers::Completion;
 use crate::managers::chain_set::{ChainSet, MapSet};
 use crate::managers::groups::{GroupUse, group_tiers, uses_any};
-use crate::managers::workloads::is_workload;
 use crate::report::{DataplaneProblem, EndpointProblem, Owner};
 use crate::stand_ins::is_failsafe;
 

@@ -18,7 +18,6 @@ pub(crate) mod places;
 pub(crate) mod policies;
 pub(crate) mod pools;
 pub(crate) mod service_loop;
-pub(crate) mod set_defects;
 pub(crate) mod spoofing;
 pub(crate) mod workloads;
 

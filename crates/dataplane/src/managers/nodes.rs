@@ -9,9 +9,8 @@ use tortie_model::{Cidr, Hostname};
 use tortie_rules::RulesConfig;
 use tortie_rules::names::static_set;
 
-use crate::links::KnownLinks;
+use crate::links::{KnownLinks, is_workload};
 use crate::managers::ip_sets::IpSetManager;
-use crate::managers::workloads::is_workload;
 use crate::output::Output;
 use crate::report::DataplaneProblem;
 

@@ -17,10 +17,9 @@ use tortie_rules::{Renderer, WorkloadAddress, WorkloadPlace};
 
 use crate::kernel::{Conntrack, Kernel, Neighbours, Sysctls};
 use crate::kernel_error::KernelError;
-use crate::links::KnownLinks;
+use crate::links::{KnownLinks, is_workload};
 use crate::managers::chain_set::FamilyChainSet;
 use crate::managers::ip_sets::IpSetManager;
-use crate::managers::workloads::is_workload;
 use crate::neighbour::AddressPlace;
 use crate::output::Output;
 use crate::report::{DataplaneProblem, EndpointProblem, Owner};

@@ -9,9 +9,9 @@ use tortie_model::{Direction, Family, IpSetId, PolicyId, ProfileName};
 use tortie_rules::names::{policy_chain, profile_chain};
 use tortie_rules::{PolicyChains, Renderer, RuleProblem};
 
-use crate::managers::set_defects::{Effect, SetDefect, SetDefects, effect};
 use crate::output::Output;
 use crate::report::{DataplaneProblem, Owner, Reduction};
+use crate::set_defects::{Effect, SetDefect, SetDefects, effect};
 
 const POLICY_TABLES: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];

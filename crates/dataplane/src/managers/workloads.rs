@@ -10,6 +10,7 @@ use tortie_model::{AdminState, Cidr, IfaceName, PolicyId, QosControls, WorkloadE
 use tortie_rules::names::{EndpointChain, endpoint_chain};
 use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
 
+use crate::links::is_workload;
 use crate::managers::Completion;
 use crate::managers::chain_set::ChainSet;
 use crate::managers::groups::{GroupUse, group_tiers, uses_any};
@@ -247,9 +248,4 @@ fn interface_of(name: Option<&IfaceName>) -> Result<InterfaceName, EndpointProbl
         Ok(interface) if !is_reserved => Ok(interface),
         _ => Err(EndpointProblem::BadInterface(name.clone())),
     }
-}
-
-/// Whether an interface bears one of the prefixes of workload interfaces.
-pub(crate) fn is_workload(prefixes: &[InterfaceName], interface: &str) -> bool {
-    prefixes.iter().any(|prefix| interface.starts_with(prefix.as_str()))
 }

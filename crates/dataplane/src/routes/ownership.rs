@@ -7,8 +7,7 @@ use tortie_model::{Family, IfaceName};
 
 use crate::config::RoutesConfig;
 use crate::device;
-use crate::links::KnownLinks;
-use crate::managers::workloads::is_workload;
+use crate::links::{KnownLinks, is_workload};
 use crate::route::{Route, RouteKind, RouteProtocol, RouteTarget};
 use crate::routes::exclusive_protocol;
 

@@ -14,8 +14,7 @@ use tortie_rules::{RulesConfig, TunnelConfig};
 
 use crate::config::{DataplaneConfig, TunnelsConfig};
 use crate::device::{self, DeviceKind, Vxlan};
-use crate::links::KnownLinks;
-use crate::managers::workloads::is_workload;
+use crate::links::{KnownLinks, is_workload};
 use crate::report::DeviceProblem;
 use crate::routes::{RouteClass, RouteTable, exclusive_protocol};
 use crate::tunnel_device::{DeviceSpec, TunnelDevice, Wanted};
