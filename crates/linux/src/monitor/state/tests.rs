@@ -285,6 +285,10 @@ fn follow(view: &mut View, event: LinkEvent) {
     assert_ne!(*view, before, "says nothing new");
 }
 
+fn pick(links: &BTreeMap<u32, (String, bool)>, number: usize) -> Option<u32> {
+    links.keys().nth(number.checked_rem(links.len())?).copied()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -295,9 +299,6 @@ proptest! {
         let mut links: BTreeMap<u32, (String, bool)> = BTreeMap::new();
         let mut next_index = 1;
         let mut view = View::new();
-        let pick = |links: &BTreeMap<u32, (String, bool)>, number: usize| {
-            links.keys().nth(number.checked_rem(links.len())?).copied()
-        };
         for step in steps {
             let is_free = |name: &str| links.values().all(|(taken, _)| taken != name);
             match step {
