@@ -17,7 +17,9 @@ pub(crate) fn inputs(size: usize, is_full: bool) -> Vec<Input> {
         all.calico_policies();
         all.kubernetes_policies();
         all.admin_policies();
-        all.endpoints();
+        all.pods();
+        all.workload_endpoints();
+        all.host_endpoints();
         all.services();
     }
     all.bounds = None;
@@ -112,9 +114,20 @@ impl Inputs {
 
     /// The rules of a policy of Calico, of which some hold only in one direction.
     fn rules(&self) -> Vec<(String, String)> {
+        [
+            self.rules_of_selectors(),
+            self.many_rules(),
+            self.rules_of_networks(),
+            self.rules_of_ports(),
+            self.rules_of_both_sides(),
+            self.rules_of_names(),
+        ]
+        .concat()
+    }
+
+    fn rules_of_selectors(&self) -> Vec<(String, String)> {
         let mut rules: Vec<(String, String)> = Vec::new();
         let mut add = |name: &str, text: String| rules.push((name.to_owned(), text));
-        let fill = |item: &dyn Fn(usize) -> String| self.fill(",", item);
         for (name, selector) in self.selectors(1) {
             add(&format!("peers by {name}"), format!(r#"{{"action":"Allow","source":{{"selector":"{selector}"}}}}"#));
             add(
@@ -122,6 +135,13 @@ impl Inputs {
                 format!(r#"{{"action":"Allow","source":{{"notSelector":"{selector}"}}}}"#),
             );
         }
+        rules
+    }
+
+    fn many_rules(&self) -> Vec<(String, String)> {
+        let mut rules: Vec<(String, String)> = Vec::new();
+        let mut add = |name: &str, text: String| rules.push((name.to_owned(), text));
+        let fill = |item: &dyn Fn(usize) -> String| self.fill(",", item);
         add("empty rules", fill(&|_| r#"{"action":"Allow"}"#.to_owned()));
         add(
             "rules with a selector each",
@@ -169,6 +189,13 @@ impl Inputs {
         );
         add("rules that log", fill(&|_| r#"{"action":"Log"}"#.to_owned()));
         add("rules without an action", fill(&|_| "{}".to_owned()));
+        rules
+    }
+
+    fn rules_of_networks(&self) -> Vec<(String, String)> {
+        let mut rules: Vec<(String, String)> = Vec::new();
+        let mut add = |name: &str, text: String| rules.push((name.to_owned(), text));
+        let fill = |item: &dyn Fn(usize) -> String| self.fill(",", item);
         for field in ["nets", "notNets"] {
             let nets = fill(&|i| format!("\"{}\"", net(i)));
             add(field, format!(r#"{{"action":"Allow","source":{{"{field}":[{nets}]}}}}"#));
@@ -177,6 +204,13 @@ impl Inputs {
             "networks that are none",
             format!(r#"{{"action":"Allow","source":{{"nets":[{}]}}}}"#, fill(&|i| format!("\"x{i}\""))),
         );
+        rules
+    }
+
+    fn rules_of_ports(&self) -> Vec<(String, String)> {
+        let mut rules: Vec<(String, String)> = Vec::new();
+        let mut add = |name: &str, text: String| rules.push((name.to_owned(), text));
+        let fill = |item: &dyn Fn(usize) -> String| self.fill(",", item);
         for field in ["ports", "notPorts"] {
             let numbers = fill(&|i| (i * 2 % 65535 + 1).to_string());
             add(&format!("{field} by number"), tcp(&format!(r#""{field}":[{numbers}]"#)));
@@ -195,6 +229,12 @@ impl Inputs {
                 tcp(&format!(r#""{field}":[{names}],"selector":"all()","notSelector":"{selector}""#)),
             );
         }
+        rules
+    }
+
+    fn rules_of_both_sides(&self) -> Vec<(String, String)> {
+        let mut rules: Vec<(String, String)> = Vec::new();
+        let mut add = |name: &str, text: String| rules.push((name.to_owned(), text));
         add("networks and ports", {
             let nets = self.fill_part(2, ",", |i| format!("\"{}\"", net(i)));
             let ports = self.fill_part(2, ",", |i| (i * 2 % 65535 + 1).to_string());
@@ -214,6 +254,14 @@ impl Inputs {
                 r#"{{"action":"Allow","protocol":"TCP","source":{{"ports":[{ports}]}},"destination":{{"ports":[{ports}]}}}}"#
             )
         });
+        rules
+    }
+
+    /// Names of service accounts, methods, paths, annotations and unknown fields.
+    fn rules_of_names(&self) -> Vec<(String, String)> {
+        let mut rules: Vec<(String, String)> = Vec::new();
+        let mut add = |name: &str, text: String| rules.push((name.to_owned(), text));
+        let fill = |item: &dyn Fn(usize) -> String| self.fill(",", item);
         add(
             "names of service accounts",
             format!(
@@ -376,7 +424,7 @@ impl Inputs {
         }
     }
 
-    fn endpoints(&mut self) {
+    fn pods(&mut self) {
         let running = r#""phase":"Running","podIP":"10.0.0.99","podIPs":[{"ip":"10.0.0.99"}]"#;
         let pod = |spec: &str, status: &str| {
             format!(r#""spec":{{"nodeName":"n1","serviceAccountName":"default"{spec}}},"status":{{{status}}}"#)
@@ -423,6 +471,9 @@ impl Inputs {
             let metadata = format!(r#"{metadata},"annotations":{{"{annotation}":"[{nets}]"}}"#);
             self.add_object(("v1", "Pod"), annotation, &metadata, &pod("", running));
         }
+    }
+
+    fn workload_endpoints(&mut self) {
         let workload = ("projectcalico.org/v3", "WorkloadEndpoint");
         let metadata = r#""name":"n1-k8s-big-eth0","namespace":"dev""#;
         let spec = |text: String| {
@@ -457,6 +508,9 @@ impl Inputs {
         for (name, text) in inputs {
             self.add_object(workload, name, metadata, &text);
         }
+    }
+
+    fn host_endpoints(&mut self) {
         let host = ("projectcalico.org/v3", "HostEndpoint");
         let inputs = [
             (
