@@ -448,6 +448,7 @@ impl<E: Edge> Generation<E> {
         missing.map(keep).collect()
     }
 
+    #[expect(clippy::expect_used, reason = "a generation is made, and taken over, with all its maps")]
     fn map(&self, kind: MapKind) -> &E::Map {
         let found = self.maps.iter().find(|(of, _)| *of == kind);
         &found.expect("a generation has a map of each kind").1

@@ -54,6 +54,7 @@ impl Request {
 }
 
 /// A message of any type: header, then payload, whose length must be a multiple of four.
+#[expect(clippy::expect_used, reason = "requests are far shorter")]
 pub(super) fn encode(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
     debug_assert!(payload.len().is_multiple_of(4));
     let length = u32::try_from(HEADER_LEN + payload.len()).expect("a message has fewer than 2^32 bytes");
@@ -204,6 +205,7 @@ pub(super) const fn family_number(family: Family) -> u8 {
 }
 
 /// An attribute, with what it takes for another to follow.
+#[expect(clippy::expect_used, reason = "a wrong length would have the kernel read other attributes")]
 pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len()).expect("an attribute has fewer than 2^16 bytes");
     let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();

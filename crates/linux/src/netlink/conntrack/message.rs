@@ -233,6 +233,7 @@ pub(super) fn put_tuple(bytes: &mut Vec<u8>, kind: u16, tuple: &Tuple) {
 }
 
 /// Appends an attribute, padded.
+#[expect(clippy::expect_used, reason = "a wrong length would have the kernel read other attributes")]
 pub(super) fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = u16::try_from(value.len() + 4).expect("an attribute has fewer than 2^16 bytes");
     bytes.extend(length.to_ne_bytes());

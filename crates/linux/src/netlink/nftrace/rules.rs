@@ -83,6 +83,7 @@ pub(super) fn table(family: Family, name: &str, filters: &[Filter]) -> Vec<(u16,
     messages
 }
 
+#[expect(clippy::expect_used, reason = "filters ask for fields of headers")]
 fn expressions(filter: &Filter) -> Vec<u8> {
     let mut list = vec![
         expression("meta", &[number(DREG, REGISTER), number(NFTA_META_KEY, NFT_META_L4PROTO)]),
