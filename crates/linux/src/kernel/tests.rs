@@ -1,9 +1,6 @@
 use std::time::Duration;
 
-use tortie_dataplane::{
-    Clock, CommandStatus, Conntrack, KernelCommand, KernelError, Links, Neighbours, Netfilter, Routing, SysctlPath,
-    Sysctls,
-};
+use tortie_dataplane::{Clock, CommandStatus, Conntrack, KernelCommand, KernelError, Netfilter, SysctlPath, Sysctls};
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 use tortie_model::Family;

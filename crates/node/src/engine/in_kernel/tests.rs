@@ -1,6 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use tortie_config::{Sources, settings};
+use tortie_dataplane::Clock as _;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::{Backend, Table};
 use tortie_linux::bpf::{CountsError, DecisionCount, PolicyStats};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tortie_config::Raw;
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{Kernel, LinkEvent};
+use tortie_dataplane::{Clock as _, LinkEvent};
 use tortie_datastore::{DirState, Feed, FileContent, channel};
 use tortie_iptables::Backend;
 use tortie_linux::monitor::MonitorEvent;
@@ -199,7 +199,7 @@ fn a_turn_that_takes_long_is_logged_once_with_what_took_long() {
     assert!(bench.run_until_idle().is_none());
     for port in [80, 81] {
         // Until the last of the attempts that are made before a failure is reported, with pauses of a second in total.
-        bench.kernel().tables_v4.fail_restores(10);
+        bench.kernel().netfilter.tables_v4.fail_restores(10);
         bench.file(
             "b.yaml",
             &POLICY.replace("Ingress]", &format!("Ingress], ingress: [{{ports: [{{port: {port}}}]}}]")),

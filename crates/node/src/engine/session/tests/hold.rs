@@ -94,7 +94,7 @@ fn what_others_break_is_repaired_while_the_flag_is_false() {
     bench.run_to_idle();
     let before = bench.kernel().state();
     let flush = Command { program: "iptables-nft-restore".into(), args: vec!["--noflush".into()] };
-    let tables = &mut bench.kernel().tables_v4;
+    let tables = &mut bench.kernel().netfilter.tables_v4;
     tables.restore(&flush, "*filter\n-F cali-FORWARD\n-F FORWARD\nCOMMIT\n").unwrap();
     assert_ne!(bench.kernel().state(), before);
     bench.kernel().sleep(Duration::from_secs(600));
