@@ -12,8 +12,8 @@ use tortie_model::{Key, ProfileName};
 use tortie_selector::Selector;
 
 use crate::items::Members;
-use crate::policies::PolicySlot;
 use crate::problem::{IgnoredObject, Reason};
+use crate::slot_table::Slot;
 
 /// Number of the steps in which selectors are counted that match everything; each may pass the bound by one of these parts.
 const STEPS: usize = 8;
@@ -21,7 +21,8 @@ const STEPS: usize = 8;
 /// A policy or profile that is active.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RuleOwner {
-    Policy(PolicySlot),
+    /// By its place in the table of policies.
+    Policy(Slot),
     Profile(ProfileName),
 }
 

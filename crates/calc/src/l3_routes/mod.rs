@@ -5,9 +5,11 @@
 //! flushed, together with the networks inside the one that has changed; the original does so with pools alone, and keeps
 //! what it once said of addresses whose block has moved.
 
+mod claim;
 mod node_info;
 mod nodes;
 mod resolve;
+mod resolved;
 mod table;
 
 use std::cmp::Reverse;
@@ -19,10 +21,11 @@ use tortie_model::{Cidr, EncapMode, Family, Hostname, IpPool, IpamBlock, Node, W
 
 use crate::RouteSource;
 use crate::slot_table::Slot;
+use claim::{Claim, RefKind};
 use node_info::NodeInfo;
 use nodes::Nodes;
-use resolve::Resolved;
-use table::{Claim, Containing, Pool, RefKind, Sent, Table};
+use resolved::Resolved;
+use table::{Containing, Pool, Sent, Table};
 
 /// Changes of routes since the last flush, in ascending order, one at the most for each network.
 #[derive(Debug, Default)]

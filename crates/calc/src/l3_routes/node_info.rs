@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use tortie_model::{Cidr, Family, Node, NodeAddressKind};
 
-use super::table::{Claim, RefKind};
+use super::claim::{Claim, RefKind};
 
 /// A node with an address.
 #[derive(Debug, PartialEq, Eq)]

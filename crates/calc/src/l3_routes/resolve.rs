@@ -1,42 +1,12 @@
 //! From what is known of a network and of those that contain it to its route.
 
-use tortie_model::Family;
-use tortie_model::desired::{PoolType, Route, RouteTypes, TunnelTypes};
+use tortie_model::desired::{PoolType, RouteTypes, TunnelTypes};
 
+use super::claim::RefKind;
 use super::nodes::Nodes;
-use super::table::{Entry, RefKind};
+use super::resolved::Resolved;
+use super::table::Entry;
 use crate::slot_table::Slot;
-
-/// A [`Route`] that names its node by the slot and leaves out that node's address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Resolved {
-    pool_type: PoolType,
-    types: RouteTypes,
-    pub(super) node: Option<Slot>,
-    same_subnet: bool,
-    nat_outgoing: bool,
-    local_workload: bool,
-    borrowed: bool,
-    tunnels: TunnelTypes,
-}
-
-impl Resolved {
-    /// What the dataplane is told.
-    pub(super) fn route(self, family: Family, nodes: &Nodes) -> Route {
-        let Self { pool_type, types, node, same_subnet, nat_outgoing, local_workload, borrowed, tunnels } = self;
-        Route {
-            pool_type,
-            types,
-            node: node.and_then(|node| nodes.name(node)).cloned(),
-            node_address: node.and_then(|node| nodes.info(node)?.address(family)),
-            same_subnet,
-            nat_outgoing,
-            local_workload,
-            borrowed,
-            tunnels,
-        }
-    }
-}
 
 /// What blocks say of the network.
 #[derive(Default)]

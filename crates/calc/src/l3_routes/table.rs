@@ -1,14 +1,14 @@
 //! What is known of networks, and which networks contain which.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 use tortie_model::desired::PoolType;
 use tortie_model::{Cidr, Family, Hostname};
 
+use super::claim::{Claim, RefKind};
 use super::nodes::Nodes;
-use super::resolve::Resolved;
+use super::resolved::Resolved;
 use crate::slot_table::{Slot, Slots};
 
 /// What a pool says of its addresses.
@@ -17,26 +17,6 @@ pub(super) struct Pool {
     pub(super) pool_type: PoolType,
     pub(super) nat_outgoing: bool,
     pub(super) cross_subnet: bool,
-}
-
-/// Why a node has a network. Of several nodes that claim the same one as the same, the order here decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Claim {
-    /// By a block of this prefix length: the network is the block, or an address that another node has of it.
-    Block(Reverse<u8>),
-    /// It is an address of the node.
-    Host,
-    /// It is a workload's or a tunnel's.
-    Ref(RefKind),
-}
-
-/// What an address is assigned to. One that several things of a node have is the first one's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum RefKind {
-    Workload,
-    Wireguard,
-    IpIp,
-    Vxlan,
 }
 
 /// A node that claims a network, and how often.

@@ -1,0 +1,23 @@
+//! The claims of nodes to networks.
+
+use std::cmp::Reverse;
+
+/// Why a node has a network. Of several nodes that claim the same one as the same, the order here decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Claim {
+    /// By a block of this prefix length: the network is the block, or an address that another node has of it.
+    Block(Reverse<u8>),
+    /// It is an address of the node.
+    Host,
+    /// It is a workload's or a tunnel's.
+    Ref(RefKind),
+}
+
+/// What an address is assigned to. One that several things of a node have is the first one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum RefKind {
+    Workload,
+    Wireguard,
+    IpIp,
+    Vxlan,
+}
