@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::desired::{
-    ConfigSource, ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpSetType,
-    LiveMigrationRole, Members, Policy, Profile, QosPolicy, Rules, TierPolicies, WireguardPeer, WorkloadEndpointState,
+    ConfigSource, ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpSetDelta, IpSetType,
+    IpSetUpdate, LiveMigrationRole, Members, Policy, Profile, QosPolicy, Rules, TierPolicies, WireguardPeer,
+    WorkloadEndpointState,
 };
 use tortie_model::{
-    AdminState, BgpConfiguration, Cidr, Direction, Hostname, IpPool, Labels, NamespacedName, NatMapping, PolicyId,
-    ProfileName, QosControls, Service, WorkloadEndpointId,
+    AdminState, BgpConfiguration, Cidr, Direction, HostEndpointName, Hostname, IpPool, Labels, NamespacedName,
+    NatMapping, PolicyId, ProfileName, QosControls, Service, WorkloadEndpointId,
 };
 
 use super::rule::rule;
@@ -23,66 +24,39 @@ pub(super) fn to_dataplane<M: Message>(m: &mut M, update: &DesiredUpdate, sequen
     match update {
         DesiredUpdate::DatastoreNotReady => return false,
         DesiredUpdate::InSync => m.message(1, "in_sync", |_| {}),
-        DesiredUpdate::IpSet(set) => m.message(2, "ipset_update", |m| {
-            m.text(1, "id", set.id.as_str());
-            members(m, 2, "members", &set.members);
-            m.choice(3, "type", set_type(set.set_type));
-        }),
-        DesiredUpdate::IpSetDelta(delta) => m.message(3, "ipset_delta_update", |m| {
-            m.text(1, "id", delta.id.as_str());
-            members(m, 2, "added_members", &delta.added);
-            members(m, 3, "removed_members", &delta.removed);
-        }),
+        DesiredUpdate::IpSet(set) => m.message(2, "ipset_update", |m| ip_set(m, set)),
+        DesiredUpdate::IpSetDelta(delta) => m.message(3, "ipset_delta_update", |m| ip_set_delta(m, delta)),
         DesiredUpdate::IpSetRemove(id) => m.message(4, "ipset_remove", |m| m.text(1, "id", id.as_str())),
-        DesiredUpdate::Profile(name, profile) => m.message(5, "active_profile_update", |m| {
-            m.message(1, "id", |m| m.text(1, "name", name.as_str()));
-            m.message(2, "profile", |m| profile_rules(m, name, profile));
-        }),
-        DesiredUpdate::ProfileRemove(name) => {
-            m.message(6, "active_profile_remove", |m| m.message(1, "id", |m| m.text(1, "name", name.as_str())));
-        }
-        DesiredUpdate::Policy(id, policy) => m.message(7, "active_policy_update", |m| {
+        DesiredUpdate::Profile(name, value) => m.message(5, "active_profile_update", |m| profile(m, name, value)),
+        DesiredUpdate::ProfileRemove(name) => m.message(6, "active_profile_remove", |m| profile_id(m, name)),
+        DesiredUpdate::Policy(id, value) => m.message(7, "active_policy_update", |m| policy(m, id, value)),
+        DesiredUpdate::PolicyRemove(id) => m.message(8, "active_policy_remove", |m| {
             m.message(1, "id", |m| policy_id(m, id));
-            m.message(2, "policy", |m| policy_rules(m, id, policy));
         }),
-        DesiredUpdate::PolicyRemove(id) => {
-            m.message(8, "active_policy_remove", |m| m.message(1, "id", |m| policy_id(m, id)));
-        }
-        DesiredUpdate::HostEndpoint(id, state) => m.message(9, "host_endpoint_update", |m| {
-            m.message(1, "id", |m| m.text(2, "endpoint_id", id.as_str()));
-            m.message(3, "endpoint", |m| host_endpoint(m, state));
-        }),
-        DesiredUpdate::HostEndpointRemove(id) => m.message(10, "host_endpoint_remove", |m| {
-            m.message(1, "id", |m| m.text(2, "endpoint_id", id.as_str()));
-        }),
+        DesiredUpdate::HostEndpoint(id, state) => m.message(9, "host_endpoint_update", |m| host_endpoint(m, id, state)),
+        DesiredUpdate::HostEndpointRemove(id) => m.message(10, "host_endpoint_remove", |m| host_endpoint_id(m, id)),
         DesiredUpdate::WorkloadEndpoint(id, state) => m.message(11, "workload_endpoint_update", |m| {
-            m.message(1, "id", |m| workload_id(m, id));
+            workload_id(m, id);
             m.message(5, "endpoint", |m| workload_endpoint(m, state));
         }),
-        DesiredUpdate::WorkloadEndpointRemove(id) => {
-            m.message(12, "workload_endpoint_remove", |m| m.message(1, "id", |m| workload_id(m, id)));
-        }
+        DesiredUpdate::WorkloadEndpointRemove(id) => m.message(12, "workload_endpoint_remove", |m| workload_id(m, id)),
         DesiredUpdate::Config(update) => m.message(13, "config_update", |m| config(m, update)),
         DesiredUpdate::Host(name, host) => m.message(14, "host_metadata_update", |m| host_metadata(m, name, host)),
-        DesiredUpdate::HostRemove(name) => {
-            m.message(18, "host_metadata_remove", |m| m.text(1, "hostname", name.as_str()));
-        }
+        DesiredUpdate::HostRemove(name) => m.message(18, "host_metadata_remove", |m| hostname(m, name)),
         DesiredUpdate::IpPool(pool) => m.message(16, "ipam_pool_update", |m| ip_pool(m, pool)),
         DesiredUpdate::IpPoolRemove(cidr) => m.message(17, "ipam_pool_remove", |m| m.text(1, "id", &pool_id(*cidr))),
         DesiredUpdate::ServiceAccount(id, labels) => m.message(19, "service_account_update", |m| {
-            m.message(1, "id", |m| service_account_id(m, id));
+            service_account_id(m, id);
             label_map(m, 2, labels);
         }),
         DesiredUpdate::ServiceAccountRemove(id) => {
-            m.message(20, "service_account_remove", |m| m.message(1, "id", |m| service_account_id(m, id)));
+            m.message(20, "service_account_remove", |m| service_account_id(m, id));
         }
         DesiredUpdate::Namespace(name, labels) => m.message(21, "namespace_update", |m| {
-            m.message(1, "id", |m| m.text(1, "name", name));
+            namespace_id(m, name);
             label_map(m, 2, labels);
         }),
-        DesiredUpdate::NamespaceRemove(name) => {
-            m.message(22, "namespace_remove", |m| m.message(1, "id", |m| m.text(1, "name", name)));
-        }
+        DesiredUpdate::NamespaceRemove(name) => m.message(22, "namespace_remove", |m| namespace_id(m, name)),
         DesiredUpdate::Route(dst, to) => m.message(23, "route_update", |m| routes::route(m, *dst, to)),
         DesiredUpdate::RouteRemove(dst) => m.message(24, "route_remove", |m| m.shown(2, "dst", dst)),
         DesiredUpdate::Vtep(node, vtep) => m.message(25, "vtep_update", |m| routes::vtep(m, node, vtep)),
@@ -90,24 +64,29 @@ pub(super) fn to_dataplane<M: Message>(m: &mut M, update: &DesiredUpdate, sequen
         DesiredUpdate::Wireguard(host, peer) => m.message(27, "wireguard_endpoint_update", |m| {
             wireguard(m, host, peer, ["public_key", "interface_ipv4_addr"]);
         }),
-        DesiredUpdate::WireguardRemove(host) => {
-            m.message(28, "wireguard_endpoint_remove", |m| m.text(1, "hostname", host.as_str()));
-        }
+        DesiredUpdate::WireguardRemove(host) => m.message(28, "wireguard_endpoint_remove", |m| hostname(m, host)),
         DesiredUpdate::BgpConfiguration(bgp) => m.message(29, "global_bgp_config_update", |m| bgp_config(m, bgp)),
         DesiredUpdate::Encapsulation(encap) => m.message(30, "encapsulation", |m| encapsulation(m, *encap)),
         DesiredUpdate::Service(id, service) => m.message(31, "service_update", |m| service_update(m, id, service)),
-        DesiredUpdate::ServiceRemove(id) => m.message(32, "service_remove", |m| {
-            m.text(1, "name", &id.name);
-            m.text(2, "namespace", &id.namespace);
-        }),
+        DesiredUpdate::ServiceRemove(id) => m.message(32, "service_remove", |m| service_id(m, id)),
         DesiredUpdate::WireguardV6(host, peer) => m.message(33, "wireguard_endpoint_v6_update", |m| {
             wireguard(m, host, peer, ["public_key_v6", "interface_ipv6_addr"]);
         }),
-        DesiredUpdate::WireguardV6Remove(host) => {
-            m.message(34, "wireguard_endpoint_v6_remove", |m| m.text(1, "hostname", host.as_str()));
-        }
+        DesiredUpdate::WireguardV6Remove(host) => m.message(34, "wireguard_endpoint_v6_remove", |m| hostname(m, host)),
     }
     true
+}
+
+fn ip_set<M: Message>(m: &mut M, set: &IpSetUpdate) {
+    m.text(1, "id", set.id.as_str());
+    members(m, 2, "members", &set.members);
+    m.choice(3, "type", set_type(set.set_type));
+}
+
+fn ip_set_delta<M: Message>(m: &mut M, delta: &IpSetDelta) {
+    m.text(1, "id", delta.id.as_str());
+    members(m, 2, "added_members", &delta.added);
+    members(m, 3, "removed_members", &delta.removed);
 }
 
 fn set_type(set_type: IpSetType) -> (i64, &'static str) {
@@ -139,21 +118,31 @@ fn rules<M: Message>(m: &mut M, number: u32, name: &'static str, rules: &Rules, 
     });
 }
 
-fn profile_rules<M: Message>(m: &mut M, name: &ProfileName, profile: &Profile) {
-    rules(m, 1, "inbound_rules", &profile.inbound, RuleIdSeed::Profile(name, Direction::Ingress));
-    rules(m, 2, "outbound_rules", &profile.outbound, RuleIdSeed::Profile(name, Direction::Egress));
+fn profile_id<M: Message>(m: &mut M, name: &ProfileName) {
+    m.message(1, "id", |m| m.text(1, "name", name.as_str()));
 }
 
-fn policy_rules<M: Message>(m: &mut M, id: &PolicyId, policy: &Policy) {
+fn profile<M: Message>(m: &mut M, name: &ProfileName, profile: &Profile) {
+    profile_id(m, name);
+    m.message(2, "profile", |m| {
+        rules(m, 1, "inbound_rules", &profile.inbound, RuleIdSeed::Profile(name, Direction::Ingress));
+        rules(m, 2, "outbound_rules", &profile.outbound, RuleIdSeed::Profile(name, Direction::Egress));
+    });
+}
+
+fn policy<M: Message>(m: &mut M, id: &PolicyId, policy: &Policy) {
     let source = &policy.source;
-    rules(m, 1, "inbound_rules", &policy.inbound, RuleIdSeed::Policy(id, Direction::Ingress));
-    rules(m, 2, "outbound_rules", &policy.outbound, RuleIdSeed::Policy(id, Direction::Egress));
-    m.flag(3, "untracked", source.untracked);
-    m.flag(4, "pre_dnat", source.pre_dnat);
-    m.text(5, "namespace", source.namespace.as_deref().unwrap_or_default());
-    m.text(6, "original_selector", &policy.selector);
-    m.texts(7, "perf_hints", source.needed_on_every_node.then_some("AssumeNeededOnEveryNode"));
-    m.text(8, "tier", source.tier.as_str());
+    m.message(1, "id", |m| policy_id(m, id));
+    m.message(2, "policy", |m| {
+        rules(m, 1, "inbound_rules", &policy.inbound, RuleIdSeed::Policy(id, Direction::Ingress));
+        rules(m, 2, "outbound_rules", &policy.outbound, RuleIdSeed::Policy(id, Direction::Egress));
+        m.flag(3, "untracked", source.untracked);
+        m.flag(4, "pre_dnat", source.pre_dnat);
+        m.text(5, "namespace", source.namespace.as_deref().unwrap_or_default());
+        m.text(6, "original_selector", &policy.selector);
+        m.texts(7, "perf_hints", source.needed_on_every_node.then_some("AssumeNeededOnEveryNode"));
+        m.text(8, "tier", source.tier.as_str());
+    });
 }
 
 fn tiers<M: Message>(m: &mut M, number: u32, name: &'static str, tiers: &[TierPolicies]) {
@@ -166,9 +155,11 @@ fn tiers<M: Message>(m: &mut M, number: u32, name: &'static str, tiers: &[TierPo
 }
 
 fn workload_id<M: Message>(m: &mut M, id: &WorkloadEndpointId) {
-    m.text(2, "orchestrator_id", &id.orchestrator);
-    m.text(3, "workload_id", &id.workload);
-    m.text(4, "endpoint_id", &id.endpoint);
+    m.message(1, "id", |m| {
+        m.text(2, "orchestrator_id", &id.orchestrator);
+        m.text(3, "workload_id", &id.workload);
+        m.text(4, "endpoint_id", &id.endpoint);
+    });
 }
 
 fn nats<M: Message>(m: &mut M, number: u32, name: &'static str, mappings: &[NatMapping]) {
@@ -265,17 +256,24 @@ fn qos_policies<M: Message>(m: &mut M, number: u32, dscp: Option<u8>, others: &[
     });
 }
 
-fn host_endpoint<M: Message>(m: &mut M, state: &HostEndpointState) {
-    let endpoint = &state.endpoint;
-    m.text(1, "name", endpoint.iface.as_ref().map_or("", |iface| iface.as_str()));
-    m.texts(2, "profile_ids", endpoint.profiles.iter());
-    tiers(m, 3, "tiers", &state.tiers);
-    m.texts(4, "expected_ipv4_addrs", &endpoint.expected_ipv4);
-    m.texts(5, "expected_ipv6_addrs", &endpoint.expected_ipv6);
-    tiers(m, 6, "untracked_tiers", &state.untracked_tiers);
-    tiers(m, 7, "pre_dnat_tiers", &state.pre_dnat_tiers);
-    tiers(m, 8, "forward_tiers", &state.forward_tiers);
-    qos_policies(m, 9, endpoint.dscp, &state.qos_policies);
+fn host_endpoint_id<M: Message>(m: &mut M, id: &HostEndpointName) {
+    m.message(1, "id", |m| m.text(2, "endpoint_id", id.as_str()));
+}
+
+fn host_endpoint<M: Message>(m: &mut M, id: &HostEndpointName, state: &HostEndpointState) {
+    host_endpoint_id(m, id);
+    m.message(3, "endpoint", |m| {
+        let endpoint = &state.endpoint;
+        m.text(1, "name", endpoint.iface.as_ref().map_or("", |iface| iface.as_str()));
+        m.texts(2, "profile_ids", endpoint.profiles.iter());
+        tiers(m, 3, "tiers", &state.tiers);
+        m.texts(4, "expected_ipv4_addrs", &endpoint.expected_ipv4);
+        m.texts(5, "expected_ipv6_addrs", &endpoint.expected_ipv6);
+        tiers(m, 6, "untracked_tiers", &state.untracked_tiers);
+        tiers(m, 7, "pre_dnat_tiers", &state.pre_dnat_tiers);
+        tiers(m, 8, "forward_tiers", &state.forward_tiers);
+        qos_policies(m, 9, endpoint.dscp, &state.qos_policies);
+    });
 }
 
 fn config<M: Message>(m: &mut M, update: &ConfigUpdate) {
@@ -303,8 +301,12 @@ fn label_map<M: Message>(m: &mut M, number: u32, labels: &Labels) {
     m.map(number, "labels", labels.iter());
 }
 
-fn host_metadata<M: Message>(m: &mut M, name: &Hostname, host: &HostMetadata) {
+fn hostname<M: Message>(m: &mut M, name: &Hostname) {
     m.text(1, "hostname", name.as_str());
+}
+
+fn host_metadata<M: Message>(m: &mut M, name: &Hostname, host: &HostMetadata) {
+    hostname(m, name);
     m.text(2, "ipv4_addr", &host.ipv4_addr);
     m.text(3, "ipv6_addr", &host.ipv6_addr);
     m.text(4, "asnumber", &host.as_number);
@@ -327,12 +329,18 @@ fn ip_pool<M: Message>(m: &mut M, pool: &IpPool) {
 }
 
 fn service_account_id<M: Message>(m: &mut M, id: &NamespacedName) {
-    m.text(1, "namespace", &id.namespace);
-    m.text(2, "name", &id.name);
+    m.message(1, "id", |m| {
+        m.text(1, "namespace", &id.namespace);
+        m.text(2, "name", &id.name);
+    });
+}
+
+fn namespace_id<M: Message>(m: &mut M, name: &str) {
+    m.message(1, "id", |m| m.text(1, "name", name));
 }
 
 fn wireguard<M: Message>(m: &mut M, host: &Hostname, peer: &WireguardPeer, [key, address]: [&'static str; 2]) {
-    m.text(1, "hostname", host.as_str());
+    hostname(m, host);
     m.text(2, key, &peer.public_key);
     m.text(3, address, &peer.address.as_ref().map(IpAddr::to_string).unwrap_or_default());
 }
@@ -352,9 +360,13 @@ fn encapsulation<M: Message>(m: &mut M, encap: Encapsulation) {
     m.flag(4, "no_encap_enabled", encap.no_encap);
 }
 
-fn service_update<M: Message>(m: &mut M, id: &NamespacedName, service: &Service) {
+fn service_id<M: Message>(m: &mut M, id: &NamespacedName) {
     m.text(1, "name", &id.name);
     m.text(2, "namespace", &id.namespace);
+}
+
+fn service_update<M: Message>(m: &mut M, id: &NamespacedName, service: &Service) {
+    service_id(m, id);
     m.text(3, "type", &service.service_type);
     m.texts(4, "cluster_ips", &service.cluster_ips);
     m.text(5, "loadbalancer_ip", &service.load_balancer_ip);

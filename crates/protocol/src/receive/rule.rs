@@ -1,5 +1,6 @@
 //! Rules.
 
+use std::mem::take;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -21,28 +22,52 @@ pub(super) fn rules(messages: Vec<felix::Rule>) -> Result<(Arc<[Rule]>, Rules), 
     Ok((rules, joined))
 }
 
-fn rule(message: felix::Rule) -> Result<(Rule, RuleSets), Flaw> {
-    let (icmp_type, icmp_code) = match message.icmp {
+fn rule(mut message: felix::Rule) -> Result<(Rule, RuleSets), Flaw> {
+    let (icmp_type, icmp_code) = match message.icmp.take() {
         None => (None, None),
         Some(felix::rule::Icmp::IcmpType(icmp_type)) => (Some(number("icmp_type", icmp_type)?), None),
         Some(felix::rule::Icmp::IcmpTypeCode(both)) => {
             (Some(number("icmp_type_code", both.r#type)?), Some(number("icmp_type_code", both.code)?))
         }
     };
-    let (not_icmp_type, not_icmp_code) = match message.not_icmp {
+    let (not_icmp_type, not_icmp_code) = match message.not_icmp.take() {
         None => (None, None),
         Some(felix::rule::NotIcmp::NotIcmpType(icmp_type)) => (Some(number("not_icmp_type", icmp_type)?), None),
         Some(felix::rule::NotIcmp::NotIcmpTypeCode(both)) => {
             (Some(number("not_icmp_type_code", both.r#type)?), Some(number("not_icmp_type_code", both.code)?))
         }
     };
-    let source = EntityMatch {
+    let (source, destination) = (source(&mut message)?, destination(&mut message)?);
+    let annotations = message.metadata.take().unwrap_or_default().annotations;
+    let rule = Rule {
+        action: action(&message.action)?,
+        ip_version: ip_version(message.ip_version)?,
+        protocol: message.protocol.take().map(|p| protocol("protocol", p)).transpose()?,
+        source,
+        destination,
+        extras: RuleExtras {
+            not_protocol: message.not_protocol.take().map(|p| protocol("not_protocol", p)).transpose()?,
+            icmp_type,
+            icmp_code,
+            not_icmp_type,
+            not_icmp_code,
+            http: message.http_match.take().map(http).transpose()?.map(Box::new),
+            annotations: annotations.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        }
+        .into(),
+    };
+    Ok((rule, sets(message)))
+}
+
+fn source(message: &mut felix::Rule) -> Result<EntityMatch, Flaw> {
+    let (name, namespace) = (&mut message.original_src_service, &mut message.original_src_service_namespace);
+    Ok(EntityMatch {
         nets: all("src_net", &message.src_net)?,
         ports: ports("src_ports", &message.src_ports)?,
         extras: EntityExtras {
             not_nets: all("not_src_net", &message.not_src_net)?,
             not_ports: ports("not_src_ports", &message.not_src_ports)?,
-            service: service(message.original_src_service, message.original_src_service_namespace),
+            service: service(take(name), take(namespace)),
             original: OriginalMatch {
                 selector: selector("original_src_selector", &message.original_src_selector)?,
                 namespace_selector: selector(
@@ -50,20 +75,24 @@ fn rule(message: felix::Rule) -> Result<(Rule, RuleSets), Flaw> {
                     &message.original_src_namespace_selector,
                 )?,
                 not_selector: selector("original_not_src_selector", &message.original_not_src_selector)?,
-                service_accounts: service_accounts(message.src_service_account_match)?,
+                service_accounts: service_accounts(message.src_service_account_match.take())?,
             },
             ..EntityExtras::default()
         }
         .into(),
         ..EntityMatch::default()
-    };
-    let destination = EntityMatch {
+    })
+}
+
+fn destination(message: &mut felix::Rule) -> Result<EntityMatch, Flaw> {
+    let (name, namespace) = (&mut message.original_dst_service, &mut message.original_dst_service_namespace);
+    Ok(EntityMatch {
         nets: all("dst_net", &message.dst_net)?,
         ports: ports("dst_ports", &message.dst_ports)?,
         extras: EntityExtras {
             not_nets: all("not_dst_net", &message.not_dst_net)?,
             not_ports: ports("not_dst_ports", &message.not_dst_ports)?,
-            service: service(message.original_dst_service, message.original_dst_service_namespace),
+            service: service(take(name), take(namespace)),
             original: OriginalMatch {
                 selector: selector("original_dst_selector", &message.original_dst_selector)?,
                 namespace_selector: selector(
@@ -71,32 +100,17 @@ fn rule(message: felix::Rule) -> Result<(Rule, RuleSets), Flaw> {
                     &message.original_dst_namespace_selector,
                 )?,
                 not_selector: selector("original_not_dst_selector", &message.original_not_dst_selector)?,
-                service_accounts: service_accounts(message.dst_service_account_match)?,
+                service_accounts: service_accounts(message.dst_service_account_match.take())?,
             },
             ..EntityExtras::default()
         }
         .into(),
         ..EntityMatch::default()
-    };
-    let annotations = message.metadata.unwrap_or_default().annotations;
-    let rule = Rule {
-        action: action(&message.action)?,
-        ip_version: ip_version(message.ip_version)?,
-        protocol: message.protocol.map(|p| protocol("protocol", p)).transpose()?,
-        source,
-        destination,
-        extras: RuleExtras {
-            not_protocol: message.not_protocol.map(|p| protocol("not_protocol", p)).transpose()?,
-            icmp_type,
-            icmp_code,
-            not_icmp_type,
-            not_icmp_code,
-            http: message.http_match.map(http).transpose()?.map(Box::new),
-            annotations: annotations.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
-        }
-        .into(),
-    };
-    let sets = RuleSets {
+    })
+}
+
+fn sets(message: felix::Rule) -> RuleSets {
+    RuleSets {
         src: set_ids(message.src_ip_set_ids),
         src_named_ports: set_ids(message.src_named_port_ip_set_ids),
         not_src: set_ids(message.not_src_ip_set_ids),
@@ -106,8 +120,7 @@ fn rule(message: felix::Rule) -> Result<(Rule, RuleSets), Flaw> {
         dst_ip_ports: set_ids(message.dst_ip_port_set_ids),
         not_dst: set_ids(message.not_dst_ip_set_ids),
         not_dst_named_ports: set_ids(message.not_dst_named_port_ip_set_ids),
-    };
-    Ok((rule, sets))
+    }
 }
 
 /// The words that the original's rule renderer knows (`felix/rules/policy.go`).
