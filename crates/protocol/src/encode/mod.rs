@@ -14,8 +14,19 @@ mod tests;
 
 use std::fmt::Display;
 
+use tortie_model::desired::DesiredUpdate;
+
 pub use json::to_json;
-pub(crate) use wire::to_bytes;
+use wire::Wire;
+
+/// `update` as a serialised `felix.ToDataplane` message, without framing; fields are in the order of their numbers and
+/// maps in the order of their keys, so equal updates have equal bytes.
+///
+/// `None` for [`DesiredUpdate::DatastoreNotReady`], which the protocol has no message for.
+pub(crate) fn to_bytes(update: &DesiredUpdate, sequence_number: u64) -> Option<Vec<u8>> {
+    let mut wire = Wire::default();
+    messages::to_dataplane(&mut wire, update, sequence_number).then_some(wire.0)
+}
 
 /// A protobuf message being filled in. Fields are written in the order of their numbers, members of a `oneof` last, as Go
 /// does, which makes the bytes canonical; a scalar that has its default value is left out.

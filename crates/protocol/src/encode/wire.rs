@@ -2,18 +2,7 @@
 
 use std::fmt::Display;
 
-use tortie_model::desired::DesiredUpdate;
-
-use super::{Message, messages};
-
-/// `update` as a serialised `felix.ToDataplane` message, without framing; fields are in the order of their numbers and
-/// maps in the order of their keys, so equal updates have equal bytes.
-///
-/// `None` for [`DesiredUpdate::DatastoreNotReady`], which the protocol has no message for.
-pub(crate) fn to_bytes(update: &DesiredUpdate, sequence_number: u64) -> Option<Vec<u8>> {
-    let mut wire = Wire::default();
-    messages::to_dataplane(&mut wire, update, sequence_number).then_some(wire.0)
-}
+use super::Message;
 
 const VARINT: u32 = 0;
 const LENGTH_DELIMITED: u32 = 2;
