@@ -8,10 +8,9 @@ use std::hash::{Hash, RandomState};
 
 use rustc_hash::FxHashMap;
 
-use crate::match_index::MatchIndex;
 use crate::types::{MatchEvent, MatchSetId};
 
-/// What [`MatchIndex::flush_events`] has told.
+/// What [`crate::MatchIndex::flush_events`] has told.
 #[derive(Clone, Debug)]
 pub(crate) struct Told<I, S> {
     /// The match set of each item.
@@ -45,16 +44,21 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
         self.items.is_empty() && self.sets.is_empty() && self.touched.is_empty()
     }
 
-    /// What is different now from what was told.
-    pub(crate) fn compare(&mut self, index: &MatchIndex<I, S>) -> Vec<MatchEvent<I, S>> {
+    /// What is different now from what was told: items have the match sets that `match_set` gives, and these the keys
+    /// that `keys` gives.
+    pub(crate) fn compare(
+        &mut self,
+        match_set: impl Fn(&I) -> Option<MatchSetId>,
+        keys: impl Fn(MatchSetId) -> Vec<S>,
+    ) -> Vec<MatchEvent<I, S>> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
         let mut events = Vec::new();
         let mut steps: FxHashMap<_, Vec<(S, bool)>> = FxHashMap::default();
         for item in touched {
-            let now = index.match_set(&item);
-            let before = self.replace(&item, now, index);
+            let now = match_set(&item);
+            let before = self.replace(&item, now, &keys);
             if before == now {
                 continue;
             }
@@ -73,7 +77,12 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
     }
 
     /// Notes the match set of an item, and gives back the one that it was told to have.
-    fn replace(&mut self, item: &I, now: Option<MatchSetId>, index: &MatchIndex<I, S>) -> Option<MatchSetId> {
+    fn replace(
+        &mut self,
+        item: &I,
+        now: Option<MatchSetId>,
+        keys: impl Fn(MatchSetId) -> Vec<S>,
+    ) -> Option<MatchSetId> {
         let before = match now {
             Some(set) => self.items.insert(item.clone(), set),
             None => self.items.remove(item),
@@ -82,7 +91,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
             set.items -= 1;
         }
         if let Some(set) = now {
-            self.sets.entry(set).or_insert_with(|| ToldSet { keys: sorted(index.matches(set)), items: 0 }).items += 1;
+            self.sets.entry(set).or_insert_with(|| ToldSet { keys: sorted(keys(set)), items: 0 }).items += 1;
         }
         before
     }
@@ -99,8 +108,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
     }
 }
 
-fn sorted<'k, S: Clone + Ord + 'k>(keys: impl Iterator<Item = &'k S>) -> Vec<S> {
-    let mut keys: Vec<S> = keys.cloned().collect();
+fn sorted<S: Ord>(mut keys: Vec<S>) -> Vec<S> {
     keys.sort_unstable();
     keys
 }

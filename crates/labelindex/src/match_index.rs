@@ -248,7 +248,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         let all = || Told::nothing_of(self.items.iter().map(|(id, _)| self.items.key(id).clone()));
         let mut told = self.told.take().unwrap_or_else(|| Box::new(all()));
         told.touch(self.flush().changed_items);
-        let events = told.compare(self);
+        let events = told.compare(|item| self.match_set(item), |set| self.matches(set).cloned().collect());
         self.told = Some(told);
         events
     }

@@ -1,9 +1,8 @@
 //! What an item contributes to the sets that it is in.
 
-use tortie_model::desired::PortProtocol;
 use tortie_model::{Cidr, CidrIter, CidrList, EndpointPort};
 
-use super::member_deltas::Member;
+use super::member::Member;
 use crate::types::NamedPort;
 
 /// The networks and named ports of an item: nearly always one address, and often nothing else.
@@ -142,9 +141,6 @@ impl ItemMembers {
         self.ports().iter().any(meant) && self.nets().any(|net| net.to_host() == member.net())
     }
 }
-
-/// A protocol and port.
-pub(super) type Port = (PortProtocol, u16);
 
 /// Networks without host bits and without a default route, sorted, each once.
 fn canonical(mut nets: Vec<Cidr>) -> Vec<Cidr> {

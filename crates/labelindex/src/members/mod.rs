@@ -10,6 +10,7 @@ mod addresses;
 mod cover;
 mod item_members;
 mod listing;
+mod member;
 mod member_deltas;
 
 use std::borrow::Cow;
@@ -32,7 +33,8 @@ pub use item_members::ItemNets;
 
 use item_members::ItemMembers;
 use listing::sort;
-use member_deltas::{Member, MemberDeltas};
+use member::Member;
+use member_deltas::MemberDeltas;
 
 /// The members of IP sets: items with inherited labels against set definitions.
 ///
