@@ -68,7 +68,7 @@ pub(crate) struct NetSet {
 struct Length {
     is_ipv4: bool,
     bits: u8,
-    count: u32,
+    count: usize,
 }
 
 impl NetSet {
@@ -78,7 +78,7 @@ impl NetSet {
             return;
         }
         match self.length_of(net) {
-            Some(length) => length.count = length.count.saturating_add(1),
+            Some(length) => length.count += 1,
             None => {
                 let is_ipv4 = net.address().is_ipv4();
                 self.lengths.push(Length { is_ipv4, bits: net.prefix_len(), count: 1 });
@@ -86,14 +86,13 @@ impl NetSet {
         }
     }
 
+    #[expect(clippy::expect_used, reason = "a network is counted when it is inserted")]
     fn remove(&mut self, net: Cidr) {
         let net = net.masked();
         if !self.nets.remove(&net) {
             return;
         }
-        if let Some(length) = self.length_of(net) {
-            length.count -= 1;
-        }
+        self.length_of(net).expect("the lengths of all networks are counted").count -= 1;
         self.lengths.retain(|length| length.count > 0);
     }
 
