@@ -1,6 +1,8 @@
 //! Tiers in order, then what the layer has behind them.
 
-use tortie_model::desired::{HostEndpointState, Rules, TierPolicies};
+use std::net::IpAddr;
+
+use tortie_model::desired::{DesiredUpdate, HostEndpointState, Rules, TierPolicies, WorkloadEndpointState};
 use tortie_model::{
     AdminState, Direction, HostEndpointName, PolicyId, ProfileName, RuleAction, TierDefaultAction, TierName,
     WorkloadEndpointId,
@@ -10,12 +12,12 @@ use crate::answer::{Answer, DecidedBy, Guard, Layer, Missing, Verdict};
 use crate::explanation::{Explanation, RuleOutcome, RuleStep, Ruling, Step};
 use crate::packet::Packet;
 use crate::settings::{EndpointToHost, Settings, is_router_icmpv6};
-use crate::state::State;
+use crate::state::{State, UpdateError};
 
 /// What a node enforces, and what that means for a packet. See the crate's documentation.
 #[derive(Debug, Clone, Default)]
 pub struct Evaluator {
-    pub(crate) state: State,
+    state: State,
     settings: Settings,
 }
 
@@ -90,6 +92,37 @@ impl Evaluator {
     /// Replaces the settings.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
+    }
+
+    /// Takes over one message. Those that do not bear on verdicts are ignored.
+    ///
+    /// # Errors
+    /// If the members of a set change that does not exist or is of another type. Nothing is changed then.
+    pub fn apply(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
+        self.state.apply(update)
+    }
+
+    /// The workloads of this node that have this address; more than one if it is given out twice.
+    #[must_use]
+    pub fn workloads_with_address(&self, address: IpAddr) -> &[WorkloadEndpointId] {
+        self.state.workloads_with_address(address)
+    }
+
+    /// A workload of this node.
+    #[must_use]
+    pub fn workload_endpoint(&self, id: &WorkloadEndpointId) -> Option<&WorkloadEndpointState> {
+        self.state.workloads.get(id)
+    }
+
+    /// Whether nothing is enforced.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.state.is_empty()
+    }
+
+    /// All host endpoints of this node, in no order.
+    pub fn host_endpoints(&self) -> impl Iterator<Item = (&HostEndpointName, &HostEndpointState)> {
+        self.state.hosts.iter()
     }
 
     /// What the policies of a workload say about a packet to it (ingress) or from it (egress).

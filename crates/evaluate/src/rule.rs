@@ -64,21 +64,6 @@ impl State {
         };
         Ok(Applied { action, outcome })
     }
-
-    /// `None` for a set that cannot exist, since its id is no name.
-    fn set(&self, id: &IpSetId) -> Result<Option<&MemberSet>, Missing> {
-        match self.sets.get(id) {
-            Some(set) => Ok(Some(set)),
-            None if is_name(id) => Err(Missing::IpSet(id.clone())),
-            None => Ok(None),
-        }
-    }
-}
-
-/// Whether a rule can name the set.
-pub(crate) fn is_name(id: &IpSetId) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'#' | b'\\');
-    !id.as_str().is_empty() && id.as_str().bytes().all(is_plain)
 }
 
 impl Matcher<'_> {

@@ -8,9 +8,8 @@ use smallvec::SmallVec;
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, IpSetDelta, Policy, Profile, WorkloadEndpointState};
 use tortie_model::{HostEndpointName, IpSetId, PolicyId, ProfileName, WorkloadEndpoint, WorkloadEndpointId};
 
-use crate::evaluator::Evaluator;
+use crate::answer::Missing;
 use crate::members::MemberSet;
-use crate::rule::is_name;
 
 /// Everything that was sent and not removed.
 #[derive(Debug, Clone, Default)]
@@ -35,48 +34,34 @@ pub enum UpdateError {
     OtherType(IpSetId),
 }
 
-impl Evaluator {
+impl State {
     /// Takes over one message. Those that do not bear on verdicts are ignored.
-    ///
-    /// # Errors
-    /// If the members of a set change that does not exist or is of another type. Nothing is changed then.
-    pub fn apply(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
-        let state = &mut self.state;
+    pub(crate) fn apply(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
         match update {
             DesiredUpdate::IpSet(set) if is_name(&set.id) => {
-                state.sets.insert(set.id.clone(), MemberSet::new(&set.members));
+                self.sets.insert(set.id.clone(), MemberSet::new(&set.members));
             }
-            DesiredUpdate::IpSetDelta(delta) if is_name(&delta.id) => return state.change_members(delta),
-            DesiredUpdate::IpSetRemove(id) => drop(state.sets.remove(id)),
-            DesiredUpdate::Policy(id, policy) => drop(state.policies.insert(id.clone(), Arc::clone(policy))),
-            DesiredUpdate::PolicyRemove(id) => drop(state.policies.remove(id)),
-            DesiredUpdate::Profile(name, profile) => drop(state.profiles.insert(name.clone(), Arc::clone(profile))),
-            DesiredUpdate::ProfileRemove(name) => drop(state.profiles.remove(name)),
-            DesiredUpdate::WorkloadEndpoint(id, endpoint) => state.set_workload(id, Some(endpoint.clone())),
-            DesiredUpdate::WorkloadEndpointRemove(id) => state.set_workload(id, None),
-            DesiredUpdate::HostEndpoint(name, endpoint) => drop(state.hosts.insert(name.clone(), endpoint.clone())),
-            DesiredUpdate::HostEndpointRemove(name) => drop(state.hosts.remove(name)),
+            DesiredUpdate::IpSetDelta(delta) if is_name(&delta.id) => return self.change_members(delta),
+            DesiredUpdate::IpSetRemove(id) => drop(self.sets.remove(id)),
+            DesiredUpdate::Policy(id, policy) => drop(self.policies.insert(id.clone(), Arc::clone(policy))),
+            DesiredUpdate::PolicyRemove(id) => drop(self.policies.remove(id)),
+            DesiredUpdate::Profile(name, profile) => drop(self.profiles.insert(name.clone(), Arc::clone(profile))),
+            DesiredUpdate::ProfileRemove(name) => drop(self.profiles.remove(name)),
+            DesiredUpdate::WorkloadEndpoint(id, endpoint) => self.set_workload(id, Some(endpoint.clone())),
+            DesiredUpdate::WorkloadEndpointRemove(id) => self.set_workload(id, None),
+            DesiredUpdate::HostEndpoint(name, endpoint) => drop(self.hosts.insert(name.clone(), endpoint.clone())),
+            DesiredUpdate::HostEndpointRemove(name) => drop(self.hosts.remove(name)),
             _ => {}
         }
         Ok(())
     }
 
-    /// The workloads of this node that have this address; more than one if it is given out twice.
-    #[must_use]
-    pub fn workloads_with_address(&self, address: IpAddr) -> &[WorkloadEndpointId] {
-        self.state.by_address.get(&address).map_or(&[], |ids| ids)
+    pub(crate) fn workloads_with_address(&self, address: IpAddr) -> &[WorkloadEndpointId] {
+        self.by_address.get(&address).map_or(&[], |ids| ids)
     }
 
-    /// A workload of this node.
-    #[must_use]
-    pub fn workload_endpoint(&self, id: &WorkloadEndpointId) -> Option<&WorkloadEndpointState> {
-        self.state.workloads.get(id)
-    }
-
-    /// Whether nothing is enforced.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        let State { sets, policies, profiles, workloads, hosts, by_address } = &self.state;
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { sets, policies, profiles, workloads, hosts, by_address } = self;
         sets.is_empty()
             && policies.is_empty()
             && profiles.is_empty()
@@ -85,13 +70,15 @@ impl Evaluator {
             && by_address.is_empty()
     }
 
-    /// All host endpoints of this node, in no order.
-    pub fn host_endpoints(&self) -> impl Iterator<Item = (&HostEndpointName, &HostEndpointState)> {
-        self.state.hosts.iter()
+    /// `None` for a set that cannot exist, since its id is no name.
+    pub(crate) fn set(&self, id: &IpSetId) -> Result<Option<&MemberSet>, Missing> {
+        match self.sets.get(id) {
+            Some(set) => Ok(Some(set)),
+            None if is_name(id) => Err(Missing::IpSet(id.clone())),
+            None => Ok(None),
+        }
     }
-}
 
-impl State {
     fn change_members(&mut self, delta: &IpSetDelta) -> Result<(), UpdateError> {
         let set = self.sets.get_mut(&delta.id).ok_or_else(|| UpdateError::NoSet(delta.id.clone()))?;
         if !set.accepts(&delta.added, &delta.removed) {
@@ -120,6 +107,7 @@ impl State {
             if kept.as_ref().is_some_and(|kept| addresses(kept).any(|still| still == address)) {
                 continue;
             }
+            // An endpoint may list an address twice.
             let Some(ids) = self.by_address.get_mut(&address) else { continue };
             ids.retain(|other| other != id);
             if ids.is_empty() {
@@ -127,6 +115,12 @@ impl State {
             }
         }
     }
+}
+
+/// Whether a rule can name the set.
+fn is_name(id: &IpSetId) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'#' | b'\\');
+    !id.as_str().is_empty() && id.as_str().bytes().all(is_plain)
 }
 
 fn addresses(endpoint: &WorkloadEndpoint) -> impl Iterator<Item = IpAddr> + '_ {
