@@ -15,9 +15,8 @@ impl IpSets {
         let suspects: BTreeSet<&IpSetName> = self.dirty.iter().chain(&self.overfull).chain(&self.must_read).collect();
         let mut failures = Vec::new();
         for name in suspects {
-            let Some(state) = self.sets.get(name) else {
-                continue;
-            };
+            // A set that another program listed twice is read again, wanted or not.
+            let Some(state) = self.sets.get(name) else { continue };
             let pending = self.dirty.contains(name) || self.must_read.contains(name);
             if pending {
                 let pause = match state.health.failures {
@@ -26,9 +25,8 @@ impl IpSets {
                 };
                 retry_after = Some(retry_after.map_or(pause, |least| least.min(pause)));
             }
-            let Some(error) = set_error(state, pending) else {
-                continue;
-            };
+            // It is not wanted any more.
+            let Some(error) = set_error(state, pending) else { continue };
             if !self.progress.is_known() {
                 // Why the names cannot be listed says it all.
                 continue;

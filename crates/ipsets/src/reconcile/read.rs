@@ -174,9 +174,8 @@ impl IpSets {
             self.mark_absent(name);
         }
         for name in listed.difference(read) {
-            let Some(state) = self.sets.get_mut(name) else {
-                continue;
-            };
+            // Of sets that are not wanted, only the names are known.
+            let Some(state) = self.sets.get_mut(name) else { continue };
             if reason == Reason::Full || state.kernel == Kernel::Absent {
                 state.kernel = Kernel::Unread;
             }

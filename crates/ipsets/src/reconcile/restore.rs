@@ -19,6 +19,7 @@ enum Next {
 }
 
 impl IpSets {
+    #[expect(clippy::expect_used, reason = "whoever forgets a set takes it from those that are dirty")]
     pub(super) fn next_restore(&mut self, now: Duration) -> Option<Plan> {
         loop {
             let group = match self.next_group(now) {
@@ -32,22 +33,17 @@ impl IpSets {
                     // The rest stays dirty and comes with one of the next.
                     break;
                 }
-                let Some(state) = self.sets.get_mut(&name) else {
-                    continue;
-                };
-                if state.need(self.family) == Need::Swap {
-                    let temporary = self.free_temporary();
-                    if let Some(state) = self.sets.get_mut(&name) {
-                        text.swap(&name, &temporary, state);
-                    }
-                } else {
-                    text.write(&name, state);
+                let needs_swap = self.sets.get(&name).is_some_and(|state| state.need(self.family) == Need::Swap);
+                let temporary = needs_swap.then(|| self.free_temporary());
+                let state = self.sets.get_mut(&name).expect("a dirty set is known");
+                match temporary {
+                    Some(temporary) => text.swap(&name, &temporary, state),
+                    None => text.write(&name, state),
                 }
                 self.reconsider(&name);
             }
-            let Some((text, touched)) = text.finish() else {
-                continue;
-            };
+            // Nothing may be needed of any of them after all.
+            let Some((text, touched)) = text.finish() else { continue };
             tracing::debug!(family = ?self.family, sets = touched.names().count(), bytes = text.len(), "writing IP sets");
             self.progress.in_flight = Some(InFlight::Restore { touched, failures: group.failures });
             return Some(Plan::Restore(text));
