@@ -119,9 +119,8 @@ impl RenderedChain {
     }
 
     /// The chains that the rules jump or go to, in rule order, repetitions included.
-    #[must_use]
-    pub fn targets(&self) -> &[ChainName] {
-        &self.targets
+    pub fn targets(&self) -> impl Iterator<Item = ChainName> + '_ {
+        self.targets.iter().copied()
     }
 
     /// Writes the line that appends the rule: `-A CHAIN …`.  All of these write nothing beyond the

@@ -139,8 +139,7 @@ impl Reconciler {
         let targets = writes.values().flat_map(|write| write.rules.targets());
         let mut missing: Vec<ChainName> = targets
             .filter(|name| is_own_chain(name.as_str()) && !writes.contains_key(name))
-            .filter(|name| self.chains.observed(*name).is_none() && self.may_stand_in(**name))
-            .copied()
+            .filter(|name| self.chains.observed(name).is_none() && self.may_stand_in(*name))
             .collect();
         missing.sort_unstable();
         missing.dedup();

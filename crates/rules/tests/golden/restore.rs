@@ -113,7 +113,7 @@ fn restore_lines(renderer: &Renderer, table: Table, chains: &[Chain]) -> Vec<Str
             }
             lines.push(line);
         }
-        queue.extend_from_slice(rendered.targets());
+        queue.extend(rendered.targets());
     }
     let mut seen = BTreeSet::new();
     while let Some(name) = queue.pop() {
@@ -125,7 +125,7 @@ fn restore_lines(renderer: &Renderer, table: Table, chains: &[Chain]) -> Vec<Str
             };
             lines.push(format!(":{name} - -"));
             lines.extend(chain.append_lines());
-            queue.extend_from_slice(chain.targets());
+            queue.extend(chain.targets());
         }
     }
     lines.sort();
