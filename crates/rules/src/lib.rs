@@ -45,6 +45,109 @@
 //! # Ok::<(), tortie_rules::MarkMaskTooSmall>(())
 //! ```
 //!
+//! # From an endpoint to a table
+//!
+//! The desired state of a workload becomes the input of `iptables-restore` without the rest of the agent:
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//! # use std::sync::Arc;
+//!
+//! use tortie_iptables::{Backend, Chain, Features, InterfaceName, MapKey, Reconciler, ReconcilerConfig, Table};
+//! use tortie_model::desired::{Policy, WorkloadEndpointState};
+//! # use tortie_model::desired::{RuleSets, Rules, TierPolicies};
+//! use tortie_model::{AdminState, Cidr, Family, IpSetId, PolicyId};
+//! # use tortie_model::{PolicyKind, Rule, RuleAction, TierDefaultAction, WorkloadEndpoint};
+//! use tortie_netfilter::{Member, SetType};
+//! use tortie_nftables as nft;
+//! use tortie_rules::names::ip_set_name;
+//! use tortie_rules::{HostDispatch, Renderer, RulesConfig, TierGroups};
+//! # use tortie_rules::{NftablesConfig, PacketFilter};
+//!
+//! type Error = Box<dyn std::error::Error>;
+//!
+//! /// The chains of the table `filter`: fixed ones, and those of the policies and of one workload.
+//! fn chains(
+//!     renderer: &Renderer,
+//!     policies: &BTreeMap<PolicyId, Policy>,
+//!     workload: &WorkloadEndpointState,
+//! ) -> Result<Vec<Chain>, Error> {
+//!     let mut chains = renderer.fixed_chains(Table::Filter, Family::V4);
+//!     chains.extend(renderer.host_dispatch(HostDispatch::Filter, [], false));
+//!     chains.push(renderer.cidr_block([], Family::V4));
+//!     for (id, policy) in policies {
+//!         let rendered = renderer.policy(id, policy, Family::V4);
+//!         chains.extend(rendered.into_iter().flat_map(|policy| [policy.inbound, policy.outbound]));
+//!     }
+//!     let endpoint = &workload.endpoint;
+//!     let interface = endpoint.iface.as_ref().ok_or("a workload without an interface")?;
+//!     let selector_of = |id| policies.get(id).map(|policy| &*policy.selector);
+//!     let tiers: Vec<_> = workload.tiers.iter().map(|tier| TierGroups::of(tier, selector_of)).collect();
+//!     let groups = tiers.iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress));
+//!     chains.extend(groups.map(|group| renderer.policy_group(group)));
+//!     chains.extend(renderer.workload_endpoint(interface, endpoint.state, &tiers, &endpoint.profiles, None));
+//!     chains.extend(renderer.workload_dispatch([InterfaceName::try_from(interface)?]));
+//!     Ok(chains)
+//! }
+//!
+//! /// All of `*filter … COMMIT`.
+//! fn text(renderer: &Renderer, chains: Vec<Chain>) -> Result<String, Error> {
+//!     let mut table = Reconciler::new(ReconcilerConfig::new(Table::Filter, Family::V4, Backend::Nft), Features::ALL);
+//!     for hook in renderer.hooks().into_iter().filter(|hook| hook.table == Table::Filter) {
+//!         table.set_hook(hook.kernel_chain, hook.position, hook.rules);
+//!     }
+//!     chains.into_iter().for_each(|chain| table.update_chain(chain));
+//!     Ok(table.render()?)
+//! }
+//!
+//! /// With nftables, interfaces are members of maps, and sets are part of the table: the input of `nft -f`.
+//! fn nft_text(renderer: &Renderer, chains: Vec<Chain>, interface: InterfaceName) -> Result<String, Error> {
+//!     let mut table = nft::Table::new(nft::TableConfig::new(nft::TableId::calico(Family::V4)), nft::Features::ALL);
+//!     for hook in renderer.hooks().into_iter().filter(|hook| hook.table == Table::Filter) {
+//!         table.set_hook(hook.table, hook.kernel_chain, hook.position, hook.rules);
+//!     }
+//!     chains.into_iter().for_each(|chain| table.update_chain(Table::Filter, chain));
+//!     for (map, verdict) in renderer.workload_maps(interface, Some((AdminState::Active, None))) {
+//!         table.lead(Table::Filter, map, MapKey::Interface(interface), verdict);
+//!     }
+//!     let (id, client) = (IpSetId::from("s:clients"), Member::from("10.0.0.1/32".parse::<Cidr>()?));
+//!     table.replace_set(&id, ip_set_name(Family::V4, &id)?, SetType::HashNet, [client])?;
+//!     Ok(table.render()?.iter().map(ToString::to_string).collect())
+//! }
+//! # let id = PolicyId::new(PolicyKind::NetworkPolicy, "shop", "web");
+//! # let policy = Policy {
+//! #     source: Arc::default(),
+//! #     selector: "app == \"web\"".into(),
+//! #     inbound: Rules::new([Rule::new(RuleAction::Allow)].into(), [RuleSets::default()].into()).unwrap(),
+//! #     outbound: Rules::default(),
+//! # };
+//! # let tier = TierPolicies {
+//! #     name: "default".into(),
+//! #     default_action: Some(TierDefaultAction::Deny),
+//! #     ingress: [id.clone()].into(),
+//! #     egress: [].into(),
+//! # };
+//! # let endpoint = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
+//! # let (endpoint, tiers) = (Arc::new(endpoint), [tier].into());
+//! # let workload = WorkloadEndpointState { endpoint, tiers, ..WorkloadEndpointState::default() };
+//! # let policies = BTreeMap::from([(id, policy)]);
+//! # let renderer = Renderer::new(RulesConfig::default());
+//! # let iptables = text(&renderer, chains(&renderer, &policies, &workload)?)?;
+//! # assert!(iptables.starts_with("*filter\n:cali"), "{iptables}");
+//! # for chain in ["cali-tw-cali1", "cali-fw-cali1", "cali-pi-np/shop/web"] {
+//! #     assert!(iptables.contains(&format!("\n-A {chain} ")), "{chain} in {iptables}");
+//! # }
+//! # assert!(iptables.ends_with("\nCOMMIT\n"), "{iptables}");
+//! # let packet_filter = PacketFilter::Nftables(NftablesConfig::default());
+//! # let renderer = Renderer::new(RulesConfig { packet_filter, ..RulesConfig::default() });
+//! # let nftables = nft_text(&renderer, chains(&renderer, &policies, &workload)?, InterfaceName::new("cali1")?)?;
+//! # assert!(nftables.starts_with("add table ip calico\n"), "{nftables}");
+//! # for line in ["add set ip calico cali40s:clients ", "{ cali1 : goto filter-cali-tw-cali1 }"] {
+//! #     assert!(nftables.contains(line), "{line} in {nftables}");
+//! # }
+//! # Ok::<(), Error>(())
+//! ```
+//!
 //! # How a packet meets these chains
 //!
 //! | table | hooked chain | what is in it |
