@@ -68,7 +68,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// Opens an inherited descriptor again under a number of our own, which the programs that are started do not inherit.
 fn open(descriptor: u32, options: &OpenOptions) -> Result<File, Failure> {
     let path = format!("/proc/self/fd/{descriptor}");
-    options.open(&path).map_err(|error: io::Error| {
-        Failure::failed(format!("descriptor {descriptor} cannot be used: {error}; is this started by an engine?"))
-    })
+    options.open(&path).map_err(|error| Failure::failed(NotInherited { descriptor, error }))
+}
+
+/// A descriptor that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("descriptor {descriptor} cannot be used: {error}; is this started by an engine?")]
+struct NotInherited {
+    descriptor: u32,
+    #[source]
+    error: io::Error,
 }

@@ -2,8 +2,7 @@
 
 use std::env;
 use std::error::Error;
-use std::fmt::Display;
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -189,10 +188,11 @@ impl ConfirmingArgs {
             let window_ms = window.as_secs() * 1_000;
             let change = PendingChange::new(writes, datastore, &who(), window_ms, &now());
             let change = begin(&journal, change).map_err(Failure::failed)?;
-            if let Err(failure) = self.start_guard() {
+            if let Err(error) = self.start_guard() {
                 // Nothing has been written, so that this is only noted.
                 attend(&journal, &open_again, &now()).map_err(Failure::failed)?;
-                return Err(failure);
+                let what = "no program can be started that would take the change back, so nothing is changed";
+                return Err(Failure::failed_at(what)(error));
             }
             carry_out(&journal, opened, change, &now).map_err(Failure::failed)?;
             if self.confirm.is_some() {
@@ -225,13 +225,8 @@ impl ConfirmingArgs {
     }
 
     /// Starts a program of its own that takes the change back: this one may be killed, and its terminal may be gone.
-    fn start_guard(&self) -> Result<(), Failure> {
-        let why = |error: &dyn Display| {
-            Failure::failed(format!(
-                "no program can be started that would take the change back, so nothing is changed: {error}"
-            ))
-        };
-        let state_dir = std::path::absolute(&self.state_dir).map_err(|error| why(&error))?;
+    fn start_guard(&self) -> io::Result<()> {
+        let state_dir = std::path::absolute(&self.state_dir)?;
         let mut child = Command::new("/proc/self/exe")
             .arg0("tortie")
             .args(["confirm", "--guard", "--state-dir"])
@@ -239,13 +234,12 @@ impl ConfirmingArgs {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| why(&error))?;
+            .spawn()?;
         let mut line = String::new();
         if let Some(stdout) = child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line).map_err(|error| why(&error))?;
+            BufReader::new(stdout).read_line(&mut line)?;
         }
-        if line == READY { Ok(()) } else { Err(why(&"it ended")) }
+        if line == READY { Ok(()) } else { Err(io::Error::other("it ended")) }
     }
 }
 

@@ -18,6 +18,8 @@ use tortie_datastore::store::timestamp;
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
 
+#[cfg(feature = "kubernetes")]
+use super::Cause;
 use super::Failure;
 #[cfg(feature = "etcd")]
 use super::datastore::{AccessArgs, DatastoreArgs};
@@ -83,14 +85,14 @@ impl WhereArgs {
             Some(DatastoreUrl::Kubernetes(file)) => super::datastore::kubeconfig(file.as_deref())?,
             _ => {
                 let usual = KubeConfig::usual();
-                let found = usual.fixed().map_err(|error| error.to_string()).and_then(|fixed| {
-                    let other = format!("the usual kubeconfig leads to {}", fixed.server);
-                    if fixed.server == server { Ok(()) } else { Err(other) }
-                });
-                found.map_err(|why| {
-                    let how = "give --datastore kubernetes:KUBECONFIG, with rights to write";
-                    Failure::usage(format!("the history is of Kubernetes at {server}, and {why}: {how}"))
-                })?;
+                let why: Option<Cause> = match usual.fixed() {
+                    Ok(fixed) if fixed.server == server => None,
+                    Ok(fixed) => Some(format!("the usual kubeconfig leads to {}", fixed.server).into()),
+                    Err(error) => Some(error.into()),
+                };
+                if let Some(why) = why {
+                    return Err(Failure::usage(OtherServer { server: server.to_owned(), why }));
+                }
                 usual
             }
         };
@@ -100,6 +102,18 @@ impl WhereArgs {
             args.etcd.clone(),
         ))
     }
+}
+
+/// The usual kubeconfig does not lead to the server that a history is of.
+#[cfg(feature = "kubernetes")]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the history is of Kubernetes at {server}, and {why}: give --datastore kubernetes:KUBECONFIG, with rights to write"
+)]
+struct OtherServer {
+    server: String,
+    #[source]
+    why: Cause,
 }
 
 /// What states have the manifests, or the resources in etcd or Kubernetes, been in?

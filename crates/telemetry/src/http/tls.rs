@@ -1,7 +1,7 @@
 //! HTTP over TLS, as Felix answers metrics (`libcalico-go/lib/metricsserver`): version 1.2 or later, files read again when
 //! they have changed.
 
-use std::fmt;
+use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ fn server_config(files: &Tls) -> io::Result<ServerConfig> {
     };
     let mut config = builder
         .with_single_cert(certificates(&files.certificate)?, key)
-        .map_err(|error| unusable(&files.certificate, &error))?;
+        .map_err(|error| unusable(&files.certificate, error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     // A session that is taken up again is one whose certificate nobody looks at again.
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -100,7 +100,7 @@ fn client_verifier(files: &Tls, provider: Arc<CryptoProvider>) -> io::Result<Opt
         };
         let mut roots = RootCertStore::empty();
         for certificate in certificates(authority)? {
-            roots.add(certificate).map_err(|error| unusable(authority, &error))?;
+            roots.add(certificate).map_err(|error| unusable(authority, error))?;
         }
         Ok(WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider)))
     };
@@ -126,11 +126,20 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     if path.as_os_str().is_empty() {
         return Err(io::Error::other("TLS needs a certificate and its key: one of the two is not given"));
     }
-    fs::read(path).map_err(|error| unusable(path, &error))
+    fs::read(path).map_err(|error| unusable(path, error))
 }
 
-fn unusable(path: &Path, why: &(impl fmt::Display + ?Sized)) -> io::Error {
-    io::Error::other(format!("{}: {why}", path.display()))
+/// A file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", path.display())]
+struct Unusable {
+    path: PathBuf,
+    #[source]
+    error: Box<dyn Error + Send + Sync>,
+}
+
+fn unusable(path: &Path, error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
+    io::Error::other(Unusable { path: path.to_owned(), error: error.into() })
 }
 
 /// Wants a certificate, and proof that the client has its key; from whom it comes does not matter.
