@@ -10,8 +10,8 @@ use tortie_resources::manifest::Kind;
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_resources::to_v3::{self, Conversion, EndpointFacts};
 
+use crate::item::Item;
 use crate::json::field;
-use crate::work::Item;
 
 /// A kind of object of Kubernetes that the datastore follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,6 +62,14 @@ impl Watched {
             Self::Pods => return false,
         };
         key.kind() == self.resource_kind() && key.name().strip_prefix(prefix).is_some_and(|rest| !rest.is_empty())
+    }
+
+    /// Whether an item comes from objects of this kind.
+    pub(crate) fn makes(self, item: &Item) -> bool {
+        match item {
+            Item::Resource(key) => self.owns(key),
+            Item::Pod { .. } => self == Self::Pods,
+        }
     }
 
     fn kind(self) -> Kind {
@@ -142,7 +150,7 @@ impl Cluster {
     pub(crate) fn observe(&mut self, kind: Watched, observed: Observed<'_>) -> Vec<Item> {
         match observed {
             Observed::ListBegins => {
-                let known = self.wanted.keys().filter(|item| item.comes_from(kind)).cloned().collect();
+                let known = self.wanted.keys().filter(|item| kind.makes(item)).cloned().collect();
                 let followed = self.kinds.entry(kind).or_default();
                 *followed = Followed { synced: followed.synced, unmentioned: Some(known), ..Followed::default() };
                 Vec::new()
@@ -210,7 +218,7 @@ impl Cluster {
 
     /// Everything that comes from objects of a kind.
     pub(crate) fn of_kind(&self, kind: Watched) -> impl Iterator<Item = (&Item, &Wanted)> {
-        self.wanted.iter().filter(move |(item, _)| item.comes_from(kind))
+        self.wanted.iter().filter(move |(item, _)| kind.makes(item))
     }
 
     /// Whether it is known of a kind what there is, and therefore what there is not.

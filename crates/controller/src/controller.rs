@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use tortie_datastore::store::Listing;
 
 use crate::cluster::{Cluster, Observed, Wanted, Watched};
+use crate::item::Item;
 use crate::json::field;
 use crate::queue::{RateLimiter, WorkQueue};
 use crate::same::same;
-use crate::work::{Done, Item, Job, JobError, Task, follows, pod_of};
+use crate::work::{Done, Job, JobError, Task, follows, pod_of};
 
 /// How often something that fails is tried again before it is left to the next reconciliation.
 const RETRIES: u32 = 5;
@@ -207,7 +208,7 @@ impl Controller {
         } else {
             self.limiter.forget(&item);
             self.status.given_up += 1;
-            if let Some(kind) = Watched::ALL.into_iter().find(|kind| item.comes_from(*kind)) {
+            if let Some(kind) = Watched::ALL.into_iter().find(|kind| kind.makes(&item)) {
                 self.compare_soon(kind, now);
             }
         }
@@ -225,7 +226,7 @@ impl Controller {
     }
 
     fn compared(&mut self, kind: Watched, result: Result<Done, JobError>, now: Instant) {
-        let converged = !self.failing.keys().any(|item| item.comes_from(kind));
+        let converged = !self.failing.keys().any(|item| kind.makes(item));
         let comparison = self.comparisons.entry(kind).or_default();
         comparison.running = false;
         // It may have been asked for again while it was being made.
@@ -288,6 +289,7 @@ impl Controller {
         let mut different = BTreeSet::new();
         self.odd_endpoints.clear();
         for stored in &listing.resources {
+            // Endpoints of other orchestrators follow no pod.
             let Some(pod) = pod_of(&stored.object) else { continue };
             let item = Item::Pod { namespace: stored.key.namespace().into(), name: pod.into() };
             let Some(Wanted::Endpoint(facts)) = self.cluster.get(&item) else { continue };

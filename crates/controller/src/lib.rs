@@ -36,10 +36,12 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
+mod access;
 mod cluster;
 mod controller;
 pub mod elector;
 mod ipam;
+mod item;
 mod json;
 mod lease;
 pub mod nodes;
@@ -53,4 +55,5 @@ mod work;
 pub use cluster::{Observed, Watched};
 pub use controller::{Controller, Next, Status};
 pub use ipam::{MetricFamily, MetricKind, metric_families};
-pub use work::{Done, Item, Job, JobError};
+pub use item::Item;
+pub use work::{Done, Job, JobError};

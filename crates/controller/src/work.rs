@@ -9,41 +9,9 @@ use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_resources::to_v3::{self, EndpointFacts};
 
 use crate::cluster::{Wanted, Watched};
+use crate::item::Item;
 use crate::json::{field, set};
 use crate::same::same;
-
-/// What can be out of step with Kubernetes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Item {
-    /// A resource that comes from an object of Kubernetes.
-    Resource(ResourceKey),
-    /// The workload endpoints of a pod.
-    Pod {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-}
-
-impl Item {
-    pub(crate) fn comes_from(&self, kind: Watched) -> bool {
-        match self {
-            Self::Resource(key) => kind.owns(key),
-            Self::Pod { .. } => kind == Watched::Pods,
-        }
-    }
-}
-
-impl fmt::Display for Item {
-    /// `Kind/namespace/name`, or `Kind/name` for a resource of the whole cluster.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Resource(key) => key.fmt(f),
-            Self::Pod { namespace, name } => write!(f, "Pod/{namespace}/{name}"),
-        }
-    }
-}
 
 /// A piece of work, for one worker.
 #[derive(Clone, Debug, PartialEq)]
@@ -179,6 +147,7 @@ fn follow(
 ) -> Result<(), StoreError> {
     let usual = to_v3::workload_endpoint_name(&facts.node, pod).ok();
     for name in usual.iter().chain(endpoints) {
+        // A pod whose name makes no name of an endpoint has none.
         let Ok(key) = ResourceKey::new(ResourceKind::WorkloadEndpoint, namespace, name.as_str()) else { continue };
         let StoredResource { mut object, revision, .. } = match store.get(&key) {
             Ok(stored) => stored,

@@ -50,14 +50,33 @@ pub(crate) fn is_leaving(affinity: &str) -> bool {
     field(&affinity, &["state"]) == PENDING_DELETION || is_deleted(&affinity)
 }
 
+/// Error of the text of a block or of an affinity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TextError {
+    #[error("is no object")]
+    NoObject,
+    #[error("cidr: is not that of the path")]
+    OtherCidr,
+    #[error("{0}: is no list")]
+    NoList(&'static str),
+    #[error("allocations: are not as many as the network has addresses")]
+    AllocationCount,
+    #[error("allocations: have no attributes")]
+    NoAttributes,
+    #[error("sequenceNumber: is no number")]
+    SequenceNumber,
+    #[error("sequenceNumberForAllocation: is no mapping")]
+    SequenceNumbers,
+}
+
 /// The affinity, marked as one that is about to go.
-pub(crate) fn marked(affinity: &str) -> Result<String, String> {
+pub(crate) fn marked(affinity: &str) -> Result<String, TextError> {
     match serde_json::from_str(affinity) {
         Ok(Value::Object(mut fields)) => {
             fields.insert("state".into(), PENDING_DELETION.into());
             Ok(Value::Object(fields).to_string())
         }
-        _ => Err("is no object".into()),
+        _ => Err(TextError::NoObject),
     }
 }
 
@@ -130,39 +149,39 @@ impl Block {
     ///
     /// # Errors
     /// What makes it none.
-    pub(crate) fn read(cidr: Cidr, text: &str) -> Result<Self, String> {
-        let Ok(Value::Object(mut fields)) = serde_json::from_str(text) else { return Err("is no object".into()) };
+    pub(crate) fn read(cidr: Cidr, text: &str) -> Result<Self, TextError> {
+        let Ok(Value::Object(mut fields)) = serde_json::from_str(text) else { return Err(TextError::NoObject) };
         let named = fields.get("cidr").and_then(Value::as_str).and_then(|text| text.parse::<Cidr>().ok());
         if named.map(Cidr::masked) != Some(cidr.masked()) {
-            return Err("cidr: is not that of the path".into());
+            return Err(TextError::OtherCidr);
         }
-        let mut list = |name: &str| match fields.get_mut(name).map(Value::take) {
+        let mut list = |name| match fields.get_mut(name).map(Value::take) {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::Array(items)) => Ok(items),
-            Some(_) => Err(format!("{name}: is no list")),
+            Some(_) => Err(TextError::NoList(name)),
         };
         let (allocations, unallocated, attributes) = (list("allocations")?, list("unallocated")?, list("attributes")?);
         let free_bits = u32::from(cidr.family().max_prefix_len() - cidr.prefix_len());
         let size = 1_usize.checked_shl(free_bits).filter(|size| *size <= MOST_ADDRESSES);
         if size != Some(allocations.len()) {
-            return Err("allocations: are not as many as the network has addresses".into());
+            return Err(TextError::AllocationCount);
         }
         let index = |item: &Value| match item {
             Value::Null => Ok(None),
             item => {
                 let index = item.as_u64().and_then(|index| usize::try_from(index).ok());
-                index.filter(|index| *index < attributes.len()).map(Some).ok_or("allocations: have no attributes")
+                index.filter(|index| *index < attributes.len()).map(Some).ok_or(TextError::NoAttributes)
             }
         };
         let allocations = allocations.iter().map(index).collect::<Result<_, _>>()?;
         let sequence = match fields.get("sequenceNumber") {
             None | Some(Value::Null) => 0,
-            Some(number) => number.as_u64().ok_or("sequenceNumber: is no number")?,
+            Some(number) => number.as_u64().ok_or(TextError::SequenceNumber)?,
         };
         let sequences = match fields.get_mut("sequenceNumberForAllocation").map(Value::take) {
             None | Some(Value::Null) => Map::new(),
             Some(Value::Object(sequences)) => sequences,
-            Some(_) => return Err("sequenceNumberForAllocation: is no mapping".into()),
+            Some(_) => return Err(TextError::SequenceNumbers),
         };
         Ok(Self { cidr: cidr.masked(), fields, allocations, unallocated, attributes, sequence, sequences })
     }

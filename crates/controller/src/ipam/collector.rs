@@ -8,19 +8,13 @@ use tortie_net::Cidr;
 use tortie_resources::stored::Revision;
 
 use super::affinities::Affinities;
-use super::block::{Allocated, Block, Release, is_windows_handle, sane_handle};
+use super::block::{Allocated, Block, Release, TextError, is_windows_handle, sane_handle};
 use super::index::Index;
-use super::release::{Leak, Settled, Written};
+use super::leak::{Leak, Place, PodName, Reason, Settled, Written};
 use crate::json::field;
 
 /// How many blocks and handles are written at once, or a few more.
 const BATCH: usize = 64;
-
-/// Where an address is: its block, and its place there.
-pub(crate) type Place = (Cidr, usize);
-
-/// The names of a pod: its namespace and its own.
-pub(crate) type PodName = (Box<str>, Box<str>);
 
 /// What is known of blocks, and since when which addresses seem to have leaked.
 ///
@@ -56,7 +50,7 @@ pub(super) struct KnownBlock {
     cools_down: bool,
     is_deleted: bool,
     /// Why it cannot be read; what is known of it is from before.
-    problem: Option<String>,
+    problem: Option<TextError>,
 }
 
 /// An address that is allocated to a handle.
@@ -86,15 +80,6 @@ enum Owner {
 struct Suspect {
     since: Instant,
     confirmed: Option<Reason>,
-}
-
-/// Why an address has leaked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// It has seemed to for long enough.
-    Grace,
-    /// Its node is gone, too.
-    NodeGone,
 }
 
 /// What is known of a node of Calico.
@@ -211,9 +196,9 @@ impl Collector {
                 if known.is_none_or(is_news) {
                     match Block::read(cidr, text) {
                         Ok(block) => self.read_block(cidr, &block, revision, &mut touched),
-                        Err(problem) => {
+                        Err(error) => {
                             let known = self.blocks.entry(cidr).or_default();
-                            (known.problem, known.revision) = (Some(problem), revision);
+                            (known.problem, known.revision) = (Some(error), revision);
                             for (ordinal, allocation) in &known.allocations {
                                 self.suspects.remove(&(cidr, *ordinal));
                                 touched.nodes.insert(allocation.node.clone());

@@ -35,7 +35,7 @@ const NO_AFFINITY: &str = "no_affinity";
 
 /// How many addresses were released, by their pools and nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Reclaimed(BTreeMap<String, BTreeMap<String, u64>>);
+pub(crate) struct Reclaimed(BTreeMap<String, BTreeMap<String, usize>>);
 
 impl Reclaimed {
     /// Counts what was released. A node that is gone is counted no more.
@@ -67,6 +67,48 @@ pub fn metric_families() -> Vec<MetricFamily> {
 /// Numbers by pool and node.
 type Table<'n> = BTreeMap<(&'n str, &'n str), usize>;
 
+/// Addresses and blocks, counted by pool and node.
+struct Tables<'n> {
+    in_use: Table<'n>,
+    borrowed: Table<'n>,
+    candidates: Table<'n>,
+    blocks: Table<'n>,
+}
+
+impl<'n> Tables<'n> {
+    fn count(collector: &'n Collector, pools: &'n Pools, nodes: &[&'n str]) -> Self {
+        let zeros: Table<'_> =
+            pools.all().flat_map(|(pool, _)| nodes.iter().map(move |node| ((pool, *node), 0))).collect();
+        let mut tables =
+            Self { in_use: zeros.clone(), borrowed: zeros.clone(), candidates: zeros, blocks: Table::new() };
+        for (cidr, block) in collector.blocks() {
+            let pool = pools.of_block(cidr);
+            let affine = block.node.as_deref().unwrap_or(NO_AFFINITY);
+            *tables.blocks.entry((pool, affine)).or_default() += 1;
+            for (ordinal, allocation) in &block.allocations {
+                let node = if allocation.node.is_empty() { UNKNOWN_NODE } else { &*allocation.node };
+                *tables.in_use.entry((pool, node)).or_default() += 1;
+                if !allocation.node.is_empty() && block.node.as_deref() != Some(node) {
+                    *tables.borrowed.entry((pool, node)).or_default() += 1;
+                }
+                if collector.is_suspect((cidr, *ordinal)) {
+                    *tables.candidates.entry((pool, node)).or_default() += 1;
+                }
+            }
+        }
+        tables
+    }
+}
+
+/// The sums of all pools.
+fn sums(table: &Table<'_>) -> Samples {
+    let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
+    for ((_, node), count) in table.iter().filter(|(_, count)| **count > 0) {
+        *sums.entry(node).or_default() += count;
+    }
+    by_node(sums)
+}
+
 /// All metrics of addresses. Nodes that have none in a pool are told with zero.
 pub(crate) fn families<'n>(
     collector: &'n Collector,
@@ -74,36 +116,11 @@ pub(crate) fn families<'n>(
     nodes: &[&'n str],
     reclaimed: &Reclaimed,
 ) -> Vec<MetricFamily> {
-    let zeros = || pools.all().flat_map(|(pool, _)| nodes.iter().map(move |node| ((pool, *node), 0)));
-    let (mut in_use, mut borrowed, mut candidates): (Table<'_>, Table<'_>, Table<'_>) =
-        (zeros().collect(), zeros().collect(), zeros().collect());
-    let mut blocks = Table::new();
-    for (cidr, block) in collector.blocks() {
-        let pool = pools.of_block(cidr);
-        let affine = block.node.as_deref().unwrap_or(NO_AFFINITY);
-        *blocks.entry((pool, affine)).or_default() += 1;
-        for (ordinal, allocation) in &block.allocations {
-            let node = if allocation.node.is_empty() { UNKNOWN_NODE } else { &*allocation.node };
-            *in_use.entry((pool, node)).or_default() += 1;
-            if !allocation.node.is_empty() && block.node.as_deref() != Some(node) {
-                *borrowed.entry((pool, node)).or_default() += 1;
-            }
-            if collector.is_suspect((cidr, *ordinal)) {
-                *candidates.entry((pool, node)).or_default() += 1;
-            }
-        }
-    }
-    let sums = |table: &Table<'n>| {
-        let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
-        for ((_, node), count) in table.iter().filter(|(_, count)| **count > 0) {
-            *sums.entry(node).or_default() += count;
-        }
-        by_node(sums)
-    };
+    let Tables { in_use, borrowed, candidates, blocks } = Tables::count(collector, pools, nodes);
     let (borrowed_by_node, blocks_by_node) = (sums(&borrowed), sums(&blocks));
-    let reclaimed = reclaimed.0.iter().flat_map(|(pool, nodes)| {
-        nodes.iter().map(move |(node, count)| ((&**pool, &**node), usize::try_from(*count).unwrap_or(usize::MAX)))
-    });
+    let reclaimed = reclaimed.0.iter();
+    let reclaimed =
+        reclaimed.flat_map(|(pool, nodes)| nodes.iter().map(move |(node, count)| ((&**pool, &**node), *count)));
     let of_pools = |value: &dyn Fn(tortie_net::Cidr) -> f64| {
         pools.all().map(|(pool, cidr)| (vec![("ippool", pool.to_owned())], value(cidr))).collect()
     };

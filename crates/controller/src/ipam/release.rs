@@ -2,7 +2,6 @@
 //! where that cannot be, one after the other (`libcalico-go/lib/ipam/{ipam,ipam_block_reader_writer}.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,33 +9,12 @@ use tortie_datastore::store::{StoreError, TextChange};
 use tortie_net::Cidr;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
-use super::block::{Block, Release, affinity_path, block_path, handle_path, has_nothing, is_leaving, less, marked};
-use super::collector::{Place, PodName, Reason};
+use super::block::{affinity_path, block_path, handle_path, has_nothing, is_leaving, less, marked};
+use super::leak::{Counts, Leak, Reason, Settled, Written};
 use super::pods::PodFacts;
-use super::stepwise::{self, Counts};
-use crate::nodes::{Access, JobError, Seen, kubernetes_name};
-
-/// How often a write is tried again that somebody else was faster than.
-pub(super) const TRIES: usize = 8;
-
-/// An address that has leaked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Leak {
-    pub(crate) cidr: Cidr,
-    pub(crate) release: Release,
-    pub(crate) address: IpAddr,
-    /// The node that it was allocated on.
-    pub(crate) node: String,
-    pub(crate) reason: Reason,
-    /// Whose it was; `None` if it was the node's own.
-    pub(crate) pod: Option<PodName>,
-}
-
-impl Leak {
-    fn place(&self) -> Place {
-        (self.cidr, self.release.ordinal)
-    }
-}
+use super::stepwise;
+use super::transaction::{Misfit, TRIES, Transaction, read_block, too_often};
+use crate::access::{Access, JobError, Seen, kubernetes_name};
 
 /// What a worker does about addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,35 +31,6 @@ pub(crate) enum ReleaseTask {
     EndDeletion { cidr: Cidr },
     /// Let a handle say so many addresses less, which were released before.
     Handle { handle: String, counts: Counts },
-}
-
-/// What came of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settled {
-    /// What blocks are now, as far as it was read or written.
-    pub(crate) written: Vec<Written>,
-    /// What was released: the block and the node of each address.
-    pub(crate) released: Vec<(Cidr, String)>,
-    /// What has not leaked.
-    pub(crate) valid: Vec<Place>,
-    /// A node that has no blocks any more.
-    pub(crate) cleared: Option<String>,
-    /// Handles that say more than they have, and by how much.
-    pub(crate) owed: Vec<(String, Counts)>,
-    /// A handle that does not any more.
-    pub(crate) paid: Option<String>,
-    /// How many texts were changed and deleted.
-    pub(crate) updated: usize,
-    pub(crate) deleted: usize,
-}
-
-/// What a block is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
-    pub(crate) cidr: Cidr,
-    /// `None` if it is not there.
-    pub(crate) text: Option<String>,
-    pub(crate) revision: Revision,
 }
 
 /// A node as the datastore and Kubernetes have it now.
@@ -118,7 +67,7 @@ impl ReleaseTask {
 }
 
 fn live_node(access: Access<'_>, name: &str) -> Result<LiveNode, JobError> {
-    let key = ResourceKey::new(ResourceKind::Node, "", name).map_err(|error| JobError::Unfit(error.to_string()))?;
+    let key = ResourceKey::new(ResourceKind::Node, "", name).map_err(JobError::unfit)?;
     let node = match access.resources.get(&key) {
         Err(StoreError::NotFound(_)) => return Ok(LiveNode::Gone),
         Err(StoreError::Unreadable { .. }) => return Ok(LiveNode::Foreign),
@@ -183,10 +132,6 @@ fn release_leaks(
     Err(too_often("the addresses that have leaked"))
 }
 
-pub(super) fn too_often(what: &str) -> JobError {
-    StoreError::Unavailable(format!("{what}: others keep changing what is kept of them")).into()
-}
-
 /// Releases what is still allocated as it was, and what of its handles that is. Says whether it was not in vain.
 fn try_release(
     access: Access<'_>,
@@ -216,6 +161,7 @@ fn try_release(
     }
     for (handle, counts) in handles {
         let path = handle_path(handle);
+        // A handle that is gone says nothing more.
         let Some(stored) = access.texts.text(&path)? else { continue };
         let handle: Option<Value> = serde_json::from_str(&stored.text).ok();
         // What says something else is left as it is.
@@ -230,50 +176,6 @@ fn try_release(
     settled.written.extend(unchanged);
     settled.released = released;
     Ok(true)
-}
-
-/// What is to be written at once.
-#[derive(Default)]
-pub(super) struct Transaction {
-    changes: Vec<TextChange>,
-    blocks: Vec<(Cidr, Option<String>)>,
-}
-
-impl Transaction {
-    /// Writes a block. It is deleted if nobody has an address of it, and no node it.
-    pub(super) fn block(&mut self, cidr: Cidr, block: Block, revision: Revision) {
-        let is_needed = !block.is_empty() || block.affinity().is_some();
-        self.set(cidr, is_needed.then(|| block.into_text()), revision);
-    }
-
-    fn set(&mut self, cidr: Cidr, text: Option<String>, revision: Revision) {
-        self.blocks.push((cidr, text.clone()));
-        self.changes.push(TextChange { path: block_path(cidr), expected: Some(revision), text });
-    }
-
-    /// Says whether everything was as it was when it was read.
-    pub(super) fn commit(self, access: Access<'_>, settled: &mut Settled) -> Result<bool, JobError> {
-        if self.changes.is_empty() {
-            return Ok(true);
-        }
-        let Some(revision) = stepwise::commit(access, &self.changes)? else { return Ok(false) };
-        for change in self.changes {
-            match change {
-                TextChange { text: Some(_), .. } => settled.updated += 1,
-                TextChange { expected: Some(_), .. } => settled.deleted += 1,
-                TextChange { .. } => {}
-            }
-        }
-        settled.written.extend(self.blocks.into_iter().map(|(cidr, text)| Written { cidr, text, revision }));
-        Ok(true)
-    }
-}
-
-pub(super) fn read_block(access: Access<'_>, cidr: Cidr) -> Result<Option<(Block, String, Revision)>, JobError> {
-    let Some(stored) = access.texts.text(&block_path(cidr))? else { return Ok(None) };
-    let block = Block::read(cidr, &stored.text);
-    let block = block.map_err(|problem| JobError::Unfit(format!("the block {cidr}: {problem}")))?;
-    Ok(Some((block, stored.text, stored.revision)))
 }
 
 fn release_node(
@@ -327,7 +229,8 @@ fn release_block(
                 }
                 match affinity.filter(|_| !at_once && !leaves) {
                     Some(affinity) => {
-                        let text = marked(&affinity.text).map_err(|why| JobError::Unfit(format!("{path}: {why}")))?;
+                        let text = marked(&affinity.text);
+                        let text = text.map_err(|source| Misfit { place: path.clone(), source })?;
                         transaction.changes.push(TextChange { path, expected, text: Some(text) });
                     }
                     None => {

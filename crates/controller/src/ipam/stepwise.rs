@@ -8,16 +8,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
-use tortie_datastore::store::{StoreError, TextChange};
+use tortie_datastore::store::TextChange;
 use tortie_net::Cidr;
 use tortie_resources::stored::Revision;
 
 use super::block::{Release, handle_path, has_nothing, is_deleted, less};
-use super::release::{Leak, Settled, TRIES, Transaction, Written, read_block, too_often};
-use crate::nodes::{Access, JobError};
-
-/// How many addresses of each block.
-pub(crate) type Counts = BTreeMap<Cidr, u64>;
+use super::leak::{Counts, Leak, Settled, Written};
+use super::transaction::{TRIES, Transaction, commit, read_block, too_often};
+use crate::access::{Access, JobError};
 
 /// Releases what is still allocated as it was. Of several blocks some may be released although there is an error.
 pub(super) fn release(
@@ -101,25 +99,4 @@ pub(super) fn decrement(
         }
     }
     Err(too_often(&format!("the handle {handle}")))
-}
-
-/// As [`tortie_datastore::store::TextStore::commit`]; of one change that may have been made it is found out whether it was.
-pub(super) fn commit(access: Access<'_>, changes: &[TextChange]) -> Result<Option<Revision>, JobError> {
-    let error = match access.texts.commit(changes) {
-        Err(StoreError::Unavailable(why)) => StoreError::Unavailable(why),
-        other => return Ok(other?),
-    };
-    let [TextChange { path, expected: Some(expected), text }] = changes else { return Err(error.into()) };
-    match (access.texts.text(path), text) {
-        (Ok(None), None) => Ok(Some(*expected)),
-        (Ok(Some(found)), Some(text)) if found.revision != *expected && is_same(&found.text, text) => {
-            Ok(Some(found.revision))
-        }
-        _ => Err(error.into()),
-    }
-}
-
-fn is_same(a: &str, b: &str) -> bool {
-    let read = |text| serde_json::from_str::<Value>(text).ok();
-    read(a).is_some_and(|a| Some(a) == read(b))
 }

@@ -11,11 +11,13 @@ use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 use super::addresses::Addresses;
 use super::config::{self, NodeConfig, Overrides};
 use super::custom::CustomResources;
-use super::followed::{Followed, NodeFacts, Seen};
+use super::followed::{Followed, NodeFacts};
 use super::kept::{self, KeptEndpoints};
-use super::task::{Done, Item, Job, JobError, Task, is_as_wanted};
+use super::labels::LabelsError;
+use super::task::{Done, Item, Job, Task, is_as_wanted};
 use super::{host_endpoints, labels};
 use crate::Observed;
+use crate::access::{JobError, Seen, kubernetes_name};
 use crate::ipam::{MetricFamily, NodeState, ReleaseTask};
 use crate::json::field;
 use crate::queue::{RateLimiter, WorkQueue};
@@ -240,7 +242,7 @@ impl NodeController {
             return;
         }
         if let Some(before) = self.kept_nodes.remove(name)
-            && let Some(kubernetes) = kept::kubernetes_name(&before)
+            && let Some(kubernetes) = kubernetes_name(&before)
             && let Some(names) = self.named.get_mut(kubernetes)
         {
             names.remove(name);
@@ -249,7 +251,7 @@ impl NodeController {
             }
         }
         if let Some(object) = object {
-            if let Some(kubernetes) = kept::kubernetes_name(&object) {
+            if let Some(kubernetes) = kubernetes_name(&object) {
                 self.named.entry(kubernetes.to_owned()).or_default().insert(name.to_owned());
             }
             self.kept_nodes.insert(name.to_owned(), object);
@@ -354,9 +356,9 @@ impl NodeController {
             match self.task(&item, now) {
                 Ok(Some(task)) => return Next::Job(Job { item, task }),
                 Ok(None) => self.settle(&item),
-                Err(problem) => {
+                Err(error) => {
                     self.queue.done(&item);
-                    self.failing.insert(item, problem);
+                    self.failing.insert(item, error.to_string());
                 }
             }
         }
@@ -370,7 +372,7 @@ impl NodeController {
     }
 
     /// What to do about an item; `None` if it is in sync.
-    fn task(&mut self, item: &Item, now: Instant) -> Result<Option<Task>, String> {
+    fn task(&mut self, item: &Item, now: Instant) -> Result<Option<Task>, LabelsError> {
         match item {
             Item::Configuration => {
                 let status = self.config.status(&self.overrides);
@@ -390,13 +392,13 @@ impl NodeController {
         }
     }
 
-    fn node_task(&self, name: &str) -> Result<Option<Task>, String> {
+    fn node_task(&self, name: &str) -> Result<Option<Task>, LabelsError> {
         if self.custom.is_some() {
             // It is what it is.
             return Ok(None);
         }
         let Some(kept) = self.kept_nodes.get(name) else { return Ok(None) };
-        let Some(kubernetes) = kept::kubernetes_name(kept) else { return Ok(None) };
+        let Some(kubernetes) = kubernetes_name(kept) else { return Ok(None) };
         let (node, kubernetes_node) = (name.to_owned(), kubernetes.to_owned());
         let Some(facts) = self.nodes.get("", kubernetes) else {
             let gone = self.nodes.is_complete();
@@ -405,7 +407,7 @@ impl NodeController {
         if !self.config.sync_labels {
             return Ok(None);
         }
-        let labels = facts.labels.as_ref().ok_or("the labels that Kubernetes has cannot be understood")?;
+        let labels = facts.labels.as_ref().ok_or(LabelsError::OfKubernetes)?;
         let is_different = labels::synced(kept, labels)?.is_some();
         Ok(is_different.then(|| Task::Labels { node, kubernetes: kubernetes_node, labels: labels.clone() }))
     }
@@ -523,7 +525,7 @@ impl NodeController {
 /// What a node is, as far as that is known.
 fn node_state<'n>(kept: &'n BTreeMap<String, Value>, nodes: &Followed<NodeFacts>, name: &str) -> NodeState<'n> {
     let Some(node) = kept.get(name) else { return NodeState::Gone };
-    let Some(kubernetes) = kept::kubernetes_name(node) else { return NodeState::Foreign };
+    let Some(kubernetes) = kubernetes_name(node) else { return NodeState::Foreign };
     match nodes.get("", kubernetes) {
         Some(facts) => NodeState::Exists { kubernetes, migrates: facts.migrates },
         None if nodes.is_complete() => NodeState::Leaves { kubernetes },

@@ -7,15 +7,6 @@ use serde_json::Value;
 use crate::Observed;
 use crate::json::field;
 
-/// A kind of object of Kubernetes that is followed for the sake of nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Seen {
-    /// `nodes`, version `v1`.
-    Nodes,
-    /// `pods`, version `v1`: which addresses are in use.
-    Pods,
-}
-
 /// The names of an object: namespace, which is empty for nodes, and name.
 type Names = (Box<str>, Box<str>);
 

@@ -8,14 +8,6 @@ use tortie_resources::stored::{self, ResourceKey, Revision};
 use super::host_endpoints;
 use crate::json::field;
 
-/// What a node of Kubernetes a node of Calico is (`getK8sNodeName` of
-/// `kube-controllers/pkg/controllers/node/controller.go`).
-pub(crate) fn kubernetes_name(node: &Value) -> Option<&str> {
-    let references = field(node, &["spec", "orchRefs"]).as_array()?;
-    let reference = references.iter().find(|reference| field(reference, &["orchestrator"]) == "k8s")?;
-    field(reference, &["nodeName"]).as_str().filter(|name| !name.is_empty())
-}
-
 /// A host endpoint that a controller has made.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct KeptEndpoint {

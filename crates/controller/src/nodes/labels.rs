@@ -9,17 +9,26 @@ use crate::json::{field, set};
 /// Where is kept which labels came from Kubernetes, so that those of users stay.
 const ANNOTATION: &str = "projectcalico.org/kube-labels";
 
+/// Error of labels, of Kubernetes or in the annotation.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LabelsError {
+    #[error("the labels that Kubernetes has cannot be understood")]
+    OfKubernetes,
+    #[error("annotation {ANNOTATION}: is no text")]
+    NoText,
+    #[error("annotation {ANNOTATION}: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
 /// The node with the labels that Kubernetes gives it; `None` if it has them.
 ///
 /// # Errors
 /// If it cannot be told which labels came from Kubernetes before.
-pub(super) fn synced(node: &Value, labels: &BTreeMap<String, String>) -> Result<Option<Value>, String> {
+pub(super) fn synced(node: &Value, labels: &BTreeMap<String, String>) -> Result<Option<Value>, LabelsError> {
     let before: BTreeMap<String, String> = match field(node, &["metadata", "annotations", ANNOTATION]) {
         Value::Null => BTreeMap::new(),
-        Value::String(text) => {
-            serde_json::from_str(text).map_err(|error| format!("annotation {ANNOTATION}: {error}"))?
-        }
-        _ => return Err(format!("annotation {ANNOTATION}: is no text")),
+        Value::String(text) => serde_json::from_str(text)?,
+        _ => return Err(LabelsError::NoText),
     };
     let own = field(node, &["metadata", "labels"]);
     let mut all: Map<String, Value> = own.as_object().cloned().unwrap_or_default();
@@ -50,19 +59,19 @@ mod tests {
         let first = synced(&node, &labels(&[("zone", "a"), ("old", "1")])).expect("it can be").expect("it differs");
         assert_eq!(first["metadata"]["labels"], json!({"rack": "r1", "zone": "a", "old": "1"}));
         assert_eq!(first["metadata"]["annotations"][ANNOTATION], r#"{"old":"1","zone":"a"}"#);
-        assert_eq!(synced(&first, &labels(&[("zone", "a"), ("old", "1")])), Ok(None));
+        assert_eq!(synced(&first, &labels(&[("zone", "a"), ("old", "1")])).expect("it can be"), None);
         let second = synced(&first, &labels(&[("zone", "b")])).expect("it can be").expect("it differs");
         assert_eq!(second["metadata"]["labels"], json!({"rack": "r1", "zone": "b"}));
         // What somebody else has removed comes back.
         let mut without = second.clone();
         without["metadata"]["labels"] = json!({"rack": "r1"});
-        assert_eq!(synced(&without, &labels(&[("zone", "b")])), Ok(Some(second)));
+        assert_eq!(synced(&without, &labels(&[("zone", "b")])).expect("it can be"), Some(second));
     }
 
     #[test]
     fn without_knowing_what_came_from_kubernetes_nothing_changes() {
         let node = json!({"metadata": {"labels": {"a": "b"}, "annotations": {ANNOTATION: "{"}}});
         assert!(synced(&node, &labels(&[])).is_err());
-        assert_eq!(synced(&json!({"metadata": {}}), &labels(&[])), Ok(None));
+        assert_eq!(synced(&json!({"metadata": {}}), &labels(&[])).expect("it can be"), None);
     }
 }

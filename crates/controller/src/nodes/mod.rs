@@ -13,6 +13,6 @@ mod task;
 pub use config::Overrides;
 pub use controller::{Kept, Next, NodeController};
 pub use custom::CustomKind;
-pub use followed::Seen;
-pub(crate) use kept::kubernetes_name;
-pub use task::{Access, Done, Job, JobError, LiveError, LiveObjects};
+pub use task::{Done, Job};
+
+pub use crate::access::{Access, JobError, LiveError, LiveObjects, Seen};

@@ -2,60 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::SystemTime;
 
 use serde_json::Value;
-use tortie_datastore::store::{ResourceStore, StoreError, StoredResource, TextStore};
+use tortie_datastore::store::{StoreError, StoredResource};
 use tortie_net::Cidr;
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
-use super::followed::Seen;
 use super::host_endpoints::is_ours;
-use super::kept::kubernetes_name;
 use super::{config, labels};
+use crate::access::{Access, JobError, Seen, kubernetes_name};
 use crate::ipam::{ReleaseTask, Settled};
 use crate::json::{field, set};
 use crate::same::same;
-
-/// The API server, asked for what it has now.
-pub trait LiveObjects: Send + Sync {
-    /// An object; `None` if there is none of this name. Nodes have no namespace.
-    ///
-    /// # Errors
-    /// Why nothing can be said of it.
-    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, LiveError>;
-}
-
-/// Why the API server does not say what it has now, in its own words or in those of its client.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LiveError {
-    /// It does not allow to ask, or not this user; trying again does not help.
-    #[error("{0}")]
-    Refused(String),
-    /// It does not answer, or nothing that makes sense; trying again may help.
-    #[error("{0}")]
-    Unavailable(String),
-}
-
-/// What a job may use.
-#[derive(Clone, Copy)]
-pub struct Access<'a> {
-    /// The resources.
-    pub resources: &'a dyn ResourceStore,
-    /// What else the same datastore keeps.
-    pub texts: &'a dyn TextStore,
-    /// Kubernetes as it is now.
-    pub live: &'a dyn LiveObjects,
-    /// The time of day.
-    pub time: SystemTime,
-}
-
-impl fmt::Debug for Access<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Access").finish_non_exhaustive()
-    }
-}
 
 /// What can be out of step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -123,21 +81,6 @@ pub struct Done {
     pub(super) settled: Option<Settled>,
 }
 
-/// Why a job about nodes was not done.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum JobError {
-    /// What the datastore says.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// What Kubernetes says.
-    #[error("Kubernetes: {0}")]
-    Kubernetes(#[from] LiveError),
-    /// What is there is not as it must be.
-    #[error("{0}")]
-    Unfit(String),
-}
-
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.item.fmt(f)
@@ -145,7 +88,7 @@ impl fmt::Display for Job {
 }
 
 fn key(kind: ResourceKind, name: &str) -> Result<ResourceKey, JobError> {
-    ResourceKey::new(kind, "", name).map_err(|error| JobError::Unfit(error.to_string()))
+    ResourceKey::new(kind, "", name).map_err(JobError::unfit)
 }
 
 impl Job {
@@ -220,7 +163,7 @@ fn copy_labels(
     if kubernetes_name(&object) != Some(kubernetes) {
         return Ok(());
     }
-    if let Some(object) = labels::synced(&object, labels).map_err(JobError::Unfit)? {
+    if let Some(object) = labels::synced(&object, labels).map_err(JobError::unfit)? {
         access.resources.update(&key, object, revision)?;
         done.updated += 1;
     }
@@ -251,7 +194,7 @@ fn make_endpoint(access: Access<'_>, key: &ResourceKey, wanted: &Value, done: &m
         Err(error) => return Err(error.into()),
     };
     if !is_ours(&object) {
-        return Err(JobError::Unfit(format!("{key} is there, but was made by somebody else")));
+        return Err(JobError::unfit(format!("{key} is there, but was made by somebody else")));
     }
     if is_as_wanted(key, &object, wanted) {
         return Ok(());

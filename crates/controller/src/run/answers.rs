@@ -51,7 +51,7 @@ pub fn answer(path: &str, status: &Status, nodes: &NodeStatus, problems: &[Strin
 }
 
 fn metrics(status: &Status, nodes: &NodeStatus, problems: usize) -> String {
-    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let number = |count: usize| count as u64;
     let mut text = Exposition::default();
     text.level("tortie_controller_leads", "Whether this controller may write.", status.leads.into());
     text.level("tortie_controller_in_sync", "Whether it is ready.", (status.in_sync && nodes.in_sync).into());

@@ -132,7 +132,7 @@ fn what_is_no_block() {
         let mut other = block();
         other[field] = value;
         let error = Block::read(net("10.0.0.0/30"), &other.to_string()).expect_err(field);
-        assert!(error.starts_with(field), "{error}");
+        assert!(error.to_string().starts_with(field), "{error}");
     }
     assert!(Block::read(net("10.0.0.0/30"), "[]").is_err());
     let whole = json!({"cidr": "0.0.0.0/0", "allocations": []}).to_string();

@@ -8,7 +8,7 @@ use tortie_datastore::store::{Fault, MemoryStore, ResourceStore, StoreError};
 use std::time::UNIX_EPOCH;
 
 use super::*;
-use crate::nodes::task::{Access, LiveError, LiveObjects};
+use crate::access::{Access, LiveError, LiveObjects};
 
 const KINDS: [ResourceKind; 3] =
     [ResourceKind::Node, ResourceKind::HostEndpoint, ResourceKind::KubeControllersConfiguration];
@@ -301,7 +301,7 @@ fn check(world: &World, users: &BTreeSet<String>) {
     let kubernetes = world.kubernetes.0.lock().expect("no panic");
     for stored in world.store.list(ResourceKind::Node, None).expect("it is up").resources {
         let name = stored.key.name();
-        let Some(kubernetes_name) = kept::kubernetes_name(&stored.object) else { continue };
+        let Some(kubernetes_name) = kubernetes_name(&stored.object) else { continue };
         let node = kubernetes.get(kubernetes_name).unwrap_or_else(|| panic!("{name} should be gone"));
         for (label, value) in node["metadata"]["labels"].as_object().expect("labels") {
             assert_eq!(&stored.object["metadata"]["labels"][label], value, "{name}");

@@ -1,0 +1,96 @@
+//! Reading and writing blocks: all that belongs together at once, if everything is as it was read.
+
+use serde_json::Value;
+use tortie_datastore::store::{StoreError, TextChange};
+use tortie_net::Cidr;
+use tortie_resources::stored::Revision;
+
+use super::block::{Block, TextError, block_path};
+use super::leak::{Settled, Written};
+use crate::access::{Access, JobError};
+
+/// How often a write is tried again that somebody else was faster than.
+pub(super) const TRIES: usize = 8;
+
+pub(super) fn too_often(what: &str) -> JobError {
+    StoreError::Unavailable(format!("{what}: others keep changing what is kept of them")).into()
+}
+
+/// Error of what is kept at a place.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {source}")]
+pub(super) struct Misfit {
+    pub(super) place: String,
+    pub(super) source: TextError,
+}
+
+impl From<Misfit> for JobError {
+    fn from(misfit: Misfit) -> Self {
+        Self::unfit(misfit)
+    }
+}
+
+/// What is to be written at once.
+#[derive(Default)]
+pub(super) struct Transaction {
+    pub(super) changes: Vec<TextChange>,
+    blocks: Vec<(Cidr, Option<String>)>,
+}
+
+impl Transaction {
+    /// Writes a block. It is deleted if nobody has an address of it, and no node it.
+    pub(super) fn block(&mut self, cidr: Cidr, block: Block, revision: Revision) {
+        let is_needed = !block.is_empty() || block.affinity().is_some();
+        self.set(cidr, is_needed.then(|| block.into_text()), revision);
+    }
+
+    pub(super) fn set(&mut self, cidr: Cidr, text: Option<String>, revision: Revision) {
+        self.blocks.push((cidr, text.clone()));
+        self.changes.push(TextChange { path: block_path(cidr), expected: Some(revision), text });
+    }
+
+    /// Says whether everything was as it was when it was read.
+    pub(super) fn commit(self, access: Access<'_>, settled: &mut Settled) -> Result<bool, JobError> {
+        if self.changes.is_empty() {
+            return Ok(true);
+        }
+        let Some(revision) = commit(access, &self.changes)? else { return Ok(false) };
+        for change in self.changes {
+            match change {
+                TextChange { text: Some(_), .. } => settled.updated += 1,
+                TextChange { expected: Some(_), .. } => settled.deleted += 1,
+                TextChange { .. } => {}
+            }
+        }
+        settled.written.extend(self.blocks.into_iter().map(|(cidr, text)| Written { cidr, text, revision }));
+        Ok(true)
+    }
+}
+
+pub(super) fn read_block(access: Access<'_>, cidr: Cidr) -> Result<Option<(Block, String, Revision)>, JobError> {
+    let Some(stored) = access.texts.text(&block_path(cidr))? else { return Ok(None) };
+    let block = Block::read(cidr, &stored.text);
+    let block = block.map_err(|source| Misfit { place: format!("the block {cidr}"), source })?;
+    Ok(Some((block, stored.text, stored.revision)))
+}
+
+/// As [`tortie_datastore::store::TextStore::commit`]; of one change that may have been made it is found out whether it was.
+pub(super) fn commit(access: Access<'_>, changes: &[TextChange]) -> Result<Option<Revision>, JobError> {
+    let error = match access.texts.commit(changes) {
+        Err(StoreError::Unavailable(why)) => StoreError::Unavailable(why),
+        other => return Ok(other?),
+    };
+    let [TextChange { path, expected: Some(expected), text }] = changes else { return Err(error.into()) };
+    match (access.texts.text(path), text) {
+        (Ok(None), None) => Ok(Some(*expected)),
+        (Ok(Some(found)), Some(text)) if found.revision != *expected && is_same(&found.text, text) => {
+            Ok(Some(found.revision))
+        }
+        _ => Err(error.into()),
+    }
+}
+
+fn is_same(a: &str, b: &str) -> bool {
+    let read = |text| serde_json::from_str::<Value>(text).ok();
+    read(a).is_some_and(|a| Some(a) == read(b))
+}
