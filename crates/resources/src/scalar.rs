@@ -111,29 +111,36 @@ pub(crate) fn port_spec(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<PortS
     };
     match parse_port(text) {
         Ok(port) => Some(port),
-        Err(what) => {
-            cursor.error(sink, what);
+        Err(error) => {
+            cursor.error(sink, error.to_string());
             None
         }
     }
 }
 
-fn parse_port(text: &str) -> Result<PortSpec, String> {
+/// Error of a port.
+#[derive(Debug, thiserror::Error)]
+enum PortError<'t> {
+    #[error("port `{0}` is not between 1 and 65535")]
+    Number(&'t str),
+    #[error("port range `{0}` ends before it begins")]
+    Range(&'t str),
+    #[error("`{0}` is neither a port, nor a range such as `8000:8080`, nor the name of a port")]
+    Form(&'t str),
+}
+
+fn parse_port(text: &str) -> Result<PortSpec, PortError<'_>> {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    let number = |part: &str| match part.parse::<u16>() {
-        Ok(0) | Err(_) => Err(format!("port `{part}` is not between 1 and 65535")),
-        Ok(port) => Ok(port),
-    };
     if digits(text) {
-        return number(text).map(PortSpec::single);
+        return port_number(text).map(PortSpec::single);
     }
     if let Some((first, last)) = text.split_once(':')
         && digits(first)
         && digits(last)
     {
-        let (first, last) = (number(first)?, number(last)?);
+        let (first, last) = (port_number(first)?, port_number(last)?);
         if first > last {
-            return Err(format!("port range `{text}` ends before it begins"));
+            return Err(PortError::Range(text));
         }
         return Ok(PortSpec::Range { first, last });
     }
@@ -141,7 +148,14 @@ fn parse_port(text: &str) -> Result<PortSpec, String> {
     if (1..=128).contains(&text.len()) && text.bytes().all(named) {
         return Ok(PortSpec::Named(text.into()));
     }
-    Err(format!("`{text}` is neither a port, nor a range such as `8000:8080`, nor the name of a port"))
+    Err(PortError::Form(text))
+}
+
+fn port_number(part: &str) -> Result<u16, PortError<'_>> {
+    match part.parse() {
+        Ok(0) | Err(_) => Err(PortError::Number(part)),
+        Ok(port) => Ok(port),
+    }
 }
 
 /// A DSCP value by number or by name (`api/pkg/lib/numorstring/dscp.go`).

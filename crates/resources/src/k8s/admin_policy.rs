@@ -140,9 +140,9 @@ fn subject(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Selector> {
     let sound = sink.problems.reports();
     let (pods, namespaces) = pods(field, &["namespaces", "pods"], sink)??;
     let text = global_policy(&pods, &namespaces, "", &mut sink.selectors);
-    Some(combination(&text, &mut sink.selectors).unwrap_or_else(|what| {
+    Some(combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
         if sink.problems.reports() == sound {
-            field.error(sink, what);
+            field.error(sink, error.to_string());
         }
         Selector::none()
     }))
@@ -267,9 +267,9 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
             // Felix also takes the network sets of the namespaces; the API says pods.
             let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
             let combined = side_selector("", &words, &mut sink.selectors).map(|text| {
-                combination(&text, &mut sink.selectors).unwrap_or_else(|what| {
+                combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
                     if !sink.has_errors() {
-                        cursor.error(sink, what);
+                        cursor.error(sink, error.to_string());
                     }
                     Selector::none()
                 })

@@ -171,9 +171,9 @@ impl Peer {
         let namespaces = namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default();
         let words = Words { selector: &pods, namespace_selector: &namespaces, ..Words::default() };
         let selector = side_selector(namespace, &words, &mut sink.selectors).map(|text| {
-            combination(&text, &mut sink.selectors).unwrap_or_else(|what| {
+            combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
                 if sink.problems.reports() == sound {
-                    map.error(sink, what);
+                    map.error(sink, error.to_string());
                 }
                 Selector::none()
             })
@@ -198,8 +198,8 @@ impl Peer {
 /// What a policy with such a selector over pods selects.
 fn selected(spec: Map<'_, '_>, namespace: &str, pods: &str, sink: &mut Sink) -> Selector {
     let text = namespaced_policy(namespace, pods, "", &mut sink.selectors);
-    combination(&text, &mut sink.selectors).unwrap_or_else(|what| {
-        spec.error(sink, what);
+    combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
+        spec.error(sink, error.to_string());
         Selector::none()
     })
 }

@@ -42,23 +42,7 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Si
         as_number: parse_as_number(annotation("ASNumber")).map(|number| number.to_string().into()),
         has_other_fields: !ipip_address.is_empty() || !annotation("RouteReflectorClusterID").is_empty(),
     };
-    let mut addresses = Vec::new();
-    for net in [&bgp.ipv4_address, &bgp.ipv6_address] {
-        if !net.is_empty() {
-            addresses.push(NodeAddress { address: Arc::clone(net), kind: NodeAddressKind::CalicoNodeIp });
-        }
-    }
-    if let Some(status) = object.map.field("status").and_then(|status| status.map(sink)) {
-        addresses.extend(status.list("addresses", sink, |address, sink| {
-            let map = address.map(sink)?;
-            let kind = match map.text_or_empty("type", sink) {
-                "InternalIP" => NodeAddressKind::InternalIp,
-                "ExternalIP" => NodeAddressKind::ExternalIp,
-                _ => return None,
-            };
-            Some(NodeAddress { address: map.text_or_empty("address", sink).into(), kind })
-        }));
-    }
+    let addresses = addresses(object, &bgp, sink);
     let facts = NodeFacts {
         ipip_address,
         vxlan_address: annotation("IPv4VXLANTunnelAddr"),
@@ -84,6 +68,28 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Si
     let mut contributions = node_contributions(object, node, &facts, sink)?;
     contributions.extend(ipam_block::pod_blocks(object, &pods.cidrs, sink));
     Some(contributions)
+}
+
+/// The addresses of the node: those of BGP, and those that its status tells.
+fn addresses(object: &Object<'_, '_>, bgp: &NodeBgp, sink: &mut Sink) -> Vec<NodeAddress> {
+    let mut addresses = Vec::new();
+    for net in [&bgp.ipv4_address, &bgp.ipv6_address] {
+        if !net.is_empty() {
+            addresses.push(NodeAddress { address: Arc::clone(net), kind: NodeAddressKind::CalicoNodeIp });
+        }
+    }
+    if let Some(status) = object.map.field("status").and_then(|status| status.map(sink)) {
+        addresses.extend(status.list("addresses", sink, |address, sink| {
+            let map = address.map(sink)?;
+            let kind = match map.text_or_empty("type", sink) {
+                "InternalIP" => NodeAddressKind::InternalIp,
+                "ExternalIP" => NodeAddressKind::ExternalIp,
+                _ => return None,
+            };
+            Some(NodeAddress { address: map.text_or_empty("address", sink).into(), kind })
+        }));
+    }
+    addresses
 }
 
 /// The networks of the node's pods; an unreadable one is passed over.

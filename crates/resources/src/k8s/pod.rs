@@ -110,6 +110,7 @@ fn addresses(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Si
 fn claimed(object: &Object<'_, '_>, annotation: &str, text: &str, sink: &mut Sink) -> Vec<Cidr> {
     let mut nets: Vec<Cidr> = Vec::new();
     for text in text.split(',').map(str::trim) {
+        // A warning says why another one is not used.
         let Some(net) = single(object, annotation, text, sink) else { continue };
         if nets.iter().any(|other| other.family() == net.family()) {
             unused(object, annotation, net, "a second address of its family", sink);
@@ -188,6 +189,7 @@ fn extras(object: &Object<'_, '_>, nets: &[Cidr], sink: &mut Sink) -> WorkloadEx
         .collect();
     let mut nats = (Vec::new(), Vec::new());
     for text in list(object, FLOATING_IPS, sink) {
+        // A warning says why another one is not used.
         let Some(external) = single(object, FLOATING_IPS, &text, sink) else { continue };
         // A family in which the pod has no address is passed over.
         let Some(internal) = nets.iter().find(|net| net.family() == external.family()) else { continue };

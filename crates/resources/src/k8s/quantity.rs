@@ -22,6 +22,7 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     let (exponent, shift) = scale(suffix)?;
     let exponent = exponent.checked_sub(i32::try_from(fraction.len()).ok()?)?;
     let value = if digits == 0 { Some(0) } else { scaled(digits, exponent, shift) };
+    // As in Kubernetes, the largest number stands for all that are larger.
     let value = value.map_or(i64::MAX, |value| i64::try_from(value).unwrap_or(i64::MAX));
     Some(if negative { -value } else { value })
 }

@@ -231,13 +231,7 @@ fn convert(
     if sink.unknown_fields == UnknownField::Ignored && kind.is_policy() {
         sink.unknown_fields = UnknownField::Warning;
     }
-    if api_version == STORED_VERSION
-        && !matches!(kind, Kind::IpamBlock | Kind::BlockAffinity)
-        && let Some(field) = map.field("apiVersion")
-    {
-        let what = format!("is how the API server keeps it; people write `{}`", kind.api_version());
-        field.lint(sink, Lint::DeprecatedVersion, what);
-    }
+    lint_version(api_version, kind, map, sink);
     let stored = if kind.is_calico() { StoredMeta::find(kind, map, sink) } else { None };
     let Some(meta) = Meta::read(kind, map, stored.as_ref(), sink) else {
         return (None, subject(Some(kind_name), map), INVALID);
@@ -259,6 +253,17 @@ fn convert(
         _ => Outcome::Invalid { substitute: felix::substitute(&object) },
     };
     (Some(object.id), subject, outcome)
+}
+
+/// Warns of the version in which the API server keeps objects that people write in another one.
+fn lint_version(api_version: &str, kind: Kind, map: Map<'_, '_>, sink: &mut Sink) {
+    if api_version == STORED_VERSION
+        && !matches!(kind, Kind::IpamBlock | Kind::BlockAffinity)
+        && let Some(field) = map.field("apiVersion")
+    {
+        let what = format!("is how the API server keeps it; people write `{}`", kind.api_version());
+        field.lint(sink, Lint::DeprecatedVersion, what);
+    }
 }
 
 /// What to call an object that has no usable identity: as much of kind, namespace and name as can be read.

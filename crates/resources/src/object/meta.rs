@@ -1,9 +1,9 @@
 //! The metadata of a resource.
 
-use crate::Lint;
 use crate::object::Kind;
 use crate::object::reserved::{PLATFORM_LABELS, is_labelled_by_users, is_reserved};
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
+use crate::{FieldProblem, Lint};
 
 /// The parts of `metadata` that matter.
 pub(crate) struct Meta<'n> {
@@ -20,6 +20,11 @@ pub(crate) struct Meta<'n> {
 
 pub(crate) const STORED_METADATA: &str = "projectcalico.org/metadata";
 
+/// Error of metadata that is kept in an annotation.
+#[derive(Debug, thiserror::Error)]
+#[error("is not valid metadata: {0}")]
+struct MetadataError(FieldProblem);
+
 /// The metadata of a resource of Calico that is kept in an annotation, because the metadata of a
 /// `crd.projectcalico.org/v1` object is the API server's (`libcalico-go/lib/backend/k8s/resources/resources.go`).
 pub(crate) struct StoredMeta<'n>(Node<'n>);
@@ -34,8 +39,8 @@ impl<'n> StoredMeta<'n> {
         match parse_json(field.text(&mut quiet)?) {
             Ok(node) if matches!(node.content, Content::Map(_)) => {
                 let stored = Self(node);
-                if let Err(what) = stored.check(kind, metadata.text_or_empty("namespace", &mut quiet)) {
-                    field.error(sink, what);
+                if let Err(error) = stored.check(kind, metadata.text_or_empty("namespace", &mut quiet)) {
+                    field.error(sink, error.to_string());
                     return None;
                 }
                 Some(stored)
@@ -50,7 +55,7 @@ impl<'n> StoredMeta<'n> {
 
     /// Checks name, namespace and annotations, which the API server does not look at: an object of one namespace must not
     /// pose as one of another.
-    fn check(&self, kind: Kind, namespace: &str) -> Result<(), String> {
+    fn check(&self, kind: Kind, namespace: &str) -> Result<(), MetadataError> {
         let mut own = Sink::default();
         let Some(map) = Cursor::root(&self.0).map(&mut own) else { return Ok(()) };
         if let Some(field) = map.field("name")
@@ -72,7 +77,7 @@ impl<'n> StoredMeta<'n> {
                 }
             }
         }
-        own.problems.into_list().first().map_or(Ok(()), |problem| Err(format!("is not valid metadata: {problem}")))
+        own.problems.into_list().into_iter().next().map_or(Ok(()), |problem| Err(MetadataError(problem)))
     }
 
     /// The name of a policy; `None` where the API server's name is the resource's.

@@ -39,21 +39,15 @@ impl Form {
 
 /// The node as a resource of `projectcalico.org/v3`.
 pub(super) fn kubernetes_node(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Json> {
-    let raw = |name: &str| object.meta.annotation(&format!("{CALICO}{name}")).unwrap_or_default();
-    let mut checked = |name: &str, form: Form| {
-        let text = raw(name);
-        if text.is_empty() || form.has(text) {
-            return text.to_owned();
-        }
-        object.root.warn(sink, format!("annotation {CALICO}{name}: `{text}` is not valid; it is not used"));
-        String::new()
-    };
     let mut bgp = JsonMap::new();
-    put(&mut bgp, "ipv4Address", checked("IPv4Address", Form::Cidr(Family::V4)));
-    put(&mut bgp, "ipv6Address", checked("IPv6Address", Form::Cidr(Family::V6)));
-    let cluster_id = checked("RouteReflectorClusterID", Form::Network(Family::V4));
-    put(&mut bgp, "routeReflectorClusterID", cluster_id);
-    if let Some(number) = v3::parse_as_number(raw("ASNumber")) {
+    for (field, name, form) in [
+        ("ipv4Address", "IPv4Address", Form::Cidr(Family::V4)),
+        ("ipv6Address", "IPv6Address", Form::Cidr(Family::V6)),
+        ("routeReflectorClusterID", "RouteReflectorClusterID", Form::Network(Family::V4)),
+    ] {
+        put(&mut bgp, field, checked(object, name, form, sink));
+    }
+    if let Some(number) = v3::parse_as_number(raw(object, "ASNumber")) {
         bgp.insert("asNumber".into(), number.into());
     }
     let mut spec = JsonMap::new();
@@ -63,28 +57,9 @@ pub(super) fn kubernetes_node(object: &Object<'_, '_>, sink: &mut Sink) -> Optio
         ("ipv6VXLANTunnelAddr", "IPv6VXLANTunnelAddr", Form::Network(Family::V6)),
         ("vxlanTunnelMACAddrV6", "VXLANTunnelMACAddrV6", Form::Mac),
     ] {
-        put(&mut spec, field, checked(name, form));
+        put(&mut spec, field, checked(object, name, form, sink));
     }
-    let mut wireguard = JsonMap::new();
-    let tunnel = match object.options.block_source {
-        BlockSource::PodCidrs => PodNetworks::of(object, &mut Sink::default()).tunnel,
-        BlockSource::Omitted | BlockSource::IpamBlocks => None,
-    };
-    if let Some(tunnel) = tunnel {
-        if !raw("WireguardPublicKey").is_empty() {
-            put(&mut wireguard, "interfaceIPv4Address", tunnel.clone());
-        }
-        put(&mut bgp, "ipv4IPIPTunnelAddr", tunnel);
-    } else {
-        let family = |family| Form::Network(family);
-        put(&mut bgp, "ipv4IPIPTunnelAddr", checked("IPv4IPIPTunnelAddr", family(Family::V4)));
-        for (field, name, version) in [
-            ("interfaceIPv4Address", "IPv4WireguardInterfaceAddr", Family::V4),
-            ("interfaceIPv6Address", "IPv6WireguardInterfaceAddr", Family::V6),
-        ] {
-            put(&mut wireguard, field, checked(name, family(version)));
-        }
-    }
+    let wireguard = tunnels(object, &mut bgp, sink);
     let addresses = addresses(object, &bgp, sink);
     for (name, part) in [("bgp", bgp), ("wireguard", wireguard)] {
         if !part.is_empty() {
@@ -95,17 +70,10 @@ pub(super) fn kubernetes_node(object: &Object<'_, '_>, sink: &mut Sink) -> Optio
     if !addresses.is_empty() {
         spec.insert("addresses".into(), addresses.into());
     }
-    if let Some(interfaces) = interfaces(raw("Interfaces")) {
+    if let Some(interfaces) = interfaces(raw(object, "Interfaces")) {
         spec.insert("interfaces".into(), interfaces);
     }
-    let mut status = JsonMap::new();
-    put(&mut status, "wireguardPublicKey", raw("WireguardPublicKey").to_owned());
-    put(&mut status, "wireguardPublicKeyV6", raw("WireguardPublicKeyV6").to_owned());
-    let own = object.map.field("spec").and_then(|spec| spec.map(sink));
-    let pod_cidrs = own.map(|spec| spec.texts("podCIDRs", sink)).unwrap_or_default();
-    if !pod_cidrs.is_empty() {
-        status.insert("podCIDRs".into(), pod_cidrs.into());
-    }
+    let status = status(object, sink);
     Some(json!({
         "kind": "Node",
         "apiVersion": "projectcalico.org/v3",
@@ -113,6 +81,57 @@ pub(super) fn kubernetes_node(object: &Object<'_, '_>, sink: &mut Sink) -> Optio
         "spec": spec,
         "status": status,
     }))
+}
+
+/// The text of an annotation; empty if there is none.
+fn raw<'n>(object: &Object<'n, '_>, name: &str) -> &'n str {
+    object.meta.annotation(&format!("{CALICO}{name}")).unwrap_or_default()
+}
+
+/// The text of an annotation that is valid, or else nothing.
+fn checked(object: &Object<'_, '_>, name: &str, form: Form, sink: &mut Sink) -> String {
+    let text = raw(object, name);
+    if text.is_empty() || form.has(text) {
+        return text.to_owned();
+    }
+    object.root.warn(sink, format!("annotation {CALICO}{name}: `{text}` is not valid; it is not used"));
+    String::new()
+}
+
+/// Puts the address of the IP-in-IP tunnel into `bgp`, and returns the addresses of `WireGuard`.
+fn tunnels(object: &Object<'_, '_>, bgp: &mut JsonMap<String, Json>, sink: &mut Sink) -> JsonMap<String, Json> {
+    let mut wireguard = JsonMap::new();
+    let tunnel = match object.options.block_source {
+        BlockSource::PodCidrs => PodNetworks::of(object, &mut Sink::default()).tunnel,
+        BlockSource::Omitted | BlockSource::IpamBlocks => None,
+    };
+    if let Some(tunnel) = tunnel {
+        if !raw(object, "WireguardPublicKey").is_empty() {
+            put(&mut wireguard, "interfaceIPv4Address", tunnel.clone());
+        }
+        put(bgp, "ipv4IPIPTunnelAddr", tunnel);
+    } else {
+        put(bgp, "ipv4IPIPTunnelAddr", checked(object, "IPv4IPIPTunnelAddr", Form::Network(Family::V4), sink));
+        for (field, name, family) in [
+            ("interfaceIPv4Address", "IPv4WireguardInterfaceAddr", Family::V4),
+            ("interfaceIPv6Address", "IPv6WireguardInterfaceAddr", Family::V6),
+        ] {
+            put(&mut wireguard, field, checked(object, name, Form::Network(family), sink));
+        }
+    }
+    wireguard
+}
+
+fn status(object: &Object<'_, '_>, sink: &mut Sink) -> JsonMap<String, Json> {
+    let mut status = JsonMap::new();
+    put(&mut status, "wireguardPublicKey", raw(object, "WireguardPublicKey").to_owned());
+    put(&mut status, "wireguardPublicKeyV6", raw(object, "WireguardPublicKeyV6").to_owned());
+    let own = object.map.field("spec").and_then(|spec| spec.map(sink));
+    let pod_cidrs = own.map(|spec| spec.texts("podCIDRs", sink)).unwrap_or_default();
+    if !pod_cidrs.is_empty() {
+        status.insert("podCIDRs".into(), pod_cidrs.into());
+    }
+    status
 }
 
 /// Fields that are empty are not there.

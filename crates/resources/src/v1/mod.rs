@@ -161,16 +161,26 @@ fn read(
     labels: &mut Interner,
     sink: &mut Sink,
 ) -> Option<Update> {
-    let map = match key {
+    match key {
         Key::GlobalConfig(name) => {
-            return scalar::plain_text(root, sink).map(|text| Update::GlobalConfig(name.clone(), Some(text.into())));
+            scalar::plain_text(root, sink).map(|text| Update::GlobalConfig(name.clone(), Some(text.into())))
         }
         Key::HostConfig(key) => {
-            return scalar::plain_text(root, sink).map(|text| Update::HostConfig(key.clone(), Some(text.into())));
+            scalar::plain_text(root, sink).map(|text| Update::HostConfig(key.clone(), Some(text.into())))
         }
-        Key::Ready => return root.boolean(sink).map(|ready| Update::Ready(Some(ready))),
-        _ => root.map(sink)?,
-    };
+        Key::Ready => root.boolean(sink).map(|ready| Update::Ready(Some(ready))),
+        _ => read_map(key, tier, root, labels, sink),
+    }
+}
+
+fn read_map(
+    key: &Key,
+    tier: Option<TierName>,
+    root: Cursor<'_, '_>,
+    labels: &mut Interner,
+    sink: &mut Sink,
+) -> Option<Update> {
+    let map = root.map(sink)?;
     Some(match key.clone() {
         Key::WorkloadEndpoint(key) => {
             let endpoint = endpoint::workload_endpoint(&root, map, labels, sink);

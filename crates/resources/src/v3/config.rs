@@ -197,6 +197,7 @@ fn stringify(form: FieldForm, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option
         FieldForm::HealthTimeouts => {
             let mut timeouts = Vec::new();
             for timeout in cursor.items(sink) {
+                // That it is no mapping has been reported.
                 let Some(map) = timeout.map(sink) else { continue };
                 let (name, field) = (map.text_or_empty("name", sink), map.field("timeout"));
                 if let Some(field) = field

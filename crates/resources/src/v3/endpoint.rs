@@ -164,14 +164,7 @@ pub(crate) fn workload_endpoint(
             .error(sink, "the name must be node-orchestrator-workload-endpoint, a `-` within a part written twice");
         return None;
     };
-    for (name, expected) in [("node", &node), ("orchestrator", &orchestrator), ("endpoint", &endpoint)] {
-        if let Some(field) = spec.field(name)
-            && let Some(text) = field.text(sink)
-            && text != expected
-        {
-            field.error(sink, format!("is `{text}`, but the name of the object says `{expected}`"));
-        }
-    }
+    check_parts(spec, [("node", &node), ("orchestrator", &orchestrator), ("endpoint", &endpoint)], sink);
     for (name, family) in [("ipv4Gateway", Family::V4), ("ipv6Gateway", Family::V6)] {
         if let Some(field) = spec.field(name) {
             scalar::address_of(family, field, sink);
@@ -192,22 +185,7 @@ pub(crate) fn workload_endpoint(
     if !account.is_empty() {
         pairs.push((SERVICE_ACCOUNT_LABEL, account));
     }
-    let family =
-        |nats: &[NatMapping], v4: bool| nats.iter().copied().filter(|nat| nat.internal.is_ipv4() == v4).collect();
-    let extras = WorkloadExtras {
-        ipv4_nat: family(&nats, true),
-        ipv6_nat: family(&nats, false),
-        allowed_source_prefixes: spec
-            .list("allowSpoofedSourcePrefixes", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked))
-            .into(),
-        qos: super::qos(spec, sink),
-        address_source: AddressSource::Platform,
-        annotations: {
-            let mut annotations = object.meta.annotations.clone();
-            annotations.sort_unstable();
-            annotations.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
-        },
-    };
+    let extras = extras(object, spec, &nats, sink);
     let value = WorkloadEndpoint {
         state: AdminState::Active,
         iface,
@@ -229,6 +207,36 @@ pub(crate) fn workload_endpoint(
     }
     let key = WorkloadEndpointKey::new(&node, &orchestrator, &format!("{namespace}/{workload}"), &endpoint);
     Some(vec![Update::WorkloadEndpoint(key, Some(object.root.valid(value, sink)?))])
+}
+
+/// Checks the fields that the name of the object has, too.
+fn check_parts(spec: Map<'_, '_>, parts: [(&str, &str); 3], sink: &mut Sink) {
+    for (name, expected) in parts {
+        if let Some(field) = spec.field(name)
+            && let Some(text) = field.text(sink)
+            && text != expected
+        {
+            field.error(sink, format!("is `{text}`, but the name of the object says `{expected}`"));
+        }
+    }
+}
+
+fn extras(object: &Object<'_, '_>, spec: Map<'_, '_>, nats: &[NatMapping], sink: &mut Sink) -> WorkloadExtras {
+    let family = |v4: bool| nats.iter().copied().filter(|nat| nat.internal.is_ipv4() == v4).collect();
+    WorkloadExtras {
+        ipv4_nat: family(true),
+        ipv6_nat: family(false),
+        allowed_source_prefixes: spec
+            .list("allowSpoofedSourcePrefixes", sink, |net, sink| scalar::cidr(net, sink).map(Cidr::masked))
+            .into(),
+        qos: super::qos(spec, sink),
+        address_source: AddressSource::Platform,
+        annotations: {
+            let mut annotations = object.meta.annotations.clone();
+            annotations.sort_unstable();
+            annotations.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+        },
+    }
 }
 
 /// The parts between single hyphens, doubled ones being part of the text.

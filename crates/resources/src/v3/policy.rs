@@ -121,9 +121,9 @@ fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mu
     } else {
         namespaced_policy(namespace, own, accounts, &mut sink.selectors)
     };
-    combination(&combined, &mut sink.selectors).unwrap_or_else(|what| {
+    combination(&combined, &mut sink.selectors).unwrap_or_else(|error| {
         if sink.problems.reports() == sound {
-            spec.error(sink, what);
+            spec.error(sink, error.to_string());
         }
         Selector::none()
     })

@@ -49,16 +49,7 @@ pub(crate) fn ip_pool(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contri
     if ipip_mode != EncapMode::Never && cidr.family() == Family::V6 {
         spec.error(sink, "IP-in-IP is for IPv4 only");
     }
-    if let Some(field) = spec.field("blockSize") {
-        let (min, max) = match cidr.family() {
-            Family::V4 => (20, 32),
-            Family::V6 => (116, 128),
-        };
-        let size: Option<u8> = field.int(min, max, sink);
-        if size.is_some_and(|size| size < cidr.prefix_len()) {
-            field.error(sink, format!("is larger than the pool {cidr}"));
-        }
-    }
+    check_block_size(spec, cidr, sink);
     let uses = spec.list("allowedUses", sink, |word, sink| {
         let text = word.text(sink)?;
         if !matches!(text, "Workload" | "Tunnel" | "LoadBalancer") {
@@ -84,6 +75,19 @@ pub(crate) fn ip_pool(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contri
         allowed_uses: uses.into(),
     };
     Some(vec![Update::IpPool(cidr.masked(), Some(pool.into()))])
+}
+
+fn check_block_size(spec: Map<'_, '_>, cidr: Cidr, sink: &mut Sink) {
+    if let Some(field) = spec.field("blockSize") {
+        let (min, max) = match cidr.family() {
+            Family::V4 => (20, 32),
+            Family::V6 => (116, 128),
+        };
+        let size: Option<u8> = field.int(min, max, sink);
+        if size.is_some_and(|size| size < cidr.prefix_len()) {
+            field.error(sink, format!("is larger than the pool {cidr}"));
+        }
+    }
 }
 
 fn mode(spec: Map<'_, '_>, name: &str, sink: &mut Sink) -> EncapMode {

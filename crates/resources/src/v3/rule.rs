@@ -170,9 +170,9 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
     let is_sound = sink.problems.reports() == sound;
     let combined = side_selector(place.namespace, &words, &mut sink.selectors);
     let mut parse = |text: &str| {
-        combination(text, &mut sink.selectors).unwrap_or_else(|what| {
+        combination(text, &mut sink.selectors).unwrap_or_else(|error| {
             if is_sound {
-                side.error(sink, what);
+                side.error(sink, error.to_string());
             }
             Selector::none()
         })

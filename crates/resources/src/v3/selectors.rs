@@ -5,7 +5,7 @@
 //! (`libcalico-go/lib/backend/syncersv1/updateprocessors/{rules,globalnetworkpolicyprocessor}.go`).
 
 use tortie_model::SelectorCache;
-use tortie_selector::{Expr, Label, Selector};
+use tortie_selector::{Expr, Label, ParseError, Selector};
 
 use crate::object::reserved::{NAMESPACE_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_LABEL, SERVICE_ACCOUNT_PREFIX};
 
@@ -38,9 +38,14 @@ pub(crate) fn side_selector(namespace: &str, words: &Words<'_>, selectors: &mut 
 
 /// Parses a combination, or says that it is too much for the language, such as a label whose name is too long with its
 /// prefix.
-pub(crate) fn combination(text: &str, selectors: &mut SelectorCache) -> Result<Selector, String> {
-    selectors.parse(text).map_err(|error| format!("the selectors do not combine to a selector: {error}"))
+pub(crate) fn combination(text: &str, selectors: &mut SelectorCache) -> Result<Selector, CombinationError> {
+    Ok(selectors.parse(text)?)
 }
+
+/// Error of a combination.
+#[derive(Debug, thiserror::Error)]
+#[error("the selectors do not combine to a selector: {0}")]
+pub(crate) struct CombinationError(#[from] ParseError);
 
 /// `(a) && (b)`, or the one that is not empty.
 fn join(a: &str, b: &str) -> String {
