@@ -158,16 +158,18 @@ impl Directory {
         if complete {
             self.state.complete();
         }
-        let change = |(path, text): (PathBuf, Option<String>)| {
-            let change = match (self.state.closed_for(&path).cloned(), text) {
-                (Some(closed), Some(text)) => Change::Taken(text, closed),
-                (Some(closed), None) => Change::Unreadable(closed),
-                (None, _) => Change::Gone,
-            };
-            (path, change)
-        };
-        let changes = changed.into_iter().map(change).collect();
+        let changes = changed.into_iter().map(|(path, text)| self.change(path, text)).collect();
         Ok(Turn { updates, touched, complete, changes })
+    }
+
+    /// What has become of a file that has this text now, or cannot be read.
+    fn change(&self, path: PathBuf, text: Option<String>) -> (PathBuf, Change) {
+        let change = match (self.state.closed_for(&path).cloned(), text) {
+            (Some(closed), Some(text)) => Change::Taken(text, closed),
+            (Some(closed), None) => Change::Unreadable(closed),
+            (None, _) => Change::Gone,
+        };
+        (path, change)
     }
 
     /// What cannot be looked into.

@@ -196,6 +196,7 @@ fn texts(mirror: &Mirror, news: &News, meaning: Meaning) -> BTreeMap<String, Opt
     let mut texts = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for (key, value) in &news.values {
+        // No history is kept of programs' resources.
         let Some(path) = resource_path(key) else { continue };
         let text = match value {
             None => Ok(None),

@@ -209,6 +209,7 @@ impl ResourceStore for KubernetesStore {
         };
         let mut listing = Listing::default();
         for object in objects {
+            // An object without a usable name cannot be asked for.
             let Some(key) = key_of_object(kind, &object) else { continue };
             match if is_node { read_node(&key, &object) } else { self.read(&key, object) } {
                 Ok(resource) => {

@@ -130,8 +130,9 @@ impl Store {
     }
 
     /// What an object claims, by number.
+    #[expect(clippy::expect_used, reason = "2^32 claims do not fit into memory")]
     pub(super) fn claims(&self, slot: u32) -> impl Iterator<Item = Claim> + use<> {
-        let count = u32::try_from(self.object(slot).in_force.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(self.object(slot).in_force.len()).expect("fewer than 2^32 claims");
         (0..count).map(move |index| Claim { slot, index })
     }
 

@@ -103,6 +103,7 @@ pub(super) fn check_new_pool(store: &dyn ResourceStore, key: &ResourceKey, objec
     }
     let Some(cidr) = cidr_of(object) else { return Ok(()) };
     for other in store.list(ResourceKind::IpPool, None)?.resources {
+        // A pool without a network, or of the other family, overlaps with nothing.
         let Some(others) = cidr_of(&other.object).filter(|others| others.family() == cidr.family()) else { continue };
         if other.key != *key
             && (others.masked().contains(cidr.masked().address()) || cidr.masked().contains(others.masked().address()))

@@ -154,6 +154,7 @@ impl EtcdFeed {
             });
         }
         for kv in message.events().iter().filter_map(etcd_client::Event::kv) {
+            // A key that is not text is not Calico's.
             let Some(text) = stored_text(&self.config.key_prefix, kv) else { continue };
             // What is deleted has no version.
             self.heard.push_back(match kv.version() {

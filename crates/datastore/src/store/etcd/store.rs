@@ -72,6 +72,7 @@ impl EtcdStore {
         self.call(async |mut client| {
             let mut options = PutOptions::new();
             if let Some(ttl) = ttl {
+                // A lease of etcd is bounded anyhow.
                 let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
                 let lease = within(patience, "asking for a lease", client.lease_grant(seconds, None)).await?;
                 options = options.with_lease(lease.id());
@@ -244,6 +245,7 @@ impl ResourceStore for EtcdStore {
         let mut listing = Listing { revision: Revision(revision), ..Listing::default() };
         for kv in values {
             let path = kv.key_str().ok().and_then(|path| path.strip_prefix(&self.config.key_prefix));
+            // Nothing of Calico's is under other paths.
             let Some(key) = path.and_then(ResourceKey::from_path) else { continue };
             match read(key, &kv) {
                 Ok(resource) => listing.resources.push(resource),
