@@ -74,8 +74,46 @@ pub(crate) fn run(args: &Args) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let tally = Arc::new(Tally::default());
     let address = server.address;
-    let connect = |number: usize| runtime.spawn(follow(address, number, Arc::clone(&tally)));
+    let connect = |number: usize| drop(runtime.spawn(follow(address, number, Arc::clone(&tally))));
+    take_snapshots(&server, &tally, clients, connect);
 
+    thread::sleep(Duration::from_secs(8));
+    let quiet = server.figures();
+    println!("with all clients connected and nothing to do: {:.1} MB resident", quiet.resident_mb);
+    println!(
+        "  {:.1} kB more for each client than without any",
+        (quiet.resident_mb - idle.resident_mb) * 1e3 / clients as f64
+    );
+
+    let total = u64::from(rate) * seconds;
+    let begun = Instant::now();
+    send_changes(&cluster, &datastore, endpoints, rate, total);
+    let sent = begun.elapsed();
+    let expected = total * clients as u64;
+    let until = Instant::now() + Duration::from_secs(60);
+    while tally.changes.load(Ordering::Relaxed) < expected && Instant::now() < until {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let took = begun.elapsed().as_secs_f64();
+    let changes = tally.changes.load(Ordering::Relaxed);
+    println!(
+        "{total} updates in {:.1} s to {clients} clients: {changes} of {expected} arrived, the last after {took:.1} s",
+        sent.as_secs_f64()
+    );
+    report_changes(&server, &tally, &quiet, took);
+    let driver = Figures::own();
+    println!(
+        "this program (datastore and clients): {:.1} s of processor time, {:.1} MB resident",
+        driver.cpu, driver.resident_mb
+    );
+    let missing = tally.decoded.load(Ordering::Relaxed);
+    assert_eq!(missing, clients.div_ceil(DECODES) * endpoints, "a snapshot was not whole");
+    assert_eq!(changes, expected, "changes got lost");
+    runtime.shutdown_background();
+}
+
+/// Connects one client, then all others, and tells what their snapshots cost.
+fn take_snapshots(server: &Fanout, tally: &Tally, clients: usize, connect: impl Fn(usize)) {
     let asked = Instant::now();
     connect(0);
     tally.await_snapshots(1);
@@ -97,38 +135,24 @@ pub(crate) fn run(args: &Args) {
         after.resident_mb,
         server.metric("typha_snapshots_generated"),
     );
+}
 
-    thread::sleep(Duration::from_secs(8));
-    let quiet = server.figures();
-    println!("with all clients connected and nothing to do: {:.1} MB resident", quiet.resident_mb);
-    println!(
-        "  {:.1} kB more for each client than without any",
-        (quiet.resident_mb - idle.resident_mb) * 1e3 / clients as f64
-    );
-
+fn send_changes(cluster: &Cluster, datastore: &Datastore, endpoints: usize, rate: u32, total: u64) {
     let begun = Instant::now();
     let pause = Duration::from_secs(1) / rate;
-    let total = u64::from(rate) * seconds;
     for number in 0..total {
         let due = begun + pause * u32::try_from(number).unwrap();
         thread::sleep(due.saturating_duration_since(Instant::now()));
         let which = usize::try_from(number * 7919).unwrap() % endpoints;
         datastore.tell(cluster.pod(which, latency::now()));
     }
-    let sent = begun.elapsed();
-    let expected = total * clients as u64;
-    let until = Instant::now() + Duration::from_secs(60);
-    while tally.changes.load(Ordering::Relaxed) < expected && Instant::now() < until {
-        thread::sleep(Duration::from_millis(20));
-    }
-    let took = begun.elapsed().as_secs_f64();
+}
+
+/// Tells what the changes cost, which took so many seconds to arrive.
+fn report_changes(server: &Fanout, tally: &Tally, quiet: &Figures, took: f64) {
     let busy = server.figures();
     let cpu = busy.cpu - quiet.cpu;
     let changes = tally.changes.load(Ordering::Relaxed);
-    println!(
-        "{total} updates in {:.1} s to {clients} clients: {changes} of {expected} arrived, the last after {took:.1} s",
-        sent.as_secs_f64()
-    );
     let [p50, p90, p99, most] = tally.latency.quantiles([0.5, 0.9, 0.99, 1.0]);
     println!(
         "latency from the datastore to a client: p50 {p50:.1} ms, p90 {p90:.1} ms, p99 {p99:.1} ms, max {most:.1} ms"
@@ -148,15 +172,6 @@ pub(crate) fn run(args: &Args) {
     );
     println!("  connections lost in the crowd: {}", tally.knocked_again.load(Ordering::Relaxed));
     println!("  clients cut off: {}", server.metric("tortie_fanout_connections_too_slow"));
-    let driver = Figures::own();
-    println!(
-        "this program (datastore and clients): {:.1} s of processor time, {:.1} MB resident",
-        driver.cpu, driver.resident_mb
-    );
-    let missing = tally.decoded.load(Ordering::Relaxed);
-    assert_eq!(missing, clients.div_ceil(DECODES) * endpoints, "a snapshot was not whole");
-    assert_eq!(changes, expected, "changes got lost");
-    runtime.shutdown_background();
 }
 
 impl Tally {

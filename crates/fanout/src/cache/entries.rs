@@ -223,6 +223,7 @@ impl<'a> Iterator for Iter<'a> {
                 return Some(entry);
             }
             let mut rest = self.branches.pop()?;
+            // That branch has been gone through; its parent is next.
             let Some(child) = rest.next() else { continue };
             self.branches.push(rest);
             match &*child.node {

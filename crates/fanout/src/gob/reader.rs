@@ -335,6 +335,7 @@ impl<'m, 't> Reader<'m, 't> {
     fn structure(&mut self, kind: Arc<StructType>, depth: usize) -> Result<Value<'m>, Stop> {
         let mut fields = Vec::new();
         self.fields(|reader, field| {
+            // No type has so many fields as do not fit.
             let place = usize::try_from(field).unwrap_or(usize::MAX);
             let Some((_, id)) = kind.fields.get(place) else { return Err(unknown_field(&kind.name, field)) };
             fields.push((place, reader.value(*id, depth + 1)?));

@@ -65,7 +65,11 @@ thread_local! {
 }
 
 /// Writes a frame.
+///
+/// # Panics
+/// If the message takes 4 GiB; those of the protocol are far shorter.
 #[must_use]
+#[expect(clippy::expect_used, reason = "the server cuts messages, and a client's are small")]
 pub fn encode(message: &impl Message, compression: Compression) -> Bytes {
     let raw = message.encode_to_vec();
     let compressed = match compression {
@@ -75,7 +79,8 @@ pub fn encode(message: &impl Message, compression: Compression) -> Bytes {
         Compression::Good => GOOD.with_borrow_mut(|good| good.as_mut()?.compress(&raw).ok()),
     };
     let compressed = compressed.filter(|compressed| compressed.len() < raw.len());
-    let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    // Messages are cut at a few MiB, and the readers' limits are far below 4 GiB.
+    let length = |bytes: usize| u32::try_from(bytes).expect("a frame is shorter than 4 GiB");
     let mut out = BytesMut::with_capacity(9 + compressed.as_ref().map_or(raw.len(), Vec::len));
     match compressed {
         Some(compressed) => {
@@ -101,7 +106,7 @@ pub fn encode(message: &impl Message, compression: Compression) -> Bytes {
 /// [`FrameError`], after which the buffer is of no use.
 pub fn take<M: Message + Default>(buffer: &mut BytesMut, limit: usize) -> Result<Option<M>, FrameError> {
     let Some(head) = buffer.first_chunk::<4>() else { return Ok(None) };
-    let length = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
+    let length = u32::from_le_bytes(*head) as usize;
     if length > limit {
         return Err(FrameError::TooLong { length, limit });
     }
@@ -114,8 +119,7 @@ pub fn take<M: Message + Default>(buffer: &mut BytesMut, limit: usize) -> Result
         Err(_) => return Err(FrameError::Empty),
         Ok(PLAIN) => frame,
         Ok(ZSTD) => {
-            let length = frame.try_get_u32_le().map_err(|_| FrameError::BadCompression)?;
-            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let length = frame.try_get_u32_le().map_err(|_| FrameError::BadCompression)? as usize;
             if length > limit {
                 return Err(FrameError::TooLong { length, limit });
             }

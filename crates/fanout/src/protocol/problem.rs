@@ -23,6 +23,7 @@ impl From<&cache::Upstream> for Upstream {
         let problems = bare.into_iter().chain(covered).take(LISTED).map(WireProblem::from).collect();
         Self {
             problems,
+            // A number for people.
             more: u32::try_from((upstream.problems.len() + upstream.refused.len()).saturating_sub(LISTED))
                 .unwrap_or(u32::MAX),
             unavailable: upstream.unavailable.as_deref().map(short).unwrap_or_default(),

@@ -163,6 +163,7 @@ async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> 
         version: VERSION,
         instance: hub.instance().0,
         resumed: resumed.is_some(),
+        // Clients expect heartbeats within a minute however long this is.
         heartbeat_ms: u32::try_from(context.config.heartbeat.as_millis()).unwrap_or(u32::MAX),
         software: concat!("tortie ", env!("CARGO_PKG_VERSION")).into(),
         blocks: format != WireFormat::OneNode,
@@ -251,6 +252,7 @@ async fn follow(
             }
             Order { within, reason } = ticket.told_to_go() => {
                 leave = Some(tokio::time::Instant::now() + within);
+                // Beyond 49 days it makes no difference to a client.
                 let within_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
                 writer.message(server::Message::Drain(Drain { within_ms, reason: reason.into() })).await?;
             }

@@ -44,9 +44,10 @@ impl Life {
         Self { started, cache: AtomicU64::new(0), connections: AtomicU64::new(0) }
     }
 
+    #[expect(clippy::expect_used, reason = "no machine runs for 584 million years")]
     pub(super) fn beat(&self, part: Part, now: Instant) {
         let millis = now.saturating_duration_since(self.started).as_millis();
-        self.last(part).store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.last(part).store(u64::try_from(millis).expect("fewer than 2^64 milliseconds"), Ordering::Relaxed);
     }
 
     fn last(&self, part: Part) -> &AtomicU64 {

@@ -178,6 +178,7 @@ pub(crate) struct Context {
 impl Context {
     /// Microseconds since the start, for heartbeats; never 0.
     pub(crate) fn stamp(&self) -> u64 {
+        // After 584,000 years, heartbeats tell no round trips.
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
     }
 }
@@ -309,6 +310,7 @@ impl Server {
     pub fn drain(&self, within: Duration) {
         let deadline = Instant::now() + within;
         self.closed.send_replace(true);
+        // So many connections would have a pause of no time either way.
         let count = u32::try_from(self.context.registry.staying()).unwrap_or(u32::MAX);
         // As Typha: most of the time, but no more than a second for each.
         let pause = (within.mul_f64(0.95) / count.max(1)).min(self.context.config.drop_interval);

@@ -17,7 +17,7 @@ pub struct GoTime {
 }
 
 impl GoTime {
-    /// A time in UTC.
+    /// A time in UTC; the first or last one that can be told, for those before 1970 or beyond Go's range.
     #[must_use]
     pub fn utc(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -387,6 +387,7 @@ impl Level {
 fn raise_file_limit() -> u64 {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    // Absent is unlimited.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 

@@ -10,6 +10,9 @@ const CONNECTIONS: f64 = 10_000.0;
 /// Seconds between two writes to a client that keeps up.
 const PACE: f64 = 0.02;
 
+/// Adds a row with a figure of each phase.
+type AddRow<'r> = dyn FnMut(&str, &dyn Fn(&Phase) -> String) + 'r;
+
 /// All that was measured.
 pub(super) struct Report {
     pub(super) cluster: Cluster,
@@ -63,14 +66,7 @@ impl Report {
                 _ => format!("{:.0} µs; {changes:.0}", self.per_write()),
             }
         });
-        row("engine of a node: processor time of a change", &|phase| format!("{:.1} µs", self.engine_cost(phase)));
-        row("engine of a node: share of a processor", &|phase| {
-            format!("{:.1} %", phase.engine.cpu / self.engines as f64 / phase.seconds * 100.0)
-        });
-        row("… of it flushing; messages to the dataplane a second", &|phase| {
-            let Engines { flushing, messages, cpu, .. } = phase.engine;
-            format!("{:.0} %; {:.1}", flushing / cpu.max(0.01) * 100.0, messages / self.engines as f64 / phase.seconds)
-        });
+        self.engine_costs(&mut row);
         row("from a change to the node's flush: median; 99 %", &|phase| {
             let [median, most] = phase.latency;
             format!("{median:.0} ms; {most:.0} ms")
@@ -88,6 +84,17 @@ impl Report {
             format!("{:.0} % of a processor", phase.load_cpu / phase.seconds * 100.0)
         });
         rows.join("\n") + "\n"
+    }
+
+    fn engine_costs(&self, row: &mut AddRow<'_>) {
+        row("engine of a node: processor time of a change", &|phase| format!("{:.1} µs", self.engine_cost(phase)));
+        row("engine of a node: share of a processor", &|phase| {
+            format!("{:.1} %", phase.engine.cpu / self.engines as f64 / phase.seconds * 100.0)
+        });
+        row("… of it flushing; messages to the dataplane a second", &|phase| {
+            let Engines { flushing, messages, cpu, .. } = phase.engine;
+            format!("{:.0} %; {:.1}", flushing / cpu.max(0.01) * 100.0, messages / self.engines as f64 / phase.seconds)
+        });
     }
 
     /// Microseconds of a server of the last level, of each change, for each client.
