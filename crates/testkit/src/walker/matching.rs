@@ -1,12 +1,13 @@
 //! Does a packet pass a match, and would the kernel accept the rule at all?
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use tortie_iptables::{Family, IpSetName, Match, PortList, Protocol, Rule, Side};
 use tortie_model::desired::Members;
 
 use super::Skb;
-use crate::packet::{Payload, in_network};
+use crate::packet::{Packet, Payload, in_network};
 
 /// Protocols that `-m multiport` works with.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
@@ -57,14 +58,6 @@ pub(super) fn check(rule: &Rule, ipv4: bool) -> Result<(), &'static str> {
 /// Does the packet pass? The error is a set that does not exist or is of another type.
 pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Members>) -> Result<bool, IpSetName> {
     let packet = &skb.packet;
-    let address = |side: &Side| match side {
-        Side::Source => packet.source,
-        Side::Destination => packet.destination,
-    };
-    let port = |side: &Side| match side {
-        Side::Source => packet.source_port(),
-        Side::Destination => packet.destination_port(),
-    };
     Ok(match question {
         Match::Mark { want, negated } => (skb.mark & want.mask().get() == want.value()) != *negated,
         Match::InInterface(pattern) => interface_matches(&pattern.to_string(), &skb.in_interface),
@@ -73,7 +66,7 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
         // The nodes that are walked have no bridges, and ARP is no IP packet.
         Match::InBridgePort(_) | Match::Bridged | Match::ArpReply(_) => false,
         Match::ReversePathFails => skb.reverse_path_fails,
-        Match::LocalAddress { side, negated, .. } => skb.local_addresses.contains(&address(side)) != *negated,
+        Match::LocalAddress { side, negated, .. } => skb.local_addresses.contains(&address(packet, *side)) != *negated,
         Match::Conntrack { states, negated } => {
             states.states().iter().any(|state| skb.conntrack.contains(state)) != *negated
         }
@@ -81,33 +74,25 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
             (protocol == &Protocol::Number(0) || protocol.number() == packet.protocol) != *negated
         }
         Match::Net { side, net, negated } => {
-            in_network(address(side), net.cidr().address(), net.cidr().prefix_len()) != *negated
+            in_network(address(packet, *side), net.cidr().address(), net.cidr().prefix_len()) != *negated
         }
         Match::IpSet { side, set, with_port, negated } => {
-            let found = match (sets.get(set), with_port) {
-                (Some(Members::Nets(nets)), false) => {
-                    nets.iter().any(|net| in_network(address(side), net.address(), net.prefix_len()))
-                }
-                (Some(Members::IpPorts(members)), true) => members.iter().any(|member| {
-                    let protocol = tortie_model::NamedProtocol::from(member.protocol()).number();
-                    member.address() == address(side)
-                        && protocol == packet.protocol
-                        && Some(member.port()) == port(side)
-                }),
-                _ => return Err(*set),
-            };
-            found != *negated
+            let members = sets.get(set).ok_or(*set)?;
+            is_member(packet, *side, members, *with_port).ok_or(*set)? != *negated
         }
         Match::AnyOf { side, these, negated } => {
-            let mut found = these.nets.iter().any(|net| in_network(address(side), net.address(), net.prefix_len()));
+            let address = address(packet, *side);
+            let mut found = these.nets.iter().any(|net| in_network(address, net.address(), net.prefix_len()));
             for set in &these.sets {
-                let Some(Members::Nets(nets)) = sets.get(set) else { return Err(*set) };
-                found |= nets.iter().any(|net| in_network(address(side), net.address(), net.prefix_len()));
+                let members = sets.get(set).ok_or(*set)?;
+                found |= is_member(packet, *side, members, false).ok_or(*set)?;
             }
             found != *negated
         }
         // A packet without ports passes neither the match nor its negation: the rule's protocol match comes first.
-        Match::Ports { side, ports, negated } => port(side).is_some_and(|port| listed(ports, port) != *negated),
+        Match::Ports { side, ports, negated } => {
+            port(packet, *side).is_some_and(|port| listed(ports, port) != *negated)
+        }
         Match::DestinationPort(wanted) => packet.destination_port() == Some(*wanted),
         Match::Icmp { icmp, negated, .. } => match packet.payload {
             Payload::Icmp { kind, code } => {
@@ -117,6 +102,35 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
         },
         Match::Limit { .. } => skb.within_rates,
     })
+}
+
+fn address(packet: &Packet, side: Side) -> IpAddr {
+    match side {
+        Side::Source => packet.source,
+        Side::Destination => packet.destination,
+    }
+}
+
+fn port(packet: &Packet, side: Side) -> Option<u16> {
+    match side {
+        Side::Source => packet.source_port(),
+        Side::Destination => packet.destination_port(),
+    }
+}
+
+/// Whether a side of a packet is in a set; `None` if the set is of another type than that asked for.
+fn is_member(packet: &Packet, side: Side, members: &Members, with_port: bool) -> Option<bool> {
+    let address = address(packet, side);
+    match (members, with_port) {
+        (Members::Nets(nets), false) => {
+            Some(nets.iter().any(|net| in_network(address, net.address(), net.prefix_len())))
+        }
+        (Members::IpPorts(members), true) => Some(members.iter().any(|member| {
+            let protocol = tortie_model::NamedProtocol::from(member.protocol()).number();
+            member.address() == address && protocol == packet.protocol && Some(member.port()) == port(packet, side)
+        })),
+        _ => None,
+    }
 }
 
 fn listed(ports: &PortList, port: u16) -> bool {

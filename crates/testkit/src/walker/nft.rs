@@ -11,6 +11,7 @@ mod selectors;
 mod statements;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 
 use tortie_iptables::{ConntrackState, Family, RejectWith};
 
@@ -20,16 +21,19 @@ use selectors::Selector;
 use statements::{Operand, Source, Statement, Verdict};
 
 /// Why a text is no table.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {reason}: {text}")]
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {source}: {text}")]
 pub struct NotATable {
     /// Its number from 1.
     pub line: usize,
     /// What is wrong with it.
-    pub reason: String,
+    pub source: Box<dyn Error + Send + Sync>,
     /// The line.
     pub text: String,
 }
+
+/// A part of the text, or what is wrong with it.
+type Parsed<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Why a walk makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::{
+    Parsed,
     selectors::{Kind, LOCAL, Value},
     statements::Verdict,
 };
@@ -55,9 +56,9 @@ impl Collection {
     ///
     /// # Errors
     /// If the kernel would not take it.
-    pub(super) fn add(&mut self, element: Element) -> Result<(), String> {
+    pub(super) fn add(&mut self, element: Element) -> Parsed<()> {
         if element.key.len() != self.kinds.len() || element.verdict.is_some() != self.is_map {
-            return Err("not an element of this".to_owned());
+            return Err("not an element of this".into());
         }
         let is_interval = |pattern: &Pattern| match pattern {
             Pattern::Network(IpAddr::V4(_), length) => *length < 32,
@@ -67,16 +68,16 @@ impl Collection {
             Pattern::Names(_) => true,
         };
         if !self.holds_intervals && element.key.iter().any(is_interval) {
-            return Err("an interval in what holds none".to_owned());
+            return Err("an interval in what holds none".into());
         }
         let same_key = |other: &&Element| other.key == element.key;
         match self.elements.iter().find(same_key) {
             Some(other) if *other == element => return Ok(()),
-            Some(_) => return Err("leads elsewhere already".to_owned()),
+            Some(_) => return Err("leads elsewhere already".into()),
             None => {}
         }
         if !self.merges && self.elements.iter().any(|other| overlap(&other.key, &element.key)) {
-            return Err("overlaps with another interval".to_owned());
+            return Err("overlaps with another interval".into());
         }
         self.elements.push(element);
         Ok(())
@@ -122,7 +123,7 @@ impl Pattern {
     ///
     /// # Errors
     /// If it is none of this kind.
-    pub(super) fn parse(kind: Kind, word: &str) -> Result<Self, String> {
+    pub(super) fn parse(kind: Kind, word: &str) -> Parsed<Self> {
         let unknown = || format!("{word:?} is no {kind:?}");
         match kind {
             Kind::Address => {
@@ -141,7 +142,7 @@ impl Pattern {
                 }
                 let range =
                     word.split_once('-').and_then(|(first, last)| Some((number(kind, first)?, number(kind, last)?)));
-                range.map(|(first, last)| Self::Numbers(first, last)).ok_or_else(unknown)
+                range.map(|(first, last)| Self::Numbers(first, last)).ok_or_else(|| unknown().into())
             }
         }
     }

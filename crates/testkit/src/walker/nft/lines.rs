@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tortie_iptables::Family;
 
 use super::{
-    NotATable, Ruleset,
+    NotATable, Parsed, Ruleset,
     elements::{Collection, Element, Pattern},
     selectors::Kind,
     statements::{self, Statement, Verdict},
@@ -43,7 +43,7 @@ impl Words {
         self.words.get(self.at).map(String::as_str)
     }
 
-    pub(super) fn next(&mut self) -> Result<String, String> {
+    pub(super) fn next(&mut self) -> Parsed<String> {
         let word = self.words.get(self.at).cloned().ok_or("the line ends too early")?;
         self.at += 1;
         Ok(word)
@@ -56,22 +56,22 @@ impl Words {
         is_next
     }
 
-    pub(super) fn expect(&mut self, word: &str) -> Result<(), String> {
-        if self.eat(word) { Ok(()) } else { Err(format!("{word:?} is missing before {:?}", self.peek())) }
+    pub(super) fn expect(&mut self, word: &str) -> Parsed<()> {
+        if self.eat(word) { Ok(()) } else { Err(format!("{word:?} is missing before {:?}", self.peek()).into()) }
     }
 
     /// The next word without its quotes.
-    pub(super) fn unquoted(&mut self) -> Result<String, String> {
+    pub(super) fn unquoted(&mut self) -> Parsed<String> {
         Ok(self.next()?.trim_matches('"').to_owned())
     }
 
-    pub(super) fn number(&mut self) -> Result<u32, String> {
+    pub(super) fn number(&mut self) -> Parsed<u32> {
         let word = self.next()?;
-        super::elements::number(Kind::Number, &word).ok_or_else(|| format!("{word:?} is no number"))
+        super::elements::number(Kind::Number, &word).ok_or_else(|| format!("{word:?} is no number").into())
     }
 
-    fn end(&self) -> Result<(), String> {
-        self.peek().map_or(Ok(()), |word| Err(format!("{word:?} is not understood")))
+    fn end(&self) -> Parsed<()> {
+        self.peek().map_or(Ok(()), |word| Err(format!("{word:?} is not understood").into()))
     }
 }
 
@@ -80,18 +80,18 @@ pub(super) fn parse(text: &str) -> Result<Ruleset, NotATable> {
     let mut found: Option<Ruleset> = None;
     let numbered = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
     for (line, number) in numbered {
-        let failed = |reason| NotATable { line: number, reason, text: line.to_owned() };
+        let failed = |source| NotATable { line: number, source, text: line.to_owned() };
         command(&mut found, &mut Words::new(line)).map_err(failed)?;
     }
-    found.ok_or(NotATable { line: 0, reason: "there is no table".to_owned(), text: String::new() })
+    found.ok_or_else(|| NotATable { line: 0, source: "there is no table".into(), text: String::new() })
 }
 
-fn command(found: &mut Option<Ruleset>, words: &mut Words) -> Result<(), String> {
+fn command(found: &mut Option<Ruleset>, words: &mut Words) -> Parsed<()> {
     let (verb, object) = (words.next()?, words.next()?);
     let family = match words.next()?.as_str() {
         "ip" => Family::V4,
         "ip6" => Family::V6,
-        other => return Err(format!("a table of family {other:?}")),
+        other => return Err(format!("a table of family {other:?}").into()),
     };
     let name = words.next()?;
     if (verb.as_str(), object.as_str()) == ("add", "table") {
@@ -99,7 +99,7 @@ fn command(found: &mut Option<Ruleset>, words: &mut Words) -> Result<(), String>
             Ruleset { family, name, chains: BTreeMap::new(), bases: BTreeMap::new(), collections: BTreeMap::new() };
         let table = found.get_or_insert_with(|| new.clone());
         let is_same = (table.family, &table.name) == (new.family, &new.name);
-        return if is_same { words.end() } else { Err("a second table".to_owned()) };
+        return if is_same { words.end() } else { Err("a second table".into()) };
     }
     let table = found.as_mut().filter(|table| (table.family, &table.name) == (family, &name));
     let table = table.ok_or("there is no such table")?;
@@ -120,13 +120,13 @@ fn command(found: &mut Option<Ruleset>, words: &mut Words) -> Result<(), String>
             table.check(&rule)?;
             table.chains.get_mut(&name).ok_or("there is no such chain")?.push(rule);
         }
-        _ => return Err("not a command that makes a table".to_owned()),
+        _ => return Err("not a command that makes a table".into()),
     }
     words.end()
 }
 
 impl Ruleset {
-    fn add_chain(&mut self, name: String, words: &mut Words) -> Result<(), String> {
+    fn add_chain(&mut self, name: String, words: &mut Words) -> Parsed<()> {
         if words.eat("{") {
             let mut bound = Vec::new();
             while !words.eat(";") {
@@ -139,7 +139,7 @@ impl Ruleset {
         Ok(())
     }
 
-    fn add_collection(&mut self, name: String, is_map: bool, words: &mut Words) -> Result<(), String> {
+    fn add_collection(&mut self, name: String, is_map: bool, words: &mut Words) -> Parsed<()> {
         words.expect("{")?;
         words.expect("type")?;
         let mut kinds = vec![self.kind(&words.next()?)?];
@@ -162,18 +162,18 @@ impl Ruleset {
         Ok(())
     }
 
-    fn kind(&self, word: &str) -> Result<Kind, String> {
+    fn kind(&self, word: &str) -> Parsed<Kind> {
         match (word, self.family) {
             ("ipv4_addr", Family::V4) | ("ipv6_addr", Family::V6) => Ok(Kind::Address),
             ("inet_proto", _) => Ok(Kind::Protocol),
             ("inet_service" | "mark", _) => Ok(Kind::Number),
             ("ifname", _) => Ok(Kind::Interface),
-            _ => Err(format!("elements of type {word:?}")),
+            _ => Err(format!("elements of type {word:?}").into()),
         }
     }
 
     /// What the kernel would refuse of a rule.
-    fn check(&self, rule: &[Statement]) -> Result<(), String> {
+    fn check(&self, rule: &[Statement]) -> Parsed<()> {
         for statement in rule {
             match statement {
                 Statement::Verdict(verdict) => self.check_verdicts([verdict])?,
@@ -184,7 +184,7 @@ impl Ruleset {
                     let collection = self.collection(source);
                     let fits = collection.is_some_and(|it| it.kinds == kinds && it.is_map == wants_map);
                     if !fits {
-                        return Err("there is no such set or map".to_owned());
+                        return Err("there is no such set or map".into());
                     }
                     self.check_verdicts(collection.into_iter().flat_map(Collection::verdicts))?;
                 }
@@ -194,14 +194,14 @@ impl Ruleset {
         Ok(())
     }
 
-    fn check_verdicts<'v>(&self, verdicts: impl IntoIterator<Item = &'v Verdict>) -> Result<(), String> {
+    fn check_verdicts<'v>(&self, verdicts: impl IntoIterator<Item = &'v Verdict>) -> Parsed<()> {
         for verdict in verdicts {
             if let Verdict::Jump(chain) | Verdict::Goto(chain) = verdict {
                 if !self.chains.contains_key(chain) {
-                    return Err(format!("there is no chain {chain}"));
+                    return Err(format!("there is no chain {chain}").into());
                 }
                 if self.bases.contains_key(chain) {
-                    return Err(format!("{chain} is a base chain"));
+                    return Err(format!("{chain} is a base chain").into());
                 }
             }
         }
@@ -210,7 +210,7 @@ impl Ruleset {
 }
 
 /// Elements in braces.
-pub(super) fn elements(kinds: &[Kind], words: &mut Words) -> Result<Vec<Element>, String> {
+pub(super) fn elements(kinds: &[Kind], words: &mut Words) -> Parsed<Vec<Element>> {
     words.expect("{")?;
     let mut elements = Vec::new();
     while !words.eat("}") {
@@ -225,7 +225,7 @@ pub(super) fn elements(kinds: &[Kind], words: &mut Words) -> Result<Vec<Element>
 }
 
 /// The parts of an element, with dots between them.
-pub(super) fn key(kinds: &[Kind], words: &mut Words) -> Result<Vec<Pattern>, String> {
+pub(super) fn key(kinds: &[Kind], words: &mut Words) -> Parsed<Vec<Pattern>> {
     let mut key = Vec::new();
     for (kind, position) in kinds.iter().zip(0..) {
         if position > 0 {

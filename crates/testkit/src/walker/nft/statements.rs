@@ -3,6 +3,7 @@
 use tortie_iptables::{Family, Side};
 
 use super::{
+    Parsed,
     elements::{Collection, Element, number},
     lines::{Words, elements, key},
     selectors::{Kind, Selector},
@@ -67,7 +68,7 @@ pub(super) enum Source {
 }
 
 /// Everything up to the comment.
-pub(super) fn parse(family: Family, words: &mut Words) -> Result<Vec<Statement>, String> {
+pub(super) fn parse(family: Family, words: &mut Words) -> Parsed<Vec<Statement>> {
     let mut rule = Vec::new();
     while words.peek().is_some() {
         if words.eat("comment") {
@@ -79,22 +80,41 @@ pub(super) fn parse(family: Family, words: &mut Words) -> Result<Vec<Statement>,
     Ok(rule)
 }
 
-fn statement(family: Family, words: &mut Words) -> Result<Statement, String> {
+fn statement(family: Family, words: &mut Words) -> Parsed<Statement> {
     const VERDICTS: [&str; 7] = ["accept", "drop", "return", "continue", "jump", "goto", "reject"];
     if words.peek().is_some_and(|word| VERDICTS.contains(&word)) {
         return verdict(words).map(Statement::Verdict);
     }
     let first = words.next()?;
-    match first.as_str() {
-        "counter" => return Ok(Statement::Nothing),
-        "notrack" => return Ok(Statement::NoTrack),
+    if let Some(action) = action(&first, words)? {
+        return Ok(action);
+    }
+    if first == "meta" && words.eat("mark") {
+        if !words.eat("set") {
+            return comparison(vec![Selector::Mark], family, words);
+        }
+        return if words.eat("mark") {
+            arithmetic(words)
+        } else {
+            words.number().map(|value| Statement::SetMark { and: 0, xor: value, or: 0 })
+        };
+    }
+    let selector = selector(&first, family, words)?;
+    comparison(vec![selector], family, words)
+}
+
+/// What is no verdict, asks the packet for nothing, and does not change its mark; `None` if the word begins something else.
+fn action(first: &str, words: &mut Words) -> Parsed<Option<Statement>> {
+    Ok(Some(match first {
+        "counter" => Statement::Nothing,
+        "notrack" => Statement::NoTrack,
         "log" => {
             words.expect("prefix")?;
             let prefix = words.unquoted()?;
             while words.eat("level") || words.eat("snaplen") || words.eat("group") {
                 words.next()?;
             }
-            return Ok(Statement::Log(prefix));
+            Statement::Log(prefix)
         }
         "limit" => {
             words.expect("rate")?;
@@ -104,23 +124,23 @@ fn statement(family: Family, words: &mut Words) -> Result<Statement, String> {
                 words.number()?;
                 words.expect("packets")?;
             }
-            return Ok(if is_over { Statement::AboveRate } else { Statement::WithinRate });
+            if is_over { Statement::AboveRate } else { Statement::WithinRate }
         }
         "dnat" | "snat" | "masquerade" => {
             if words.eat("to") {
                 words.next()?;
             }
             words.eat("fully-random");
-            return Ok(Statement::Verdict(Verdict::Accept));
+            Statement::Verdict(Verdict::Accept)
         }
         "flow" => {
             words.expect("offload")?;
             words.next()?;
-            return Ok(Statement::Nothing);
+            Statement::Nothing
         }
         "ct" if words.eat("count") => {
             words.expect("over")?;
-            return words.number().map(Statement::MoreConnectionsThan);
+            Statement::MoreConnectionsThan(words.number()?)
         }
         "ct" if words.eat("mark") => {
             words.expect("set")?;
@@ -128,31 +148,19 @@ fn statement(family: Family, words: &mut Words) -> Result<Statement, String> {
                 words.expect("mark")?;
             }
             arithmetic(words)?;
-            return Ok(Statement::Nothing);
+            Statement::Nothing
         }
         "ip" | "ip6" if words.eat("dscp") => {
             words.expect("set")?;
             words.number()?;
-            return Ok(Statement::Nothing);
+            Statement::Nothing
         }
-        "meta" if words.eat("mark") => {
-            if words.eat("set") {
-                return if words.eat("mark") {
-                    arithmetic(words)
-                } else {
-                    words.number().map(|value| Statement::SetMark { and: 0, xor: value, or: 0 })
-                };
-            }
-            return comparison(vec![Selector::Mark], family, words);
-        }
-        _ => {}
-    }
-    let selector = selector(&first, family, words)?;
-    comparison(vec![selector], family, words)
+        _ => return Ok(None),
+    }))
 }
 
 /// What is done to a mark, from left to right.
-fn arithmetic(words: &mut Words) -> Result<Statement, String> {
+fn arithmetic(words: &mut Words) -> Parsed<Statement> {
     let (mut and, mut xor, mut or) = (u32::MAX, 0, 0);
     loop {
         if words.eat("&") || words.eat("and") {
@@ -162,7 +170,7 @@ fn arithmetic(words: &mut Words) -> Result<Statement, String> {
             or |= words.number()?;
         } else if words.eat("^") || words.eat("xor") {
             if or != 0 {
-                return Err("bits are set before others are turned".to_owned());
+                return Err("bits are set before others are turned".into());
             }
             xor ^= words.number()?;
         } else {
@@ -171,7 +179,7 @@ fn arithmetic(words: &mut Words) -> Result<Statement, String> {
     }
 }
 
-pub(super) fn verdict(words: &mut Words) -> Result<Verdict, String> {
+pub(super) fn verdict(words: &mut Words) -> Parsed<Verdict> {
     Ok(match words.next()?.as_str() {
         "accept" => Verdict::Accept,
         "drop" => Verdict::Drop,
@@ -185,12 +193,12 @@ pub(super) fn verdict(words: &mut Words) -> Result<Verdict, String> {
             Verdict::Reset
         }
         "reject" => Verdict::Reject,
-        other => return Err(format!("{other:?} is no verdict")),
+        other => return Err(format!("{other:?} is no verdict").into()),
     })
 }
 
 /// What is behind the first selector of a match.
-fn comparison(mut selectors: Vec<Selector>, family: Family, words: &mut Words) -> Result<Statement, String> {
+fn comparison(mut selectors: Vec<Selector>, family: Family, words: &mut Words) -> Parsed<Statement> {
     while words.eat(".") {
         let first = words.next()?;
         selectors.push(selector(&first, family, words)?);
@@ -221,13 +229,13 @@ fn comparison(mut selectors: Vec<Selector>, family: Family, words: &mut Words) -
     Ok(Statement::Match { selectors, mask, negated, operand })
 }
 
-fn symbol(kind: Kind, words: &mut Words) -> Result<u32, String> {
+fn symbol(kind: Kind, words: &mut Words) -> Parsed<u32> {
     let word = words.next()?;
-    number(kind, &word).ok_or_else(|| format!("{word:?} is no {kind:?}"))
+    number(kind, &word).ok_or_else(|| format!("{word:?} is no {kind:?}").into())
 }
 
 /// A set or a map, by its name or in braces.
-fn source(kinds: &[Kind], is_map: bool, words: &mut Words) -> Result<Source, String> {
+fn source(kinds: &[Kind], is_map: bool, words: &mut Words) -> Parsed<Source> {
     if let Some(name) = words.peek().and_then(|word| word.strip_prefix('@')).map(str::to_owned) {
         words.next()?;
         return Ok(Source::Named(name));
@@ -238,16 +246,19 @@ fn source(kinds: &[Kind], is_map: bool, words: &mut Words) -> Result<Source, Str
     Ok(Source::Inline(collection))
 }
 
-fn selector(first: &str, family: Family, words: &mut Words) -> Result<Selector, String> {
+fn side(word: &str) -> Parsed<Side> {
+    match word {
+        "saddr" => Ok(Side::Source),
+        "daddr" => Ok(Side::Destination),
+        other => Err(format!("{other:?} is no address").into()),
+    }
+}
+
+fn selector(first: &str, family: Family, words: &mut Words) -> Parsed<Selector> {
     let port = |words: &mut Words, protocol| match words.next()?.as_str() {
         "sport" => Ok(Selector::Port(Side::Source, protocol)),
         "dport" => Ok(Selector::Port(Side::Destination, protocol)),
-        other => Err(format!("{other:?} is no port")),
-    };
-    let side = |word: &str| match word {
-        "saddr" => Ok(Side::Source),
-        "daddr" => Ok(Side::Destination),
-        other => Err(format!("{other:?} is no address")),
+        other => Err(format!("{other:?} is no port").into()),
     };
     let own = if family == Family::V4 { ["ip", "icmp"] } else { ["ip6", "icmpv6"] };
     match first {
@@ -258,12 +269,12 @@ fn selector(first: &str, family: Family, words: &mut Words) -> Result<Selector, 
             "mark" => Ok(Selector::Mark),
             "iifname" => Ok(Selector::InInterface),
             "oifname" => Ok(Selector::OutInterface),
-            other => Err(format!("meta {other:?} is not understood")),
+            other => Err(format!("meta {other:?} is not understood").into()),
         },
         "ct" => match words.next()?.as_str() {
             "state" => Ok(Selector::State),
             "status" => Ok(Selector::Status),
-            other => Err(format!("ct {other:?} is not understood")),
+            other => Err(format!("ct {other:?} is not understood").into()),
         },
         "fib" => {
             let side = side(&words.next()?)?;
@@ -274,7 +285,7 @@ fn selector(first: &str, family: Family, words: &mut Words) -> Result<Selector, 
             match (words.next()?.as_str(), inputs.join(" ").as_str()) {
                 ("type", "" | "oif") => Ok(Selector::AddressType(side)),
                 ("oif", "mark iif") if side == Side::Source => Ok(Selector::WayBack),
-                (result, inputs) => Err(format!("fib by {inputs:?} to {result:?} is not understood")),
+                (result, inputs) => Err(format!("fib by {inputs:?} to {result:?} is not understood").into()),
             }
         }
         word if word == own[0] => Ok(Selector::Address(side(&words.next()?)?)),
@@ -293,7 +304,7 @@ fn selector(first: &str, family: Family, words: &mut Words) -> Result<Selector, 
             Some(number) if protocol.starts_with(|first: char| first.is_ascii_alphabetic()) => {
                 port(words, u8::try_from(number).ok())
             }
-            _ => Err(format!("{protocol:?} is not understood in a table of this family")),
+            _ => Err(format!("{protocol:?} is not understood in a table of this family").into()),
         },
     }
 }

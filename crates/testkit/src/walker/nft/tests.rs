@@ -174,6 +174,6 @@ fn what_the_kernel_refuses_or_is_not_understood_is_named() {
         ("add table ip other".to_owned(), "a second table"),
     ] {
         let error = read(&lines).unwrap_err();
-        assert!(error.reason.contains(reason), "{lines}: {error}");
+        assert!(error.source.to_string().contains(reason), "{lines}: {error}");
     }
 }
