@@ -207,11 +207,7 @@ fn packets_of_known_connections_of_the_host_fare_by_either_layout_alike() {
                             (skb.mark, skb.within_rates) = (mark, within_rates);
                             skb.conntrack = BTreeSet::from([state]);
                             skb.conntrack.extend(is_translated.then_some(ConntrackState::Dnat));
-                            skb.local_addresses.insert(if is_input {
-                                [10, 0, 0, 2].into()
-                            } else {
-                                [10, 0, 0, 1].into()
-                            });
+                            skb.local_addresses.insert([10, 0, 0, if is_input { 2 } else { 1 }].into());
                             let [by_felix, by_fast] = [&felix, &fast].map(|tables| tables.walk(hook, &skb).unwrap());
                             // Nothing follows these chains but the end of a base chain that accepts.
                             let fate =

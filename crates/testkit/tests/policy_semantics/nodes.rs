@@ -119,6 +119,24 @@ enum Owner<'a> {
     Host(&'a HostEndpointName, &'a HostEndpointState),
 }
 
+impl Owner<'_> {
+    fn kind(&self) -> EndpointKind {
+        match self {
+            Self::Nobody => EndpointKind::None,
+            Self::Workload(..) => EndpointKind::Workload,
+            Self::Host(..) => EndpointKind::Host,
+        }
+    }
+
+    fn name(&self) -> Option<EndpointName> {
+        match self {
+            Self::Nobody => None,
+            Self::Workload(id, _) => Some(EndpointName::Workload((*id).clone())),
+            Self::Host(name, _) => Some(EndpointName::Host((*name).clone())),
+        }
+    }
+}
+
 impl Told {
     fn apply(&mut self, node: &mut Node, update: DesiredUpdate) {
         let result = self.evaluator.apply(&update);
@@ -205,6 +223,15 @@ fn decisions(maps: &Maps, node: &Node, packets: &[Packet]) -> Decisions {
     found
 }
 
+/// The verdict of a cell.
+fn verdict_of(cell: u32) -> Verdict {
+    match cell & 3 {
+        0 => Verdict::Deny,
+        1 => Verdict::Allow,
+        _ => Verdict::Undecided,
+    }
+}
+
 fn expect(maps: &Maps, node: &Node, told: &Told, packets: &[Packet]) -> Result<(), TestCaseError> {
     // Of whatever a group lacks something, all is denied, and of nothing else.
     let place = |problem: &Problem| {
@@ -218,19 +245,11 @@ fn expect(maps: &Maps, node: &Node, told: &Told, packets: &[Packet]) -> Result<(
     let fail = |what: String| Err(TestCaseError::fail(what));
     let owners = (1..=INTERFACES).map(|index| (maps.endpoint_at(index), told.owner(index), false));
     for (endpoint, owner, is_all) in owners.chain([(maps.endpoint_of_all(), told.all_interfaces(), true)]) {
-        let kind = match owner {
-            Owner::Nobody => EndpointKind::None,
-            Owner::Workload(..) => EndpointKind::Workload,
-            Owner::Host(..) => EndpointKind::Host,
-        };
+        let kind = owner.kind();
         if maps.kind(endpoint) != kind as u32 || (endpoint == 0) != (kind == EndpointKind::None) {
             return fail(format!("endpoint {endpoint} is not {kind:?}"));
         }
-        let name = match owner {
-            Owner::Nobody => None,
-            Owner::Workload(id, _) => Some(EndpointName::Workload(id.clone())),
-            Owner::Host(name, _) => Some(EndpointName::Host(name.clone())),
-        };
+        let name = owner.name();
         let verdict = |answer: Result<Answer, _>, place: u32| {
             let is_closed = name.clone().is_some_and(|name| closed.contains(&(name, place as usize)));
             // A rule that can never match may lack something.
@@ -255,11 +274,7 @@ fn expect(maps: &Maps, node: &Node, told: &Told, packets: &[Packet]) -> Result<(
                     }
                     _ => None,
                 };
-                let found = cell.map(|cell| match cell & 3 {
-                    0 => Verdict::Deny,
-                    1 => Verdict::Allow,
-                    _ => Verdict::Undecided,
-                });
+                let found = cell.map(verdict_of);
                 let agrees = expected.is_none_or(|verdict| verdict.is_none() || verdict == found);
                 if found.is_some() != expected.is_some() || !agrees {
                     return fail(format!("{packet:?}, {layer:?}, {direction:?}: {found:?}, not {expected:?}"));
@@ -433,7 +448,17 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
     fresh.flush().writes().for_each(|write| maps.write(write.map, write.index, &write.value));
     assert_eq!(decisions(&maps, &fresh, &packets), decisions(&live.maps, &node, &packets));
     assert_eq!(fresh.problems(), node.problems());
+    expect_nothing_left(told, node, live, &packets)?;
+    Ok(found)
+}
 
+/// Takes away all that was told. Nothing of it may be left.
+fn expect_nothing_left(
+    mut told: Told,
+    mut node: Node,
+    mut live: Live,
+    packets: &[Packet],
+) -> Result<(), TestCaseError> {
     for update in told.updates.clone().into_iter().rev() {
         if !matches!(update, DesiredUpdate::InSync | DesiredUpdate::IpSetDelta(_)) {
             told.apply(&mut node, all_removed(update));
@@ -441,7 +466,7 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
     }
     (1..=INTERFACES).for_each(|index| node.on_interface_gone(index));
     live.reclaim(&mut node);
-    live.flush(&mut node, &packets)?;
+    live.flush(&mut node, packets)?;
     live.reclaim(&mut node);
     assert!(node.is_empty(), "{node:#?}");
     // Addresses beside the tree are closed, and stand there until their places are needed.
@@ -449,7 +474,7 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
     let others = node.all().filter(|write| write.map != MapKind::Exact);
     let left: Vec<Entry> = others.map(|write| (write.map, write.index)).collect();
     assert!(matches!(left[..], [(MapKind::Groups, 0), (MapKind::Roots, _), (MapKind::Current, 0)]), "{left:?}");
-    Ok(found)
+    Ok(())
 }
 
 fn all_removed(update: DesiredUpdate) -> DesiredUpdate {

@@ -245,6 +245,18 @@ fn evaluate(evaluator: &Evaluator, question: Question, packet: &Packet) -> Optio
     answer.ok()
 }
 
+fn comes_before(answer: &Answer) -> bool {
+    matches!(answer.decided_by, DecidedBy::Guard(_) | DecidedBy::Failsafe(_))
+}
+
+fn by_meaning(verdict: MeantVerdict) -> Verdict {
+    match verdict {
+        MeantVerdict::Allow => Verdict::Allow,
+        MeantVerdict::Deny => Verdict::Deny,
+        MeantVerdict::Undecided => Verdict::Undecided,
+    }
+}
+
 /// The program in the kernel, the one in `rbpf`, the tables in Rust, the classes, the evaluator and whoever takes policies by their
 /// word (if it knows all that there is) say the same about each packet.
 fn check(
@@ -254,9 +266,7 @@ fn check(
     judged: &mut Judged,
 ) -> Result<(), TestCaseError> {
     let mut classes = Classes::new(settings(config));
-    for update in messages(&scenario.state) {
-        classes.apply(&update).unwrap();
-    }
+    messages(&scenario.state).for_each(|update| classes.apply(&update).unwrap());
     let evaluator = evaluator(settings(config), &scenario.state);
     let compiled = classes.flush();
     let mut tables = Tables::new(&compiled);
@@ -290,8 +300,6 @@ fn check(
             }
             // What comes before policy, programs do elsewhere.
             let answer = evaluate(&evaluator, question, &packet);
-            let comes_before =
-                |answer: &Answer| matches!(answer.decided_by, DecidedBy::Guard(_) | DecidedBy::Failsafe(_));
             if answer.as_ref().is_some_and(comes_before) {
                 continue;
             }
@@ -299,19 +307,14 @@ fn check(
                 return fail(format!("the evaluator says {answer:?}, not {expected:?}"));
             }
             if judged.oracle_knows_rules {
-                let meant = question.evaluate(&scenario.state, plain).map(|verdict| match verdict {
-                    MeantVerdict::Allow => Verdict::Allow,
-                    MeantVerdict::Deny => Verdict::Deny,
-                    MeantVerdict::Undecided => Verdict::Undecided,
-                });
+                let meant = question.evaluate(&scenario.state, plain).map(by_meaning);
                 if meant != Ok(expected.verdict) {
                     return fail(format!("policies mean {meant:?}, not {expected:?}"));
                 }
             }
             let by_rule = matches!(expected.decided_by, DecidedBy::PolicyRule { .. } | DecidedBy::ProfileRule { .. });
             *judged.decided.entry((packet.protocol(), by_rule)).or_default() += 1;
-            let decides_at_once = tables.group(group).is_some_and(|roots| roots.only_decision().is_some());
-            judged.at_once += usize::from(decides_at_once);
+            judged.at_once += usize::from(tables.group(group).is_some_and(|roots| roots.only_decision().is_some()));
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::test_runner::{TestCaseError, TestError};
-use tortie_iptables::{MapKey, Match, Table as Layer};
+use tortie_iptables::{IpSetName, MapKey, Match, Table as Layer};
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 use tortie_lab::nft::Nft;
@@ -56,7 +56,6 @@ fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -
         chains.into_iter().for_each(|chain| table.update_chain(of, chain));
     }
     table.update_chain(Layer::Filter, renderer.cidr_block([], family));
-    // Whatever is asked for is there, if empty.
     let mut asked = BTreeMap::new();
     for of in Layer::ALL {
         for chain in layer(&renderer, state, family, of, admin_state) {
@@ -71,6 +70,23 @@ fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -
             table.update_chain(of, chain);
         }
     }
+    fill_sets(&mut table, state, family, asked);
+    let mut made = Vec::new();
+    loop {
+        match table.plan(Duration::ZERO) {
+            Plan::Read => table.on_read(Duration::ZERO, Ok(None)),
+            Plan::Commit(transaction) => {
+                made.push(transaction);
+                table.on_committed(Duration::ZERO, Ok(()));
+            }
+            Plan::Done { .. } => return made,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Fills the sets of a state. Those that are asked for besides, with ports or without, are there and empty.
+fn fill_sets(table: &mut Table, state: &DesiredState, family: Family, asked: BTreeMap<IpSetName, bool>) {
     for (name, with_port) in asked {
         let set_type = if with_port { SetType::HashIpPort } else { SetType::HashNet };
         if !state.ip_sets.keys().any(|id| ip_set_name(family, id).unwrap() == name) {
@@ -84,18 +100,6 @@ fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -
         };
         let members = members.into_iter().filter(|member| member.family() == Some(family));
         table.replace_set(id, ip_set_name(family, id).unwrap(), set_type, members).unwrap();
-    }
-    let mut made = Vec::new();
-    loop {
-        match table.plan(Duration::ZERO) {
-            Plan::Read => table.on_read(Duration::ZERO, Ok(None)),
-            Plan::Commit(transaction) => {
-                made.push(transaction);
-                table.on_committed(Duration::ZERO, Ok(()));
-            }
-            Plan::Done { .. } => return made,
-            other => panic!("{other:?}"),
-        }
     }
 }
 

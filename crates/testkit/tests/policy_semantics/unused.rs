@@ -104,6 +104,22 @@ fn note(explanation: &Explanation, direction: Direction, used: &mut UsedRules, d
     }
 }
 
+/// All packets that anything tells apart.
+fn packets(compiled: &Compiled<'_>) -> Vec<Packet> {
+    let (addresses, payloads) = (addresses(compiled), payloads(compiled));
+    let mut packets = Vec::new();
+    for source in &addresses {
+        for destination in addresses.iter().filter(|address| address.is_ipv4() == source.is_ipv4()) {
+            packets.extend(
+                payloads
+                    .iter()
+                    .map(|(protocol, payload)| Packet::new(*source, *destination, *protocol, *payload).unwrap()),
+            );
+        }
+    }
+    packets
+}
+
 fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig) -> Result<[usize; 3], TestCaseError> {
     // What comes before policies is not considered.
     let settings = Settings { vxlan_from_workloads: true, ipip_from_workloads: true, ..settings(config) };
@@ -116,17 +132,7 @@ fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig) -> Result<[usi
     let compiled = classes.flush();
     let unused = compiled.unused();
     let (mut used, mut denying) = (UsedRules::new(), BTreeSet::new());
-    let (addresses, payloads) = (addresses(&compiled), payloads(&compiled));
-    let mut packets: Vec<Packet> = Vec::new();
-    for source in &addresses {
-        for destination in addresses.iter().filter(|address| address.is_ipv4() == source.is_ipv4()) {
-            packets.extend(
-                payloads
-                    .iter()
-                    .map(|(protocol, payload)| Packet::new(*source, *destination, *protocol, *payload).unwrap()),
-            );
-        }
-    }
+    let packets = packets(&compiled);
     // With more of them only some are asked about, which cannot tell that a rule is met by none.
     let is_all = packets.len() <= MAX_PACKETS;
     for packet in packets.iter().step_by(packets.len() / if is_all { MAX_PACKETS } else { SOME_PACKETS } + 1) {
