@@ -16,14 +16,17 @@ const CARGO_AUDITABLE: Tool = Tool { name: "cargo-auditable", version: "0.7.7" }
 pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     needs::to_show()?;
     let both = ["--package", "tortie-agent", "--bin", "tortie", "--package", "tortie-lab", "--bin", "demo"];
-    let programs = built(cargo(&["build", "--locked"]).args(both))?;
+    let mut build = cargo(&["build", "--locked"]);
+    // Lines in backtraces, and what the next build would take over, are a third of the time of our crates.
+    build.args(both).env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
+    let programs = built(&mut build)?;
     let path = |name: &str| programs.get(name).ok_or_else(|| format!("cargo did not tell where {name} is"));
     let mut demo = std::process::Command::new(path("demo")?);
     run(demo.arg("--agent").arg(path("tortie")?).args(args).current_dir(root()))
 }
 
 /// Runs this program once more, built with the feature that has the name of a command.
-#[cfg(not(all(feature = "codegen", feature = "api")))]
+#[cfg(not(all(feature = "codegen", feature = "api", feature = "tidy")))]
 pub(crate) fn with_feature(command: &str, args: &[String]) -> Result<(), String> {
     let again = ["run", "--quiet", "--locked", "--package", "xtask", "--features", command, "--", command];
     run(cargo(&again).args(args))

@@ -1,6 +1,6 @@
 //! `cargo xtask features`: every feature compiles without the others.
 
-use crate::packages::{is_unpublished, metadata};
+use crate::metadata::{is_unpublished, metadata};
 use crate::shell::{cargo, run};
 
 /// Checks each crate with each of its features alone, and without any.

@@ -9,21 +9,27 @@ mod api_errors;
 #[cfg(feature = "codegen")]
 mod codegen;
 mod commands;
+#[cfg(feature = "tidy")]
 mod cycles;
 mod deny;
 mod features;
 mod fuzz;
+mod metadata;
 mod needs;
+#[cfg(feature = "tidy")]
 mod packages;
 mod programs;
 mod publish;
 mod report;
 mod samples;
+#[cfg(feature = "tidy")]
 mod shape;
 mod site;
+#[cfg(feature = "tidy")]
 mod tidy;
 mod tools;
 mod trial;
+#[cfg(feature = "tidy")]
 mod unused;
 
 use xtask::shell;
@@ -117,7 +123,10 @@ fn main() -> ExitCode {
         "package" => commands::package(&rest),
         "try-package" => trial::try_package(&rest),
         "site" => site::build(&rest),
+        #[cfg(feature = "tidy")]
         "tidy" => tidy::run(),
+        #[cfg(not(feature = "tidy"))]
+        "tidy" => commands::with_feature("tidy", &rest),
         "deny" => deny::run(),
         "features" => features::check(&rest),
         "publish-check" => publish::check(&rest),

@@ -6,24 +6,14 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::shell::{cargo, command, output, root};
+use crate::metadata::is_unpublished;
+use crate::shell::{command, output, root};
 
 /// A README says for whom a crate is within so many lines.
 const FIRST_LINES: usize = 16;
 
 /// Packages that stay in the workspace.
 const UNPUBLISHED: [&str; 5] = ["tortie-benches", "tortie-faults", "tortie-lab", "tortie-testkit", "xtask"];
-
-/// What cargo tells of the workspace's own packages.
-pub(crate) fn metadata() -> Result<Value, String> {
-    let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
-    serde_json::from_str(&metadata).map_err(|error| error.to_string())
-}
-
-/// Whether a package stays in the workspace.
-pub(crate) fn is_unpublished(package: &Value) -> bool {
-    package["publish"].as_array().is_some_and(Vec::is_empty)
-}
 
 /// Checks all packages, as `cargo metadata` tells of them.
 pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), String> {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use xtask::files::failed;
 
-use crate::packages::{is_unpublished, metadata};
+use crate::metadata::{is_unpublished, metadata};
 use crate::samples;
 use crate::shell::{cargo, cargo_of, command, root, run};
 
