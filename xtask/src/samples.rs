@@ -1,8 +1,11 @@
 //! The parts of conformance cases and faults that a change is tested with. They rotate: each case and each fault is run once in ten
 //! changes, and each case in each way once in forty.
 
+use std::path::Path;
+use std::process::Command;
+
 use crate::programs::Programs;
-use crate::shell::{command, output};
+use crate::shell::{output, root};
 
 /// Ways to run the conformance cases, of which a change is tested with a tenth.
 const OFTEN: [&str; 4] =
@@ -30,7 +33,7 @@ const SELDOM: [&str; 17] = [
 
 /// Runs the parts of the checked-out commit.
 pub(crate) fn run(programs: &Programs) -> Result<(), String> {
-    let change = change()?;
+    let change = change();
     println!("the parts of change {change} of the conformance cases and faults");
     for (ways, parts) in [(&OFTEN[..], 10), (&SELDOM[..], 40)] {
         for (place, way) in ways.iter().enumerate() {
@@ -50,13 +53,43 @@ pub(crate) fn run_all(programs: &Programs) -> Result<(), String> {
     programs.run_with_agent("faults", [])
 }
 
-/// The number of the commit in its history. A shallow clone does not know it: there a number made of the commit's name stands for it.
-pub(crate) fn change() -> Result<usize, String> {
-    let git = |args: &[&str]| output(&mut command("git", args)).map(|text| text.trim().to_owned());
+/// The number of the checked-out commit in its history; 0, and a line that says so, where there is no history, such as in an
+/// archive of the source.
+pub(crate) fn change() -> usize {
+    number_in(&root()).unwrap_or_else(|why| {
+        println!("the first parts are run, because the history does not tell which change this is: {why}");
+        0
+    })
+}
+
+/// A shallow clone does not know the number: there one made of the commit's name stands for it.
+fn number_in(folder: &Path) -> Result<usize, String> {
+    // An archive may be unpacked within another repository.
+    if !folder.join(".git").exists() {
+        return Err(format!("{} is no repository", folder.display()));
+    }
+    let git = |args: &[&str]| {
+        let mut git = Command::new("git");
+        output(git.args(args).current_dir(folder)).map(|text| text.trim().to_owned())
+    };
     if git(&["rev-parse", "--is-shallow-repository"])? == "true" {
         let name = git(&["rev-parse", "--short=7", "HEAD"])?;
         return usize::from_str_radix(&name[..7], 16).map_err(|error| format!("{name}: {error}"));
     }
     let count = git(&["rev-list", "--count", "HEAD"])?;
     count.parse().map_err(|error| format!("git counts {count:?} commits: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_without_history_has_no_number() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(number_in(folder.path()).unwrap_err().ends_with("is no repository"));
+        // What git does not take for a repository has none either.
+        std::fs::create_dir(folder.path().join(".git")).unwrap();
+        assert!(number_in(folder.path()).unwrap_err().starts_with("git rev-parse"));
+    }
 }
