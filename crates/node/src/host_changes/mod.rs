@@ -20,6 +20,7 @@ mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tortie_calc::Graph;
@@ -34,6 +35,8 @@ use objects::{Governing, can_govern_host};
 use record::{HeldRecord, Record, Store};
 pub(crate) use settling::{SettingsOf, Settled};
 pub use summary::{ConfirmedChanges, HeldChanges};
+
+const BROKEN: &str = "the calculation contradicts itself";
 
 /// How soon it is tried again to write down what could not be.
 const KEEP_AGAIN: Duration = Duration::from_secs(30);
@@ -53,8 +56,25 @@ enum Cause {
     /// They would cut these connections.
     Cuts(BTreeSet<ManagementConnection>),
     /// It is not known which connections there are.
-    Unknown(String),
+    Unknown(Unobserved),
 }
+
+/// The reason why it is not known which connections there are. Two are the same if they read the same.
+#[derive(Clone, Debug, thiserror::Error)]
+enum Unobserved {
+    #[error("{BROKEN}")]
+    Broken,
+    #[error(transparent)]
+    Failed(Arc<ObserveError>),
+}
+
+impl PartialEq for Unobserved {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Unobserved {}
 
 /// That all offers, but for new ones, are held back.
 #[derive(Debug)]
@@ -67,8 +87,6 @@ struct Held {
 #[derive(Debug)]
 pub struct HostChanges {
     node: Hostname,
-    observe: Box<dyn Observe>,
-    store: Option<Store>,
     /// The objects that can decide about connections to the host, as they are in force.
     in_force: BTreeMap<Key, Update>,
     /// What the datastore says that is otherwise.
@@ -79,22 +97,42 @@ pub struct HostChanges {
     evaluator: Evaluator,
     /// The answers do not fit together.
     is_broken: bool,
+    holding: Holding,
+    looks: Looks,
+    keeping: Keeping,
+}
+
+/// What is held back.
+#[derive(Debug)]
+struct Holding {
     held: Option<Held>,
     /// Connections from before the machine was started: who had them did not end them.
     remembered: BTreeSet<ManagementConnection>,
     /// Since when changes were held back by an earlier process.
     held_before: Option<SystemTime>,
+}
+
+/// When offers are tried, and against which connections.
+#[derive(Debug)]
+struct Looks {
+    observe: Box<dyn Observe>,
+    last: Option<Result<Observed, Unobserved>>,
     /// There are offers that were not tried.
     is_due: bool,
     /// Something else has changed that verdicts depend on.
     has_changed: bool,
-    last_observed: Option<Result<Observed, String>>,
-    next_look: Duration,
-    /// What is kept on disk is not what it should be.
+    next: Duration,
+}
+
+/// What is kept on disk.
+#[derive(Debug)]
+struct Keeping {
+    store: Option<Store>,
+    /// It is not what it should be.
     is_unkept: bool,
     /// That it cannot be written has been said.
     said_unkept: bool,
-    next_keep: Duration,
+    next: Duration,
 }
 
 impl HostChanges {
@@ -115,25 +153,17 @@ impl HostChanges {
         let Record { objects, held } = record.unwrap_or_default();
         let held_before = held.as_ref().map(|held| UNIX_EPOCH + Duration::from_millis(held.since_ms));
         let of_other_boot = held.filter(|held| held.boot != observe.boot());
+        let remembered = of_other_boot.map(|held| held.connections.into_iter().collect()).unwrap_or_default();
         Self {
             node,
-            observe,
-            store,
             in_force: objects.into_iter().map(|update| (update.key(), update)).collect(),
             offered: BTreeMap::new(),
             untold: BTreeSet::new(),
             evaluator: Evaluator::default(),
             is_broken: false,
-            held: None,
-            remembered: of_other_boot.map(|held| held.connections.into_iter().collect()).unwrap_or_default(),
-            held_before,
-            is_due: false,
-            has_changed: false,
-            last_observed: None,
-            next_look: Duration::ZERO,
-            is_unkept: false,
-            said_unkept: false,
-            next_keep: Duration::ZERO,
+            holding: Holding { held: None, remembered, held_before },
+            looks: Looks { observe, last: None, is_due: false, has_changed: false, next: Duration::ZERO },
+            keeping: Keeping { store, is_unkept: false, said_unkept: false, next: Duration::ZERO },
         }
     }
 
@@ -152,7 +182,7 @@ impl HostChanges {
         self.is_broken = false;
         self.offered.clear();
         self.untold = self.in_force.keys().cloned().collect();
-        self.last_observed = None;
+        self.looks.last = None;
         self.in_force.values()
     }
 
@@ -168,10 +198,10 @@ impl HostChanges {
             None => !update.exists(),
         };
         if is_in_force {
-            self.is_due |= self.offered.remove(&key).is_some();
+            self.looks.is_due |= self.offered.remove(&key).is_some();
         } else if self.offered.get(&key).is_none_or(|offer| offer.update != update) {
             self.offered.insert(key, Offer { update, noticed, is_new: true });
-            self.is_due = true;
+            self.looks.is_due = true;
         }
         None
     }
@@ -179,7 +209,7 @@ impl HostChanges {
     /// Everything has been told: what was not does not exist any more.
     pub(crate) fn all_is_told(&mut self, now: Instant) {
         for key in std::mem::take(&mut self.untold) {
-            self.is_due = true;
+            self.looks.is_due = true;
             self.offered.insert(key.clone(), Offer { update: Update::delete(key), noticed: now, is_new: true });
         }
     }
@@ -192,15 +222,15 @@ impl HostChanges {
 
     /// Takes what the calculation has answered to what is in force, before it is enforced.
     pub(crate) fn on_update(&mut self, update: &DesiredUpdate, settings_of: SettingsOf<'_>) {
-        self.has_changed |= bears_on_verdicts(update);
+        self.looks.has_changed |= bears_on_verdicts(update);
         self.follow(update, settings_of);
     }
 
     /// Tries what is not in force, if it is time. What comes of it is on disk before it is returned.
     pub(crate) fn settle(&mut self, graph: &mut Graph, now: Duration, settings_of: SettingsOf<'_>) -> Settled {
         let settled = self.try_offers(graph, now, settings_of);
-        if self.is_unkept && (!self.said_unkept || self.next_keep <= now) {
-            self.next_keep = now.saturating_add(KEEP_AGAIN);
+        if self.keeping.is_unkept && (!self.keeping.said_unkept || self.keeping.next <= now) {
+            self.keeping.next = now.saturating_add(KEEP_AGAIN);
             let governing = Governing::of(&self.evaluator);
             self.keep(governing.objects(&self.node, &self.in_force));
         }
@@ -214,7 +244,7 @@ impl HostChanges {
         let mut settled = Settled::default();
         let Some(summary) = self.held() else {
             let nothing = ConfirmedChanges::default();
-            return self.held.is_none().then_some((nothing, settled));
+            return self.holding.held.is_none().then_some((nothing, settled));
         };
         let (new, held) = std::mem::take(&mut self.offered).into_iter().partition(|(_, offer)| offer.is_new);
         self.offered = new;
@@ -227,16 +257,16 @@ impl HostChanges {
         }
         tracing::warn!(objects = summary.objects.join(", "), "confirmed: what was held back is put in force");
         self.let_go();
-        self.is_due |= !self.offered.is_empty();
+        self.looks.is_due |= !self.offered.is_empty();
         let not_kept = self.keep(objects);
         // What else governs the host then is not known before it has been calculated.
-        self.is_unkept = true;
+        self.keeping.is_unkept = true;
         Some((ConfirmedChanges { confirmed: Some(summary), not_kept }, settled))
     }
 
     /// What is held back; `None` if nothing is.
     pub(crate) fn held(&self) -> Option<HeldChanges> {
-        let Held { since, cause } = self.held.as_ref()?;
+        let Held { since, cause } = self.holding.held.as_ref()?;
         let held = || self.offered.iter().filter(|(_, offer)| !offer.is_new);
         // A session that has just begun does not know yet.
         held().next()?;
@@ -245,7 +275,7 @@ impl HostChanges {
         };
         let (connections, unknown) = match cause {
             Cause::Cuts(connections) => (connections.iter().map(ToString::to_string).collect(), None),
-            Cause::Unknown(why) => (Vec::new(), Some(why.clone())),
+            Cause::Unknown(why) => (Vec::new(), Some(why.to_string())),
         };
         Some(HeldChanges {
             since: timestamp(*since),
@@ -258,24 +288,23 @@ impl HostChanges {
 
     /// How long there is nothing to try if nothing happens.
     pub(crate) fn next_look(&self, now: Duration) -> Option<Duration> {
-        self.held.as_ref().map(|_| self.next_look.saturating_sub(now))
+        self.holding.held.as_ref().map(|_| self.looks.next.saturating_sub(now))
     }
 
     /// Nothing is held back any more.
     fn let_go(&mut self) {
-        self.held = None;
-        self.held_before = None;
-        self.remembered.clear();
-        self.is_unkept = true;
+        self.holding.held = None;
+        self.holding.held_before = None;
+        self.holding.remembered.clear();
+        self.keeping.is_unkept = true;
     }
 
     /// Writes down what is in force of what governs this host, and why something is held back. Returns why it could not.
     fn keep(&mut self, objects: Vec<Update>) -> Option<String> {
-        let store = self.store.as_mut()?;
-        let held = self.held.as_ref().map(|held| HeldRecord {
-            since_ms: u64::try_from(held.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis())
-                .unwrap_or(u64::MAX),
-            boot: self.observe.boot(),
+        let store = self.keeping.store.as_mut()?;
+        let held = self.holding.held.as_ref().map(|held| HeldRecord {
+            since_ms: ms_since_1970(held.since),
+            boot: self.looks.observe.boot(),
             connections: match &held.cause {
                 Cause::Cuts(connections) => connections.iter().cloned().collect(),
                 Cause::Unknown(_) => Vec::new(),
@@ -283,19 +312,24 @@ impl HostChanges {
         });
         match store.put(&Record { objects, held }) {
             Ok(()) => {
-                self.is_unkept = false;
-                self.said_unkept = false;
+                self.keeping.is_unkept = false;
+                self.keeping.said_unkept = false;
                 None
             }
             Err(error) => {
                 let why = format!("{}: {error}", store.place().display());
-                if !std::mem::replace(&mut self.said_unkept, true) {
+                if !std::mem::replace(&mut self.keeping.said_unkept, true) {
                     tracing::error!(%why, "a restart will not know what governs this host now, and what is held back");
                 }
                 Some(why)
             }
         }
     }
+}
+
+fn ms_since_1970(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs() * 1_000 + u64::from(since.subsec_millis())
 }
 
 #[cfg(test)]

@@ -57,6 +57,19 @@ pub(super) enum RecordError {
     Content,
 }
 
+/// The reason why what is kept cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("is no file of this user's that nobody else may write")]
+    Foreign,
+    #[error("is larger than any record")]
+    TooLarge,
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
 impl Record {
     /// Reads what [`Record::encode`] has written.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
@@ -75,14 +88,14 @@ impl Record {
         Ok(Self { objects: objects.iter().map(&mut object).collect::<Result<_, _>>()?, held })
     }
 
+    #[expect(clippy::expect_used, reason = "an invariant of the types of a record")]
     pub(super) fn encode(&self) -> Vec<u8> {
         let object = |update: &Update| {
             let path = to_path(&update.key()).ok()?;
             Some((path, String::from_utf8(encode(update)?).ok()?))
         };
         let body = Body { objects: self.objects.iter().filter_map(object).collect(), held: self.held.clone() };
-        // Texts and numbers can always be written.
-        let body = serde_json::to_string(&body).unwrap_or_default();
+        let body = serde_json::to_string(&body).expect("texts and numbers can always be written");
         format!("{MAGIC}\n{}\n{body}", digest(body.as_bytes())).into_bytes()
     }
 }
@@ -106,19 +119,19 @@ impl Store {
     ///
     /// # Errors
     /// Why what is there cannot be used.
-    pub(super) fn load(&mut self) -> Result<Option<Record>, String> {
+    pub(super) fn load(&mut self) -> Result<Option<Record>, LoadError> {
         let metadata = match fs::symlink_metadata(&self.place) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(|error| error.to_string())?,
+            other => other?,
         };
         if !metadata.is_file() || !is_ours(&metadata) {
-            return Err("is no file of this user's that nobody else may write".into());
+            return Err(LoadError::Foreign);
         }
         if metadata.len() > MAX_RECORD {
-            return Err("is larger than any record".into());
+            return Err(LoadError::TooLarge);
         }
-        let bytes = fs::read(&self.place).map_err(|error| error.to_string())?;
-        let record = Record::parse(&bytes).map_err(|error| error.to_string())?;
+        let bytes = fs::read(&self.place)?;
+        let record = Record::parse(&bytes)?;
         self.written = Some(bytes);
         Ok(Some(record))
     }

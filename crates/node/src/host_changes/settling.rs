@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tortie_calc::Graph;
@@ -11,12 +12,10 @@ use tortie_model::{Key, Update};
 
 use super::admission::{Admission, admissions};
 use super::objects::{Governing, for_workloads};
-use super::{Cause, Held, HostChanges, Observed, Offer};
+use super::{BROKEN, Cause, Held, HostChanges, Observed, Offer, Unobserved};
 
 /// How soon it is tried again what is held back, if something has changed.
 const RETRY: Duration = Duration::from_secs(2);
-
-const BROKEN: &str = "the calculation contradicts itself";
 
 /// What verdicts depend on under the parameters of the datastore; `None` if these cannot be used.
 pub(crate) type SettingsOf<'a> = &'a dyn Fn(&ConfigUpdate) -> Option<Settings>;
@@ -41,7 +40,7 @@ impl Settled {
 
 /// What a trial is measured by.
 struct View {
-    observed: Result<Observed, String>,
+    observed: Result<Observed, Unobserved>,
     /// What becomes of the connections by what is in force.
     before: Vec<Admission>,
 }
@@ -72,34 +71,34 @@ impl HostChanges {
     pub(super) fn try_offers(&mut self, graph: &mut Graph, now: Duration, settings_of: SettingsOf<'_>) -> Settled {
         let mut settled = Settled::default();
         if self.offered.is_empty() {
-            if self.held.is_some() {
+            if self.holding.held.is_some() {
                 tracing::info!("what was held back has been undone");
                 settled.is_news = true;
             }
-            if self.held.is_some() || self.held_before.is_some() {
+            if self.holding.held.is_some() || self.holding.held_before.is_some() {
                 self.let_go();
             }
-            self.is_due = false;
+            self.looks.is_due = false;
             return settled;
         }
-        if !self.is_due && now < self.next_look {
+        if !self.looks.is_due && now < self.looks.next {
             return settled;
         }
-        self.next_look = now.saturating_add(RETRY);
+        self.looks.next = now.saturating_add(RETRY);
         let observed = self.observed();
-        let is_same = self.last_observed.as_ref() == Some(&observed);
-        if !self.is_due && !self.has_changed && is_same {
+        let is_same = self.looks.last.as_ref() == Some(&observed);
+        if !self.looks.is_due && !self.looks.has_changed && is_same {
             return settled;
         }
-        self.last_observed = Some(observed.clone());
-        (self.is_due, self.has_changed, self.is_unkept) = (false, false, true);
+        self.looks.last = Some(observed.clone());
+        (self.looks.is_due, self.looks.has_changed, self.keeping.is_unkept) = (false, false, true);
         let before = observed.as_ref().map(|observed| admissions(&self.evaluator, observed)).unwrap_or_default();
         let view = View { observed, before };
         let mut governing = Governing::of(&self.evaluator);
 
         let all: Vec<Key> = self.offered.keys().cloned().collect();
         let Err(cause) = self.attempt(&all, graph, &view, &mut governing, settings_of, &mut settled) else {
-            if self.held.is_some() {
+            if self.holding.held.is_some() {
                 tracing::info!("what was held back would not cut any connection now, and is put in force");
                 settled.is_news = true;
             }
@@ -143,6 +142,7 @@ impl HostChanges {
 
     /// Of policies that are held back and have no former version, puts in force what they say about workloads, if they do not
     /// select the host by that as well.
+    #[expect(clippy::expect_used, reason = "an invariant of attempts")]
     fn enforce_for_workloads(
         &mut self,
         graph: &mut Graph,
@@ -155,25 +155,25 @@ impl HostChanges {
         let narrowed = |(key, offer): (&Key, &Offer)| Some((key.clone(), for_workloads(&offer.update)?, offer.noticed));
         let narrowed: Vec<_> = self.offered.iter().filter(is_first).filter_map(narrowed).collect();
         for (key, update, noticed) in narrowed {
-            let Some(whole) = self.offered.insert(key.clone(), Offer { update, noticed, is_new: true }) else {
-                continue;
-            };
+            let whole = self.offered.insert(key.clone(), Offer { update, noticed, is_new: true });
+            let whole = whole.expect("an attempt accepts no offers but its own");
             // If it is not accepted it has no part in what follows.
             let _ = self.attempt(std::slice::from_ref(&key), graph, view, governing, settings_of, settled);
             self.offered.insert(key, whole);
         }
     }
 
-    fn observed(&mut self) -> Result<Observed, String> {
+    fn observed(&mut self) -> Result<Observed, Unobserved> {
         if self.is_broken {
-            return Err(BROKEN.into());
+            return Err(Unobserved::Broken);
         }
-        let mut observed = self.observe.observe().map_err(|error| error.to_string())?;
-        observed.connections.extend(self.remembered.iter().cloned());
+        let mut observed = self.looks.observe.observe().map_err(|error| Unobserved::Failed(Arc::new(error)))?;
+        observed.connections.extend(self.holding.remembered.iter().cloned());
         Ok(observed)
     }
 
     /// Puts these offers into the calculation. If they cut nothing they are accepted, and otherwise all is as before.
+    #[expect(clippy::expect_used, reason = "an invariant of the callers")]
     fn attempt(
         &mut self,
         keys: &[Key],
@@ -185,7 +185,7 @@ impl HostChanges {
     ) -> Result<(), Cause> {
         let mut accepted = Settled::default();
         for key in keys {
-            let Some(offer) = self.offered.get(key) else { continue };
+            let offer = self.offered.get(key).expect("what is attempted is offered");
             accepted.accept(graph, offer);
             graph.on_update(offer.update.clone());
         }
@@ -196,7 +196,7 @@ impl HostChanges {
         governing.add(&self.evaluator);
         let Some(cause) = self.cause(keys, view, governing) else {
             for key in keys {
-                let Some(offer) = self.offered.remove(key) else { continue };
+                let offer = self.offered.remove(key).expect("what is attempted is offered");
                 offer.update.apply_to(&mut self.in_force);
             }
             settled.messages.append(&mut accepted.messages);
@@ -224,7 +224,7 @@ impl HostChanges {
         let observed = match &view.observed {
             Ok(observed) if !self.is_broken => observed,
             observed => {
-                let why = observed.as_ref().err().cloned().unwrap_or_else(|| BROKEN.to_owned());
+                let why = observed.as_ref().err().cloned().unwrap_or(Unobserved::Broken);
                 let may_be_cause = |key: &Key| {
                     let offer = self.offered.get(key);
                     offer.is_some_and(|offer| {
@@ -248,14 +248,14 @@ impl HostChanges {
 
     /// Holds back all offers that are left. Says whether that is news.
     fn hold(&mut self, cause: Cause) -> bool {
-        let is_news = self.held.as_ref().is_none_or(|held| held.cause != cause)
+        let is_news = self.holding.held.as_ref().is_none_or(|held| held.cause != cause)
             || self.offered.values().any(|offer| offer.is_new);
         self.offered.values_mut().for_each(|offer| offer.is_new = false);
-        let since = match (&self.held, self.held_before.take()) {
+        let since = match (&self.holding.held, self.holding.held_before.take()) {
             (Some(held), _) => held.since,
             (None, before) => before.unwrap_or_else(SystemTime::now),
         };
-        self.held = Some(Held { since, cause });
+        self.holding.held = Some(Held { since, cause });
         if is_news && let Some(summary) = self.held() {
             let has_policy = self.offered.keys().any(|key| matches!(key, Key::Policy(_) | Key::Tier(_)));
             let also = if has_policy { "; pods keep what is in force of the policies among them" } else { "" };
