@@ -1,9 +1,10 @@
 //! What the kernel has counted for rules.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use tortie_linux::exec::{Job, Runner};
+use tortie_linux::exec::{ExecError, Job, Runner};
 use tortie_model::Family;
 
 use crate::engine::inspect::{CountedRule, DecisionCounters, Listing, Policy, RuleCounters, RuleCounts};
@@ -13,6 +14,20 @@ const NAMED: usize = 8;
 /// How long a listing may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// The reason why counters of rules cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CountersError {
+    /// The program that lists rules cannot be run.
+    #[error(transparent)]
+    Run(#[from] ExecError),
+    /// The program has failed.
+    #[error("{program}: {status}: {said}")]
+    Failed { program: String, status: ExitStatus, said: String },
+    /// The engine cannot read its counters, for the reason in its answer.
+    #[error("{0}")]
+    Unread(String),
+}
+
 /// Notes what is counted for the rules of the policies, and gives all decisions that are counted, if eBPF programs take them.
 ///
 /// # Errors
@@ -20,8 +35,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(super) fn note(
     policies: &mut [Policy],
     counts: RuleCounts,
-    list: impl Fn(&Listing) -> Result<Vec<u8>, String>,
-) -> Result<Option<Vec<DecisionCounters>>, String> {
+    list: impl Fn(&Listing) -> Result<Vec<u8>, CountersError>,
+) -> Result<Option<Vec<DecisionCounters>>, CountersError> {
     match counts {
         RuleCounts::Rules(rules) => {
             note_counted(policies, &rules);
@@ -35,7 +50,7 @@ pub(super) fn note(
             }
             Ok(Some(decisions))
         }
-        RuleCounts::Failed(why) => Err(why),
+        RuleCounts::Failed(why) => Err(CountersError::Unread(why)),
     }
 }
 
@@ -65,8 +80,8 @@ fn note_counted(policies: &mut [Policy], rules: &[CountedRule]) {
 fn note_rules(
     policies: &mut [Policy],
     listings: &[Listing],
-    list: impl Fn(&Listing) -> Result<Vec<u8>, String>,
-) -> Result<(), String> {
+    list: impl Fn(&Listing) -> Result<Vec<u8>, CountersError>,
+) -> Result<(), CountersError> {
     let chains: BTreeSet<String> =
         policies.iter().flat_map(|policy| [&policy.ingress_chain, &policy.egress_chain]).flatten().cloned().collect();
     let mut rules = Vec::new();
@@ -86,15 +101,15 @@ fn note_rules(
 ///
 /// # Errors
 /// If the program fails, why.
-pub(super) fn list(listing: &Listing, runner: &Runner) -> Result<Vec<u8>, String> {
+pub(super) fn list(listing: &Listing, runner: &Runner) -> Result<Vec<u8>, CountersError> {
     let program = listing.program.clone();
     let job = Job { program: program.clone(), args: vec!["-c".into()], input: Vec::new(), limit: LIMIT };
-    let finished = runner.run(&job).map_err(|error| error.to_string())?;
+    let finished = runner.run(&job)?;
     if finished.status.success() {
         Ok(finished.stdout)
     } else {
-        let said = String::from_utf8_lossy(&finished.stderr);
-        Err(format!("{program}: {}: {}", finished.status, said.trim()))
+        let said = String::from_utf8_lossy(&finished.stderr).trim().to_owned();
+        Err(CountersError::Failed { program, status: finished.status, said })
     }
 }
 
@@ -106,6 +121,7 @@ fn of_chains(text: &str, family: Family, chains: &BTreeSet<String>) -> Vec<RuleC
         if let Some(name) = line.strip_prefix('*') {
             table = name;
         }
+        // Other lines are of chains, or begin and end tables.
         let Some((counters, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once("] -A ")) else { continue };
         let (chain, rule) = rest.split_once(' ').unwrap_or((rest, ""));
         let Some((packets, bytes)) = counters.split_once(':').filter(|_| chains.contains(chain)) else { continue };

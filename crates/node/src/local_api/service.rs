@@ -11,7 +11,7 @@ use tortie_linux::exec::Runner;
 
 use super::counters;
 use super::wire::{Call, Reply};
-use crate::engine::inspect::{Answer, EngineStatus, Listing, Query, Question};
+use crate::engine::inspect::{Answer, EngineStatus, Listing, Policy, Query, Question, RuleCounts};
 use crate::flows::{FlowRecord, Followed, SharedFlows};
 use crate::metrics::SharedMetrics;
 use tortie_datastore::pending_change::PendingSummary;
@@ -207,64 +207,44 @@ impl Service {
     }
 
     fn own(&self, method: &str, call: &Call) -> Reply {
-        let (query, allowed) = match method {
-            "Status" => (Query::Status, None),
-            "Configuration" => (Query::Configuration, None),
-            "Endpoints" => (Query::Endpoints(None), Some("name")),
-            "Policies" => (Query::Policies { name: None, counts: false }, Some("name")),
-            "Counters" => (Query::Policies { name: None, counts: true }, None),
-            "IpSets" => (Query::IpSets(None), Some("id")),
-            "ConfirmHostChanges" => (Query::ConfirmHostChanges, None),
-            "Flows" => {
-                return match which(&call.parameters, None) {
-                    Ok(_) => self.said.flows.recent().map_or_else(not_collected, |events| flows(&events)),
-                    Err(parameter) => standard_error("InvalidParameter", "parameter", parameter),
-                };
-            }
-            _ => return method_not_found(&call.method),
-        };
-        let mut parameters = call.parameters.clone();
-        let with_counters = match (method, parameters.get("counters")) {
-            ("Policies", Some(Value::Bool(wanted))) => {
-                let wanted = *wanted;
-                parameters.shift_remove("counters");
-                wanted
-            }
-            _ => false,
-        };
-        let which = match which(&parameters, allowed) {
-            Ok(which) => which,
-            Err(parameter) => return standard_error("InvalidParameter", "parameter", parameter),
-        };
-        let query = match query {
-            Query::Status => return Reply::of(json!(self.status())),
-            Query::Configuration => Query::Configuration,
-            Query::Endpoints(_) => Query::Endpoints(which),
-            Query::Policies { counts, .. } => Query::Policies { name: which, counts: counts || with_counters },
-            Query::IpSets(_) => Query::IpSets(which),
-            Query::ConfirmHostChanges => Query::ConfirmHostChanges,
-        };
+        if method == "Flows" {
+            return match which(&call.parameters, None) {
+                Ok(_) => self.said.flows.recent().map_or_else(not_collected, |events| flows(&events)),
+                Err(parameter) => standard_error("InvalidParameter", "parameter", parameter),
+            };
+        }
+        match query(method, &call.parameters) {
+            None => method_not_found(&call.method),
+            Some(Err(parameter)) => standard_error("InvalidParameter", "parameter", &parameter),
+            Some(Ok(Query::Status)) => Reply::of(json!(self.status())),
+            Some(Ok(query)) => self.ask_engine(method, query),
+        }
+    }
+
+    fn ask_engine(&self, method: &str, query: Query) -> Reply {
         match self.engine(query, PATIENCE) {
             Some(Answer::Configuration(configuration)) => Reply::of(json!(configuration)),
             Some(Answer::Endpoints(endpoints)) => Reply::of(json!({ "endpoints": endpoints })),
-            Some(Answer::Policies(mut policies, counts)) => {
-                for policy in &mut policies {
-                    policy.last_hit = self.said.flows.last_hit(&policy.id);
-                }
-                let list = |listing: &Listing| counters::list(listing, &self.runner);
-                match counts.map(|counts| counters::note(&mut policies, counts, list)).transpose() {
-                    Err(why) => Reply::error(&format!("{INTERFACE}.NotListed"), json!({ "why": why })),
-                    Ok(Some(decisions)) if method == "Counters" => Reply::of(json!({
-                        // Where there are decisions, policies have none of their own.
-                        "policies": if decisions.is_some() { Vec::new() } else { policies },
-                        "decisions": decisions,
-                    })),
-                    Ok(_) => Reply::of(json!({ "policies": policies })),
-                }
-            }
+            Some(Answer::Policies(policies, counts)) => self.policies(method, policies, counts),
             Some(Answer::IpSets(sets)) => Reply::of(json!({ "ip_sets": sets })),
             Some(Answer::Confirmed(confirmed)) => Reply::of(json!(confirmed)),
             Some(Answer::Status(_) | Answer::Busy) | None => Reply::error(&format!("{INTERFACE}.Busy"), json!({})),
+        }
+    }
+
+    fn policies(&self, method: &str, mut policies: Vec<Policy>, counts: Option<RuleCounts>) -> Reply {
+        for policy in &mut policies {
+            policy.last_hit = self.said.flows.last_hit(&policy.id);
+        }
+        let list = |listing: &Listing| counters::list(listing, &self.runner);
+        match counts.map(|counts| counters::note(&mut policies, counts, list)).transpose() {
+            Err(why) => Reply::error(&format!("{INTERFACE}.NotListed"), json!({ "why": why.to_string() })),
+            Ok(Some(decisions)) if method == "Counters" => Reply::of(json!({
+                // Where there are decisions, policies have none of their own.
+                "policies": if decisions.is_some() { Vec::new() } else { policies },
+                "decisions": decisions,
+            })),
+            Ok(_) => Reply::of(json!({ "policies": policies })),
         }
     }
 
@@ -291,7 +271,7 @@ impl Service {
                 detail: condition.detail,
             })
             .collect();
-        let waiting_for_engine = u64::try_from((self.waiting)()).unwrap_or(u64::MAX);
+        let waiting_for_engine = (self.waiting)() as u64;
         let metrics = self.said.metrics.lock();
         let now = Instant::now();
         let quantile =
@@ -348,6 +328,37 @@ pub(super) fn followed(events: &[Event], lost: u64) -> Reply {
 
 fn not_collected() -> Reply {
     Reply::error(&format!("{INTERFACE}.NotCollected"), json!({}))
+}
+
+/// The question of a method of this interface; `None` if it has no such method, or else the name of a parameter that it does not take.
+fn query(method: &str, parameters: &Map<String, Value>) -> Option<Result<Query, String>> {
+    let mut parameters = parameters.clone();
+    let counts = match (method, parameters.get("counters")) {
+        ("Policies", Some(Value::Bool(counts))) => {
+            let counts = *counts;
+            parameters.shift_remove("counters");
+            counts
+        }
+        _ => method == "Counters",
+    };
+    let allowed = match method {
+        "Endpoints" | "Policies" => Some("name"),
+        "IpSets" => Some("id"),
+        "Status" | "Configuration" | "Counters" | "ConfirmHostChanges" => None,
+        _ => return None,
+    };
+    let which = match which(&parameters, allowed) {
+        Ok(which) => which,
+        Err(parameter) => return Some(Err(parameter.to_owned())),
+    };
+    Some(Ok(match method {
+        "Status" => Query::Status,
+        "Configuration" => Query::Configuration,
+        "Endpoints" => Query::Endpoints(which),
+        "IpSets" => Query::IpSets(which),
+        "ConfirmHostChanges" => Query::ConfirmHostChanges,
+        _ => Query::Policies { name: which, counts },
+    }))
 }
 
 /// The only parameter that there may be; the name of one that may not.
