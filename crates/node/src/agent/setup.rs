@@ -43,95 +43,124 @@ pub(super) fn dataplane(
 ) -> Result<Fitted, AgentError> {
     let config = &resolved.config;
     let machine = Machine::find(config, options.mtu_file.clone().map(MtuFile::new));
-    let wanted = match config.iptables_backend {
-        IptablesBackend::Auto => None,
-        IptablesBackend::Legacy => Some(Backend::Legacy),
-        IptablesBackend::Nft => Some(Backend::Nft),
-    };
     let mut settings = settings::dataplane(config, hostname.clone(), Backend::Nft)?;
-    let by_programs = settings.rules.policy_by == PolicyBy::Programs;
-    if by_programs {
+    let programs = settings.rules.policy_by == PolicyBy::Programs;
+    let nftables = settings::uses_nftables(config, machine.facts().kube_proxy_uses_nftables) && !programs;
+    let by = By { programs, nftables };
+    if programs {
         settings.ip_sets.installed = exec::is_installed("ipset");
         settings::not_done_by_programs(resolved).iter().for_each(|what| tracing::warn!("{what}"));
     }
-    let by_nftables = settings::uses_nftables(config, machine.facts().kube_proxy_uses_nftables) && !by_programs;
-    let mut may_be_in_iptables = true;
-    if by_nftables {
-        resolved.beside_nftables.iter().for_each(|notice| tracing::warn!("{notice}"));
-        let left = left_in_iptables(&settings.families, TimeLimits::default().probe);
-        settings.ip_sets.installed = left.sets && exec::is_installed("ipset");
-        may_be_in_iptables = left.chains;
-    }
+    let may_be_in_iptables = !nftables || is_left_in_iptables(resolved, &mut settings);
     settings.tunnels.checksum_offload_broken = kernel::checksum_offload_broken(&config.feature_detect_override);
-    let detect = || kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous);
-    let detected = match may_be_in_iptables.then(detect).transpose() {
-        Ok(None) => {
-            tracing::info!("nftables is programmed; nothing is left in iptables, and none of its programs is run");
-            None
-        }
-        Err(error) if by_nftables => {
-            tracing::info!("{error}; nftables is programmed, and nothing of iptables is looked for");
-            None
-        }
-        Err(error) if by_programs => {
-            // A feature that needs iptables reports the failure itself.
-            tracing::info!("{error}; eBPF programs enforce policy without it");
-            settings.iptables.uninstalled.clone_from(&settings.families);
-            None
-        }
-        detected => detected?,
+    let detected = if may_be_in_iptables {
+        find_iptables(config, runner, previous, by, &mut settings)?
+    } else {
+        tracing::info!("nftables is programmed; nothing is left in iptables, and none of its programs is run");
+        None
     };
-    let mut drawback = None;
-    let iptables = detected.map(|Detected { setup: iptables, instead_of, .. }| {
-        drawback = instead_of.map(|error| format!("IptablesBackend: {error}; going on with {}", iptables.backend));
-        if let Some(drawback) = &drawback {
-            tracing::error!("{drawback}");
-        } else if iptables.backend != iptables.detected {
-            let (configured, others) = (iptables.backend, iptables.detected);
-            tracing::warn!(%configured, %others, "IptablesBackend is not what others on this machine seem to use");
-        }
-        for piece in &iptables.unused_overrides {
-            tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
-        }
-        iptables.apply_to(&mut settings.iptables);
-        // Where there is no iptables, nothing can be dropped by it.
-        settings.rules.accepts_beside_programs = by_programs;
-        if by_nftables {
-            // Neither the chains nor the sets are in use any more.
-            let families = settings.families.iter();
-            settings.iptables.sweep.extend(families.map(|family| (*family, iptables.backend)));
-        }
-        iptables
-    });
+    let (iptables, drawback) = detected.map(|detected| use_iptables(detected, by, &mut settings)).unzip();
     settings::set_mtus(&mut settings, machine.mtus());
     if settings.wireguard.table.is_none() && (config.wireguard_enabled || config.wireguard_enabled_v6) {
         tracing::error!("RouteTableRanges has no table that WireGuard could take; nothing is encrypted");
     }
     if machine.facts().has_ipvs {
         settings::for_ipvs(config, &mut settings.rules)?;
-        if by_programs {
+        if programs {
             tracing::warn!("eBPF programs take what kube-proxy in IPVS mode forwards for packets of the host");
         }
     }
-    if by_nftables {
+    if nftables {
         settings::for_nftables(config, &mut settings)?;
     }
     ask_for_tables(config, &mut settings);
     if options.workloads == WorkloadsBy::Address {
-        if by_nftables {
-            let why = "nftables tells workloads apart by name, and not as --workloads says";
-            return Err(unsupported("NFTablesMode", why));
-        }
-        if by_programs {
-            let why = "eBPF programs tell workloads apart by name, and not as --workloads says";
-            return Err(unsupported("BPFEnabled", why));
-        }
-        settings::by_address(&mut settings);
-        if machine.facts().has_ipvs {
-            tracing::warn!("workloads that are told apart by address cannot use services of kube-proxy in IPVS mode");
-        }
+        tell_workloads_by_address(by, machine.facts().has_ipvs, &mut settings)?;
     }
-    Ok(Fitted { settings, iptables, drawback, machine })
+    Ok(Fitted { settings, iptables, drawback: drawback.flatten(), machine })
+}
+
+/// Enforcement other than by iptables.
+#[derive(Clone, Copy)]
+struct By {
+    programs: bool,
+    nftables: bool,
+}
+
+/// Whether iptables may hold rules of an earlier run. Only where it does are its sets looked for.
+fn is_left_in_iptables(resolved: &Resolved, settings: &mut DataplaneConfig) -> bool {
+    resolved.beside_nftables.iter().for_each(|notice| tracing::warn!("{notice}"));
+    let left = left_in_iptables(&settings.families, TimeLimits::default().probe);
+    settings.ip_sets.installed = left.sets && exec::is_installed("ipset");
+    left.chains
+}
+
+/// The iptables of this machine; `None` where it cannot be used, and need not be.
+fn find_iptables(
+    config: &Config,
+    runner: &Runner,
+    previous: Option<&IptablesSetup>,
+    by: By,
+    settings: &mut DataplaneConfig,
+) -> Result<Option<Detected>, AgentError> {
+    let wanted = match config.iptables_backend {
+        IptablesBackend::Auto => None,
+        IptablesBackend::Legacy => Some(Backend::Legacy),
+        IptablesBackend::Nft => Some(Backend::Nft),
+    };
+    match kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous) {
+        Err(error) if by.nftables => {
+            tracing::info!("{error}; nftables is programmed, and nothing of iptables is looked for");
+            Ok(None)
+        }
+        Err(error) if by.programs => {
+            // A feature that needs iptables reports the failure itself.
+            tracing::info!("{error}; eBPF programs enforce policy without it");
+            settings.iptables.uninstalled.clone_from(&settings.families);
+            Ok(None)
+        }
+        detected => Ok(Some(detected?)),
+    }
+}
+
+/// Fits the settings to iptables. Returns it, and the deviation from the configuration.
+fn use_iptables(detected: Detected, by: By, settings: &mut DataplaneConfig) -> (IptablesSetup, Option<String>) {
+    let Detected { setup: iptables, instead_of, .. } = detected;
+    let drawback = instead_of.map(|error| format!("IptablesBackend: {error}; going on with {}", iptables.backend));
+    if let Some(drawback) = &drawback {
+        tracing::error!("{drawback}");
+    } else if iptables.backend != iptables.detected {
+        let (configured, others) = (iptables.backend, iptables.detected);
+        tracing::warn!(%configured, %others, "IptablesBackend is not what others on this machine seem to use");
+    }
+    for piece in &iptables.unused_overrides {
+        tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
+    }
+    iptables.apply_to(&mut settings.iptables);
+    // Where there is no iptables, nothing can be dropped by it.
+    settings.rules.accepts_beside_programs = by.programs;
+    if by.nftables {
+        // Neither the chains nor the sets are in use any more.
+        let families = settings.families.iter();
+        settings.iptables.sweep.extend(families.map(|family| (*family, iptables.backend)));
+    }
+    (iptables, drawback)
+}
+
+fn tell_workloads_by_address(by: By, has_ipvs: bool, settings: &mut DataplaneConfig) -> Result<(), AgentError> {
+    if by.nftables {
+        let why = "nftables tells workloads apart by name, and not as --workloads says";
+        return Err(unsupported("NFTablesMode", why));
+    }
+    if by.programs {
+        let why = "eBPF programs tell workloads apart by name, and not as --workloads says";
+        return Err(unsupported("BPFEnabled", why));
+    }
+    settings::by_address(settings);
+    if has_ipvs {
+        tracing::warn!("workloads that are told apart by address cannot use services of kube-proxy in IPVS mode");
+    }
+    Ok(())
 }
 
 /// Enables ARP tables and flow tables where the kernel has them.

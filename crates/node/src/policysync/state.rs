@@ -178,35 +178,17 @@ impl State {
             DesiredUpdate::IpSet(update) => self.on_set(update),
             DesiredUpdate::IpSetDelta(delta) => self.on_set_delta(delta),
             DesiredUpdate::IpSetRemove(id) => self.on_set_remove(&id),
-            DesiredUpdate::Policy(id, value) => {
-                self.stale.policies.remove(&id);
-                let sets = sets_of(&value.inbound, &value.outbound);
-                if set(&mut self.policies, &id, Versioned { value, version: self.version, sets }) {
-                    self.wake(|client| client.policies.contains_key(&id));
-                }
-            }
+            DesiredUpdate::Policy(id, policy) => self.on_policy(&id, policy),
             DesiredUpdate::PolicyRemove(id) => {
                 self.stale.policies.remove(&id);
                 self.policies.remove(&id);
             }
-            DesiredUpdate::Profile(id, value) => {
-                self.stale.profiles.remove(&id);
-                let sets = sets_of(&value.inbound, &value.outbound);
-                if set(&mut self.profiles, &id, Versioned { value, version: self.version, sets }) {
-                    self.wake(|client| client.profiles.contains_key(&id));
-                }
-            }
+            DesiredUpdate::Profile(id, profile) => self.on_profile(&id, profile),
             DesiredUpdate::ProfileRemove(id) => {
                 self.stale.profiles.remove(&id);
                 self.profiles.remove(&id);
             }
-            DesiredUpdate::WorkloadEndpoint(id, value) => {
-                self.stale.endpoints.remove(&id);
-                set(&mut self.endpoints, &id, Versioned { value, version: self.version, sets: Box::default() });
-                if let Some(client) = self.joined.get(&id).and_then(|client| self.clients.get_mut(client)) {
-                    client.is_told = false;
-                }
-            }
+            DesiredUpdate::WorkloadEndpoint(id, endpoint) => self.on_endpoint(&id, endpoint),
             DesiredUpdate::WorkloadEndpointRemove(id) => {
                 self.stale.endpoints.remove(&id);
                 self.remove_endpoint(id);
@@ -235,6 +217,30 @@ impl State {
             }
             DesiredUpdate::InSync => self.on_in_sync(),
             _ => {}
+        }
+    }
+
+    fn on_policy(&mut self, id: &PolicyId, value: Arc<Policy>) {
+        self.stale.policies.remove(id);
+        let sets = sets_of(&value.inbound, &value.outbound);
+        if set(&mut self.policies, id, Versioned { value, version: self.version, sets }) {
+            self.wake(|client| client.policies.contains_key(id));
+        }
+    }
+
+    fn on_profile(&mut self, id: &ProfileName, value: Arc<Profile>) {
+        self.stale.profiles.remove(id);
+        let sets = sets_of(&value.inbound, &value.outbound);
+        if set(&mut self.profiles, id, Versioned { value, version: self.version, sets }) {
+            self.wake(|client| client.profiles.contains_key(id));
+        }
+    }
+
+    fn on_endpoint(&mut self, id: &WorkloadEndpointId, value: WorkloadEndpointState) {
+        self.stale.endpoints.remove(id);
+        set(&mut self.endpoints, id, Versioned { value, version: self.version, sets: Box::default() });
+        if let Some(client) = self.joined.get(id).and_then(|client| self.clients.get_mut(client)) {
+            client.is_told = false;
         }
     }
 
