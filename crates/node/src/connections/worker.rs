@@ -154,10 +154,12 @@ impl<T: Tracking> Worker<T> {
 
     /// Looks at all connections, and cuts those that are denied; how many.
     pub(super) fn pass(&mut self) -> Result<Result<u64, NetlinkError>, Ended> {
+        let span = tracing::debug_span!("connections", denied = tracing::field::Empty).entered();
         let denied = match self.denied() {
             Ok(denied) => denied,
             Err(error) => return Ok(Err(error)),
         };
+        span.record("denied", denied.len());
         let mut cut = 0;
         for slice in denied.chunks(SLICE) {
             self.state.pulse.beat();

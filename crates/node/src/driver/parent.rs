@@ -211,6 +211,7 @@ impl Enforcement for Driver {
         if let Some(status) = process.ended() {
             return Err(self.ended(status));
         }
+        let _span = tracing::debug_span!("driver", waiting = self.queue.len()).entered();
         let taken = self.queue.offer_to(|message| process.offer(message));
         let done = taken && self.queue.is_empty();
         if self.queue.is_empty() {

@@ -24,7 +24,11 @@ enum Item {
 
 impl MessageQueue {
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.refused.is_none()
+        self.len() == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + usize::from(self.refused.is_some())
     }
 
     pub(super) fn update(&mut self, update: DesiredUpdate) {
