@@ -15,7 +15,7 @@ pub(super) struct Latency {
 impl Latency {
     /// An event was noticed at that time.
     pub(super) fn event(&mut self, noticed: Instant, changes: usize) {
-        let changes = u64::try_from(changes).unwrap_or(u64::MAX);
+        let changes = changes as u64;
         if self.waiting.len() >= MAX_WAITING
             && let Some((_, last)) = self.waiting.last_mut()
         {

@@ -9,10 +9,6 @@ use tortie_model::{Family, Update};
 
 use crate::metrics::{ActiveLocal, CalculationMetrics, IptablesCounts, Metrics, TableCounts};
 
-fn count(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
-}
-
 pub(super) fn count_update(update: &Update, metrics: &mut Metrics) {
     let kind = match update {
         Update::WorkloadEndpoint(..) => "model.WorkloadEndpointKey",
@@ -114,18 +110,18 @@ impl LinkBatches {
 
 pub(super) fn graph(stats: &GraphStats, metrics: &mut CalculationMetrics) {
     metrics.active_local = ActiveLocal {
-        endpoints: count(stats.local_endpoints),
-        policies: count(stats.active_policies),
-        selectors: count(stats.ip_sets),
+        endpoints: stats.local_endpoints as u64,
+        policies: stats.active_policies as u64,
+        selectors: stats.ip_sets as u64,
     };
     metrics.selector_evaluations = stats.evaluations;
     metrics.scans = stats.scans;
-    metrics.cluster.hosts = count(stats.hosts);
-    metrics.cluster.workload_endpoints = count(stats.workload_endpoints);
-    metrics.cluster.host_endpoints = count(stats.host_endpoints);
-    metrics.cluster.policies = count(stats.policies);
-    metrics.cluster.profiles = count(stats.profiles);
-    metrics.cluster.tiers = count(stats.tiers);
+    metrics.cluster.hosts = stats.hosts as u64;
+    metrics.cluster.workload_endpoints = stats.workload_endpoints as u64;
+    metrics.cluster.host_endpoints = stats.host_endpoints as u64;
+    metrics.cluster.policies = stats.policies as u64;
+    metrics.cluster.profiles = stats.profiles as u64;
+    metrics.cluster.tiers = stats.tiers as u64;
 }
 
 pub(super) fn dataplane(stats: &DataplaneStats, metrics: &mut Metrics) {
@@ -141,8 +137,8 @@ pub(super) fn dataplane(stats: &DataplaneStats, metrics: &mut Metrics) {
         kernel.tables.push(TableCounts {
             ip_version: family.number(),
             table: table.as_str(),
-            chains: count(stats.chains),
-            rules: count(stats.rules),
+            chains: stats.chains as u64,
+            rules: stats.rules as u64,
             lines_executed: stats.lines_executed,
         });
     }
@@ -154,11 +150,11 @@ pub(super) fn dataplane(stats: &DataplaneStats, metrics: &mut Metrics) {
         Family::V4 => "inet",
         Family::V6 => "inet6",
     };
-    kernel.ipsets = stats.ip_sets.iter().map(|(family, n)| (word(family), count(*n))).collect();
+    kernel.ipsets = stats.ip_sets.iter().map(|(family, n)| (word(family), *n as u64)).collect();
     // 254 is the number of the kernel's main table.
     let table = |family: &Family| format!("IPv{}:254", family.number());
     kernel.sysctls_repaired = stats.sysctls_repaired;
-    kernel.routes = stats.routes.iter().map(|(family, n)| (table(family), count(*n))).collect();
+    kernel.routes = stats.routes.iter().map(|(family, n)| (table(family), *n as u64)).collect();
 }
 
 pub(crate) fn log_status(change: &StatusChange) {

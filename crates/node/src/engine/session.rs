@@ -4,7 +4,9 @@ mod condition;
 mod configuring;
 mod error;
 mod held_changes;
+mod state;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
@@ -19,17 +21,15 @@ use tortie_model::{Hostname, SyncStatus, Update};
 
 use super::enforcement::{Enforcement, Observer};
 use super::hold::{Hold, UnknownNode};
-use super::host_cut::HostCut;
-use super::input_problems::InputProblems;
-use super::inspect::{Inventory, Query, Question};
-use super::latency::Latency;
+use super::inspect::{Query, Question};
 use super::observe;
-use super::policy_news::PolicyNews;
 use super::simulated_faults::{HANG, LoopFault, LoopFaults};
-use super::turn_times::{LONG_FIRST_TURN, LONG_TURN, LongTurns, Part, TurnCause, TurnTimes};
+use super::turn_times::{LONG_FIRST_TURN, LONG_TURN, Part, TurnCause, TurnTimes};
 use crate::host_changes::HostChanges;
 use crate::metrics::SharedMetrics;
 pub use error::SessionError;
+use state::{Desired, Fixed, InputState, Turns};
+use tortie_telemetry::exposition::as_f64;
 use tortie_telemetry::health::{Health, Reporter};
 
 /// How many events are taken before the kernel is looked after again.
@@ -107,46 +107,15 @@ pub struct Session<E: Enforcement> {
     pub(super) enforcement: E,
     events: Receiver<E::Event>,
     observers: Vec<Box<dyn Observer>>,
-    pub(super) metrics: SharedMetrics,
-    pub(super) number: u64,
-    hostname: Hostname,
     health: Health,
-    pub(super) sources: Sources,
-    pub(super) resolved: Resolved,
-    unreadable: Unreadable,
-    pub(super) latency: Latency,
-    pub(super) in_sync: bool,
-    /// Everything is being told to this session, or has been.
-    begun: bool,
-    /// Why the datastore cannot be read now.
-    pub(super) unavailable: Option<String>,
-    /// Everything is being told again.
-    pub(super) resyncing: bool,
-    /// The datastore says that it may be used.
-    ready: bool,
-    /// Something has said that this node exists, in this session or an earlier one.
-    node_is_known: bool,
+    pub(super) metrics: SharedMetrics,
+    pub(super) fixed: Fixed,
+    pub(super) input: InputState,
     /// Why nothing new is enforced.
     pub(super) hold: Option<Hold>,
-    pub(super) problems: InputProblems,
-    pub(super) inventory: Inventory,
-    news: PolicyNews,
-    host_cut: HostCut,
     pub(super) host_changes: Option<HostChanges>,
-    turn_times: TurnTimes,
-    long_turns: LongTurns,
-    pending: Vec<DesiredUpdate>,
-    /// The first of those that keep it from being ready, because it is unknown what should be in force.
-    unknown: Option<String>,
-    /// Some input cannot be read, and all that it may have been meant for is kept closed. This node may be named there.
-    closed: bool,
-    /// How many problems the input has by itself.
-    input_problems: usize,
-    /// Objects that the calculation ignores: how many, and one of them.
-    ignored: (usize, Option<String>),
-    /// Who waits for the end of the session.
-    let_go: Option<Sender<()>>,
-    faults: LoopFaults,
+    pub(super) desired: Desired,
+    pub(super) turns: Turns,
 }
 
 /// What a session is made from.
@@ -210,42 +179,21 @@ impl<E: Enforcement> Session<E> {
             enforcement,
             events,
             observers,
-            metrics,
-            number,
-            hostname,
             health,
-            sources,
-            resolved,
-            unreadable,
-            latency: Latency::default(),
-            in_sync: false,
-            begun: false,
-            unavailable: None,
-            resyncing: false,
-            ready: true,
-            node_is_known,
+            metrics,
+            fixed: Fixed { number, hostname, sources, resolved, unreadable },
+            input: InputState { node_is_known, ..InputState::default() },
             hold: None,
-            problems: InputProblems::default(),
-            inventory: Inventory::default(),
-            news: PolicyNews::default(),
-            host_cut: HostCut::default(),
             host_changes,
-            turn_times: TurnTimes::default(),
-            long_turns: LongTurns::default(),
-            pending: Vec::new(),
-            unknown: None,
-            closed: false,
-            input_problems: 0,
-            ignored: (0, None),
-            let_go: None,
-            faults,
+            desired: Desired::default(),
+            turns: Turns::new(faults),
         }
     }
 
     /// Whether something has said that this node exists.
     #[must_use]
     pub fn node_is_known(&self) -> bool {
-        self.node_is_known
+        self.input.node_is_known
     }
 
     /// What was held back, for the next session.
@@ -272,45 +220,23 @@ impl<E: Enforcement> Session<E> {
     /// One turn of the loop: takes the events that there are, waiting for the first, lets the calculation answer, and
     /// has the answer enforced.
     fn turn(&mut self, inputs: &Inputs, wait: Duration) -> Result<Turn, SessionError> {
-        let received = inputs.others.recv_timeout(wait);
-        self.turn_times = TurnTimes::begin(self.enforcement.now());
-        match received {
-            Ok(input) => {
-                for input in std::iter::once(input).chain(inputs.others.try_iter().take(MAX_EVENTS)) {
-                    if inputs.stop.is_set() {
-                        return Ok(Turn::Over(SessionEnd::Stopped));
-                    }
-                    self.take(input);
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(SessionError::InputEnded),
-        }
-        match self.faults.take(self.enforcement.now()) {
-            Some(LoopFault::End) => return Err(SessionError::Simulated),
-            Some(LoopFault::Hang) => self.hang(inputs),
-            None => {}
-        }
-        if let Some(waiting) = self.let_go.take() {
-            return Ok(Turn::Over(SessionEnd::LetGo(waiting)));
-        }
-        let more = self.take_events(inputs)? | self.take_all_from_datastore(inputs)?;
-        if inputs.stop.is_set() {
-            return Ok(Turn::Over(SessionEnd::Stopped));
-        }
-        if inputs.reload.swap(false, Ordering::AcqRel) {
-            return Ok(Turn::Over(SessionEnd::Reload));
-        }
+        let more = match self.take_all(inputs, wait)? {
+            ControlFlow::Continue(more) => more,
+            ControlFlow::Break(end) => return Ok(Turn::Over(end)),
+        };
         self.part_is_done(Part::Events);
         if let Some(reconfigured) = self.calculate()? {
             return Ok(Turn::Over(SessionEnd::Reconfigured(reconfigured)));
         }
         self.part_is_done(Part::Flush);
-        let has_enforced = self.enforcement.has_enforced();
+        let had_enforced = self.enforcement.has_enforced();
+        let span =
+            tracing::debug_span!("enforce", events = E::EVENTS, waiting = self.turns.latency.waiting()).entered();
         let progress = self.enforcement.enforce().map_err(SessionError::of_enforcement)?;
-        self.observers.iter_mut().for_each(|each| each.on_progress(&progress, self.enforcement.has_enforced()));
-        let now = self.enforcement.now();
-        self.turn_times.enforced(now, progress.in_kernel);
+        let has_enforced = self.enforcement.has_enforced();
+        self.observers.iter_mut().for_each(|each| each.on_progress(&progress, has_enforced));
+        drop(span);
+        self.turns.times.enforced(self.enforcement.now(), progress.in_kernel);
         if inputs.stop.is_set() {
             return Ok(Turn::Over(SessionEnd::Stopped));
         }
@@ -318,26 +244,65 @@ impl<E: Enforcement> Session<E> {
             return Ok(Turn::Over(SessionEnd::Outdated(why.to_owned())));
         }
         if progress.done {
-            let now = Instant::now();
-            let latency = {
-                let mut metrics = self.metrics.lock();
-                let latency =
-                    self.latency.applied(now, |took, changes| metrics.main_loop.observe_event(took, changes, now));
-                metrics.main_loop.last_event_to_kernel = latency.or(metrics.main_loop.last_event_to_kernel);
-                latency
-            };
-            tracing::debug!(latency_us = latency.map(|latency| latency.as_micros()), "applied");
-            self.news.in_force(now, |policy| self.graph.is_active(policy));
+            self.all_is_in_force();
         }
         self.health.still_alive(Reporter::CalculationGraph);
-        let bound = if has_enforced { LONG_TURN } else { LONG_FIRST_TURN };
+        let bound = if had_enforced { LONG_TURN } else { LONG_FIRST_TURN };
         let now = self.enforcement.now();
-        let long = self.long_turns.finished(self.turn_times, now, bound, &mut self.metrics.lock());
+        let long = self.turns.long.finished(self.turns.times, now, bound, &mut self.metrics.lock().main_loop);
         if let Some(long) = long {
             long.log();
         }
-        let next = progress.next.min(self.faults.next(now)).min(self.next_look(now));
+        let next = progress.next.min(self.turns.faults.next(now)).min(self.next_look(now));
         Ok(Turn::Next(if more { Duration::ZERO } else { next }))
+    }
+
+    /// Waits for the first event, and takes all that there are, within reason. Returns whether there may be more, or the end of the
+    /// session.
+    fn take_all(&mut self, inputs: &Inputs, wait: Duration) -> Result<ControlFlow<SessionEnd, bool>, SessionError> {
+        let received = inputs.others.recv_timeout(wait);
+        self.turns.times = TurnTimes::begin(self.enforcement.now());
+        match received {
+            Ok(input) => {
+                for input in std::iter::once(input).chain(inputs.others.try_iter().take(MAX_EVENTS)) {
+                    if inputs.stop.is_set() {
+                        return Ok(ControlFlow::Break(SessionEnd::Stopped));
+                    }
+                    self.take(input);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(SessionError::InputEnded),
+        }
+        match self.turns.faults.take(self.enforcement.now()) {
+            Some(LoopFault::End) => return Err(SessionError::Simulated),
+            Some(LoopFault::Hang) => self.hang(inputs),
+            None => {}
+        }
+        if let Some(waiting) = self.turns.let_go.take() {
+            return Ok(ControlFlow::Break(SessionEnd::LetGo(waiting)));
+        }
+        let more = self.take_events(inputs)? | self.take_all_from_datastore(inputs)?;
+        if inputs.stop.is_set() {
+            return Ok(ControlFlow::Break(SessionEnd::Stopped));
+        }
+        if inputs.reload.swap(false, Ordering::AcqRel) {
+            return Ok(ControlFlow::Break(SessionEnd::Reload));
+        }
+        Ok(ControlFlow::Continue(more))
+    }
+
+    /// Measures how long it took until all that was told is in force.
+    fn all_is_in_force(&mut self) {
+        let now = Instant::now();
+        let latency = {
+            let metrics = &mut self.metrics.lock().main_loop;
+            let latency = self.turns.latency.applied(now, |took, changes| metrics.observe_event(took, changes, now));
+            metrics.last_event_to_kernel = latency.or(metrics.last_event_to_kernel);
+            latency
+        };
+        tracing::debug!(latency_us = latency.map(|latency| latency.as_micros()), "applied");
+        self.desired.news.in_force(now, |policy| self.graph.is_active(policy));
     }
 
     /// Does nothing for a long time, as if the calculation did not come to an end.
@@ -352,7 +317,7 @@ impl<E: Enforcement> Session<E> {
     /// What was done since the last part of this turn is over. Returns how long it took.
     fn part_is_done(&mut self, part: Part) -> Duration {
         let now = self.enforcement.now();
-        self.turn_times.done(part, now)
+        self.turns.times.done(part, now)
     }
 
     fn take(&mut self, input: Input) {
@@ -360,7 +325,7 @@ impl<E: Enforcement> Session<E> {
             Input::Question(Question { query: Query::ConfirmHostChanges, reply }) => self.confirm_host_changes(&reply),
             Input::Question(question) => self.answer(&question),
             // Before that nothing is written.
-            Input::LetGo(waiting) => self.let_go = Some(waiting).filter(|_| self.in_sync),
+            Input::LetGo(waiting) => self.turns.let_go = Some(waiting).filter(|_| self.input.in_sync),
             Input::Datastore | Input::Wake => {}
         }
     }
@@ -373,7 +338,7 @@ impl<E: Enforcement> Session<E> {
             }
             // If nobody can report any more, nothing happens.
             let Ok(event) = self.events.try_recv() else { return Ok(false) };
-            self.turn_times.told(TurnCause::Event(E::EVENTS));
+            self.turns.times.told(TurnCause::Event(E::EVENTS));
             self.enforcement.on_event(event).map_err(SessionError::of_enforcement)?;
         }
         Ok(true)
@@ -395,38 +360,39 @@ impl<E: Enforcement> Session<E> {
     }
 
     fn take_from_datastore(&mut self, event: DatastoreEvent) -> Result<(), SessionError> {
-        self.turn_times.told(TurnCause::Datastore);
+        self.turns.times.told(TurnCause::Datastore);
         match event {
             DatastoreEvent::Updates { updates, noticed } => {
                 if self.hold.is_none() {
-                    self.latency.event(noticed, updates.len());
+                    self.turns.latency.event(noticed, updates.len());
                 }
                 let has_enforced = self.enforcement.has_enforced();
                 self.part_is_done(Part::Events);
-                self.turn_times.updates(updates.len());
-                let count = u32::try_from(updates.len()).unwrap_or(u32::MAX);
+                self.turns.times.updates(updates.len());
+                let count = updates.len() as u64;
                 for update in updates {
                     observe::count_update(&update, &mut self.metrics.lock());
                     if let Update::Ready(ready) = update {
-                        self.ready = ready != Some(false);
+                        self.input.not_ready = ready == Some(false);
                     }
                     let update = match &mut self.host_changes {
                         Some(changes) => changes.take(update, noticed),
                         None => Some(update),
                     };
+                    // It waits there to be tried.
                     let Some(update) = update else { continue };
                     if let Update::Policy(id, _) = &update
                         && has_enforced
                     {
-                        self.news.changed(id, noticed, self.graph.is_active(id));
+                        self.desired.news.changed(id, noticed, self.graph.is_active(id));
                     }
                     self.enforcement.on_object(&update);
                     self.graph.on_update(update);
                 }
                 let took = self.part_is_done(Part::Updates);
                 if count > 0 {
-                    let each = took / count;
-                    self.metrics.lock().calculation.update_time.observe_many(each, u64::from(count), Instant::now());
+                    let each = took.div_f64(as_f64(count));
+                    self.metrics.lock().calculation.update_time.observe_many(each, count, Instant::now());
                 }
             }
             DatastoreEvent::Problems(problems) => self.take_problems(&problems)?,
@@ -434,10 +400,10 @@ impl<E: Enforcement> Session<E> {
             DatastoreEvent::Available => self.is_available(),
             DatastoreEvent::Versions(_) => {}
             DatastoreEvent::Unavailable { why, .. } => {
-                if self.unavailable.as_ref() != Some(&why) {
+                if self.input.unavailable.as_ref() != Some(&why) {
                     tracing::error!(%why, "the datastore cannot be read; what is in force stays in force");
                 }
-                self.unavailable = Some(why);
+                self.input.unavailable = Some(why);
                 self.health.report(Reporter::CalculationGraph, self.condition());
             }
         }
@@ -445,19 +411,19 @@ impl<E: Enforcement> Session<E> {
     }
 
     fn is_available(&mut self) {
-        if self.unavailable.take().is_some() {
+        if self.input.unavailable.take().is_some() {
             tracing::info!("the datastore can be read again");
             self.health.report(Reporter::CalculationGraph, self.condition());
         }
     }
 
     fn take_status(&mut self, status: SyncStatus) {
-        if status == SyncStatus::InSync && !self.begun {
+        if status == SyncStatus::InSync && !self.input.begun {
             // It can only mean what another session was told.
             return;
         }
-        self.begun |= status == SyncStatus::Resync;
-        self.resyncing = status != SyncStatus::InSync;
+        self.input.begun |= status == SyncStatus::Resync;
+        self.input.resyncing = status != SyncStatus::InSync;
         self.graph.on_status(status);
         let mut metrics = self.metrics.lock();
         match status {
@@ -468,7 +434,7 @@ impl<E: Enforcement> Session<E> {
             }
             SyncStatus::InSync => {
                 metrics.datastore.resync_state = 3;
-                self.in_sync = true;
+                self.input.in_sync = true;
                 if let Some(changes) = &mut self.host_changes {
                     changes.all_is_told(Instant::now());
                 }
@@ -480,9 +446,9 @@ impl<E: Enforcement> Session<E> {
 
     /// Problems of the input, all that there are now.
     fn take_problems(&mut self, problems: &[InputProblem]) -> Result<(), SessionError> {
-        self.input_problems = problems.len();
+        self.input.problem_count = problems.len();
         self.count_problems();
-        if !self.in_sync && self.unreadable == Unreadable::Exit {
+        if !self.input.in_sync && self.fixed.unreadable == Unreadable::Exit {
             let is_unusable =
                 |problem: &&InputProblem| matches!(problem.fallback, Fallback::Nothing | Fallback::Closed);
             let unusable: Vec<_> = problems.iter().filter(is_unusable).cloned().collect();
@@ -492,10 +458,10 @@ impl<E: Enforcement> Session<E> {
         }
         let is_unknown = |fallback| matches!(fallback, Fallback::Nothing | Fallback::Closed | Fallback::Tolerated);
         let unknown =
-            problems.iter().find(|problem| is_unknown(problem.fallback) && self.unreadable != Unreadable::Skip);
-        self.unknown = unknown.map(ToString::to_string);
-        self.closed = problems.iter().any(|problem| problem.fallback == Fallback::Closed);
-        self.problems.replace(problems);
+            problems.iter().find(|problem| is_unknown(problem.fallback) && self.fixed.unreadable != Unreadable::Skip);
+        self.input.unknown = unknown.map(ToString::to_string);
+        self.input.closed = problems.iter().any(|problem| problem.fallback == Fallback::Closed);
+        self.input.problems.replace(problems);
         self.health.report(Reporter::CalculationGraph, self.condition());
         Ok(())
     }
@@ -507,30 +473,30 @@ impl<E: Enforcement> Session<E> {
         let mut problems = super::ignored_objects(&self.graph);
         let first = problems.next().map(|problem| super::describe_ignored(&problem));
         let ignored = (usize::from(first.is_some()) + problems.count(), first);
-        if ignored != self.ignored {
-            self.ignored = ignored;
+        if ignored != self.input.ignored {
+            self.input.ignored = ignored;
             self.count_problems();
             self.health.report(Reporter::CalculationGraph, self.condition());
         }
     }
 
     fn count_problems(&self) {
-        let count = self.input_problems + self.ignored.0;
-        self.metrics.lock().datastore.input_problems = u64::try_from(count).unwrap_or(u64::MAX);
+        let count = self.input.problem_count + self.input.ignored.0;
+        self.metrics.lock().datastore.input_problems = count as u64;
     }
 
     /// Finds out whether there is a reason to enforce nothing new. While there is one the calculation is asked nothing, so
     /// that changes that cancel each other out come to nothing.
     fn review_hold(&mut self) {
-        self.node_is_known |= self.graph.knows_own_node();
-        self.node_is_known |= self.host_changes.as_ref().is_some_and(HostChanges::names_node);
+        self.input.node_is_known |= self.graph.knows_own_node();
+        self.input.node_is_known |= self.host_changes.as_ref().is_some_and(HostChanges::names_node);
         // A datastore whose flag was false may be another one now: what is told first is not all of it.
-        let is_ready = self.ready && !(self.resyncing && self.hold == Some(Hold::NotReady));
+        let is_ready = !self.input.not_ready && !(self.input.resyncing && self.hold == Some(Hold::NotReady));
         let hold = match &self.hold {
             _ if !is_ready => Some(Hold::NotReady),
-            _ if self.node_is_known || self.closed => None,
+            _ if self.input.node_is_known || self.input.closed => None,
             Some(Hold::UnknownNode(node)) if !node.is_outdated(&self.graph) => return,
-            _ => Some(Hold::UnknownNode(UnknownNode::new(&self.hostname, &self.graph))),
+            _ => Some(Hold::UnknownNode(UnknownNode::new(&self.fixed.hostname, &self.graph))),
         };
         if hold == self.hold {
             return;
@@ -543,26 +509,26 @@ impl<E: Enforcement> Session<E> {
         }
         self.hold = hold;
         // How long this takes is not the agent's doing.
-        self.latency.forget();
-        self.news.waited_until(Instant::now());
+        self.turns.latency.forget();
+        self.desired.news.waited_until(Instant::now());
         self.health.report(Reporter::CalculationGraph, self.condition());
     }
 
     /// Lets the calculation answer. Returns the datastore's configuration if it asks for a new session.
     fn calculate(&mut self) -> Result<Option<ConfigUpdate>, SessionError> {
-        if !self.in_sync {
+        if !self.input.in_sync {
             return Ok(None);
         }
         self.review_hold();
         if self.hold.is_some() || !self.enforcement.takes_more() {
             return Ok(None);
         }
-        let mut pending = std::mem::take(&mut self.pending);
+        let mut pending = std::mem::take(&mut self.desired.pending);
         self.graph.flush(&mut pending);
         if let Some(reconfigured) = self.settle_host_changes(&mut pending)? {
             return Ok(Some(reconfigured));
         }
-        self.news.calculated();
+        self.desired.news.calculated();
         self.note_ignored();
         self.metrics.lock().dataplane.message_batches.observe_size(pending.len(), Instant::now());
         for update in pending.drain(..) {
@@ -573,13 +539,13 @@ impl<E: Enforcement> Session<E> {
                 continue;
             }
             observe::count_message(&update, &mut self.metrics.lock());
-            self.host_cut.on_update(&update);
-            self.inventory.on_update(&update);
+            self.desired.host_cut.on_update(&update);
+            self.desired.inventory.on_update(&update);
             self.observers.iter_mut().for_each(|each| each.on_update(&update));
             self.enforcement.on_update(update);
         }
-        self.pending = pending;
-        for warning in self.host_cut.warnings() {
+        self.desired.pending = pending;
+        for warning in self.desired.host_cut.warnings() {
             tracing::warn!("{warning}");
         }
         observe::graph(&self.graph.stats(), &mut self.metrics.lock().calculation);

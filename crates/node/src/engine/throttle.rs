@@ -20,14 +20,12 @@ impl Throttle {
 
     /// Takes a token; if there is none, says how long to wait for one.
     pub(super) fn admit(&mut self, now: Duration) -> Result<(), Duration> {
-        let ticks = now.saturating_sub(self.refilled).as_millis() / REFILL.as_millis();
-        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
-        if self.tokens.saturating_add(ticks) >= CAPACITY {
-            self.tokens = CAPACITY;
+        while self.tokens < CAPACITY && self.refilled + REFILL <= now {
+            self.tokens += 1;
+            self.refilled += REFILL;
+        }
+        if self.tokens == CAPACITY {
             self.refilled = now;
-        } else {
-            self.tokens += ticks;
-            self.refilled += REFILL * ticks;
         }
         if self.tokens == 0 {
             return Err((self.refilled + REFILL).saturating_sub(now));

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::metrics::Metrics;
+use crate::metrics::LoopMetrics;
 
 /// A turn that takes longer is logged. An edit takes a fraction of it, also with legacy tables of hundreds of pods
 /// (`benches/README.md`).
@@ -163,12 +163,12 @@ impl LongTurns {
         turn: TurnTimes,
         now: Duration,
         bound: Duration,
-        metrics: &mut Metrics,
+        metrics: &mut LoopMetrics,
     ) -> Option<LongTurn> {
         let took = now.saturating_sub(turn.begun);
-        metrics.main_loop.turns.entry(turn.cause.name()).or_default().observe(took);
+        metrics.turns.entry(turn.cause.name()).or_default().observe(took);
         for part in Part::ALL {
-            metrics.main_loop.turn_parts.entry(part.name()).or_default().observe(turn.took(part));
+            metrics.turn_parts.entry(part.name()).or_default().observe(turn.took(part));
         }
         if took <= bound {
             return None;

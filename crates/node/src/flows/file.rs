@@ -39,7 +39,7 @@ impl RotatingFile {
                 }
                 Err(error) => {
                     self.file = None;
-                    self.dropped += u64::try_from(lines.len() - index).unwrap_or(u64::MAX);
+                    self.dropped += (lines.len() - index) as u64;
                     if !std::mem::replace(&mut self.is_said, true) {
                         tracing::error!(file = %self.settings.path.display(), %error, "flows cannot be written");
                     }
@@ -50,7 +50,7 @@ impl RotatingFile {
     }
 
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        let length = u64::try_from(line.len()).unwrap_or(u64::MAX);
+        let length = line.len() as u64;
         let is_full = |written: u64| written > 0 && written.saturating_add(length) > self.settings.max_size;
         let (file, written) = match self.file.take() {
             Some((file, written)) if !is_full(written) => (file, written),

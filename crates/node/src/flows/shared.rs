@@ -120,7 +120,7 @@ impl SharedFlows {
         let batch: Arc<[Event]> = events.into();
         let mut state = self.lock();
         let State { subscriptions, lost, .. } = &mut *state;
-        let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        let count = batch.len() as u64;
         subscriptions.retain_mut(|subscription| {
             match subscription.sender.try_send(Batch { events: Arc::clone(&batch), lost: subscription.lost }) {
                 Ok(()) => subscription.lost = 0,

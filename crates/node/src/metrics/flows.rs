@@ -5,7 +5,7 @@ use tortie_telemetry::exposition::{Exposition, as_f64};
 
 /// Writes them.
 pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
-    let connections = u64::try_from(flows.stats.connections).unwrap_or(u64::MAX);
+    let connections = flows.stats.connections as u64;
     e.level("tortie_flows_tracked", "Number of connections and attempts that are followed.", connections);
     e.count("tortie_flows_no_room", "Number of connections that there were too many of.", flows.stats.no_room);
     e.count("tortie_flows_lost", "Number of messages of the kernel that were not read in time.", flows.lost);

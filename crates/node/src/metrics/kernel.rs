@@ -117,7 +117,7 @@ impl KernelMetrics {
         let tables: Vec<_> = self.routes.iter().map(|(table, n)| ([("table", table.as_str())], *n)).collect();
         let samples: Vec<(&[(&str, &str)], f64)> = tables.iter().map(|(l, n)| (&l[..], as_f64(*n))).collect();
         e.gauge("felix_route_table_num_routes", "Number of routes programmed.", &samples);
-        let interfaces = as_f64(u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX));
+        let interfaces = as_f64(self.interfaces.len() as u64);
         let samples: Vec<(&[(&str, &str)], f64)> = tables.iter().map(|(l, _)| (&l[..], interfaces)).collect();
         e.gauge("felix_route_table_num_ifaces", "Number of interfaces that may have routes.", &samples);
         let help = "Seconds that each list of all routes of a table took.";

@@ -27,10 +27,8 @@ pub(super) fn expose(tables: &BTreeMap<&'static str, NftablesCounts>, e: &mut Ex
     e.count("felix_nft_set_errors", help, sum(|t| t.set_commit_errors));
 
     let mut level = |name, help, word: fn(&'static str) -> &'static str, value: fn(&NftablesCounts) -> usize| {
-        let labels: Vec<_> = tables
-            .iter()
-            .map(|(family, table)| ([("ip_version", word(family))], u64::try_from(value(table)).unwrap_or(u64::MAX)))
-            .collect();
+        let labels: Vec<_> =
+            tables.iter().map(|(family, table)| ([("ip_version", word(family))], value(table) as u64)).collect();
         let samples: Vec<(&[(&str, &str)], f64)> = labels.iter().map(|(l, n)| (&l[..], as_f64(*n))).collect();
         e.gauge(name, help, &samples);
     };

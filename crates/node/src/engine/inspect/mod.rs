@@ -63,13 +63,13 @@ impl<E: Enforcement> Session<E> {
         let answer = match &question.query {
             Query::Status => Answer::Status(Box::new(self.status())),
             Query::Configuration => {
-                let mut configuration = configuration::of(&self.sources, &self.resolved);
+                let mut configuration = configuration::of(&self.fixed.sources, &self.fixed.resolved);
                 configuration.notices.extend(self.beside_nftables().iter().map(ToString::to_string));
                 Answer::Configuration(configuration)
             }
             Query::Endpoints(name) => Answer::Endpoints(self.endpoints(name.as_deref())),
             Query::Policies { name, counts } => {
-                let mut policies = self.inventory.policies(name.as_deref());
+                let mut policies = self.desired.inventory.policies(name.as_deref());
                 for policy in &mut policies {
                     for chain in [&mut policy.ingress_chain, &mut policy.egress_chain] {
                         let name = chain.take().and_then(|chain| ChainName::new(&chain).ok());
@@ -101,7 +101,7 @@ impl<E: Enforcement> Session<E> {
 
     fn status(&self) -> EngineStatus {
         let report = self.enforcement.report();
-        let state = match (self.in_sync, self.resyncing) {
+        let state = match (self.input.in_sync, self.input.resyncing) {
             (true, false) => "in sync",
             (_, true) => "resyncing",
             (false, false) => "waiting",
@@ -112,35 +112,35 @@ impl<E: Enforcement> Session<E> {
             complete: apply.complete,
         });
         EngineStatus {
-            session: self.number,
+            session: self.fixed.number,
             datastore_state: state.to_owned(),
-            datastore_unavailable: self.unavailable.clone(),
+            datastore_unavailable: self.input.unavailable.clone(),
             on_hold: self.hold.as_ref().map(ToString::to_string),
             held_changes: self.held_changes(),
-            input_problems: self.problems.texts().map(str::to_owned).chain(self.overruled()).collect(),
+            input_problems: self.input.problems.texts().map(str::to_owned).chain(self.overruled()).collect(),
             enforced_by: report.by.as_str().to_owned(),
             ignored_objects: super::ignored_objects(&self.graph)
                 .map(|problem| super::describe_ignored(&problem))
                 .collect(),
             dataplane_problems: report.problems,
             last_apply,
-            waiting_for_kernel: self.latency.waiting(),
-            workload_endpoints: self.inventory.workload_count(),
-            host_endpoints: self.inventory.host_count(),
-            policies: self.inventory.policy_count(),
-            ip_sets: self.inventory.set_count(),
+            waiting_for_kernel: self.turns.latency.waiting(),
+            workload_endpoints: self.desired.inventory.workload_count(),
+            host_endpoints: self.desired.inventory.host_count(),
+            policies: self.desired.inventory.policy_count(),
+            ip_sets: self.desired.inventory.set_count(),
         }
     }
 
     /// Parameters that say one thing, and others that say another.
     fn overruled(&self) -> impl Iterator<Item = String> + '_ {
         let is_one = |notice: &&Notice| matches!(notice, Notice::Overruled { .. });
-        self.resolved.notices.iter().filter(is_one).chain(self.beside_nftables()).map(ToString::to_string)
+        self.fixed.resolved.notices.iter().filter(is_one).chain(self.beside_nftables()).map(ToString::to_string)
     }
 
     /// Those that have nothing to do because nftables was chosen.
     fn beside_nftables(&self) -> &[Notice] {
-        let told = &self.resolved.beside_nftables;
+        let told = &self.fixed.resolved.beside_nftables;
         if !told.is_empty() && self.enforcement.report().by_nftables { told } else { &[] }
     }
 
@@ -148,11 +148,11 @@ impl<E: Enforcement> Session<E> {
         let report = self.enforcement.report();
         let of_workload = |id: &WorkloadEndpointId| report.workloads.get(id).copied();
         let of_host = |name: &HostEndpointName| report.hosts.get(name).copied();
-        self.inventory.endpoints(name, of_workload, of_host)
+        self.desired.inventory.endpoints(name, of_workload, of_host)
     }
 
     fn ip_sets(&self, id: Option<&str>) -> Vec<IpSet> {
-        let mut sets = self.inventory.ip_sets(id);
+        let mut sets = self.desired.inventory.ip_sets(id);
         if self.enforcement.report().by == EnforcedBy::Programs {
             // There are no sets.
             sets.iter_mut().for_each(|set| set.kernel_names.clear());

@@ -6,11 +6,11 @@ use tortie_telemetry::health::Condition;
 
 impl<E: Enforcement> Session<E> {
     pub(super) fn condition(&self) -> Condition {
-        if !self.in_sync {
-            let why = self.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
+        if !self.input.in_sync {
+            let why = self.input.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
             return Condition::waiting(why.as_deref().unwrap_or("the datastore has not been read completely"));
         }
-        let unavailable = self.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
+        let unavailable = self.input.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
         if let Some(hold) = &self.hold {
             let details = [Some(format!("{hold}; {STAYS}")), unavailable];
             return Condition::waiting(details.into_iter().flatten().collect::<Vec<_>>().join("; "));
@@ -22,17 +22,19 @@ impl<E: Enforcement> Session<E> {
             format!("held back until `tortie confirm` comes: {first}{rest}: {}", held.reason())
         });
         let mut condition = Condition::good();
-        condition.ready = self.unknown.is_none() && held.is_none();
+        condition.ready = self.input.unknown.is_none() && held.is_none();
         if let Some(detail) = unavailable {
             condition.detail = detail;
             return condition;
         }
-        if let Some(held) = held.filter(|_| self.unknown.is_none()) {
+        if let Some(held) = held.filter(|_| self.input.unknown.is_none()) {
             condition.detail = held;
             return condition;
         }
-        if let Some(first) = self.unknown.as_ref().or(self.problems.first()).or(self.ignored.1.as_ref()) {
-            let more = self.problems.len() + self.ignored.0 - 1;
+        if let Some(first) =
+            self.input.unknown.as_ref().or(self.input.problems.first()).or(self.input.ignored.1.as_ref())
+        {
+            let more = self.input.problems.len() + self.input.ignored.0 - 1;
             condition.detail = if more == 0 { first.clone() } else { format!("{first} (and {more} more problems)") };
         }
         condition

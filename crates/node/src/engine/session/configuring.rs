@@ -8,17 +8,17 @@ use crate::engine::enforcement::Enforcement;
 impl<E: Enforcement> Session<E> {
     /// Whether this configuration asks for a new session.
     pub(super) fn asks_for_restart(&self, config: &ConfigUpdate) -> bool {
-        let mut sources = self.sources.clone();
+        let mut sources = self.fixed.sources.clone();
         sources.set_datastore(config);
-        sources.resolve().is_ok_and(|resolved| self.enforcement.must_restart(&self.resolved, &resolved))
+        sources.resolve().is_ok_and(|resolved| self.enforcement.must_restart(&self.fixed.resolved, &resolved))
     }
 
     /// Takes over the configuration of the datastore; says whether that asks for a new session.
     pub(super) fn configure(&mut self, config: &ConfigUpdate) -> Result<bool, SessionError> {
-        let mut sources = self.sources.clone();
+        let mut sources = self.fixed.sources.clone();
         sources.set_datastore(config);
         match sources.resolve() {
-            Ok(resolved) if self.enforcement.must_restart(&self.resolved, &resolved) => return Ok(true),
+            Ok(resolved) if self.enforcement.must_restart(&self.fixed.resolved, &resolved) => return Ok(true),
             Ok(resolved) => {
                 self.enforcement.on_config(&sources, &resolved).map_err(SessionError::of_enforcement)?;
             }

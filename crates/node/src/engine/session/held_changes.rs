@@ -30,7 +30,7 @@ impl<E: Enforcement> Session<E> {
     ) -> Result<Option<ConfigUpdate>, SessionError> {
         let now = self.enforcement.now();
         let Some(changes) = &mut self.host_changes else { return Ok(None) };
-        let settings_of = |config: &ConfigUpdate| evaluation(&self.sources, config);
+        let settings_of = |config: &ConfigUpdate| evaluation(&self.fixed.sources, config);
         pending.iter().for_each(|update| changes.on_update(update, &settings_of));
         if let Some(config) = pending.iter().find_map(|update| match update {
             DesiredUpdate::Config(config) => Some(config.clone()),
@@ -40,7 +40,7 @@ impl<E: Enforcement> Session<E> {
             return Ok(Some(config));
         }
         let Some(changes) = &mut self.host_changes else { return Ok(None) };
-        let settings_of = |config: &ConfigUpdate| evaluation(&self.sources, config);
+        let settings_of = |config: &ConfigUpdate| evaluation(&self.fixed.sources, config);
         let mut settled = changes.settle(&mut self.graph, now, &settings_of);
         let is_in_sync = |update: &DesiredUpdate| matches!(update, DesiredUpdate::InSync);
         // Nobody enforces anything before this word, which comes once.
@@ -62,7 +62,7 @@ impl<E: Enforcement> Session<E> {
             if let Update::Policy(id, _) = &update
                 && has_enforced
             {
-                self.news.changed(id, noticed, was_active);
+                self.desired.news.changed(id, noticed, was_active);
             }
             self.enforcement.on_object(&update);
             if is_unknown {
@@ -75,7 +75,7 @@ impl<E: Enforcement> Session<E> {
     pub(in crate::engine) fn confirm_host_changes(&mut self, reply: &SyncSender<Answer>) {
         let answer = match &mut self.host_changes {
             None => Some(Answer::Confirmed(ConfirmedChanges::default())),
-            Some(_) if !self.in_sync => None,
+            Some(_) if !self.input.in_sync => None,
             Some(changes) => changes.confirm(&self.graph).map(|(confirmed, settled)| {
                 self.on_settled(settled, true);
                 self.tell_held_changes();
@@ -98,7 +98,7 @@ impl<E: Enforcement> Session<E> {
 
     fn tell_held_changes(&mut self) {
         let count = self.held_changes().map_or(0, |held| held.objects.len());
-        self.metrics.lock().datastore.held_changes = u64::try_from(count).unwrap_or(u64::MAX);
+        self.metrics.lock().datastore.held_changes = count as u64;
         self.health.report(Reporter::CalculationGraph, self.condition());
     }
 }

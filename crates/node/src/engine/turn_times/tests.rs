@@ -1,4 +1,5 @@
 use super::*;
+use crate::metrics::Metrics;
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -41,7 +42,7 @@ fn a_long_turn_is_logged_with_its_parts_in_one_line() {
     let (lines, _guard) = tortie_telemetry::logging::capture();
     let mut metrics = Metrics::default();
     let (turn, end) = turn(ms(0), ms(200));
-    LongTurns::default().finished(turn, end, LONG_TURN, &mut metrics).unwrap().log();
+    LongTurns::default().finished(turn, end, LONG_TURN, &mut metrics.main_loop).unwrap().log();
     let logged = lines.containing("took long");
     let [line] = &logged[..] else { panic!("{logged:#?}") };
     let parts = "events_ms=0 updates_ms=200 flush_ms=0 render_ms=400 write_ms=1400 updates=3 unlogged=0";
@@ -59,7 +60,7 @@ fn only_turns_above_the_bound_are_logged_and_no_more_than_one_a_minute() {
     for number in 0..240 {
         let tenth = if number % 2 == 0 { ms(150) } else { ms(100) };
         let (turn, end) = turn(now, tenth);
-        let long = turns.finished(turn, end, LONG_TURN, &mut metrics);
+        let long = turns.finished(turn, end, LONG_TURN, &mut metrics.main_loop);
         assert!(long.is_none() || number % 2 == 0);
         logged.extend(long.map(|long| long.unlogged));
         now = end;
@@ -67,7 +68,7 @@ fn only_turns_above_the_bound_are_logged_and_no_more_than_one_a_minute() {
     assert_eq!(logged, [0, 23, 23, 23, 23]);
     let mut all = Metrics::default();
     let (turn, end) = turn(now, ms(900));
-    assert!(turns.finished(turn, end, LONG_FIRST_TURN, &mut all).is_none());
+    assert!(turns.finished(turn, end, LONG_FIRST_TURN, &mut all.main_loop).is_none());
 }
 
 #[test]
@@ -76,9 +77,9 @@ fn all_turns_are_in_the_histograms() {
     let mut turns = LongTurns::default();
     for tenth in [ms(1), ms(10), ms(1000)] {
         let (turn, end) = turn(ms(0), tenth);
-        turns.finished(turn, end, LONG_TURN, &mut metrics);
+        turns.finished(turn, end, LONG_TURN, &mut metrics.main_loop);
     }
-    turns.finished(TurnTimes::begin(ms(7)), ms(7), LONG_TURN, &mut metrics);
+    turns.finished(TurnTimes::begin(ms(7)), ms(7), LONG_TURN, &mut metrics.main_loop);
     let text = metrics.expose();
     for line in [
         "# TYPE tortie_turn_seconds histogram",

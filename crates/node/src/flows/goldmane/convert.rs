@@ -76,6 +76,7 @@ pub(super) fn flow(aggregate: &Aggregate, collector: &Collector) -> Flow {
     }
 }
 
+/// Goldmane has no larger numbers than this.
 fn int(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -134,7 +135,7 @@ fn policy_hit<'a>(hit: &Hit, trigger: impl Fn(&TierName) -> Option<&'a PolicyId>
         Verdict::Pass => Action::Pass,
     };
     let decided = PolicyHit { action: action.into(), ..PolicyHit::default() };
-    let index = |index: &usize| i64::try_from(*index).unwrap_or(i64::MAX);
+    let index = |index: &usize| int(*index as u64);
     let profile = |name: &str, rule_index| PolicyHit {
         kind: proto::PolicyKind::Profile.into(),
         name: name.to_owned(),

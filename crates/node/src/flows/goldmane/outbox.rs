@@ -205,11 +205,10 @@ impl SharedOutbox {
 
     pub(super) fn metrics(&self, receiver: &str) -> ReceiverMetrics {
         let state = self.lock();
-        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         ReceiverMetrics {
             receiver: receiver.to_owned(),
             is_connected: state.is_connected,
-            waiting: count(state.outbox.waiting.len()),
+            waiting: state.outbox.waiting.len() as u64,
             received: state.outbox.received,
             received_again: state.outbox.received_again,
             dropped: state.outbox.dropped,
