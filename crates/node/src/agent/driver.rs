@@ -18,7 +18,7 @@ use tortie_rules::WorkloadsBy;
 use super::setup::{self, Fitted};
 use super::{AgentError, MachineOptions, QUEUE, announce, threads};
 use crate::driver::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
-use crate::engine::{DataplaneFaults, InKernel};
+use crate::engine::{Companions, DataplaneFaults, InKernel};
 use crate::machine;
 use crate::metrics::SharedMetrics;
 use tortie_telemetry::health::Health;
@@ -85,8 +85,6 @@ impl DriverAgent {
         };
         let sender = self.sender.clone();
         let send = move |event| sender.send(ServeInput::Links(event)).is_ok();
-        let announced = threads::announcements(send.clone());
-        let setup = ServeSetup { in_kernel: setup.in_kernel.with_announcements(announced), ..setup };
         let config = &setup.resolved.config;
         let health = Health::default();
         let links = threads::watch_links(config, tables, send, &health)?;
@@ -116,16 +114,20 @@ impl DriverAgent {
         let (metrics, health) = (SharedMetrics::default(), Health::default());
         let cutter = threads::connection_cutter(config, &settings.rules, &metrics, &health)?;
         let programs = setup::programs(config, &settings, None)?;
-        let in_kernel = InKernel::new(settings, kernel, health, metrics);
-        let in_kernel = match programs {
-            None => in_kernel.with_superseded(Superseded::new(config.netlink_timeout)),
-            programs => in_kernel.with_programs(programs),
+        let sender = self.sender.clone();
+        let send = move |event| sender.send(ServeInput::Links(event)).is_ok();
+        let companions = Companions {
+            machine: Some(machine),
+            take_over: Some(take_over),
+            cutter,
+            flows: None,
+            announcements: Some(threads::announcements(send)),
+            superseded: programs.is_none().then(|| Superseded::new(config.netlink_timeout)),
+            programs,
         };
-        let in_kernel = in_kernel
+        let in_kernel = InKernel::new(settings, kernel, health, metrics)
             .with_drawback(drawback)
-            .with_machine(machine)
-            .with_take_over(take_over)
-            .with_cutter(cutter)
+            .with_companions(companions)
             .with_faults(DataplaneFaults::new(config));
         let (environment, started, stop) = (self.environment.clone(), self.started, self.stop.clone());
         Ok((ServeSetup { in_kernel, environment, resolved, started, stop }, tables))

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::driver::{Driver, DriverSetup};
 use crate::engine::{
-    DataplaneFaults, Enforcement, InKernel, Inputs, Observer, Session, SessionEnd, SessionError, Setup, Unreadable,
-    event_queue,
+    Companions, DataplaneFaults, Enforcement, InKernel, Inputs, Observer, Session, SessionEnd, SessionError, Setup,
+    Unreadable, event_queue,
 };
 use crate::flows::SharedFlows;
 use crate::host_changes::HostChanges;
@@ -154,19 +154,19 @@ impl Sessions {
             return Ok(SessionEnd::Stopped);
         };
         let programs = setup::programs(config, &settings, Some(log))?;
+        let companions = Companions {
+            machine: Some(machine),
+            take_over: Some(take_over),
+            cutter,
+            flows,
+            announcements: Some(threads::announcements(send.clone())),
+            superseded: programs.is_none().then(|| Superseded::new(config.netlink_timeout)),
+            programs,
+        };
         let in_kernel = InKernel::new(settings, kernel, health, metrics)
             .with_drawback(drawback)
-            .with_machine(machine)
-            .with_cutter(cutter)
-            .with_flows(flows);
-        let in_kernel = match programs {
-            None => in_kernel.with_superseded(Superseded::new(config.netlink_timeout)),
-            programs => in_kernel.with_programs(programs),
-        };
-        let in_kernel = in_kernel
-            .with_announcements(threads::announcements(send.clone()))
-            .with_faults(DataplaneFaults::new(config))
-            .with_take_over(take_over);
+            .with_companions(companions)
+            .with_faults(DataplaneFaults::new(config));
         Ok(self.enforce(number, inputs, in_kernel, events)?)
     }
 

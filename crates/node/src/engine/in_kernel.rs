@@ -37,31 +37,47 @@ pub struct InKernel<K> {
     health: Health,
     metrics: SharedMetrics,
     throttle: Throttle,
-    started: Instant,
     batches: observe::LinkBatches,
-    /// What is out of sync in the kernel, as far as it has been logged, in the words of the last apply.
-    problems: BTreeMap<ProblemIdentity, String>,
-    applied_once: bool,
-    last_apply: Option<Applied>,
+    outcome: Outcome,
     /// How the rules can be listed by programs.
     listings: Vec<Listing>,
     by_nftables: bool,
+    companions: Companions,
+    apply_delay: Duration,
+    hang_at: Option<Duration>,
+}
+
+/// The outcome of applies so far.
+#[derive(Debug)]
+struct Outcome {
+    started: Instant,
+    applied_once: bool,
+    last_apply: Option<Applied>,
+    /// What is out of sync in the kernel, as far as it has been logged, in the words of the last apply.
+    problems: BTreeMap<ProblemIdentity, String>,
     /// What is not as configured for as long as this enforces.
     drawback: Option<String>,
     /// What is still to be put right in the kernel, by which the node does not do its job.
     degraded: Option<String>,
-    machine: Option<Machine>,
-    /// To be done once policy is in force.
-    take_over: Option<TakeOver>,
-    cutter: Option<ConnectionCutter>,
-    flows: Option<FlowCollector>,
-    announcements: Option<Announcements>,
-    /// Who enforces policy if chains do not.
-    programs: Option<Box<dyn PolicyPrograms>>,
-    /// To be detached once chains enforce policy.
-    superseded: Option<Superseded>,
-    apply_delay: Duration,
-    hang_at: Option<Duration>,
+}
+
+/// What else is done on this machine beside the dataplane.
+#[derive(Debug, Default)]
+pub struct Companions {
+    /// Watches the machine, and keeps the file with the MTU of workloads.
+    pub machine: Option<Machine>,
+    /// Removes what Felix enforced by other means, once policy is in force.
+    pub take_over: Option<TakeOver>,
+    /// Cuts established connections that a change of policy denies.
+    pub cutter: Option<ConnectionCutter>,
+    /// Collects flows.
+    pub flows: Option<FlowCollector>,
+    /// Listens for virtual machines that move here.
+    pub announcements: Option<Announcements>,
+    /// eBPF programs that enforce policy, where the dataplane leaves that to them.
+    pub programs: Option<Box<dyn PolicyPrograms>>,
+    /// Programs of an earlier configuration, to be detached once chains enforce policy.
+    pub superseded: Option<Superseded>,
 }
 
 impl<K: Kernel> InKernel<K> {
@@ -88,22 +104,18 @@ impl<K: Kernel> InKernel<K> {
             health,
             metrics,
             throttle,
-            started: Instant::now(),
             batches: observe::LinkBatches::default(),
-            problems: BTreeMap::new(),
-            applied_once: false,
-            last_apply: None,
+            outcome: Outcome {
+                started: Instant::now(),
+                applied_once: false,
+                last_apply: None,
+                problems: BTreeMap::new(),
+                drawback: None,
+                degraded: None,
+            },
             listings,
             by_nftables,
-            drawback: None,
-            degraded: None,
-            machine: None,
-            take_over: None,
-            cutter: None,
-            flows: None,
-            announcements: None,
-            programs: None,
-            superseded: None,
+            companions: Companions::default(),
             apply_delay: Duration::ZERO,
             hang_at: None,
         }
@@ -111,50 +123,15 @@ impl<K: Kernel> InKernel<K> {
 
     /// Counts and shows a problem that lasts for as long as this enforces.
     #[must_use]
-    pub fn with_drawback(self, drawback: Option<String>) -> Self {
-        Self { drawback, ..self }
+    pub fn with_drawback(mut self, drawback: Option<String>) -> Self {
+        self.outcome.drawback = drawback;
+        self
     }
 
-    /// Keeps an eye on the machine, and the file with the MTU of workloads.
+    /// Has these done beside the dataplane.
     #[must_use]
-    pub fn with_machine(self, machine: Machine) -> Self {
-        Self { machine: Some(machine), ..self }
-    }
-
-    /// Removes what Felix enforced by other means, once policy is in force.
-    #[must_use]
-    pub fn with_take_over(self, take_over: TakeOver) -> Self {
-        Self { take_over: Some(take_over), ..self }
-    }
-
-    /// Has established connections cut that a change of policy denies.
-    #[must_use]
-    pub fn with_cutter(self, cutter: Option<ConnectionCutter>) -> Self {
-        Self { cutter, ..self }
-    }
-
-    /// Has flows collected.
-    #[must_use]
-    pub fn with_flows(self, flows: Option<FlowCollector>) -> Self {
-        Self { flows, ..self }
-    }
-
-    /// Listens for virtual machines that move here.
-    #[must_use]
-    pub fn with_announcements(self, announcements: Announcements) -> Self {
-        Self { announcements: Some(announcements), ..self }
-    }
-
-    /// Has programs enforce policy, where the dataplane leaves that to them.
-    #[must_use]
-    pub fn with_programs(self, programs: Option<Box<dyn PolicyPrograms>>) -> Self {
-        Self { programs, ..self }
-    }
-
-    /// Has programs of an earlier configuration detached once chains enforce policy.
-    #[must_use]
-    pub fn with_superseded(self, superseded: Superseded) -> Self {
-        Self { superseded: Some(superseded), ..self }
+    pub fn with_companions(self, companions: Companions) -> Self {
+        Self { companions, ..self }
     }
 
     /// Has faults, for who tests what becomes of them.
@@ -182,45 +159,45 @@ impl<K: Kernel> InKernel<K> {
         let mut now = BTreeMap::new();
         for problem in &report.problems {
             let (identity, text) = (problem.identity(), problem.to_string());
-            if !self.problems.contains_key(&identity) && !now.contains_key(&identity) {
+            if !self.outcome.problems.contains_key(&identity) && !now.contains_key(&identity) {
                 tracing::error!(problem = %text, "out of sync");
             }
             now.entry(identity).or_insert(text);
         }
-        for (identity, _) in self.problems.iter().filter(|(identity, _)| !now.contains_key(*identity)) {
+        for (identity, _) in self.outcome.problems.iter().filter(|(identity, _)| !now.contains_key(*identity)) {
             tracing::info!(problem = %identity, "resolved");
         }
-        self.problems = now;
+        self.outcome.problems = now;
         for change in &report.statuses {
             observe::log_status(change);
         }
         if !report.applied {
             return false;
         }
-        self.last_apply = Some(Applied { ended: Instant::now(), took, complete: report.enforced() });
+        self.outcome.last_apply = Some(Applied { ended: Instant::now(), took, complete: report.enforced() });
         let mut metrics = self.metrics.lock();
         metrics.dataplane.apply_time.observe(took, Instant::now());
-        let count = report.problems.len() + usize::from(self.drawback.is_some());
-        metrics.dataplane.problems = u64::try_from(count).unwrap_or(u64::MAX);
-        if report.enforced() && !self.applied_once {
-            self.applied_once = true;
-            metrics.dataplane.initial_resync = Some(self.started.elapsed());
+        let count = report.problems.len() + usize::from(self.outcome.drawback.is_some());
+        metrics.dataplane.problems = count as u64;
+        if report.enforced() && !self.outcome.applied_once {
+            self.outcome.applied_once = true;
+            metrics.dataplane.initial_resync = Some(self.outcome.started.elapsed());
             let restores: u64 = stats.tables.iter().map(|(_, _, table)| table.restore_calls).sum();
             let set_lines = stats.ipset_lines;
             let ActiveLocal { endpoints, policies, .. } = metrics.calculation.active_local;
-            let took_ms = self.started.elapsed().as_millis();
+            let took_ms = self.outcome.started.elapsed().as_millis();
             tracing::info!(took_ms, endpoints, policies, restores, set_lines, "policy is in force");
         }
         drop(metrics);
-        if self.applied_once
-            && let Some(take_over) = self.take_over.take()
+        if self.outcome.applied_once
+            && let Some(take_over) = self.companions.take_over.take()
         {
             take_over.run();
         }
-        if let Some(cutter) = &mut self.cutter {
+        if let Some(cutter) = &mut self.companions.cutter {
             cutter.in_force(report.enforced() && !report.problems.iter().any(DataplaneProblem::is_degraded));
         }
-        self.degraded = report.problems.iter().find(|problem| problem.is_degraded()).map(ToString::to_string);
+        self.outcome.degraded = report.problems.iter().find(|problem| problem.is_degraded()).map(ToString::to_string);
         self.health.report(Reporter::Dataplane, self.condition());
         report.enforced()
     }
@@ -230,24 +207,26 @@ impl<K: Kernel> InKernel<K> {
         for MigrationChange { id, uid, from, to, .. } in self.dataplane.take_migrations() {
             tracing::info!(endpoint = %id, migration = %uid, %from, %to, "live migration");
         }
-        if let Some(announcements) = &mut self.announcements {
+        if let Some(announcements) = &mut self.companions.announcements {
             announcements.expect(self.dataplane.announcement_watches().collect());
         }
     }
 
     fn condition(&self) -> Condition {
-        let missing = self.machine.as_ref().and_then(Machine::problem);
+        let missing = self.companions.machine.as_ref().and_then(Machine::problem);
         // As long as something stands in for a part of the policy, the node does not do its job.
-        let unready = self.degraded.as_deref().or(missing);
-        let other = self.problems.values().next().or(self.drawback.as_ref());
+        let unready = self.outcome.degraded.as_deref().or(missing);
+        let other = self.outcome.problems.values().next().or(self.outcome.drawback.as_ref());
         let detail = unready.or_else(|| other.map(String::as_str)).unwrap_or_default().to_owned();
-        Condition { live: true, ready: self.applied_once && unready.is_none(), detail }
+        Condition { live: true, ready: self.outcome.applied_once && unready.is_none(), detail }
     }
 
     /// Has programs enforce policy, before anything may lead to workloads; says how long there is nothing to do.
     fn apply_programs(&mut self, now: Duration) -> Duration {
-        let Some(programs) = &mut self.programs else { return HEARTBEAT };
+        let Some(programs) = &mut self.companions.programs else { return HEARTBEAT };
+        let span = tracing::debug_span!("programs", problems = tracing::field::Empty).entered();
         let PolicyState { in_force, problems } = programs.apply(now);
+        span.record("problems", problems.len());
         self.metrics.lock().dataplane.bpf = Some(programs.stats());
         self.dataplane.set_policy_in_force(in_force, problems);
         programs.next(now).unwrap_or(HEARTBEAT)
@@ -255,10 +234,10 @@ impl<K: Kernel> InKernel<K> {
 
     /// Looks at the machine if it is time; says how long there is nothing to do.
     fn look_at_machine(&mut self, now: Duration) -> Duration {
-        let Some(machine) = &mut self.machine else { return HEARTBEAT };
+        let Some(machine) = &mut self.companions.machine else { return HEARTBEAT };
         let missing = machine.problem().map(str::to_owned);
         let next = machine.look(now);
-        if self.applied_once && machine.problem() != missing.as_deref() {
+        if self.outcome.applied_once && machine.problem() != missing.as_deref() {
             self.health.report(Reporter::Dataplane, self.condition());
         }
         next
@@ -284,22 +263,22 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
     }
 
     fn on_object(&mut self, update: &Update) {
-        if let Some(flows) = &self.flows {
+        if let Some(flows) = &self.companions.flows {
             flows.on_object(update);
         }
     }
 
     fn on_update(&mut self, update: DesiredUpdate) {
-        if let (DesiredUpdate::Encapsulation(encapsulation), Some(machine)) = (&update, &mut self.machine) {
+        if let (DesiredUpdate::Encapsulation(encapsulation), Some(machine)) = (&update, &mut self.companions.machine) {
             machine.on_encapsulation(*encapsulation);
         }
-        if let Some(cutter) = &mut self.cutter {
+        if let Some(cutter) = &mut self.companions.cutter {
             cutter.on_update(&update);
         }
-        if let Some(flows) = &self.flows {
+        if let Some(flows) = &self.companions.flows {
             flows.on_update(&update);
         }
-        if let Some(programs) = &mut self.programs {
+        if let Some(programs) = &mut self.companions.programs {
             programs.on_update(&update);
         }
         self.dataplane.on_update(update);
@@ -313,16 +292,16 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
                 | LinkEvent::Down { name, .. }
                 | LinkEvent::Gone { name }
                 | LinkEvent::Addresses { name, .. }) = &event;
-                if let Some(machine) = &mut self.machine {
+                if let Some(machine) = &mut self.companions.machine {
                     machine.on_interface(name.as_str());
                 }
-                if let Some(programs) = &mut self.programs {
+                if let Some(programs) = &mut self.companions.programs {
                     programs.on_link(&event);
                 }
                 self.dataplane.on_link(event);
             }
             MonitorEvent::InSync => {
-                if let Some(programs) = &mut self.programs {
+                if let Some(programs) = &mut self.companions.programs {
                     programs.on_links_in_sync();
                 }
                 self.dataplane.on_links_in_sync();
@@ -352,7 +331,7 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
             return Ok(Progress::idle(Duration::ZERO));
         }
         let next_look = next_look.min(self.apply_programs(now));
-        self.superseded.take_if(|superseded| self.applied_once && superseded.remove(now));
+        self.companions.superseded.take_if(|superseded| self.outcome.applied_once && superseded.remove(now));
         if !self.dataplane.wants_apply(now) {
             let next = self.dataplane.next_wakeup(now);
             return Ok(Progress::idle(next.unwrap_or(HEARTBEAT).min(HEARTBEAT).min(next_look)));
@@ -395,29 +374,34 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
     }
 
     fn outdated(&self) -> Option<&str> {
-        self.machine.as_ref().and_then(Machine::outdated)
+        self.companions.machine.as_ref().and_then(Machine::outdated)
     }
 
     fn has_enforced(&self) -> bool {
-        self.applied_once
+        self.outcome.applied_once
     }
 
     fn report(&self) -> EnforcementReport {
-        let lasting = self.drawback.as_deref().into_iter().chain(self.machine.as_ref().and_then(Machine::problem));
-        let lasting = lasting.chain(self.superseded.as_ref().and_then(Superseded::problem));
+        let lasting = self
+            .outcome
+            .drawback
+            .as_deref()
+            .into_iter()
+            .chain(self.companions.machine.as_ref().and_then(Machine::problem));
+        let lasting = lasting.chain(self.companions.superseded.as_ref().and_then(Superseded::problem));
         EnforcementReport {
-            problems: self.problems.values().map(String::as_str).chain(lasting).map(str::to_owned).collect(),
-            last_apply: self.last_apply,
+            problems: self.outcome.problems.values().map(String::as_str).chain(lasting).map(str::to_owned).collect(),
+            last_apply: self.outcome.last_apply,
             workloads: self.dataplane.workload_statuses().map(|(id, status)| (id.clone(), status)).collect(),
             listings: self.listings.clone(),
             by_nftables: self.by_nftables,
-            by: if self.programs.is_some() { EnforcedBy::Programs } else { EnforcedBy::Chains },
+            by: if self.companions.programs.is_some() { EnforcedBy::Programs } else { EnforcedBy::Chains },
             hosts: self.dataplane.host_statuses().map(|(name, status)| (name.clone(), status)).collect(),
         }
     }
 
     fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, CountsError>> {
-        self.programs.as_mut().map(|programs| programs.counts())
+        self.companions.programs.as_mut().map(|programs| programs.counts())
     }
 
     fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>> {
@@ -426,7 +410,7 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
 
     fn kernel_name(&self, chain: ChainName) -> Option<String> {
         // Programs have no chains.
-        if self.programs.is_some() { None } else { self.dataplane.kernel_name(chain) }
+        if self.companions.programs.is_some() { None } else { self.dataplane.kernel_name(chain) }
     }
 
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>> {

@@ -25,7 +25,7 @@ pub use enforcement::{
     Applied, EnforcedBy, Enforcement, EnforcementReport, Listing, Observer, ProcessStatus, Progress,
 };
 pub use events::{EventSender, event_queue};
-pub use in_kernel::InKernel;
+pub use in_kernel::{Companions, InKernel};
 pub(crate) use observe::log_status;
 pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 pub use simulated_faults::DataplaneFaults;

@@ -58,7 +58,7 @@ fn faults_of_the_dataplane_happen_when_they_are_asked_for() {
     enforcement.enforce().unwrap();
     let took = enforcement.kernel.now() - begin;
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(60), "{took:?}");
-    assert!(enforcement.applied_once);
+    assert!(enforcement.outcome.applied_once);
     enforcement.kernel.sleep(Duration::from_secs(60));
     for expected in [true, false] {
         let begin = enforcement.kernel.now();
@@ -242,7 +242,8 @@ fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_i
     let programs = Programs { state: Arc::clone(&state), told: 0 };
     let kernel = FakeKernel::new(Backend::Nft, ["cali1"]);
     let mut enforcement = InKernel::new(config, kernel, Health::default(), SharedMetrics::default());
-    enforcement = enforcement.with_programs(Some(Box::new(programs)));
+    enforcement =
+        enforcement.with_companions(Companions { programs: Some(Box::new(programs)), ..Companions::default() });
     enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
     enforcement.on_update(DesiredUpdate::InSync);
     enforcement.on_event(MonitorEvent::Link(LinkEvent::Up { name: "cali1".into(), index: 7 })).unwrap();
@@ -255,7 +256,7 @@ fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_i
 
     enforce_for(&mut enforcement, Duration::from_secs(3));
     assert_eq!(readiness(&enforcement).status, 503);
-    assert!(!enforcement.applied_once && !is_up(&enforcement));
+    assert!(!enforcement.outcome.applied_once && !is_up(&enforcement));
 
     let blocks =
         |enforcement: &InKernel<FakeKernel>| enforcement.metrics.lock().dataplane.bpf.map(|stats| stats.blocks);
@@ -264,7 +265,7 @@ fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_i
     state.lock().unwrap().in_force = true;
     enforce_for(&mut enforcement, Duration::from_secs(3));
     assert_eq!(readiness(&enforcement).status, 200);
-    assert!(enforcement.applied_once && is_up(&enforcement));
+    assert!(enforcement.outcome.applied_once && is_up(&enforcement));
 
     let problem =
         tortie_dataplane::ProgramProblem { object: "eBPF maps".into(), why: "no memory".into(), is_degraded: true };
