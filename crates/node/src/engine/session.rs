@@ -491,9 +491,9 @@ impl<E: Enforcement> Session<E> {
         self.input.node_is_known |= self.graph.knows_own_node();
         self.input.node_is_known |= self.host_changes.as_ref().is_some_and(HostChanges::names_node);
         // A datastore whose flag was false may be another one now: what is told first is not all of it.
-        let is_ready = !self.input.not_ready && !(self.input.resyncing && self.hold == Some(Hold::NotReady));
+        let is_not_ready = self.input.not_ready || self.input.resyncing && self.hold == Some(Hold::NotReady);
         let hold = match &self.hold {
-            _ if !is_ready => Some(Hold::NotReady),
+            _ if is_not_ready => Some(Hold::NotReady),
             _ if self.input.node_is_known || self.input.closed => None,
             Some(Hold::UnknownNode(node)) if !node.is_outdated(&self.graph) => return,
             _ => Some(Hold::UnknownNode(UnknownNode::new(&self.fixed.hostname, &self.graph))),

@@ -126,21 +126,16 @@ fn of_chains(text: &str, family: Family, chains: &BTreeSet<String>) -> Vec<RuleC
         let (chain, rule) = rest.split_once(' ').unwrap_or((rest, ""));
         let Some((packets, bytes)) = counters.split_once(':').filter(|_| chains.contains(chain)) else { continue };
         if let (Ok(packets), Ok(bytes)) = (packets.parse(), bytes.parse()) {
-            let ip_version = family.number();
-            let (table, chain, rule) = (table.to_owned(), chain.to_owned(), rule.to_owned());
-            let (counts_for, kernel_rules) = (Vec::new(), 1);
-            let counted = RuleCounters {
-                ip_version,
-                table,
-                chain,
-                rule,
+            rules.push(RuleCounters {
+                ip_version: family.number(),
+                table: table.to_owned(),
+                chain: chain.to_owned(),
+                rule: rule.to_owned(),
                 packets,
                 bytes,
-                counts_for,
-                counted_together: 0,
-                kernel_rules,
-            };
-            rules.push(counted);
+                kernel_rules: 1,
+                ..RuleCounters::default()
+            });
         }
     }
     rules

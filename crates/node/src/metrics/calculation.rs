@@ -54,33 +54,23 @@ pub struct ClusterCounts {
 impl CalculationMetrics {
     pub(super) fn expose(&self, e: &mut Exposition) {
         e.count("felix_calc_graph_output_events", "Number of messages emitted by the calculation.", self.output_events);
-        e.quantiles(
-            "felix_calc_graph_update_time_seconds",
-            "Seconds to update the calculation for each update.",
-            &self.update_time,
-        );
+        let help = "Seconds to update the calculation for each update.";
+        e.quantiles("felix_calc_graph_update_time_seconds", help, &self.update_time);
         let local = &self.active_local;
         e.level("felix_active_local_endpoints", "Number of active endpoints on this host.", local.endpoints);
         e.level("felix_active_local_policies", "Number of active policies on this host.", local.policies);
         e.level("felix_active_local_selectors", "Number of active selectors on this host.", local.selectors);
         let evaluations = self.selector_evaluations;
         e.count("felix_label_index_selector_evals", "Number of selector evaluations.", evaluations);
-        e.counts(
-            "felix_label_index_strategy_evals",
-            "Number of searches for the endpoints that a selector may pick, by how they were found.",
-            "strategy",
-            &strategies(&self.scans),
-        );
+        let help = "Number of searches for the endpoints that a selector may pick, by how they were found.";
+        e.counts("felix_label_index_strategy_evals", help, "strategy", &strategies(&self.scans));
         let endpoints = self.cluster.workload_endpoints + self.cluster.host_endpoints;
         e.level("felix_label_index_num_endpoints", "Number of endpoints that selectors may pick.", endpoints);
         e.level("felix_label_index_num_active_selectors", "Number of selectors in use.", local.selectors);
         let cluster = &self.cluster;
         e.level("felix_cluster_num_hosts", "Number of hosts in the cluster.", cluster.hosts);
-        e.level(
-            "felix_cluster_num_workload_endpoints",
-            "Number of workload endpoints in the cluster.",
-            cluster.workload_endpoints,
-        );
+        let help = "Number of workload endpoints in the cluster.";
+        e.level("felix_cluster_num_workload_endpoints", help, cluster.workload_endpoints);
         e.level("felix_cluster_num_host_endpoints", "Number of host endpoints in the cluster.", cluster.host_endpoints);
         e.level("felix_cluster_num_policies", "Number of policies in the cluster.", cluster.policies);
         e.level("felix_cluster_num_profiles", "Number of profiles in the cluster.", cluster.profiles);

@@ -33,25 +33,12 @@ pub struct DataplaneMetrics {
 impl DataplaneMetrics {
     pub(super) fn expose(&self, e: &mut Exposition) {
         e.counts("felix_int_dataplane_messages", "Number of messages to the dataplane.", "type", &self.messages);
-        for (name, help, batches) in [
-            (
-                "felix_int_dataplane_msg_batch_size",
-                "Number of messages to the dataplane in each batch.",
-                &self.message_batches,
-            ),
-            (
-                "felix_int_dataplane_iface_msg_batch_size",
-                "Number of interface states in each batch.",
-                &self.interface_batches,
-            ),
-            (
-                "felix_int_dataplane_addr_msg_batch_size",
-                "Number of interface address lists in each batch.",
-                &self.address_batches,
-            ),
-        ] {
-            e.quantiles(name, help, batches);
-        }
+        let help = "Number of messages to the dataplane in each batch.";
+        e.quantiles("felix_int_dataplane_msg_batch_size", help, &self.message_batches);
+        let help = "Number of interface states in each batch.";
+        e.quantiles("felix_int_dataplane_iface_msg_batch_size", help, &self.interface_batches);
+        let help = "Number of interface address lists in each batch.";
+        e.quantiles("felix_int_dataplane_addr_msg_batch_size", help, &self.address_batches);
         e.count("felix_int_dataplane_failures", "Number of applies that left something undone.", self.apply_failures);
         e.quantiles("felix_int_dataplane_apply_time_seconds", "Seconds that each apply took.", &self.apply_time);
         if let Some(initial) = self.initial_resync {
@@ -84,11 +71,8 @@ impl LoopMetrics {
     }
 
     pub(super) fn expose(&self, e: &mut Exposition) {
-        e.histogram(
-            "tortie_event_to_kernel_seconds",
-            "Seconds from an event to its enforcement in the kernel.",
-            &self.event_to_kernel,
-        );
+        let help = "Seconds from an event to its enforcement in the kernel.";
+        e.histogram("tortie_event_to_kernel_seconds", help, &self.event_to_kernel);
         let help = "Seconds that each turn of the main loop took, by what caused it.";
         e.histograms("tortie_turn_seconds", help, "turn", &self.turns);
         let help = "Seconds that each part of each turn of the main loop took.";

@@ -95,12 +95,8 @@ impl KernelMetrics {
         };
         e.per_table("felix_iptables_chains", "Number of active iptables chains.", "gauge", &per_table(|t| t.chains));
         e.per_table("felix_iptables_rules", "Number of active iptables rules.", "gauge", &per_table(|t| t.rules));
-        e.per_table(
-            "felix_iptables_lines_executed",
-            "Number of iptables lines executed.",
-            "counter",
-            &per_table(|t| t.lines_executed),
-        );
+        let help = "Number of iptables lines executed.";
+        e.per_table("felix_iptables_lines_executed", help, "counter", &per_table(|t| t.lines_executed));
     }
 
     fn expose_sets(&self, e: &mut Exposition) {
@@ -126,10 +122,7 @@ impl KernelMetrics {
         e.quantiles("felix_route_table_partial_resync_seconds", help, &self.route_partial_resyncs);
         let help = "Seconds that routes waited for connections to be forgotten.";
         e.quantiles("felix_route_table_conntrack_wait_seconds", help, &self.conntrack_waits);
-        e.count(
-            "tortie_sysctls_repaired",
-            "Sysctls that were set back after somebody changed them.",
-            self.sysctls_repaired,
-        );
+        let help = "Sysctls that were set back after somebody changed them.";
+        e.count("tortie_sysctls_repaired", help, self.sysctls_repaired);
     }
 }

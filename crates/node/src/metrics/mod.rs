@@ -98,12 +98,8 @@ impl Metrics {
         e.gauge("felix_host", "Felix hostname (reported as a label).", &[(&[("host", &self.host)], 1.0)]);
         e.gauge("felix_resync_state", "Current datastore state.", &[(&[], f64::from(*resync_state))]);
         e.count("felix_resyncs_started", "Number of times the datastore was resynchronised.", *resyncs_started);
-        e.counts(
-            "felix_calc_graph_updates_processed",
-            "Number of datastore updates processed.",
-            "type",
-            updates_processed,
-        );
+        let help = "Number of datastore updates processed.";
+        e.counts("felix_calc_graph_updates_processed", help, "type", updates_processed);
         self.calculation.expose(&mut e);
         self.dataplane.expose(&mut e);
         self.main_loop.expose(&mut e);
@@ -122,36 +118,21 @@ impl Metrics {
     }
 
     fn expose_problems(&self, e: &mut Exposition) {
-        e.level(
-            "tortie_input_problems",
-            "Number of problems in the input that are being worked around.",
-            self.datastore.input_problems,
-        );
-        e.level(
-            "tortie_dataplane_problems",
-            "Number of objects that the kernel does not take.",
-            self.dataplane.problems,
-        );
-        e.level(
-            "tortie_held_changes",
-            "Number of objects whose changes wait to be confirmed, as they would cut the connection of who manages the host.",
-            self.datastore.held_changes,
-        );
+        let help = "Number of problems in the input that are being worked around.";
+        e.level("tortie_input_problems", help, self.datastore.input_problems);
+        let help = "Number of objects that the kernel does not take.";
+        e.level("tortie_dataplane_problems", help, self.dataplane.problems);
+        let help = "Number of objects whose changes wait to be confirmed, as they would cut the connection of who manages the host.";
+        e.level("tortie_held_changes", help, self.datastore.held_changes);
     }
 
     fn expose_connections(&self, e: &mut Exposition) {
         let counts = *self.connections.lock();
-        e.count(
-            "tortie_connections_cut",
-            "Number of established connections cut because a change of policy denies them.",
-            counts.cut,
-        );
+        let help = "Number of established connections cut because a change of policy denies them.";
+        e.count("tortie_connections_cut", help, counts.cut);
         if let Some(at) = counts.last_check {
-            e.level(
-                "tortie_connections_check_timestamp_seconds",
-                "When established connections were last compared with policy.",
-                at.as_secs(),
-            );
+            let help = "When established connections were last compared with policy.";
+            e.level("tortie_connections_check_timestamp_seconds", help, at.as_secs());
         }
     }
 }
