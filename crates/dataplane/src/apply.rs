@@ -6,7 +6,6 @@ use std::time::Duration;
 use tortie_ipsets::{Report, Resync};
 use tortie_iptables::{ChainName, ChainProblem, InterfaceName, Table, TableError};
 use tortie_model::{Direction, Family};
-use tortie_rules::PolicyBy;
 use tortie_rules::names::{policy_chain, profile_chain};
 
 use crate::dataplane::Dataplane;
@@ -35,7 +34,8 @@ impl Dataplane {
         if !self.gates.are_open() {
             return ApplyReport::waiting(self.gates.awaited());
         }
-        let span = tracing::debug_span!("apply", number = self.applies, problems = tracing::field::Empty).entered();
+        let span =
+            tracing::debug_span!("apply", number = self.results.applies, problems = tracing::field::Empty).entered();
         let started = kernel.now();
         self.timers.dirty = false;
         self.advance_migrations(kernel);
@@ -46,12 +46,31 @@ impl Dataplane {
         let mut wakeups = Vec::new();
 
         self.refresh_sets(started);
-        let reports = self.drive_sets(kernel);
+        self.apply_policy(kernel, &mut wakeups, &mut problems);
         if kernel.is_stopping() {
             return ApplyReport::default();
         }
+        self.apply_ways(kernel, &mut wakeups, &mut problems);
+        if kernel.is_stopping() {
+            return ApplyReport::default();
+        }
+        span.record("problems", problems.len());
+        self.report(kernel, wakeups, problems)
+    }
+
+    /// Writes sets and tables, and notes in which families policy is in force.
+    fn apply_policy(
+        &mut self,
+        kernel: &mut dyn Netfilter,
+        wakeups: &mut Vec<Duration>,
+        problems: &mut Vec<DataplaneProblem>,
+    ) {
+        let reports = self.drive_sets(kernel);
+        if kernel.is_stopping() {
+            return;
+        }
         self.complete_sets(&reports);
-        let mut unenforced = self.note_sets(reports, &mut wakeups, &mut problems);
+        let mut unenforced = self.note_sets(reports, wakeups, problems);
         problems.extend(self.managers.policies.reduced());
 
         let in_nftables =
@@ -61,46 +80,55 @@ impl Dataplane {
         let may_sweep = in_nftables.iter().all(Result::is_ok);
         let outcomes = self.drive_tables(kernel, may_sweep);
         if kernel.is_stopping() {
-            return ApplyReport::default();
+            return;
         }
-        unenforced.extend(self.note_tables(outcomes, &mut wakeups, &mut problems));
-        unenforced.extend(self.note_nftables(in_nftables, &mut wakeups, &mut problems));
-        self.note_arp(arp, &mut wakeups, &mut problems);
-        for gate in &mut self.policy_gates {
+        unenforced.extend(self.note_tables(outcomes, wakeups, problems));
+        unenforced.extend(self.note_nftables(in_nftables, wakeups, problems));
+        self.note_arp(arp, wakeups, problems);
+        let is_by_chains = self.is_by_chains();
+        for gate in &mut self.policy.gates {
             let by_chains = !unenforced.contains(&gate.family());
-            gate.on_applied(if self.config.rules.policy_by == PolicyBy::Chains {
-                by_chains
-            } else {
-                self.programs_in_force
-            });
+            gate.on_applied(if is_by_chains { by_chains } else { self.policy.programs_in_force });
         }
+    }
 
+    /// Destroys sets that are not needed any more, and opens the ways to workloads whose policy is in force.
+    fn apply_ways(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        wakeups: &mut Vec<Duration>,
+        problems: &mut Vec<DataplaneProblem>,
+    ) {
         let in_force: BTreeSet<Family> =
-            self.policy_gates.iter().filter(|gate| gate.in_force()).map(PolicyGate::family).collect();
+            self.policy.gates.iter().filter(|gate| gate.in_force()).map(PolicyGate::family).collect();
         if let Some(conntrack) = kernel.conntrack() {
             self.managers.places.flush(conntrack, |family| in_force.contains(&family));
         }
-
         if self.may_replace_chains() && self.drive_deletions(kernel) {
             wakeups.push(NEXT_DELETION);
         }
-        self.apply_routes(kernel, &mut problems);
-        let open = self.policy_gates.iter().filter(|gate| gate.is_open()).map(PolicyGate::family).collect();
+        self.apply_routes(kernel, problems);
+        let open = self.policy.gates.iter().filter(|gate| gate.is_open()).map(PolicyGate::family).collect();
         match kernel.sysctls() {
-            Some(sysctls) => self.sysctls.apply(sysctls, &self.links, &open, &mut problems),
-            None => self.sysctls.leave(),
+            Some(sysctls) => self.ways.sysctls.apply(sysctls, &self.links, &open, problems),
+            None => self.ways.sysctls.leave(),
         }
         let refresh = self.config.routes.refresh_interval;
         if let Some(devices) = kernel.links() {
-            self.bandwidth.apply(devices, &self.links, refresh, self.config.retry_interval, &mut problems);
+            self.ways.bandwidth.apply(devices, &self.links, refresh, self.config.retry_interval, problems);
         }
-        if kernel.is_stopping() {
-            return ApplyReport::default();
-        }
+    }
 
+    /// Notes and returns the results of an apply.
+    fn report(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        mut wakeups: Vec<Duration>,
+        problems: Vec<DataplaneProblem>,
+    ) -> ApplyReport {
         let refused = refused_chains(&problems);
         let (workloads, hosts) = self.current_statuses(&refused, self.can_reach_workloads(kernel));
-        let statuses = self.statuses.replace(workloads, hosts);
+        let statuses = self.results.statuses.replace(workloads, hosts);
 
         let now = kernel.now();
         wakeups.extend(self.timed_wakeups(now));
@@ -114,12 +142,11 @@ impl Dataplane {
         }
         let next = wakeups.into_iter().min();
         self.timers.next_apply = next.map(|pause| now + pause);
-        span.record("problems", problems.len());
-        self.applies += 1;
-        self.failed_applies += u64::from(!problems.is_empty());
-        self.problems.clone_from(&problems);
-        let unenforced = self.policy_gates.iter().filter(|gate| !gate.in_force()).map(PolicyGate::family).collect();
-        let wireguard_keys = self.wireguards.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open());
+        self.results.applies += 1;
+        self.results.failed_applies += u64::from(!problems.is_empty());
+        self.results.problems.clone_from(&problems);
+        let unenforced = self.policy.gates.iter().filter(|gate| !gate.in_force()).map(PolicyGate::family).collect();
+        let wireguard_keys = self.ways.wireguards.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open());
         let wireguard_keys = wireguard_keys.filter_map(|(wireguard, _)| wireguard.take_key()).collect();
         let waiting_for = Vec::new();
         ApplyReport { applied: true, waiting_for, problems, statuses, unenforced, wireguard_keys, next }
@@ -140,7 +167,7 @@ impl Dataplane {
             if self.renderer.config().has_tunnels() {
                 problems.extend(managers.hosts.deciding_about_tunnels());
             }
-            problems.extend(self.program_problems.iter().cloned().map(DataplaneProblem::Programs));
+            problems.extend(self.policy.program_problems.iter().cloned().map(DataplaneProblem::Programs));
         }
         problems
     }
@@ -163,7 +190,7 @@ impl Dataplane {
     /// Whether what chains of ours in the kernel may enforce by themselves can be replaced: not before programs that are to
     /// enforce it have done so once.
     fn may_replace_chains(&self) -> bool {
-        self.is_by_chains() || self.programs_in_force || self.policy_gates.iter().all(PolicyGate::is_open)
+        self.is_by_chains() || self.policy.programs_in_force || self.policy.gates.iter().all(PolicyGate::is_open)
     }
 
     /// Whether to look after the IP sets of a family: where somebody else enforces policy and there is no program for it, only
@@ -178,7 +205,7 @@ impl Dataplane {
     pub(crate) fn drive_sets(&mut self, kernel: &mut dyn Netfilter) -> Vec<Report> {
         let handled: Vec<bool> = self.output.families.iter().map(|family| self.handles_sets(family)).collect();
         let sets = chosen(&mut self.output.families, &handled).map(|family| &mut family.ip_sets).collect();
-        spread(drive::sets(kernel, sets, &mut self.set_counters), &handled)
+        spread(drive::sets(kernel, sets, &mut self.results.set_counters), &handled)
     }
 
     /// Returns the families of which it is not known what sets there are.
@@ -212,14 +239,14 @@ impl Dataplane {
         let handled: Vec<bool> = self.output.families.iter().flat_map(|family| self.handled_tables(family)).collect();
         let tables = self.output.families.iter_mut().flat_map(|family| &mut family.tables);
         let enforced = tables.zip(&handled).filter(|(_, is_handled)| **is_handled).map(|(table, _)| table);
-        let mut done = drive::tables(kernel, &mut self.commits, enforced.collect()).into_iter();
+        let mut done = drive::tables(kernel, &mut self.transactions.commits, enforced.collect()).into_iter();
         let left_alone = TableOutcome::Done { recheck_after: None };
         let outcome = |is_handled: &bool| if *is_handled { done.next() } else { None };
         let mut outcomes: Vec<TableOutcome> =
             handled.iter().map(outcome).map(|outcome| outcome.unwrap_or(left_alone.clone())).collect();
         if may_sweep && may_replace && outcomes.iter().all(|outcome| matches!(outcome, TableOutcome::Done { .. })) {
             let swept = self.output.sweeps.iter_mut().map(|(_, table)| table);
-            outcomes.extend(drive::tables(kernel, &mut self.commits, swept.collect()));
+            outcomes.extend(drive::tables(kernel, &mut self.transactions.commits, swept.collect()));
         }
         outcomes
     }
@@ -290,7 +317,7 @@ impl Dataplane {
             for problem in table.set_problems() {
                 let users = self.managers.policies.users_of_set(&problem.id);
                 let problem = DataplaneProblem::NftablesSet { family, problem, users };
-                if !self.problems.contains(&problem) {
+                if !self.results.problems.contains(&problem) {
                     // Policies that rely on it are reduced in the next apply.
                     wakeups.push(Duration::ZERO);
                 }
@@ -364,26 +391,27 @@ impl Dataplane {
     fn drive_deletions(&mut self, kernel: &mut dyn Netfilter) -> bool {
         let handled: Vec<bool> = self.output.families.iter().map(|family| self.handles_sets(family)).collect();
         let sets = chosen(&mut self.output.families, &handled).map(|family| &mut family.ip_sets).collect();
-        let reports = drive::set_deletions(kernel, sets, &mut self.set_counters);
+        let reports = drive::set_deletions(kernel, sets, &mut self.results.set_counters);
         reports.iter().any(|report| report.more)
     }
 
     fn apply_routes(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) {
         let now = kernel.now();
-        if self.routes.iter().any(|table| table.is_refresh_due(now)) {
-            self.neighbours.refresh();
+        if self.ways.routes.iter().any(|table| table.is_refresh_due(now)) {
+            self.ways.neighbours.refresh();
             let names = self.links.iter().map(|(name, _)| name);
-            names.for_each(|name| self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name)));
+            names.for_each(|name| self.ways.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name)));
         }
-        for (overlay, gate) in self.overlays.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
+        for (overlay, gate) in self.ways.overlays.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
+        {
             debug_assert_eq!(overlay.family(), gate.family());
             if let Some(devices) = kernel.links() {
                 overlay.devices().for_each(|device| device.apply(devices, problems));
             }
         }
-        let mut routes = std::mem::take(&mut self.routes);
+        let mut routes = std::mem::take(&mut self.ways.routes);
         let ownership = self.ownership();
-        for (table, gate) in routes.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
+        for (table, gate) in routes.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open()) {
             if let Some(routing) = kernel.routing() {
                 table.apply(routing, &self.links, &ownership, gate.unconfirmed(), problems);
             }
@@ -394,26 +422,28 @@ impl Dataplane {
             let waiting = waiting.map(|(id, _)| id.clone());
             problems.push(DataplaneProblem::Conntrack { address, waiting, error: error.clone() });
         }
-        self.routes = routes;
+        self.ways.routes = routes;
         let refresh = self.config.routes.refresh_interval;
-        for (overlay, _) in self.overlays.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
+        for (overlay, _) in self.ways.overlays.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open()) {
             let is_wanted = overlay.uses_vxlan();
             if let Some(neighbours) = kernel.neighbours() {
                 overlay.entries.apply(is_wanted, neighbours, &self.links, refresh, problems);
             }
         }
-        for (wireguard, _) in self.wireguards.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open()) {
+        for (wireguard, _) in self.ways.wireguards.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
+        {
             wireguard.apply(kernel, &self.links, problems);
         }
         let check = self.config.retry_interval;
-        for (proxy, gate) in self.proxy_neighbours.iter_mut().zip(&self.policy_gates).filter(|(_, gate)| gate.is_open())
+        for (proxy, gate) in
+            self.ways.proxy_neighbours.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
         {
             debug_assert_eq!(proxy.family(), gate.family());
             proxy.apply(kernel, &self.links, check, problems);
         }
-        let v4 = self.policy_gates.iter().find(|gate| gate.family() == Family::V4);
+        let v4 = self.policy.gates.iter().find(|gate| gate.family() == Family::V4);
         if let (Some(gate), Some(neighbours)) = (v4.filter(|gate| gate.is_open()), kernel.neighbours()) {
-            self.neighbours.apply(neighbours, &self.links, gate.unconfirmed(), problems);
+            self.ways.neighbours.apply(neighbours, &self.links, gate.unconfirmed(), problems);
         }
     }
 
@@ -422,19 +452,19 @@ impl Dataplane {
         let retry = self.config.retry_interval;
         let ownership = self.ownership();
         let mut wakeups: Vec<Duration> =
-            self.routes.iter().filter_map(|table| table.next(now, retry, &ownership)).collect();
-        wakeups.extend(self.neighbours.next(now, retry));
-        for overlay in &self.overlays {
+            self.ways.routes.iter().filter_map(|table| table.next(now, retry, &ownership)).collect();
+        wakeups.extend(self.ways.neighbours.next(now, retry));
+        for overlay in &self.ways.overlays {
             let devices = std::iter::once(&overlay.vxlan).chain(&overlay.ipip);
             wakeups.extend(devices.filter_map(|device| device.next(now)));
             wakeups.extend(overlay.entries.next(now, retry, self.config.routes.refresh_interval));
         }
-        wakeups.extend(self.wireguards.iter().filter_map(|wireguard| wireguard.next(now, retry, &self.links)));
-        wakeups.extend(self.proxy_neighbours.iter().filter_map(|proxy| proxy.next(now, retry)));
-        wakeups.extend(self.sysctls.next(now, retry));
+        wakeups.extend(self.ways.wireguards.iter().filter_map(|wireguard| wireguard.next(now, retry, &self.links)));
+        wakeups.extend(self.ways.proxy_neighbours.iter().filter_map(|proxy| proxy.next(now, retry)));
+        wakeups.extend(self.ways.sysctls.next(now, retry));
         wakeups.extend(self.managers.places.next(now, retry));
         wakeups.extend(self.next_migration(now));
-        wakeups.extend(self.bandwidth.next(now, self.config.routes.refresh_interval));
+        wakeups.extend(self.ways.bandwidth.next(now, self.config.routes.refresh_interval));
         let refresh = self.config.ip_sets.refresh_interval.zip(self.timers.sets_refreshed);
         wakeups.extend(refresh.map(|(interval, last)| (last + interval).saturating_sub(now)));
         wakeups

@@ -6,44 +6,28 @@ use std::time::Duration;
 
 use tortie_ipsets::{Member, Report, SetType};
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
-use tortie_model::desired::{DesiredUpdate, Vtep, WireguardPeer};
-use tortie_model::{AdminState, Family, HostEndpointName, Hostname, IfaceName, IpSetId, WorkloadEndpointId};
+use tortie_model::desired::DesiredUpdate;
+use tortie_model::{AdminState, Family, HostEndpointName, IfaceName, IpSetId, WorkloadEndpointId};
 use tortie_nftables::{RuleCount, Table as NftablesTable};
 use tortie_rules::names::static_set;
 use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
 
-use crate::bandwidth::Bandwidth;
 use crate::config::DataplaneConfig;
 use crate::drive::SetCounters;
 use crate::gate::PolicyGate;
 use crate::kernel::{Kernel, Netfilter};
 use crate::kernel_error::KernelError;
 use crate::links::{KnownLinks, LinkChange, LinkEvent, is_workload};
-use crate::managers::Completion;
-use crate::managers::dscp::Dscp;
-use crate::managers::endpoint_marks::EndpointMarkManager;
-use crate::managers::floating::FloatingAddresses;
 use crate::managers::flow_offload::FlowOffload;
-use crate::managers::groups::Groups;
-use crate::managers::hosts::Hosts;
-use crate::managers::ip_sets::IpSetManager;
-use crate::managers::live_migrations::LiveMigrations;
-use crate::managers::nodes::Nodes;
 use crate::managers::overlay::Overlay;
-use crate::managers::places::Places;
-use crate::managers::policies::Policies;
-use crate::managers::pools::Pools;
-use crate::managers::service_loop::ServiceLoop;
-use crate::managers::spoofing::{Spoofing, allowed_prefixes};
-use crate::managers::workloads::Workloads;
-use crate::neighbours::StaticNeighbours;
+use crate::managers::spoofing::allowed_prefixes;
+use crate::managers::{Completion, Managers};
 use crate::output::{FamilyOutput, Output};
-use crate::proxy_neighbours::ProxyNeighbours;
 use crate::report::{Awaited, DataplaneProblem, DataplaneStats, EndpointStatus, ProgramProblem};
 use crate::routes::{Ownership, RouteTable};
 use crate::ruleset::{ForeignTransactions, RulesetNews};
 use crate::status::Statuses;
-use crate::sysctls::SysctlSettings;
+use crate::ways::Ways;
 use crate::wireguard::Wireguard;
 
 /// Keeps one node's tables, IP sets, routes and sysctls as desired.
@@ -55,60 +39,43 @@ pub struct Dataplane {
     pub(crate) config: DataplaneConfig,
     pub(crate) renderer: Renderer,
     pub(crate) links: KnownLinks,
-    pub(crate) output: Output,
-    pub(crate) managers: Managers,
-    pub(crate) routes: Vec<RouteTable>,
-    pub(crate) neighbours: StaticNeighbours,
-    /// One for each family, in the order of the output.
-    pub(crate) overlays: Vec<Overlay>,
-    /// One for each family, in the order of the output; none if there is no table for their routes.
-    pub(crate) wireguards: Vec<Wireguard>,
-    /// One for each family, in the order of the output; none if nothing is answered for.
-    pub(crate) proxy_neighbours: Vec<ProxyNeighbours>,
-    /// Rules depend on which tunnels there are, and that has changed.
-    tunnels_changed: bool,
-    pub(crate) sysctls: SysctlSettings,
-    pub(crate) bandwidth: Bandwidth,
     pub(crate) gates: Gates,
     pub(crate) timers: Timers,
-    /// Virtual machines have been looked for that had moved here before.
-    pub(crate) has_sought_live: bool,
+    pub(crate) managers: Managers,
+    pub(crate) output: Output,
+    pub(crate) policy: PolicyState,
+    pub(crate) ways: Ways,
+    pub(crate) transactions: Transactions,
+    pub(crate) results: Results,
+}
+
+/// Whether policy is in force.
+#[derive(Debug)]
+pub(crate) struct PolicyState {
     /// One for each family, in the order of the output.
-    pub(crate) policy_gates: Vec<PolicyGate>,
-    /// What others last said of the programs that enforce policy.
+    pub(crate) gates: Vec<PolicyGate>,
+    /// What the owner of programs that enforce policy last said of them.
     pub(crate) programs_in_force: bool,
     pub(crate) program_problems: Vec<ProgramProblem>,
+}
+
+/// Transactions of nftables.
+#[derive(Debug, Default)]
+pub(crate) struct Transactions {
+    /// Ours, by programs of iptables.
+    pub(crate) commits: CommitCounter,
+    /// Those of others on our tables.
+    foreign: ForeignTransactions,
+}
+
+/// The results of applies so far.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
     pub(crate) statuses: Statuses,
     pub(crate) problems: Vec<DataplaneProblem>,
     pub(crate) set_counters: SetCounters,
-    /// What was committed to nftables.
-    pub(crate) commits: CommitCounter,
-    foreign_transactions: ForeignTransactions,
     pub(crate) applies: u64,
     pub(crate) failed_applies: u64,
-}
-
-/// All managers, in the order in which they complete.
-#[derive(Debug)]
-pub(crate) struct Managers {
-    pub(crate) ip_sets: IpSetManager,
-    pub(crate) policies: Policies,
-    pub(crate) groups: Groups,
-    pub(crate) workloads: Workloads,
-    pub(crate) migrations: LiveMigrations,
-    pub(crate) places: Places,
-    pub(crate) hosts: Hosts,
-    pub(crate) marks: EndpointMarkManager,
-    pub(crate) spoofing: Spoofing,
-    pub(crate) floating: FloatingAddresses,
-    pub(crate) dscp: Dscp,
-    /// `None` if no connection is left to a flow table.
-    pub(crate) flow_offload: Option<FlowOffload>,
-    pub(crate) pools: Pools,
-    pub(crate) nodes: Nodes,
-    pub(crate) service_loop: ServiceLoop,
-    /// Families in which workloads of this node may speak BGP with BIRD.
-    pub(crate) bgp_peers: [bool; 2],
 }
 
 /// What must be known before anything is written.
@@ -148,59 +115,19 @@ impl Dataplane {
         for family in &mut output.families {
             family.define_fixed(&renderer);
         }
-        let rules = &config.rules;
         let families: Vec<Family> = output.families.iter().map(|output| output.family).collect();
-        let is_openstack = rules.openstack.is_some();
-        let is_by_chains = rules.policy_by == PolicyBy::Chains;
-        let managers = Managers {
-            ip_sets: IpSetManager::new(rules, &mut output),
-            policies: Policies::default(),
-            groups: Groups::default(),
-            workloads: Workloads::default(),
-            migrations: LiveMigrations::default(),
-            places: Places::new(rules.workloads == WorkloadsBy::Address, &families),
-            hosts: Hosts::default(),
-            marks: EndpointMarkManager::new(rules.ipvs.is_some() && is_by_chains, &rules.marks),
-            spoofing: Spoofing::default(),
-            floating: FloatingAddresses::new(config.floating_ips || is_openstack),
-            dscp: Dscp::default(),
-            flow_offload: config
-                .nftables
-                .as_ref()
-                .filter(|_| rules.packet_filter.offloads_flows())
-                .map(|nftables| FlowOffload::new(nftables.flow_interfaces.clone())),
-            pools: Pools::default(),
-            nodes: Nodes::new(config.external_nodes.clone()),
-            service_loop: ServiceLoop::default(),
-            bgp_peers: [false; 2],
-        };
+        let gates = families.iter().copied().map(PolicyGate::new).collect();
         Self {
-            routes: families.iter().map(|family| RouteTable::new(*family, config.routes.clone())).collect(),
-            neighbours: StaticNeighbours::new(config.routes.enabled && families.contains(&Family::V4)),
-            overlays: families.iter().map(|family| Overlay::new(*family, &config)).collect(),
-            wireguards: families.iter().filter_map(|family| Wireguard::new(*family, &config)).collect(),
-            proxy_neighbours: families.iter().filter_map(|family| ProxyNeighbours::new(*family, &config)).collect(),
-            // The sets that rules refer to have to be filled.
-            tunnels_changed: true,
-            policy_gates: families.iter().copied().map(PolicyGate::new).collect(),
-            sysctls: SysctlSettings::new(families, config.ip_forwarding, config.routes.refresh_interval),
-            bandwidth: Bandwidth::default(),
+            managers: Managers::new(&families, &config, &mut output),
+            ways: Ways::new(&families, &config),
+            policy: PolicyState { gates, programs_in_force: false, program_problems: Vec::new() },
             renderer,
             links: KnownLinks::default(),
             output,
-            managers,
             gates: Gates::default(),
-            has_sought_live: false,
             timers: Timers { dirty: true, ..Timers::default() },
-            programs_in_force: false,
-            program_problems: Vec::new(),
-            statuses: Statuses::default(),
-            problems: Vec::new(),
-            set_counters: SetCounters::default(),
-            commits: CommitCounter::default(),
-            foreign_transactions: ForeignTransactions::default(),
-            applies: 0,
-            failed_applies: 0,
+            transactions: Transactions::default(),
+            results: Results::default(),
             config,
         }
     }
@@ -210,104 +137,10 @@ impl Dataplane {
     /// Configuration is not taken from here: a dataplane has the one that it was made with.
     pub fn on_update(&mut self, update: DesiredUpdate) {
         self.timers.dirty = true;
+        self.gates.datastore |= matches!(update, DesiredUpdate::InSync);
+        self.ways.on_update(&update);
         let is_by_chains = self.is_by_chains();
-        let managers = &mut self.managers;
-        match update {
-            DesiredUpdate::Policy(..)
-            | DesiredUpdate::PolicyRemove(_)
-            | DesiredUpdate::Profile(..)
-            | DesiredUpdate::ProfileRemove(_)
-                if !is_by_chains => {}
-            DesiredUpdate::InSync => self.gates.datastore = true,
-            DesiredUpdate::IpSet(update) => managers.ip_sets.on_update(&update, &mut self.output),
-            DesiredUpdate::IpSetDelta(delta) => managers.ip_sets.on_delta(&delta, &mut self.output),
-            DesiredUpdate::IpSetRemove(id) => managers.ip_sets.on_remove(&id, &mut self.output),
-            DesiredUpdate::Policy(id, policy) => managers.policies.on_policy(id, policy),
-            DesiredUpdate::PolicyRemove(id) => managers.policies.on_policy_remove(id),
-            DesiredUpdate::Profile(name, profile) => managers.policies.on_profile(name, profile),
-            DesiredUpdate::ProfileRemove(name) => managers.policies.on_profile_remove(name),
-            DesiredUpdate::WorkloadEndpoint(id, state) => {
-                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_workload(&id, Some(&state)));
-                if !managers.places.is_used() {
-                    managers.migrations.on_update(&id, state.computed.as_deref());
-                }
-                managers.workloads.on_update(id, state);
-            }
-            DesiredUpdate::WorkloadEndpointRemove(id) => {
-                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_workload(&id, None));
-                managers.migrations.on_remove(&id);
-                managers.workloads.on_remove(&id);
-            }
-            DesiredUpdate::HostEndpoint(name, state) => {
-                managers.dscp.on_host(name.clone(), Some(&state));
-                managers.flow_offload.iter_mut().for_each(|flows| flows.on_host(name.clone(), Some(&state)));
-                managers.hosts.on_update(name, state);
-            }
-            DesiredUpdate::HostEndpointRemove(name) => {
-                managers.dscp.on_host(name.clone(), None);
-                managers.flow_offload.iter_mut().for_each(|flows| flows.on_host(name.clone(), None));
-                managers.hosts.on_remove(&name);
-            }
-            DesiredUpdate::Host(name, node) => {
-                self.overlays.iter_mut().for_each(|overlay| overlay.on_host(&name, Some(&node)));
-                self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_host(&name, Some(&node)));
-                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_host(&name, Some(&node)));
-                managers.nodes.on_update(name, node);
-            }
-            DesiredUpdate::HostRemove(name) => {
-                self.overlays.iter_mut().for_each(|overlay| overlay.on_host(&name, None));
-                self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_host(&name, None));
-                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_host(&name, None));
-                managers.nodes.on_remove(&name);
-            }
-            DesiredUpdate::Route(net, route) => {
-                self.overlays.iter_mut().for_each(|overlay| overlay.on_route(net, Some(&route)));
-                self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_route(net, Some(&route)));
-            }
-            DesiredUpdate::RouteRemove(net) => {
-                self.overlays.iter_mut().for_each(|overlay| overlay.on_route(net, None));
-                self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_route(net, None));
-            }
-            DesiredUpdate::Vtep(node, vtep) => self.on_vtep(&node, Some(&vtep)),
-            DesiredUpdate::VtepRemove(node) => self.on_vtep(&node, None),
-            DesiredUpdate::Encapsulation(encapsulation) => {
-                for overlay in &mut self.overlays {
-                    self.tunnels_changed |= overlay.on_encapsulation(encapsulation);
-                }
-            }
-            DesiredUpdate::Wireguard(node, peer) => self.on_peer(Family::V4, &node, Some(&peer)),
-            DesiredUpdate::WireguardRemove(node) => self.on_peer(Family::V4, &node, None),
-            DesiredUpdate::WireguardV6(node, peer) => self.on_peer(Family::V6, &node, Some(&peer)),
-            DesiredUpdate::WireguardV6Remove(node) => self.on_peer(Family::V6, &node, None),
-            DesiredUpdate::IpPool(pool) => {
-                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_pool(&pool));
-                managers.pools.on_update(pool);
-            }
-            DesiredUpdate::IpPoolRemove(cidr) => {
-                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_pool_remove(cidr));
-                managers.pools.on_remove(cidr);
-            }
-            DesiredUpdate::Service(name, service) => {
-                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_service(&name, Some(&service)));
-            }
-            DesiredUpdate::ServiceRemove(name) => {
-                self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_service(&name, None));
-            }
-            DesiredUpdate::BgpConfiguration(configuration) => {
-                managers.bgp_peers = [
-                    !configuration.local_workload_peering_ip_v4.is_empty(),
-                    !configuration.local_workload_peering_ip_v6.is_empty(),
-                ];
-                managers.service_loop.on_update(configuration);
-            }
-            // Nothing in this dataplane depends on them; configuration and readiness are its owner's business.
-            DesiredUpdate::DatastoreNotReady
-            | DesiredUpdate::Config(_)
-            | DesiredUpdate::ServiceAccount(..)
-            | DesiredUpdate::ServiceAccountRemove(_)
-            | DesiredUpdate::Namespace(..)
-            | DesiredUpdate::NamespaceRemove(_) => {}
-        }
+        self.managers.on_update(update, is_by_chains, &mut self.output);
     }
 
     /// Whether chains enforce policy.
@@ -319,19 +152,9 @@ impl Dataplane {
     /// told, before each apply, and what is wrong with them. Until they have for the first time, nothing leads to workloads, and
     /// chains that enforce policy stay as they are.
     pub fn set_policy_in_force(&mut self, is_in_force: bool, problems: Vec<ProgramProblem>) {
-        self.timers.dirty |= self.programs_in_force != is_in_force || self.program_problems != problems;
-        self.programs_in_force = is_in_force;
-        self.program_problems = problems;
-    }
-
-    fn on_peer(&mut self, family: Family, node: &Hostname, peer: Option<&WireguardPeer>) {
-        self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_peer(family, node, peer));
-    }
-
-    fn on_vtep(&mut self, node: &Hostname, vtep: Option<&Vtep>) {
-        for overlay in &mut self.overlays {
-            self.tunnels_changed |= overlay.on_vtep(node, vtep);
-        }
+        self.timers.dirty |= self.policy.programs_in_force != is_in_force || self.policy.program_problems != problems;
+        self.policy.programs_in_force = is_in_force;
+        self.policy.program_problems = problems;
     }
 
     /// Takes a change of an interface. Cheap.
@@ -341,12 +164,10 @@ impl Dataplane {
             match change {
                 LinkChange::State(name) => self.on_link_state(&name),
                 LinkChange::Addresses(name) => {
-                    self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_addresses(&name));
-                    self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(&name));
+                    self.ways.on_addresses(&name);
                     if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
                         self.managers.nodes.on_addresses();
                         self.managers.hosts.on_links();
-                        self.overlays.iter_mut().for_each(|overlay| overlay.on_link(&name));
                     }
                 }
             }
@@ -356,20 +177,9 @@ impl Dataplane {
     fn on_link_state(&mut self, name: &IfaceName) {
         self.managers.places.on_link(name);
         self.managers.flow_offload.iter_mut().for_each(FlowOffload::on_link);
-        for table in &mut self.routes {
-            table.on_link(name);
-        }
-        self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_link(name));
-        self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name));
+        self.ways.on_link(name);
         if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
             self.managers.hosts.on_links();
-            self.overlays.iter_mut().for_each(|overlay| overlay.on_link(name));
-            return;
-        }
-        self.neighbours.on_link(name);
-        self.bandwidth.on_link(name);
-        if let Ok(interface) = InterfaceName::try_from(name) {
-            self.sysctls.on_link(interface);
         }
     }
 
@@ -390,7 +200,7 @@ impl Dataplane {
         let tables = self.output.families.iter_mut().filter_map(|family| family.nftables.as_mut());
         let tables: Vec<_> = tables.chain(&mut self.output.arp).collect();
         let own = tables.iter().map(|table| table.transactions()).sum();
-        if self.foreign_transactions.is_new(news, own) {
+        if self.transactions.foreign.is_new(news, own) {
             self.timers.dirty = true;
             tables.into_iter().for_each(NftablesTable::suspect);
         }
@@ -429,12 +239,12 @@ impl Dataplane {
 
     /// The status of each workload endpoint, as of the last apply.
     pub fn workload_statuses(&self) -> impl Iterator<Item = (&WorkloadEndpointId, EndpointStatus)> {
-        self.statuses.workloads()
+        self.results.statuses.workloads()
     }
 
     /// The status of each host endpoint, as of the last apply.
     pub fn host_statuses(&self) -> impl Iterator<Item = (&HostEndpointName, EndpointStatus)> {
-        self.statuses.hosts()
+        self.results.statuses.hosts()
     }
 
     /// The members that an IP set is to have in both families, in order; `None` if there is no such set.
@@ -488,7 +298,7 @@ impl Dataplane {
     /// All that is out of sync, as of the last apply.
     #[must_use]
     pub fn problems(&self) -> &[DataplaneProblem] {
-        &self.problems
+        &self.results.problems
     }
 
     /// What was done so far and is held now.
@@ -498,8 +308,8 @@ impl Dataplane {
         let of_table =
             |family: Family| move |table: &tortie_iptables::Reconciler| (family, table.config().table, table.stats());
         DataplaneStats {
-            applies: self.applies,
-            failed_applies: self.failed_applies,
+            applies: self.results.applies,
+            failed_applies: self.results.failed_applies,
             tables: families.iter().flat_map(|output| output.tables.iter().map(of_table(output.family))).collect(),
             nftables: families
                 .iter()
@@ -508,12 +318,12 @@ impl Dataplane {
                 .map(|table| (table.config().id, table.stats()))
                 .collect(),
             ip_sets: families.iter().map(|output| (output.family, output.ip_sets.len())).collect(),
-            ipset_calls: self.set_counters.calls,
-            ipset_errors: self.set_counters.errors,
-            ipset_lines: self.set_counters.lines,
-            routes: self.routes.iter().map(|table| (table.family(), table.len())).collect(),
-            route_changes: self.routes.iter().map(RouteTable::changes).sum(),
-            sysctls_repaired: self.sysctls.repaired(),
+            ipset_calls: self.results.set_counters.calls,
+            ipset_errors: self.results.set_counters.errors,
+            ipset_lines: self.results.set_counters.lines,
+            routes: self.ways.routes.iter().map(|table| (table.family(), table.len())).collect(),
+            route_changes: self.ways.routes.iter().map(RouteTable::changes).sum(),
+            sysctls_repaired: self.ways.sysctls.repaired(),
         }
     }
 
@@ -534,8 +344,9 @@ impl Dataplane {
 
     /// Brings what depends on which tunnels there are up to date.
     fn complete_tunnels(&mut self) {
-        let Self { renderer, output, managers, overlays, .. } = self;
-        let has_changed = std::mem::take(&mut self.tunnels_changed);
+        let Self { renderer, output, managers, ways, .. } = self;
+        let Ways { overlays, routes, .. } = ways;
+        let has_changed = std::mem::take(&mut ways.tunnels_changed);
         if has_changed {
             let mut rules = renderer.config().clone();
             overlays.iter().for_each(|overlay| overlay.configure_rules(&mut rules));
@@ -557,10 +368,10 @@ impl Dataplane {
                 managers.ip_sets.remove_static(static_set::VXLAN_SOURCES, output);
             }
         }
-        for (overlay, table) in overlays.iter_mut().zip(&mut self.routes) {
+        for (overlay, table) in overlays.iter_mut().zip(routes) {
             overlay.complete(&self.links, &self.config.rules.workload_prefixes, table);
         }
-        self.wireguards.iter_mut().for_each(Wireguard::complete);
+        self.ways.wireguards.iter_mut().for_each(Wireguard::complete);
     }
 
     /// Lets all managers bring what is wanted up to date.
@@ -592,14 +403,21 @@ impl Dataplane {
         managers.dscp.complete(renderer, &mut managers.ip_sets, output);
         if let Some(flows) = &mut managers.flow_offload {
             let workloads = managers.workloads.interfaces();
-            flows.complete(workloads, &self.links, &self.overlays, renderer.config(), &mut managers.ip_sets, output);
+            flows.complete(
+                workloads,
+                &self.links,
+                &self.ways.overlays,
+                renderer.config(),
+                &mut managers.ip_sets,
+                output,
+            );
         }
         managers.pools.complete(renderer, &mut managers.ip_sets, output);
         managers.nodes.complete(renderer.config(), &self.links, &mut managers.ip_sets, output);
         managers.service_loop.complete(renderer, output);
         output.families.iter_mut().for_each(FamilyOutput::complete_needs);
         managers.ip_sets.complete(output);
-        self.policy_gates.iter_mut().for_each(|gate| gate.on_changed(&changed, hosts_changed));
+        self.policy.gates.iter_mut().for_each(|gate| gate.on_changed(&changed, hosts_changed));
     }
 
     /// Looks for addresses of workloads, if there is a kernel to ask, and writes the way to those that were found.
@@ -646,8 +464,8 @@ impl Dataplane {
             let addresses: Vec<Ipv4Addr> = addresses.filter_map(|net| as_ipv4(net.address())).collect();
             self.output.set_own_addresses(interface, &addresses);
             let name = IfaceName::from(interface);
-            self.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
-            self.bandwidth.on_owner(&name, owner);
+            self.ways.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
+            self.ways.bandwidth.on_owner(&name, owner);
             self.complete_way(interface);
         }
     }
@@ -674,11 +492,11 @@ impl Dataplane {
             let is_ready = view.interface.is_some_and(|interface| {
                 let is_there = match managers.places.is_used() {
                     true => managers.places.has_all(interface),
-                    false => self.links.is_up(interface.as_str()) && !self.sysctls.is_pending(interface),
+                    false => self.links.is_up(interface.as_str()) && !self.ways.sysctls.is_pending(interface),
                 };
                 is_there
-                    && !self.policy_gates.iter().any(|gate| gate.unconfirmed().contains(&interface))
-                    && !self.routes.iter().any(|table| table.awaits_flush(interface.as_str()))
+                    && !self.policy.gates.iter().any(|gate| gate.unconfirmed().contains(&interface))
+                    && !self.ways.routes.iter().any(|table| table.awaits_flush(interface.as_str()))
             });
             let is_active = view.state.endpoint.state == AdminState::Active;
             if view.has_it && is_active && is_ready && can_reach_workloads { Up } else { Down }
@@ -687,7 +505,7 @@ impl Dataplane {
 
         let mut hosts: BTreeMap<HostEndpointName, EndpointStatus> =
             managers.hosts.names().map(|name| (name.clone(), Error)).collect();
-        let hosts_unconfirmed = self.policy_gates.iter().any(PolicyGate::hosts_unconfirmed);
+        let hosts_unconfirmed = self.policy.gates.iter().any(PolicyGate::hosts_unconfirmed);
         let host = |name: &HostEndpointName, is_up: bool, before: Option<EndpointStatus>| {
             if is_refused(crate::report::Owner::Host(name.clone())) {
                 Error

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tortie_ipsets::{CommandFailure, IpSets, Plan as SetPlan, Report};
-use tortie_iptables::{Backend, CommandError, CommitCounter, Plan as TablePlan, Reconciler, TableError};
+use tortie_iptables::{
+    Backend, CommandError, CommitCounter, ForeignCommits, Plan as TablePlan, Reconciler, TableError,
+};
 
 use tortie_nftables::{Plan as NftablesPlan, ReadError, Table as NftablesTable, TableError as NftablesError};
 
@@ -32,6 +34,38 @@ enum TableStep {
     Restore { transactions: Option<u32> },
 }
 
+/// Commands that run side by side, and what waits for them.
+struct Round<Step> {
+    /// Places among the tables or sets, what to do with the outcome, and places among the commands.
+    steps: Vec<(usize, Step, usize)>,
+    commands: Vec<KernelCommand>,
+    /// The first time at which there is more to do.
+    wake: Option<Duration>,
+}
+
+impl<Step> Round<Step> {
+    const fn new() -> Self {
+        Self { steps: Vec::new(), commands: Vec::new(), wake: None }
+    }
+
+    fn wait(&mut self, until: Duration) {
+        self.wake = Some(self.wake.map_or(until, |wake| wake.min(until)));
+    }
+
+    /// Runs the commands, or waits if there are none. `None` if nothing is left to do, or the kernel is stopping: an outcome of
+    /// a command that was not run to its end says nothing about the kernel.
+    fn run(&mut self, kernel: &mut dyn Netfilter, now: Duration) -> Option<Vec<CommandOutcome>> {
+        if self.commands.is_empty() {
+            kernel.sleep(self.wake?.saturating_sub(now));
+            return Some(Vec::new());
+        }
+        let asked = self.commands.len();
+        let mut outcomes = kernel.run(std::mem::take(&mut self.commands));
+        outcomes.resize(asked, CommandOutcome::not_run("no outcome was reported"));
+        (!kernel.is_stopping()).then_some(outcomes)
+    }
+}
+
 /// Brings all tables to what is wanted of them, side by side. Outcomes are in the order of the tables, and mean nothing if
 /// the kernel is stopping. `commits` counts what is committed to nftables.
 pub(crate) fn tables(
@@ -46,87 +80,84 @@ pub(crate) fn tables(
         let now = kernel.now();
         let generation = if uses_nftables { kernel.ruleset_generation() } else { None };
         let foreign = generation.map(|generation| commits.foreign(generation));
-        // What each table waits for, and which command does it.
-        let mut steps = Vec::new();
-        let mut commands = Vec::new();
-        let mut saves = Vec::new();
-        let mut wake: Option<Duration> = None;
-        for (index, (table, end)) in tables.iter_mut().zip(&mut ends).enumerate() {
-            if end.is_some() {
-                continue;
-            }
-            table.set_foreign_commits(foreign.filter(|_| table.config().backend == Backend::Nft));
-            match table.plan(now) {
-                TablePlan::Save(command) => {
-                    let is_nft = table.config().backend == Backend::Nft;
-                    saves.push((index, kernel_command(command, String::new()), is_nft && may_share));
-                }
-                TablePlan::Restore { command, input } => {
-                    let transactions = CommitCounter::transactions(&input);
-                    steps.push((index, TableStep::Restore { transactions }, commands.len()));
-                    commands.push(kernel_command(command, input));
-                }
-                TablePlan::Sleep { until } => wake = Some(wake.map_or(until, |wake| wake.min(until))),
-                TablePlan::Done { recheck_after, .. } => *end = Some(TableOutcome::Done { recheck_after }),
-                TablePlan::Failed(error) => *end = Some(TableOutcome::Failed(error)),
-            }
-        }
-        for (index, command, is_shared) in shared(saves, &mut commands) {
-            steps.push((index, TableStep::Save { is_shared }, command));
-        }
-        if commands.is_empty() {
-            match wake {
-                Some(until) => kernel.sleep(until.saturating_sub(now)),
-                None => break,
-            }
-            continue;
-        }
-        let outcomes = kernel.run(commands);
-        if kernel.is_stopping() {
-            // What was not run to its end says nothing about the kernel.
-            break;
-        }
+        let mut round = plan_tables(&mut tables, &mut ends, now, foreign, may_share);
+        let Some(outcomes) = round.run(kernel, now) else { break };
         let now = kernel.now();
-        let missing = CommandOutcome::not_run("no outcome was reported");
-        for (index, step, command) in steps {
-            let Some(table) = tables.get_mut(index) else { continue };
-            let outcome = outcomes.get(command).unwrap_or(&missing);
-            if let TableStep::Restore { transactions } = step
-                && table.config().backend == Backend::Nft
-            {
-                commits.restored(transactions.filter(|_| outcome.is_success()));
-            }
+        for (index, step, command) in round.steps {
+            let (Some(table), Some(outcome)) = (tables.get_mut(index), outcomes.get(command)) else { continue };
             match step {
-                TableStep::Save { is_shared } => {
-                    // Whatever it is about one table that cannot be listed, it shall not hide the others.
-                    may_share &= !is_shared || outcome.is_success();
-                    let mut reader = table.save_reader();
-                    let snapshot = if outcome.is_success() {
-                        reader.feed(&outcome.stdout);
-                        if is_shared && !reader.has_begun() {
-                            // It is not there, or the listing ends too early. Without a report the table asks again.
-                            may_share = false;
-                            continue;
-                        }
-                        reader.finish().map_err(CommandError::from)
-                    } else {
-                        // What it printed before it failed is no explanation.
-                        Err(command_error(&outcome.status, &outcome.stderr, &[]))
-                    };
-                    table.on_saved(now, snapshot);
-                }
-                TableStep::Restore { .. } => {
-                    let result = if outcome.is_success() {
-                        Ok(())
-                    } else {
-                        Err(command_error(&outcome.status, &outcome.stderr, &outcome.stdout))
-                    };
-                    table.on_restored(now, result);
+                TableStep::Save { is_shared } => may_share &= note_save(table, now, outcome, is_shared),
+                TableStep::Restore { transactions } => {
+                    if table.config().backend == Backend::Nft {
+                        commits.restored(transactions.filter(|_| outcome.is_success()));
+                    }
+                    note_restore(table, now, outcome);
                 }
             }
         }
     }
     ends.into_iter().map(|end| end.unwrap_or(TableOutcome::Done { recheck_after: None })).collect()
+}
+
+/// The next command of each table that has not ended. Tables are listed together if they `may_share` a listing.
+fn plan_tables(
+    tables: &mut [&mut Reconciler],
+    ends: &mut [Option<TableOutcome>],
+    now: Duration,
+    foreign: Option<ForeignCommits>,
+    may_share: bool,
+) -> Round<TableStep> {
+    let mut round = Round::new();
+    let mut saves = Vec::new();
+    for (index, (table, end)) in tables.iter_mut().zip(ends).enumerate().filter(|(_, (_, end))| end.is_none()) {
+        table.set_foreign_commits(foreign.filter(|_| table.config().backend == Backend::Nft));
+        match table.plan(now) {
+            TablePlan::Save(command) => {
+                let is_nft = table.config().backend == Backend::Nft;
+                saves.push((index, kernel_command(command, String::new()), is_nft && may_share));
+            }
+            TablePlan::Restore { command, input } => {
+                let transactions = CommitCounter::transactions(&input);
+                round.steps.push((index, TableStep::Restore { transactions }, round.commands.len()));
+                round.commands.push(kernel_command(command, input));
+            }
+            TablePlan::Sleep { until } => round.wait(until),
+            TablePlan::Done { recheck_after, .. } => *end = Some(TableOutcome::Done { recheck_after }),
+            TablePlan::Failed(error) => *end = Some(TableOutcome::Failed(error)),
+        }
+    }
+    for (index, command, is_shared) in shared(saves, &mut round.commands) {
+        round.steps.push((index, TableStep::Save { is_shared }, command));
+    }
+    round
+}
+
+/// Hands a table its listing. Returns whether tables may go on sharing listings.
+fn note_save(table: &mut Reconciler, now: Duration, outcome: &CommandOutcome, is_shared: bool) -> bool {
+    let mut reader = table.save_reader();
+    let snapshot = if outcome.is_success() {
+        reader.feed(&outcome.stdout);
+        if is_shared && !reader.has_begun() {
+            // It is not there, or the listing ends too early. Without a report the table asks again.
+            return false;
+        }
+        reader.finish().map_err(CommandError::from)
+    } else {
+        // What it printed before it failed is no explanation.
+        Err(command_error(&outcome.status, &outcome.stderr, &[]))
+    };
+    table.on_saved(now, snapshot);
+    // Whatever it is about one table that cannot be listed, it shall not hide the others.
+    !is_shared || outcome.is_success()
+}
+
+fn note_restore(table: &mut Reconciler, now: Duration, outcome: &CommandOutcome) {
+    let result = if outcome.is_success() {
+        Ok(())
+    } else {
+        Err(command_error(&outcome.status, &outcome.stderr, &outcome.stdout))
+    };
+    table.on_restored(now, result);
 }
 
 /// Brings the tables of nftables to what is wanted of them, one after the other. Outcomes are in the order of the tables, and
@@ -227,67 +258,52 @@ fn set_plans(
     let mut ends: Vec<Option<Report>> = sets.iter().map(|_| None).collect();
     while !kernel.is_stopping() {
         let now = kernel.now();
-        // Which set waits for which command.
-        let mut running = Vec::new();
-        let mut commands: Vec<KernelCommand> = Vec::new();
-        let mut shared: Option<(SetPlan, usize)> = None;
-        let mut pause: Option<Duration> = None;
-        for (index, (set, end)) in sets.iter_mut().zip(&mut ends).enumerate() {
-            if end.is_some() {
-                continue;
-            }
-            let plan = next(set, now);
-            if let Some((_, at)) = shared.as_ref().filter(|(same, _)| *same == plan) {
-                running.push((index, *at));
-                continue;
-            }
-            if let Some((args, input)) = plan.command() {
-                counters.calls += 1;
-                counters.lines += input.lines().count() as u64;
-                running.push((index, commands.len()));
-                commands.push(KernelCommand {
-                    program: "ipset".to_owned(),
-                    args: args.into_iter().map(str::to_owned).collect(),
-                    input: input.to_owned(),
-                });
-                if plan.is_shared() {
-                    shared = Some((plan, commands.len() - 1));
-                }
-                continue;
-            }
-            match plan {
-                SetPlan::Sleep(time) => pause = Some(pause.map_or(time, |pause| pause.min(time))),
-                SetPlan::Done(report) => *end = Some(report),
-                // Not a plan of this version; nothing is known to be left to do.
-                _ => *end = Some(Report::default()),
-            }
-        }
-        if commands.is_empty() {
-            match pause {
-                Some(time) => kernel.sleep(time),
-                None => break,
-            }
-            continue;
-        }
-        let asked = commands.len();
-        let outcomes = kernel.run(commands);
-        if kernel.is_stopping() {
-            // What was not run to its end says nothing about the kernel.
-            break;
-        }
+        let mut round = plan_sets(&mut sets, &mut ends, now, next);
+        counters.calls += round.commands.len() as u64;
+        counters.lines += round.commands.iter().map(|command| command.input.lines().count() as u64).sum::<u64>();
+        let Some(outcomes) = round.run(kernel, now) else { break };
         let now = kernel.now();
-        let succeeded = outcomes.iter().filter(|outcome| outcome.is_success()).count();
-        counters.errors += asked.saturating_sub(succeeded) as u64;
-        let missing = CommandOutcome::not_run("no outcome was reported");
-        for (index, at) in running {
-            let Some(set) = sets.get_mut(index) else { continue };
-            let outcome = outcomes.get(at).unwrap_or(&missing);
+        counters.errors += outcomes.iter().filter(|outcome| !outcome.is_success()).count() as u64;
+        for (index, (), command) in round.steps {
+            let (Some(set), Some(outcome)) = (sets.get_mut(index), outcomes.get(command)) else { continue };
             set.on_output(&outcome.stdout);
             let result = if outcome.is_success() { Ok(()) } else { Err(set_failure(outcome)) };
             set.on_exit(now, result);
         }
     }
     ends.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+/// The next command of the sets of each family that have not ended. Families share a command that is the same for both.
+fn plan_sets(sets: &mut [&mut IpSets], ends: &mut [Option<Report>], now: Duration, next: NextSetPlan) -> Round<()> {
+    let mut round = Round::new();
+    let mut shared: Option<(SetPlan, usize)> = None;
+    for (index, (set, end)) in sets.iter_mut().zip(ends).enumerate().filter(|(_, (_, end))| end.is_none()) {
+        let plan = next(set, now);
+        if let Some((_, at)) = shared.as_ref().filter(|(same, _)| *same == plan) {
+            round.steps.push((index, (), *at));
+            continue;
+        }
+        if let Some((args, input)) = plan.command() {
+            round.steps.push((index, (), round.commands.len()));
+            round.commands.push(KernelCommand {
+                program: "ipset".to_owned(),
+                args: args.into_iter().map(str::to_owned).collect(),
+                input: input.to_owned(),
+            });
+            if plan.is_shared() {
+                shared = Some((plan, round.commands.len() - 1));
+            }
+            continue;
+        }
+        match plan {
+            SetPlan::Sleep(time) => round.wait(now + time),
+            SetPlan::Done(report) => *end = Some(report),
+            // Not a plan of this version; nothing is known to be left to do.
+            _ => *end = Some(Report::default()),
+        }
+    }
+    round
 }
 
 fn set_failure(outcome: &CommandOutcome) -> CommandFailure {

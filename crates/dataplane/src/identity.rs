@@ -3,7 +3,8 @@
 use std::fmt;
 
 use tortie_ipsets::SetError;
-use tortie_iptables::{ChainProblem, TableError};
+use tortie_iptables::{ChainProblem, Table, TableError};
+use tortie_model::Family;
 
 use crate::report::{DataplaneProblem, word};
 
@@ -47,41 +48,19 @@ impl DataplaneProblem {
             Self::Rule { family, problem } => {
                 ("rule cannot be expressed", format!("{family} {} rule {}", problem.owner, rule(problem)))
             }
-            Self::Chain { family, table, problem, .. } => {
-                let (kind, chain) = match problem {
-                    ChainProblem::Undefined { chain } => ("chain not defined", chain),
-                    ChainProblem::Refused { chain, .. } => ("chain refused", chain),
-                    ChainProblem::OverBudget { chain, .. } => ("chain over the table budget", chain),
-                    ChainProblem::Undeletable { chain, .. } => ("chain cannot be deleted", chain),
-                    ChainProblem::WrongOwner { chain } => ("chain not ours", chain),
-                    other => return ProblemIdentity::new("chain", other),
-                };
-                (kind, format!("{family} table {table} chain {chain}"))
-            }
+            Self::Chain { family, table, problem, .. } => return chain_identity(*family, *table, problem),
             Self::Reduced { family, owner, direction, .. } => {
                 ("policy reduced for want of IP sets", format!("{family} {owner} {}", word(*direction)))
             }
             Self::Table(error) => return table_identity(error),
-            Self::Nftables(error) => {
-                let (kind, table) = match error {
-                    tortie_nftables::TableError::Read { table, .. } => ("table cannot be read", table),
-                    tortie_nftables::TableError::Write { table, .. } => ("table cannot be written", table),
-                    other => return ProblemIdentity::new("table", other),
-                };
-                (kind, format!("nftables table {table}"))
-            }
-            Self::Arp(ChainProblem::Refused { chain, .. }) => {
-                ("chain refused", format!("table {} chain {chain}", tortie_nftables::TableId::CALICO_ARP))
-            }
-            Self::Arp(other) => return ProblemIdentity::new("chain", other),
+            Self::Nftables(error) => return nftables_identity(error),
+            Self::Arp(problem) => return arp_identity(problem),
             Self::NftablesSet { family, problem, .. } => {
                 ("IP set cannot be written", format!("{family} IP set {}", problem.id))
             }
             Self::IpSet { family, failure, .. } => {
-                let kind = match failure.error {
-                    SetError::TooManyMembers { .. } => "IP set overfull",
-                    _ => "IP set cannot be written",
-                };
+                let is_overfull = matches!(failure.error, SetError::TooManyMembers { .. });
+                let kind = if is_overfull { "IP set overfull" } else { "IP set cannot be written" };
                 (kind, format!("{family} IP set {}", failure.id))
             }
             Self::IpSetNames { family, .. } => ("IP sets cannot be listed", family.to_string()),
@@ -128,6 +107,37 @@ impl DataplaneProblem {
 
 fn rule(problem: &tortie_rules::RuleProblem) -> String {
     format!("{} {}", word(problem.direction), problem.index)
+}
+
+fn chain_identity(family: Family, table: Table, problem: &ChainProblem) -> ProblemIdentity {
+    let (kind, chain) = match problem {
+        ChainProblem::Undefined { chain } => ("chain not defined", chain),
+        ChainProblem::Refused { chain, .. } => ("chain refused", chain),
+        ChainProblem::OverBudget { chain, .. } => ("chain over the table budget", chain),
+        ChainProblem::Undeletable { chain, .. } => ("chain cannot be deleted", chain),
+        ChainProblem::WrongOwner { chain } => ("chain not ours", chain),
+        other => return ProblemIdentity::new("chain", other),
+    };
+    ProblemIdentity::new(kind, format_args!("{family} table {table} chain {chain}"))
+}
+
+fn arp_identity(problem: &ChainProblem) -> ProblemIdentity {
+    match problem {
+        ChainProblem::Refused { chain, .. } => {
+            let table = tortie_nftables::TableId::CALICO_ARP;
+            ProblemIdentity::new("chain refused", format_args!("table {table} chain {chain}"))
+        }
+        other => ProblemIdentity::new("chain", other),
+    }
+}
+
+fn nftables_identity(error: &tortie_nftables::TableError) -> ProblemIdentity {
+    let (kind, table) = match error {
+        tortie_nftables::TableError::Read { table, .. } => ("table cannot be read", table),
+        tortie_nftables::TableError::Write { table, .. } => ("table cannot be written", table),
+        other => return ProblemIdentity::new("table", other),
+    };
+    ProblemIdentity::new(kind, format_args!("nftables table {table}"))
 }
 
 fn table_identity(error: &TableError) -> ProblemIdentity {

@@ -40,6 +40,7 @@ mod sysctl_path;
 mod sysctls;
 mod tunnel_device;
 mod vtep_entries;
+mod ways;
 mod wireguard;
 mod wireguard_device;
 

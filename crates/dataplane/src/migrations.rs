@@ -61,7 +61,7 @@ impl Dataplane {
     pub(crate) fn advance_migrations(&mut self, kernel: &mut dyn Kernel) {
         let now = kernel.now();
         self.managers.migrations.advance(now, self.config.routes.migration_convergence);
-        if !std::mem::replace(&mut self.has_sought_live, true)
+        if !std::mem::replace(&mut self.ways.has_sought_live, true)
             && let Some(routing) = kernel.routing()
         {
             self.seek_live(routing);
@@ -126,10 +126,10 @@ impl Dataplane {
         let priority = reached.map(|(_, priority)| priority).unwrap_or_default();
         let entries = reached.map(|(state, _)| static_entries(state)).unwrap_or_default();
         let name = IfaceName::from(interface);
-        for table in &mut self.routes {
+        for table in &mut self.ways.routes {
             table.set(&name, destinations.iter().copied(), priority);
         }
-        self.neighbours.set(&name, entries);
+        self.ways.neighbours.set(&name, entries);
     }
 
     /// What a workload is reached at.

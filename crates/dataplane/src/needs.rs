@@ -33,30 +33,35 @@ impl Dataplane {
     }
 
     fn route_needs(&self) -> &'static [Subsystem] {
-        match (self.config.routes.enabled, self.config.families.contains(&Family::V4)) {
-            (false, _) => &[],
-            (true, false) => &[Subsystem::Routing, Subsystem::Sysctls],
+        if !self.config.routes.enabled {
+            &[]
+        } else if self.managers.places.is_used() {
+            // Those of workloads are not ours.
+            &[Subsystem::Routing]
+        } else if self.config.families.contains(&Family::V4) {
             // With static ARP entries.
-            (true, true) => &[Subsystem::Routing, Subsystem::Neighbours, Subsystem::Sysctls],
+            &[Subsystem::Routing, Subsystem::Neighbours, Subsystem::Sysctls]
+        } else {
+            &[Subsystem::Routing, Subsystem::Sysctls]
         }
     }
 
     /// Features in use, with the subsystems that each needs.
     fn features(&self) -> Vec<(&'static str, &'static [Subsystem])> {
-        let mut features = vec![("routes to workloads", self.route_needs())];
+        let mut features = vec![("routes", self.route_needs())];
         let mut add = |feature, is_used: bool, subsystems| {
             if is_used {
                 features.push((feature, subsystems));
             }
         };
         let tunnels = &[Subsystem::Links, Subsystem::Neighbours, Subsystem::Routing];
-        add("tunnels", self.overlays.iter().any(Overlay::has_tunnels), tunnels);
-        add("limits of bandwidth", self.bandwidth.is_wanted(), &[Subsystem::Links]);
-        let answers = !self.proxy_neighbours.is_empty();
+        add("tunnels", self.ways.overlays.iter().any(Overlay::has_tunnels), tunnels);
+        add("limits of bandwidth", self.ways.bandwidth.is_wanted(), &[Subsystem::Links]);
+        let answers = !self.ways.proxy_neighbours.is_empty();
         add("local reachability", answers, &[Subsystem::Links, Subsystem::Neighbours]);
         let by_address = &[Subsystem::Neighbours, Subsystem::Conntrack];
         add("workloads told apart by address", self.managers.places.is_used(), by_address);
-        features.extend(self.wireguards.iter().map(|wireguard| ("WireGuard", wireguard.needs())));
+        features.extend(self.ways.wireguards.iter().map(|wireguard| ("WireGuard", wireguard.needs())));
         features
     }
 }

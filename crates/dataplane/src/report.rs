@@ -303,7 +303,7 @@ pub enum DataplaneProblem {
     #[error("{0}")]
     Programs(ProgramProblem),
     /// The kernel lacks a subsystem that the configuration or the desired state needs; what depends on it is left out.
-    #[error("this kernel has no {subsystem}, needed for {}; they are left out", .needed_for.join(", "))]
+    #[error("the kernel lacks {subsystem}, needed for {}", .needed_for.join(", "))]
     MissingSubsystem {
         /// The subsystem.
         subsystem: Subsystem,

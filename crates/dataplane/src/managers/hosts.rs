@@ -7,7 +7,7 @@ use tortie_iptables::{Chain, ChainName, InterfaceName, Table};
 use tortie_model::desired::{HostEndpointState, TierList};
 use tortie_model::{HostEndpointName, IfaceName, PolicyId};
 use tortie_rules::names::{EndpointChain, any_interface, chain, endpoint_chain};
-use tortie_rules::{HostDispatch, PolicyBy};
+use tortie_rules::{HostDispatch, PolicyBy, TierGroups};
 
 use crate::links::{KnownLinks, is_workload};
 use crate::managers::Completion;
@@ -51,6 +51,51 @@ impl Default for Hosts {
             // The dispatch chains exist even if there are no endpoints.
             dirty: true,
             assume_interfaces: false,
+        }
+    }
+}
+
+/// Chains of host endpoints, and the interfaces that need each kind.
+#[derive(Default)]
+struct RenderedHosts {
+    chains: Vec<(Table, Chain)>,
+    groups: Vec<TierGroups>,
+    untracked: Vec<InterfaceName>,
+    pre_dnat: Vec<InterfaceName>,
+    any_pre_dnat: bool,
+}
+
+impl RenderedHosts {
+    /// Adds the chains of the endpoint of an interface, or of all of them.
+    fn add(
+        &mut self,
+        interface: Option<InterfaceName>,
+        iface: &IfaceName,
+        state: &HostEndpointState,
+        with: &Completion<'_>,
+    ) {
+        let (renderer, profiles) = (with.renderer, &state.endpoint.profiles);
+        let tiers = group_tiers(&state.tiers, with.policies);
+        let forward = group_tiers(&state.forward_tiers, with.policies);
+        let filter = renderer.host_endpoint_filter(iface, &tiers, &forward, profiles);
+        self.chains.extend(filter.map(|chain| (Table::Filter, chain)));
+        self.chains.push((Table::Mangle, renderer.host_endpoint_mangle_egress(iface, &tiers, profiles)));
+        self.groups.extend(tiers);
+        self.groups.extend(forward);
+        if !state.pre_dnat_tiers.is_empty() {
+            let tiers = group_tiers(&state.pre_dnat_tiers, with.policies);
+            self.chains.push((Table::Mangle, renderer.host_endpoint_mangle_ingress(iface, &tiers)));
+            self.groups.extend(tiers);
+            self.pre_dnat.extend(interface);
+            self.any_pre_dnat |= interface.is_none();
+        }
+        if let Some(interface) = interface
+            && !state.untracked_tiers.is_empty()
+        {
+            let tiers = group_tiers(&state.untracked_tiers, with.policies);
+            self.chains.extend(renderer.host_endpoint_raw(iface, &tiers).map(|chain| (Table::Raw, chain)));
+            self.groups.extend(tiers);
+            self.untracked.push(interface);
         }
     }
 }
@@ -143,46 +188,23 @@ impl Hosts {
     }
 
     fn write(&mut self, with: &mut Completion<'_>) {
-        let mut chains = Vec::new();
-        let mut all_groups = Vec::new();
-        let (mut untracked, mut pre_dnat, mut any_pre_dnat) = (Vec::new(), Vec::new(), false);
+        let mut rendered = RenderedHosts::default();
         let pseudo = any_interface();
         let own = self.resolved.by_interface.iter().map(|(i, name)| (Some(*i), IfaceName::from(*i), name));
         let any = self.resolved.any.iter().map(|name| (None, pseudo.clone(), name));
         for (interface, iface, name) in own.chain(any) {
-            let Some(state) = self.endpoints.get(name) else { continue };
-            let profiles = &state.endpoint.profiles;
-            let tiers = group_tiers(&state.tiers, with.policies);
-            let forward = group_tiers(&state.forward_tiers, with.policies);
-            let renderer = with.renderer;
-            let filter = renderer.host_endpoint_filter(&iface, &tiers, &forward, profiles);
-            chains.extend(filter.map(|chain| (Table::Filter, chain)));
-            chains.push((Table::Mangle, renderer.host_endpoint_mangle_egress(&iface, &tiers, profiles)));
-            all_groups.extend(tiers);
-            all_groups.extend(forward);
-            if !state.pre_dnat_tiers.is_empty() {
-                let tiers = group_tiers(&state.pre_dnat_tiers, with.policies);
-                chains.push((Table::Mangle, renderer.host_endpoint_mangle_ingress(&iface, &tiers)));
-                all_groups.extend(tiers);
-                pre_dnat.extend(interface);
-                any_pre_dnat |= interface.is_none();
-            }
-            if let Some(interface) = interface
-                && !state.untracked_tiers.is_empty()
-            {
-                let tiers = group_tiers(&state.untracked_tiers, with.policies);
-                chains.extend(renderer.host_endpoint_raw(&iface, &tiers).map(|chain| (Table::Raw, chain)));
-                all_groups.extend(tiers);
-                untracked.push(interface);
+            if let Some(state) = self.endpoints.get(name) {
+                rendered.add(interface, &iface, state, with);
             }
         }
+        let RenderedHosts { mut chains, groups, untracked, pre_dnat, any_pre_dnat } = rendered;
         for (table, rendered) in &chains {
             if let Some(failsafe) = rendered.targets().find(|target| is_failsafe(*target)) {
                 with.output.set_host_stand_in(*table, rendered.name, failsafe);
             }
         }
         let before = std::mem::take(&mut self.groups);
-        self.groups = with.groups.exchange(before, &all_groups, with.renderer, with.output);
+        self.groups = with.groups.exchange(before, &groups, with.renderer, with.output);
 
         let interfaces = || self.resolved.by_interface.keys().copied();
         let any = self.resolved.any.is_some();

@@ -141,11 +141,8 @@ fn routes_without_routing_are_reported_by_subsystem_and_their_endpoints_are_not_
         let report = dataplane.apply(&mut kernel);
         assert!(report.applied && !report.is_complete() && report.enforced());
         let needed = [Subsystem::Sysctls, Subsystem::Routing, Subsystem::Neighbours];
-        assert_eq!(missing(&report), needed.map(|subsystem| (subsystem, vec!["routes to workloads"])));
-        assert_eq!(
-            report.problems[1].to_string(),
-            "this kernel has no routing, needed for routes to workloads; they are left out"
-        );
+        assert_eq!(missing(&report), needed.map(|subsystem| (subsystem, vec!["routes"])));
+        assert_eq!(report.problems[1].to_string(), "the kernel lacks routing, needed for routes");
         assert_eq!(status(&dataplane), [EndpointStatus::Down]);
     }
     assert!(kernel.0.tables(Family::V4).chains(Table::Filter).contains(&"cali-tw-cali1".to_owned()));
