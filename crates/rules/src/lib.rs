@@ -142,7 +142,7 @@
 //! # let renderer = Renderer::new(RulesConfig { packet_filter, ..RulesConfig::default() });
 //! # let nftables = nft_text(&renderer, chains(&renderer, &policies, &workload)?, InterfaceName::new("cali1")?)?;
 //! # assert!(nftables.starts_with("add table ip calico\n"), "{nftables}");
-//! # for line in ["add set ip calico cali40s:clients ", "{ cali1 : goto filter-cali-tw-cali1 }"] {
+//! # for line in ["add set ip calico cali40s-clients ", "{ cali1 : goto filter-cali-tw-cali1 }"] {
 //! #     assert!(nftables.contains(line), "{line} in {nftables}");
 //! # }
 //! # Ok::<(), Error>(())
