@@ -8,6 +8,7 @@ use crate::Hostname;
 
 /// A `BGPPeer`.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct BgpPeer {
     /// The text of the resource as a JSON object, in the form in which Felix reads it.
     pub text: Arc<str>,
@@ -19,6 +20,7 @@ pub struct BgpPeer {
 
 /// The nodes that have a BGP peer.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[allow(clippy::exhaustive_enums, reason = "there are no other ways to choose nodes")]
 pub enum PeerNodes {
     /// One.

@@ -7,6 +7,7 @@ use crate::{Cidr, CidrList, IfaceName, Labels, Mac, ProfileName, Protocol, Short
 
 /// Whether an endpoint is to carry traffic at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum AdminState {
     /// Policy decides.
     #[default]
@@ -17,6 +18,7 @@ pub enum AdminState {
 
 /// A port that an endpoint declares by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct EndpointPort {
     /// The name that rules refer to.
     pub name: Arc<str>,
@@ -28,6 +30,7 @@ pub struct EndpointPort {
 
 /// A one-to-one address translation of a workload (floating IP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct NatMapping {
     /// The workload's own address.
     pub internal: IpAddr,
@@ -37,6 +40,7 @@ pub struct NatMapping {
 
 /// Quality-of-service limits; 0 is unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct QosControls {
     /// Bits per second towards the workload.
     pub ingress_bandwidth: i64,
@@ -72,6 +76,7 @@ pub struct QosControls {
 
 /// Origin of a workload's addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum AddressSource {
     /// The platform: `status.podIPs`, or a `WorkloadEndpoint` of the datastore.
     #[default]
@@ -83,6 +88,7 @@ pub enum AddressSource {
 
 /// A workload's interface.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct WorkloadEndpoint {
     /// Whether it may carry traffic.
     pub state: AdminState,
@@ -108,6 +114,7 @@ pub struct WorkloadEndpoint {
 
 /// The attributes that few workload endpoints have; kept apart so that the others stay small.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct WorkloadExtras {
     /// IPv4 address translations.
     pub ipv4_nat: Box<[NatMapping]>,
@@ -161,6 +168,7 @@ impl WorkloadEndpoint {
 
 /// An interface of the host itself.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct HostEndpoint {
     /// The interface; `*` stands for all of the host's, `None` for the one that has an expected address.
     pub iface: Option<IfaceName>,
@@ -180,6 +188,7 @@ pub struct HostEndpoint {
 
 /// A labelled set of networks outside the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct NetworkSet {
     /// The networks.
     pub nets: CidrList,

@@ -41,6 +41,7 @@ impl TierName {
 
 /// A Kubernetes object's namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct NamespacedName {
     /// The namespace; empty for a cluster-wide object.
     pub namespace: Arc<str>,
@@ -147,6 +148,7 @@ impl fmt::Display for PolicyKind {
 
 /// The identity of a policy. Its tier is an attribute, not part of the identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct PolicyId {
     /// The kind of resource.
     pub kind: PolicyKind,
@@ -289,6 +291,7 @@ impl fmt::Debug for WorkloadEndpointKey {
 
 /// A workload endpoint's identity within its node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct WorkloadEndpointId {
     /// The orchestrator, `k8s` for pods.
     pub orchestrator: Arc<str>,

@@ -7,6 +7,7 @@ use crate::Hostname;
 
 /// A block of addresses (IPAM): as it is written, and what routes depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct IpamBlock {
     /// The text of a JSON object in the form in which Felix reads it.
     pub text: Arc<str>,
@@ -18,6 +19,7 @@ pub struct IpamBlock {
 
 /// An allocated address.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct NodeAllocation {
     /// The address.
     pub address: IpAddr,

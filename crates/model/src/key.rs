@@ -6,6 +6,7 @@ use crate::{ConfigName, HostEndpointName, Hostname, Key};
 
 /// A host endpoint's identity in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct HostEndpointKey {
     /// The node it protects.
     pub host: Hostname,
@@ -15,6 +16,7 @@ pub struct HostEndpointKey {
 
 /// A configuration parameter of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct HostConfigKey {
     /// The node.
     pub host: Hostname,

@@ -20,6 +20,33 @@
 //! assert_eq!(update.key(), Key::NetworkSet(name));
 //! # Ok::<(), tortie_model::Invalid>(())
 //! ```
+//!
+//! # JSON
+//!
+//! With the feature `serde`, updates of both kinds and all their values can be written and read with serde, as JSON or in another
+//! format that describes itself:
+//!
+//! ```
+//! # #[cfg(feature = "serde")]
+//! # fn main() -> Result<(), serde_json::Error> {
+//! use tortie_model::{Order, Tier, Update};
+//!
+//! let tier = Tier { order: Order::new(20.0), default_action: None };
+//! let update = Update::Tier("security".into(), Some(tier));
+//! let text = serde_json::to_string(&update)?;
+//! assert_eq!(text, r#"{"tier":["security",{"order":20,"default_action":null}]}"#);
+//! assert_eq!(serde_json::from_str::<Update>(&text)?, update);
+//! assert_eq!(update.to_string(), "tier security");
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "serde"))]
+//! # fn main() {}
+//! ```
+//!
+//! Names, addresses, networks and selectors are their text, labels are a map, and variants are named in `snake_case`. A
+//! field may be missing where its type has a default value, and one that is not known is an error: a misspelt one must not leave a
+//! rule that matches more. [`Valid`] values are checked as [`Valid::stored`] does, and names of policies' kinds are those of
+//! datastore paths. [`Interner::share`] shares what was read.
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
@@ -38,6 +65,8 @@ mod policy;
 mod port;
 mod reserved;
 mod rule;
+#[cfg(feature = "serde")]
+mod serde_forms;
 mod short_list;
 mod syncer_object;
 mod update;

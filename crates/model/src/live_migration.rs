@@ -8,6 +8,7 @@ use crate::Hostname;
 
 /// A `LiveMigration`: a workload moves, from one endpoint to another (`libcalico-go/lib/apis/internalapi`).
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct LiveMigration {
     /// The text of the resource as a JSON object, in the form in which Felix reads it.
     pub text: Arc<str>,
@@ -23,6 +24,7 @@ pub struct LiveMigration {
 
 /// A workload, or one of its endpoints, that takes part in a migration. Parts that are not given are empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct MigrationParty {
     /// The node that hosts it; of no account for pods, whose name is enough.
     pub host: Hostname,

@@ -10,6 +10,7 @@ use crate::{PolicyKind, Rule, RuleAction, TierName, Valid};
 
 /// Whether traffic is coming to an endpoint or leaving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Direction {
     /// To the endpoint.
     Ingress,
@@ -90,6 +91,7 @@ impl Ord for Order {
 
 /// What a tier does with traffic that its policies select but no rule decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum TierDefaultAction {
     /// Deny it.
     Deny,
@@ -110,6 +112,7 @@ impl TierDefaultAction {
 
 /// A tier: policies of a lower order decide first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Tier {
     /// Its position; `None` sorts last.
     pub order: Option<Order>,
@@ -119,6 +122,7 @@ pub struct Tier {
 
 /// What a staged policy stages. A staged deletion never reaches the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum StagedAction {
     /// Would be set.
     Set,
@@ -130,6 +134,7 @@ pub enum StagedAction {
 
 /// The directions that a policy governs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct PolicyTypes {
     /// Traffic to the endpoint.
     pub ingress: bool,
@@ -159,6 +164,7 @@ impl Default for PolicyTypes {
 
 /// A policy: rules for the endpoints that its selector picks.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Policy {
     /// The namespace; `None` for a global policy.
     pub namespace: Option<Arc<str>>,
@@ -208,6 +214,7 @@ impl Default for Policy {
 
 /// The rules of a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct ProfileRules {
     /// Rules for traffic to the endpoints, in order.
     pub inbound: Arc<[Rule]>,

@@ -13,6 +13,7 @@ use crate::{Cidr, Extras, Family, List, NamespacedName, PortSpec, Protocol};
 ///
 /// There is no default: a rule without an action allows, and only readers of a datastore or of messages mean that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum RuleAction {
     /// The datastore or message gives no action. Felix allows such traffic.
     Unspecified,
@@ -58,6 +59,7 @@ impl RuleAction {
 /// let rule = Rule { protocol: Some(Protocol::TCP), ..Rule::default() };
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Rule {
     /// What to do.
     pub action: RuleAction,
@@ -66,15 +68,19 @@ pub struct Rule {
     /// Only this protocol.
     pub protocol: Option<Protocol>,
     /// Where the traffic comes from.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub source: EntityMatch,
     /// Where the traffic goes to.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub destination: EntityMatch,
     /// What few rules have.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub extras: Extras<RuleExtras>,
 }
 
 /// What few rules have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct RuleExtras {
     /// Any protocol but this.
     pub not_protocol: Option<Protocol>,
@@ -130,6 +136,7 @@ impl Rule {
 
 /// One side of a rule. Everything that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct EntityMatch {
     /// In one of these networks; empty: anywhere.
     pub nets: List<Cidr>,
@@ -143,6 +150,7 @@ pub struct EntityMatch {
 
 /// What the side of a rule seldom gives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct EntityExtras {
     /// In none of these networks.
     pub not_nets: List<Cidr>,
@@ -165,6 +173,7 @@ impl Seldom for EntityExtras {
 
 /// The user's own words, where a side of a rule has any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct OriginalMatch {
     /// The selector.
     pub selector: Option<Selector>,
@@ -178,6 +187,7 @@ pub struct OriginalMatch {
 
 /// A match on service accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct ServiceAccountMatch {
     /// One of these names; empty: any.
     pub names: List<Arc<str>>,
@@ -187,6 +197,7 @@ pub struct ServiceAccountMatch {
 
 /// A match on HTTP requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct HttpMatch {
     /// One of these methods; empty: any.
     pub methods: Box<[Arc<str>]>,
@@ -201,6 +212,7 @@ impl HttpMatch {
 
 /// A match on the path of an HTTP request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum HttpPath {
     /// Exactly this path.
     Exact(Arc<str>),

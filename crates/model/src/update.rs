@@ -1,6 +1,7 @@
 //! What a datastore says.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::{
@@ -19,6 +20,7 @@ macro_rules! kinds {
     ) => {
         /// The identity of an object in the datastore.
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
         pub enum Key {
             $($(#[doc = $doc])+ $kind($id),)*
             /// Whether the datastore may be used.
@@ -31,6 +33,7 @@ macro_rules! kinds {
         /// Only eventual convergence is promised: values may repeat, be skipped, or go back, and an object may be deleted
         /// that was never there.
         #[derive(Clone, Debug, PartialEq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
         pub enum Update {
             $($(#[doc = $doc])+ $kind($id, Option<$value>),)*
             /// Whether the datastore may be used.
@@ -127,6 +130,14 @@ kinds! {
     SyncerObject(Arc<str>) => Arc<SyncerObject>,
 }
 
+impl fmt::Display for Update {
+    /// A line for logs: the object, and whether it is gone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.key().fmt(f)?;
+        f.write_str(if self.exists() { "" } else { " removed" })
+    }
+}
+
 impl Update {
     /// The text of an object that is passed on to clients as it is; `None` for objects of other kinds, and for what does not
     /// exist.
@@ -150,6 +161,7 @@ impl Update {
 
 /// How far the datastore has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum SyncStatus {
     /// No contact yet.
     WaitForDatastore,

@@ -9,6 +9,7 @@ use crate::{Cidr, ConfigName, Labels, Valid, parse_address};
 
 /// What a profile adds to the labels of its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Profile {
     /// The labels to apply.
     pub labels: Labels,
@@ -24,6 +25,7 @@ impl Profile {
 
 /// How a pool's traffic is wrapped between nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum EncapMode {
     /// Not at all.
     #[default]
@@ -48,6 +50,7 @@ impl EncapMode {
 
 /// A range of addresses for workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct IpPool {
     /// The range.
     pub cidr: Cidr,
@@ -80,6 +83,7 @@ impl IpPool {
 
 /// A `FelixConfiguration` that applies to the nodes its selector picks.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct ScopedConfig {
     /// Which nodes.
     pub selector: Selector,
@@ -91,6 +95,7 @@ pub struct ScopedConfig {
 
 /// Where a node's address comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum NodeAddressKind {
     /// Calico's own choice.
     CalicoNodeIp,
@@ -104,6 +109,7 @@ pub enum NodeAddressKind {
 
 /// An address of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct NodeAddress {
     /// An IP address or a network in CIDR notation, as written.
     pub address: Arc<str>,
@@ -113,6 +119,7 @@ pub struct NodeAddress {
 
 /// The addresses of a node's tunnels, which routes between nodes depend on (`felix/calc/l3_route_resolver.go`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct NodeTunnels {
     /// IP-in-IP; it is written in the BGP section, which is there if this is.
     pub ipip: Option<IpAddr>,
@@ -129,6 +136,7 @@ pub struct NodeTunnels {
 /// A node's BGP section; present but empty means that the node is to be ignored
 /// (`felix/calc/dataplane_passthru.go`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct NodeBgp {
     /// The IPv4 address in CIDR notation, as written; empty if none.
     pub ipv4_address: Arc<str>,
@@ -142,6 +150,7 @@ pub struct NodeBgp {
 
 /// A node of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Node {
     /// The BGP section, if there is one.
     pub bgp: Option<NodeBgp>,
@@ -170,6 +179,7 @@ impl Node {
 
 /// A node's `WireGuard` identity; empty strings are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Wireguard {
     /// The IPv4 address of the tunnel interface.
     pub ipv4_address: Option<IpAddr>,
@@ -183,6 +193,7 @@ pub struct Wireguard {
 
 /// A port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct ServicePort {
     /// The name; empty if it has none. Only passed on.
     pub name: Arc<str>,
@@ -196,6 +207,7 @@ pub struct ServicePort {
 
 /// A Kubernetes service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Service {
     /// `ClusterIP`, `NodePort`, `LoadBalancer`, …
     pub service_type: Arc<str>,
@@ -213,6 +225,7 @@ pub struct Service {
 
 /// A port of an endpoint slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct EndpointSlicePort {
     /// The name, which the service's port has as well; empty if it has none.
     pub name: Arc<str>,
@@ -224,6 +237,7 @@ pub struct EndpointSlicePort {
 
 /// A slice of a service's endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct EndpointSlice {
     /// The service, from the label `kubernetes.io/service-name`, in the slice's namespace; `None` without the label.
     pub service: Option<crate::NamespacedName>,
@@ -235,6 +249,7 @@ pub struct EndpointSlice {
 
 /// The part of the BGP configuration that a dataplane needs; networks as written, empty ones left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct BgpConfiguration {
     /// Service cluster networks.
     pub service_cluster_cidrs: Box<[Arc<str>]>,

@@ -233,5 +233,7 @@ impl FromStr for Cidr {
     }
 }
 
+crate::serde_text!(Cidr, crate::de_text);
+
 #[cfg(test)]
 mod tests;

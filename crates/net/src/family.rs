@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 /// An IP family. Tables, IP sets and routes exist once for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[allow(clippy::exhaustive_enums, reason = "there are two")]
 pub enum Family {
     /// IPv4.

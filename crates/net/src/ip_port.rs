@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use crate::{Cidr, PortProtocol};
 
@@ -57,5 +58,42 @@ impl fmt::Display for IpPortMember {
 impl fmt::Debug for IpPortMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// Text that is no address with a protocol and a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an address, a protocol and a port, such as 10.0.0.1,tcp:80")]
+pub struct IpPortParseError;
+
+impl FromStr for IpPortMember {
+    type Err = IpPortParseError;
+
+    /// As it is written: `10.0.0.1,tcp:80`.
+    fn from_str(text: &str) -> Result<Self, IpPortParseError> {
+        let member = || {
+            let (address, rest) = text.split_once(',')?;
+            let (protocol, port) = rest.split_once(':')?;
+            let protocol = PortProtocol::ALL.into_iter().find(|known| known.as_str() == protocol)?;
+            Some(Self::new(address.parse().ok()?, protocol, port.parse().ok()?))
+        };
+        member().ok_or(IpPortParseError)
+    }
+}
+
+crate::serde_text!(IpPortMember, crate::de_text);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for text in ["10.0.0.1,tcp:80", "fd00::1,sctp:0"] {
+            assert_eq!(text.parse::<IpPortMember>().unwrap().to_string(), text);
+        }
+        for bad in ["", "10.0.0.1", "10.0.0.1,tcp", "10.0.0.1,icmp:1", "10.0.0.0/8,tcp:80", "10.0.0.1,tcp:65536"] {
+            assert_eq!(bad.parse::<IpPortMember>(), Err(IpPortParseError), "{bad}");
+        }
     }
 }

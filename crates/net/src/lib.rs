@@ -12,14 +12,18 @@ mod ip_set;
 mod mac;
 mod names;
 mod protocol;
+mod serde_text;
 
 pub use budget::{Budget, Ledger};
 pub use cidr::{Cidr, CidrIter, CidrList, CidrParseError, parse_address};
 pub use family::Family;
 pub use inline_text::InlineText;
 pub use interface::{IfaceName, InterfaceName};
-pub use ip_port::IpPortMember;
+pub use ip_port::{IpPortMember, IpPortParseError};
 pub use ip_set::{IpSetId, IpSetName};
 pub use mac::{Mac, MacParseError};
 pub use names::InvalidName;
 pub use protocol::{NamedProtocol, PortProtocol, Protocol};
+#[cfg(feature = "serde")]
+#[doc(hidden)]
+pub use serde_text::{de_text, serde};

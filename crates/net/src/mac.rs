@@ -41,6 +41,8 @@ impl FromStr for Mac {
     }
 }
 
+crate::serde_text!(Mac, crate::de_text);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -65,6 +65,10 @@ macro_rules! text_id {
                 Self::new(name)
             }
         }
+
+        $crate::serde_text!($name, |deserializer| {
+            <std::sync::Arc<str> as $crate::serde::Deserialize>::deserialize(deserializer).map($name)
+        });
     };
 }
 
@@ -158,5 +162,7 @@ macro_rules! word_name {
                 self.as_str()
             }
         }
+
+        $crate::serde_text!($name, $crate::de_text);
     };
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The protocols that may be given by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum NamedProtocol {
     /// `tcp`.
     Tcp,
@@ -70,6 +71,7 @@ impl NamedProtocol {
 /// assert_eq!(Protocol::TCP.number(), Protocol::Number(6).number());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(untagged))]
 pub enum Protocol {
     /// By name.
     Named(NamedProtocol),
@@ -116,6 +118,7 @@ impl fmt::Display for Protocol {
 
 /// The protocols whose ports endpoints and services have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum PortProtocol {
     /// TCP.
     Tcp,

@@ -249,3 +249,19 @@ impl Borrow<str> for Selector {
         self.canonical()
     }
 }
+
+/// As it was written.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Selector {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.text())
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Selector {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Selector::parse(&text).map_err(serde::de::Error::custom)
+    }
+}

@@ -8,6 +8,7 @@ use crate::{IfaceName, WorkloadEndpointId};
 
 /// What few workload endpoints have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct ComputedFields {
     /// The `BGPPeer` that the workload is for this node.
     pub local_bgp_peer: Option<Arc<str>>,
@@ -29,6 +30,7 @@ pub struct ComputedFields {
 
 /// An interface or address that another endpoint of the node claims as well.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Contest {
     /// The interface or address.
     pub object: Contested,
@@ -38,6 +40,7 @@ pub struct Contest {
 
 /// The object of a [`Contest`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Contested {
     /// The host-side interface.
     Interface(IfaceName),
@@ -57,6 +60,7 @@ impl fmt::Display for Contest {
 
 /// The directions in which an eBPF dataplane must not redirect packets past the host's stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct SkipRedirect {
     /// From the workload.
     pub egress: bool,
@@ -66,6 +70,7 @@ pub struct SkipRedirect {
 
 /// The part of a workload in a live migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum LiveMigrationRole {
     /// The virtual machine leaves it.
     Source,
@@ -75,6 +80,7 @@ pub enum LiveMigrationRole {
 
 /// A DSCP value for packets to some destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct QosPolicy {
     /// Where packets go to; empty for all that leave the cluster.
     pub destination: Arc<str>,

@@ -10,6 +10,7 @@ mod routes;
 mod rules;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use crate::{
 
 /// One change of what the node must enforce. Deliberately exhaustive: a dataplane must know them all.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum DesiredUpdate {
     /// The datastore says that it may not be used now. That stands until a [`DesiredUpdate::Config`] comes without this
     /// before it in the same batch.
@@ -98,9 +100,52 @@ pub enum DesiredUpdate {
     ServiceRemove(NamespacedName),
 }
 
+impl fmt::Display for DesiredUpdate {
+    /// A line for logs: the object, and whether it is gone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DatastoreNotReady => f.write_str("datastore not ready"),
+            Self::Config(_) => f.write_str("configuration"),
+            Self::InSync => f.write_str("in sync"),
+            Self::IpSet(set) => write!(f, "IP set {}", set.id),
+            Self::IpSetDelta(delta) => write!(f, "members of IP set {}", delta.id),
+            Self::IpSetRemove(id) => write!(f, "IP set {id} removed"),
+            Self::Policy(id, _) => write!(f, "policy {id}"),
+            Self::PolicyRemove(id) => write!(f, "policy {id} removed"),
+            Self::Profile(name, _) => write!(f, "profile {name}"),
+            Self::ProfileRemove(name) => write!(f, "profile {name} removed"),
+            Self::WorkloadEndpoint(id, _) => write!(f, "workload endpoint {id}"),
+            Self::WorkloadEndpointRemove(id) => write!(f, "workload endpoint {id} removed"),
+            Self::HostEndpoint(name, _) => write!(f, "host endpoint {name}"),
+            Self::HostEndpointRemove(name) => write!(f, "host endpoint {name} removed"),
+            Self::ServiceAccount(id, _) => write!(f, "service account {id}"),
+            Self::ServiceAccountRemove(id) => write!(f, "service account {id} removed"),
+            Self::Namespace(name, _) => write!(f, "namespace {name}"),
+            Self::NamespaceRemove(name) => write!(f, "namespace {name} removed"),
+            Self::Route(net, _) => write!(f, "route {net}"),
+            Self::RouteRemove(net) => write!(f, "route {net} removed"),
+            Self::Vtep(node, _) => write!(f, "VXLAN tunnel of node {node}"),
+            Self::VtepRemove(node) => write!(f, "VXLAN tunnel of node {node} removed"),
+            Self::Wireguard(node, _) => write!(f, "WireGuard of node {node}"),
+            Self::WireguardRemove(node) => write!(f, "WireGuard of node {node} removed"),
+            Self::WireguardV6(node, _) => write!(f, "IPv6 WireGuard of node {node}"),
+            Self::WireguardV6Remove(node) => write!(f, "IPv6 WireGuard of node {node} removed"),
+            Self::Host(node, _) => write!(f, "node {node}"),
+            Self::HostRemove(node) => write!(f, "node {node} removed"),
+            Self::IpPool(pool) => write!(f, "IP pool {}", pool.cidr),
+            Self::IpPoolRemove(net) => write!(f, "IP pool {net} removed"),
+            Self::Encapsulation(_) => f.write_str("encapsulation"),
+            Self::BgpConfiguration(_) => f.write_str("BGP configuration"),
+            Self::Service(name, _) => write!(f, "service {name}"),
+            Self::ServiceRemove(name) => write!(f, "service {name} removed"),
+        }
+    }
+}
+
 /// Where a configuration value comes from, by rising precedence; the number is the one in messages
 /// (`felix/config/config_params.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum ConfigSource {
     /// Built in.
     Default = 0,
@@ -120,6 +165,7 @@ pub enum ConfigSource {
 
 /// The raw configuration of the datastore, by source. Names are as the datastore spells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct ConfigUpdate {
     /// For all nodes.
     pub global: BTreeMap<Arc<str>, Arc<str>>,
@@ -131,6 +177,7 @@ pub struct ConfigUpdate {
 
 /// What an IP set holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum IpSetType {
     /// Addresses.
     Ip,
@@ -142,6 +189,7 @@ pub enum IpSetType {
 
 /// Members of one IP set, packed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Members {
     /// Of a set of type [`IpSetType::Ip`] or [`IpSetType::Net`].
     Nets(Vec<Cidr>),
@@ -168,6 +216,7 @@ impl Members {
 
 /// An IP set with all its members, sorted, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct IpSetUpdate {
     /// Which set.
     pub id: IpSetId,
@@ -179,6 +228,7 @@ pub struct IpSetUpdate {
 
 /// A change of an IP set's members, sorted, each once, and none in both lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct IpSetDelta {
     /// Which set.
     pub id: IpSetId,
@@ -190,6 +240,7 @@ pub struct IpSetDelta {
 
 /// A policy with its rules resolved to IP sets.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Policy {
     /// The policy as the datastore has it.
     pub source: Arc<crate::Policy>,
@@ -203,6 +254,7 @@ pub struct Policy {
 
 /// A profile with its rules resolved to IP sets.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Profile {
     /// Rules for traffic to the endpoints.
     pub inbound: Rules,
@@ -212,6 +264,7 @@ pub struct Profile {
 
 /// The policies of one tier that apply to an endpoint, in order of evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct TierPolicies {
     /// The tier.
     pub name: TierName,
@@ -228,6 +281,7 @@ pub type TierList = Arc<[TierPolicies]>;
 
 /// A workload of this node and the policies that apply to it.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct WorkloadEndpointState {
     /// The endpoint as the datastore has it.
     pub endpoint: Arc<WorkloadEndpoint>,
@@ -239,6 +293,7 @@ pub struct WorkloadEndpointState {
 
 /// An interface of this node and the policies that apply to it.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct HostEndpointState {
     /// The endpoint as the datastore has it.
     pub endpoint: Arc<HostEndpoint>,
@@ -256,6 +311,7 @@ pub struct HostEndpointState {
 
 /// What other nodes need to know of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct HostMetadata {
     /// IPv4 address with prefix length, as text; empty if none.
     pub ipv4_addr: Arc<str>,
@@ -269,6 +325,7 @@ pub struct HostMetadata {
 
 /// One family's part of a node's `WireGuard` identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct WireguardPeer {
     /// The public key, base64.
     pub public_key: Arc<str>,
@@ -278,6 +335,7 @@ pub struct WireguardPeer {
 
 /// The encapsulations that the pools ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Encapsulation {
     /// IP-in-IP.
     pub ipip: bool,

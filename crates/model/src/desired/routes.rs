@@ -9,6 +9,7 @@ use crate::{Hostname, Mac};
 
 /// How traffic to a pool's addresses travels between nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum PoolType {
     /// In no pool of workloads.
     #[default]
@@ -98,6 +99,7 @@ impl fmt::Debug for RouteTypes {
 
 /// Which tunnels of a node have an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct TunnelTypes {
     /// IP-in-IP.
     pub ipip: bool,
@@ -117,6 +119,7 @@ impl TunnelTypes {
 
 /// What is known of a destination network: a pool, a block of addresses, a workload, a node or a tunnel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Route {
     /// Of the pool that contains it.
     pub pool_type: PoolType,
@@ -140,6 +143,7 @@ pub struct Route {
 
 /// One family's part of a node's end of VXLAN tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct VtepAddresses {
     /// The Ethernet address of the tunnel interface.
     pub mac: Mac,
@@ -151,6 +155,7 @@ pub struct VtepAddresses {
 
 /// A node's end of VXLAN tunnels; at least one family is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Vtep {
     /// For IPv4.
     pub v4: Option<VtepAddresses>,

@@ -11,6 +11,7 @@ pub type SetIds = ShortList<IpSetId>;
 /// ([`Rules::new`]). Within a list: selector and service sets are all required; named-port sets are alternatives
 /// to each other and to the numeric ports; every negated set excludes its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct RuleSets {
     /// Sets that the source must be in.
     pub src: SetIds,

@@ -1,0 +1,210 @@
+//! The forms, for formats of serde, of types that are not written field by field.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::desired::{IpPortMember, Members, RouteTypes, RuleSets, Rules};
+use crate::{
+    Cidr, Extras, Labels, List, Order, PolicyKind, Rule, Seldom, ShortList, Valid, Validate, WorkloadEndpointKey,
+};
+
+impl<T: Serialize> Serialize for Valid<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.as_arc().serialize(serializer)
+    }
+}
+
+/// With the checks of [`Valid::stored`], which all values in force have passed.
+impl<'de, T: Validate + Deserialize<'de>> Deserialize<'de> for Valid<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::stored(T::deserialize(deserializer)?).map_err(Error::custom)
+    }
+}
+
+/// A map of names to values.
+impl Serialize for Labels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let pairs = BTreeMap::<Arc<str>, Cow<'_, str>>::deserialize(deserializer)?;
+        Self::from_pairs(pairs).map_err(Error::custom)
+    }
+}
+
+/// Nothing if nothing is set.
+impl<T: Seldom + Serialize> Serialize for Extras<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields: &T = self;
+        (fields != T::unset()).then_some(fields).serialize(serializer)
+    }
+}
+
+impl<'de, T: Seldom + Deserialize<'de>> Deserialize<'de> for Extras<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::<T>::deserialize(deserializer).map(|fields| fields.map(Self::from).unwrap_or_default())
+    }
+}
+
+impl<T: Serialize> Serialize for List<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl<T: Serialize> Serialize for ShortList<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ShortList<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(|entries| entries.into_iter().collect())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OrderForm {
+    Number(f64),
+    Text(String),
+}
+
+/// A whole number as such, and others as text: some readers of JSON round fractions, and it has no infinity.
+impl Serialize for Order {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let order = self.get();
+        #[expect(clippy::cast_possible_truncation, reason = "compared with what it was")]
+        let integer = order as i32;
+        if f64::from(integer) == order { integer.serialize(serializer) } else { serializer.collect_str(&order) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Order {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let order = match OrderForm::deserialize(deserializer)? {
+            OrderForm::Number(number) => number,
+            OrderForm::Text(text) => text.parse().map_err(Error::custom)?,
+        };
+        Self::new(order).ok_or_else(|| Error::custom("an order is not NaN"))
+    }
+}
+
+/// The name, as in paths of a datastore.
+impl Serialize for PolicyKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for PolicyKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Cow::<'_, str>::deserialize(deserializer).map(|name| Self::from_name(&name))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadEndpointKeyForm<'a> {
+    host: Cow<'a, str>,
+    orchestrator: Cow<'a, str>,
+    workload: Cow<'a, str>,
+    endpoint: Cow<'a, str>,
+}
+
+impl Serialize for WorkloadEndpointKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let form = WorkloadEndpointKeyForm {
+            host: self.host().into(),
+            orchestrator: self.orchestrator().into(),
+            workload: self.workload().into(),
+            endpoint: self.endpoint().into(),
+        };
+        form.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for WorkloadEndpointKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let form = WorkloadEndpointKeyForm::deserialize(deserializer)?;
+        let key = Self::new(&form.host, &form.orchestrator, &form.workload, &form.endpoint);
+        if key.host() == form.host && key.orchestrator() == form.orchestrator && key.workload() == form.workload {
+            Ok(key)
+        } else {
+            Err(Error::custom("host, orchestrator and workload are longer than 65,535 bytes"))
+        }
+    }
+}
+
+/// The names of the kinds.
+impl Serialize for RouteTypes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let kinds = Self::NAMES.iter().filter(|(kind, _)| self.contains(*kind));
+        serializer.collect_seq(kinds.map(|(_, name)| name.to_ascii_lowercase()))
+    }
+}
+
+impl<'de> Deserialize<'de> for RouteTypes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut types = Self::default();
+        for name in Vec::<Cow<'_, str>>::deserialize(deserializer)? {
+            let known = Self::NAMES.iter().find(|(_, known)| known.to_ascii_lowercase() == name);
+            let (kind, _) = known.ok_or_else(|| Error::custom(format_args!("`{name}` is no type of route")))?;
+            types |= *kind;
+        }
+        Ok(types)
+    }
+}
+
+/// A rule with its IP sets.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleForm<R, S> {
+    rule: R,
+    sets: S,
+}
+
+impl Serialize for Rules {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(|both| RuleForm { rule: both.rule, sets: both.sets }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Rules {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let rules = Vec::<RuleForm<Rule, RuleSets>>::deserialize(deserializer)?;
+        let (rules, sets): (Vec<_>, Vec<_>) = rules.into_iter().map(|both| (both.rule, both.sets)).unzip();
+        Self::new(Rule::list(rules), sets.into()).map_err(Error::custom)
+    }
+}
+
+/// Members in any order, however often.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum MembersForm {
+    Nets(BTreeSet<Cidr>),
+    IpPorts(BTreeSet<IpPortMember>),
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match MembersForm::deserialize(deserializer)? {
+            MembersForm::Nets(nets) => Self::Nets(nets.into_iter().collect()),
+            MembersForm::IpPorts(members) => Self::IpPorts(members.into_iter().collect()),
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! Updates in JSON. Random ones are written and read in the tests of `tortie-calc` and `tortie-protocol`.
+#![cfg(feature = "serde")]
+#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tortie_model::desired::{DesiredUpdate, IpSetType, IpSetUpdate, Members, Route, RouteTypes};
+use tortie_model::{
+    EntityExtras, EntityMatch, Labels, NetworkSet, Order, Policy, PolicyId, PolicyKind, PortSpec, Protocol, Rule,
+    RuleAction, Tier, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+};
+
+fn written_and_read<T>(value: &T, json: Value)
+where
+    T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
+{
+    assert_eq!(serde_json::to_value(value).unwrap(), json);
+    assert_eq!(&serde_json::from_value::<T>(json).unwrap(), value);
+}
+
+#[test]
+fn each_value_has_a_form_that_people_read() {
+    let side = EntityMatch {
+        nets: ["10.0.0.0/8".parse().unwrap()].into(),
+        selector: Some("app == 'web'".parse().unwrap()),
+        ports: [PortSpec::single(80), PortSpec::Named("dns".into())].into(),
+        extras: EntityExtras { not_nets: ["fd00::1".parse().unwrap()].into(), ..EntityExtras::default() }.into(),
+    };
+    let sides = serde_json::to_value(&side).unwrap();
+    assert_eq!(sides["selector"], json!("app == 'web'"));
+    assert_eq!(sides["nets"], json!(["10.0.0.0/8"]));
+    assert_eq!(sides["ports"], json!([{"range": {"first": 80, "last": 80}}, {"named": "dns"}]));
+    assert_eq!(sides["extras"]["not_nets"], json!(["fd00::1/128"]));
+    let rule = Rule { protocol: Some(Protocol::TCP), source: side, ..Rule::new(RuleAction::NextTier) };
+    let rule_json = serde_json::to_value(&rule).unwrap();
+    assert_eq!((&rule_json["action"], &rule_json["protocol"]), (&json!("next_tier"), &json!("tcp")));
+    assert_eq!(rule_json["destination"], json!({"nets": [], "selector": null, "ports": [], "extras": null}));
+    let policy = Policy { inbound: [rule].into(), order: Some(5.into()), ..Policy::default() };
+    let policy_json = serde_json::to_value(&policy).unwrap();
+    let id = PolicyId::new(PolicyKind::NetworkPolicy, "shop", "db");
+    let id_json = json!({"kind": "NetworkPolicy", "namespace": "shop", "name": "db"});
+    let update = Update::Policy(id, Some(Valid::new(policy).unwrap()));
+    assert_eq!(update.to_string(), "policy NetworkPolicy/shop/db");
+    written_and_read(&update, json!({"policy": [id_json, policy_json]}));
+    written_and_read(&update.key(), json!({"policy": id_json}));
+    let gone = Update::delete(update.key());
+    assert_eq!(gone.to_string(), "policy NetworkPolicy/shop/db removed");
+    written_and_read(&gone, json!({"policy": [id_json, null]}));
+
+    let key = WorkloadEndpointKey::new("node", "k8s", "shop/db-0", "eth0");
+    let key_json = json!({"host": "node", "orchestrator": "k8s", "workload": "shop/db-0", "endpoint": "eth0"});
+    written_and_read(&Update::WorkloadEndpoint(key, None), json!({"workload_endpoint": [key_json, null]}));
+    written_and_read(&Update::Ready(Some(true)), json!({"ready": true}));
+    written_and_read(&Labels::from_pairs([("b", "2"), ("a", "1")]).unwrap(), json!({"a": "1", "b": "2"}));
+
+    let route = DesiredUpdate::RouteRemove("10.0.0.0/26".parse().unwrap());
+    written_and_read(&route, json!({"route_remove": "10.0.0.0/26"}));
+    written_and_read(&DesiredUpdate::InSync, json!("in_sync"));
+    let types = RouteTypes::LOCAL_HOST | RouteTypes::REMOTE_HOST;
+    written_and_read(&types, json!(["remote_host", "local_host"]));
+    let members = Members::IpPorts(vec!["10.0.0.1,tcp:80".parse().unwrap()]);
+    let set = DesiredUpdate::IpSet(IpSetUpdate { id: "n:x".into(), set_type: IpSetType::IpAndPort, members });
+    let set_json = json!({"id": "n:x", "set_type": "ip_and_port", "members": {"ip_ports": ["10.0.0.1,tcp:80"]}});
+    written_and_read(&set, json!({"ip_set": set_json}));
+}
+
+#[test]
+fn a_field_may_be_missing_where_its_type_has_a_default_value() {
+    assert_eq!(serde_json::from_str::<Route>("{}").unwrap(), Route::default());
+    assert_eq!(serde_json::from_str::<Rule>(r#"{"action": "deny"}"#).unwrap(), Rule::new(RuleAction::Deny));
+    let nets = serde_json::from_str::<NetworkSet>(r#"{"nets": ["10.0.0.0/8"]}"#).unwrap();
+    assert_eq!(nets.nets.len(), 1);
+}
+
+#[test]
+fn members_are_sorted_and_each_there_once() {
+    let members: Members = serde_json::from_value(json!({"nets": ["10.0.0.2", "10.0.0.1", "10.0.0.2"]})).unwrap();
+    assert_eq!(members, Members::Nets(["10.0.0.1", "10.0.0.2"].map(|net| net.parse().unwrap()).into()));
+}
+
+#[test]
+fn values_that_are_not_valid_are_refused() {
+    let error = |update: Value| serde_json::from_value::<Update>(update).unwrap_err().to_string();
+    let id = json!({"kind": "NetworkPolicy", "namespace": "shop", "name": "db"});
+    let rule = json!({"action": "allow", "source": {"ports": [{"range": {"first": 80, "last": 80}}]}});
+    let reason = "Policy: inbound_rules[0].src_ports[0]: numeric ports need the protocol TCP, UDP or SCTP";
+    assert_eq!(error(json!({"policy": [id, {"inbound": [rule]}]})), reason);
+    // A misspelt field is none that may be missing.
+    let rule = json!({"action": "allow", "sauce": {}});
+    assert!(error(json!({"policy": [id, {"inbound": [rule]}]})).starts_with("unknown field `sauce`"));
+    let reason = "a =".parse::<tortie_selector::Selector>().unwrap_err().to_string();
+    assert_eq!(error(json!({"policy": [id, {"selector": "a ="}]})), reason);
+    assert!(error(json!({"ip_pool": ["10.0.0.0/33", null]})).contains("`10.0.0.0/33` is neither"));
+
+    // Without the IP set of its selector the rule would allow all sources.
+    let rules = json!([{"rule": {"action": "allow", "source": {"selector": "has(a)"}}, "sets": {}}]);
+    let update = json!({"profile": ["p", {"inbound": rules, "outbound": []}]});
+    let error = serde_json::from_value::<DesiredUpdate>(update).unwrap_err();
+    assert_eq!(error.to_string(), "rule 0: src_selector has no IP set");
+}
+
+#[test]
+fn what_is_valid_in_a_datastore_is_valid_in_json() {
+    let endpoint =
+        WorkloadEndpoint { iface: Some("a name that no kernel takes".into()), ..WorkloadEndpoint::default() };
+    let key = WorkloadEndpointKey::new("node", "k8s", "shop/db-0", "eth0");
+    let update = Update::WorkloadEndpoint(key, Some(Valid::stored(endpoint).unwrap()));
+    let text = serde_json::to_string(&update).unwrap();
+    assert_eq!(serde_json::from_str::<Update>(&text).unwrap(), update);
+}
+
+proptest! {
+    #[test]
+    fn an_order_is_read_exactly(order in any::<f64>().prop_filter_map("NaN", Order::new)) {
+        let tier = Tier { order: Some(order), default_action: None };
+        let text = serde_json::to_string(&tier).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Tier>(&text).unwrap(), tier);
+    }
+}
