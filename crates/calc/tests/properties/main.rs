@@ -5,6 +5,7 @@
 mod computed;
 mod generate;
 mod histories;
+mod json;
 mod kinds;
 mod overlay_oracle;
 mod overlays;

@@ -36,6 +36,13 @@ proptest! {
         }
     }
 
+    /// Of crate `model`: these are most of the updates there are.
+    #[test]
+    fn what_is_written_as_json_is_read(update in arbitrary::update()) {
+        let text = serde_json::to_string(&update).unwrap();
+        prop_assert_eq!(serde_json::from_str::<DesiredUpdate>(&text).unwrap(), update);
+    }
+
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = receive(&bytes);
