@@ -14,7 +14,7 @@ use crate::routes::RouteTable;
 use crate::sysctls::SysctlSettings;
 use crate::wireguard::Wireguard;
 
-/// What leads packets to workloads and to other nodes, once policy is in force.
+/// Routes, neighbours, tunnels, sysctls and limits of a node; written once policy is in force.
 #[derive(Debug)]
 pub(crate) struct Ways {
     /// Beginnings of the names of workload interfaces.
