@@ -31,7 +31,7 @@ pub(crate) fn check(data: &[u8]) {
     assert!(matches!(reconciler.plan(now), Plan::Save(_)));
     reconciler.on_saved(now, Ok(snapshot.clone()));
     let input = match reconciler.plan(now) {
-        Plan::Restore { input, .. } => input,
+        Plan::Restore(command) => command.input,
         Plan::Done { .. } => return assert!(reconciler.is_in_sync()),
         other => panic!("{other:?}"),
     };

@@ -8,9 +8,9 @@ use tortie_iptables::{
     Backend, CommandError, CommitCounter, ForeignCommits, Plan as TablePlan, Reconciler, TableError,
 };
 
+use tortie_netfilter::{Command, CommandStatus, Outcome};
 use tortie_nftables::{Plan as NftablesPlan, ReadError, Table as NftablesTable, TableError as NftablesError};
 
-use crate::command::{CommandOutcome, CommandStatus, KernelCommand};
 use crate::kernel::Netfilter;
 
 /// Calls of `ipset`, for metrics.
@@ -38,7 +38,7 @@ enum TableStep {
 struct Round<Step> {
     /// Places among the tables or sets, what to do with the outcome, and places among the commands.
     steps: Vec<(usize, Step, usize)>,
-    commands: Vec<KernelCommand>,
+    commands: Vec<Command>,
     /// The first time at which there is more to do.
     wake: Option<Duration>,
 }
@@ -54,14 +54,14 @@ impl<Step> Round<Step> {
 
     /// Runs the commands, or waits if there are none. `None` if nothing is left to do, or the kernel is stopping: an outcome of
     /// a command that was not run to its end says nothing about the kernel.
-    fn run(&mut self, kernel: &mut dyn Netfilter, now: Duration) -> Option<Vec<CommandOutcome>> {
+    fn run(&mut self, kernel: &mut dyn Netfilter, now: Duration) -> Option<Vec<Outcome>> {
         if self.commands.is_empty() {
             kernel.sleep(self.wake?.saturating_sub(now));
             return Some(Vec::new());
         }
         let asked = self.commands.len();
         let mut outcomes = kernel.run(std::mem::take(&mut self.commands));
-        outcomes.resize(asked, CommandOutcome::not_run("no outcome was reported"));
+        outcomes.resize(asked, Outcome::not_run("no outcome was reported"));
         (!kernel.is_stopping()).then_some(outcomes)
     }
 }
@@ -114,12 +114,12 @@ fn plan_tables(
         match table.plan(now) {
             TablePlan::Save(command) => {
                 let is_nft = table.config().backend == Backend::Nft;
-                saves.push((index, kernel_command(command, String::new()), is_nft && may_share));
+                saves.push((index, command, is_nft && may_share));
             }
-            TablePlan::Restore { command, input } => {
-                let transactions = CommitCounter::transactions(&input);
+            TablePlan::Restore(command) => {
+                let transactions = CommitCounter::transactions(&command.input);
                 round.steps.push((index, TableStep::Restore { transactions }, round.commands.len()));
-                round.commands.push(kernel_command(command, input));
+                round.commands.push(command);
             }
             TablePlan::Sleep { until } => round.wait(until),
             TablePlan::Done { recheck_after, .. } => *end = Some(TableOutcome::Done { recheck_after }),
@@ -133,7 +133,7 @@ fn plan_tables(
 }
 
 /// Hands a table its listing. Returns whether tables may go on sharing listings.
-fn note_save(table: &mut Reconciler, now: Duration, outcome: &CommandOutcome, is_shared: bool) -> bool {
+fn note_save(table: &mut Reconciler, now: Duration, outcome: &Outcome, is_shared: bool) -> bool {
     let mut reader = table.save_reader();
     let snapshot = if outcome.is_success() {
         reader.feed(&outcome.stdout);
@@ -151,7 +151,7 @@ fn note_save(table: &mut Reconciler, now: Duration, outcome: &CommandOutcome, is
     !is_shared || outcome.is_success()
 }
 
-fn note_restore(table: &mut Reconciler, now: Duration, outcome: &CommandOutcome) {
+fn note_restore(table: &mut Reconciler, now: Duration, outcome: &Outcome) {
     let result = if outcome.is_success() {
         Ok(())
     } else {
@@ -193,10 +193,6 @@ fn nftables_table(kernel: &mut dyn Netfilter, table: &mut NftablesTable) -> Nfta
 /// How a table of nftables ended up: when it is to be looked at again, or why it is not in force.
 pub(crate) type NftablesOutcome = Result<Option<Duration>, NftablesError>;
 
-fn kernel_command(command: tortie_iptables::Command, input: String) -> KernelCommand {
-    KernelCommand { program: command.program, args: command.args, input }
-}
-
 fn command_error(status: &CommandStatus, stderr: &str, stdout: &[u8]) -> CommandError {
     let code = match status {
         CommandStatus::Code(code) => Some(*code),
@@ -211,7 +207,7 @@ fn command_error(status: &CommandStatus, stderr: &str, stdout: &[u8]) -> Command
 /// `iptables-nft-save` fetches the whole ruleset even for a single table: where several tables of an IP version are to be
 /// read, one listing of all serves them. Returns for each save its table, its place among `commands`, and whether others
 /// share it.
-fn shared(saves: Vec<(usize, KernelCommand, bool)>, commands: &mut Vec<KernelCommand>) -> Vec<(usize, usize, bool)> {
+fn shared(saves: Vec<(usize, Command, bool)>, commands: &mut Vec<Command>) -> Vec<(usize, usize, bool)> {
     let mut places = Vec::new();
     let mut listings: BTreeMap<String, usize> = BTreeMap::new();
     let programs: Vec<String> =
@@ -223,7 +219,7 @@ fn shared(saves: Vec<(usize, KernelCommand, bool)>, commands: &mut Vec<KernelCom
             continue;
         }
         let place = *listings.entry(command.program.clone()).or_insert_with(|| {
-            commands.push(KernelCommand { args: Vec::new(), ..command });
+            commands.push(Command { args: Vec::new(), ..command });
             commands.len() - 1
         });
         places.push((index, place, true));
@@ -284,13 +280,9 @@ fn plan_sets(sets: &mut [&mut IpSets], ends: &mut [Option<Report>], now: Duratio
             round.steps.push((index, (), *at));
             continue;
         }
-        if let Some((args, input)) = plan.command() {
+        if let Some(command) = plan.command() {
             round.steps.push((index, (), round.commands.len()));
-            round.commands.push(KernelCommand {
-                program: "ipset".to_owned(),
-                args: args.into_iter().map(str::to_owned).collect(),
-                input: input.to_owned(),
-            });
+            round.commands.push(command);
             if plan.is_shared() {
                 shared = Some((plan, round.commands.len() - 1));
             }
@@ -306,7 +298,7 @@ fn plan_sets(sets: &mut [&mut IpSets], ends: &mut [Option<Report>], now: Duratio
     round
 }
 
-fn set_failure(outcome: &CommandOutcome) -> CommandFailure {
+fn set_failure(outcome: &Outcome) -> CommandFailure {
     match &outcome.status {
         CommandStatus::NotRun(why) => CommandFailure::new(why.clone()),
         CommandStatus::Code(_) | CommandStatus::Signal => CommandFailure::new(outcome.stderr.clone()),

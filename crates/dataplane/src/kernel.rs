@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_model::{Cidr, Family, IfaceName};
+use tortie_netfilter::{Command, Outcome};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
-use crate::command::{CommandOutcome, KernelCommand};
 use crate::device::{Device, DeviceChange, FdbEntry};
 use crate::kernel_error::KernelError;
 use crate::neighbour::{AddressPlace, Neighbour, NeighbourChange, ProxyNeighbour, ProxyNeighbourChange};
@@ -31,7 +31,7 @@ use crate::wireguard_device::{WireguardChange, WireguardDevice};
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use tortie_dataplane::{Clock, CommandOutcome, Kernel, KernelCommand, KernelError, Netfilter};
+/// # use tortie_dataplane::{Clock, Outcome, Kernel, Command, KernelError, Netfilter};
 /// # use tortie_nftables::{CommitError, TableId, Transaction, wire::Snapshot};
 /// struct Tables(Duration);
 ///
@@ -48,8 +48,8 @@ use crate::wireguard_device::{WireguardChange, WireguardDevice};
 /// }
 ///
 /// impl Netfilter for Tables {
-///     fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
-///         commands.iter().map(|_| CommandOutcome::success("")).collect()
+///     fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
+///         commands.iter().map(|_| Outcome::success("")).collect()
 ///     }
 ///     // ...
 /// #   fn ruleset_generation(&mut self) -> Option<u32> {
@@ -149,7 +149,7 @@ pub trait Clock {
 pub trait Netfilter: Clock {
     /// Runs all commands, side by side if possible, and returns their outcomes in the same order. A missing outcome counts as
     /// a program that could not be run.
-    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome>;
+    fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome>;
 
     /// The generation of the nftables ruleset: the number of transactions committed in this namespace by any process, modulo
     /// 2^32. `None` if the kernel does not tell; then more is read than need be.

@@ -6,7 +6,6 @@
 mod apply;
 mod bandwidth;
 mod cleanup;
-mod command;
 mod config;
 mod dataplane;
 mod device;
@@ -45,7 +44,6 @@ mod wireguard;
 mod wireguard_device;
 
 pub use cleanup::{CleanupConfig, CleanupReport, cleanup};
-pub use command::{CommandOutcome, CommandStatus, KernelCommand};
 pub use config::{
     DataplaneConfig, InterfaceFilter, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, NftablesConfig,
     RoutePriority, RoutesConfig, TunnelsConfig, WireguardConfig,
@@ -74,3 +72,5 @@ pub use sysctl_path::{InvalidSysctlPath, SysctlPath};
 pub use wireguard_device::{
     DevicePeer, InvalidWireguardKey, PeerChange, WireguardChange, WireguardDevice, WireguardKey,
 };
+
+pub use tortie_netfilter::{Command, CommandStatus, Outcome};

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "runs the real programs, in private network namespaces")]
 
 use std::net::UdpSocket;
-use std::process::Command;
+use std::process::Command as Process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
-    CleanupConfig, Clock, CommandOutcome, CommandStatus, Dataplane, DataplaneConfig, Kernel, KernelCommand,
-    KernelError, LinkEvent, Neighbours, Netfilter, Routing, Sysctls, cleanup,
+    CleanupConfig, Clock, Command, CommandStatus, Dataplane, DataplaneConfig, Kernel, KernelError, LinkEvent,
+    Neighbours, Netfilter, Outcome, Routing, Sysctls, cleanup,
 };
 use tortie_iptables::{Backend, Programs};
 use tortie_lab::kernel_test;
@@ -44,7 +44,7 @@ impl<'a> RealKernel<'a> {
     }
 
     fn output(&self, program: &str, args: &[&str]) -> String {
-        let output = self.namespace.output(Command::new(program).args(args), "").expect("it runs");
+        let output = self.namespace.output(Process::new(program).args(args), "").expect("it runs");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
@@ -74,23 +74,23 @@ impl Clock for RealKernel<'_> {
 }
 
 impl Netfilter for RealKernel<'_> {
-    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+    fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         for command in &commands {
             if command.program.ends_with("-restore") || command.args.iter().any(|a| a == "restore" || a == "destroy") {
                 self.writes.push(format!("{command}\n{}", command.input));
             }
         }
         let (namespace, broken) = (self.namespace, self.broken);
-        let run = move |command: KernelCommand| {
+        let run = move |command: Command| {
             if broken == Some(command.program.as_str()) {
-                return CommandOutcome::not_run("Too many open files");
+                return Outcome::not_run("Too many open files");
             }
-            match namespace.output(Command::new(&command.program).args(&command.args), &command.input) {
-                Ok(output) => CommandOutcome::success(output.stdout),
+            match namespace.output(Process::new(&command.program).args(&command.args), &command.input) {
+                Ok(output) => Outcome::success(output.stdout),
                 Err(NetnsError::Command { stderr, .. }) => {
-                    CommandOutcome { status: CommandStatus::Code(1), stdout: Vec::new(), stderr }
+                    Outcome { status: CommandStatus::Code(1), stdout: Vec::new(), stderr }
                 }
-                Err(error) => CommandOutcome::not_run(error.to_string()),
+                Err(error) => Outcome::not_run(error.to_string()),
             }
         };
         // Side by side, as the agent does.

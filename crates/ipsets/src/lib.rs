@@ -23,4 +23,4 @@ pub use plan::{CommandFailure, Plan, Report, SetError, SetFailure};
 pub use sets::{Config, IpSets, Resync, UpdateError};
 pub use spec::SetSpec;
 pub use tortie_net::{Cidr, Family, InvalidName, IpPortMember, IpSetId, IpSetName, PortProtocol};
-pub use tortie_netfilter::{Member, MemberError, NetMember, NetPair, SetType, ip_set_name};
+pub use tortie_netfilter::{Command, Member, MemberError, NetMember, NetPair, SetType, ip_set_name};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tortie_net::{IpSetId, IpSetName};
+use tortie_netfilter::Command;
 
 use crate::list::ListError;
 
@@ -31,16 +32,18 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// The arguments for ipset, and its standard input. `None` for what is no command.
+    /// The command of ipset; `None` for a plan without one.
     #[must_use]
-    pub fn command(&self) -> Option<(Vec<&str>, &str)> {
-        match self {
-            Self::ListAll => Some((vec!["list"], "")),
-            Self::ListNames => Some((vec!["list", "-name"], "")),
-            Self::List(name) => Some((vec!["list", name.as_str()], "")),
-            Self::Restore(text) => Some((vec!["restore"], text)),
-            Self::Sleep(_) | Self::Done(_) => None,
-        }
+    pub fn command(&self) -> Option<Command> {
+        let (args, input) = match self {
+            Self::ListAll => (vec!["list"], ""),
+            Self::ListNames => (vec!["list", "-name"], ""),
+            Self::List(name) => (vec!["list", name.as_str()], ""),
+            Self::Restore(text) => (vec!["restore"], text.as_str()),
+            Self::Sleep(_) | Self::Done(_) => return None,
+        };
+        let args = args.into_iter().map(str::to_owned).collect();
+        Some(Command { program: "ipset".to_owned(), args, input: input.to_owned() })
     }
 
     /// Whether the same command, asked for by both families at the same time, is worth running once only: the output goes

@@ -77,9 +77,10 @@ impl Run {
             *now += *time;
             return;
         }
-        let (args, input) = plan.command().unwrap();
-        self.commands.push(args.join(" "));
-        let (output, result) = netns.ipset(&args, input);
+        let command = plan.command().unwrap();
+        self.commands.push(command.args.join(" "));
+        let args: Vec<&str> = command.args.iter().map(String::as_str).collect();
+        let (output, result) = netns.ipset(&args, &command.input);
         for chunk in output.chunks(4096) {
             sets.on_output(chunk);
         }

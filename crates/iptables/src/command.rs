@@ -1,26 +1,8 @@
 //! Programs to run, as data: this crate never runs one.
 
-use std::fmt;
-
 use crate::SaveError;
 
-/// A program with its arguments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
-    /// The program's name, to be found in the search path.
-    pub program: String,
-    /// Its arguments.
-    pub args: Vec<String>,
-}
-
-impl fmt::Display for Command {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.program)?;
-        self.args.iter().try_for_each(|arg| write!(f, " {arg}"))
-    }
-}
-
-/// Why a [`Command`] did not do its job.
+/// Why a [`Command`](crate::Command) did not do its job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {

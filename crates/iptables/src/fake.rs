@@ -104,9 +104,9 @@ impl FakeKernel {
                     });
                     reconciler.on_saved(*now, result);
                 }
-                Plan::Restore { command, input } => {
-                    let result = self.restore(&command, &input);
-                    self.commits.restored(CommitCounter::transactions(&input).filter(|_| result.is_ok()));
+                Plan::Restore(command) => {
+                    let result = self.restore(&command, &command.input);
+                    self.commits.restored(CommitCounter::transactions(&command.input).filter(|_| result.is_ok()));
                     *now += RUN_TIME;
                     reconciler.on_restored(*now, result);
                 }

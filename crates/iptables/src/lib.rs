@@ -68,8 +68,8 @@
 //!             });
 //!             table.on_saved(now, result);
 //!         }
-//!         Plan::Restore { command, input } => {
-//!             let result = kernel.restore(&command, &input);
+//!         Plan::Restore(command) => {
+//!             let result = kernel.restore(&command, &command.input);
 //!             table.on_restored(now, result);
 //!         }
 //!         Plan::Sleep { until } => now = until,
@@ -107,7 +107,7 @@ mod save;
 mod text;
 
 pub use backend::{Backend, BackendProbe, MissingProgram, Programs, SweepFacts, backend_to_sweep, detect_backend};
-pub use command::{Command, CommandError};
+pub use command::CommandError;
 pub use features::{Features, Version, parse_override};
 pub use generation::{CommitCounter, ForeignCommits};
 pub use reconciler::{InsertMode, Plan, Purpose, Reconciler, ReconcilerConfig, TableError, TableStats};
@@ -116,9 +116,9 @@ pub use save::{HookedChain, HookedRule, RuleTag, SaveError, SaveReader, TableSna
 pub use text::{matches_text, write_rest};
 
 pub use tortie_netfilter::{
-    Action, AddressUnion, Chain, ChainName, ChainPrefix, ChainProblem, Cidr, CidrParseError, Comment, Comments,
-    ConntrackState, ConntrackStates, DispatchBy, Family, HASH_COMMENT_PREFIX, HookPosition, IcmpType, InPlace,
-    InterfaceName, InterfacePattern, InvalidName, InvalidRate, IpSetName, Layout, LogPrefix, MapKey, MapKind,
+    Action, AddressUnion, Chain, ChainName, ChainPrefix, ChainProblem, Cidr, CidrParseError, Command, Comment,
+    Comments, ConntrackState, ConntrackStates, DispatchBy, Family, HASH_COMMENT_PREFIX, HookPosition, IcmpType,
+    InPlace, InterfaceName, InterfacePattern, InvalidName, InvalidRate, IpSetName, Layout, LogPrefix, MapKey, MapKind,
     MapVerdict, MarkBits, MaskedMark, Match, Matches, NamedProtocol, Net, NflogPrefix, Origin, PacketRate, PortList,
     PortRange, Protocol, Rate, RateUnit, Refusal, RejectWith, Rule, RuleHash, Side, StandIn, Table, kernel_chain,
     limited_id,

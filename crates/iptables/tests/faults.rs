@@ -48,8 +48,8 @@ fn sleeps(lab: &mut Lab) -> (Vec<u64>, Plan) {
                 });
                 lab.reconciler.on_saved(lab.now, result);
             }
-            Plan::Restore { command, input } => {
-                let result = lab.kernel.restore(&command, &input);
+            Plan::Restore(command) => {
+                let result = lab.kernel.restore(&command, &command.input);
                 lab.reconciler.on_restored(lab.now, result);
             }
             Plan::Sleep { until } => {

@@ -358,7 +358,7 @@ fn a_lock_that_others_hold_is_no_chains_fault() {
                     let snapshot = SaveReader::read(FILTER, &output).expect("readable");
                     lab.reconciler.on_saved(lab.now, Ok(snapshot));
                 }
-                Plan::Restore { .. } => lab.reconciler.on_restored(lab.now, Err(held.clone())),
+                Plan::Restore(_) => lab.reconciler.on_restored(lab.now, Err(held.clone())),
                 Plan::Sleep { until } => lab.now = until,
                 end => break end,
             }

@@ -72,7 +72,8 @@ impl RealLab {
                     });
                     self.reconciler.on_saved(self.now, result);
                 }
-                Plan::Restore { command, input } => {
+                Plan::Restore(command) => {
+                    let input = command.input.clone();
                     for line in std::mem::take(&mut self.interference) {
                         self.shell(&line);
                     }
@@ -375,7 +376,7 @@ kernel_test! {
             let real = RealLab::new(config(backend));
             let mut fake = FakeKernel::new(backend);
             let program = format!("iptables-{backend}-restore");
-            let command = Command { program, args: vec!["--noflush".to_owned()] };
+            let command = Command { program, args: vec!["--noflush".to_owned()], input: String::new() };
             for input in inputs {
                 let in_real = real.run(&command, input);
                 let in_fake = fake.restore(&command, input);

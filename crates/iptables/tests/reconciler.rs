@@ -13,7 +13,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[test]
 fn the_first_plan_reads_the_table() {
     let mut lab = Lab::new(Backend::Nft);
-    let command = Command { program: "iptables-nft-save".to_owned(), args: vec!["-t".to_owned(), "filter".to_owned()] };
+    let command = Command {
+        program: "iptables-nft-save".to_owned(),
+        args: vec!["-t".to_owned(), "filter".to_owned()],
+        input: String::new(),
+    };
     assert_eq!(lab.reconciler.plan(lab.now), Plan::Save(command));
 }
 
@@ -25,7 +29,7 @@ fn restore_never_flushes_and_waits_for_the_lock() {
         let _ = reconciler.plan(Duration::ZERO);
         reconciler.on_saved(Duration::ZERO, Ok(reconciler.save_reader().finish().expect("readable")));
         match reconciler.plan(Duration::ZERO) {
-            Plan::Restore { command, .. } => command.to_string(),
+            Plan::Restore(command) => command.to_string(),
             other => panic!("{other:?}"),
         }
     };

@@ -4,6 +4,7 @@
 
 mod action;
 mod chain;
+mod command;
 pub mod delta;
 mod graph;
 mod hash;
@@ -19,6 +20,7 @@ mod values;
 
 pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
 pub use chain::{Chain, Comment, Comments, HookPosition, MergedOrigins, Origin, Rule};
+pub use command::{Command, CommandStatus, Outcome};
 pub use graph::ChainGraph;
 pub use hash::{HASH_COMMENT_PREFIX, RuleHash, RuleHasher};
 pub use map::{DispatchBy, Layout, MapKey, MapKind, MapVerdict};

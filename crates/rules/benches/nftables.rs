@@ -343,8 +343,8 @@ impl Iptables {
         let mut now = Duration::ZERO;
         loop {
             let plan = self.sets.plan(now);
-            if let Some((args, input)) = plan.command() {
-                let output = self.namespace.output(Command::new("ipset").args(args), input);
+            if let Some(command) = plan.command() {
+                let output = self.namespace.output(Command::new("ipset").args(&command.args), &command.input);
                 let result = output.map(|output| self.sets.on_output(&output.stdout));
                 self.sets.on_exit(now, result.map_err(|error| CommandFailure::new(error.to_string())));
                 continue;
@@ -362,8 +362,9 @@ impl Iptables {
                     reader.feed(&output.stdout);
                     self.table.on_saved(now, reader.finish().map_err(CommandError::from));
                 }
-                Plan::Restore { command, input } => {
-                    self.namespace.output(Command::new(&command.program).args(&command.args), &input).unwrap();
+                Plan::Restore(command) => {
+                    let input = &command.input;
+                    self.namespace.output(Command::new(&command.program).args(&command.args), input).unwrap();
                     self.table.on_restored(now, Ok(()));
                 }
                 Plan::Sleep { until } => now = until,

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use tortie_ipsets::fake::FakeIpset;
 use tortie_ipsets::{IpSetName, Plan};
 use tortie_iptables::fake::FakeKernel as FakeTables;
-use tortie_iptables::{Backend, Command, CommandError, Table};
+use tortie_iptables::{Backend, CommandError, Table};
 use tortie_model::Family;
+use tortie_netfilter::{Command, CommandStatus, Outcome};
 use tortie_nftables::fake::FakeKernel as FakeNftables;
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, ReadError, TableId, Transaction};
 
 use super::{FakeKernel, RUN_TIME};
-use crate::command::{CommandOutcome, CommandStatus, KernelCommand};
 use crate::kernel::Netfilter;
 use crate::kernel_error::KernelError;
 
@@ -56,10 +56,10 @@ impl FakeNetfilter {
 
 impl FakeKernel {
     /// Runs one command; what [`Netfilter::run`] does with each.
-    pub fn run_one(&mut self, command: &KernelCommand) -> CommandOutcome {
+    pub fn run_one(&mut self, command: &Command) -> Outcome {
         self.spend(RUN_TIME);
         if self.netfilter.not_runnable.iter().any(|part| command.program.contains(part.as_str())) {
-            return CommandOutcome::not_run("Too many open files");
+            return Outcome::not_run("Too many open files");
         }
         if command.program == "ipset" {
             return self.run_ipset(command);
@@ -67,19 +67,19 @@ impl FakeKernel {
         let family = if command.program.starts_with("ip6tables") { Family::V6 } else { Family::V4 };
         let is_other = command.program.contains(&format!("-{}-", other(self.netfilter.backend)));
         if command.program.ends_with("-save") {
-            let result = self.tables_mut(family, is_other).save(&table_command(command));
-            return result.map_or_else(table_failure, CommandOutcome::success);
+            let result = self.tables_mut(family, is_other).save(command);
+            return result.map_or_else(table_failure, Outcome::success);
         }
         if !command.program.ends_with("-restore") {
-            return CommandOutcome::not_run(format!("{}: not found", command.program));
+            return Outcome::not_run(format!("{}: not found", command.program));
         }
         self.writes.table_restores += 1;
         let sets: Vec<String> = self.netfilter.sets.names().into_iter().map(str::to_owned).collect();
         let tables = self.tables_mut(family, is_other);
         tables.set_ip_sets(sets);
-        let result = tables.restore(&table_command(command), &command.input);
+        let result = tables.restore(command, &command.input);
         self.note_sets_in_use();
-        result.map_or_else(table_failure, |()| CommandOutcome::success(""))
+        result.map_or_else(table_failure, |()| Outcome::success(""))
     }
 
     fn tables_mut(&mut self, family: Family, is_other: bool) -> &mut FakeTables {
@@ -91,7 +91,7 @@ impl FakeKernel {
         }
     }
 
-    fn run_ipset(&mut self, command: &KernelCommand) -> CommandOutcome {
+    fn run_ipset(&mut self, command: &Command) -> Outcome {
         let args: Vec<&str> = command.args.iter().map(String::as_str).collect();
         let plan = match args[..] {
             ["list"] => Some(Plan::ListAll),
@@ -100,15 +100,15 @@ impl FakeKernel {
             ["restore"] => Some(Plan::Restore(command.input.clone())),
             _ => None,
         };
-        let Some(plan) = plan else { return CommandOutcome::not_run(format!("cannot run {command}")) };
+        let Some(plan) = plan else { return Outcome::not_run(format!("cannot run {command}")) };
         let before = self.netfilter.sets.counts();
         let (stdout, result) = self.netfilter.sets.run(&plan);
         let after = self.netfilter.sets.counts();
         self.writes.set_restores += after.restores - before.restores;
         self.writes.set_destroys += after.destroyed - before.destroyed;
         match result {
-            Ok(()) => CommandOutcome::success(stdout),
-            Err(failure) => CommandOutcome {
+            Ok(()) => Outcome::success(stdout),
+            Err(failure) => Outcome {
                 status: CommandStatus::Code(1),
                 stdout: stdout.into_bytes(),
                 stderr: failure.stderr().to_owned(),
@@ -145,20 +145,16 @@ const fn other(backend: Backend) -> Backend {
     }
 }
 
-fn table_command(command: &KernelCommand) -> Command {
-    Command { program: command.program.clone(), args: command.args.clone() }
-}
-
-fn table_failure(error: CommandError) -> CommandOutcome {
+fn table_failure(error: CommandError) -> Outcome {
     let (code, stderr) = match error {
         CommandError::Exit { code, stderr } => (code.unwrap_or(1), stderr),
         other => (1, other.to_string()),
     };
-    CommandOutcome { status: CommandStatus::Code(code), stdout: Vec::new(), stderr }
+    Outcome { status: CommandStatus::Code(code), stdout: Vec::new(), stderr }
 }
 
 impl Netfilter for FakeKernel {
-    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+    fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         commands.iter().map(|command| self.run_one(command)).collect()
     }
 

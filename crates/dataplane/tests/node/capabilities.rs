@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
-    ApplyReport, Clock, CommandOutcome, Conntrack, Dataplane, DataplaneProblem, EndpointStatus, Kernel, KernelCommand,
-    KernelError, Neighbours, Netfilter, Routing, Subsystem, Sysctls,
+    ApplyReport, Clock, Command, Conntrack, Dataplane, DataplaneProblem, EndpointStatus, Kernel, KernelError,
+    Neighbours, Netfilter, Outcome, Routing, Subsystem, Sysctls,
 };
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
@@ -31,7 +31,7 @@ impl Clock for Tables {
 }
 
 impl Netfilter for Tables {
-    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+    fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         self.0.run(commands)
     }
 
@@ -80,7 +80,7 @@ impl Clock for WithoutLinks {
 }
 
 impl Netfilter for WithoutLinks {
-    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+    fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         self.0.run(commands)
     }
 

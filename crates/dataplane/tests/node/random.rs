@@ -7,10 +7,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tortie_dataplane::fake::{FakeKernel, Writes};
 use tortie_dataplane::{
-    AddressPlace, Clock, CommandOutcome, Conntrack, Dataplane, DataplaneProblem, Device, DeviceChange, FdbEntry,
-    Kernel, KernelCommand, KernelError, LinkEvent, Links, Neighbour, NeighbourChange, Neighbours, Netfilter,
-    ProxyNeighbour, ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing,
-    RoutingRule, RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
+    AddressPlace, Clock, Command, Conntrack, Dataplane, DataplaneProblem, Device, DeviceChange, FdbEntry, Kernel,
+    KernelError, LinkEvent, Links, Neighbour, NeighbourChange, Neighbours, Netfilter, Outcome, ProxyNeighbour,
+    ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing, RoutingRule,
+    RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
 };
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
@@ -272,8 +272,8 @@ impl Clock for Recorder {
 }
 
 impl Netfilter for Recorder {
-    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
-        let run = |command: KernelCommand| {
+    fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
+        let run = |command: Command| {
             if command.program.ends_with("-restore")
                 && !command.program.contains(&format!("-{}-", self.kernel.backend()))
             {

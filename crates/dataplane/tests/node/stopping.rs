@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
-    Clock, CommandOutcome, Conntrack, Kernel, KernelCommand, KernelError, Links, Neighbours, Netfilter, Route,
-    RouteChange, RouteTableIndex, Routing, RoutingRule, RoutingRuleChange, Sysctls,
+    Clock, Command, Conntrack, Kernel, KernelError, Links, Neighbours, Netfilter, Outcome, Route, RouteChange,
+    RouteTableIndex, Routing, RoutingRule, RoutingRuleChange, Sysctls,
 };
 use tortie_iptables::Backend;
 use tortie_model::Family;
@@ -65,11 +65,11 @@ impl Clock for Ending {
 }
 
 impl Netfilter for Ending {
-    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+    fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         let outcomes = self.call().run(commands);
         if self.is_stopping() {
             // They were killed, or not; nobody knows what they had done.
-            return outcomes.iter().map(|_| CommandOutcome::not_run("this program is ending")).collect();
+            return outcomes.iter().map(|_| Outcome::not_run("this program is ending")).collect();
         }
         outcomes
     }

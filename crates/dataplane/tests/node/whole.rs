@@ -37,7 +37,7 @@ fn what_is_rendered_is_what_would_be_written() {
         let rendered = untold.render();
         let mut run = |program: String, input: &str| {
             let args = if program == "ipset" { vec!["restore".to_owned()] } else { vec!["--noflush".to_owned()] };
-            let command = tortie_dataplane::KernelCommand { program, args, input: input.to_owned() };
+            let command = tortie_dataplane::Command { program, args, input: input.to_owned() };
             let outcome = by_hand.run_one(&command);
             assert!(outcome.is_success(), "{}", outcome.stderr);
         };

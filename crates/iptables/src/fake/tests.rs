@@ -1,7 +1,7 @@
 use super::*;
 
 fn noflush() -> Command {
-    Command { program: "iptables-restore".to_owned(), args: vec!["--noflush".to_owned()] }
+    Command { program: "iptables-restore".to_owned(), args: vec!["--noflush".to_owned()], input: String::new() }
 }
 
 fn kernel(backend: Backend, input: &str) -> FakeKernel {

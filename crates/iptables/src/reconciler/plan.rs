@@ -26,13 +26,8 @@ pub enum Plan {
     /// Run this, feed its standard output to a [`SaveReader`], then call
     /// [`Reconciler::on_saved`].
     Save(Command),
-    /// Run `command` with `input` on its standard input, then call [`Reconciler::on_restored`].
-    Restore {
-        /// The program.
-        command: Command,
-        /// Its standard input.
-        input: String,
-    },
+    /// Run this, then call [`Reconciler::on_restored`].
+    Restore(Command),
     /// Ask for the next plan at this time.
     Sleep {
         /// In the same terms as the `now` of [`Reconciler::plan`].
@@ -183,8 +178,8 @@ impl Reconciler {
                     let nothing = self.save_reader().finish().map_err(Into::into);
                     self.on_saved(now, nothing);
                 }
-                Plan::Restore { input, .. } => {
-                    text.push_str(&input);
+                Plan::Restore(command) => {
+                    text.push_str(&command.input);
                     self.on_restored(now, Ok(()));
                 }
                 Plan::Sleep { until } => now = until,
@@ -225,7 +220,7 @@ impl Reconciler {
             self.stats.lines_executed += batch.lines;
             tracing::debug!(lines = batch.lines, "writing the table");
             self.round.phase = Phase::Restoring { since: now, effects: batch.effects };
-            return Step::Do(Plan::Restore { command: self.restore_command(), input: batch.text });
+            return Step::Do(Plan::Restore(self.restore_command(batch.text)));
         }
         if self.faults.isolation.is_some() {
             self.group_accepted();
@@ -420,10 +415,11 @@ impl Reconciler {
         Command {
             program: self.config.programs.save.clone(),
             args: vec!["-t".to_owned(), self.config.table.as_str().to_owned()],
+            input: String::new(),
         }
     }
 
-    fn restore_command(&self) -> Command {
+    fn restore_command(&self, input: String) -> Command {
         // Without --noflush everything that is not in the input would be wiped.
         let mut args = vec!["--noflush".to_owned(), "--verbose".to_owned()];
         if self.features.restore_supports_lock {
@@ -431,6 +427,6 @@ impl Reconciler {
             args.extend(["--wait", LOCK_TIMEOUT_SECS, "--wait-interval"].map(str::to_owned));
             args.push(interval);
         }
-        Command { program: self.config.programs.restore.clone(), args }
+        Command { program: self.config.programs.restore.clone(), args, input }
     }
 }

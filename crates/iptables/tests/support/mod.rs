@@ -114,8 +114,8 @@ impl Lab {
                     });
                     self.reconciler.on_saved(self.now, result);
                 }
-                Plan::Restore { command, input } => {
-                    let result = restore(&mut self.kernel, &command, &input);
+                Plan::Restore(command) => {
+                    let result = restore(&mut self.kernel, &command, &command.input);
                     self.reconciler.on_restored(self.now, result);
                 }
                 Plan::Sleep { until } => self.now = until,
@@ -175,12 +175,12 @@ pub(crate) fn restore_text(lab: &mut Lab) -> String {
                 reader.feed(&output);
                 lab.reconciler.on_saved(lab.now, Ok(reader.finish().expect("readable")));
             }
-            Plan::Restore { input, .. } => return input,
+            Plan::Restore(command) => return command.input,
             other => panic!("nothing to restore: {other:?}"),
         }
     }
 }
 
 pub(crate) fn noflush() -> Command {
-    Command { program: "iptables-restore".to_owned(), args: vec!["--noflush".to_owned()] }
+    Command { program: "iptables-restore".to_owned(), args: vec!["--noflush".to_owned()], input: String::new() }
 }

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
-    AddressPlace, CallTimes, Clock, CommandOutcome, CommandStatus, Conntrack, Device, DeviceChange, FdbEntry, Kernel,
-    KernelCommand, KernelError, Links, Measured, Neighbour, NeighbourChange, Neighbours, Netfilter, ProxyNeighbour,
+    AddressPlace, CallTimes, Clock, Command, CommandStatus, Conntrack, Device, DeviceChange, FdbEntry, Kernel,
+    KernelError, Links, Measured, Neighbour, NeighbourChange, Neighbours, Netfilter, Outcome, ProxyNeighbour,
     ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing, RoutingRule,
     RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
 };
@@ -266,10 +266,10 @@ impl Clock for LinuxKernel {
 }
 
 impl Netfilter for LinuxKernel {
-    fn run(&mut self, commands: Vec<KernelCommand>) -> Vec<CommandOutcome> {
+    fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         let jobs: Vec<Job> = commands
             .into_iter()
-            .map(|KernelCommand { program, args, input }| {
+            .map(|Command { program, args, input }| {
                 let limit = self.limits.of(&program);
                 Job { program, args, input: input.into_bytes(), limit }
             })
@@ -471,10 +471,10 @@ impl Neighbours for LinuxKernel {
     }
 }
 
-fn outcome(result: Result<Finished, ExecError>) -> CommandOutcome {
+fn outcome(result: Result<Finished, ExecError>) -> Outcome {
     match result {
-        Err(error) => CommandOutcome::not_run(error.to_string()),
-        Ok(Finished { status, stdout, stderr }) => CommandOutcome {
+        Err(error) => Outcome::not_run(error.to_string()),
+        Ok(Finished { status, stdout, stderr }) => Outcome {
             status: status.code().map_or(CommandStatus::Signal, CommandStatus::Code),
             stdout,
             stderr: String::from_utf8_lossy(&stderr).into_owned(),

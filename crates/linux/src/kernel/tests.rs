@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tortie_dataplane::{Clock, CommandStatus, Conntrack, KernelCommand, KernelError, Netfilter, SysctlPath, Sysctls};
+use tortie_dataplane::{Clock, Command, CommandStatus, Conntrack, KernelError, Netfilter, SysctlPath, Sysctls};
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 use tortie_model::Family;
@@ -13,8 +13,8 @@ fn kernel() -> LinuxKernel {
     LinuxKernel::new(Duration::from_secs(10))
 }
 
-fn shell(script: &str, input: &str) -> KernelCommand {
-    KernelCommand { program: "sh".to_owned(), args: vec!["-c".to_owned(), script.to_owned()], input: input.to_owned() }
+fn shell(script: &str, input: &str) -> Command {
+    Command { program: "sh".to_owned(), args: vec!["-c".to_owned(), script.to_owned()], input: input.to_owned() }
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn commands_run_side_by_side_and_answer_in_order() {
         shell("sleep 0.2; cat", "slow"),
         shell("echo oops >&2; exit 3", ""),
         shell("kill -9 $$", ""),
-        KernelCommand { program: "tortie-no-such-program".to_owned(), args: Vec::new(), input: String::new() },
+        Command { program: "tortie-no-such-program".to_owned(), args: Vec::new(), input: String::new() },
     ];
     let outcomes = kernel().run(commands);
     assert_eq!(outcomes[0].stdout, b"slow");

@@ -93,7 +93,8 @@ fn what_others_break_is_repaired_while_the_flag_is_false() {
     bench.say_ready(false);
     bench.run_to_idle();
     let before = bench.kernel().state();
-    let flush = Command { program: "iptables-nft-restore".into(), args: vec!["--noflush".into()] };
+    let flush =
+        Command { program: "iptables-nft-restore".into(), args: vec!["--noflush".into()], input: String::new() };
     let tables = &mut bench.kernel().netfilter.tables_v4;
     tables.restore(&flush, "*filter\n-F cali-FORWARD\n-F FORWARD\nCOMMIT\n").unwrap();
     assert_ne!(bench.kernel().state(), before);

@@ -4,25 +4,28 @@ use std::fmt;
 
 /// A program to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelCommand {
-    /// Its name, to be found in the search path.
+#[allow(clippy::exhaustive_structs, reason = "drivers make them and kernels run them")]
+pub struct Command {
+    /// The program's name, to be found in the search path.
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// What it reads from its standard input.
+    /// Its standard input.
     pub input: String,
 }
 
-impl fmt::Display for KernelCommand {
+impl fmt::Display for Command {
+    /// The program and its arguments.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.program)?;
         self.args.iter().try_for_each(|arg| write!(f, " {arg}"))
     }
 }
 
-/// How a program ended.
+/// The outcome of a [`Command`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandOutcome {
+#[allow(clippy::exhaustive_structs, reason = "kernels make them")]
+pub struct Outcome {
     /// Whether and how it ended.
     pub status: CommandStatus,
     /// Its standard output.
@@ -33,6 +36,7 @@ pub struct CommandOutcome {
 
 /// Whether and how a program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "a program ends in one of these ways")]
 pub enum CommandStatus {
     /// With this exit code.
     Code(i32),
@@ -42,14 +46,14 @@ pub enum CommandStatus {
     NotRun(String),
 }
 
-impl CommandOutcome {
-    /// A program that ended well.
+impl Outcome {
+    /// The outcome of a program that ended well.
     #[must_use]
     pub fn success(stdout: impl Into<Vec<u8>>) -> Self {
         Self { status: CommandStatus::Code(0), stdout: stdout.into(), stderr: String::new() }
     }
 
-    /// A program that could not be run.
+    /// The outcome of a program that could not be run.
     #[must_use]
     pub fn not_run(why: impl Into<String>) -> Self {
         Self { status: CommandStatus::NotRun(why.into()), stdout: Vec::new(), stderr: String::new() }
