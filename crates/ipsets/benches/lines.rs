@@ -16,8 +16,8 @@ fn lines(c: &mut Criterion) {
     let members = (0..MEMBERS).map(|number| Member::from(std::net::IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + number))));
     let mut sets = IpSets::new(Family::V4, Config::default());
     sets.add_or_replace(&id, SetSpec::new(SetType::HashIp), members).expect("all are addresses");
-    let mut kernel = FakeIpset::new();
-    assert!(kernel.apply(&mut sets, &mut Duration::ZERO).is_success());
+    let (mut kernel, mut now) = (FakeIpset::new(), Duration::ZERO);
+    assert!(kernel.apply(&mut sets, &mut now).is_success());
     let name = ip_set_name(Family::V4, &id).expect("a legal name");
     let (listing, result) = kernel.run(&Plan::List(name));
     result.expect("the set is there");
