@@ -132,9 +132,9 @@ impl<'a, T> IntoIterator for &'a List<T> {
 ///
 /// Lists whose entries point at each other store where: removal is then O(1) on both sides, however long they are. The
 /// last entry takes the place of the removed one and has to be told.
+#[expect(clippy::expect_used, reason = "2^32 objects do not fit into memory")]
 pub(crate) fn position(index: usize) -> u32 {
-    // There are fewer than 2^32 objects, each at the most once in a list.
-    u32::try_from(index).unwrap_or(u32::MAX)
+    u32::try_from(index).expect("there are fewer than 2^32 objects, each at the most once in a list")
 }
 
 #[cfg(test)]

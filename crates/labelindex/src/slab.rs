@@ -35,7 +35,7 @@ macro_rules! slot_ids {
 
         impl SlotId for $name {
             fn from_place(place: u32) -> Self {
-                Self(NonZeroU32::MIN.saturating_add(place))
+                Self(NonZeroU32::MIN.checked_add(place).expect("there are fewer than 2^32 objects"))
             }
             fn place(self) -> u32 {
                 self.0.get() - 1
@@ -127,15 +127,13 @@ impl<K, T> Default for Slab<K, T> {
 }
 
 impl<K: SlotId, T> Slab<K, T> {
+    #[expect(clippy::expect_used, reason = "2^32 objects do not fit into memory")]
     pub(crate) fn insert(&mut self, value: T) -> K {
         if let Some(id) = self.free.pop() {
-            if let Some(slot) = self.slots.get_mut(id.index()) {
-                *slot = Some(value);
-            }
+            *self.slots.get_mut(id.index()).expect("free ids are places in the slab") = Some(value);
             return id;
         }
-        // Fewer than 2^32 objects fit into memory.
-        let id = K::from_place(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+        let id = K::from_place(u32::try_from(self.slots.len()).expect("there are fewer than 2^32 objects"));
         self.slots.push(Some(value));
         id
     }

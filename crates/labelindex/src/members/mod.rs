@@ -290,14 +290,15 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     }
 
     /// Adds the networks of an item to those of its group, or takes them away.
+    #[expect(clippy::expect_used, reason = "networks are added before they are taken away")]
     fn change_nets(&mut self, item: ItemId, is_added: bool) {
         let nets = self.items.get(item).map_or(0, ItemMembers::net_count);
         if nets == 0 {
             return;
         }
-        let change = i64::try_from(nets).unwrap_or(i64::MAX);
+        let change = i64::try_from(nets).expect("lists are shorter than 2^63");
         let change = if is_added { change } else { -change };
-        self.nets = self.nets.saturating_add_signed(change);
+        self.nets = self.nets.checked_add_signed(change).expect("each network of an item is counted once");
         self.matcher.change_nets(item, change);
     }
 
