@@ -107,15 +107,14 @@ impl RuleScanner {
         Rules::new(Arc::clone(rules), sets).expect("rules were compiled with all their sets")
     }
 
+    #[expect(clippy::expect_used, reason = "the compiler makes the sets that rules refer to")]
     fn use_list(&mut self, sets: Vec<RuleSets>) -> Arc<[RuleSets]> {
         if let Some(known) = self.lists.get_mut(&*sets) {
             known.users += 1;
             return Arc::clone(&known.sets);
         }
         for id in sets.iter().flat_map(RuleSets::iter) {
-            if let Some(set) = self.sets.get_mut(id) {
-                set.references += 1;
-            }
+            self.sets.get_mut(id).expect("the sets of compiled rules are known").references += 1;
         }
         let sets: Arc<[RuleSets]> = sets.into();
         self.lists.insert(Arc::clone(&sets), UsedList { sets: Arc::clone(&sets), users: 1 });
@@ -135,11 +134,9 @@ impl RuleScanner {
     }
 
     /// Gives back what [`RuleScanner::acquire`] took.
+    #[expect(clippy::expect_used, reason = "the nodes of policies and profiles release what they acquired, once")]
     pub(crate) fn release(&mut self, rules: &Rules) {
-        let Some(list) = self.lists.get_mut(&**rules.sets()) else {
-            debug_assert!(false, "release of rules that were not acquired");
-            return;
-        };
+        let list = self.lists.get_mut(&**rules.sets()).expect("rules are released that were acquired");
         list.users -= 1;
         if list.users > 0 {
             return;
@@ -149,10 +146,7 @@ impl RuleScanner {
             self.lists = AHashMap::new();
         }
         for id in rules.iter().flat_map(|rule| rule.sets.iter()) {
-            let Some(set) = self.sets.get_mut(id) else {
-                debug_assert!(false, "release of unknown IP set {id}");
-                continue;
-            };
+            let set = self.sets.get_mut(id).expect("the sets of acquired rules are known");
             set.references -= 1;
             if set.references == 0 {
                 self.touched.push(id.clone());
@@ -161,18 +155,19 @@ impl RuleScanner {
     }
 
     /// Reports sets whose use began or ended since the last flush. A set that did both is not reported.
+    #[expect(clippy::expect_used, reason = "only a flush forgets sets")]
     pub(crate) fn flush(&mut self, out: &mut ScannerOut) {
         self.touched.sort_unstable();
         self.touched.dedup();
         for id in self.touched.drain(..) {
-            let Some(set) = self.sets.get_mut(&id) else { continue };
+            let set = self.sets.get_mut(&id).expect("touched sets are known");
             match (set.told, set.references > 0) {
                 (false, true) => {
                     set.told = true;
                     out.activated.push((id, set.source.clone()));
                 }
                 (told, false) => {
-                    let Some(set) = self.sets.remove(&id) else { continue };
+                    let set = self.sets.remove(&id).expect("touched sets are known");
                     for spelling in &set.spellings {
                         self.spellings.remove(spelling);
                     }

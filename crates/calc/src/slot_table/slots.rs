@@ -8,9 +8,10 @@ use std::num::NonZeroU32;
 pub(crate) struct Slot(NonZeroU32);
 
 impl Slot {
+    #[expect(clippy::expect_used, reason = "2^32 objects do not fit into memory")]
     fn at(index: usize) -> Self {
-        // Fewer than 2^32 objects fit into memory.
-        Self(NonZeroU32::MIN.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)))
+        let place = u32::try_from(index).ok().and_then(|index| NonZeroU32::MIN.checked_add(index));
+        Self(place.expect("there are fewer than 2^32 objects"))
     }
 
     pub(crate) fn index(self) -> usize {
@@ -36,11 +37,10 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
+    #[expect(clippy::expect_used, reason = "slots are given back that were given out")]
     pub(crate) fn insert(&mut self, object: T) -> Slot {
         if let Some(slot) = self.free.pop() {
-            if let Some(place) = self.place(slot) {
-                *place = Some(object);
-            }
+            *self.place(slot).expect("free slots are places in the blocks") = Some(object);
             return slot;
         }
         let slot = Slot::at(self.slot_count());
