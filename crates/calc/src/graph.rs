@@ -318,9 +318,11 @@ impl Graph {
     /// refers to something that does not exist. The first flush after the datastore has been read completely ends with
     /// [`DesiredUpdate::InSync`].
     ///
-    /// At level `debug` the span `flush` and the events in it explain why policies are active and which endpoints change.
+    /// At level `debug` the span `flush` and the events in it explain why policies are active, with the first endpoint
+    /// that each selects, and which endpoints change.
     pub fn flush(&mut self, out: &mut Vec<DesiredUpdate>) {
-        let span = tracing::debug_span!("flush", changes = tracing::field::Empty).entered();
+        let empty = tracing::field::Empty;
+        let span = tracing::debug_span!("flush", changes = empty, policies = empty, endpoints = empty).entered();
         let before = out.len();
         // Before, what refutes a claim may not be known yet.
         if self.has_been_in_sync {
@@ -340,7 +342,9 @@ impl Graph {
         if self.has_been_in_sync && !std::mem::replace(&mut self.in_sync_sent, true) {
             out.push(DesiredUpdate::InSync);
         }
-        span.record("changes", out.len() - before);
+        if !span.is_disabled() {
+            record_counts(&span, out.get(before..).unwrap_or_default());
+        }
     }
 
     /// What [`Graph::flush`] appends, in a list of its own.
@@ -558,4 +562,20 @@ impl Graph {
         let _ = matches.flush();
         members.is_empty() && matches.is_empty()
     }
+}
+
+/// Records the numbers of all changes, and of those of policies and endpoints.
+fn record_counts(span: &tracing::Span, changes: &[DesiredUpdate]) {
+    let (mut policies, mut endpoints) = (0_u64, 0_u64);
+    for change in changes {
+        match change {
+            DesiredUpdate::Policy(..) | DesiredUpdate::PolicyRemove(_) => policies += 1,
+            DesiredUpdate::WorkloadEndpoint(..)
+            | DesiredUpdate::WorkloadEndpointRemove(_)
+            | DesiredUpdate::HostEndpoint(..)
+            | DesiredUpdate::HostEndpointRemove(_) => endpoints += 1,
+            _ => {}
+        }
+    }
+    span.record("changes", changes.len()).record("policies", policies).record("endpoints", endpoints);
 }

@@ -185,8 +185,9 @@ impl Policies {
         }
         self.dirty.sort_unstable();
         self.dirty.dedup();
+        let explained = tracing::enabled!(tracing::Level::DEBUG).then_some(&*matches);
         for slot in std::mem::take(&mut self.dirty) {
-            self.refresh(slot, (scanner, bound), out);
+            self.refresh(slot, explained, (scanner, bound), out);
         }
         for (id, slot, active) in self.deleted.drain(..) {
             tracing::debug!(policy = %id, why = "it was deleted", "policy is inactive");
@@ -197,9 +198,11 @@ impl Policies {
         self.table.give_back(self.retired.drain(..));
     }
 
+    /// Looks at a policy again; `explained` is the match index if the log gives the endpoint that a policy is active for.
     fn refresh(
         &mut self,
         slot: PolicySlot,
+        explained: Option<&LocalMatches>,
         (scanner, bound): (&mut RuleScanner, &mut MemberBound),
         out: &mut PoliciesOut,
     ) {
@@ -218,7 +221,9 @@ impl Policies {
                 } else {
                     "it selects an endpoint of this node"
                 };
-                tracing::debug!(policy = %entry.id, selector = %entry.policy.selector, why, "policy is active");
+                let endpoint = explained.and_then(|matches| matches.items_matching(&Criterion::Policy(slot)).min());
+                let endpoint = endpoint.map(tracing::field::display);
+                tracing::debug!(policy = %entry.id, selector = %entry.policy.selector, why, endpoint, "policy is active");
                 self.active += 1;
             }
         } else if was.is_some() {

@@ -62,7 +62,7 @@ fn it_is_told_why_a_policy_is_active_and_which_endpoints_change() {
         assert_eq!(
             told(vec![endpoint("web")]),
             [
-                "DEBUG flush: policy is active policy=GlobalNetworkPolicy/web selector=app == \"web\" why=\"it selects an endpoint of this node\"",
+                "DEBUG flush: policy is active policy=GlobalNetworkPolicy/web selector=app == \"web\" why=\"it selects an endpoint of this node\" endpoint=node-1/k8s/shop/web-0/eth0",
                 "DEBUG flush: endpoint changes endpoint=node-1/k8s/shop/web-0/eth0 why=\"its policies\" policies=ingress GlobalNetworkPolicy/web, egress GlobalNetworkPolicy/web",
             ]
         );
