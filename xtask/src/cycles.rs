@@ -14,8 +14,6 @@ use crate::tidy::{is_of_tests, list};
 
 /// Cycles that are still there, by crate. A cycle may get smaller; the list must follow.
 const KNOWN: &[(&str, &[&str])] = &[
-    ("bpf", &["link program"]),
-    ("calc", &["l3_routes::node_info l3_routes::nodes l3_routes::resolve l3_routes::table", "member_bound policies"]),
     (
         "classes",
         &[
@@ -23,48 +21,7 @@ const KNOWN: &[(&str, &[&str])] = &[
             "difference::failsafe difference::judge difference::parties",
         ],
     ),
-    (
-        "cli",
-        &[
-            "agent_socket confirm confirming program wish",
-            "datastore servers typha_service",
-            "plan::answer plan::kernel",
-            "trace::answer trace::group trace::tables trace::text trace::view",
-        ],
-    ),
-    ("controller", &["cluster work", "ipam nodes", "ipam::collector ipam::release ipam::stepwise"]),
-    ("dataplane", &["bandwidth kernel managers output proxy_neighbours report routes tunnel_device vtep_entries"]),
-    (
-        "datastore",
-        &[
-            "dir_state history last_good",
-            "kubernetes::config kubernetes::connection",
-            "register::claims register::store",
-        ],
-    ),
     ("ebpf", &["layout tables"]),
-    ("evaluate", &["evaluator rule state"]),
-    ("ipsets", &["reconcile sets write"]),
-    (
-        "lab",
-        &[
-            "cases manifests",
-            "conformance::agent conformance::etcd_store conformance::feed conformance::problems conformance::supply",
-        ],
-    ),
-    ("labelindex", &["match_events match_index", "members::item_members members::member_deltas"]),
-    ("linux", &["netlink::link netlink::route netlink::wire"]),
-    ("nftables", &["expression transaction wire"]),
-    (
-        "node",
-        &[
-            "agent driver engine local_api policysync status",
-            "connections flows metrics",
-            "engine::enforcement engine::inspect",
-            "flows::collecting flows::goldmane",
-        ],
-    ),
-    ("protocol", &["encode::messages encode::rule_id encode::wire"]),
 ];
 
 /// The path of a module from the root of its crate.

@@ -52,6 +52,13 @@ impl FindServers for TyphaService {
     }
 }
 
+/// Result of counting the servers of the fan-out, as it was logged last.
+#[derive(Debug, PartialEq, Eq)]
+enum Counted {
+    Servers(usize),
+    Failed(String),
+}
+
 /// Tells a server, as long as it is there, how many there are behind the Service that it is behind itself
 /// (`typha/pkg/k8s`, `PollK8sForConnectionLimit`).
 ///
@@ -65,15 +72,23 @@ pub(super) fn count_servers(namespace: &str, service: &str, server: &Arc<Server>
     let mut known = None;
     let mut count = move || {
         let Some(server) = server.upgrade() else { return false };
-        let counted = endpoints.list().map(|endpoints| endpoints.len()).map_err(|error| error.to_string());
+        let counted = match endpoints.list() {
+            Ok(endpoints) => Counted::Servers(endpoints.len()),
+            Err(error) => Counted::Failed(error.to_string()),
+        };
         if known.as_ref() != Some(&counted) {
             match &counted {
-                Ok(servers) => tracing::info!(service, servers, "counted the servers of the fan-out"),
-                Err(error) => tracing::warn!(service, error, "the servers of the fan-out cannot be counted"),
+                Counted::Servers(servers) => tracing::info!(service, servers, "counted the servers of the fan-out"),
+                Counted::Failed(error) => {
+                    tracing::warn!(service, error, "the servers of the fan-out cannot be counted");
+                }
             }
         }
         // Nobody is sent elsewhere while it is not known whether there is anybody else.
-        server.set_servers(*counted.as_ref().unwrap_or(&1));
+        server.set_servers(match counted {
+            Counted::Servers(servers) => servers,
+            Counted::Failed(_) => 1,
+        });
         known = Some(counted);
         true
     };

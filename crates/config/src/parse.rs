@@ -1,6 +1,7 @@
 //! Raw configuration text into typed values, as Felix reads it (`felix/config/param_types.go`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -13,7 +14,27 @@ use super::shown::shown;
 use tortie_resources::spelling::is_meant;
 
 /// Why a value is not accepted.
-pub(crate) type Refusal = String;
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refusal(String);
+
+impl Refusal {
+    fn of(error: impl fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(words: &str) -> Self {
+        Self(words.to_owned())
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(words: String) -> Self {
+        Self(words)
+    }
+}
 
 /// What one parameter's text becomes.
 pub(crate) type Parsed<T> = Result<T, Refusal>;
@@ -64,7 +85,7 @@ choices!(
 pub(crate) fn one_of<T: OneOf>(raw: &str) -> Parsed<T> {
     T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(raw)).map(|(_, value)| *value).ok_or_else(|| {
         let words: Vec<&str> = T::CHOICES.iter().map(|(word, _)| *word).collect();
-        format!("must be one of {}{}", words.join(", "), is_meant(raw, &words))
+        Refusal(format!("must be one of {}{}", words.join(", "), is_meant(raw, &words)))
     })
 }
 
@@ -85,7 +106,7 @@ pub(crate) fn severity(raw: &str) -> Parsed<Option<LogSeverity>> {
 }
 
 pub(crate) fn regex(raw: &str) -> Parsed<Option<Regex>> {
-    Regex::new(raw).map(Some).map_err(|error| error.to_string())
+    Regex::new(raw).map(Some).map_err(Refusal::of)
 }
 
 pub(crate) fn text(raw: &str) -> Parsed<String> {
@@ -97,7 +118,7 @@ pub(crate) fn grpc_server(raw: &str) -> Parsed<Option<GrpcServer>> {
     if raw.is_empty() {
         return Ok(None);
     }
-    raw.parse().map(Some).map_err(|error: ServerError| error.to_string())
+    raw.parse().map(Some).map_err(|error: ServerError| Refusal::of(error))
 }
 
 /// Whether a cluster is Azure's, by what it says of its type: words with commas between them, in any order. The first that names
@@ -121,7 +142,7 @@ pub(crate) fn region(raw: &str) -> Parsed<String> {
 
 /// An integer in any base that Go accepts: `0x`, `0o`, `0b`, a leading `0` for octal, underscores after a base prefix.
 pub(crate) fn integer(raw: &str) -> Parsed<i64> {
-    let refuse = || "must be an integer".to_owned();
+    let refuse = || Refusal::from("must be an integer");
     let (negative, digits) = match raw.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, raw.strip_prefix('+').unwrap_or(raw)),
@@ -144,7 +165,7 @@ pub(crate) fn integer(raw: &str) -> Parsed<i64> {
 pub(crate) fn integer_in<T: TryFrom<i64>>(raw: &str, min: i64, max: i64) -> Parsed<T> {
     let value = integer(raw)?;
     if !(min..=max).contains(&value) {
-        return Err(format!("must be from {min} to {max}"));
+        return Err(Refusal(format!("must be from {min} to {max}")));
     }
     T::try_from(value).map_err(|_| "is out of range".into())
 }
@@ -163,8 +184,8 @@ pub(crate) fn millis(raw: &str) -> Parsed<Duration> {
 
 /// Negative intervals switch a timer off, exactly as zero does.
 fn scaled(raw: &str, unit: f64, refusal: &str) -> Parsed<Duration> {
-    let number: f64 = raw.parse().map_err(|_| refusal.to_owned())?;
-    Duration::try_from_secs_f64((number * unit).max(0.0)).map_err(|_| refusal.to_owned())
+    let number: f64 = raw.parse().map_err(|_| Refusal::from(refusal))?;
+    Duration::try_from_secs_f64((number * unit).max(0.0)).map_err(|_| Refusal::from(refusal))
 }
 
 pub(crate) fn mark_mask(raw: &str) -> Parsed<u32> {
@@ -182,7 +203,7 @@ fn iface_name(name: &str) -> bool {
 
 /// The name of an interface.
 pub(crate) fn iface(raw: &str) -> Parsed<InterfaceName> {
-    let refuse = || format!("`{raw}` is not an interface name of 1 to 15 characters");
+    let refuse = || Refusal(format!("`{raw}` is not an interface name of 1 to 15 characters"));
     raw.parse().ok().filter(|_| iface_name(raw)).ok_or_else(refuse)
 }
 
@@ -193,7 +214,7 @@ pub(crate) fn iface_list(raw: &str) -> Parsed<Vec<String>> {
             if iface_name(name) {
                 Ok(name.to_owned())
             } else {
-                Err(format!("`{name}` is not an interface name of 1 to 15 characters"))
+                Err(Refusal(format!("`{name}` is not an interface name of 1 to 15 characters")))
             }
         })
         .collect()
@@ -206,9 +227,13 @@ pub(crate) fn iface_patterns(raw: &str) -> Parsed<Vec<Regex>> {
             let pattern = match element.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {
                 Some(pattern) => pattern.to_owned(),
                 None if iface_name(element) => format!("^{}$", regex::escape(element)),
-                None => return Err(format!("`{element}` is neither an interface name nor a /regular expression/")),
+                None => {
+                    return Err(Refusal(format!(
+                        "`{element}` is neither an interface name nor a /regular expression/"
+                    )));
+                }
             };
-            Regex::new(&pattern).map_err(|error| format!("`{element}`: {error}"))
+            Regex::new(&pattern).map_err(|error| Refusal(format!("`{element}`: {error}")))
         })
         .collect()
 }
@@ -218,7 +243,7 @@ pub(crate) fn iface_filter(raw: &str) -> Parsed<Option<String>> {
     match raw {
         "" => Ok(None),
         name if iface_name(name.strip_suffix('+').unwrap_or(name)) && name.len() <= 15 => Ok(Some(name.into())),
-        name => Err(format!("`{name}` is not an interface name")),
+        name => Err(Refusal(format!("`{name}` is not an interface name"))),
     }
 }
 
@@ -227,7 +252,7 @@ pub(crate) fn cidrs(raw: &str) -> Parsed<Vec<Cidr>> {
     raw.split(',')
         .map(str::trim)
         .filter(|net| !net.is_empty())
-        .map(|net| net.parse::<Cidr>().map(Cidr::masked).map_err(|error| error.to_string()))
+        .map(|net| net.parse::<Cidr>().map(Cidr::masked).map_err(Refusal::of))
         .collect()
 }
 
@@ -260,7 +285,7 @@ pub(crate) fn port_range(raw: &str) -> Parsed<Option<(u16, u16)>> {
     let refuse = |_| format!("`{raw}` is neither a port nor `first:last`");
     let (first, last) = raw.split_once(':').unwrap_or((raw, raw));
     let range = (first.parse::<u16>().map_err(refuse)?, last.parse::<u16>().map_err(refuse)?);
-    if range.0 <= range.1 { Ok(Some(range)) } else { Err(format!("`{raw}` ends before it begins")) }
+    if range.0 <= range.1 { Ok(Some(range)) } else { Err(Refusal(format!("`{raw}` ends before it begins"))) }
 }
 
 /// Ranges of ports, comma-separated.
@@ -284,7 +309,7 @@ const MAX_TABLES: u64 = 0xffff;
 
 /// `first-last` within 1-250.
 pub(crate) fn table_range(raw: &str) -> Parsed<Option<TableRange>> {
-    let refuse = || "must be a range of routing tables within 1-250, such as `1-250`".to_owned();
+    let refuse = || Refusal::from("must be a range of routing tables within 1-250, such as `1-250`");
     let (first, last) = raw.split_once('-').ok_or_else(refuse)?;
     let number = |text: &str| text.parse::<u32>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
     let (first, last) = number(first).zip(number(last)).ok_or_else(refuse)?;
@@ -311,11 +336,11 @@ pub(crate) fn table_ranges(raw: &str) -> Parsed<Vec<TableRange>> {
         let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is not the number of a table"));
         let (first, last) = (number(first)?, number(last)?);
         if first == 0 || first > last {
-            return Err(format!("`{first}-{last}` is not a range of tables"));
+            return Err(Refusal(format!("`{first}-{last}` is not a range of tables")));
         }
         tables += u64::from(last - first) + 1;
         if tables > MAX_TABLES {
-            return Err(format!("must be {MAX_TABLES} tables at most"));
+            return Err(Refusal(format!("must be {MAX_TABLES} tables at most")));
         }
         ranges.push(TableRange { first, last });
     }
@@ -334,7 +359,7 @@ pub struct IfacePattern(pub Regex);
 
 /// A regular expression for interface names.
 pub(crate) fn iface_pattern(raw: &str) -> Parsed<Option<IfacePattern>> {
-    Regex::new(raw).map(|pattern| Some(IfacePattern(pattern))).map_err(|error| error.to_string())
+    Regex::new(raw).map(|pattern| Some(IfacePattern(pattern))).map_err(Refusal::of)
 }
 
 /// The same, or none at all.
@@ -359,7 +384,7 @@ pub(crate) fn failsafe_ports(raw: &str) -> Parsed<Vec<FailsafePort>> {
 }
 
 fn failsafe_port(entry: &str) -> Parsed<FailsafePort> {
-    let refuse = |what: &str| format!("`{entry}`: {what}");
+    let refuse = |what: &str| Refusal(format!("`{entry}`: {what}"));
     let parse_net =
         |net: &str| net.parse::<Cidr>().map(|net| Some(net.masked())).map_err(|error| refuse(&error.to_string()));
     let (protocol, net, port) = match (entry.find('['), entry.find("]:")) {
@@ -390,7 +415,7 @@ pub(crate) fn pairs(raw: &str) -> Parsed<BTreeMap<String, String>> {
         .filter(|pair| !pair.is_empty())
         .map(|pair| match pair.split_once('=') {
             Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
-            None => Err(format!("`{pair}` is not `name=value`")),
+            None => Err(Refusal(format!("`{pair}` is not `name=value`"))),
         })
         .collect()
 }
@@ -402,7 +427,7 @@ pub(crate) fn duration_pairs(raw: &str) -> Parsed<BTreeMap<String, Duration>> {
 
 /// A duration in Go's syntax: `1h2m3.5s`, `250ms`, `0`.
 fn go_duration(raw: &str) -> Parsed<Duration> {
-    tortie_resources::go_duration(raw).ok_or_else(|| format!("`{raw}` is not a duration such as 90s or 1m30s"))
+    tortie_resources::go_duration(raw).ok_or_else(|| Refusal(format!("`{raw}` is not a duration such as 90s or 1m30s")))
 }
 
 /// How often rules with the action `log` may log.
@@ -425,7 +450,7 @@ pub(crate) fn log_rate(raw: &str) -> Parsed<Option<LogRate>> {
     if raw.is_empty() {
         return Ok(None);
     }
-    let refuse = || "must be `N/second`, `N/minute`, `N/hour` or `N/day` with N from 1 to 9999".to_owned();
+    let refuse = || Refusal::from("must be `N/second`, `N/minute`, `N/hour` or `N/day` with N from 1 to 9999");
     let (number, unit) = raw.split_once('/').ok_or_else(refuse)?;
     let number: u16 = number.parse().map_err(|_| refuse())?;
     if (1..=9999).contains(&number) && matches!(unit, "second" | "minute" | "hour" | "day") {

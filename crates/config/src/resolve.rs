@@ -340,7 +340,7 @@ fn assign(
             None
         }
     } else {
-        (param.set)(config, value).err()
+        (param.set)(config, value).err().map(|refusal| refusal.to_string())
     };
     let Some(why) = refusal else {
         if let Some(why) = not_done(param.row.name, value) {

@@ -48,6 +48,7 @@
 //! rule that matches more. [`Valid`] values are checked as [`Valid::stored`] does, and names of policies' kinds are those of
 //! datastore paths. [`Interner::share`] shares what was read.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod bgp_peer;

@@ -118,12 +118,11 @@ impl FakeKernel {
         let mut refused = Vec::new();
         for (at, command) in transaction.commands.iter().enumerate() {
             let injected = self.refuse.as_ref().and_then(|refuse| refuse(command));
-            let result = match injected {
-                Some(reason) => Err(reason),
-                None => make(&mut content, &mut handle, &self.missing_devices, command)
-                    .map_err(|refused| refused.to_string()),
-            };
-            refused.extend(result.err().map(|reason| (at, reason)));
+            let reason = injected.or_else(|| {
+                let made = make(&mut content, &mut handle, &self.missing_devices, command);
+                made.err().map(|refused| refused.to_string())
+            });
+            refused.extend(reason.map(|reason| (at, reason)));
         }
         if !refused.is_empty() {
             return Err(CommitError::Refused(refused));

@@ -42,6 +42,7 @@
 //! again is `has(a)`; a selector with a negation directly inside another, and its canonical form, mean
 //! the same but have different ids.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod error;

@@ -103,7 +103,6 @@ impl Process {
         }
     }
 
-    /// How the process ended, if it did. What it left running is killed.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() && self.group.has_ended() {
             self.group.signal(Signal::KILL);

@@ -97,13 +97,9 @@ pub enum ServeError {
 /// What a driver is made from.
 #[derive(Debug)]
 pub(crate) struct ServeSetup<K> {
-    /// The kernel and its dataplane.
     pub(crate) in_kernel: InKernel<K>,
-    /// Parameters of this machine.
     pub(crate) environment: Raw,
-    /// The configuration that the dataplane was made with.
     pub(crate) resolved: Resolved,
-    /// When the program began.
     pub(crate) started: Instant,
     /// Whether the program is to end; whoever sets it also sends [`ServeInput::Wake`], unless there is no room.
     pub(crate) stop: Stop,

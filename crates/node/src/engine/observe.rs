@@ -99,7 +99,6 @@ impl LinkBatches {
         }
     }
 
-    /// Ends the batch.
     pub(super) fn note(&mut self, metrics: &mut Metrics) {
         let Self { states, addresses } = std::mem::take(self);
         let now = Instant::now();

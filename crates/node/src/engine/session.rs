@@ -444,7 +444,6 @@ impl<E: Enforcement> Session<E> {
         self.health.report(Reporter::CalculationGraph, self.condition());
     }
 
-    /// Problems of the input, all that there are now.
     fn take_problems(&mut self, problems: &[InputProblem]) -> Result<(), SessionError> {
         self.input.problem_count = problems.len();
         self.count_problems();

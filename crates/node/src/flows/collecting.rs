@@ -231,7 +231,6 @@ impl<S: Source> Worker<S> {
         Self { told, source, collector, outputs, log_rules: None, clock, listing: clock.now(), is_broken: false }
     }
 
-    /// Has the lines of rules written that log.
     pub(super) fn with_log_rules(self, log_rules: Option<LogRules>) -> Self {
         Self { log_rules, ..self }
     }
@@ -247,7 +246,6 @@ impl<S: Source> Worker<S> {
         outputs.shared.end();
     }
 
-    /// Waits for something to do, and does it; false at the end.
     fn turn(&mut self) -> bool {
         let now = self.clock.now();
         let due = self.collector.next_due().map_or(LONGEST_WAIT, |due| due.saturating_sub(now));

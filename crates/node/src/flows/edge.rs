@@ -7,7 +7,6 @@ use tortie_flows::{ConnectionNews, Count, FlowId, Traffic};
 
 use tortie_linux::netlink::{self, Connection, Flow, Tuple};
 
-/// The identity of the connection that a packet belongs to.
 pub(super) fn of_packet(tuple: &Tuple) -> Option<FlowId> {
     let (payload, icmp_id) = match tuple.flow {
         Flow::Ports { source, destination } => (Payload::Ports { source, destination }, 0),

@@ -18,12 +18,10 @@ pub(super) struct RotatingFile {
 }
 
 impl RotatingFile {
-    /// Opens nothing yet.
     pub(super) fn new(settings: FlowFile) -> Self {
         Self { settings, file: None, is_said: false, dropped: 0 }
     }
 
-    /// How many lines could not be written.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }

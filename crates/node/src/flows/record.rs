@@ -178,7 +178,6 @@ pub(super) fn hits(trail: &Trail) -> Vec<HitRecord> {
     trail.hits().map(hit).collect()
 }
 
-/// The record of a hit.
 pub(super) fn hit(hit: &Hit) -> HitRecord {
     let verdict = match hit.verdict {
         tortie_rules::Verdict::Allow => "allow",
@@ -239,7 +238,6 @@ pub(super) fn protocol(number: u8) -> String {
     name.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// RFC 3339 with milliseconds.
 pub(super) fn time(time: Time) -> String {
     let whole = tortie_datastore::store::timestamp(UNIX_EPOCH + time);
     format!("{}.{:03}Z", whole.trim_end_matches('Z'), time.subsec_millis())

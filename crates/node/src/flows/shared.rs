@@ -43,7 +43,6 @@ pub struct SharedFlows(Arc<Mutex<State>>);
 struct State {
     is_collecting: bool,
     recent: VecDeque<Arc<[Event]>>,
-    /// How many events these batches have.
     kept: usize,
     subscriptions: Vec<Subscription>,
     /// How much news all of them were too slow for.
@@ -85,12 +84,10 @@ impl SharedFlows {
         self.lock().last_hits.get(policy).cloned()
     }
 
-    /// From now on flows are collected.
     pub(crate) fn begin(&self) {
         self.lock().is_collecting = true;
     }
 
-    /// Nothing is collected any more. Those who follow see the end.
     pub(crate) fn end(&self) {
         *self.lock() = State::default();
     }

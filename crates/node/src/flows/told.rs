@@ -75,7 +75,6 @@ impl Listener {
         Ok(told)
     }
 
-    /// How many changes there was no room for.
     pub(super) fn dropped(&self) -> u64 {
         self.counts.dropped.load(Ordering::Relaxed)
     }

@@ -215,7 +215,7 @@ impl Service {
         }
         match query(method, &call.parameters) {
             None => method_not_found(&call.method),
-            Some(Err(parameter)) => standard_error("InvalidParameter", "parameter", &parameter),
+            Some(Err(UnknownParameter(name))) => standard_error("InvalidParameter", "parameter", &name),
             Some(Ok(Query::Status)) => Reply::of(json!(self.status())),
             Some(Ok(query)) => self.ask_engine(method, query),
         }
@@ -330,8 +330,11 @@ fn not_collected() -> Reply {
     Reply::error(&format!("{INTERFACE}.NotCollected"), json!({}))
 }
 
-/// The question of a method of this interface; `None` if it has no such method, or else the name of a parameter that it does not take.
-fn query(method: &str, parameters: &Map<String, Value>) -> Option<Result<Query, String>> {
+/// A method does not take the parameter of this name.
+struct UnknownParameter(String);
+
+/// The question of a method of this interface; `None` if it has no such method.
+fn query(method: &str, parameters: &Map<String, Value>) -> Option<Result<Query, UnknownParameter>> {
     let mut parameters = parameters.clone();
     let counts = match (method, parameters.get("counters")) {
         ("Policies", Some(Value::Bool(counts))) => {
@@ -349,7 +352,7 @@ fn query(method: &str, parameters: &Map<String, Value>) -> Option<Result<Query, 
     };
     let which = match which(&parameters, allowed) {
         Ok(which) => which,
-        Err(parameter) => return Some(Err(parameter.to_owned())),
+        Err(parameter) => return Some(Err(UnknownParameter(parameter.to_owned()))),
     };
     Some(Ok(match method {
         "Status" => Query::Status,

@@ -19,7 +19,6 @@ pub(super) fn policy_id(name: &str) -> PolicyId {
     PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)
 }
 
-/// Addresses, by their number.
 pub(super) fn nets(numbers: impl IntoIterator<Item = u32>) -> Members {
     let mut nets: Vec<Cidr> =
         numbers.into_iter().map(|number| Cidr::host(std::net::Ipv4Addr::from(0x0a00_0000 + number).into())).collect();

@@ -58,7 +58,6 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Serves until the connection ends.
     pub(super) async fn serve(self, connection: UnixStream) {
         let answer = service_fn(|request| self.clone().answer(request));
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());

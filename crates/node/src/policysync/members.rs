@@ -10,7 +10,6 @@ pub(super) enum Member {
     IpPort(IpPortMember),
 }
 
-/// The members, one by one.
 pub(super) fn of(members: &Members) -> impl Iterator<Item = Member> {
     let (nets, ip_ports): (&[Cidr], &[IpPortMember]) = match members {
         Members::Nets(nets) => (nets, &[]),
@@ -20,7 +19,6 @@ pub(super) fn of(members: &Members) -> impl Iterator<Item = Member> {
     nets.chain(ip_ports.iter().copied().map(Member::IpPort))
 }
 
-/// Members of a set of this type.
 pub(super) fn pack<'a>(set_type: IpSetType, members: impl Iterator<Item = &'a Member>) -> Members {
     match set_type {
         IpSetType::Ip | IpSetType::Net => Members::Nets(

@@ -35,7 +35,6 @@ const MAX_CONNECTIONS: usize = 4;
 /// How long to wait after a connection could not be taken, for instance for want of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The name of a socket in the folder of its volume.
 const SOCKET: &str = "socket";
 
 /// The sockets below a folder.
@@ -87,7 +86,6 @@ impl Sockets {
         Self { prefix, wishes, next_client, bound: BTreeMap::new(), problems: BTreeMap::new() }
     }
 
-    /// Looks after the sockets for ever.
     pub(super) async fn keep(mut self) {
         let mut last: Option<(Instant, SystemTime)> = None;
         loop {
@@ -202,7 +200,6 @@ impl Stamp {
     }
 }
 
-/// The volumes that have credentials.
 fn volumes(credentials: &Path) -> io::Result<Vec<String>> {
     let mut volumes = Vec::new();
     for entry in fs::read_dir(credentials)? {
@@ -235,7 +232,6 @@ fn open_folder(prefix: &Path, volume: &str) -> io::Result<OwnedFd> {
     Ok(open(prefix.join("mount").join(volume), flags, Mode::empty())?)
 }
 
-/// A path to what is behind a descriptor, which has no limit of its length either.
 fn in_folder(folder: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", folder.as_raw_fd()).into()
 }
@@ -252,7 +248,6 @@ fn open_to_all(folder: &OwnedFd) -> io::Result<u64> {
     Ok(found.st_ino)
 }
 
-/// The inode of what has this name, or of the folder itself.
 fn inode(folder: &OwnedFd, name: &str) -> io::Result<u64> {
     Ok(statat(folder, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH)?.st_ino)
 }

@@ -95,7 +95,6 @@ struct Client {
     service_accounts: Progress<NamespacedName>,
     namespaces: Progress<Arc<str>>,
     in_sync: bool,
-    /// Whether there is nothing more to be sent.
     is_told: bool,
 }
 
@@ -126,7 +125,6 @@ struct Batch {
 }
 
 impl Batch {
-    /// A message that has so many members.
     fn push(&mut self, message: DesiredUpdate, members: usize) -> Result<(), Full> {
         self.messages.push(message);
         self.room = self.room.saturating_sub(members + 1);
@@ -134,10 +132,8 @@ impl Batch {
     }
 }
 
-/// There is no room for more messages.
 struct Full;
 
-/// Whether everything that is to be sent could be.
 struct Complete(bool);
 
 impl State {
@@ -171,7 +167,6 @@ impl State {
         };
     }
 
-    /// Takes a change of what is enforced.
     pub(super) fn on_update(&mut self, update: DesiredUpdate) {
         self.version += 1;
         match update {
@@ -326,7 +321,6 @@ impl State {
         self.clients.insert(client, client_state);
     }
 
-    /// A client wants nothing more.
     pub(super) fn leave(&mut self, id: ClientId) {
         self.ended.remove(&id);
         let Some(client) = self.clients.remove(&id) else { return };

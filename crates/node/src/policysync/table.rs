@@ -52,7 +52,6 @@ impl<K> Progress<K> {
         *since
     }
 
-    /// Whether nothing has been told yet.
     pub(super) fn is_new(&self) -> bool {
         matches!(self, Self::Listing { after: None, .. })
     }
@@ -122,7 +121,6 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         }
     }
 
-    /// Whether there is nothing to tell.
     pub(super) fn is_told(&self, progress: &Progress<K>) -> bool {
         *progress == Progress::Following { since: self.last }
     }
@@ -147,7 +145,6 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         changes.into_iter().map(|(_, key)| (key, self.values.get(key))).collect()
     }
 
-    /// Whether it is time for [`Table::review`].
     pub(super) fn wants_review(&self) -> bool {
         self.changes.len() >= self.review_at
     }

@@ -6,7 +6,6 @@ use tortie_parameters::Treatment;
 
 use super::answers::{Configuration, Parameter, SetValue};
 
-/// All parameters of Felix's and ours.
 pub(super) fn of(sources: &Sources, resolved: &Resolved) -> Configuration {
     let mut parameters: Vec<Parameter> = tortie_parameters::parameters()
         .iter()

@@ -115,7 +115,6 @@ impl Inventory {
         policies.map(answer).collect()
     }
 
-    /// The endpoints to which each policy applies.
     fn users(&self) -> BTreeMap<&PolicyId, Vec<String>> {
         let workloads = self.workloads.iter().map(|(id, state)| (id.workload.to_string(), vec![&state.tiers]));
         let hosts = self.hosts.iter().map(|(name, state)| (name.to_string(), all_tiers(state).to_vec()));
@@ -133,7 +132,6 @@ impl Inventory {
         users
     }
 
-    /// The IP set with this id, or all.
     pub(super) fn ip_sets(&self, wanted: Option<&str>) -> Vec<IpSet> {
         let mut users: BTreeMap<&IpSetId, Vec<String>> = BTreeMap::new();
         let policies = self.policies.iter().map(|(id, policy)| (id.to_string(), &policy.inbound, &policy.outbound));

@@ -37,7 +37,7 @@ pub enum Query {
     Endpoints(Option<String>),
     /// Policies that apply to endpoints of this node: all, or those with this name.
     Policies {
-        /// Which.
+        /// Name, id or end of an id of the policies; all of them without it.
         name: Option<String>,
         /// Whether what is counted for their rules is wanted, too.
         counts: bool,
@@ -85,7 +85,6 @@ impl<E: Enforcement> Session<E> {
         let _ = question.reply.try_send(answer);
     }
 
-    /// Where what is counted for rules is found.
     fn rule_counts(&mut self) -> RuleCounts {
         match self.enforcement.decision_counts() {
             Some(Ok(counted)) => return RuleCounts::Decisions(counts::answers(counted)),

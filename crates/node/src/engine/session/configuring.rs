@@ -6,7 +6,6 @@ use super::{Session, SessionError};
 use crate::engine::enforcement::Enforcement;
 
 impl<E: Enforcement> Session<E> {
-    /// Whether this configuration asks for a new session.
     pub(super) fn asks_for_restart(&self, config: &ConfigUpdate) -> bool {
         let mut sources = self.fixed.sources.clone();
         sources.set_datastore(config);

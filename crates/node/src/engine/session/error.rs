@@ -30,7 +30,6 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// The error of an enforcement.
     pub(super) fn of_enforcement(error: impl Error + Send + Sync + 'static) -> Self {
         Self::Enforcement(Box::new(error))
     }

@@ -2,9 +2,7 @@
 
 /// With what a client begins.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Length, type, flags and stream of a frame.
 pub(super) const HEAD: usize = 9;
-/// The type of frames of headers.
 pub(super) const HEADERS: u8 = 1;
 /// The flags of a frame of headers: all are in it; there is padding; there is a priority.
 pub(super) const END_HEADERS: u8 = 0x4;
@@ -69,7 +67,6 @@ impl Filter {
         }
     }
 
-    /// How much is held before something is done.
     fn wanted(&self) -> usize {
         if self.held.len() < HEAD { HEAD } else { HEAD + length_of(&self.held) }
     }
