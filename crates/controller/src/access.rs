@@ -1,4 +1,4 @@
-//! What jobs read and write with: the datastore, and Kubernetes as it is now.
+//! Access of a job to the datastore and to the current objects of Kubernetes.
 
 use std::error::Error;
 use std::fmt;
@@ -18,35 +18,35 @@ pub enum Seen {
     Pods,
 }
 
-/// The API server, asked for what it has now.
+/// Reader of current objects of the API server.
 pub trait LiveObjects: Send + Sync {
-    /// An object; `None` if there is none of this name. Nodes have no namespace.
+    /// Returns an object; `None` if no object has this name. The namespace of a node is empty.
     ///
     /// # Errors
-    /// Why nothing can be said of it.
+    /// If the API server refuses the request or gives no usable answer.
     fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, LiveError>;
 }
 
-/// Why the API server does not say what it has now, in its own words or in those of its client.
+/// A failed request to the API server, with the message of the server or of its client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LiveError {
-    /// It does not allow to ask, or not this user; trying again does not help.
+    /// The API server denies the request, to all users or to this one; a retry does not help.
     #[error("{0}")]
     Refused(String),
-    /// It does not answer, or nothing that makes sense; trying again may help.
+    /// The API server gives no answer, or an invalid one; a retry may help.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// What a job may use.
+/// The stores and the time that a job works with.
 #[derive(Clone, Copy)]
 pub struct Access<'a> {
     /// The resources.
     pub resources: &'a dyn ResourceStore,
-    /// What else the same datastore keeps.
+    /// The other entries of the same datastore, by path.
     pub texts: &'a dyn TextStore,
-    /// Kubernetes as it is now.
+    /// The current objects of Kubernetes.
     pub live: &'a dyn LiveObjects,
     /// The time of day.
     pub time: SystemTime,
@@ -62,13 +62,13 @@ impl fmt::Debug for Access<'_> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// What the datastore says.
+    /// An error of the datastore.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What Kubernetes says.
+    /// An error of Kubernetes.
     #[error("Kubernetes: {0}")]
     Kubernetes(#[from] LiveError),
-    /// What is there is not as it must be.
+    /// A stored object that the job cannot work with.
     #[error(transparent)]
     Unfit(Box<dyn Error + Send + Sync>),
 }
@@ -79,7 +79,7 @@ impl JobError {
     }
 }
 
-/// What a node of Kubernetes a node of Calico is (`getK8sNodeName` of
+/// Returns the name of the node of Kubernetes that a node of Calico refers to (`getK8sNodeName` of
 /// `kube-controllers/pkg/controllers/node/controller.go`).
 pub(crate) fn kubernetes_name(node: &Value) -> Option<&str> {
     let references = field(node, &["spec", "orchRefs"]).as_array()?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tortie_resources::stored::ResourceKey;
 
-/// What can be out of step with Kubernetes.
+/// An object that the controller keeps in step with Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Item {
     /// A resource that comes from an object of Kubernetes.

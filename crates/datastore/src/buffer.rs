@@ -182,7 +182,7 @@ impl DedupeBuffer {
             }) else {
                 break;
             };
-            // A place in the queue outlives an update that was taken back or replaced.
+            // An entry of the queue stays when its update is cancelled or replaced.
             let Entry::Occupied(pending) = self.pending.entry(key) else { continue };
             if pending.get().ticket != ticket {
                 continue;

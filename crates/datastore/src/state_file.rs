@@ -16,7 +16,7 @@ pub(crate) enum SealError {
     Checksum,
 }
 
-/// Returns a body behind a first line that tells its kind and version, and a second one with its digest.
+/// Returns a body behind two lines: its kind and version, then its digest.
 pub(crate) fn seal(magic: &str, body: &str) -> Vec<u8> {
     format!("{magic}\n{}\n{body}", hex_digest(body.as_bytes())).into_bytes()
 }
@@ -33,13 +33,13 @@ pub(crate) fn hex_digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The name of the folder for what is kept of a directory, as one node sees it.
+/// Returns the name of the folder for one node's state of a directory.
 #[cfg(feature = "sources")]
 pub(crate) fn folder_name(directory: &Path, node: &str) -> String {
     hex_digest(&[directory.as_os_str().as_encoded_bytes(), b"\0", node.as_bytes()].concat())
 }
 
-/// Whether nobody else can have written it, or can.
+/// Returns whether only this user can write the file or directory.
 pub(crate) fn is_ours(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
@@ -56,7 +56,7 @@ pub(crate) fn check_ours(directories: &[&Path]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file so that at any time the old one or the new one is there, as long as the power is.
+/// Replaces a file in one step: a reader finds the old or the new content. A power failure may undo the replacement.
 pub(crate) fn put(place: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = place.with_extension("tmp");
     let written =
@@ -66,7 +66,7 @@ pub(crate) fn put(place: &Path, bytes: &[u8]) -> io::Result<()> {
             fs::rename(&draft, place)
         });
     if written.is_err() {
-        // What a full disk lacks is not worth keeping.
+        // A draft that is cut off, as by a full disk, is of no use.
         let _ = fs::remove_file(&draft);
     }
     written

@@ -1,4 +1,4 @@
-//! Addresses that have leaked, and what came of releasing them.
+//! Leaked addresses, and the outcome of their release.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,19 +8,19 @@ use tortie_resources::stored::Revision;
 
 use super::block::Release;
 
-/// Where an address is: its block, and its place there.
+/// The place of an address: its IPAM block, and its ordinal there.
 pub(crate) type Place = (Cidr, usize);
 
 /// The names of a pod: its namespace and its own.
 pub(crate) type PodName = (Box<str>, Box<str>);
 
-/// How many addresses of each block.
+/// The number of addresses of each IPAM block.
 pub(crate) type Counts = BTreeMap<Cidr, u64>;
 
-/// Why an address has leaked.
+/// The reason why an address counts as leaked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It has seemed to for long enough.
+    /// The grace period of the candidate has passed.
     Grace,
     /// Its node is gone, too.
     NodeGone,
@@ -35,7 +35,7 @@ pub(crate) struct Leak {
     /// The node that it was allocated on.
     pub(crate) node: String,
     pub(crate) reason: Reason,
-    /// Whose it was; `None` if it was the node's own.
+    /// The pod that had the address; `None` for an address of the node itself.
     pub(crate) pod: Option<PodName>,
 }
 
@@ -45,31 +45,32 @@ impl Leak {
     }
 }
 
-/// What came of it.
+/// The outcome of a release task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
-    /// What blocks are now, as far as it was read or written.
+    /// The current state of each block that the task read or wrote.
     pub(crate) written: Vec<Written>,
-    /// What was released: the block and the node of each address.
+    /// The block and the node of each released address.
     pub(crate) released: Vec<(Cidr, String)>,
-    /// What has not leaked.
+    /// The places of addresses that have not leaked.
     pub(crate) valid: Vec<Place>,
     /// A node that has no blocks any more.
     pub(crate) cleared: Option<String>,
-    /// Handles that say more than they have, and by how much.
+    /// Handles that count too many addresses, and the excess.
     pub(crate) owed: Vec<(String, Counts)>,
-    /// A handle that does not any more.
+    /// A handle whose excess was subtracted.
     pub(crate) paid: Option<String>,
-    /// How many texts were changed and deleted.
+    /// The number of entries that were changed.
     pub(crate) updated: usize,
+    /// The number of entries that were deleted.
     pub(crate) deleted: usize,
 }
 
-/// What a block is now.
+/// The current state of an IPAM block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) cidr: Cidr,
-    /// `None` if it is not there.
+    /// `None` if the datastore has no such block.
     pub(crate) text: Option<String>,
     pub(crate) revision: Revision,
 }

@@ -9,14 +9,14 @@ use super::block::{Block, TextError, block_path};
 use super::leak::{Settled, Written};
 use crate::access::{Access, JobError};
 
-/// How often a write is tried again that somebody else was faster than.
+/// The number of attempts at a write that conflicts with the writes of other processes.
 pub(super) const TRIES: usize = 8;
 
 pub(super) fn too_often(what: &str) -> JobError {
     StoreError::Unavailable(format!("{what}: others keep changing what is kept of them")).into()
 }
 
-/// Error of what is kept at a place.
+/// An entry of the datastore that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {source}")]
 pub(super) struct Misfit {
@@ -30,7 +30,7 @@ impl From<Misfit> for JobError {
     }
 }
 
-/// What is to be written at once.
+/// Changes that are committed together.
 #[derive(Default)]
 pub(super) struct Transaction {
     pub(super) changes: Vec<TextChange>,
@@ -38,7 +38,7 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Writes a block. It is deleted if nobody has an address of it, and no node it.
+    /// Writes a block, or deletes it if none of its addresses is allocated and no node has an affinity to it.
     pub(super) fn block(&mut self, cidr: Cidr, block: Block, revision: Revision) {
         let is_needed = !block.is_empty() || block.affinity().is_some();
         self.set(cidr, is_needed.then(|| block.into_text()), revision);
@@ -49,7 +49,7 @@ impl Transaction {
         self.changes.push(TextChange { path: block_path(cidr), expected: Some(revision), text });
     }
 
-    /// Says whether everything was as it was when it was read.
+    /// Commits the changes. Returns `false` if another process has changed an entry since it was read.
     pub(super) fn commit(self, access: Access<'_>, settled: &mut Settled) -> Result<bool, JobError> {
         if self.changes.is_empty() {
             return Ok(true);
@@ -74,7 +74,8 @@ pub(super) fn read_block(access: Access<'_>, cidr: Cidr) -> Result<Option<(Block
     Ok(Some((block, stored.text, stored.revision)))
 }
 
-/// As [`tortie_datastore::store::TextStore::commit`]; of one change that may have been made it is found out whether it was.
+/// As [`tortie_datastore::store::TextStore::commit`]. If the outcome of a single change is unknown, it reads the entry
+/// again.
 pub(super) fn commit(access: Access<'_>, changes: &[TextChange]) -> Result<Option<Revision>, JobError> {
     let error = match access.texts.commit(changes) {
         Err(StoreError::Unavailable(why)) => StoreError::Unavailable(why),

@@ -162,7 +162,7 @@ impl Directory {
         Ok(Turn { updates, touched, complete, changes })
     }
 
-    /// What has become of a file that has this text now, or cannot be read.
+    /// Returns the change of a file, given its current text if it can be read.
     fn change(&self, path: PathBuf, text: Option<String>) -> (PathBuf, Change) {
         let change = match (self.state.closed_for(&path).cloned(), text) {
             (Some(closed), Some(text)) => Change::Taken(text, closed),

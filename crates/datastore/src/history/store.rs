@@ -363,7 +363,7 @@ impl Recorder {
     pub(crate) fn add(&self, changes: Vec<FileChange>) -> io::Result<()> {
         let number = self.newest.borrow().as_ref().map_or(1, |entry| entry.number + 1);
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // A clock that is set beyond all years tells the last one.
+        // A clock beyond the range counts as its last millisecond.
         let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let entry = HistoryEntry { number, time_ms, gap: self.gap.get(), changes };
         let place = self.history.folder.join("states").join(format!("{number:020}"));

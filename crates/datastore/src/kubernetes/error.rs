@@ -140,10 +140,10 @@ impl ApiError {
     }
 }
 
-/// The error and its causes, without what a credential plugin has printed.
+/// Returns the text of an error and of its causes, without the output of a credential plugin.
 pub(super) fn describe(error: &kube::Error) -> String {
     match error {
-        // Its arguments and environment are part of what is not shown.
+        // The error's own text would show the plugin's arguments and environment.
         kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
             return format!("the credential plugin failed: {}", out.status);
         }
@@ -156,7 +156,7 @@ pub(super) fn describe(error: &kube::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
-        // Most repeat what their causes say.
+        // Most errors already include the text of their causes.
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }

@@ -13,7 +13,7 @@ pub fn now() -> Moment {
     let uptime = clock_gettime(ClockId::Boottime);
     let millis = |seconds: i64, nanos: i64| u64::try_from(seconds * 1_000 + nanos / 1_000_000).unwrap_or_default();
     Moment {
-        // A clock that is set beyond all years tells the last one.
+        // A clock beyond the range counts as its last millisecond.
         wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
         boot: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned(),
         uptime_ms: millis(uptime.tv_sec, uptime.tv_nsec),

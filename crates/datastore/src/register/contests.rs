@@ -36,7 +36,7 @@ impl Register {
             let before = self.contests.get(&key).cloned();
             let winner = self.claims.winner(&key, &self.store).map(|claim| &self.store.object(claim.slot).id);
             let object = before.clone().or_else(|| winner.map(|id| reserved(id, &key)));
-            // Nobody claims the key any more, and nothing was denied for it.
+            // No object claims the key any more, and no denial was in force for it.
             let Some(object) = object else { continue };
             if denials.is_empty() && before.is_none() {
                 continue;
