@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) {
     runtime.shutdown_background();
 }
 
-/// Connects one client, then all others, and tells what their snapshots cost.
+/// Connects one client, then all others, and prints the cost of their snapshots.
 fn take_snapshots(server: &Fanout, tally: &Tally, clients: usize, connect: impl Fn(usize)) {
     let asked = Instant::now();
     connect(0);
@@ -148,7 +148,7 @@ fn send_changes(cluster: &Cluster, datastore: &Datastore, endpoints: usize, rate
     }
 }
 
-/// Tells what the changes cost, which took so many seconds to arrive.
+/// Prints the cost of the changes, which took `took` seconds to arrive.
 fn report_changes(server: &Fanout, tally: &Tally, quiet: &Figures, took: f64) {
     let busy = server.figures();
     let cpu = busy.cpu - quiet.cpu;

@@ -59,7 +59,7 @@ pub(super) async fn run(listener: TcpListener, context: Arc<Context>, mut closin
     }
 }
 
-/// Why a client that is one too many was not told so.
+/// The reason why a client over the limit got no rejection.
 #[derive(Debug, thiserror::Error)]
 enum RefusalError {
     /// The connection cannot be read or written.
@@ -73,7 +73,7 @@ enum RefusalError {
     TooSlow,
 }
 
-/// Tells a client that it is one too many, in the protocol that it speaks.
+/// Rejects a client over the limit, in its own protocol.
 async fn refuse(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, _permit: OwnedSemaphorePermit) {
     let refuse = async {
         let (first, stream) = open(stream, &context).await?;

@@ -178,7 +178,7 @@ pub(crate) struct Context {
 impl Context {
     /// Microseconds since the start, for heartbeats; never 0.
     pub(crate) fn stamp(&self) -> u64 {
-        // After 584,000 years, heartbeats tell no round trips.
+        // After 584,000 years, heartbeats no longer measure round trips.
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
     }
 }

@@ -232,16 +232,17 @@ struct Session<'s> {
     server: &'s str,
     feed: &'s Feed,
     objects: &'s mut UpdateReader,
-    /// Whether nothing was known before.
+    /// Whether this is the source's first attempt to connect.
     is_first: bool,
-    /// Whether everything has been told.
+    /// Whether the snapshot is complete.
     synced: bool,
-    /// When to believe that everything has been told, and when at the latest.
+    /// The time at which the snapshot counts as complete, and the latest such time; `None` before the server reports
+    /// that it is in sync.
     settles: Option<(Instant, Instant)>,
 }
 
 impl Session<'_> {
-    /// Waits until the server is to be believed that it has told everything.
+    /// Waits until the snapshot counts as complete.
     async fn settled(&self) {
         match self.settles {
             Some((at, _)) => tokio::time::sleep_until(at.into()).await,
@@ -249,7 +250,7 @@ impl Session<'_> {
         }
     }
 
-    /// Everything has been told.
+    /// Ends the resync: the snapshot is complete.
     fn settle(&mut self) -> Result<(), Closed> {
         self.settles = None;
         self.objects.end();
@@ -270,7 +271,7 @@ impl Session<'_> {
                 if let Some(discovery) = discovery {
                     discovery.connected();
                 }
-                // What was asked for until now is about to be done.
+                // The server's snapshot answers all earlier requests for a resend.
                 feed.take_resend()?;
                 feed.begin_resync()?;
                 objects.begin();
@@ -288,11 +289,11 @@ impl Session<'_> {
             }
             ClientAction::Status(SyncStatus::InSync) => {
                 let now = Instant::now();
-                // Who knows nothing yet has nothing to lose.
+                // At the first attempt no object is known, so none can be lost.
                 let at = if self.is_first { now } else { now + options.settle };
                 self.settles = self.settles.or(Some((at, now + options.settle * 10)));
             }
-            // A server that reads its datastore again still tells what changes, and nothing else.
+            // A server that reads its datastore again still sends only changes.
             ClientAction::Status(_) | ClientAction::Send(_) => {}
         }
         Ok(())

@@ -17,7 +17,7 @@ pub struct GoTime {
 }
 
 impl GoTime {
-    /// A time in UTC; the first or last one that can be told, for those before 1970 or beyond Go's range.
+    /// Returns a time in UTC: 1970 for an earlier time, the last one of Go's range for a later time.
     #[must_use]
     pub fn utc(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -70,7 +70,7 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Si
     Some(contributions)
 }
 
-/// The addresses of the node: those of BGP, and those that its status tells.
+/// Returns the addresses of the node: those of BGP, and those of its status.
 fn addresses(object: &Object<'_, '_>, bgp: &NodeBgp, sink: &mut Sink) -> Vec<NodeAddress> {
     let mut addresses = Vec::new();
     for net in [&bgp.ipv4_address, &bgp.ipv6_address] {

@@ -138,7 +138,7 @@ fn kube_controllers(spec: &mut Fields) {
 fn workload_endpoint(key: &ResourceKey, object: &mut Fields) -> Result<(), ObjectError> {
     let spec = part(object, "spec", "spec")?;
     for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        // What is no mapping stays as it is, for readers to refuse.
+        // A value that is no mapping is unchanged; its readers reject it.
         let Value::Object(port) = port else { continue };
         fill(port, [("hostPort", json!(0)), ("hostIP", json!(""))]);
     }

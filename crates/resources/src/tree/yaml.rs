@@ -106,7 +106,7 @@ struct Reader<'t> {
 }
 
 fn position(marker: &Marker) -> Position {
-    // Messages alone tell positions; those behind 2^32 lines or columns are told as the last one.
+    // Only messages show positions; those behind 2^32 lines or columns count as the last one.
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Position { line: number(marker.line()), column: number(marker.col()).saturating_add(1) }
 }
