@@ -24,11 +24,11 @@ use super::store::{StoreArgs, open_reference};
 use super::wish::Wish;
 use tortie_datastore::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
-/// The line by which a guard tells that only a kill can end it any more.
+/// The line that a guard prints when only a kill can end it any more.
 pub(super) const READY: &str = "ready\n";
 /// The longest time to wait for a confirmation.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// When a change is taken back whose writer was killed between making and confirming it.
+/// The time after which a change is rolled back if its writer was killed before it could confirm it.
 const UNCONFIRMED: Duration = Duration::from_secs(60);
 
 /// Whether what is written is taken back unless it is confirmed.
@@ -321,7 +321,7 @@ impl Written {
         wishes: &[Wish<'_>],
     ) -> Result<(), Failure> {
         for write in writes {
-            // An update is taken back by another update, with the same right.
+            // The rollback of an update is another update and needs the same right.
             let Some(back) = write.reverse() else { continue };
             let verb = back.as_str();
             let why = match store.is_allowed(back, &write.key) {

@@ -115,7 +115,7 @@ fn objects(args: &Args, sources: &Sources, hostname: &Hostname) -> Result<Vec<Up
     Ok(updates)
 }
 
-/// How the node is programmed, with the backend of the command line.
+/// Returns the settings of the node's dataplane, with the backend of the command line.
 fn dataplane_settings(args: &Args, resolved: &Resolved, hostname: Hostname) -> Result<DataplaneConfig, Failure> {
     let config = &resolved.config;
     let mut settings = settings::dataplane(config, hostname, Backend::Nft).map_err(Failure::failed)?;

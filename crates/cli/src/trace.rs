@@ -114,7 +114,8 @@ struct Inquiry<'a> {
 }
 
 impl Inquiry<'_> {
-    /// The node that alone is asked for. What is calculated with --live is the whole way; the node is what the kernel is asked about.
+    /// Returns the only node whose verdict is calculated. With `--live`, all nodes are: there `--node` is the node
+    /// whose kernel is traced.
     fn only_node(&self) -> Option<&Hostname> {
         self.node.as_ref().filter(|_| !self.args.live.live)
     }
@@ -154,8 +155,8 @@ impl Inquiry<'_> {
         self.answer(&calculated, outcome, || answer.whole(), || text::text(&answer, self.args.verbose))
     }
 
-    /// Prints the answer. With --live the kernel is asked as well: people see what was calculated first, and others everything at
-    /// the end.
+    /// Prints the answer. With `--live` the kernel is traced as well: a table shows the calculated answer before the
+    /// trace, the other formats print everything at the end.
     fn answer(
         &self,
         calculated: &Calculated<'_>,
@@ -189,7 +190,7 @@ impl Inquiry<'_> {
     }
 }
 
-/// What was calculated, as the exit code tells it.
+/// The calculated result that determines the exit code.
 #[derive(Clone, Copy)]
 struct Outcome {
     verdict: Verdict,

@@ -23,8 +23,8 @@ pub(super) struct WriteArgs {
 }
 
 impl WriteArgs {
-    /// Writes each resource by `write`, which says in a word what it has done. What every cluster has is there first if resources may
-    /// be new.
+    /// Writes each resource by `write`, which returns its action as one word. If resources may be new, the objects that
+    /// every cluster has are written first.
     pub(super) fn run(
         &self,
         may_create: bool,

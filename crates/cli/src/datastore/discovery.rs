@@ -10,7 +10,7 @@ use super::DatastoreArgs;
 use crate::Failure;
 use crate::servers::{AsFound, FindServers, Prepared};
 
-/// Where the servers of Typha are.
+/// The addresses of Typha's servers, or the Service that has them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TyphaServers {
     /// Each as host and port.

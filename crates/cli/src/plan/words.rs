@@ -15,7 +15,7 @@ pub(super) fn existence(existence: Existence) -> &'static str {
     }
 }
 
-/// What of a host endpoint is meant.
+/// Returns the name of a layer of a host endpoint.
 pub(super) fn layer(layer: Layer) -> &'static str {
     match layer {
         Layer::Normal => "own traffic",
@@ -25,7 +25,7 @@ pub(super) fn layer(layer: Layer) -> &'static str {
     }
 }
 
-/// `TCP 80 from ports 1-1023, IPv6`; families are only told if there is one.
+/// Describes packets, as `TCP 80 from ports 1-1023, IPv6`; the family is only shown if it is the only one.
 pub(super) fn packets(packets: &Packets) -> String {
     let mut text = packets.traffic.to_string();
     if let Some((first, last)) = packets.source_ports {
@@ -37,7 +37,7 @@ pub(super) fn packets(packets: &Packets) -> String {
     text
 }
 
-/// Which connections of two ends are meant, as the end of a sentence.
+/// Returns the restriction of connections by the nodes of their ends, as the end of a sentence.
 pub(super) fn of_nodes(nodes: Nodes) -> &'static str {
     match nodes {
         Nodes::Any => "",
@@ -46,13 +46,13 @@ pub(super) fn of_nodes(nodes: Nodes) -> &'static str {
     }
 }
 
-/// Where it is decided.
+/// Returns the direction in which the verdict is reached, and the host endpoint's layer if it is reached at one.
 pub(super) fn end(why: &Why) -> String {
     let way = direction(why.direction);
     why.layer.map_or_else(|| way.to_owned(), |at| format!("{way} at the node's host endpoint ({})", layer(at)))
 }
 
-/// What must be known to read the answer right.
+/// Returns the notes that the answer needs to be understood.
 pub(super) fn notes(plan: &Plan) -> Vec<&'static str> {
     let is_forward = plan.hosts.iter().any(|found| found.layer == Layer::Forward);
     let forward = "what host endpoints stop of forwarded packets counts for the connections of pods, too; by which interface \
@@ -70,7 +70,7 @@ pub(super) fn few(names: &[HostEndpointName]) -> String {
     text
 }
 
-/// What a finding is called, and what it says.
+/// Returns the name and the text of a finding.
 pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
     let rule = |policy: &PolicyId| {
         let rule = finding.rule().map(|(way, index)| format!("{} rule {index}", direction(way)));

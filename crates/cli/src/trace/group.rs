@@ -25,7 +25,7 @@ struct Asked {
     tables: Vec<LegTable>,
 }
 
-/// The reason why connections cannot be judged.
+/// The reason why connections cannot be evaluated.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
     /// There is no answer about one of them.

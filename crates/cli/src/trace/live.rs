@@ -196,7 +196,7 @@ impl Sending {
         Ok(Some(Self { probe: probe_of(flow)?, namespace }))
     }
 
-    /// Sends the probe on a thread of its own.
+    /// Sends the probe on a separate thread.
     fn send(self, cancel: Stop) -> Result<Receiver<io::Result<ProbeAnswer>>, Failure> {
         let Self { probe, namespace } = self;
         let (sender, answers) = mpsc::channel();
@@ -251,7 +251,7 @@ fn trace(
     Ok((heard, recorder))
 }
 
-/// Compares what became of the first packet with what was calculated for where it goes in the end.
+/// Compares the verdict on the first packet with the verdict calculated for its final destination.
 fn agreement(
     calculated: &Calculated<'_>,
     node: &Hostname,

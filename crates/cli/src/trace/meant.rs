@@ -5,15 +5,15 @@ use tortie_model::{NamespacedName, NetworkSetName};
 
 use super::question::Question;
 
-/// What a question comes down to.
+/// The connections that a question stands for.
 pub(super) enum Meant {
     /// The connection that it names.
     Connection,
-    /// One of several connections: of what, and the question about each; at least one.
+    /// Several connections: their group, and the question about each; at least one.
     Group(Group, Vec<(Member, Question)>),
 }
 
-/// What a question is about that stands for several.
+/// The object that a question names and that stands for several connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Group {
     Service {

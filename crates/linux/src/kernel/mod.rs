@@ -256,7 +256,7 @@ impl Clock for LinuxKernel {
     }
 
     fn sleep(&mut self, duration: Duration) {
-        // Whoever sleeps asks by itself whether to go on.
+        // The caller checks `is_stopping` after it.
         let _ = self.timed(|kernel| kernel.runner.stop().wait(duration));
     }
 

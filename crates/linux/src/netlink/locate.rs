@@ -61,11 +61,12 @@ struct Ethernet {
 }
 
 impl Netlink {
-    /// Where addresses are; see [`Neighbours::locate`](tortie_dataplane::Neighbours::locate). Waits a moment for those that answer
-    /// for themselves, so that what was found before a restart is found at once after it.
+    /// Returns the places of addresses; see [`Neighbours::locate`](tortie_dataplane::Neighbours::locate). Waits a
+    /// moment for the answers of the addresses' owners, so that places known before a restart are found at once after
+    /// it.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not answer.
     pub fn locate(
         &mut self,
         addresses: &[(IpAddr, Option<AddressPlace>)],

@@ -1,4 +1,4 @@
-//! Changes of which the kernel tells its subscribers.
+//! Changes that the kernel reports to its subscribers.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::link::LinkState;
 use super::wire::{Frame, NLMSG_OVERRUN, RTM_DELLINK, RTM_DELROUTE, RTM_NEWLINK, RTM_NEWROUTE};
 use super::{link, route};
 
-/// A change that the kernel tells its subscribers of.
+/// A change that the kernel reports to its subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A link exists, in this state.
@@ -25,13 +25,13 @@ pub enum Notice {
         interface: u32,
         /// The address.
         address: IpAddr,
-        /// Whether it is there now.
+        /// Whether the interface has the address now.
         is_present: bool,
     },
 }
 
 impl Notice {
-    /// What a message of the kernel means; `None` if it is about something else.
+    /// Reads a message of the kernel; `None` if it is about something else.
     pub(super) fn parse(frame: &Frame<'_>) -> Result<Option<Self>, NetlinkError> {
         match frame.kind {
             RTM_NEWLINK => Ok(link::parse(RTM_NEWLINK, frame.payload)?.map(Self::Link)),
