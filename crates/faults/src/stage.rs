@@ -55,8 +55,8 @@ pub(super) fn ensure(so: bool, words: impl FnOnce() -> String) -> Done {
     if so { Ok(()) } else { Err(Trouble::Unexpected(words())) }
 }
 
-/// The agent's environment at the beginning. What is not wanted is absent: a fault may ask for it by other means than the environment,
-/// which would win.
+/// Returns the agent's initial environment. A parameter that is off is absent: a fault may set it by other means, which
+/// the environment would override.
 fn environment(backend: Backend) -> BTreeMap<String, String> {
     let common = [
         ("FELIX_IPTABLESBACKEND", backend.iptables().name()),

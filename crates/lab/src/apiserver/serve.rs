@@ -378,7 +378,7 @@ impl Watch<'_> {
             if let ControlFlow::Break(goes_on) = self.send(&changes, fault, stream)? {
                 return Ok(goes_on);
             }
-            // Who has seen what is still to come hears nothing until then.
+            // A client that is ahead of this store receives nothing until the store has caught up.
             let is_behind = newest < self.version;
             self.version = self.version.max(newest);
             let now = Instant::now();

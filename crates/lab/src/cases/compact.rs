@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Cluster, ClusterPod, ContainerPort, LabelledNamespace, Labels, Verdict};
 use crate::pods::{Family, Flow, NotAPod, NotAProtocol, Place, Port, Protocol};
 
-/// What is wrong with the content of a case.
+/// An error in the content of a case.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContentError {

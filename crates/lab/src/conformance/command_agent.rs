@@ -18,8 +18,8 @@ use crate::{
     program::{self, Program},
 };
 
-/// A program that enforces what a datastore says. In its arguments `{datastore}` stands for the datastore's URL, `{node}`
-/// for the node's name, `{state}` for a directory of its own.
+/// A program that enforces the policies of a datastore. In its arguments `{datastore}` stands for the datastore's URL,
+/// `{node}` for the node's name, `{state}` for a dedicated directory.
 #[derive(Debug, Clone)]
 pub struct CommandAgent {
     program: PathBuf,
@@ -76,7 +76,7 @@ impl CommandAgent {
         self
     }
 
-    /// Lets a second process of the program enforce what the first one calculates, by the protocol of drivers.
+    /// Lets a second process of the program enforce the first one's results, by the protocol of drivers.
     #[must_use]
     pub fn driven(mut self) -> Self {
         self.driven = true;
@@ -84,29 +84,29 @@ impl CommandAgent {
         self
     }
 
-    /// Lets it tell flows. It must have been made by [`CommandAgent::tortie`].
+    /// Lets it report flows. It must have been made by [`CommandAgent::tortie`].
     #[must_use]
     pub fn flows(mut self) -> Self {
         self.flows = true;
         self.environment("FELIX_FLOWLOGSLOCALREPORTER", "Enabled")
     }
 
-    /// Lets eBPF programs enforce policy on a node on which neither iptables, ip6tables, ipset nor nft can be run. What is pinned
-    /// goes with the agent.
+    /// Lets eBPF programs enforce policy on a node on which neither iptables, ip6tables, ipset nor nft can be run.
+    /// Pinned objects disappear with the agent.
     #[must_use]
     pub fn by_programs(mut self) -> Self {
         (self.is_alone, self.has_pins) = (true, true);
         self.environment("FELIX_BPFENABLED", "true")
     }
 
-    /// Lets tables of nftables enforce policy on a node on which neither iptables, ip6tables, ipset nor nft can be run.
+    /// Lets nftables tables enforce policy on a node on which neither iptables, ip6tables, ipset nor nft can be run.
     #[must_use]
     pub fn by_nftables(mut self) -> Self {
         self.is_alone = true;
         self.environment("FELIX_NFTABLESMODE", "Enabled")
     }
 
-    /// Lets it read from another kind of datastore. What must be served is served by the program itself.
+    /// Lets it read from another kind of datastore. A fan-out that this needs is a process of the same program.
     #[must_use]
     pub fn source(mut self, source: Source) -> Self {
         self.source = source;
@@ -152,7 +152,8 @@ impl Agent for CommandAgent {
     }
 }
 
-/// A command that keeps what it pins to itself, if anything, finds no program but `conntrack`, and cannot run those of packet filters.
+/// Returns a command with a private BPF file system if it pins objects. It finds no program but `conntrack`, and cannot
+/// run those of packet filters.
 fn alone(folder: &Path, program: &Path, has_pins: bool) -> Result<Command, AgentError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -180,7 +181,7 @@ fn write_driver(path: &Path, program: &Path) -> Result<(), AgentError> {
         .map_err(|source| AgentError::Driver { path: path.to_owned(), source })
 }
 
-/// The agent stops before what serves it.
+/// A running agent. It stops before the servers that it uses.
 #[derive(Debug)]
 struct RunningCommand {
     complaints: Option<Complaints>,
@@ -189,7 +190,7 @@ struct RunningCommand {
     supply: Supply,
 }
 
-/// What carries packets between nodes.
+/// Returns the objects that configure the overlay network between nodes.
 fn overlay_objects(state: &State<'_>) -> Vec<Value> {
     // Those of the cases, the same as IPv6, and the canary's.
     let pools = ["192.168.0.0/16", "2001:db8:64::/96", "172.30.0.0/24", "fd00:ca::/64"];

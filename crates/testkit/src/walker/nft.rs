@@ -32,10 +32,10 @@ pub struct NotATable {
     pub text: String,
 }
 
-/// A part of the text, or what is wrong with it.
+/// A part of the text, or its error.
 type Parsed<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Why a walk makes no sense.
+/// The reason why a walk fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WalkError {

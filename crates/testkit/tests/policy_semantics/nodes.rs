@@ -452,7 +452,7 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
     Ok(found)
 }
 
-/// Takes away all that was told. Nothing of it may be left.
+/// Removes all objects, and expects that no entries of them remain.
 fn expect_nothing_left(
     mut told: Told,
     mut node: Node,

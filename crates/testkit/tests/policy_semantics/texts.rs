@@ -85,7 +85,7 @@ fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -
     }
 }
 
-/// Fills the sets of a state. Those that are asked for besides, with ports or without, are there and empty.
+/// Fills the sets of a state. The other sets that rules match, with ports or without, exist and are empty.
 fn fill_sets(table: &mut Table, state: &DesiredState, family: Family, asked: BTreeMap<IpSetName, bool>) {
     for (name, with_port) in asked {
         let set_type = if with_port { SetType::HashIpPort } else { SetType::HashNet };

@@ -104,7 +104,7 @@ fn note(explanation: &Explanation, direction: Direction, used: &mut UsedRules, d
     }
 }
 
-/// All packets that anything tells apart.
+/// Returns a packet for each combination of fields that a match can distinguish.
 fn packets(compiled: &Compiled<'_>) -> Vec<Packet> {
     let (addresses, payloads) = (addresses(compiled), payloads(compiled));
     let mut packets = Vec::new();

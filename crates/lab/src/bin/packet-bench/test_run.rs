@@ -133,8 +133,8 @@ pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) 
     })
 }
 
-/// Nanoseconds, with warm and with cold caches, of a program that does nothing, and of this one for what the first rule admits, for what
-/// the last one does, and for what none does.
+/// Returns the nanoseconds, with warm and with cold caches, of an empty program, and of this one for a packet that the
+/// first rule allows, one that the last rule allows, and one that no rule allows.
 fn costs(program: &Program, asked: (Policy, Family, Place), times: u32) -> Result<[[f64; 2]; 4]> {
     let (_, family, place) = asked;
     let accepts = Program::load_netfilter("accepts", LICENSE, &ACCEPTS)?;
@@ -165,7 +165,7 @@ fn costs(program: &Program, asked: (Policy, Family, Place), times: u32) -> Resul
     Ok(std::array::from_fn(|of| [warm[of], medians[of]]))
 }
 
-/// A packet of a test run, and whether policy admits it.
+/// A packet of a test run, and whether policy allows it.
 struct Asked {
     packet: Vec<u8>,
     address: Ipv4Addr,
@@ -173,13 +173,13 @@ struct Asked {
     accepted: bool,
 }
 
-/// What the first rule admits, what the last one does, and what none does.
+/// Returns a packet that the first rule allows, one that the last rule allows, and one that no rule allows.
 fn packets((policy, family, place): (Policy, Family, Place)) -> [Asked; 3] {
     let mapped = |address| updates::address(policy.peers, family, address);
     let asked = [(policy.admitted(0), true), (policy.admitted(policy.rules - 1), true), ((STRANGER, 9), false)];
     asked.map(|((address, port), accepted)| {
         let packet = packet(mapped(SOURCE), mapped(address), port);
-        // What comes in by an interface comes in a frame.
+        // An incoming packet has an Ethernet header.
         let protocol = if family == Family::V4 { [0x08, 0] } else { [0x86, 0xdd] };
         let frame = if place == Place::Output { vec![] } else { [&[0; 12][..], &protocol].concat() };
         Asked { packet: [frame, packet].concat(), address, port, accepted }

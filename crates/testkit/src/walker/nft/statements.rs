@@ -103,7 +103,8 @@ fn statement(family: Family, words: &mut Words) -> Parsed<Statement> {
     comparison(vec![selector], family, words)
 }
 
-/// What is no verdict, asks the packet for nothing, and does not change its mark; `None` if the word begins something else.
+/// Reads a statement that is no verdict, matches nothing of the packet, and does not change its mark; `None` if the
+/// word begins something else.
 fn action(first: &str, words: &mut Words) -> Parsed<Option<Statement>> {
     Ok(Some(match first {
         "counter" => Statement::Nothing,
