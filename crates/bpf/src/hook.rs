@@ -2,7 +2,7 @@
 
 pub(crate) const ATTACH_NETFILTER: u32 = 45;
 
-/// Where in netfilter a program is.
+/// The netfilter hook that a program is attached to, with its priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_structs, reason = "the kernel has no more")]
 pub struct NetfilterPosition {

@@ -36,12 +36,12 @@ pub struct CleanupReport {
     pub routes_removed: usize,
     /// Tunnel devices that were removed.
     pub devices_removed: usize,
-    /// What could not be removed.
+    /// Objects that could not be removed.
     pub problems: Vec<DataplaneProblem>,
 }
 
 /// Removes everything that Tortie, or Felix, programmed in this network namespace: rules and chains, then IP sets, then
-/// routes and VXLAN devices. What other programs made is left alone, and so are subsystems that this kernel lacks.
+/// routes and VXLAN devices. Objects of other programs stay, and subsystems that this kernel lacks are skipped.
 pub fn cleanup(kernel: &mut dyn Kernel, config: &CleanupConfig) -> CleanupReport {
     let mut report = CleanupReport::default();
     remove_rules(kernel, config, &mut report);

@@ -54,17 +54,17 @@ pub struct Dataplane {
 pub(crate) struct PolicyState {
     /// One for each family, in the order of the output.
     pub(crate) gates: Vec<PolicyGate>,
-    /// What the owner of programs that enforce policy last said of them.
+    /// The state of the eBPF programs that enforce policy, as their owner reported it last.
     pub(crate) programs_in_force: bool,
     pub(crate) program_problems: Vec<ProgramProblem>,
 }
 
-/// Transactions of nftables.
+/// Transactions on the nftables ruleset.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
-    /// Ours, by programs of iptables.
+    /// Transactions of this process, by the iptables programs.
     pub(crate) commits: CommitCounter,
-    /// Those of others on our tables.
+    /// Transactions of other processes on tables of this one.
     foreign: ForeignTransactions,
 }
 

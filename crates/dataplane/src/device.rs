@@ -15,7 +15,7 @@ pub(crate) const BPF_IN: &str = "bpfin.cali";
 
 /// A network device, as far as tunnels go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct Device {
     /// Its index, which names it for as long as it exists.
     pub index: u32,
@@ -43,7 +43,7 @@ pub enum DeviceKind {
 
 /// The parameters of a VXLAN device, `IFLA_VXLAN_*` in `linux/if_link.h`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct Vxlan {
     /// The number of the virtual network.
     pub vni: u32,
@@ -67,7 +67,7 @@ pub struct Vxlan {
 
 /// A change of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "whoever implements a kernel must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum DeviceChange {
     /// Make a device; [`KernelError::Exists`](crate::KernelError::Exists) if there is one of that name.
     Create {
@@ -92,7 +92,7 @@ pub enum DeviceChange {
 
 /// Where a tunnel device sends frames to an Ethernet address (`bridge-fdb(8)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct FdbEntry {
     /// The index of the device.
     pub interface: u32,

@@ -34,9 +34,9 @@ enum TableStep {
     Restore { transactions: Option<u32> },
 }
 
-/// Commands that run side by side, and what waits for them.
+/// Commands that run side by side, and the steps that wait for them.
 struct Round<Step> {
-    /// Places among the tables or sets, what to do with the outcome, and places among the commands.
+    /// Index of a table or set, the step that takes the outcome, and index of a command.
     steps: Vec<(usize, Step, usize)>,
     commands: Vec<Command>,
     /// The first time at which there is more to do.
@@ -53,7 +53,7 @@ impl<Step> Round<Step> {
     }
 
     /// Runs the commands, or waits if there are none. `None` if nothing is left to do, or the kernel is stopping: an outcome of
-    /// a command that was not run to its end says nothing about the kernel.
+    /// an interrupted command is no evidence about the kernel.
     fn run(&mut self, kernel: &mut dyn Netfilter, now: Duration) -> Option<Vec<Outcome>> {
         if self.commands.is_empty() {
             kernel.sleep(self.wake?.saturating_sub(now));
@@ -66,7 +66,7 @@ impl<Step> Round<Step> {
     }
 }
 
-/// Brings all tables to what is wanted of them, side by side. Outcomes are in the order of the tables, and mean nothing if
+/// Brings all tables to their desired state, side by side. Outcomes are in the order of the tables, and mean nothing if
 /// the kernel is stopping. `commits` counts what is committed to nftables.
 pub(crate) fn tables(
     kernel: &mut dyn Netfilter,
@@ -138,12 +138,12 @@ fn note_save(table: &mut Reconciler, now: Duration, outcome: &Outcome, is_shared
     let snapshot = if outcome.is_success() {
         reader.feed(&outcome.stdout);
         if is_shared && !reader.has_begun() {
-            // It is not there, or the listing ends too early. Without a report the table asks again.
+            // The table is missing, or the listing ends too early. Without a report the table asks again.
             return false;
         }
         reader.finish().map_err(CommandError::from)
     } else {
-        // What it printed before it failed is no explanation.
+        // Output from before the failure explains nothing.
         Err(command_error(&outcome.status, &outcome.stderr, &[]))
     };
     table.on_saved(now, snapshot);

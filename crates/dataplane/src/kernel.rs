@@ -139,27 +139,28 @@ pub trait Clock {
     /// Lets time pass; less of it if [`is_stopping`](Self::is_stopping) becomes true.
     fn sleep(&mut self, duration: Duration);
 
-    /// Whether the program is to end. Then nothing more is begun: what has been done is consistent, and the rest is left.
+    /// Whether this process is stopping. The dataplane then begins no further step; finished steps leave a consistent
+    /// state.
     fn is_stopping(&mut self) -> bool {
         false
     }
 }
 
-/// Tables and IP sets: the programs of iptables and ipset, and transactions of nftables.
+/// Tables and IP sets: the iptables and ipset programs, and nftables transactions.
 pub trait Netfilter: Clock {
     /// Runs all commands, side by side if possible, and returns their outcomes in the same order. A missing outcome counts as
     /// a program that could not be run.
     fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome>;
 
     /// The generation of the nftables ruleset: the number of transactions committed in this namespace by any process, modulo
-    /// 2^32. `None` if the kernel does not tell; then more is read than need be.
+    /// 2^32. `None` if the kernel does not report it; the dataplane then reads more than necessary.
     fn ruleset_generation(&mut self) -> Option<u32>;
 
     /// The objects of an nftables table; `None` if the table does not exist.
     ///
     /// # Errors
-    /// If it cannot be read. Only called where [`DataplaneConfig::nftables`](crate::DataplaneConfig) or
-    /// [`DataplaneConfig::arp`](crate::DataplaneConfig) says so.
+    /// If it cannot be read. Only called if [`DataplaneConfig::nftables`](crate::DataplaneConfig) or
+    /// [`DataplaneConfig::arp`](crate::DataplaneConfig) enables it.
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError>;
 
     /// The rules of an nftables table with their counters, and perhaps more; `None` if there are none.
@@ -207,10 +208,10 @@ pub trait Conntrack: Clock {
     /// If they cannot be read.
     fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError>;
 
-    /// Marks an address whose connections are still to be forgotten, or takes the mark away, where no packet notices.
+    /// Marks an address whose conntrack entries are still to be deleted, or removes the mark. No packet is affected.
     ///
     /// # Errors
-    /// If the kernel refuses. Removing a mark that is not there is no error.
+    /// If the kernel refuses. Removing a missing mark is no error.
     fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError>;
 }
 
@@ -226,12 +227,12 @@ pub trait Routing: Conntrack {
     /// The routes of a table of a family that leave by one interface. It should cost no more than these.
     ///
     /// # Errors
-    /// If they cannot be read. A family that the kernel does not have, and an interface that is not there, have none.
+    /// If they cannot be read. A family that the kernel lacks, and a missing interface, have none.
     fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError>;
 
     /// Changes routes in a table, in this order, and returns the outcome of each; a missing outcome counts as a failure. A
-    /// change that fails does not stop those behind it. [`KernelError::NotFound`] stands for a route or an interface that is
-    /// not there.
+    /// change that fails does not stop those behind it. [`KernelError::NotFound`] stands for a missing route or
+    /// interface.
     fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>>;
 
     /// The routing rules of a family that lead to a table.
@@ -243,8 +244,8 @@ pub trait Routing: Conntrack {
     /// Makes or removes a routing rule.
     ///
     /// # Errors
-    /// If the kernel refuses; [`KernelError::NotFound`] for one that is to be removed and not there,
-    /// [`KernelError::Exists`] for one that is there already.
+    /// If the kernel refuses; [`KernelError::NotFound`] for the removal of a missing one, [`KernelError::Exists`] for
+    /// an addition of an existing one.
     fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError>;
 }
 
@@ -265,18 +266,18 @@ pub trait Links: Clock {
     /// Changes a device or its addresses.
     ///
     /// # Errors
-    /// If the kernel refuses; [`KernelError::NotFound`] for an object that is to be changed or removed and not there,
-    /// [`KernelError::Exists`] for one that is there already.
+    /// If the kernel refuses; [`KernelError::NotFound`] for a change or removal of a missing object,
+    /// [`KernelError::Exists`] for an addition of an existing one.
     fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError>;
 
     /// Has checksums of packets that are sent computed before the device with this index and name gets them; does nothing if
     /// they are already.
     ///
     /// # Errors
-    /// If that fails. Only called where [`TunnelsConfig::checksum_offload_broken`](crate::TunnelsConfig) says so.
+    /// If that fails. Only called if [`TunnelsConfig::checksum_offload_broken`](crate::TunnelsConfig) is set.
     fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError>;
 
-    /// Has the packets that a device receives handled by threads of their own (`/sys/class/net/*/threaded`), or not.
+    /// Has the packets that a device receives handled by dedicated threads (`/sys/class/net/*/threaded`), or not.
     ///
     /// # Errors
     /// If the kernel refuses; [`KernelError::NotFound`] if it knows of no such threads, or of no such device.
@@ -291,7 +292,7 @@ pub trait Links: Clock {
     /// Changes a queueing discipline, or the device to which incoming packets of an interface are redirected.
     ///
     /// # Errors
-    /// If the kernel refuses; [`KernelError::NotFound`] for one that is to be removed and not there.
+    /// If the kernel refuses; [`KernelError::NotFound`] for the removal of a missing one.
     fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError>;
 
     /// The interfaces to which the filters of an interface's ingress qdisc redirect packets, by index; `None` for a filter
@@ -330,7 +331,7 @@ pub trait Neighbours: Clock {
     fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError>;
 
     /// Changes neighbour and forwarding entries, in this order, and returns the outcome of each; a missing outcome counts as a
-    /// failure. [`KernelError::NotFound`] stands for an entry or an interface that is not there.
+    /// failure. [`KernelError::NotFound`] stands for a missing entry or interface.
     fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>>;
 
     /// The addresses of a family for which requests are answered because of
@@ -343,11 +344,11 @@ pub trait Neighbours: Clock {
 
     /// Answers requests for addresses of others, by ARP or neighbour discovery, with the Ethernet address of the interface by
     /// which they come, until this process ends or removes them. Returns the outcome of each; a missing outcome counts as a
-    /// failure. [`KernelError::NotFound`] stands for an address or an interface that is not there.
+    /// failure. [`KernelError::NotFound`] stands for a missing address or interface.
     fn change_proxy_neighbours(&mut self, changes: &[ProxyNeighbourChange]) -> Vec<Result<(), KernelError>>;
 
     /// Announces these addresses behind the interfaces, and returns the outcome of each; a missing outcome counts as a failure.
-    /// [`KernelError::NotFound`] stands for an interface that is not there.
+    /// [`KernelError::NotFound`] stands for a missing interface.
     fn announce(&mut self, neighbours: &[ProxyNeighbour]) -> Vec<Result<(), KernelError>>;
 
     /// The places of these addresses on this node: the interface that leads to each, and its port behind which the address is
@@ -356,7 +357,7 @@ pub trait Neighbours: Clock {
     /// node, or not known to be; then the kernel is made to find out.
     ///
     /// # Errors
-    /// If they cannot be found out. Only called where workloads are told apart by address.
+    /// If they cannot be determined. Only called where workloads are identified by address.
     fn locate(
         &mut self,
         addresses: &[(IpAddr, Option<AddressPlace>)],
@@ -371,7 +372,7 @@ pub trait Measured {
 
 /// Durations of kernel calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct CallTimes {
     /// Total duration of all calls.
     pub spent: Duration,

@@ -1,22 +1,22 @@
 //! Errors of kernel calls.
 
-/// Why the kernel did not do what was asked.
+/// An error of a kernel call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// The object is not there (`ENOENT`, `ESRCH`, `ENODEV`).
+    /// The object is missing (`ENOENT`, `ESRCH`, `ENODEV`).
     #[error("not found")]
     NotFound,
-    /// There is one of that name already (`EEXIST`).
+    /// An object of that name exists already (`EEXIST`).
     #[error("it exists already")]
     Exists,
-    /// The kernel does not know of such things (`EOPNOTSUPP`).
+    /// The kernel does not support the operation (`EOPNOTSUPP`).
     #[error("the kernel does not support it")]
     Unsupported,
     /// The interface is down (`ENETDOWN`).
     #[error("the interface is down")]
     LinkDown,
-    /// Anything else, in the words of the system.
+    /// Any other error, with the text of the system.
     #[error("{0}")]
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! Subsystems that the kernel must have for what is configured and desired.
+//! Subsystems that the kernel must have for the configuration and the desired state.
 
 use std::collections::{BTreeMap, BTreeSet};
 

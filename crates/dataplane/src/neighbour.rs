@@ -6,15 +6,15 @@ use tortie_model::{IfaceName, Mac};
 
 use crate::device::FdbEntry;
 
-/// A change of what the kernel knows of neighbours.
+/// A change of a neighbour or forwarding entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "whoever implements a kernel must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum NeighbourChange {
-    /// Set a permanent neighbour entry, in place of what was there for this interface and address.
+    /// Set a permanent neighbour entry; it replaces any entry of this interface and address.
     Set(Neighbour),
     /// Remove the neighbour entry of this interface and address.
     Delete(Neighbour),
-    /// Set a permanent forwarding entry, in place of what was there for this device and Ethernet address.
+    /// Set a permanent forwarding entry; it replaces any entry of this device and Ethernet address.
     SetFdb(FdbEntry),
     /// Remove this forwarding entry.
     DeleteFdb(FdbEntry),
@@ -31,9 +31,9 @@ pub struct Neighbour {
     pub mac: Mac,
 }
 
-/// An address that is answered for on an interface.
+/// An address for which this node answers ARP or neighbour discovery requests on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct ProxyNeighbour {
     /// The index of the interface.
     pub interface: u32,
@@ -41,9 +41,9 @@ pub struct ProxyNeighbour {
     pub address: IpAddr,
 }
 
-/// A change of what is answered for.
+/// A change of the addresses that this node answers for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "whoever implements a kernel must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum ProxyNeighbourChange {
     /// Answer for it from now on.
     Add(ProxyNeighbour),
@@ -51,9 +51,9 @@ pub enum ProxyNeighbourChange {
     Remove(ProxyNeighbour),
 }
 
-/// What leads to an address.
+/// The interface, and the bridge port, behind which an address is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct AddressPlace {
     /// The interface that packets to the address leave by.
     pub interface: IfaceName,

@@ -2,7 +2,7 @@
 
 /// A token bucket filter, in the units of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct TokenBucket {
     /// Bytes a second.
     pub rate: u64,
@@ -18,7 +18,7 @@ pub struct TokenBucket {
 
 /// A queueing discipline of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct Qdisc {
     /// The index of the interface.
     pub interface: u32,
@@ -46,7 +46,7 @@ pub enum QdiscKind {
 
 /// A change of queueing disciplines. Interfaces are named by their indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "whoever implements a kernel must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum QdiscChange {
     /// Make a token bucket filter the root, or change the one that is there.
     SetBucket(u32, TokenBucket),

@@ -302,7 +302,8 @@ pub enum DataplaneProblem {
     /// ([`Dataplane::set_policy_in_force`](crate::Dataplane::set_policy_in_force)).
     #[error("{0}")]
     Programs(ProgramProblem),
-    /// The kernel lacks a subsystem that the configuration or the desired state needs; what depends on it is left out.
+    /// The kernel lacks a subsystem that the configuration or the desired state needs; features that depend on it are
+    /// left out.
     #[error("the kernel lacks {subsystem}, needed for {}", .needed_for.join(", "))]
     MissingSubsystem {
         /// The subsystem.
@@ -433,12 +434,12 @@ pub enum EndpointProblem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceProblem {
-    /// The kernel does not say how it is, or does not change it.
+    /// The kernel does not return the current state, or refuses a change of it.
     #[error("{what}: {error}")]
     Kernel {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: KernelError,
     },
     /// No interface of this node has the address that tunnel packets are to leave by.
@@ -456,22 +457,22 @@ pub enum DeviceProblem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BandwidthProblem {
-    /// The kernel does not say how it is, or does not change it.
+    /// The kernel does not return the current state, or refuses a change of it.
     #[error("{what}: {error}")]
     Kernel {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: KernelError,
     },
-    /// Somebody else queues or filters there, and is left alone.
+    /// A queueing discipline or filter of another program is on the interface; it stays.
     #[error("somebody else has `{0}` there, which is left alone")]
     Foreign(String),
 }
 
 /// What part of the desired state something is made from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(clippy::exhaustive_enums, reason = "whoever explains chains must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "explanations of chains must handle every variant")]
 pub enum Owner {
     /// A policy.
     Policy(PolicyId),

@@ -25,7 +25,7 @@ pub struct RoutingRule {
 
 /// A change of one routing rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "whoever implements a kernel must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum RoutingRuleChange {
     /// Make it.
     Add(RoutingRule),

@@ -66,7 +66,7 @@ impl FromStr for WireguardKey {
 
 /// A device, as the kernel has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct WireguardDevice {
     /// Its public key; `None` if it has no private one.
     pub public_key: Option<WireguardKey>,
@@ -80,7 +80,7 @@ pub struct WireguardDevice {
 
 /// A peer of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel makes them")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct DevicePeer {
     /// Where packets to it are sent.
     pub endpoint: Option<SocketAddr>,
@@ -92,7 +92,7 @@ pub struct DevicePeer {
 
 /// A change of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever implements a kernel must know all of it")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel must handle all of it")]
 pub struct WireguardChange {
     /// Give it a new private key, which nobody else learns.
     pub new_key: bool,
@@ -114,7 +114,7 @@ impl WireguardChange {
 
 /// A change of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "whoever implements a kernel must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum PeerChange {
     /// Remove it.
     Remove(WireguardKey),

@@ -176,7 +176,7 @@ impl Action {
         }
     }
 
-    /// The action with another in the place of what happens last.
+    /// Returns the action with `last` in place of its last part.
     pub(crate) fn with_last(self, last: Self) -> Self {
         match &self {
             Self::Several(actions) => match actions.split_last() {
@@ -189,7 +189,7 @@ impl Action {
         }
     }
 
-    /// What happens last.
+    /// Returns the last part of the action.
     #[must_use]
     pub fn last(&self) -> &Self {
         match self {

@@ -124,13 +124,13 @@ impl Rule {
         self.action == Some(Action::Return)
     }
 
-    /// Whether the rule tells senders that it drops.
+    /// Returns whether the rule drops packets and notifies their senders.
     #[must_use]
     pub fn rejects(&self) -> bool {
         matches!(self.action.as_ref().map(Action::last), Some(Action::Reject(_)))
     }
 
-    /// Has a rule that [rejects](Self::rejects) drop without a word.
+    /// Makes a rule that [rejects](Self::rejects) drop without a reply.
     pub fn drop_silently(&mut self) {
         if self.rejects() {
             self.action = self.action.take().map(|action| action.with_last(Action::Drop));

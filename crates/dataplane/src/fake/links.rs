@@ -14,7 +14,7 @@ use crate::wireguard_device::{WireguardChange, WireguardDevice};
 /// Devices and their queueing disciplines.
 #[derive(Clone, Debug, Default)]
 pub struct FakeLinks {
-    /// Devices besides those that only events tell of, and their addresses.
+    /// Devices by name, with their addresses; devices that only appear in events are left out.
     pub devices: BTreeMap<String, (Device, BTreeSet<Cidr>)>,
     /// `WireGuard` devices, by their index.
     pub wireguards: BTreeMap<u32, WireguardDevice>,
@@ -22,7 +22,7 @@ pub struct FakeLinks {
     pub wireguards_fail: bool,
     /// There is no `WireGuard`.
     pub lacks_wireguard: bool,
-    /// Which devices have threads, by their name.
+    /// Whether threads handle the received packets of a device, by its name.
     pub threaded: BTreeMap<String, bool>,
     /// Devices that cannot be made or changed, by their name.
     pub broken_devices: BTreeSet<String>,
@@ -32,7 +32,7 @@ pub struct FakeLinks {
     pub without_checksum_offload: BTreeSet<String>,
     /// Queueing disciplines that are not the kernel's own.
     pub qdiscs: Vec<Qdisc>,
-    /// Where filters of incoming packets send them.
+    /// Targets of ingress filters that redirect packets, by the index of the interface; `None` for other filters.
     pub redirections: BTreeMap<u32, Vec<Option<u32>>>,
     pub(super) removed: BTreeSet<u32>,
     pub(super) next_index: u32,

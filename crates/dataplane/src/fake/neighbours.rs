@@ -24,7 +24,7 @@ pub struct FakeNeighbours {
     pub announced: Vec<ProxyNeighbour>,
     /// Interfaces on which nothing can be answered.
     pub mute_interfaces: BTreeSet<u32>,
-    /// Where addresses are.
+    /// Places of addresses.
     pub places: BTreeMap<IpAddr, AddressPlace>,
 }
 

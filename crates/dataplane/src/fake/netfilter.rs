@@ -27,7 +27,7 @@ pub struct FakeNetfilter {
     pub other_v4: FakeTables,
     /// The IPv6 tables of the other implementation of iptables.
     pub other_v6: FakeTables,
-    /// The table of nftables of each family.
+    /// The nftables table of each family.
     pub nftables: BTreeMap<Family, FakeNftables>,
     /// The table of ARP packets.
     pub arp: FakeNftables,
@@ -55,7 +55,7 @@ impl FakeNetfilter {
 }
 
 impl FakeKernel {
-    /// Runs one command; what [`Netfilter::run`] does with each.
+    /// Runs one command; [`Netfilter::run`] does so with each.
     pub fn run_one(&mut self, command: &Command) -> Outcome {
         self.spend(RUN_TIME);
         if self.netfilter.not_runnable.iter().any(|part| command.program.contains(part.as_str())) {

@@ -25,7 +25,7 @@ pub struct FakeRouting {
     pub rules_fail: bool,
     /// Interfaces that routes cannot be made on.
     pub broken_interfaces: BTreeSet<u32>,
-    /// How many routes were listed so far.
+    /// The number of routes listed so far.
     pub listed_routes: usize,
 }
 

@@ -10,7 +10,7 @@ use crate::sysctl_path::SysctlPath;
 /// Sysctls.
 #[derive(Clone, Debug)]
 pub struct FakeSysctls {
-    /// Sysctls by path; only those that are there can be written.
+    /// Sysctls by path; only existing ones can be written.
     pub values: BTreeMap<String, String>,
     /// Sysctls that cannot be written, by a part of their path.
     pub read_only: Vec<String>,

@@ -33,7 +33,7 @@ impl Ending {
 
 impl Kernel for Ending {
     fn sysctls(&mut self) -> Option<&mut dyn Sysctls> {
-        // What takes no time need not be stopped.
+        // A call that takes no time need not be stopped.
         self.kernel.sysctls()
     }
 
@@ -68,7 +68,7 @@ impl Netfilter for Ending {
     fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         let outcomes = self.call().run(commands);
         if self.is_stopping() {
-            // They were killed, or not; nobody knows what they had done.
+            // They may have been killed; their effects are unknown.
             return outcomes.iter().map(|_| Outcome::not_run("this program is ending")).collect();
         }
         outcomes
@@ -103,7 +103,7 @@ impl Conntrack for Ending {
 
 impl Routing for Ending {
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
-        // What takes no time need not be stopped.
+        // A call that takes no time need not be stopped.
         self.kernel.routes(family, table)
     }
 
