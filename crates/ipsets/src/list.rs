@@ -238,7 +238,7 @@ impl ListReader {
         None
     }
 
-    /// Takes a line before the first member; `None` if it says nothing.
+    /// Takes a line before the first member; `None` if it is no `key: value` pair.
     fn head(&mut self, line: &[u8]) -> Option<()> {
         let (key, value) = str::from_utf8(line).ok()?.split_once(':')?;
         let value = value.trim();

@@ -25,7 +25,7 @@ pub(crate) enum Reason {
     Full,
 }
 
-/// Where the reconciler is.
+/// The progress of the reconciler between plans.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     pub(crate) listing: Option<Reason>,
@@ -35,9 +35,9 @@ pub(crate) struct Progress {
     pub(crate) round: Option<Round>,
     pub(crate) deletion: Option<Deletion>,
     pub(crate) batch: Batch,
-    /// How long it took to list all sets with their members, the last time.
+    /// Duration of the last listing of all sets with their members.
     pub(crate) all_took: Duration,
-    /// Why that did not work the last time.
+    /// The failure of that listing, if it failed the last time.
     pub(crate) all_failure: Option<CommandFailure>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Round {
     pub(crate) all_failed: Option<BTreeSet<IpSetName>>,
     pub(crate) failures: u32,
     pub(crate) background_reads: u32,
-    /// What is left to write of restores that failed; the last one comes first.
+    /// Groups still to be written after failed restores; the last one comes first.
     pub(crate) groups: Vec<Group>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Round {
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) names: Vec<IpSetName>,
-    /// How often writing them failed without a culprit.
+    /// The number of failed restores of this group that named no culprit.
     pub(crate) failures: u32,
 }
 
@@ -83,21 +83,21 @@ pub(crate) struct AllInFlight {
     pub(crate) filed: Filed,
 }
 
-/// What came of it so far.
+/// The part of a listing that has arrived, sorted by set.
 #[derive(Clone, Debug)]
 pub(crate) struct Filed {
     pub(crate) reader: AllReader,
     /// Members of the set that is being read.
     pub(crate) members: Vec<Member>,
-    /// All sets of ours that it names.
+    /// All own sets that the listing names.
     pub(crate) seen: BTreeSet<IpSetName>,
-    /// Those that are wanted and were read to their end.
+    /// Desired sets whose members were read to the end.
     pub(crate) read: BTreeSet<IpSetName>,
-    /// Those that had to be read before anything is written.
+    /// Sets that had to be read before any write.
     pub(crate) owed: BTreeSet<IpSetName>,
 }
 
-/// How many sets the next command destroys.
+/// The number of sets that the next command destroys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch(usize);
 
@@ -126,16 +126,16 @@ pub(crate) struct Deletion {
     pub(crate) destroyed: usize,
     /// Nothing is left to do in this round.
     pub(crate) is_over: bool,
-    /// The last command came to nothing, and why cannot be told.
+    /// The last command failed for an unknown reason.
     pub(crate) is_stuck: bool,
 }
 
-/// What a restore text is about.
+/// The sets that a restore text writes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Touched {
     /// The sets, each with the number of its first line, counted from 1.
     sets: Vec<(usize, IpSetName)>,
-    /// The temporary sets that hold what was replaced.
+    /// The temporary sets that hold the replaced members.
     temporaries: Vec<IpSetName>,
 }
 
@@ -157,7 +157,7 @@ impl Touched {
         self.sets.push((line, name));
     }
 
-    /// A temporary set holds what was replaced.
+    /// Notes a temporary set that holds replaced members.
     pub(crate) fn replace_into(&mut self, temporary: IpSetName) {
         self.temporaries.push(temporary);
     }

@@ -177,7 +177,7 @@ struct Desired {
     stand_ins: BTreeMap<ChainName, StandIn>,
     /// Rules of each reachable chain.
     rendered: BTreeMap<ChainName, crate::RenderedChain>,
-    /// Reachable, but nobody defined them.
+    /// Reachable chains without a definition.
     undefined: BTreeSet<ChainName>,
     /// Not ours by name, so that they could not be recognised again.
     refused: BTreeSet<ChainName>,
@@ -195,7 +195,7 @@ struct Kernel {
     confirmed_at: Option<ForeignCommits>,
     /// The same for the plan that is asked for next.
     foreign: Option<ForeignCommits>,
-    /// Something was written that nobody has confirmed yet.
+    /// Whether a write has not been checked against commits of other processes yet.
     wrote: bool,
 }
 

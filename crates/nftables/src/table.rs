@@ -281,7 +281,7 @@ struct Kernel {
     /// `None` if it is not known.
     observed: Option<Observed>,
     read_at: Option<Duration>,
-    /// Somebody else may have changed the table since it was read.
+    /// Another process may have changed the table since it was read.
     suspected: bool,
 }
 
@@ -383,9 +383,9 @@ impl Table {
         }
     }
 
-    /// Takes a definition back. A name that is not defined is fine.
+    /// Removes a definition; does nothing for a name without one.
     pub fn remove_chain(&mut self, layer: Layer, name: ChainName) {
-        // Whoever still leads to it knows it by its full name until it is gone from the kernel.
+        // Rules that still jump to the chain use its full name until it is gone from the kernel.
         self.desired.layers.get_mut(layer).graph.undefine(name);
         self.touch_includers(layer, name);
     }

@@ -11,7 +11,7 @@ use crate::progress::{Group, InFlight, Reason, Touched};
 use crate::sets::{IpSets, Kernel, Need};
 use crate::write::RestoreText;
 
-/// What to write next.
+/// The next write.
 enum Next {
     Group(Group),
     Sleep(Duration),
@@ -19,7 +19,7 @@ enum Next {
 }
 
 impl IpSets {
-    #[expect(clippy::expect_used, reason = "whoever forgets a set takes it from those that are dirty")]
+    #[expect(clippy::expect_used, reason = "a set that is removed is no longer dirty")]
     pub(super) fn next_restore(&mut self, now: Duration) -> Option<Plan> {
         loop {
             let group = match self.next_group(now) {

@@ -35,7 +35,7 @@ pub(crate) fn counted(list: &[u8]) -> Option<Counted> {
     Some(Counted { packets: number(counter::PACKETS)?, bytes: number(counter::BYTES)? })
 }
 
-/// What a rule has counted.
+/// The values of a rule's counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "all that the kernel counts")]
 pub struct Counted {

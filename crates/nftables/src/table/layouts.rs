@@ -17,7 +17,7 @@ use crate::expression::Unsupported;
 use crate::layout::{Hosts, LaidOut, MEMBER, OverBudget, RULE, Sets, expand, in_order, jumps, lay_out};
 use crate::names::{LayeredName, SetName};
 
-/// What the chains of a table are laid out to.
+/// The compiled parts of the chains of a table.
 #[derive(Debug, Default)]
 pub(super) struct Layouts {
     chains: BTreeMap<(Layer, ChainName), Parts>,
@@ -243,7 +243,7 @@ impl Table {
             let needed = self.desired.layouts.ledger.held((layer, chain));
             self.desired.layouts.ledger.resize((layer, chain), 0);
             let definition = self.desired.layers.get(layer).graph.definition(chain).cloned();
-            // If it was taken back in this round, its layout goes when its turn comes.
+            // If the definition was removed in this round, a later step of it removes the layout.
             let Some(definition) = definition else { continue };
             let name = self.layered(layer, chain);
             let rules = self.refused_rules(layer, &definition, &name, needed);
