@@ -133,8 +133,8 @@ impl RuleScanner {
         sets.filter_map(selector).collect()
     }
 
-    /// Gives back what [`RuleScanner::acquire`] took.
-    #[expect(clippy::expect_used, reason = "the nodes of policies and profiles release what they acquired, once")]
+    /// Releases rules that [`RuleScanner::acquire`] joined with their sets.
+    #[expect(clippy::expect_used, reason = "the nodes of policies and profiles release acquired rules, once")]
     pub(crate) fn release(&mut self, rules: &Rules) {
         let list = self.lists.get_mut(&**rules.sets()).expect("rules are released that were acquired");
         list.users -= 1;

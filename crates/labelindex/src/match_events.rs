@@ -1,7 +1,7 @@
-//! Which items start and stop to match which selectors, pair by pair, for who asks.
+//! Events for pairs of an item and a selector that start or stop to match, for callers that ask for them.
 //!
-//! What was told is kept by match set, not by pair: the match set of each item, and the keys of each match set. Sets
-//! never change, so that items that go from one set to another are compared together.
+//! The emitted state is kept by match set, not by pair: the match set of each item, and the keys of each match set.
+//! Sets never change, so that items that go from one set to another are compared together.
 
 use std::collections::HashMap;
 use std::hash::{Hash, RandomState};
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::types::{MatchEvent, MatchSetId};
 
-/// What [`crate::MatchIndex::flush_events`] has told.
+/// The matches that [`crate::MatchIndex::flush_events`] has emitted.
 #[derive(Clone, Debug)]
 pub(crate) struct Told<I, S> {
     /// The match set of each item.
@@ -20,7 +20,7 @@ pub(crate) struct Told<I, S> {
     touched: Vec<I>,
 }
 
-/// A match set that items were told to have.
+/// A match set that emitted items have.
 #[derive(Clone, Debug)]
 struct ToldSet<S> {
     /// Sorted.
@@ -30,12 +30,12 @@ struct ToldSet<S> {
 }
 
 impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
-    /// Nothing is told of these items.
+    /// Returns an empty state in which these items are still to be compared.
     pub(crate) fn nothing_of(items: impl Iterator<Item = I>) -> Self {
         Self { items: HashMap::default(), sets: FxHashMap::default(), touched: items.collect() }
     }
 
-    /// Items are to be compared.
+    /// Marks items to be compared.
     pub(crate) fn touch(&mut self, items: impl IntoIterator<Item = I>) {
         self.touched.extend(items);
     }
@@ -44,8 +44,8 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
         self.items.is_empty() && self.sets.is_empty() && self.touched.is_empty()
     }
 
-    /// What is different now from what was told: items have the match sets that `match_set` gives, and these the keys
-    /// that `keys` gives.
+    /// Returns the difference between the current and the emitted matches, and makes the current ones the emitted ones.
+    /// `match_set` gives the match set of an item, `keys` the keys of a match set.
     pub(crate) fn compare(
         &mut self,
         match_set: impl Fn(&I) -> Option<MatchSetId>,
@@ -76,7 +76,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
         events
     }
 
-    /// Notes the match set of an item, and gives back the one that it was told to have.
+    /// Stores the match set of an item, and returns the one that was emitted before.
     fn replace(
         &mut self,
         item: &I,

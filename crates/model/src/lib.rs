@@ -46,7 +46,7 @@
 //! Names, addresses, networks and selectors are their text, labels are a map, and variants are named in `snake_case`. A
 //! field may be missing where its type has a default value, and one that is not known is an error: a misspelt one must not leave a
 //! rule that matches more. [`Valid`] values are checked as [`Valid::stored`] does, and names of policies' kinds are those of
-//! datastore paths. [`Interner::share`] shares what was read.
+//! datastore paths. [`Interner::share`] deduplicates deserialized values.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]

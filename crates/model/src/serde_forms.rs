@@ -88,7 +88,7 @@ enum OrderForm {
 impl Serialize for Order {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let order = self.get();
-        #[expect(clippy::cast_possible_truncation, reason = "compared with what it was")]
+        #[expect(clippy::cast_possible_truncation, reason = "compared with the value before the cast")]
         let integer = order as i32;
         if f64::from(integer) == order { integer.serialize(serializer) } else { serializer.collect_str(&order) }
     }

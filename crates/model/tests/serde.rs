@@ -1,6 +1,6 @@
 //! Updates in JSON. Random ones are written and read in the tests of `tortie-calc` and `tortie-protocol`.
 #![cfg(feature = "serde")]
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+#![allow(clippy::unwrap_used, reason = "a test fails if it panics")]
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

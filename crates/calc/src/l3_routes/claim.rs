@@ -13,7 +13,7 @@ pub(super) enum Claim {
     Ref(RefKind),
 }
 
-/// What an address is assigned to. One that several things of a node have is the first one's.
+/// The owner of an address. If several of a node have the same address, the first in this order owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum RefKind {
     Workload,

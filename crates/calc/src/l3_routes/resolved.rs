@@ -20,7 +20,7 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    /// What the dataplane is told.
+    /// Returns the route as the dataplane receives it.
     pub(super) fn route(self, family: Family, nodes: &Nodes) -> Route {
         let Self { pool_type, types, node, same_subnet, nat_outgoing, local_workload, borrowed, tunnels } = self;
         Route {
