@@ -1,4 +1,4 @@
-//! What cargo tells of the workspace's packages.
+//! The workspace's packages, from `cargo metadata`.
 
 use serde_json::Value;
 

@@ -53,8 +53,8 @@ pub(crate) fn run_all(programs: &Programs) -> Result<(), String> {
     programs.run_with_agent("faults", [])
 }
 
-/// The number of the checked-out commit in its history; 0, and a line that says so, where there is no history, such as in an
-/// archive of the source.
+/// Returns the number of the checked-out commit in its history. Without a history, such as in an archive of the source,
+/// prints a line and returns 0.
 pub(crate) fn change() -> usize {
     number_in(&root()).unwrap_or_else(|why| {
         println!("the first parts are run, because the history does not tell which change this is: {why}");
@@ -88,7 +88,7 @@ mod tests {
     fn a_source_without_history_has_no_number() {
         let folder = tempfile::tempdir().unwrap();
         assert!(number_in(folder.path()).unwrap_err().ends_with("is no repository"));
-        // What git does not take for a repository has none either.
+        // A folder that git rejects as a repository has no number either.
         std::fs::create_dir(folder.path().join(".git")).unwrap();
         assert!(number_in(folder.path()).unwrap_err().starts_with("git rev-parse"));
     }

@@ -371,7 +371,7 @@ fn not_done(name: &str, value: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns whether a value asks for something else than the default, as far as that can be told.
+/// Returns whether a value differs from the default. Booleans and numbers are compared by value, other kinds as text.
 fn differs_from_default(parameter: &Parameter, value: &str) -> bool {
     let (value, default) = (value.trim(), parameter.default);
     match parameter.kind.split('(').next().unwrap_or_default() {

@@ -29,7 +29,7 @@ pub enum Treatment {
     Used(&'static str),
     /// It does this, and Felix does not have it.
     Own(&'static str),
-    /// It locates a datastore. The node itself sets it, since no datastore is there yet.
+    /// It locates a datastore, so only the node itself can set it.
     Connection(&'static str),
     /// It describes the cluster (`ClusterInformation`) and has no effect.
     Description,
