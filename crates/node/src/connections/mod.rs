@@ -36,10 +36,10 @@ pub struct ConnectionCutter {
 }
 
 impl ConnectionCutter {
-    /// Starts the thread. What is cut is counted in `counts`.
+    /// Starts the thread, which counts cut connections in `counts`.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread cannot be started.
     pub fn start(
         rules: &RulesConfig,
         timeout: Duration,
@@ -59,7 +59,7 @@ impl ConnectionCutter {
         Ok(Self { worker, told_in_force: None })
     }
 
-    /// Notes what is to be enforced from now on.
+    /// Notes a change of the desired state.
     pub fn on_update(&mut self, update: &DesiredUpdate) {
         if bears_on_verdicts(update) {
             self.told_in_force = None;
@@ -67,7 +67,7 @@ impl ConnectionCutter {
         }
     }
 
-    /// Notes whether all that was told so far is in force.
+    /// Notes whether all changes so far are in force.
     pub fn in_force(&mut self, in_force: bool) {
         if self.told_in_force != Some(in_force) {
             self.told_in_force = Some(in_force);

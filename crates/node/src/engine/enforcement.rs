@@ -13,15 +13,15 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, HostEndpointName, IpSetId, Update, WorkloadEndpointId};
 use tortie_nftables::RuleCount;
 
-/// How long the loop rests at the most before it reports that it is alive.
+/// Longest pause of the loop between two reports that it is alive.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// Enforces what was calculated: [`InKernel`](super::InKernel) by itself, a driver by another program.
+/// An enforcer of the desired state: [`InKernel`](super::InKernel) in this process, a driver through another program.
 pub trait Enforcement {
-    /// Something that happens outside of the loop and that the enforcement reacts to.
+    /// An event from outside of the loop, to which the enforcement reacts.
     type Event;
 
-    /// The reason why nothing can be enforced any more.
+    /// An error that ends enforcement.
     type Error: Error + Send + Sync + 'static;
 
     /// Name of the turns of the loop that an event causes, in metrics and log lines.

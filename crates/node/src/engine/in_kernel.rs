@@ -39,7 +39,7 @@ pub struct InKernel<K> {
     throttle: Throttle,
     batches: observe::LinkBatches,
     outcome: Outcome,
-    /// How the rules can be listed by programs.
+    /// Programs that list the rules.
     listings: Vec<Listing>,
     by_nftables: bool,
     companions: Companions,
@@ -53,20 +53,20 @@ struct Outcome {
     started: Instant,
     applied_once: bool,
     last_apply: Option<Applied>,
-    /// What is out of sync in the kernel, as far as it has been logged, in the words of the last apply.
+    /// Logged problems that keep the kernel out of sync, each with its text from the last apply.
     problems: BTreeMap<ProblemIdentity, String>,
-    /// What is not as configured for as long as this enforces.
+    /// A deviation from the configuration that lasts as long as this enforcement.
     drawback: Option<String>,
-    /// What is still to be put right in the kernel, by which the node does not do its job.
+    /// Problems in the kernel that keep the node from doing its job.
     degraded: Option<String>,
 }
 
-/// What else is done on this machine beside the dataplane.
+/// Tasks on this machine besides the dataplane.
 #[derive(Debug, Default)]
 pub struct Companions {
     /// Watches the machine, and keeps the file with the MTU of workloads.
     pub machine: Option<Machine>,
-    /// Removes what Felix enforced by other means, once policy is in force.
+    /// Removes the remains of Felix's dataplane, once policy is in force.
     pub take_over: Option<TakeOver>,
     /// Cuts established connections that a change of policy denies.
     pub cutter: Option<ConnectionCutter>,

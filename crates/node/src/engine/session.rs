@@ -42,10 +42,10 @@ const STAYS: &str = "what is in force stays in force";
 pub enum Input {
     /// There is something to take from the datastore.
     Datastore,
-    /// Somebody wants to know something.
+    /// A question to the agent, with the channel for its answer.
     Question(Question),
-    /// Somebody else is about to change what is in the kernel, and waits until this is dropped: nobody must undo it before
-    /// everything has been told again.
+    /// Another process is about to change the kernel, and waits until the sender is dropped. The agent must not revert
+    /// the change before the next resync.
     LetGo(Sender<()>),
     /// There is something else to look at: [`Inputs::stop`], [`Inputs::reload`], [`Setup::events`].
     Wake,
@@ -135,15 +135,15 @@ pub struct Setup<E: Enforcement> {
     pub node_is_known: bool,
     /// What holds back changes that would cut those off who manage this host, if that is wanted.
     pub host_changes: Option<HostChanges>,
-    /// Who enforces.
+    /// The enforcement.
     pub enforcement: E,
     /// Its events, from an [`EventSender`](super::EventSender).
     pub events: Receiver<E::Event>,
-    /// Those who are told of the desired state and of its enforcement.
+    /// Observers of the desired state and of its enforcement.
     pub observers: Vec<Box<dyn Observer>>,
-    /// Where to report how things are.
+    /// Receiver of health reports.
     pub health: Health,
-    /// Where to count.
+    /// Receiver of counts.
     pub metrics: SharedMetrics,
 }
 
@@ -292,7 +292,7 @@ impl<E: Enforcement> Session<E> {
         Ok(ControlFlow::Continue(more))
     }
 
-    /// Measures how long it took until all that was told is in force.
+    /// Measures the time from each input to its enforcement, once all of them are in force.
     fn all_is_in_force(&mut self) {
         let now = Instant::now();
         let latency = {
@@ -330,13 +330,13 @@ impl<E: Enforcement> Session<E> {
         }
     }
 
-    /// Takes events of the enforcement, within reason; says whether there may be more.
+    /// Takes at most [`MAX_EVENTS`] events of the enforcement; returns whether there may be more.
     fn take_events(&mut self, inputs: &Inputs) -> Result<bool, SessionError> {
         for _ in 0..MAX_EVENTS {
             if inputs.stop.is_set() {
                 break;
             }
-            // If nobody can report any more, nothing happens.
+            // A closed channel is no error: the enforcement sends no more events.
             let Ok(event) = self.events.try_recv() else { return Ok(false) };
             self.turns.times.told(TurnCause::Event(E::EVENTS));
             self.enforcement.on_event(event).map_err(SessionError::of_enforcement)?;

@@ -4,7 +4,7 @@ use tortie_flows::{RuleTotals, Stats};
 
 use super::record::HitRecord;
 
-/// What is measured of flows.
+/// Metrics of flows.
 #[derive(Clone, Debug, Default)]
 pub struct FlowMetrics {
     /// Connections and attempts that are followed.
@@ -13,44 +13,44 @@ pub struct FlowMetrics {
     pub lost: u64,
     /// Messages that were not understood.
     pub unreadable: u64,
-    /// Those who are sent what was counted together.
+    /// Receivers of aggregated flows.
     pub receivers: Vec<ReceiverMetrics>,
-    /// News of which there were too many to be counted together, and lines that could not be written.
+    /// Number of flows that could not be aggregated or written.
     pub dropped: u64,
-    /// Changes of the cluster of which there were too many at once, so that flows may be told without them.
+    /// Number of cluster changes dropped because too many came at once; flows may lack names and rules because of them.
     pub changes_dropped: u64,
-    /// News that those who follow were too slow for.
+    /// Number of flows lost because a client of `tortie flows --follow` was too slow.
     pub lost_to_subscribers: u64,
-    /// Each rule.
+    /// Metrics of each rule.
     pub rules: Vec<RuleMetrics>,
     /// Rules that are not counted one by one.
     pub other_rules: RuleTotals,
 }
 
-/// What is measured of one who is sent what was counted together.
+/// Metrics of a receiver of aggregated flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverMetrics {
-    /// Who.
+    /// Name of the receiver.
     pub receiver: String,
-    /// Whether it receives.
+    /// Whether the receiver is connected.
     pub is_connected: bool,
-    /// How many flows wait for it.
+    /// Number of flows that wait for the receiver.
     pub waiting: u64,
-    /// How many it has received.
+    /// Number of flows received.
     pub received: u64,
-    /// How often it has received one of these again, after the connection had ended.
+    /// Number of flows received once more, after the connection had ended.
     pub received_again: u64,
-    /// How many were lost, since it was slow or gone.
+    /// Number of flows lost because the receiver was slow or disconnected.
     pub dropped: u64,
 }
 
-/// What is measured of a rule.
+/// Metrics of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleMetrics {
     /// `ingress` or `egress`.
     pub direction: &'static str,
     /// The rule.
     pub rule: HitRecord,
-    /// What it did.
+    /// Hits, packets and bytes of the rule.
     pub totals: RuleTotals,
 }

@@ -85,10 +85,11 @@ pub struct FlowCollector {
 }
 
 impl FlowCollector {
-    /// Starts the thread. What it finds out and counts is to be had from `shared`; `log` is that of eBPF programs, if there are any.
+    /// Starts the thread. It puts flows and counts into `shared`; `log` is the packet log of eBPF programs, if there
+    /// are any.
     ///
     /// # Errors
-    /// If there can be no thread or pipe.
+    /// If the thread or its pipe cannot be created.
     pub fn start(settings: &FlowSettings, shared: SharedFlows, log: PacketLog) -> std::io::Result<Self> {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (told, updates) = told::queue(told::WAITING);

@@ -89,11 +89,11 @@ pub struct HostChanges {
     node: Hostname,
     /// The objects that can decide about connections to the host, as they are in force.
     in_force: BTreeMap<Key, Update>,
-    /// What the datastore says that is otherwise.
+    /// Objects of the datastore that differ from those in force.
     offered: BTreeMap<Key, Offer>,
     /// Objects in force of which the datastore has not spoken in this session.
     untold: BTreeSet<Key>,
-    /// What the calculation has answered to what is in force.
+    /// The evaluator of the desired state that follows from the objects in force.
     evaluator: Evaluator,
     /// The answers do not fit together.
     is_broken: bool,
@@ -102,17 +102,17 @@ pub struct HostChanges {
     keeping: Keeping,
 }
 
-/// What is held back.
+/// The state of held changes.
 #[derive(Debug)]
 struct Holding {
     held: Option<Held>,
-    /// Connections from before the machine was started: who had them did not end them.
+    /// Connections from before the start of the machine, which their clients did not end.
     remembered: BTreeSet<ManagementConnection>,
-    /// Since when changes were held back by an earlier process.
+    /// The time since which an earlier process held changes back.
     held_before: Option<SystemTime>,
 }
 
-/// When offers are tried, and against which connections.
+/// The schedule of trials of offers, and the connections that they are tried against.
 #[derive(Debug)]
 struct Looks {
     observe: Box<dyn Observe>,
@@ -124,13 +124,13 @@ struct Looks {
     next: Duration,
 }
 
-/// What is kept on disk.
+/// The record on disk.
 #[derive(Debug)]
 struct Keeping {
     store: Option<Store>,
-    /// It is not what it should be.
+    /// The record is out of date.
     is_unkept: bool,
-    /// That it cannot be written has been said.
+    /// The failure to write the record has been logged.
     said_unkept: bool,
     next: Duration,
 }

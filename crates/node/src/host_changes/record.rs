@@ -57,7 +57,7 @@ pub(super) enum RecordError {
     Content,
 }
 
-/// The reason why what is kept cannot be read.
+/// The reason why the record cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LoadError {
     #[error(transparent)]

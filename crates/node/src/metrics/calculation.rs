@@ -15,15 +15,15 @@ pub struct CalculationMetrics {
     pub update_time: Quantiles,
     /// Endpoints, policies and selectors that concern this node.
     pub active_local: ActiveLocal,
-    /// What there is in the cluster.
+    /// Numbers of objects in the cluster.
     pub cluster: ClusterCounts,
-    /// How often a selector was evaluated.
+    /// Number of selector evaluations.
     pub selector_evaluations: u64,
-    /// How the endpoints were found that selectors of IP sets were evaluated with.
+    /// Searches for the endpoints that selectors of IP sets were evaluated with, by strategy.
     pub scans: Scans,
 }
 
-/// What concerns this node.
+/// Numbers of objects that concern this node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ActiveLocal {
     /// Endpoints.
@@ -34,7 +34,7 @@ pub struct ActiveLocal {
     pub selectors: u64,
 }
 
-/// What there is in the cluster.
+/// Numbers of objects in the cluster.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterCounts {
     /// Nodes.
@@ -78,8 +78,8 @@ impl CalculationMetrics {
     }
 }
 
-/// Searches of the label index by the original's names of strategies (`felix/labelindex/named_port_index.go`). Left out is
-/// what it never does: searches by what both endpoints and profiles have.
+/// Searches of the label index by Felix's names of strategies (`felix/labelindex/named_port_index.go`). Searches by
+/// labels that both endpoints and profiles have are left out, because Felix never makes them.
 fn strategies(scans: &Scans) -> BTreeMap<&'static str, u64> {
     BTreeMap::from([
         ("endpoint-full-scan", scans.all),

@@ -12,11 +12,11 @@ use tortie_telemetry::exposition::{Exposition, Histogram};
 pub struct DataplaneMetrics {
     /// Messages to the dataplane, by kind.
     pub messages: BTreeMap<&'static str, u64>,
-    /// How many messages to the dataplane were taken at once.
+    /// Number of messages to the dataplane in each batch.
     pub message_batches: Quantiles,
-    /// How many states of interfaces were taken at once.
+    /// Number of interface states in each batch.
     pub interface_batches: Quantiles,
-    /// How many lists of an interface's addresses were taken at once.
+    /// Number of interface address lists in each batch.
     pub address_batches: Quantiles,
     /// Applies that left something undone.
     pub apply_failures: u64,
@@ -24,7 +24,7 @@ pub struct DataplaneMetrics {
     pub apply_time: Quantiles,
     /// Time from start to the end of the first apply.
     pub initial_resync: Option<Duration>,
-    /// Objects that the kernel does not take.
+    /// Objects that the kernel refuses.
     pub problems: u64,
     /// Policy by eBPF programs, where these enforce it.
     pub bpf: Option<PolicyStats>,
@@ -57,7 +57,7 @@ pub struct LoopMetrics {
     pub recent_event_to_kernel: Quantiles,
     /// The longest of those that reached the kernel together last.
     pub last_event_to_kernel: Option<Duration>,
-    /// Time per turn of the main loop, by what the turn is named after.
+    /// Time per turn of the main loop, by the cause of the turn.
     pub turns: BTreeMap<&'static str, Histogram>,
     /// Time per part of such a turn, by the part.
     pub turn_parts: BTreeMap<&'static str, Histogram>,

@@ -1,4 +1,4 @@
-//! Metrics of what is programmed into the kernel, and of the programs that do it.
+//! Metrics of the objects in the kernel, and of the external commands that program them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub struct KernelMetrics {
     pub iptables: IptablesCounts,
     /// Rules, chains and lines of each table.
     pub tables: Vec<TableCounts>,
-    /// Tables of nftables, by the word for their family: `4`, `6` or `arp`.
+    /// Counts of nftables tables, by the word for their family: `4`, `6` or `arp`.
     pub nftables: BTreeMap<&'static str, NftablesCounts>,
     /// ipset.
     pub ipset: IpsetCounts,
@@ -23,15 +23,15 @@ pub struct KernelMetrics {
     pub ipsets: BTreeMap<&'static str, u64>,
     /// Routes per table.
     pub routes: BTreeMap<String, u64>,
-    /// The interfaces that there are.
+    /// Existing interfaces.
     pub interfaces: BTreeSet<IfaceName>,
     /// Time per list of all routes of a table.
     pub route_resyncs: Quantiles,
-    /// How long each list of the routes of an interface took.
+    /// Time per list of the routes of an interface.
     pub route_partial_resyncs: Quantiles,
-    /// Time per address whose connections were to be forgotten before it had a route again.
+    /// Time per address whose conntrack entries had to be deleted before it had a route again.
     pub conntrack_waits: Quantiles,
-    /// Sysctls that somebody else changed, and that were set back.
+    /// Number of sysctls that another process changed and the agent restored.
     pub sysctls_repaired: u64,
 }
 

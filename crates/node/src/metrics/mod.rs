@@ -39,7 +39,7 @@ pub struct Metrics {
     pub main_loop: LoopMetrics,
     /// The dataplane.
     pub dataplane: DataplaneMetrics,
-    /// What is programmed.
+    /// The objects in the kernel.
     pub kernel: KernelMetrics,
     /// Connections that were cut.
     pub connections: SharedCutCounts,

@@ -25,32 +25,32 @@ pub(in crate::engine) struct Fixed {
     pub(super) unreadable: Unreadable,
 }
 
-/// The datastore and what it says, as far as that is no object of the cluster.
+/// The state of the datastore, without the objects of the cluster.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct InputState {
     pub(in crate::engine) in_sync: bool,
-    /// Everything is being told to this session, or has been.
+    /// A resync has begun in this session.
     pub(super) begun: bool,
-    /// Why the datastore cannot be read now.
+    /// The reason why the datastore cannot be read now.
     pub(in crate::engine) unavailable: Option<String>,
-    /// Everything is being told again.
+    /// A resync is under way.
     pub(in crate::engine) resyncing: bool,
-    /// The datastore says that it may not be used.
+    /// The datastore is marked as not ready (`datastoreReady: false`).
     pub(super) not_ready: bool,
-    /// Something has said that this node exists, in this session or an earlier one.
+    /// An object has named this node, in this session or an earlier one.
     pub(super) node_is_known: bool,
     pub(in crate::engine) problems: InputProblems,
-    /// How many problems the input has by itself.
+    /// The number of problems of the input, without objects that the calculation ignores.
     pub(super) problem_count: usize,
-    /// The first of those that keep it from being ready, because it is unknown what should be in force.
+    /// The first input problem that keeps the node from being ready, because it leaves the desired state unknown.
     pub(super) unknown: Option<String>,
-    /// Some input cannot be read, and all that it may have been meant for is kept closed. This node may be named there.
+    /// Some input cannot be read, and everything that it may have been meant for fails closed. It may name this node.
     pub(super) closed: bool,
-    /// Objects that the calculation ignores: how many, and one of them.
+    /// The number of objects that the calculation ignores, and one of them.
     pub(super) ignored: (usize, Option<String>),
 }
 
-/// What is known of the desired state.
+/// The desired state, as far as it is calculated.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Desired {
     pub(in crate::engine) inventory: Inventory,
@@ -66,7 +66,7 @@ pub(in crate::engine) struct Turns {
     pub(in crate::engine) latency: Latency,
     pub(super) times: TurnTimes,
     pub(super) long: LongTurns,
-    /// Who waits for the end of the session.
+    /// Sender whose receiver waits for the end of the session; dropping it wakes the receiver.
     pub(super) let_go: Option<Sender<()>>,
     pub(super) faults: LoopFaults,
 }
