@@ -21,8 +21,8 @@ const TYPES: &[(&str, &str, Sources)] = &[
             ("crates/dataplane/src/report.rs", "EndpointProblem"),
             ("crates/netfilter/src/problem.rs", "ChainProblem"),
             ("crates/dataplane/src/report.rs", "DeviceProblem"),
-            ("crates/dataplane/src/bandwidth.rs", "BandwidthProblem"),
-            ("crates/dataplane/src/kernel.rs", "KernelError"),
+            ("crates/dataplane/src/report.rs", "BandwidthProblem"),
+            ("crates/dataplane/src/kernel_error.rs", "KernelError"),
         ],
     ),
     (
