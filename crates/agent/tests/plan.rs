@@ -443,14 +443,14 @@ fn policies_and_rules_that_others_decide_before_are_named() {
     let second = "{action: Log, protocol: TCP}, {action: Allow, protocol: TCP}, {action: Pass, protocol: UDP}";
     let found = findings(&format!("{first}{}", policy("second", 2, "app == 'db'", second)));
     let kinds: Vec<(&str, &str)> = found.iter().map(|(kind, text, _)| (&**kind, &**text)).collect();
-    assert_eq!(kinds, [("shadowed", "NetworkPolicy/shop/second comes to nothing: others decide before its rules")]);
+    assert_eq!(kinds, [("shadowed", "NetworkPolicy/shop/second has no effect: others decide before its rules")]);
 
     // A packet is logged, and so the policy comes to something, if not all of it.
     let second = "{action: Log, protocol: SCTP}, {action: Allow, protocol: TCP}, {action: Pass, protocol: UDP}";
     let found = findings(&format!("{first}{}", policy("second", 2, "app == 'db'", second)));
     let kinds: Vec<(&str, &str)> = found.iter().map(|(kind, text, _)| (&**kind, &**text)).collect();
     let told = |index: usize| {
-        format!("NetworkPolicy/shop/second, ingress rule {index} comes to nothing: others decide before it")
+        format!("NetworkPolicy/shop/second, ingress rule {index} has no effect: others decide before it")
     };
     assert_eq!(kinds, [("rule-shadowed", &*told(1)), ("rule-shadowed", &*told(2))]);
     assert_eq!(found[0].2, "stdin:9:102", "{found:?}");

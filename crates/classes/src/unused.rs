@@ -12,7 +12,7 @@ use crate::compiled::Compiled;
 use crate::inhabited::Inhabited;
 use crate::program::GroupKey;
 
-/// Why a rule comes to nothing.
+/// Why a rule has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Unused {

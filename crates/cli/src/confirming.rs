@@ -213,9 +213,9 @@ impl ConfirmingArgs {
         let lock = journal.try_lock().map_err(Failure::failed)?.ok_or_else(busy)?;
         match attend(journal, &open_again, &now()).map_err(Failure::failed)? {
             Attended::Waits { .. } => Err(Failure::failed(waiting(&self.state_dir))),
-            Attended::Retry { why } => {
-                Err(Failure::failed(format!("an earlier change has not been confirmed and is being taken back: {why}")))
-            }
+            Attended::Retry { why } => Err(Failure::failed(format!(
+                "an earlier change has not been confirmed and is being rolled back: {why}"
+            ))),
             Attended::RolledBack(_) => {
                 eprintln!("tortie: an earlier change was not confirmed, and has been taken back now");
                 Ok(lock)

@@ -466,7 +466,7 @@ pub enum BandwidthProblem {
         error: KernelError,
     },
     /// A queueing discipline or filter of another program is on the interface; it stays.
-    #[error("somebody else has `{0}` there, which is left alone")]
+    #[error("another program has `{0}` there, which is left alone")]
     Foreign(String),
 }
 

@@ -318,7 +318,7 @@ fn nodes_have_host_endpoints() {
     eventually("relabelled", || labels()["rack"] == "b");
     cluster.custom("HostEndpoint", "n1-lan-auto-hep", &json!({"node": "n1", "interfaceName": "nonsense"}));
     let foreign = cluster.api.get(CRD, "HostEndpoint", "", "n1-lan-auto-hep");
-    eventually("it is the user's now", || controller.ask("/readiness").contains("made by somebody else"));
+    eventually("it is the user's now", || controller.ask("/readiness").contains("not made by this controller"));
     assert_eq!(cluster.api.get(CRD, "HostEndpoint", "", "n1-lan-auto-hep"), foreign);
     cluster.api.delete(CRD, "HostEndpoint", "", "n1-lan-auto-hep");
     cluster.api.delete(CRD, "HostEndpoint", "", "n1-auto-hep");

@@ -171,7 +171,7 @@ fn parameters(updates: &[Update], origins: &Origins) -> Vec<(Lint, InputProblem)
     found.into_iter().filter_map(tell).collect()
 }
 
-/// What comes to nothing, or is left without policy, in a cluster of exactly these objects.
+/// What has no effect, or is left without policy, in a cluster of exactly these objects.
 fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProblem)>, Failure> {
     let config = Config::default();
     let rules = settings::rules(&config).map_err(Failure::failed)?;
@@ -227,10 +227,10 @@ fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProble
             (Lint::OverBudget, over.as_str())
         }
         Finding::SelectsNothing { .. } => (Lint::SelectsNothing, "selects no endpoint among the manifests"),
-        Finding::Shadowed { .. } => (Lint::PolicyShadowed, "comes to nothing: others decide before its rules"),
+        Finding::Shadowed { .. } => (Lint::PolicyShadowed, "has no effect: others decide before its rules"),
         Finding::RuleSelectsNothing { .. } => (Lint::RuleSelectsNothing, "selects nothing among the manifests"),
         Finding::RuleNeverMatches { .. } => (Lint::RuleNeverMatches, "can match no packet"),
-        Finding::RuleShadowed { .. } => (Lint::RuleShadowed, "comes to nothing: others decide before it"),
+        Finding::RuleShadowed { .. } => (Lint::RuleShadowed, "has no effect: others decide before it"),
         // What a change of the cluster brings about.
         _ => return None,
     };

@@ -96,9 +96,7 @@ pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
             ("over-budget", format!("{name}: eBPF programs deny its traffic: {why}"))
         }
         Finding::SelectsNothing { policy } => ("selects-nothing", format!("{policy} selects no endpoint")),
-        Finding::Shadowed { policy } => {
-            ("shadowed", format!("{policy} comes to nothing: others decide before its rules"))
-        }
+        Finding::Shadowed { policy } => ("shadowed", format!("{policy} has no effect: others decide before its rules")),
         Finding::RuleSelectsNothing { policy, .. } => {
             ("rule-selects-nothing", format!("{} selects nothing that there is", rule(policy)))
         }
@@ -106,7 +104,7 @@ pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
             ("rule-never-matches", format!("{} can match no packet", rule(policy)))
         }
         Finding::RuleShadowed { policy, .. } => {
-            ("rule-shadowed", format!("{} comes to nothing: others decide before it", rule(policy)))
+            ("rule-shadowed", format!("{} has no effect: others decide before it", rule(policy)))
         }
         other => ("other", format!("{other:?}")),
     }

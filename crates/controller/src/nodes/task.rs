@@ -194,7 +194,7 @@ fn make_endpoint(access: Access<'_>, key: &ResourceKey, wanted: &Value, done: &m
         Err(error) => return Err(error.into()),
     };
     if !is_ours(&object) {
-        return Err(JobError::unfit(format!("{key} is there, but was made by somebody else")));
+        return Err(JobError::unfit(format!("{key} exists, but was not made by this controller")));
     }
     if is_as_wanted(key, &object, wanted) {
         return Ok(());

@@ -19,7 +19,7 @@ const MAX_TOTAL: u64 = 256 << 20;
 enum LoadError {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("is no file of this user's that nobody else may write")]
+    #[error("is not a regular file of this user that no other user may write")]
     NotOurs,
     #[error("is larger than any record")]
     TooLarge,

@@ -52,7 +52,7 @@ pub(super) struct Attacher {
 
 /// The kernel attaches programs in none of the wanted ways.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the kernel ({release}) has no eBPF programs at hooks of netfilter: {}", lacking.join("; "))]
+#[error("the kernel ({release}) takes no eBPF programs at netfilter hooks: {}", lacking.join("; "))]
 struct NoHooks {
     release: String,
     /// The reason for each way.

@@ -62,7 +62,7 @@ pub(super) enum RecordError {
 pub(super) enum LoadError {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("is no file of this user's that nobody else may write")]
+    #[error("is not a regular file of this user that no other user may write")]
     Foreign,
     #[error("is larger than any record")]
     TooLarge,

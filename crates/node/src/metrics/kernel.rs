@@ -122,7 +122,7 @@ impl KernelMetrics {
         e.quantiles("felix_route_table_partial_resync_seconds", help, &self.route_partial_resyncs);
         let help = "Seconds that routes waited for connections to be forgotten.";
         e.quantiles("felix_route_table_conntrack_wait_seconds", help, &self.conntrack_waits);
-        let help = "Sysctls that were set back after somebody changed them.";
+        let help = "Sysctls that were set back after another program changed them.";
         e.count("tortie_sysctls_repaired", help, self.sysctls_repaired);
     }
 }

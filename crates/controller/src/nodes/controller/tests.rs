@@ -343,7 +343,7 @@ fn an_endpoint_of_a_user_with_the_name_of_ours_stays() {
     world.drain(PERIOD);
     let kept = world.get(ResourceKind::HostEndpoint, "n0-auto-hep").expect("it is there");
     assert_eq!(kept["spec"]["interfaceName"], "eth0");
-    assert!(world.controller.problems().iter().any(|problem| problem.contains("made by somebody else")));
+    assert!(world.controller.problems().iter().any(|problem| problem.contains("not made by this controller")));
     world
         .store
         .delete(&ResourceKey::new(ResourceKind::HostEndpoint, "", "n0-auto-hep").expect("a key"), None)
