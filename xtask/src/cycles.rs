@@ -1,7 +1,8 @@
 //! Modules that refer to each other in a cycle.
 //!
 //! A module of the first level stands for all modules within it, and so does one of the second level among its siblings. References
-//! count wherever a path names another module, in `use` declarations and in code, but not in tests.
+//! count wherever a path names another module, in `use` declarations and in code, but not in tests. A path to an item that another
+//! module re-exports counts for the re-exporting module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

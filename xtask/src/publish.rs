@@ -57,7 +57,7 @@ const PARTS: usize = 5;
 pub(crate) fn oldest(args: &[String]) -> Result<(), String> {
     let part = match args {
         [] => None,
-        [arg] if arg == "--rotate" => Some(samples::change() % PARTS),
+        [arg] if arg == "--rotate" => Some(samples::change()? % PARTS),
         _ => return Err("cargo xtask oldest [--rotate]".into()),
     };
     let metadata = metadata()?;

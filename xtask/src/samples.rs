@@ -33,7 +33,7 @@ const SELDOM: [&str; 17] = [
 
 /// Runs the parts of the checked-out commit.
 pub(crate) fn run(programs: &Programs) -> Result<(), String> {
-    let change = change();
+    let change = change()?;
     println!("the parts of change {change} of the conformance cases and faults");
     for (ways, parts) in [(&OFTEN[..], 10), (&SELDOM[..], 40)] {
         for (place, way) in ways.iter().enumerate() {
@@ -55,19 +55,21 @@ pub(crate) fn run_all(programs: &Programs) -> Result<(), String> {
 
 /// Returns the number of the checked-out commit in its history. Without a history, such as in an archive of the source,
 /// prints a line and returns 0.
-pub(crate) fn change() -> usize {
-    number_in(&root()).unwrap_or_else(|why| {
-        println!("the first parts are run, because the history does not tell which change this is: {why}");
-        0
-    })
+pub(crate) fn change() -> Result<usize, String> {
+    let folder = root();
+    // An archive may be unpacked within another repository.
+    if !folder.join(".git").exists() {
+        println!(
+            "the first parts are run, since {} is no repository that tells the number of the change",
+            folder.display()
+        );
+        return Ok(0);
+    }
+    number_in(&folder)
 }
 
 /// A shallow clone does not know the number: there one made of the commit's name stands for it.
 fn number_in(folder: &Path) -> Result<usize, String> {
-    // An archive may be unpacked within another repository.
-    if !folder.join(".git").exists() {
-        return Err(format!("{} is no repository", folder.display()));
-    }
     let git = |args: &[&str]| {
         let mut git = Command::new("git");
         output(git.args(args).current_dir(folder)).map(|text| text.trim().to_owned())
@@ -85,10 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_without_history_has_no_number() {
+    fn a_repository_that_git_rejects_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(number_in(folder.path()).unwrap_err().ends_with("is no repository"));
-        // A folder that git rejects as a repository has no number either.
         std::fs::create_dir(folder.path().join(".git")).unwrap();
         assert!(number_in(folder.path()).unwrap_err().starts_with("git rev-parse"));
     }

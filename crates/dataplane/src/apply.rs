@@ -114,8 +114,11 @@ impl Dataplane {
             None => self.ways.sysctls.leave(),
         }
         let refresh = self.config.routes.refresh_interval;
-        if let Some(devices) = kernel.links() {
-            self.ways.bandwidth.apply(devices, &self.links, refresh, self.config.retry_interval, problems);
+        match kernel.links() {
+            Some(devices) => {
+                self.ways.bandwidth.apply(devices, &self.links, refresh, self.config.retry_interval, problems);
+            }
+            None => self.ways.bandwidth.leave(),
         }
     }
 
@@ -412,8 +415,9 @@ impl Dataplane {
         let mut routes = std::mem::take(&mut self.ways.routes);
         let ownership = self.ownership();
         for (table, gate) in routes.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open()) {
-            if let Some(routing) = kernel.routing() {
-                table.apply(routing, &self.links, &ownership, gate.unconfirmed(), problems);
+            match kernel.routing() {
+                Some(routing) => table.apply(routing, &self.links, &ownership, gate.unconfirmed(), problems),
+                None => table.leave(),
             }
         }
         for (address, interface, error) in routes.iter().flat_map(RouteTable::failed_flushes) {
@@ -442,8 +446,13 @@ impl Dataplane {
             proxy.apply(kernel, &self.links, check, problems);
         }
         let v4 = self.policy.gates.iter().find(|gate| gate.family() == Family::V4);
-        if let (Some(gate), Some(neighbours)) = (v4.filter(|gate| gate.is_open()), kernel.neighbours()) {
-            self.ways.neighbours.apply(neighbours, &self.links, gate.unconfirmed(), problems);
+        if let Some(gate) = v4.filter(|gate| gate.is_open()) {
+            match kernel.neighbours() {
+                Some(neighbours) => {
+                    self.ways.neighbours.apply(neighbours, &self.links, gate.unconfirmed(), problems);
+                }
+                None => self.ways.neighbours.leave(),
+            }
         }
     }
 

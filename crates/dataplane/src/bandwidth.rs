@@ -125,6 +125,11 @@ impl Bandwidth {
         }
     }
 
+    /// The kernel has no devices: nothing can be limited.
+    pub(crate) fn leave(&mut self) {
+        self.dirty.clear();
+    }
+
     /// Whether any workload has a limit.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.wanted.is_empty()

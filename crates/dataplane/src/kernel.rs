@@ -69,9 +69,9 @@ pub trait Kernel: Netfilter {
         None
     }
 
-    /// Connection tracking, if this kernel has it.
+    /// Connection tracking, if this kernel has it; a kernel with routing does.
     fn conntrack(&mut self) -> Option<&mut dyn Conntrack> {
-        None
+        self.routing().map(|routing| routing as &mut dyn Conntrack)
     }
 
     /// Routes and routing rules, if this kernel has them.

@@ -61,6 +61,7 @@ impl Dataplane {
         add("local reachability", answers, &[Subsystem::Links, Subsystem::Neighbours]);
         let by_address = &[Subsystem::Neighbours, Subsystem::Conntrack];
         add("workloads told apart by address", self.managers.places.is_used(), by_address);
+        add("IP forwarding", self.config.ip_forwarding, &[Subsystem::Sysctls]);
         features.extend(self.ways.wireguards.iter().map(|wireguard| ("WireGuard", wireguard.needs())));
         features
     }

@@ -67,6 +67,11 @@ impl StaticNeighbours {
         self.must_read = true;
     }
 
+    /// The kernel has no neighbour entries.
+    pub(crate) fn leave(&mut self) {
+        self.dirty.clear();
+    }
+
     /// When something has to be done although nothing changes.
     pub(crate) fn next(&self, now: Duration, retry_interval: Duration) -> Option<Duration> {
         self.retry_at.map(|failed| (failed + retry_interval).saturating_sub(now))

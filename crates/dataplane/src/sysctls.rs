@@ -95,7 +95,7 @@ impl SysctlSettings {
         }
     }
 
-    /// The kernel has no sysctls: the owner of the routes configures the interfaces.
+    /// The kernel has no sysctls: without routes of ours, their owner configures the interfaces.
     pub(crate) fn leave(&mut self) {
         self.pending.clear();
     }

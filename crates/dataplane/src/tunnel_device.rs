@@ -77,6 +77,11 @@ impl TunnelDevice {
         matches!(self.wanted, Wanted::Present(_))
     }
 
+    /// Whether a device is wanted, or would be if its parent were known.
+    pub(crate) const fn is_asked_for(&self) -> bool {
+        self.is_wanted() || matches!(self.wanted, Wanted::Unknown(Some(_)))
+    }
+
     pub(crate) fn set(&mut self, wanted: Wanted) {
         if self.wanted != wanted {
             self.wanted = wanted;

@@ -80,7 +80,24 @@ impl Ways {
             Update::WireguardRemove(node) => self.on_peer(Family::V4, node, None),
             Update::WireguardV6(node, peer) => self.on_peer(Family::V6, node, Some(peer)),
             Update::WireguardV6Remove(node) => self.on_peer(Family::V6, node, None),
-            _ => {}
+            // The managers of policy, endpoints and sets take these, or the owner of the dataplane.
+            Update::DatastoreNotReady
+            | Update::Config(_)
+            | Update::InSync
+            | Update::IpSet(_)
+            | Update::IpSetDelta(_)
+            | Update::IpSetRemove(_)
+            | Update::Policy(..)
+            | Update::PolicyRemove(_)
+            | Update::Profile(..)
+            | Update::ProfileRemove(_)
+            | Update::HostEndpoint(..)
+            | Update::HostEndpointRemove(_)
+            | Update::ServiceAccount(..)
+            | Update::ServiceAccountRemove(_)
+            | Update::Namespace(..)
+            | Update::NamespaceRemove(_)
+            | Update::BgpConfiguration(_) => {}
         }
     }
 

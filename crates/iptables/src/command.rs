@@ -1,4 +1,4 @@
-//! Programs to run, as data: this crate never runs one.
+//! Errors of programs: this crate never runs one.
 
 use crate::SaveError;
 

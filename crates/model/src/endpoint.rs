@@ -16,6 +16,14 @@ pub enum AdminState {
     Inactive,
 }
 
+#[cfg(feature = "serde")]
+impl AdminState {
+    /// Returns the state of an endpoint whose text names none, as for an endpoint of a datastore.
+    const fn unstated() -> Self {
+        Self::Inactive
+    }
+}
+
 /// A port that an endpoint declares by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
@@ -91,6 +99,7 @@ pub enum AddressSource {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct WorkloadEndpoint {
     /// Whether it may carry traffic.
+    #[cfg_attr(feature = "serde", serde(default = "AdminState::unstated"))]
     pub state: AdminState,
     /// The host-side interface; `None` is invalid on the node that hosts it.
     pub iface: Option<IfaceName>,

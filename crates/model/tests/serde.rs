@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tortie_model::desired::{DesiredUpdate, IpSetType, IpSetUpdate, Members, Route, RouteTypes};
 use tortie_model::{
-    EntityExtras, EntityMatch, Labels, NetworkSet, Order, Policy, PolicyId, PolicyKind, PortSpec, Protocol, Rule,
-    RuleAction, Tier, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    AdminState, EntityExtras, EntityMatch, Labels, NetworkSet, Order, Policy, PolicyId, PolicyKind, PortSpec, Protocol,
+    Rule, RuleAction, Tier, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 fn written_and_read<T>(value: &T, json: Value)
@@ -97,6 +97,24 @@ fn values_that_are_not_valid_are_refused() {
     let update = json!({"profile": ["p", {"inbound": rules, "outbound": []}]});
     let error = serde_json::from_value::<DesiredUpdate>(update).unwrap_err();
     assert_eq!(error.to_string(), "rule 0: src_selector has no IP set");
+}
+
+#[test]
+fn an_endpoint_without_a_state_carries_no_traffic() {
+    let key = WorkloadEndpointKey::new("node", "k8s", "shop/db-0", "eth0");
+    let endpoint = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
+    let update = Update::WorkloadEndpoint(key, Some(Valid::stored(endpoint).unwrap()));
+    let mut json = serde_json::to_value(&update).unwrap();
+    json["workload_endpoint"][1].as_object_mut().unwrap().remove("state").unwrap();
+    let Update::WorkloadEndpoint(_, Some(read)) = serde_json::from_value(json).unwrap() else { panic!("another kind") };
+    assert_eq!(read.state, AdminState::Inactive);
+}
+
+#[test]
+fn a_range_of_ports_has_no_other_fields() {
+    let range = json!({"range": {"first": 80, "last": 80, "protocol": "udp"}});
+    let error = serde_json::from_value::<PortSpec>(range).unwrap_err().to_string();
+    assert!(error.starts_with("unknown field `protocol`"), "{error}");
 }
 
 #[test]

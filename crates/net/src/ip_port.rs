@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::{Cidr, PortProtocol};
+use crate::{Cidr, PortProtocol, parse_address};
 
 /// An address, protocol and port as the member of an IP set, packed into 20 bytes.
 ///
@@ -69,13 +69,13 @@ pub struct IpPortParseError;
 impl FromStr for IpPortMember {
     type Err = IpPortParseError;
 
-    /// As it is written: `10.0.0.1,tcp:80`.
+    /// Reads `10.0.0.1,tcp:80`, the protocol in any case; an IPv4-mapped address is IPv4.
     fn from_str(text: &str) -> Result<Self, IpPortParseError> {
         let member = || {
             let (address, rest) = text.split_once(',')?;
             let (protocol, port) = rest.split_once(':')?;
-            let protocol = PortProtocol::ALL.into_iter().find(|known| known.as_str() == protocol)?;
-            Some(Self::new(address.parse().ok()?, protocol, port.parse().ok()?))
+            let protocol = PortProtocol::ALL.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(protocol))?;
+            Some(Self::new(parse_address(address)?, protocol, port.parse().ok()?))
         };
         member().ok_or(IpPortParseError)
     }
@@ -92,6 +92,8 @@ mod tests {
         for text in ["10.0.0.1,tcp:80", "fd00::1,sctp:0"] {
             assert_eq!(text.parse::<IpPortMember>().unwrap().to_string(), text);
         }
+        let mapped: IpPortMember = "::ffff:10.0.0.1,TCP:80".parse().unwrap();
+        assert_eq!(mapped.to_string(), "10.0.0.1,tcp:80");
         for bad in ["", "10.0.0.1", "10.0.0.1,tcp", "10.0.0.1,icmp:1", "10.0.0.0/8,tcp:80", "10.0.0.1,tcp:65536"] {
             assert_eq!(bad.parse::<IpPortMember>(), Err(IpPortParseError), "{bad}");
         }

@@ -144,9 +144,25 @@ impl Managers {
                 self.bgp_peers = [v4, v6];
                 self.service_loop.on_update(configuration);
             }
-            // Only the ways to workloads and nodes depend on some; the rest, as configuration and readiness, is the owner's
-            // business.
-            _ => {}
+            // The ways to workloads and nodes take some, and the owner of the dataplane the rest.
+            DesiredUpdate::DatastoreNotReady
+            | DesiredUpdate::Config(_)
+            | DesiredUpdate::InSync
+            | DesiredUpdate::ServiceAccount(..)
+            | DesiredUpdate::ServiceAccountRemove(_)
+            | DesiredUpdate::Namespace(..)
+            | DesiredUpdate::NamespaceRemove(_)
+            | DesiredUpdate::Route(..)
+            | DesiredUpdate::RouteRemove(_)
+            | DesiredUpdate::Vtep(..)
+            | DesiredUpdate::VtepRemove(_)
+            | DesiredUpdate::Wireguard(..)
+            | DesiredUpdate::WireguardRemove(_)
+            | DesiredUpdate::WireguardV6(..)
+            | DesiredUpdate::WireguardV6Remove(_)
+            | DesiredUpdate::Encapsulation(_)
+            | DesiredUpdate::Service(..)
+            | DesiredUpdate::ServiceRemove(_) => {}
         }
     }
 }

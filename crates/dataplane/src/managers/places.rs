@@ -45,6 +45,14 @@ struct Address {
     pause: Duration,
 }
 
+impl Address {
+    /// Waits before the next search, each time twice as long.
+    fn look_later(&mut self, now: Duration) {
+        self.look_at = now + self.pause;
+        self.pause = (self.pause * 2).min(LAST_PAUSE);
+    }
+}
+
 /// The addresses of all workloads of the node, if they are told apart by these.
 #[derive(Debug)]
 pub(crate) struct Places {
@@ -164,12 +172,22 @@ impl Places {
     /// Finds addresses whose time has come.
     pub(crate) fn look(&mut self, kernel: &mut dyn Kernel, links: &KnownLinks) {
         self.settle();
-        if kernel.neighbours().is_some_and(|neighbours| self.locate(neighbours, links)) {
-            self.check_bridges(kernel.sysctls());
+        let now = kernel.now();
+        match kernel.neighbours() {
+            Some(neighbours) => {
+                if self.locate(neighbours, links) {
+                    self.check_bridges(kernel.sysctls());
+                }
+            }
+            None => {
+                self.changed_links.clear();
+                let due = self.addresses.values_mut().filter(|address| address.look_at <= now);
+                due.for_each(|address| address.look_later(now));
+            }
         }
     }
 
-    /// Returns whether any place was found out.
+    /// Returns whether the kernel answered for any address.
     fn locate(&mut self, kernel: &mut dyn Neighbours, links: &KnownLinks) -> bool {
         let now = kernel.now();
         let changed = std::mem::take(&mut self.changed_links);
@@ -206,6 +224,9 @@ impl Places {
             // What was found stays: nobody says that it has changed.
             Err(error) => {
                 self.failure = Some(error);
+                for (net, _) in wanted {
+                    self.addresses.entry(net).and_modify(|address| address.look_later(now));
+                }
                 return false;
             }
         };
@@ -213,8 +234,7 @@ impl Places {
             let Some(address) = self.addresses.get_mut(&net) else { continue };
             let new = new.filter(|place| is_there(place, links));
             if new.is_none() {
-                address.look_at = now + address.pause;
-                address.pause = (address.pause * 2).min(LAST_PAUSE);
+                address.look_later(now);
             } else {
                 address.pause = FIRST_PAUSE;
             }

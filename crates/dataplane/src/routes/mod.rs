@@ -107,6 +107,13 @@ impl RouteTable {
         self.family
     }
 
+    /// The kernel has no routes.
+    pub(crate) fn leave(&mut self) {
+        self.dirty.clear();
+        self.dirty_interfaces.clear();
+        self.released.clear();
+    }
+
     /// Wants exactly these destinations to be reached by a workload's interface; those of the other family are left out.
     pub(crate) fn set(
         &mut self,

@@ -269,9 +269,11 @@ impl Wireguard {
         let refresh = self.settings.routes.refresh_interval;
         let is_due = refresh.zip(self.last_read).is_some_and(|(every, last)| now >= last + every);
         let must_read = is_due || self.observed.as_ref().is_none_or(|observed| observed.interface != link.index);
-        let is_marked = match kernel.sysctls().filter(|_| must_read && self.sets_valid_mark()) {
-            Some(sysctls) => set_valid_mark(sysctls),
-            None => Ok(()),
+        let is_marked = if must_read && self.sets_valid_mark() {
+            let Some(sysctls) = kernel.sysctls() else { return false };
+            set_valid_mark(sysctls)
+        } else {
+            Ok(())
         };
         let Some(devices) = kernel.links() else { return false };
         let result = is_marked.and_then(|()| self.bring(devices, link.index, must_read, now));

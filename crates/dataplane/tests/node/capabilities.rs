@@ -12,6 +12,7 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, WorkloadExtras};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
+use tortie_rules::WorkloadsBy;
 
 use crate::common::*;
 
@@ -100,6 +101,7 @@ impl Netfilter for WithoutLinks {
 fn told(has_routes: bool, more: impl IntoIterator<Item = DesiredUpdate>) -> Dataplane {
     let mut config = config(Backend::Nft);
     config.routes.enabled = has_routes;
+    config.ip_forwarding = has_routes;
     let mut dataplane = Dataplane::new(config);
     let updates = [profile("kns.default"), workload("one", pod("cali1", 1), &[])];
     updates.into_iter().chain(more).for_each(|update| dataplane.on_update(update));
@@ -141,7 +143,8 @@ fn routes_without_routing_are_reported_by_subsystem_and_their_endpoints_are_not_
         let report = dataplane.apply(&mut kernel);
         assert!(report.applied && !report.is_complete() && report.enforced());
         let needed = [Subsystem::Sysctls, Subsystem::Routing, Subsystem::Neighbours];
-        assert_eq!(missing(&report), needed.map(|subsystem| (subsystem, vec!["routes"])));
+        let purposes = [vec!["IP forwarding", "routes"], vec!["routes"], vec!["routes"]];
+        assert_eq!(missing(&report), Vec::from_iter(needed.into_iter().zip(purposes)));
         assert_eq!(report.problems[1].to_string(), "the kernel lacks routing, needed for routes");
         assert_eq!(status(&dataplane), [EndpointStatus::Down]);
     }
@@ -165,4 +168,38 @@ fn devices_are_missed_only_by_features_that_need_them() {
     let report = apply_until_in_sync(&mut dataplane, &mut without_links());
     assert_eq!(missing(&report), [(Subsystem::Links, vec!["limits of bandwidth"])]);
     assert_eq!(status(&dataplane), [EndpointStatus::Up]);
+}
+
+#[test]
+fn forwarding_without_sysctls_is_reported() {
+    let mut config = config(Backend::Nft);
+    config.routes.enabled = false;
+    let mut dataplane = Dataplane::new(config);
+    dataplane.on_update(DesiredUpdate::InSync);
+    dataplane.on_links_in_sync();
+    let report = dataplane.apply(&mut Tables(kernel(Backend::Nft)));
+    assert_eq!(missing(&report), [(Subsystem::Sysctls, vec!["IP forwarding"])]);
+}
+
+#[test]
+fn addresses_that_no_kernel_locates_are_looked_for_ever_less_often() {
+    let mut config = config(Backend::Nft);
+    config.routes.enabled = false;
+    config.ip_forwarding = false;
+    config.rules.workloads = WorkloadsBy::Address;
+    let mut dataplane = Dataplane::new(config);
+    dataplane.on_update(profile("kns.default"));
+    dataplane.on_update(workload("one", pod("cali1", 1), &[]));
+    dataplane.on_update(DesiredUpdate::InSync);
+    dataplane.on_links_in_sync();
+    let mut kernel = Tables(kernel(Backend::Nft));
+    let mut pauses = Vec::new();
+    for _ in 0..6 {
+        let report = dataplane.apply(&mut kernel);
+        assert_eq!(missing(&report).len(), 2, "{:?}", report.problems);
+        let next = report.next.expect("it is looked again");
+        pauses.push(next);
+        kernel.0.sleep(next);
+    }
+    assert!(pauses.iter().skip(1).all(|pause| *pause >= Duration::from_millis(10)), "{pauses:?}");
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use tortie_model::desired::{DesiredUpdate, IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members, PortProtocol};
-use tortie_model::{Cidr, IpSetId, parse_address};
+use tortie_model::desired::{DesiredUpdate, IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members};
+use tortie_model::{Cidr, IpSetId};
 
 use super::flaw::{Flaw, Unusable, bad, parsed};
 use super::{felix, in_object};
@@ -66,14 +66,5 @@ fn net(text: &str) -> Result<Cidr, Flaw> {
 }
 
 fn ip_port(text: &str) -> Result<IpPortMember, Flaw> {
-    let read = || {
-        let (address, rest) = text.split_once(',')?;
-        let (protocol, port) = rest.split_once(':')?;
-        let address = parse_address(address)?;
-        let protocol = [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Sctp]
-            .into_iter()
-            .find(|known| known.as_str().eq_ignore_ascii_case(protocol))?;
-        Some(IpPortMember::new(address, protocol, port.parse().ok()?))
-    };
-    read().ok_or_else(|| bad(MEMBER, text))
+    text.parse().map_err(|_| bad(MEMBER, text))
 }

@@ -133,9 +133,9 @@ impl Overlay {
         std::iter::once(&mut self.vxlan).chain(&mut self.ipip)
     }
 
-    /// Whether any device of them is wanted.
+    /// Whether any device of them is wanted, or would be if its parent were known.
     pub(crate) fn has_tunnels(&self) -> bool {
-        std::iter::once(&self.vxlan).chain(&self.ipip).any(TunnelDevice::is_wanted)
+        std::iter::once(&self.vxlan).chain(&self.ipip).any(TunnelDevice::is_asked_for)
     }
 
     /// This is known of a network of the family, or nothing any more.

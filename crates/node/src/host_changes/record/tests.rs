@@ -52,7 +52,7 @@ fn a_record_is_there_for_its_node_and_datastore_alone() {
     assert_eq!(Store::new(folder.path(), "n2", "file:/a").load().unwrap(), None);
     assert_eq!(Store::new(folder.path(), "n1", "file:/b").load().unwrap(), None);
     fs::set_permissions(store.place(), fs::Permissions::from_mode(0o620)).unwrap();
-    assert!(Store::new(folder.path(), "n1", "file:/a").load().unwrap_err().to_string().contains("nobody else"));
+    assert!(Store::new(folder.path(), "n1", "file:/a").load().unwrap_err().to_string().contains("no other user"));
     fs::set_permissions(store.place(), fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(store.place(), &record().encode()[..40]).unwrap();
     let torn = Store::new(folder.path(), "n1", "file:/a").load().unwrap_err();
