@@ -21,9 +21,7 @@ pub(crate) fn stamp(object: &mut Value, now: SystemTime, random: u128) {
 
 /// A random UUID of version 4 (RFC 9562).
 pub(crate) fn uuid(random: u128) -> String {
-    let bits = random & !(0xf << 76) & !(0b11 << 62) | (0x4 << 76) | (0b10 << 62);
-    let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid().to_string()
 }
 
 /// A time as RFC 3339 writes it, in UTC and whole seconds.
@@ -33,11 +31,11 @@ pub fn timestamp(time: SystemTime) -> String {
     tortie_resources::time_text(seconds.try_into().unwrap_or(i64::MAX))
 }
 
-/// Bits that nobody can guess, from the keys that the standard library draws for its hash maps.
+/// Returns random bits of the kernel.
 pub(crate) fn random() -> u128 {
-    use std::hash::{BuildHasher, RandomState};
-    let half = || u128::from(RandomState::new().hash_one(SystemTime::now()));
-    half() << 64 | half()
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the kernel has random bytes for every program");
+    u128::from_be_bytes(bytes)
 }
 
 #[cfg(test)]

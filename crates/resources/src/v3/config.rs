@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tortie_model::{BgpConfiguration, ConfigName, Family, HostConfigKey, Hostname, ScopedConfig, Update};
 use tortie_parameters::{FieldForm, of_field};
 use tortie_selector::Selector;
@@ -269,44 +270,16 @@ fn decimal(nanoseconds: f64, unit: f64) -> String {
     (nanoseconds / unit).to_string()
 }
 
-/// The time of an RFC 3339 text, as Kubernetes writes them: `2024-01-31T12:00:00Z`.
+/// Returns the seconds since 1970 of an RFC 3339 text, as Kubernetes writes them: `2024-01-31T12:00:00Z`.
 fn seconds_since_1970(text: &str) -> Option<i64> {
-    let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
-    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    // Counted in years that begin in March, the leap day comes last (Howard Hinnant, "chrono-compatible date algorithms").
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let day_of_year = (153 * month + 2) / 5 + day - 1;
-    let days = year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468;
-    let rest = text.get(19..)?;
-    let rest = rest.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
-    let offset = match rest.as_bytes() {
-        b"Z" | b"z" => 0,
-        [sign @ (b'+' | b'-'), ..] => {
-            let minutes = 60 * rest.get(1..3)?.parse::<i64>().ok()? + rest.get(4..6)?.parse::<i64>().ok()?;
-            if *sign == b'+' { 60 * minutes } else { -60 * minutes }
-        }
-        _ => return None,
-    };
-    Some(days * 86_400 + hour * 3_600 + minute * 60 + second - offset)
+    Some(text.parse::<Timestamp>().ok()?.as_second())
 }
 
-/// A time, in seconds since 1970, as RFC 3339 writes it in UTC, for the years 0 to 9999.
+/// Writes seconds since 1970 as RFC 3339 in UTC; a time outside of the years -9999 to 9999 becomes the nearest one within.
 #[must_use]
 pub fn time_text(seconds: i64) -> String {
-    let (days, rest) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year_of_era + 400 * era + next;
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let nearest = seconds.clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+    Timestamp::from_second(nearest).expect("the seconds are within the range of times").to_string()
 }
 
 #[cfg(test)]
