@@ -5,22 +5,25 @@
 //! known. Other claims are dropped and listed as problems; an endpoint without other addresses counts as absent. Floating
 //! addresses of pods, which an annotation asks for as well, count under the same conditions.
 
-mod addresses;
+mod node_addresses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ahash::AHashMap;
+use tortie_labelindex::{Holders, Overlap};
 use tortie_model::{
-    Cidr, Hostname, IpPool, Key, NatMapping, ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey, parse_address,
-    reserved_range,
+    Cidr, Hostname, IpPool, Key, Labels, NatMapping, ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey,
+    parse_address, reserved_range,
 };
 
 use crate::AddressClaims;
 use crate::contests::Contests;
+use crate::items::{ItemId, Members};
 use crate::problem::{ClaimFlaw, IgnoredObject, Reason};
-use addresses::{ConfirmedAddresses, NO_NAMESPACE, NodeAddresses, NodeSource};
+use crate::services::ServiceIndex;
+use node_addresses::{NodeAddresses, NodeSource};
 
 /// The annotation that asks for floating addresses.
 const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";
@@ -32,11 +35,10 @@ struct Claimant {
     dropped: Vec<(IpAddr, ClaimFlaw)>,
 }
 
-/// See the module. Costs an entry of about 24 bytes for each confirmed IPv4 address.
+/// See the module. The endpoints that have an address are those in the index of members.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     treatment: AddressClaims,
-    confirmed: ConfirmedAddresses,
     nodes: NodeAddresses,
     /// Enabled IP pools.
     pools: BTreeSet<Cidr>,
@@ -52,12 +54,13 @@ impl Claims {
         Self { treatment, ..Self::default() }
     }
 
-    /// The claims in a cluster of exactly these objects. Calls `confirmed` with each endpoint whose addresses are none.
+    /// The claims in a cluster of exactly these objects, and its endpoints with confirmed addresses. Calls `confirmed` with
+    /// each of these.
     fn of<'u>(
         objects: impl IntoIterator<Item = &'u Update>,
         mut confirmed: impl FnMut(&WorkloadEndpointKey, &WorkloadEndpoint),
-    ) -> Self {
-        let mut claims = Self::default();
+    ) -> (Self, Members) {
+        let (mut claims, mut members) = (Self::default(), Members::new(Overlap::Keep));
         for object in objects {
             claims.on_object(object);
             let Update::WorkloadEndpoint(key, Some(endpoint)) = object else { continue };
@@ -65,11 +68,12 @@ impl Claims {
                 claims.on_claim(key, Arc::clone(endpoint.as_arc()));
             }
             if endpoint.claimed_by().is_none() {
-                claims.on_confirmed(key, [], endpoint.nets());
+                let (item, nets) = (ItemId::Workload(key.clone()), endpoint.nets().map(Cidr::to_host));
+                members.set_item(item, &Labels::default(), &Arc::default(), &(), nets, &[]);
                 confirmed(key, endpoint);
             }
         }
-        claims
+        (claims, members)
     }
 
     /// Whether the addresses of the endpoint are claims.
@@ -111,37 +115,43 @@ impl Claims {
         self.stale.remove(key);
     }
 
-    /// The confirmed addresses of an endpoint change. Returns those that it had and has, if these differ.
+    /// The confirmed addresses of an endpoint change.
     pub(crate) fn on_confirmed(
         &mut self,
-        key: &WorkloadEndpointKey,
         before: impl IntoIterator<Item = Cidr>,
         after: impl IntoIterator<Item = Cidr>,
-    ) -> ShortList<IpAddr> {
-        let (before, mut after) = (distinct(before), distinct(after));
+        services: &mut ServiceIndex,
+    ) {
+        if self.by_address.is_empty() && services.names_no_address() {
+            return;
+        }
+        let (before, after) = (distinct(before), distinct(after));
         if before == after {
-            return ShortList::new();
+            return;
         }
-        let namespace = match key.workload().split_once('/') {
-            Some((namespace, _)) if key.orchestrator() == "k8s" => namespace,
-            _ => NO_NAMESPACE,
-        };
-        for address in &after {
-            self.confirmed.add(*address, namespace);
+        for address in before.iter().chain(&*after) {
+            self.touch(*address);
+            services.on_address(*address);
         }
-        for address in &before {
-            self.confirmed.remove(*address, namespace);
-        }
-        after.extend(before.iter().copied());
-        if !self.by_address.is_empty() {
-            after.iter().for_each(|address| self.touch(*address));
-        }
-        after
+    }
+
+    /// The endpoints of which the platform confirms that they have the address.
+    fn confirmed<'i>(
+        &self,
+        holders: &Holders<'i, ItemId>,
+        address: IpAddr,
+    ) -> impl Iterator<Item = &'i WorkloadEndpointKey> {
+        holders.of(address).filter_map(ItemId::workload).filter(|key| !self.is_unproven(key))
     }
 
     /// Whether an address that an `EndpointSlice` of the namespace names is of pods of other namespaces.
-    pub(crate) fn bars_from_slice(&self, namespace: &str, address: IpAddr) -> bool {
-        self.treatment == AddressClaims::Bounded && self.confirmed.is_foreign(address, namespace)
+    pub(crate) fn bars_from_slice(&self, members: &mut Members, namespace: &str, address: IpAddr) -> bool {
+        if self.treatment == AddressClaims::Any {
+            return false;
+        }
+        let holders = members.holders();
+        let mut owners = self.confirmed(&holders, address).map(namespace_of).peekable();
+        owners.peek().is_some() && owners.all(|owner| owner.is_some_and(|owner| owner != namespace))
     }
 
     /// Takes note of nodes, their addresses, and IP pools.
@@ -203,15 +213,22 @@ impl Claims {
     }
 
     /// Evaluates the claims that may have changed. Returns their endpoints with the addresses that count, if any do.
-    pub(crate) fn flush(&mut self) -> Vec<(WorkloadEndpointKey, Option<Arc<WorkloadEndpoint>>)> {
-        let stale = std::mem::take(&mut self.stale);
-        stale.into_iter().filter_map(|key| self.judge(&key).map(|value| (key, value))).collect()
+    pub(crate) fn flush(&mut self, members: &mut Members) -> Vec<(WorkloadEndpointKey, Option<Arc<WorkloadEndpoint>>)> {
+        if self.stale.is_empty() {
+            return Vec::new();
+        }
+        let (stale, holders) = (std::mem::take(&mut self.stale), members.holders());
+        stale.into_iter().filter_map(|key| self.judge(&key, &holders).map(|value| (key, value))).collect()
     }
 
-    fn judge(&mut self, key: &WorkloadEndpointKey) -> Option<Option<Arc<WorkloadEndpoint>>> {
+    fn judge(
+        &mut self,
+        key: &WorkloadEndpointKey,
+        holders: &Holders<'_, ItemId>,
+    ) -> Option<Option<Arc<WorkloadEndpoint>>> {
         let value = Arc::clone(&self.claimants.get(key)?.value);
         let dropped: Vec<(IpAddr, ClaimFlaw)> =
-            claimed(&value).filter_map(|address| Some((address, self.flaw(key, address)?))).collect();
+            claimed(&value).filter_map(|address| Some((address, self.flaw(key, address, holders)?))).collect();
         let claimant = self.claimants.get_mut(key)?;
         let before = std::mem::replace(&mut claimant.dropped, dropped);
         let new = claimant.dropped.iter().filter(|claim| !before.contains(claim));
@@ -239,14 +256,14 @@ impl Claims {
     }
 
     /// The reason why a claim does not count.
-    fn flaw(&self, key: &WorkloadEndpointKey, address: IpAddr) -> Option<ClaimFlaw> {
+    fn flaw(&self, key: &WorkloadEndpointKey, address: IpAddr, holders: &Holders<'_, ItemId>) -> Option<ClaimFlaw> {
         if self.treatment == AddressClaims::Any {
             return None;
         }
         if let Some(kind) = reserved_range(address) {
             return Some(ClaimFlaw::Reserved(kind));
         }
-        if self.confirmed.contains(address) {
+        if self.confirmed(holders, address).next().is_some() {
             return Some(ClaimFlaw::Confirmed);
         }
         if self.nodes.contains(address) {
@@ -274,8 +291,7 @@ impl Claims {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.confirmed.is_empty()
-            && self.nodes.is_empty()
+        self.nodes.is_empty()
             && self.pools.is_empty()
             && self.pod_networks.is_empty()
             && self.claimants.is_empty()
@@ -292,8 +308,8 @@ pub fn claim_problems<'u>(objects: impl IntoIterator<Item = &'u Update>) -> Vec<
         let of_node = contests.entry(key.host().into()).or_insert_with(|| Contests::new(AddressClaims::Bounded));
         of_node.on_endpoint(key, endpoint);
     };
-    let mut claims = Claims::of(objects, |key, confirmed| on_endpoint(key, Some(confirmed)));
-    for (key, endpoint) in claims.flush() {
+    let (mut claims, mut members) = Claims::of(objects, |key, confirmed| on_endpoint(key, Some(confirmed)));
+    for (key, endpoint) in claims.flush(&mut members) {
         on_endpoint(&key, endpoint.as_deref());
     }
     claims.problems().chain(contests.values().flat_map(Contests::problems)).collect()
@@ -322,7 +338,8 @@ pub fn claim_problems<'u>(objects: impl IntoIterator<Item = &'u Update>) -> Vec<
 pub fn standing_claims<'u>(
     objects: impl IntoIterator<Item = &'u Update>,
 ) -> Vec<(WorkloadEndpointKey, Option<Arc<WorkloadEndpoint>>)> {
-    Claims::of(objects, |_, _| {}).flush()
+    let (mut claims, mut members) = Claims::of(objects, |_, _| {});
+    claims.flush(&mut members)
 }
 
 /// Whether an endpoint claims addresses. The floating ones of other orchestrators are the platform's.
@@ -339,6 +356,12 @@ fn claimed(value: &WorkloadEndpoint) -> impl Iterator<Item = IpAddr> + '_ {
 fn floating(value: &WorkloadEndpoint) -> impl Iterator<Item = IpAddr> + '_ {
     let extras = value.extras.as_deref();
     extras.into_iter().flat_map(|extras| extras.ipv4_nat.iter().chain(&extras.ipv6_nat)).map(|nat| nat.external)
+}
+
+/// The namespace of a pod; endpoints of other orchestrators have none.
+fn namespace_of(key: &WorkloadEndpointKey) -> Option<&str> {
+    let pod = Some(key.workload()).filter(|_| key.orchestrator() == "k8s")?;
+    pod.split_once('/').map(|(namespace, _)| namespace)
 }
 
 /// The addresses of an endpoint, each once.

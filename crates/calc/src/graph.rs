@@ -202,7 +202,7 @@ impl Graph {
     }
 
     fn flush_claims(&mut self) {
-        for (key, value) in self.claims.flush() {
+        for (key, value) in self.claims.flush(&mut self.members) {
             let was_unproven = self.claims.is_unproven(&key);
             self.on_workload_endpoint(key, value, was_unproven);
         }
@@ -230,12 +230,11 @@ impl Graph {
                 let nets = v.nets().map(Cidr::to_host);
                 let change = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
                 if let ItemId::Workload(key) = change.key {
-                    let changed = claims.on_confirmed(
-                        key,
+                    claims.on_confirmed(
                         change.nets_before.iter().filter(|_| !was_unproven),
                         v.nets().filter(|_| v.claimed_by().is_none()),
+                        services,
                     );
-                    changed.iter().for_each(|address| services.on_address(*address));
                     self.routes.on_workload(key, change.nets_before.iter(), v.nets());
                     if change.is_new {
                         self.stats.workload_came(key.host());
@@ -246,8 +245,7 @@ impl Graph {
                 if let Some(nets_before) = self.members.remove_item(&item)
                     && let ItemId::Workload(key) = item
                 {
-                    let changed = claims.on_confirmed(&key, nets_before.iter().filter(|_| !was_unproven), []);
-                    changed.iter().for_each(|address| services.on_address(*address));
+                    claims.on_confirmed(nets_before.iter().filter(|_| !was_unproven), [], services);
                     self.routes.on_workload(&key, nets_before.iter(), std::iter::empty());
                     self.stats.workload_went(key.host());
                 }
@@ -416,8 +414,8 @@ impl Graph {
         if self.has_mesh {
             istio::set_type(&mut self.sequencer.ip_sets, &istio::set_id());
         }
-        let claims = &self.claims;
-        let is_foreign = |namespace: &str, address| claims.bars_from_slice(namespace, address);
+        let (claims, members) = (&self.claims, &mut self.members);
+        let is_foreign = |namespace: &str, address| claims.bars_from_slice(members, namespace, address);
         self.services.flush(is_foreign, &mut self.sequencer.ip_sets);
     }
 

@@ -17,5 +17,14 @@ pub(crate) enum OtherItem {
     NetworkSet(NetworkSetName),
 }
 
+impl ItemId {
+    pub(crate) fn workload(&self) -> Option<&WorkloadEndpointKey> {
+        match self {
+            Self::Workload(key) => Some(key),
+            Self::Other(_) => None,
+        }
+    }
+}
+
 /// Endpoints and network sets of the cluster against the IP sets of this node's rules.
 pub(crate) type Members = MemberIndex<ItemId>;

@@ -119,6 +119,11 @@ impl ServiceIndex {
         self.removed.push(id);
     }
 
+    /// Whether no slice that is in use has an address, so that no change of one matters.
+    pub(crate) fn names_no_address(&self) -> bool {
+        self.by_address.is_empty()
+    }
+
     /// Other pods than before have the address.
     pub(crate) fn on_address(&mut self, address: IpAddr) {
         let slices = self.by_address.get(&address).into_iter().flatten();
@@ -126,10 +131,10 @@ impl ServiceIndex {
     }
 
     /// Appends the changes since the last flush. `is_foreign` tells whether an address is of pods of other namespaces.
-    pub(crate) fn flush(&mut self, is_foreign: impl Fn(&str, IpAddr) -> bool, out: &mut Vec<SetChange>) {
+    pub(crate) fn flush(&mut self, mut is_foreign: impl FnMut(&str, IpAddr) -> bool, out: &mut Vec<SetChange>) {
         for name in std::mem::take(&mut self.dirty_slices) {
             self.withdraw(&name);
-            self.apply(name, &is_foreign);
+            self.apply(name, &mut is_foreign);
         }
         for name in std::mem::take(&mut self.dirty) {
             let Some(service) = self.services.get_mut(&name) else { continue };
@@ -159,7 +164,7 @@ impl ServiceIndex {
     }
 
     /// Brings a slice into the sets of its service, if that has some.
-    fn apply(&mut self, name: NamespacedName, is_foreign: &impl Fn(&str, IpAddr) -> bool) {
+    fn apply(&mut self, name: NamespacedName, is_foreign: &mut impl FnMut(&str, IpAddr) -> bool) {
         let Some(slice) = self.slices.get(&name) else { return };
         let Some(service) = slice.service.as_ref().filter(|service| self.has_sets(service)) else { return };
         // Users write slices.

@@ -82,7 +82,7 @@ mod types;
 mod visibility;
 
 pub use match_index::MatchIndex;
-pub use members::{CountedSelector, ItemChange, ItemNets, MemberIndex};
+pub use members::{CountedSelector, Holders, ItemChange, ItemNets, MemberIndex};
 pub use types::{
     MatchChanges, MatchEvent, MatchSetId, NamedPort, Overlap, ParentLabels, Scans, ScansByFact, SetChange,
     SetDefinition, Stats,

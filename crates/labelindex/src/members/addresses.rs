@@ -2,7 +2,7 @@
 //!
 //! Items are entered under the hash of each address of theirs, nothing else is stored: eight bytes for an address, and
 //! the holders found by hash are asked whether they really have it. The table is made when a live set changes for the
-//! first time: while a snapshot is read there is no live set, and nobody asks.
+//! first time, or a caller asks for holders: while a snapshot is read there is no live set, and no caller asks.
 
 use ahash::RandomState;
 use tortie_model::Cidr;

@@ -95,7 +95,8 @@ impl ItemMembers {
         }
     }
 
-    fn has_net(&self, net: Cidr) -> bool {
+    /// Whether a network is one of the item's.
+    pub(super) fn has_net(&self, net: Cidr) -> bool {
         match self {
             Self::Nothing => false,
             Self::Net(only) => *only == net,

@@ -8,6 +8,7 @@
 
 mod addresses;
 mod cover;
+mod holders;
 mod item_members;
 mod listing;
 mod member;
@@ -29,6 +30,7 @@ use crate::types::{NamedPort, Overlap, ParentLabels, SetChange, SetDefinition, S
 
 use addresses::Addresses;
 use cover::Cover;
+pub use holders::Holders;
 pub use item_members::ItemNets;
 
 use item_members::ItemMembers;
@@ -289,6 +291,27 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.nets
     }
 
+    /// The items by their addresses. The first call enters all items into a table, which costs 9 to 14 bytes for an address
+    /// and is kept up to date while there are items.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tortie_labelindex::{MemberIndex, Overlap};
+    /// use tortie_model::Labels;
+    ///
+    /// let mut index = MemberIndex::new(Overlap::Keep);
+    /// let nets = |net: &str| [net.parse().unwrap()];
+    /// index.set_item("web-1", &Labels::default(), &Arc::default(), &(), nets("10.0.0.1/32"), &[]);
+    /// index.set_item("all", &Labels::default(), &Arc::default(), &(), nets("10.0.0.0/8"), &[]);
+    /// let holders = index.holders();
+    /// assert_eq!(holders.of([10, 0, 0, 1].into()).collect::<Vec<_>>(), [&"web-1"]);
+    /// assert_eq!(holders.of([10, 0, 0, 2].into()).next(), None);
+    /// ```
+    pub fn holders(&mut self) -> Holders<'_, I> {
+        self.addresses.make(self.items.iter());
+        Holders { addresses: &self.addresses, items: &self.items }
+    }
+
     /// Adds the networks of an item to those of its group, or takes them away.
     #[expect(clippy::expect_used, reason = "networks are added before they are taken away")]
     fn change_nets(&mut self, item: ItemId, is_added: bool) {
@@ -384,7 +407,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         let start = out.len();
         out.extend(std::mem::take(&mut self.dying).into_iter().map(SetChange::Remove));
         sort_from(out, start);
-        if self.live == 0 {
+        if self.items.is_empty() {
             self.addresses.clear();
         }
         if self.sets.is_empty() {
