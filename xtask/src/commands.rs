@@ -147,8 +147,9 @@ fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {
 }
 
 /// Benchmarks that run each of their cases once when they are asked to test.
-const BENCHMARKS: [&str; 11] = [
-    "engine", "worst", "memory", "cluster", "cost", "tables", "packets", "updates", "policies", "selector", "nftables",
+const BENCHMARKS: [&str; 12] = [
+    "engine", "worst", "memory", "cluster", "cost", "changes", "tables", "packets", "updates", "policies", "selector",
+    "nftables",
 ];
 
 /// Every benchmark once, small. They are not optimized, because tests have built most of their code so.
