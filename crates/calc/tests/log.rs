@@ -6,9 +6,14 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use tortie_calc::{Graph, GraphConfig};
+use tortie_model::desired::DesiredUpdate;
 use tortie_model::{
     Labels, Policy, PolicyId, PolicyKind, SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::SubscriberExt;
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -44,34 +49,71 @@ fn endpoint(app: &str) -> Update {
     Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
 
-#[test]
-fn it_is_told_why_a_policy_is_active_and_which_endpoints_change() {
+/// A graph of a node, and its log.
+struct Node {
+    graph: Graph,
+    log: Log,
+}
+
+impl Node {
+    /// Takes the updates and flushes. Returns the changes and the lines of the log.
+    fn told(&mut self, updates: impl IntoIterator<Item = Update>) -> (Vec<DesiredUpdate>, Vec<String>) {
+        updates.into_iter().for_each(|update| self.graph.on_update(update));
+        let changes = self.graph.take_changes();
+        (changes, self.log.take().lines().map(|line| line.trim().to_owned()).collect())
+    }
+}
+
+/// Runs a graph with a log as of `RUST_LOG=tortie_calc=debug`, which has these events of spans.
+fn with_log(spans: FmtSpan, run: impl FnOnce(Node)) {
     let log = Log::default();
     let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).without_time().with_target(false);
-    let subscriber = subscriber.with_max_level(tracing::Level::DEBUG).with_writer(move || writer.clone()).finish();
-    tracing::subscriber::with_default(subscriber, || {
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).without_time().with_target(false);
+    let lines = lines.with_span_events(spans).with_writer(move || writer.clone());
+    let filter: Targets = "tortie_calc=debug".parse().unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(lines.with_filter(filter)), || {
         let mut graph = Graph::new(&GraphConfig::new("node-1".into()));
         graph.on_status(SyncStatus::InSync);
-        let mut told = |updates: Vec<Update>| {
-            updates.into_iter().for_each(|update| graph.on_update(update));
-            let _ = graph.take_changes();
-            log.take().lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(told(vec![policy("app == 'web'")]), Vec::<String>::new());
+        run(Node { graph, log });
+    });
+}
+
+#[test]
+fn it_is_told_why_a_policy_is_active_and_which_endpoints_change() {
+    with_log(FmtSpan::NONE, |mut node| {
+        let mut told = |update| node.told([update]).1;
+        assert_eq!(told(policy("app == 'web'")), Vec::<String>::new());
         assert_eq!(
-            told(vec![endpoint("web")]),
+            told(endpoint("web")),
             [
                 "DEBUG flush: policy is active policy=GlobalNetworkPolicy/web selector=app == \"web\" why=\"it selects an endpoint of this node\" endpoint=node-1/k8s/shop/web-0/eth0",
                 "DEBUG flush: endpoint changes endpoint=node-1/k8s/shop/web-0/eth0 why=\"its policies\" policies=ingress GlobalNetworkPolicy/web, egress GlobalNetworkPolicy/web",
             ]
         );
         assert_eq!(
-            told(vec![endpoint("db")]),
+            told(endpoint("db")),
             [
                 "DEBUG flush: policy is inactive policy=GlobalNetworkPolicy/web selector=app == \"web\" why=\"it selects no endpoint of this node\"",
                 "DEBUG flush: endpoint changes endpoint=node-1/k8s/shop/web-0/eth0 why=\"its policies\" policies=",
             ]
         );
+    });
+}
+
+#[test]
+fn a_flush_counts_its_changes_of_policies_and_endpoints() {
+    with_log(FmtSpan::CLOSE, |mut node| {
+        let mut flush = |updates: &[Update], policies: usize, endpoints: usize| {
+            let (changes, lines) = node.told(updates.iter().cloned());
+            let count = changes.len();
+            let span = format!("DEBUG flush{{changes={count} policies={policies} endpoints={endpoints}}}: close");
+            assert_eq!(lines.last(), Some(&span));
+            count
+        };
+        let first = flush(&[policy("app == 'web'"), endpoint("web")], 1, 1);
+        assert!(first > 2, "the end of the snapshot is a change as well");
+        // The policy goes, and the endpoint is told without it.
+        assert_eq!(flush(&[endpoint("db")], 1, 1), 2);
+        assert_eq!(flush(&[], 0, 0), 0);
     });
 }

@@ -9,6 +9,7 @@ mod conntrack;
 mod endpoints;
 mod faults;
 mod layouts;
+mod log;
 mod migrations;
 mod nftables;
 mod opening;

@@ -13,7 +13,7 @@ use tortie_rules::PacketFilter;
 
 use crate::common::{apply_until_in_sync, config, kernel, pod, policy, profile, up, workload};
 
-fn by_nftables() -> DataplaneConfig {
+pub(crate) fn by_nftables() -> DataplaneConfig {
     let mut config = config(Backend::Nft);
     config.rules.packet_filter = PacketFilter::Nftables(tortie_rules::NftablesConfig::default());
     config.nftables = Some(NftablesConfig::default());
