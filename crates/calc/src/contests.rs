@@ -141,13 +141,14 @@ fn join<T: Clone + Eq + Hash>(
     all.insert(key.clone());
 }
 
+#[expect(clippy::expect_used, reason = "both follow the stored claims")]
 fn leave<T: Eq + Hash>(
     claimants: &mut Claimants<T>,
     object: &T,
     key: &WorkloadEndpointKey,
     affected: &mut Vec<WorkloadEndpointKey>,
 ) {
-    let Some(all) = claimants.get_mut(object) else { return };
+    let all = claimants.get_mut(object).expect("endpoints leave what they have joined");
     all.remove(key);
     affected.extend(all.iter().cloned());
     if all.is_empty() {

@@ -88,16 +88,15 @@ impl MemberBound {
     pub(crate) fn flush(
         &mut self,
         members: &mut Members,
-        rules_of: impl Fn(&RuleOwner) -> Option<MeasuredRules>,
+        rules_of: impl Fn(&RuleOwner) -> MeasuredRules,
     ) -> Vec<(RuleOwner, bool)> {
         let mut rulings = Vec::new();
         // More sets than these may match too much.
         let enough = self.limit.checked_div(members.net_count()).unwrap_or(u64::MAX);
         self.acquit(enough, &mut rulings);
         for (sets, owner) in self.by_sets.iter().rev().take_while(|(sets, _)| *sets > enough) {
-            if !self.suspects.contains_key(owner)
-                && let Some(rules) = rules_of(owner)
-            {
+            if !self.suspects.contains_key(owner) {
+                let rules = rules_of(owner);
                 let suspect = Suspect { rules, sets: *sets, counted: Vec::new(), beyond: None, is_refused: false };
                 self.suspects.insert(owner.clone(), suspect);
             }

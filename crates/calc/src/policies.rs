@@ -126,7 +126,7 @@ impl Policies {
             Ok(slot) => slot,
             Err(hash) => return self.insert(hash, PolicyEntry { id, policy, active: None }, matches),
         };
-        let Some(entry) = self.table.get_mut(slot) else { return };
+        let entry = self.table.at_mut(slot);
         if entry.policy == policy {
             return;
         }
@@ -147,7 +147,7 @@ impl Policies {
         let tier = entry.policy.tier.clone();
         let slot = self.table.insert(hash, entry);
         add_to_tier(&mut self.by_tier, &tier, slot);
-        let Some(entry) = self.table.get(slot) else { return };
+        let entry = self.table.at(slot);
         matches.set_selector(&Criterion::Policy(slot), &entry.policy.selector);
         if entry.policy.needed_on_every_node {
             self.dirty.push(slot);
@@ -206,6 +206,7 @@ impl Policies {
         (scanner, bound): (&mut RuleScanner, &mut MemberBound),
         out: &mut PoliciesOut,
     ) {
+        // It may have been deleted since.
         let Some(entry) = self.table.get_mut(slot) else { return };
         let was = entry.active.take();
         if self.matched.contains(&slot) || entry.policy.needed_on_every_node {
@@ -240,6 +241,7 @@ impl Policies {
     }
 
     /// The active policy is refused, or not any more.
+    #[expect(clippy::expect_used, reason = "the bound is told as soon as a policy is not active any more")]
     pub(crate) fn rule(
         &mut self,
         slot: PolicySlot,
@@ -247,8 +249,8 @@ impl Policies {
         scanner: &mut RuleScanner,
         out: &mut PoliciesOut,
     ) {
-        let Some(entry) = self.table.get_mut(slot) else { return };
-        let Some(active) = &mut entry.active else { return };
+        let entry = self.table.at_mut(slot);
+        let active = entry.active.as_mut().expect("the bound knows the active policies");
         let compiled = if is_refused {
             let denial = entry.policy.denying(&entry.id.kind, entry.policy.selector.clone());
             compile(denial.as_arc(), scanner)
@@ -261,11 +263,12 @@ impl Policies {
     }
 
     /// The rules of an active policy that is not refused.
-    pub(crate) fn measured_rules(&self, slot: PolicySlot, scanner: &RuleScanner) -> Option<MeasuredRules> {
-        let entry = self.table.get(slot)?;
-        let compiled = &entry.active.as_ref()?.compiled;
+    #[expect(clippy::expect_used, reason = "the bound is told as soon as a policy is not active any more")]
+    pub(crate) fn measured_rules(&self, slot: PolicySlot, scanner: &RuleScanner) -> MeasuredRules {
+        let entry = self.table.at(slot);
+        let compiled = &entry.active.as_ref().expect("the bound knows the active policies").compiled;
         let selectors = scanner.selectors([&compiled.inbound, &compiled.outbound]);
-        Some(MeasuredRules { key: Key::Policy(entry.id.clone()), selectors })
+        MeasuredRules { key: Key::Policy(entry.id.clone()), selectors }
     }
 
     /// The tiers of policies that do not exist: the first policy of each by id, and the number of its policies.
@@ -275,18 +278,18 @@ impl Policies {
     ) -> impl Iterator<Item = (&TierName, &PolicyId, usize)> {
         let missing = self.by_tier.iter().filter(move |(tier, _)| !exists(tier));
         missing.filter_map(|(tier, slots)| {
-            let first = slots.iter().filter_map(|slot| Some(&self.get(*slot)?.id)).min()?;
+            let first = slots.iter().map(|slot| &self.get(*slot).id).min()?;
             Some((tier, first, slots.len()))
         })
     }
 
-    pub(crate) fn get(&self, slot: PolicySlot) -> Option<&PolicyEntry> {
-        self.table.get(slot)
+    pub(crate) fn get(&self, slot: PolicySlot) -> &PolicyEntry {
+        self.table.at(slot)
     }
 
     /// The policies that match an endpoint, in no particular order.
     pub(crate) fn matched(&self) -> impl Iterator<Item = (PolicySlot, &PolicyEntry)> {
-        self.matched.iter().filter_map(|&slot| Some((slot, self.get(slot)?)))
+        self.matched.iter().map(|&slot| (slot, self.get(slot)))
     }
 
     /// One more than the highest slot in use.

@@ -32,12 +32,13 @@ impl PolicySorter {
     }
 
     /// Ranks all matched policies again.
+    #[expect(clippy::expect_used, reason = "nothing changes while policies are ranked")]
     pub(crate) fn rank(&mut self, policies: &Policies) {
         let tier_ranks = self.tier_ranks(policies);
         let mut sorted: Vec<_> = policies
             .matched()
             .map(|(slot, entry)| {
-                let tier = tier_ranks.get(&entry.policy.tier).copied().unwrap_or(usize::MAX);
+                let tier = *tier_ranks.get(&entry.policy.tier).expect("tiers of matched policies are ranked");
                 (tier, entry.policy.order, &entry.id, slot)
             })
             .collect();
@@ -47,9 +48,7 @@ impl PolicySorter {
         self.ranks.clear();
         self.ranks.resize(policies.slot_count(), u32::MAX);
         for (rank, (_, _, _, slot)) in (0..).zip(sorted) {
-            if let Some(of_slot) = self.ranks.get_mut(slot.index()) {
-                *of_slot = rank;
-            }
+            *self.ranks.get_mut(slot.index()).expect("there is a place for each slot") = rank;
         }
     }
 

@@ -44,6 +44,7 @@ impl ProfileDecoder {
     }
 
     /// Says which namespaces and service accounts have changed since the last flush.
+    #[expect(clippy::expect_used, reason = "chunks have at least one entry")]
     pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
         let mut changes = std::mem::take(&mut self.changes);
         // Stable, so that the last change of a profile stays the last; and quick where names come nearly sorted.
@@ -51,7 +52,7 @@ impl ProfileDecoder {
         sequencer.namespaces.reserve(changes.len());
         for of_one in changes.chunk_by_mut(|a, b| a.name == b.name) {
             let existed = of_one.iter().any(|change| change.existed);
-            let Some(Change { name, labels, .. }) = of_one.last_mut() else { continue };
+            let Change { name, labels, .. } = of_one.last_mut().expect("chunks are not empty");
             let labels = labels.take();
             if labels.is_none() && !existed {
                 continue;

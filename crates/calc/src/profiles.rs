@@ -100,7 +100,7 @@ impl Profiles {
             }
             Err(_) => return None,
         };
-        let profile = self.all.get_mut(slot)?;
+        let profile = self.all.at_mut(slot);
         let result = change(profile);
         if profile.labels.is_none() && profile.rules.is_none() {
             self.all.remove(name);
@@ -109,6 +109,7 @@ impl Profiles {
     }
 
     /// An endpoint had some profiles and has others now. A profile may be listed twice.
+    #[expect(clippy::expect_used, reason = "the profiles that an endpoint had were new ones of it once")]
     pub(crate) fn on_endpoint(&mut self, old: &[ProfileName], new: &[ProfileName]) {
         if old == new {
             return;
@@ -121,7 +122,7 @@ impl Profiles {
             }
         }
         for name in old {
-            let Some(used) = self.used.get_mut(name) else { continue };
+            let used = self.used.get_mut(name).expect("profiles of endpoints are in use");
             used.users -= 1;
             if used.users == 0 {
                 self.dirty.push(name.clone());
@@ -162,6 +163,7 @@ impl Profiles {
     }
 
     /// The active profile is refused, or not any more.
+    #[expect(clippy::expect_used, reason = "the bound is told as soon as a profile is not active any more")]
     pub(crate) fn rule(
         &mut self,
         name: ProfileName,
@@ -169,7 +171,8 @@ impl Profiles {
         scanner: &mut RuleScanner,
         out: &mut ProfilesOut,
     ) {
-        let Some(active) = self.used.get_mut(&name).and_then(|used| used.active.as_mut()) else { return };
+        let active = self.used.get_mut(&name).and_then(|used| used.active.as_mut());
+        let active = active.expect("the bound knows the active profiles");
         let source = active.source.as_ref().filter(|_| !is_refused);
         let was = std::mem::replace(&mut active.compiled, Arc::new(compile(source, scanner)));
         out.active.push((name, Arc::clone(&active.compiled)));
@@ -177,10 +180,12 @@ impl Profiles {
     }
 
     /// The rules of an active profile that is not refused.
-    pub(crate) fn measured_rules(&self, name: &ProfileName, scanner: &RuleScanner) -> Option<MeasuredRules> {
-        let compiled = &self.used.get(name)?.active.as_ref()?.compiled;
+    #[expect(clippy::expect_used, reason = "the bound is told as soon as a profile is not active any more")]
+    pub(crate) fn measured_rules(&self, name: &ProfileName, scanner: &RuleScanner) -> MeasuredRules {
+        let active = self.used.get(name).and_then(|used| used.active.as_ref());
+        let compiled = &active.expect("the bound knows the active profiles").compiled;
         let selectors = scanner.selectors([&compiled.inbound, &compiled.outbound]);
-        Some(MeasuredRules { key: Key::ProfileRules(name.clone()), selectors })
+        MeasuredRules { key: Key::ProfileRules(name.clone()), selectors }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -194,7 +194,7 @@ fn send(
 fn tier_lists(slots: impl Iterator<Item = PolicySlot>, policies: &Policies, order: &PolicySorter) -> TierLists {
     let mut ranked: Vec<(u32, PolicySlot)> = slots.map(|slot| (order.rank_of(slot), slot)).collect();
     ranked.sort_unstable();
-    let entries: Vec<&PolicyEntry> = ranked.into_iter().filter_map(|(_, slot)| policies.get(slot)).collect();
+    let entries: Vec<&PolicyEntry> = ranked.into_iter().map(|(_, slot)| policies.get(slot)).collect();
     let [mut normal, mut untracked, mut pre_dnat, mut forward] = [const { Vec::new() }; 4];
     for tier in entries.chunk_by(|a, b| a.policy.tier == b.policy.tier) {
         let [mut of_normal, mut of_untracked, mut of_pre_dnat, mut of_forward] = [const { Directions::EMPTY }; 4];

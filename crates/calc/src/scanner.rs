@@ -6,7 +6,8 @@ mod compile;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashMap;
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use tortie_labelindex::{NamedPort, SetDefinition};
 use tortie_model::desired::{RuleSets, Rules};
@@ -122,10 +123,12 @@ impl RuleScanner {
     }
 
     /// The selectors of the sets of acquired rules, each set once, in the order of the rules. Sets of services have none.
+    #[expect(clippy::expect_used, reason = "only a flush forgets sets, after the release of all rules that have them")]
     pub(crate) fn selectors(&self, rules: [&Rules; 2]) -> Vec<Selector> {
-        let mut known = AHashSet::new();
         let ids = rules.into_iter().flat_map(|rules| rules.sets().iter()).flat_map(RuleSets::iter);
-        let sets = ids.filter(|id| known.insert(*id)).filter_map(|id| self.sets.get(id));
+        let sets = ids.map(|id| self.sets.get(id).expect("the sets of acquired rules are known"));
+        let mut known = FxHashSet::default();
+        let sets = sets.filter(|set| known.insert(std::ptr::from_ref(*set)));
         let selector = |set: &UsedSet| match &set.source {
             SetSource::Items(definition) => Some(definition.selector.clone()),
             SetSource::Service(_) => None,

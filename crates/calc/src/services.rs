@@ -150,11 +150,12 @@ impl ServiceIndex {
     }
 
     /// Takes an applied slice out of the sets of its service.
+    #[expect(clippy::expect_used, reason = "slices are withdrawn as they were applied")]
     fn withdraw(&mut self, name: &NamespacedName) {
         let Some(applied) = self.applied.remove(name) else { return };
         self.foreign.remove(name);
         for address in &applied.addresses {
-            let Some(slices) = self.by_address.get_mut(address) else { continue };
+            let slices = self.by_address.get_mut(address).expect("applied slices are found by their addresses");
             slices.retain(|other| other != name);
             if slices.is_empty() {
                 self.by_address.remove(address);
@@ -184,8 +185,9 @@ impl ServiceIndex {
     }
 
     /// Changes the sets of a slice's service that were sent; the others are made of all slices.
+    #[expect(clippy::expect_used, reason = "slices are applied to the sets of their service")]
     fn change_sets(&mut self, applied: &Applied, change: impl Fn(&mut SetMembers, &Applied)) {
-        let Some(name) = &applied.slice.service else { return };
+        let name = applied.slice.service.as_ref().expect("slices without a service are not applied");
         let Some(service) = self.services.get_mut(name).filter(|service| !service.sets.is_empty()) else { return };
         service.sets.iter_mut().filter(|set| set.sent).for_each(|set| change(&mut set.members, applied));
         self.dirty.insert(name.clone());

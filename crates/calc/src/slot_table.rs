@@ -50,8 +50,7 @@ impl<T: Identified> SlotTable<T> {
     /// Where the object with this id is; if there is none, the hash with which it may be inserted.
     pub(crate) fn find(&self, id: &T::Id) -> Result<Slot, IdHash> {
         let hash = self.hash(id);
-        let is =
-            |&(other, slot): &(IdHash, Slot)| other == hash && self.get(slot).is_some_and(|known| known.id() == id);
+        let is = |&(other, slot): &(IdHash, Slot)| other == hash && self.at(slot).id() == id;
         self.by_id.find(hash.spread(), is).map(|&(_, slot)| slot).ok_or(hash)
     }
 
@@ -63,16 +62,16 @@ impl<T: Identified> SlotTable<T> {
     }
 
     /// Takes an object out. Its slot stays taken until it is given back.
+    #[expect(clippy::expect_used, reason = "nothing happens between both searches")]
     pub(crate) fn take(&mut self, id: &T::Id) -> Option<(Slot, T)> {
         let slot = self.find(id).ok()?;
         let link = (self.hash(id), slot);
-        if let Ok(found) = self.by_id.find_entry(link.0.spread(), |other| *other == link) {
-            found.remove();
-        }
+        let found = self.by_id.find_entry(link.0.spread(), |other| *other == link);
+        found.expect("the object was found by this link").remove();
         if self.by_id.is_empty() {
             self.by_id = HashTable::new();
         }
-        Some((slot, self.slots.take(slot)?))
+        Some((slot, self.slots.take(slot)))
     }
 
     /// Takes an object out, and gives its slot back.
@@ -88,7 +87,7 @@ impl<T: Identified> SlotTable<T> {
     }
 
     pub(crate) fn get_by_id(&self, id: &T::Id) -> Option<&T> {
-        self.get(self.find(id).ok()?)
+        Some(self.at(self.find(id).ok()?))
     }
 
     pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
@@ -97,6 +96,16 @@ impl<T: Identified> SlotTable<T> {
 
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
         self.slots.get_mut(slot)
+    }
+
+    /// The object in a slot that has one.
+    pub(crate) fn at(&self, slot: Slot) -> &T {
+        self.slots.at(slot)
+    }
+
+    /// The object in a slot that has one.
+    pub(crate) fn at_mut(&mut self, slot: Slot) -> &mut T {
+        self.slots.at_mut(slot)
     }
 
     /// All objects, by ascending slot.

@@ -79,7 +79,7 @@ impl Facts {
     }
 
     fn find_name_hashed(&self, hash: u32, text: &str) -> Option<NameId> {
-        let is = |place| self.names.get(NameId::from_place(place)).is_some_and(|name| *name.text == *text);
+        let is = |place| *self.names[NameId::from_place(place)].text == *text;
         self.name_table.find(hash, is).map(NameId::from_place)
     }
 
@@ -119,8 +119,8 @@ impl Facts {
 
     fn find_term_hashed(&self, hash: u32, name: NameId, value: &[u8]) -> Option<TermId> {
         let is = |place| {
-            let term = self.terms.get(TermId::from_place(place));
-            term.is_some_and(|term| term.name == name && *term.value == *value)
+            let term = &self.terms[TermId::from_place(place)];
+            term.name == name && *term.value == *value
         };
         self.term_table.find(hash, is).map(TermId::from_place)
     }

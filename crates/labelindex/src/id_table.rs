@@ -47,7 +47,7 @@ impl IdTable {
     /// The entries with this hash, each with its slot.
     fn with_hash(&self, hash: u32) -> impl Iterator<Item = (usize, u32)> {
         let from = self.bucket(hash);
-        let run = self.slots.get(from..).unwrap_or_default().iter().zip(from..);
+        let run = self.slots[from..].iter().zip(from..);
         run.take_while(move |&(&entry, _)| entry != VACANT && entry.0 <= hash)
             .filter(move |&(&(other, _), _)| other == hash)
             .map(|(&(_, id), slot)| (slot, id))
@@ -81,7 +81,7 @@ impl IdTable {
         // Everything from the place of the entry to the next gap moves on by one.
         let mut pushed = (hash, id);
         let from = self.bucket(hash);
-        for slot in self.slots.get_mut(from..).unwrap_or_default() {
+        for slot in &mut self.slots[from..] {
             if *slot == VACANT {
                 *slot = pushed;
                 return;
@@ -118,8 +118,9 @@ impl IdTable {
     }
 
     /// Removes an id once; keeps no memory once nothing is left.
+    #[expect(clippy::expect_used, reason = "as with any index: an id that is not there is a mistake of this crate")]
     pub(crate) fn remove(&mut self, hash: u32, id: u32) {
-        let Some((mut gap, _)) = self.with_hash(hash).find(|&(_, other)| other == id) else { return };
+        let (mut gap, _) = self.with_hash(hash).find(|&(_, other)| other == id).expect("ids leave that were entered");
         self.len -= 1;
         if self.len == 0 {
             *self = Self::default();
@@ -129,14 +130,11 @@ impl IdTable {
         while let Some(&next) = self.slots.get(gap + 1)
             && next != VACANT
             && self.bucket(next.0) <= gap
-            && let Some(slot) = self.slots.get_mut(gap)
         {
-            *slot = next;
+            self.slots[gap] = next;
             gap += 1;
         }
-        if let Some(slot) = self.slots.get_mut(gap) {
-            *slot = VACANT;
-        }
+        self.slots[gap] = VACANT;
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -59,15 +59,18 @@ mod facts;
 mod group_sets;
 #[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod groups;
+#[expect(clippy::indexing_slicing, reason = "hashes are scaled to the slots")]
 mod id_table;
 mod list;
 mod match_events;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod match_index;
 mod match_sets;
 #[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod matcher;
 #[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod matching;
+#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod members;
 #[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
 mod parents;

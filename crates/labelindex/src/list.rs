@@ -56,14 +56,15 @@ impl<T: Copy> List<T> {
                     // Long lists take little that they do not need.
                     entries.reserve_exact(entries.len() / if entries.len() < 64 { 2 } else { 4 } + 1);
                 }
-                entries.insert(at.min(entries.len()), entry);
+                entries.insert(at, entry);
             }
         }
     }
 
     /// Removes the entry at `at`, and keeps the order of the others.
-    pub(crate) fn remove(&mut self, at: usize) -> Option<T> {
-        let removed = self.get(at).copied()?;
+    #[expect(clippy::expect_used, reason = "as with any index: a place without an entry is a mistake of this crate")]
+    pub(crate) fn remove(&mut self, at: usize) -> T {
+        let removed = *self.get(at).expect("places of entries are known");
         match self {
             Self::Many(entries) => {
                 entries.remove(at);
@@ -71,20 +72,21 @@ impl<T: Copy> List<T> {
             _ => *self = Self::Empty,
         }
         self.tighten();
-        Some(removed)
+        removed
     }
 
     /// Removes the entry at `at`; gives back the one that took its place.
     pub(crate) fn swap_remove(&mut self, at: u32) -> Option<T> {
         let at = at as usize;
         match self {
-            Self::Many(entries) if at < entries.len() => {
+            Self::Many(entries) => {
                 entries.swap_remove(at);
+                self.tighten();
             }
-            Self::One(_) if at == 0 => *self = Self::Empty,
-            _ => return None,
+            _ => {
+                self.remove(at);
+            }
         }
-        self.tighten();
         self.get(at).copied()
     }
 
@@ -128,6 +130,12 @@ impl<'a, T> IntoIterator for &'a List<T> {
     }
 }
 
+/// Corrects the link to an object in which the place of the linking object has changed.
+#[expect(clippy::expect_used, reason = "links are made and removed on both sides at once")]
+pub(crate) fn relink<K: Copy + PartialEq>(links: &mut [(K, u32)], to: K, at: u32) {
+    links.iter_mut().find(|link| link.0 == to).expect("objects that list each other are linked both ways").1 = at;
+}
+
 /// A position in a list.
 ///
 /// Lists whose entries point at each other store where: removal is then O(1) on both sides, however long they are. The
@@ -152,8 +160,7 @@ mod tests {
         list.insert(2, 9);
         expected.insert(2, 9);
         assert_eq!(list[..], expected);
-        assert_eq!(list.remove(0), Some(0));
-        assert_eq!(list.remove(9), None);
+        assert_eq!(list.remove(0), 0);
         assert_eq!(list.swap_remove(1), Some(5));
         assert_eq!(list.swap_remove(4), None);
         assert_eq!(list[..], [1, 5, 2, 3]);
@@ -161,7 +168,7 @@ mod tests {
         assert_eq!(list[..], [1, 2]);
         assert_eq!(list.swap_remove(0), Some(2));
         assert!(matches!(list, List::One(2)));
-        assert_eq!(list.remove(0), Some(2));
+        assert_eq!(list.remove(0), 2);
         assert!(matches!(list, List::Empty));
         assert_eq!(List::from_iter([3, 4])[..], [3, 4]);
     }

@@ -74,7 +74,7 @@ impl Keys {
     fn remove(&mut self, id: KeyId, at: u32) -> Option<KeyId> {
         let at = at as usize;
         match self {
-            Self::Several(keys) if at < keys.0.len() => {
+            Self::Several(keys) => {
                 keys.0.swap_remove(at);
                 keys.1.remove(id);
                 if let [only] = keys.0[..] {
@@ -174,9 +174,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
             return;
         }
         self.detach(id);
-        if let Some(key) = self.keys.get_mut(id) {
-            key.selector = Some((new, self.keys_of.entry(new).add(id)));
-        }
+        self.keys[id].selector = Some((new, self.keys_of.entry(new).add(id)));
         self.touched.push(id);
     }
 
@@ -188,15 +186,13 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     }
 
     fn selector_of(&self, id: KeyId) -> Option<SelId> {
-        Some(self.keys.get(id)?.selector?.0)
+        Some(self.keys[id].selector?.0)
     }
 
     fn detach(&mut self, id: KeyId) {
-        let Some((selector, at)) = self.keys.get_mut(id).and_then(|key| key.selector.take()) else { return };
-        if let Some(moved) = self.keys_of.entry(selector).remove(id, at)
-            && let Some(moved) = self.keys.get_mut(moved)
-        {
-            moved.selector = Some((selector, at));
+        let Some((selector, at)) = self.keys[id].selector.take() else { return };
+        if let Some(moved) = self.keys_of.entry(selector).remove(id, at) {
+            self.keys[moved].selector = Some((selector, at));
         }
         self.matcher.release(selector);
         self.touched.push(id);
@@ -257,7 +253,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     fn rekeyed_selectors(&mut self, touched: &[KeyId]) -> Vec<SelId> {
         let mut rekeyed = Vec::new();
         for &id in touched {
-            let Some(key) = self.keys.get_mut(id) else { continue };
+            let key = &mut self.keys[id];
             let now = key.selector.map(|(selector, _)| selector);
             let before = std::mem::replace(&mut key.flushed, now);
             if before != now {
@@ -289,7 +285,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         for item in items {
             let Some(group) = self.matcher.group_of(item) else { continue };
             let now = self.sets.of(group);
-            if self.items.get_mut(item).is_some_and(|reported| std::mem::replace(reported, now) != now) {
+            if std::mem::replace(&mut self.items[item], now) != now {
                 changed.push(self.items.key(item).clone());
             }
         }
@@ -305,8 +301,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         keys.extend(changed.iter().filter_map(|&selector| self.keys_of.get(selector)).flat_map(Keys::ids));
         for id in keys {
             let active = self.selector_of(id).is_some_and(|s| !self.matcher.groups_matching(s).is_empty());
-            let is_new = |key: &mut KeyUse| std::mem::replace(&mut key.active, active) != active;
-            if self.keys.get_mut(id).is_some_and(is_new) {
+            if std::mem::replace(&mut self.keys[id].active, active) != active {
                 let list = if active { &mut out.activated } else { &mut out.deactivated };
                 list.push(self.keys.key(id).clone());
             }
@@ -324,7 +319,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     /// The selectors that an item matches; `None` for an item that is unknown or newer than the last flush.
     #[must_use]
     pub fn match_set(&self, key: &I) -> Option<MatchSetId> {
-        *self.items.get(self.items.find(key)?)?
+        self.items[self.items.find(key)?]
     }
 
     /// The keys of the selectors in a match set, each once, in no particular order; none for an id that was given out

@@ -77,17 +77,18 @@ impl MatchSets {
     }
 
     /// Takes a group's match set away.
+    #[expect(clippy::expect_used, reason = "sets are kept while groups have them")]
     pub(crate) fn unset(&mut self, group: GroupId) {
         let Some(id) = self.of_group.take(group) else { return };
-        if let Some(set) = self.sets.get_mut(&id) {
-            set.groups -= 1;
-            if set.groups == 0 {
-                self.idle.push(id);
-            }
+        let set = self.sets.get_mut(&id).expect("sets of groups are known");
+        set.groups -= 1;
+        if set.groups == 0 {
+            self.idle.push(id);
         }
     }
 
     /// Sets a group's selectors and their keys; answers whether its match set is another one now.
+    #[expect(clippy::expect_used, reason = "sets and their content are forgotten together")]
     pub(crate) fn set(
         &mut self,
         group: GroupId,
@@ -96,7 +97,8 @@ impl MatchSets {
     ) -> bool {
         let before = self.of(group);
         let known = self.by_content.get(&content).copied();
-        if let Some(set) = known.and_then(|id| self.sets.get_mut(&id)) {
+        if let Some(id) = known {
+            let set = self.sets.get_mut(&id).expect("sets are known as long as their content");
             // The same keys may have got other selectors.
             if !set.selectors.iter().copied().eq(selectors.clone()) {
                 set.selectors = selectors.collect();

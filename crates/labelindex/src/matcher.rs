@@ -12,7 +12,7 @@ use tortie_selector::{LabelSource, Selector};
 
 use crate::facts::Facts;
 use crate::groups::{Group, Groups};
-use crate::list::List;
+use crate::list::{List, relink};
 use crate::parents::Parents;
 use crate::selectors::Selectors;
 use crate::shapes::{ShapeUse, Shapes};
@@ -141,10 +141,8 @@ impl Matcher {
     pub(crate) fn unlink_terms(&mut self, group: GroupId) -> SmallVec<[TermId; 2]> {
         let terms = std::mem::take(&mut self.groups.slab[group].terms);
         for &(term, at) in &terms {
-            if let Some(moved) = self.facts.terms[term].groups.swap_remove(at)
-                && let Some(link) = self.groups.slab[moved].terms.iter_mut().find(|l| l.0 == term)
-            {
-                link.1 = at;
+            if let Some(moved) = self.facts.terms[term].groups.swap_remove(at) {
+                relink(&mut self.groups.slab[moved].terms, term, at);
             }
         }
         terms.iter().map(|&(term, _)| term).collect()
@@ -168,14 +166,14 @@ impl Matcher {
     }
 
     /// Gives the group of an item, and the selectors that it matched at the last flush, so many networks more.
+    #[expect(clippy::expect_used, reason = "items are counted while they are in a group, each network once")]
     pub(crate) fn change_nets(&mut self, item: ItemId, change: i64) {
-        let Some(group) = self.group_of(item) else { return };
+        let group = self.group_of(item).expect("items with networks are in a group");
         let group = &mut self.groups.slab[group];
-        group.nets = group.nets.saturating_add_signed(change);
-        for &(selector, _) in &group.matches {
-            let nets = &mut self.selectors.uses[selector].nets;
-            *nets = nets.saturating_add_signed(change);
-        }
+        let selectors = group.matches.iter().map(|&(selector, _)| selector);
+        let change = |nets: &mut u64| *nets = nets.checked_add_signed(change).expect("each network is counted once");
+        change(&mut group.nets);
+        selectors.for_each(|selector| change(&mut self.selectors.uses[selector].nets));
     }
 
     /// Removes an item.
@@ -211,7 +209,7 @@ impl Matcher {
                 self.orphaned.push(selector);
             }
         }
-        let Some(group) = self.groups.slab.remove(id) else { return };
+        let group = self.groups.slab.remove(id);
         if let Some(moved) = self.shapes.uses[group.shape].groups.swap_remove(group.at_shape) {
             self.groups.slab[moved].at_shape = group.at_shape;
         }
@@ -224,14 +222,12 @@ impl Matcher {
     }
 
     /// Removes the group at this place of a selector's groups, which has forgotten the selector already.
+    #[expect(clippy::expect_used, reason = "selectors list the groups that list them")]
     pub(crate) fn unlink_match(&mut self, selector: SelId, at: u32) {
         if let Some(moved) = self.selectors.uses[selector].groups.swap_remove(at) {
             let moved = &mut self.groups.slab[moved];
-            if let Ok(place) = moved.find(selector)
-                && let Some(link) = moved.matches.get_mut(place)
-            {
-                link.1 = at;
-            }
+            let place = moved.find(selector).expect("groups of a selector match it");
+            moved.matches[place].1 = at;
         }
     }
 
@@ -248,7 +244,7 @@ impl Matcher {
         self.stale_names -= self.parents.unindex(&mut self.facts, &mut self.shapes, id);
         self.parents.index(&mut self.facts, &mut self.shapes, id, labels);
         if changed {
-            let lists = self.parents.get(id).into_iter().flat_map(|p| &p.lists);
+            let lists = self.parents.get(id).lists.iter();
             for &group in lists.flat_map(|&list| &self.parents.lists[list].groups) {
                 if !std::mem::replace(&mut self.groups.slab[group].waiting, true) {
                     self.waiting.push(group);
@@ -265,10 +261,11 @@ impl Matcher {
     }
 
     /// The labels that selectors see of the items in a group.
-    pub(crate) fn effective(&self, group: &Group) -> Option<Effective<'_>> {
-        let values = self.items.get(*group.items.first()?)?.values.as_ref();
-        let (parents, shapes) = (&self.parents, &self.shapes);
-        Some(Effective { shape: &shapes.uses[group.shape], values, parents, shapes, list: group.list })
+    #[expect(clippy::expect_used, reason = "a group goes with its last item")]
+    pub(crate) fn effective(&self, group: &Group) -> Effective<'_> {
+        let first = group.items.first().and_then(|&item| self.items.get(item)).expect("groups have items");
+        let (parents, shapes, values) = (&self.parents, &self.shapes, first.values.as_ref());
+        Effective { shape: &shapes.uses[group.shape], values, parents, shapes, list: group.list }
     }
 
     /// Adds a user of a selector.
@@ -293,10 +290,10 @@ impl Matcher {
 
     /// Number of the networks of the groups that matched a selector at the last flush.
     pub(crate) fn nets_matching(&self, selector: SelId) -> u64 {
-        self.selectors.uses.get(selector).map_or(0, |s| s.nets)
+        self.selectors.uses[selector].nets
     }
 
-    /// The groups that matched a selector at the last flush.
+    /// The groups that matched a selector at the last flush; none if it is forgotten.
     pub(crate) fn groups_matching(&self, selector: SelId) -> &[GroupId] {
         self.selectors.uses.get(selector).map_or(&[], |s| &s.groups)
     }

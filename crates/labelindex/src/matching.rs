@@ -6,11 +6,11 @@
 use rustc_hash::FxHashSet;
 use tortie_selector::Selector;
 
-use crate::facts::Fact;
+use crate::facts::{Fact, same};
 use crate::group_sets::{GroupSets, are_cheaper};
 use crate::matcher::{Change, Matcher};
 use crate::selectors::{Need, needs};
-use crate::slab::{GroupId, ItemId, ListId, NameId, ParentId, SelId, ShapeId};
+use crate::slab::{GroupId, ItemId, NameId, ParentId, SelId, ShapeId};
 use crate::types::Scans;
 
 /// What [`Matcher::flush`] did.
@@ -39,6 +39,7 @@ impl Matcher {
         out
     }
 
+    #[expect(clippy::expect_used, reason = "names are counted while they are stale")]
     fn forget_unused(&mut self, changes: &mut Vec<Change>) {
         let unused = self.selectors.take_unused();
         if unused.is_empty() {
@@ -50,7 +51,8 @@ impl Matcher {
                 matched.insert(group);
                 changes.push(Change { group, selector, matches: false });
             }
-            self.stale_names = self.stale_names.saturating_add_signed(self.selectors.forget(&mut self.facts, selector));
+            let stale = self.selectors.forget(&mut self.facts, selector);
+            self.stale_names = self.stale_names.checked_add_signed(stale).expect("only stale names stop to be so");
         }
         // One pass over each group, however many of its selectors go.
         for group in matched {
@@ -143,14 +145,13 @@ impl Matcher {
         }
     }
 
+    #[expect(clippy::expect_used, reason = "the caller has found the match")]
     fn stop_match(&mut self, group: GroupId, selector: SelId) {
         let entry = &mut self.groups.slab[group];
-        if let Ok(place) = entry.find(selector)
-            && let Some((_, at)) = entry.matches.remove(place)
-        {
-            self.selectors.uses[selector].nets -= entry.nets;
-            self.unlink_match(selector, at);
-        }
+        let place = entry.find(selector).expect("only matches stop");
+        let (_, at) = entry.matches.remove(place);
+        self.selectors.uses[selector].nets -= entry.nets;
+        self.unlink_match(selector, at);
     }
 
     /// Matches new selectors with all groups.
@@ -208,8 +209,7 @@ impl Matcher {
 
     fn evaluate(&mut self, group: GroupId, selector: SelId) -> bool {
         self.evaluations += 1;
-        self.effective(&self.groups.slab[group])
-            .is_some_and(|labels| self.selectors.uses[selector].selector.matches(&labels))
+        self.selectors.uses[selector].selector.matches(&self.effective(&self.groups.slab[group]))
     }
 
     /// The selectors that are filed under a fact that holds for a group, each once.
@@ -224,7 +224,7 @@ impl Matcher {
         }
         let parents = &self.parents.lists[group.list].parents;
         for (place, &(parent, _)) in parents.iter().enumerate() {
-            let Some(parent) = self.parents.get(parent) else { continue };
+            let parent = self.parents.get(parent);
             let Some((shape, _)) = parent.shape else { continue };
             for &(name, _) in &self.shapes.uses[shape].names {
                 let entry = &self.facts.names[name];
@@ -251,7 +251,7 @@ impl Matcher {
         let has = |shape: ShapeId| self.shapes.uses[shape].has(name, text);
         let earlier = self.parents.lists[group.list].parents.iter().take(place);
         has(group.shape)
-            || earlier.filter_map(|&(parent, _)| self.parents.get(parent)?.shape).any(|(shape, _)| has(shape))
+            || earlier.filter_map(|&(parent, _)| self.parents.get(parent).shape).any(|(shape, _)| has(shape))
     }
 
     /// The groups that a selector may match, by the rarest of its needs, and the most that there can be;
@@ -301,10 +301,11 @@ impl Matcher {
     }
 
     /// Calls `visit` with the groups that have a label from this parent.
+    #[expect(clippy::expect_used, reason = "parents know the lists that have them")]
     fn for_each_heir(&self, parent: ParentId, name: NameId, visit: &mut impl FnMut(GroupId)) {
-        for &list in self.lists_of(parent) {
+        for &list in &self.parents.get(parent).lists {
             let list = &self.parents.lists[list];
-            let Some(place) = list.parents.iter().position(|&(p, _)| p == parent) else { continue };
+            let place = list.parents.iter().position(same(parent)).expect("lists of a parent have it");
             list.groups.iter().filter(|&&group| !self.is_shadowed(group, name, place)).for_each(|&group| visit(group));
         }
     }
@@ -334,10 +335,6 @@ impl Matcher {
         scan
     }
 
-    fn lists_of(&self, parent: ParentId) -> &[ListId] {
-        self.parents.get(parent).map_or(&[], |p| &p.lists)
-    }
-
     /// The facts of which one must hold.
     fn facts_of(&self, need: &Need<'_>) -> Vec<Fact> {
         match need {
@@ -358,7 +355,8 @@ impl Matcher {
                 if *cost >= limit {
                     return;
                 }
-                *cost += self.lists_of(parent).iter().map(|&l| self.parents.lists[l].groups.len()).sum::<usize>();
+                let lists = self.parents.get(parent).lists.iter();
+                *cost += lists.map(|&list| self.parents.lists[list].groups.len()).sum::<usize>();
             }
         };
         for fact in facts {

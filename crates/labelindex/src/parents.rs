@@ -11,7 +11,7 @@ use tortie_model::{LabelValues, Labels, ProfileName};
 
 use crate::facts::{Facts, same};
 use crate::id_table::{IdTable, hash_of};
-use crate::list::List;
+use crate::list::{List, relink};
 use crate::shapes::Shapes;
 use crate::slab::{GroupId, KeyTable, ListId, ParentId, ShapeId, Slab, SlotId, TermId};
 use crate::types::ParentLabels;
@@ -64,13 +64,13 @@ impl Parents {
         self.parents.find(name)
     }
 
-    pub(crate) fn get(&self, id: ParentId) -> Option<&Parent> {
-        self.parents.get(id)
+    pub(crate) fn get(&self, id: ParentId) -> &Parent {
+        &self.parents[id]
     }
 
     /// The labels of a parent; `None` if it does not exist.
     pub(crate) fn labels(&self, shapes: &Shapes, id: ParentId) -> Option<Labels> {
-        let parent = self.get(id)?;
+        let parent = self.get(id);
         let (shape, _) = parent.shape?;
         Some(shapes.uses[shape].labels(parent.values.as_ref()))
     }
@@ -78,7 +78,7 @@ impl Parents {
     /// The value of a label of the first of the parents in a list that has it.
     pub(crate) fn value<'a>(&'a self, shapes: &Shapes, list: ListId, key: &str) -> Option<&'a str> {
         self.lists[list].parents.iter().find_map(|&(parent, _)| {
-            let parent = self.get(parent)?;
+            let parent = self.get(parent);
             shapes.uses[parent.shape?.0].value(parent.values.as_ref(), key)
         })
     }
@@ -93,14 +93,13 @@ impl Parents {
     ) -> ListId {
         if let [name] = &**names {
             let parent = self.parent(facts, shapes, name, known);
-            if let Some(list) = self.parents.get(parent).and_then(|parent| parent.alone) {
+            if let Some(list) = self.parents[parent].alone {
                 return list;
             }
             let id = self.lists.insert(ParentList { names: None, parents: List::Empty, groups: List::Empty });
-            if let Some(entry) = self.parents.get_mut(parent) {
-                self.lists[id].parents.push((parent, entry.lists.push(id)));
-                entry.alone = Some(id);
-            }
+            let entry = &mut self.parents[parent];
+            self.lists[id].parents.push((parent, entry.lists.push(id)));
+            entry.alone = Some(id);
             return id;
         }
         let hash = hash_of(&self.hasher, &**names);
@@ -120,9 +119,7 @@ impl Parents {
             if links.iter().any(same(parent)) {
                 continue;
             }
-            if let Some(entry) = self.parents.get_mut(parent) {
-                links.push((parent, entry.lists.push(id)));
-            }
+            links.push((parent, self.parents[parent].lists.push(id)));
         }
         id
     }
@@ -147,17 +144,15 @@ impl Parents {
         if !self.lists[id].groups.is_empty() {
             return 0;
         }
-        let Some(list) = self.lists.remove(id) else { return 0 };
+        let list = self.lists.remove(id);
         if let Some(names) = list.names {
             self.list_table.remove(hash_of(&self.hasher, &*names), id.place());
         }
         let mut stale = 0;
         for &(parent, at) in &list.parents {
-            let Some(entry) = self.parents.get_mut(parent) else { continue };
-            if let Some(moved) = entry.lists.swap_remove(at)
-                && let Some(link) = self.lists[moved].parents.iter_mut().find(|l| l.0 == parent)
-            {
-                link.1 = at;
+            let entry = &mut self.parents[parent];
+            if let Some(moved) = entry.lists.swap_remove(at) {
+                relink(&mut self.lists[moved].parents, parent, at);
             }
             if entry.alone == Some(id) {
                 entry.alone = None;
@@ -173,7 +168,7 @@ impl Parents {
     /// Gives a parent without labels these, if any, and makes them known to the facts.
     pub(crate) fn index(&mut self, facts: &mut Facts, shapes: &mut Shapes, id: ParentId, labels: Option<&Labels>) {
         let Some(labels) = labels else { return };
-        let Some(parent) = self.parents.get_mut(id) else { return };
+        let parent = &mut self.parents[id];
         parent.values = labels.values().cloned();
         let shape = shapes.intern(facts, labels.shape());
         parent.shape = Some((shape, shapes.uses[shape].parents.push(id)));
@@ -182,7 +177,7 @@ impl Parents {
 
     /// Makes the visible values known.
     pub(crate) fn index_terms(&mut self, facts: &mut Facts, shapes: &Shapes, id: ParentId) {
-        let Some(parent) = self.parents.get_mut(id) else { return };
+        let parent = &mut self.parents[id];
         let Some((shape, _)) = parent.shape else { return };
         let terms = shapes.uses[shape].visible_values(parent.values.as_ref()).map(|(name, value)| {
             let term = facts.term(name, value);
@@ -194,26 +189,20 @@ impl Parents {
     /// The opposite of [`Parents::index`]. Answers how many names went that groups were told apart by needlessly.
     pub(crate) fn unindex(&mut self, facts: &mut Facts, shapes: &mut Shapes, id: ParentId) -> usize {
         self.unindex_terms(facts, id);
-        let Some(parent) = self.parents.get_mut(id) else { return 0 };
+        let parent = &mut self.parents[id];
         parent.values = None;
         let Some((shape, at)) = parent.shape.take() else { return 0 };
-        if let Some(moved) = shapes.uses[shape].parents.swap_remove(at)
-            && let Some(parent) = self.parents.get_mut(moved)
-        {
-            parent.shape = Some((shape, at));
+        if let Some(moved) = shapes.uses[shape].parents.swap_remove(at) {
+            self.parents[moved].shape = Some((shape, at));
         }
         shapes.release(facts, shape)
     }
 
     /// The opposite of [`Parents::index_terms`].
     pub(crate) fn unindex_terms(&mut self, facts: &mut Facts, id: ParentId) {
-        let terms = self.parents.get_mut(id).map(|parent| std::mem::take(&mut parent.terms)).unwrap_or_default();
-        for &(term, at) in &terms {
-            if let Some(moved) = facts.terms[term].parents.swap_remove(at)
-                && let Some(parent) = self.parents.get_mut(moved)
-                && let Some(link) = parent.terms.iter_mut().find(|l| l.0 == term)
-            {
-                link.1 = at;
+        for &(term, at) in &std::mem::take(&mut self.parents[id].terms) {
+            if let Some(moved) = facts.terms[term].parents.swap_remove(at) {
+                relink(&mut self.parents[moved].terms, term, at);
             }
             facts.release_term(term);
         }

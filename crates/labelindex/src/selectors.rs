@@ -49,6 +49,15 @@ pub(crate) enum Filed {
     Terms(List<(TermId, u32)>),
 }
 
+impl Filed {
+    /// The place under a term; `None` if it is not filed there.
+    fn place_under(&mut self, term: TermId) -> Option<&mut u32> {
+        let Self::Terms(places) = self else { return None };
+        let place = places.binary_search_by_key(&term, |(term, _)| *term).ok()?;
+        Some(&mut places[place].1)
+    }
+}
+
 /// A fact that a selector cannot match without.
 pub(crate) enum Need<'a> {
     /// The label is there.
@@ -171,15 +180,16 @@ impl Selectors {
 
     /// Forgets a selector that no group matches. Answers how many names groups are told apart by needlessly, now more
     /// (or, as names go too, fewer).
+    #[expect(clippy::expect_used, reason = "selectors count as mentions of their names")]
     pub(crate) fn forget(&mut self, facts: &mut Facts, id: SelId) -> isize {
         self.unfile(facts, id);
-        let Some(selector) = self.uses.remove(id) else { return 0 };
+        let selector = self.uses.remove(id);
         if !matches!(selector.selector.expr(), Expr::Eq(..)) {
             self.table.remove(self.hash(&selector.selector), id.place());
         }
         let mut stale = 0;
         for (label, compares) in labels(&selector.selector) {
-            let Some(name) = facts.find_name(label) else { continue };
+            let name = facts.find_name(label).expect("names that a selector mentions are kept");
             let entry = &mut facts.names[name];
             entry.mentions -= 1;
             if compares && !matches!(selector.filed, Filed::New(_)) {
@@ -192,6 +202,7 @@ impl Selectors {
     }
 
     /// Files a new selector under the fact that it needs with the fewest selectors.
+    #[expect(clippy::expect_used, reason = "selectors count as mentions of their names")]
     pub(crate) fn file(&mut self, facts: &mut Facts, new: &NewSelector) {
         let id = new.id;
         // Most selectors are not looked at again, as they lie far away in memory.
@@ -205,13 +216,13 @@ impl Selectors {
             return;
         };
         let find_name = |facts: &Facts, label: &str| match new.names[..] {
-            [(only, _)] => Some(only),
-            _ => facts.find_name(label),
+            [(only, _)] => only,
+            _ => facts.find_name(label).expect("names that a selector mentions are kept"),
         };
         let load = |need: &Need<'_>| match need {
-            Need::Name(label) => find_name(facts, label).map_or(0, |name| facts.names[name].filed.len()),
+            Need::Name(label) => facts.names[find_name(facts, label)].filed.len(),
             Need::Values(label, values) => {
-                let Some(name) = find_name(facts, label) else { return 0 };
+                let name = find_name(facts, label);
                 let filed =
                     |v: &&str| facts.find_term(name, v.as_bytes()).map_or(0, |term| facts.terms[term].filed.len());
                 values.iter().map(filed).max().unwrap_or(0)
@@ -226,11 +237,11 @@ impl Selectors {
         let filed = match least {
             None => Filed::Anywhere(self.anywhere.push(id)),
             Some(Need::Name(label)) => {
-                let name = find_name(facts, label).unwrap_or_else(|| facts.name(label));
+                let name = find_name(facts, label);
                 Filed::Name(name, facts.names[name].filed.push(id))
             }
             Some(Need::Values(label, values)) => {
-                let name = find_name(facts, label).unwrap_or_else(|| facts.name(label));
+                let name = find_name(facts, label);
                 let place = |value: &&str| {
                     let term = facts.term(name, value.as_bytes());
                     (term, facts.terms[term].filed.push(id))
@@ -244,6 +255,7 @@ impl Selectors {
         self.uses[id].filed = filed;
     }
 
+    #[expect(clippy::expect_used, reason = "selectors and terms know each other")]
     fn unfile(&mut self, facts: &mut Facts, id: SelId) {
         match std::mem::replace(&mut self.uses[id].filed, Filed::Never) {
             Filed::New(term) => {
@@ -266,11 +278,9 @@ impl Selectors {
             }
             Filed::Terms(terms) => {
                 for &(term, at) in &terms {
-                    if let Some(moved) = facts.terms[term].filed.swap_remove(at)
-                        && let Filed::Terms(places) = &mut self.uses[moved].filed
-                        && let Ok(place) = places.binary_search_by_key(&term, |(term, _)| *term)
-                    {
-                        places[place].1 = at;
+                    if let Some(moved) = facts.terms[term].filed.swap_remove(at) {
+                        let place = self.uses[moved].filed.place_under(term);
+                        *place.expect("selectors know the terms that they are filed under") = at;
                     }
                     facts.terms[term].equality.take_if(|equality| *equality == id);
                     facts.release_term(term);

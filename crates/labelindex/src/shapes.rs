@@ -120,12 +120,13 @@ impl Shapes {
     }
 
     /// Forgets a shape that nobody uses. Answers how many names went with it that groups were told apart by needlessly.
+    #[expect(clippy::expect_used, reason = "names list the shapes that have them")]
     pub(crate) fn release(&mut self, facts: &mut Facts, id: ShapeId) -> usize {
         let shape = &self.uses[id];
         if !shape.groups.is_empty() || !shape.parents.is_empty() {
             return 0;
         }
-        let Some(shape) = self.uses.remove(id) else { return 0 };
+        let shape = self.uses.remove(id);
         self.by_address.remove(&address(shape.shape.as_ref()));
         self.by_content.remove(shape.hash, id.place());
         let mut stale = 0;
@@ -133,11 +134,7 @@ impl Shapes {
             if let Some(moved) = facts.names[name].shapes.swap_remove(at) {
                 let moved = &mut self.uses[moved];
                 let place = keys(moved.shape.as_ref()).binary_search(&facts.names[name].text);
-                // A shape that a name lists has the name.
-                debug_assert!(place.is_ok());
-                if let Some(entry) = place.ok().and_then(|place| moved.names.get_mut(place)) {
-                    entry.1 = at;
-                }
+                moved.names[place.expect("shapes of a name have it")].1 = at;
             }
             stale += usize::from(facts.release_name(name));
         }

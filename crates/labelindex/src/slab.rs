@@ -139,14 +139,15 @@ impl<K: SlotId, T> Slab<K, T> {
     }
 
     /// Takes a value out; keeps no memory once nothing is left.
-    pub(crate) fn remove(&mut self, id: K) -> Option<T> {
-        let value = self.slots.get_mut(id.index())?.take()?;
+    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
+    pub(crate) fn remove(&mut self, id: K) -> T {
+        let value = self.slots.get_mut(id.index()).and_then(Option::take).expect("ids in use are removed, once");
         if self.free.len() + 1 == self.slots.len() {
             *self = Self::default();
         } else {
             self.free.push(id);
         }
-        Some(value)
+        value
     }
 
     pub(crate) fn get(&self, id: K) -> Option<&T> {
@@ -212,7 +213,7 @@ impl<K, T, V> Default for KeyTable<K, T, V> {
 
 impl<K: SlotId, T: Clone + Eq + Hash, V> KeyTable<K, T, V> {
     fn find_hashed(&self, hash: u32, key: &T) -> Option<K> {
-        let is = |place| self.entries.get(K::from_place(place)).is_some_and(|(known, _)| known == key);
+        let is = |place| self.entries[K::from_place(place)].0 == *key;
         self.table.find(hash, is).map(K::from_place)
     }
 
@@ -234,10 +235,10 @@ impl<K: SlotId, T: Clone + Eq + Hash, V> KeyTable<K, T, V> {
         (id, true)
     }
 
-    pub(crate) fn remove(&mut self, id: K) -> Option<V> {
-        let (key, value) = self.entries.remove(id)?;
+    pub(crate) fn remove(&mut self, id: K) -> V {
+        let (key, value) = self.entries.remove(id);
         self.table.remove(hash_of(&self.hasher, &key), id.place());
-        Some(value)
+        value
     }
 
     /// Every id in use with its value, ascending.
@@ -253,16 +254,25 @@ impl<K: SlotId, T: Clone + Eq + Hash, V> KeyTable<K, T, V> {
         self.entries.get(id).map(|(_, value)| value)
     }
 
-    pub(crate) fn get_mut(&mut self, id: K) -> Option<&mut V> {
-        self.entries.get_mut(id).map(|(_, value)| value)
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.table.is_empty()
+    }
+}
+
+impl<K: SlotId, T, V> Index<K> for KeyTable<K, T, V> {
+    type Output = V;
+    fn index(&self, id: K) -> &V {
+        &self.entries[id].1
+    }
+}
+
+impl<K: SlotId, T, V> IndexMut<K> for KeyTable<K, T, V> {
+    fn index_mut(&mut self, id: K) -> &mut V {
+        &mut self.entries[id].1
     }
 }
 

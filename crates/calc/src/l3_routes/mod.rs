@@ -89,13 +89,15 @@ impl L3Routes {
             return;
         }
         let slot = self.table.entry(net);
-        if let Some(entry) = self.table.get_mut(slot).filter(|entry| entry.pool != pool) {
+        let entry = self.table.at_mut(slot);
+        if entry.pool != pool {
             entry.pool = pool;
             self.changed(slot);
         }
     }
 
     /// The block has this value, or does not exist.
+    #[expect(clippy::expect_used, reason = "claims are removed that were added")]
     pub(crate) fn on_block(&mut self, cidr: Cidr, block: Option<&IpamBlock>) {
         if self.source == RouteSource::WorkloadIps {
             return;
@@ -110,9 +112,8 @@ impl L3Routes {
             self.add(*dst, node, claim);
         }
         for (dst, node) in removed {
-            if let Some(node) = self.nodes.find(node.as_str()) {
-                self.remove(*dst, node, claim);
-            }
+            let node = self.nodes.find(node.as_str()).expect("nodes with claims are known");
+            self.remove(*dst, node, claim);
         }
         if !new.is_empty() {
             self.blocks.insert(net, new);
@@ -160,7 +161,7 @@ impl L3Routes {
                     continue;
                 }
                 for &slot in routes {
-                    if self.table.get(slot).is_some_and(|entry| entry.net.family() == family) {
+                    if self.table.at(slot).net.family() == family {
                         mark(&mut self.table, &mut self.dirty, slot);
                     }
                 }
@@ -202,7 +203,7 @@ impl L3Routes {
 
     fn add(&mut self, net: Cidr, node: Slot, claim: Claim) {
         let slot = self.table.entry(net);
-        if self.table.get_mut(slot).is_some_and(|entry| entry.add(&self.nodes, node, claim)) {
+        if self.table.at_mut(slot).add(&self.nodes, node, claim) {
             self.nodes.claimed(node);
             if self.is_wanted {
                 self.mark(slot);
@@ -210,9 +211,10 @@ impl L3Routes {
         }
     }
 
+    #[expect(clippy::expect_used, reason = "claims are removed that were added")]
     fn remove(&mut self, net: Cidr, node: Slot, claim: Claim) {
-        let Some(slot) = self.table.find(net) else { return };
-        if self.table.get_mut(slot).is_some_and(|entry| entry.remove(&self.nodes, node, claim)) {
+        let slot = self.table.find(net).expect("claimed networks are known");
+        if self.table.at_mut(slot).remove(&self.nodes, node, claim) {
             self.nodes.unclaimed(node);
             self.changed(slot);
         }
@@ -229,7 +231,7 @@ impl L3Routes {
 
     /// Has the network looked at in the next flush, and those within it.
     fn mark(&mut self, slot: Slot) {
-        let Some(net) = self.table.get(slot).map(|entry| entry.net) else { return };
+        let net = self.table.at(slot).net;
         if net.is_host() {
             mark(&mut self.table, &mut self.dirty, slot);
         } else {
@@ -240,7 +242,8 @@ impl L3Routes {
 
     /// Nothing is kept of a network of which nothing is known, unless its route is still to be removed.
     fn drop_unknown(&mut self, slot: Slot) {
-        if self.table.get(slot).is_some_and(|entry| !entry.is_known() && entry.sent.is_none()) {
+        let entry = self.table.at(slot);
+        if !entry.is_known() && entry.sent.is_none() {
             self.table.remove(slot);
         }
     }
@@ -250,7 +253,7 @@ impl L3Routes {
         let mut containing = Containing::default();
         let mut without_route = Vec::new();
         for slot in self.take_dirty() {
-            let Some(entry) = self.table.get(slot) else { continue };
+            let entry = self.table.at(slot);
             let net = entry.net;
             // The original never sends these; they stand for no address.
             let is_placeholder = net.is_host() && net.address().is_unspecified();
@@ -268,9 +271,7 @@ impl L3Routes {
                     None => changes.removed.push(net),
                 }
             }
-            if let Some(entry) = self.table.get_mut(slot) {
-                entry.is_dirty = false;
-            }
+            self.table.at_mut(slot).is_dirty = false;
             if new.is_none() {
                 without_route.push(slot);
             }
@@ -285,29 +286,27 @@ impl L3Routes {
         if std::mem::take(&mut self.all_dirty) {
             return self.table.slots().collect();
         }
-        dirty.sort_unstable_by_key(|&slot| self.table.get(slot).map(|entry| entry.net));
+        dirty.sort_unstable_by_key(|&slot| self.table.at(slot).net);
         dirty.dedup();
         dirty
     }
 
     /// Notes what is sent of a network, and files it under its node.
+    #[expect(clippy::expect_used, reason = "routes are filed when they are sent")]
     fn file(&mut self, slot: Slot, new: Option<Resolved>) {
-        let Some(entry) = self.table.get_mut(slot) else { return };
-        let old = entry.sent.take();
+        let old = self.table.at_mut(slot).sent.take();
         let (from, to) = (old.and_then(|sent| sent.route.node), new.and_then(|route| route.node));
         let mut place = old.map(|sent| sent.place).unwrap_or_default();
         if from != to {
             if let Some(node) = from
                 && let Some(moved) = self.nodes.take_out(node, place)
-                && let Some(sent) = self.table.get_mut(moved).and_then(|entry| entry.sent.as_mut())
             {
-                sent.place = place;
+                let sent = self.table.at_mut(moved).sent.as_mut();
+                sent.expect("the routes of nodes were sent").place = place;
             }
             place = to.map(|node| self.nodes.file(node, slot)).unwrap_or_default();
         }
-        if let Some(entry) = self.table.get_mut(slot) {
-            entry.sent = new.map(|route| Sent { route, place });
-        }
+        self.table.at_mut(slot).sent = new.map(|route| Sent { route, place });
     }
 
     /// A network, and the route that was sent for it.
@@ -328,8 +327,7 @@ impl L3Routes {
 
 /// Has a network looked at in the next flush.
 fn mark(table: &mut Table, dirty: &mut Vec<Slot>, slot: Slot) {
-    if let Some(entry) = table.get_mut(slot).filter(|entry| !entry.is_dirty) {
-        entry.is_dirty = true;
+    if !std::mem::replace(&mut table.at_mut(slot).is_dirty, true) {
         dirty.push(slot);
     }
 }

@@ -87,7 +87,7 @@ impl Nodes {
 
     /// The node is this now. Gives back what it was.
     pub(super) fn set_info(&mut self, node: Slot, info: Option<NodeInfo>) -> Option<NodeInfo> {
-        let known = self.known.get_mut(node)?;
+        let known = self.known.at_mut(node);
         let old = std::mem::replace(&mut known.info, info);
         if known.addresses_before.is_none() && !known.routes.is_empty() {
             known.addresses_before = Some(Box::new(addresses(old.as_ref())));
@@ -116,16 +116,12 @@ impl Nodes {
 
     /// Something new claims a network for the node.
     pub(super) fn claimed(&mut self, node: Slot) {
-        if let Some(known) = self.known.get_mut(node) {
-            known.claims += 1;
-        }
+        self.known.at_mut(node).claims += 1;
     }
 
     /// The opposite of [`Nodes::claimed`].
     pub(super) fn unclaimed(&mut self, node: Slot) {
-        if let Some(known) = self.known.get_mut(node) {
-            known.claims -= 1;
-        }
+        self.known.at_mut(node).claims -= 1;
         self.release(node);
     }
 
@@ -135,21 +131,19 @@ impl Nodes {
     }
 
     /// Files a route. Gives back its place.
+    #[expect(clippy::expect_used, reason = "there are fewer than 2^32 slots")]
     pub(super) fn file(&mut self, node: Slot, net: Slot) -> u32 {
-        let Some(known) = self.known.get_mut(node) else { return 0 };
-        // There are as many slots at the most.
-        let place = u32::try_from(known.routes.len()).unwrap_or(u32::MAX);
+        let known = self.known.at_mut(node);
+        let place = u32::try_from(known.routes.len()).expect("there are as many routes as slots at the most");
         known.routes.push(net);
         place
     }
 
     /// Takes the route at this place out. Gives back which one is there now.
     pub(super) fn take_out(&mut self, node: Slot, place: u32) -> Option<Slot> {
-        let known = self.known.get_mut(node)?;
+        let known = self.known.at_mut(node);
         let place = place as usize;
-        if place < known.routes.len() {
-            known.routes.swap_remove(place);
-        }
+        known.routes.swap_remove(place);
         let moved = known.routes.get(place).copied();
         if known.routes.is_empty() {
             known.routes = Vec::new();

@@ -68,26 +68,25 @@ impl Entry {
     }
 
     /// Whether this is news.
+    #[expect(clippy::expect_used, reason = "a search tells where a claimant is")]
     pub(super) fn add(&mut self, nodes: &Nodes, node: Slot, claim: Claim) -> bool {
-        let found = self.search(nodes, node, claim);
-        if let Ok(at) = found
-            && let Some(claimant) = self.claimants.get_mut(at)
-        {
-            claimant.count += 1;
-            return false;
+        match self.search(nodes, node, claim) {
+            Ok(at) => {
+                self.claimants.get_mut(at).expect("it was found there").count += 1;
+                false
+            }
+            Err(at) => {
+                self.claimants.insert(at, Claimant { node, claim, count: 1 });
+                true
+            }
         }
-        let (Ok(at) | Err(at)) = found;
-        self.claimants.insert(at, Claimant { node, claim, count: 1 });
-        true
     }
 
     /// Whether that was the last of these claims.
+    #[expect(clippy::expect_used, reason = "each claim is removed as often as it was added")]
     pub(super) fn remove(&mut self, nodes: &Nodes, node: Slot, claim: Claim) -> bool {
-        let found = self.search(nodes, node, claim).ok();
-        let Some((at, claimant)) = found.and_then(|at| Some((at, self.claimants.get_mut(at)?))) else {
-            debug_assert!(false, "{:?} has no such claim: {claim:?}", nodes.name(node));
-            return false;
-        };
+        let at = self.search(nodes, node, claim).expect("claims are removed that were added");
+        let claimant = self.claimants.get_mut(at).expect("it was found there");
         claimant.count -= 1;
         let gone = claimant.count == 0;
         if gone {
@@ -133,8 +132,12 @@ impl Table {
         self.entries.get(slot)
     }
 
-    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Entry> {
-        self.entries.get_mut(slot)
+    pub(super) fn at(&self, slot: Slot) -> &Entry {
+        self.entries.at(slot)
+    }
+
+    pub(super) fn at_mut(&mut self, slot: Slot) -> &mut Entry {
+        self.entries.at_mut(slot)
     }
 
     /// The entry of a network, made if there is none.
@@ -145,16 +148,16 @@ impl Table {
         })
     }
 
+    #[expect(clippy::expect_used, reason = "networks are counted by length when they are entered")]
     pub(super) fn remove(&mut self, slot: Slot) {
-        let Some(Entry { net, .. }) = self.entries.take(slot) else { return };
+        let Entry { net, .. } = self.entries.take(slot);
         self.entries.give_back(slot);
         self.by_net.remove(&net);
         let key = (net.family(), net.prefix_len());
-        if let Some(count) = self.lengths.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
-                self.lengths.remove(&key);
-            }
+        let count = self.lengths.get_mut(&key).expect("the lengths of all networks are counted");
+        *count -= 1;
+        if *count == 0 {
+            self.lengths.remove(&key);
         }
     }
 

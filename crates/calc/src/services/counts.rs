@@ -25,11 +25,9 @@ impl<T: Copy + Ord + Hash> Counts<T> {
         *count += 1;
     }
 
+    #[expect(clippy::expect_used, reason = "slices are withdrawn as they were applied")]
     pub(super) fn remove(&mut self, member: T) {
-        let Some(count) = self.counts.get_mut(&member) else {
-            debug_assert!(false, "a source is removed that was not added");
-            return;
-        };
+        let count = self.counts.get_mut(&member).expect("sources are removed that were added");
         self.touched.entry(member).or_insert(true);
         *count -= 1;
         if *count == 0 {

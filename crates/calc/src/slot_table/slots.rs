@@ -62,8 +62,9 @@ impl<T> Slots<T> {
     }
 
     /// Takes an object out. Its slot stays taken until it is given back.
-    pub(crate) fn take(&mut self, slot: Slot) -> Option<T> {
-        self.place(slot)?.take()
+    #[expect(clippy::expect_used, reason = "as with any index: a slot without an object is a mistake of this crate")]
+    pub(crate) fn take(&mut self, slot: Slot) -> T {
+        self.place(slot).and_then(Option::take).expect("objects are taken out of their slots once")
     }
 
     /// The slot of an object that was taken out may be used again.
@@ -80,6 +81,18 @@ impl<T> Slots<T> {
 
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
         self.place(slot)?.as_mut()
+    }
+
+    /// The object in a slot that has one.
+    #[expect(clippy::expect_used, reason = "as with any index: a slot without an object is a mistake of this crate")]
+    pub(crate) fn at(&self, slot: Slot) -> &T {
+        self.get(slot).expect("slots are dropped together with their objects")
+    }
+
+    /// The object in a slot that has one.
+    #[expect(clippy::expect_used, reason = "as with any index: a slot without an object is a mistake of this crate")]
+    pub(crate) fn at_mut(&mut self, slot: Slot) -> &mut T {
+        self.get_mut(slot).expect("slots are dropped together with their objects")
     }
 
     /// All objects, by ascending slot.

@@ -50,16 +50,16 @@ impl Cover {
         }
     }
 
+    #[expect(clippy::expect_used, reason = "networks are counted by length when they are added")]
     fn remove(&mut self, net: Cidr, visible: &mut BTreeMap<Cidr, i8>) {
         if !self.nets.remove(&net) {
             return;
         }
         let key = (net.family(), net.prefix_len());
-        if let Some(count) = self.lengths.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
-                self.lengths.remove(&key);
-            }
+        let count = self.lengths.get_mut(&key).expect("the lengths of all networks are counted");
+        *count -= 1;
+        if *count == 0 {
+            self.lengths.remove(&key);
         }
         if !self.is_covered(net) {
             *visible.entry(net).or_default() -= 1;

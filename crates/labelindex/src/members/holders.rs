@@ -20,7 +20,7 @@ impl<'i, I: Clone + Eq + Hash> Holders<'i, I> {
     /// The keys of the items that have this address, in no order. A network around the address does not count.
     pub fn of(&self, address: IpAddr) -> impl Iterator<Item = &'i I> + use<'i, I> {
         let (items, net) = (self.items, Cidr::host(address));
-        let has_it = move |item: &ItemId| items.get(*item).is_some_and(|item_members| item_members.has_net(net));
+        let has_it = move |item: &ItemId| items[*item].has_net(net);
         self.addresses.items(net).filter(has_it).map(|item| items.key(item))
     }
 }

@@ -42,9 +42,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         for (item, item_members) in self.items.iter() {
             let lists_of_item = self.matcher.group_of(item).and_then(|group| lists_of.get(group));
             for &place in lists_of_item.into_iter().flatten() {
-                if let Some(list) = lists.get_mut(place as usize) {
-                    list.extend(item_members.nets());
-                }
+                lists[place as usize].extend(item_members.nets());
             }
         }
         lists
@@ -57,13 +55,12 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
 
     fn count_items(&self, selector: SelId) -> usize {
         let groups = self.matcher.groups_matching(selector).iter();
-        groups.filter_map(|&group| self.matcher.group(group)).map(|group| group.items.len()).sum()
+        groups.map(|&group| self.matcher.groups.slab[group].items.len()).sum()
     }
 
     fn item_members_matching(&self, selector: SelId) -> impl Iterator<Item = &ItemMembers> {
         let groups = self.matcher.groups_matching(selector).iter();
-        let items = groups.filter_map(|&group| self.matcher.group(group)).flat_map(|group| &group.items);
-        items.filter_map(|&item| self.items.get(item))
+        groups.flat_map(|&group| &self.matcher.groups.slab[group].items).map(|&item| &self.items[item])
     }
 
     /// The networks of all items that match, sorted, each once.

@@ -112,11 +112,15 @@ struct Set {
     cover: Option<Box<Cover>>,
 }
 
+/// The definition of a set.
+#[expect(clippy::expect_used, reason = "a set is defined as soon as it has an id")]
+fn defined(set: &mut Option<Set>) -> &mut Set {
+    set.as_mut().expect("known sets are defined")
+}
+
 /// Sorts what was added behind `start`.
 fn sort_from(changes: &mut [SetChange], start: usize) {
-    if let Some(added) = changes.get_mut(start..) {
-        added.sort_unstable_by(|a, b| a.id().cmp(b.id()));
-    }
+    changes.split_at_mut(start).1.sort_unstable_by(|a, b| a.id().cmp(b.id()));
 }
 
 impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
@@ -177,14 +181,15 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         let target = self.matcher.target(labels, parents, known);
         let (item, is_new) = self.items.find_or_insert(Cow::Owned(key), ItemMembers::default);
         let stays = self.matcher.group_of(item) == Some(target);
-        if !(stays && self.items.get(item) == Some(&item_members)) {
-            self.book_item(item, -1);
-            self.change_nets(item, false);
-            if let Some(known) = self.items.get_mut(item) {
-                self.addresses.remove(item, known);
-                self.addresses.add(item, &item_members);
-                std::mem::swap(known, &mut item_members);
+        if !(stays && self.items[item] == item_members) {
+            if !is_new {
+                self.book_item(item, -1);
+                self.change_nets(item, false);
             }
+            let known = &mut self.items[item];
+            self.addresses.remove(item, known);
+            self.addresses.add(item, &item_members);
+            std::mem::swap(known, &mut item_members);
             self.matcher.move_item(item, labels, target);
             self.change_nets(item, true);
             self.book_item(item, 1);
@@ -200,7 +205,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.book_item(item, -1);
         self.change_nets(item, false);
         self.matcher.remove_item(item);
-        let item_members = self.items.remove(item)?;
+        let item_members = self.items.remove(item);
         self.addresses.remove(item, &item_members);
         Some(item_members.into())
     }
@@ -216,7 +221,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         let SetDefinition { selector, named_port } = definition;
         let selector = self.matcher.acquire(&selector);
         let (set, is_new) = self.sets.find_or_insert(Cow::Borrowed(id), || None);
-        if let Some(Some(known)) = self.sets.get(set)
+        if let Some(known) = &self.sets[set]
             && known.selector == selector
             && known.named_port == named_port
         {
@@ -226,10 +231,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         if !is_new {
             self.drop_set(set, id);
         }
-        if let Some(entry) = self.sets.get_mut(set) {
-            let member_deltas = MemberDeltas::default();
-            *entry = Some(Set { selector, named_port, live: false, member_deltas, cover: None });
-        }
+        let member_deltas = MemberDeltas::default();
+        self.sets[set] = Some(Set { selector, named_port, live: false, member_deltas, cover: None });
         self.sets_of.entry(selector).push(set);
         self.new.push(set);
     }
@@ -243,13 +246,14 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     }
 
     fn drop_set(&mut self, id: SetId, name: &IpSetId) {
-        let Some(set) = self.sets.get_mut(id).and_then(Option::take) else { return };
-        if set.live {
+        let set = defined(&mut self.sets[id]);
+        let (selector, live) = (set.selector, set.live);
+        if live {
             self.live -= 1;
             self.dying.insert(name.clone());
         }
-        self.sets_of.entry(set.selector).retain(|&other| other != id);
-        self.matcher.release(set.selector);
+        self.sets_of.entry(selector).retain(|&other| other != id);
+        self.matcher.release(selector);
     }
 
     /// Counts the networks of the items that a selector matches, from the next [`MemberIndex::settle`] or
@@ -315,7 +319,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     /// Adds the networks of an item to those of its group, or takes them away.
     #[expect(clippy::expect_used, reason = "networks are added before they are taken away")]
     fn change_nets(&mut self, item: ItemId, is_added: bool) {
-        let nets = self.items.get(item).map_or(0, ItemMembers::net_count);
+        let nets = self.items[item].net_count();
         if nets == 0 {
             return;
         }
@@ -326,15 +330,16 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     }
 
     /// Books an item's contributions to the live sets that its group matched at the last flush.
+    #[expect(clippy::expect_used, reason = "items are put into a group when they are added")]
     fn book_item(&mut self, item: ItemId, count: i32) {
         if self.live == 0 {
             return;
         }
-        let Some(group) = self.matcher.group_of(item).and_then(|g| self.matcher.group(g)) else { return };
-        let Some(item_members) = self.items.get(item) else { return };
-        for &(selector, _) in &group.matches {
+        let group = self.matcher.group_of(item).expect("items are in a group");
+        let item_members = &self.items[item];
+        for &(selector, _) in &self.matcher.groups.slab[group].matches {
             for &id in self.sets_of.get(selector).into_iter().flatten() {
-                let Some(Some(set)) = self.sets.get_mut(id) else { continue };
+                let set = defined(&mut self.sets[id]);
                 if set.live {
                     if set.member_deltas.is_empty() {
                         self.booked.push(id);
@@ -349,14 +354,14 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     fn book_group(&mut self, change: Change) {
         let Some(group) = self.matcher.group(change.group) else { return };
         for &id in self.sets_of.get(change.selector).into_iter().flatten() {
-            let Some(Some(set)) = self.sets.get_mut(id) else { continue };
+            let set = defined(&mut self.sets[id]);
             if !set.live {
                 continue;
             }
             if set.member_deltas.is_empty() {
                 self.booked.push(id);
             }
-            for item_members in group.items.iter().filter_map(|&item| self.items.get(item)) {
+            for item_members in group.items.iter().map(|&item| &self.items[item]) {
                 set.member_deltas.book(item_members, set.named_port.as_ref(), if change.matches { 1 } else { -1 });
             }
         }
@@ -365,7 +370,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     /// Matches everything that was added or changed, and lists nothing: the counts are up to date then.
     pub fn settle(&mut self) {
         let items = &self.items;
-        let nets_of = |item| items.get(item).map_or(0, |item_members| item_members.net_count() as u64);
+        let nets_of = |item| items[item].net_count() as u64;
         let group_changes = self.matcher.flush(&nets_of);
         if self.live > 0 {
             for change in group_changes.changes {
@@ -417,6 +422,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
 
     /// Gives a new set, which is live from now on, its members: the networks that match it, or else its named ports.
     fn full(&mut self, id: SetId, mut nets: Vec<Cidr>) -> Option<IpSetUpdate> {
+        // It may be gone again, and was perhaps made twice.
         let set = self.sets.get(id)?.as_ref().filter(|set| !set.live)?;
         let (members, cover) = match &set.named_port {
             Some(named) => (Members::IpPorts(self.list_ports(set.selector, named)), None),
@@ -434,7 +440,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             Members::Nets(_) => IpSetType::Net,
             Members::IpPorts(_) => IpSetType::IpAndPort,
         };
-        let set = self.sets.get_mut(id)?.as_mut()?;
+        let set = defined(&mut self.sets[id]);
         set.live = true;
         set.cover = cover;
         self.live += 1;
@@ -443,7 +449,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
 
     /// Turns the member deltas of a live set into what changed.
     fn delta(&mut self, id: SetId) -> Option<IpSetDelta> {
-        let set = self.sets.get_mut(id)?.as_mut()?;
+        let set = defined(&mut self.sets[id]);
         let (selector, named) = (set.selector, set.named_port.clone());
         let (mut added, mut removed): (Vec<Member>, Vec<Member>) = (Vec::new(), Vec::new());
         for (member, net) in std::mem::take(&mut set.member_deltas).entries() {
@@ -478,34 +484,30 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
 
     /// How many items contribute a member to the sets of a selector; not counted beyond `limit`.
     fn count_holders(&self, selector: SelId, named: Option<&NamedPort>, member: Member, limit: usize) -> usize {
-        let matches = |item: ItemId| {
-            let group = self.matcher.group_of(item).and_then(|group| self.matcher.group(group));
-            group.is_some_and(|group| group.find(selector).is_ok())
-        };
-        let holds = |item| self.items.get(item).is_some_and(|item_members| item_members.contributes(named, member));
+        let groups = &self.matcher.groups.slab;
+        let matches = |item| self.matcher.group_of(item).is_some_and(|group| groups[group].find(selector).is_ok());
+        let holds = |item: ItemId| self.items[item].contributes(named, member);
         self.addresses.items(member.net()).filter(|&item| matches(item) && holds(item)).take(limit).count()
     }
 
     /// Reduces a change of a set's networks to a change of those that no other covers.
     fn suppress(&mut self, id: SetId, added: Vec<Cidr>, removed: Vec<Cidr>) -> (Vec<Cidr>, Vec<Cidr>) {
-        let Some(Some(set)) = self.sets.get(id) else { return (added, removed) };
+        let set = defined(&mut self.sets[id]);
         if self.overlap == Overlap::Keep || (set.cover.is_none() && added.iter().all(|net| net.is_host())) {
             return (added, removed);
         }
-        if set.cover.is_none() {
+        let (selector, cover) = (set.selector, set.cover.take());
+        let mut cover = cover.unwrap_or_else(|| {
             // The first network in the set: until now it was all single addresses.
-            let now = self.list_nets(set.selector);
+            let now = self.list_nets(selector);
             let kept = now.into_iter().filter(|net| added.binary_search(net).is_err());
             let mut before: Vec<Cidr> = kept.chain(removed.iter().copied()).collect();
             before.sort_unstable();
-            if let Some(Some(set)) = self.sets.get_mut(id) {
-                set.cover = Some(Box::new(Cover::of_sorted(&before)));
-            }
-        }
-        match self.sets.get_mut(id).and_then(|set| set.as_mut()?.cover.as_mut()) {
-            Some(cover) => cover.change(&added, &removed),
-            None => (added, removed),
-        }
+            Box::new(Cover::of_sorted(&before))
+        });
+        let change = cover.change(&added, &removed);
+        defined(&mut self.sets[id]).cover = Some(cover);
+        change
     }
 
     /// Whether nothing is held. What was removed is held until the next flush.
