@@ -10,7 +10,7 @@ use tortie_model::Family;
 use crate::addresses::Addresses;
 use crate::bits::Bits;
 use crate::clause::AddressCondition;
-use crate::ids::{AtomId, BucketId, ClassId, Interned, RowId};
+use crate::ids::{AtomId, BucketId, ClassId, Interned, Row};
 use crate::inhabited::Inhabited;
 
 /// The clauses that ask for an atom.
@@ -31,10 +31,10 @@ pub(crate) struct Axis {
     /// All clauses of each family.
     of_family: [Bits; 2],
     /// For each row the clauses of which this end lets a packet match.
-    rows: Interned<RowId, u64>,
+    rows: Interned<Row, u64>,
     /// The rows of addresses without any of the atoms.
-    plain: [RowId; 2],
-    by_bucket: AHashMap<BucketId, RowId>,
+    plain: [Row; 2],
+    by_bucket: AHashMap<BucketId, Row>,
 }
 
 fn place(family: Family) -> usize {
@@ -51,7 +51,7 @@ impl Axis {
             unconditional: [Bits::new(count), Bits::new(count)],
             of_family: [Bits::new(count), Bits::new(count)],
             rows: Interned::default(),
-            plain: [RowId::default(), RowId::default()],
+            plain: [Row::default(), Row::default()],
             by_bucket: AHashMap::new(),
         };
         for ((number, (condition, families)), required) in (0..).zip(conditions).zip(&mut axis.required) {
@@ -112,7 +112,7 @@ impl Axis {
     }
 
     /// Takes a bucket on. The row that is new with it, if one is.
-    pub(crate) fn add(&mut self, bucket: &BucketAtoms<'_>) -> Option<RowId> {
+    pub(crate) fn add(&mut self, bucket: &BucketAtoms<'_>) -> Option<Row> {
         if self.by_bucket.contains_key(&bucket.id) || !bucket.own().any(|atom| self.atoms.contains_key(&atom)) {
             return None;
         }
@@ -123,19 +123,19 @@ impl Axis {
     }
 
     /// Lets a bucket go. The row that goes with it, if one does.
-    pub(crate) fn remove(&mut self, bucket: BucketId) -> Option<RowId> {
+    pub(crate) fn remove(&mut self, bucket: BucketId) -> Option<Row> {
         let row = self.by_bucket.remove(&bucket)?;
         (self.rows.release(row) && self.rows.remove_unused(row).is_some()).then_some(row)
     }
 
     /// The row of a bucket, which is given with those around it.
-    pub(crate) fn row_of(&self, mut outwards: impl Iterator<Item = BucketId>, family: Family) -> RowId {
+    pub(crate) fn row_of(&self, mut outwards: impl Iterator<Item = BucketId>, family: Family) -> Row {
         let found = outwards.find_map(|bucket| self.by_bucket.get(&bucket).copied());
         found.unwrap_or_else(|| self.plain(family))
     }
 
     /// The row of addresses with exactly these atoms, if there are any such.
-    pub(crate) fn row_with(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<RowId> {
+    pub(crate) fn row_with(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<Row> {
         match self.matching(family, atoms) {
             Some(bits) => self.rows.find(bits.words()),
             None => Some(self.plain(family)),
@@ -143,13 +143,13 @@ impl Axis {
     }
 
     /// The row of addresses of a family without any of the atoms.
-    pub(crate) fn plain(&self, family: Family) -> RowId {
+    pub(crate) fn plain(&self, family: Family) -> Row {
         self.plain.get(place(family)).copied().unwrap_or_default()
     }
 
     /// The classes with one of the atoms and their rows, in no order, some more than once.
-    pub(crate) fn classes(&self, addresses: &Addresses) -> Vec<(ClassId, RowId)> {
-        let mut found: Vec<(BucketId, RowId)> = self.buckets().collect();
+    pub(crate) fn classes(&self, addresses: &Addresses) -> Vec<(ClassId, Row)> {
+        let mut found: Vec<(BucketId, Row)> = self.buckets().collect();
         let mut next = 0;
         while let Some((bucket, row)) = found.get(next).copied() {
             next += 1;
@@ -160,11 +160,11 @@ impl Axis {
     }
 
     /// The rows that addresses of a family have.
-    pub(crate) fn inhabited_rows(&self, family: Family, addresses: &Addresses, inhabited: &Inhabited) -> Vec<RowId> {
+    pub(crate) fn inhabited_rows(&self, family: Family, addresses: &Addresses, inhabited: &Inhabited) -> Vec<Row> {
         let of_family = |bucket: &BucketId| addresses.family_of(addresses.class_of_bucket(*bucket)) == family;
         let own = self.buckets().filter(|(bucket, _)| of_family(bucket));
         let own = own.filter(|(bucket, _)| self.has_inhabited(Some(*bucket), family, addresses, inhabited));
-        let mut rows: Vec<RowId> = own.map(|(_, row)| row).collect();
+        let mut rows: Vec<Row> = own.map(|(_, row)| row).collect();
         if self.has_inhabited(None, family, addresses, inhabited) {
             rows.push(self.plain(family));
         }
@@ -197,11 +197,11 @@ impl Axis {
     }
 
     /// The clauses of a row.
-    pub(crate) fn words(&self, row: RowId) -> &[u64] {
+    pub(crate) fn words(&self, row: Row) -> &[u64] {
         self.rows.get(row)
     }
 
-    pub(crate) fn rows(&self) -> impl Iterator<Item = RowId> + '_ {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row> + '_ {
         self.rows.iter().map(|(row, _)| row)
     }
 
@@ -214,7 +214,7 @@ impl Axis {
     }
 
     /// The buckets that have an entry of their own, in no order, with their rows.
-    pub(crate) fn buckets(&self) -> impl Iterator<Item = (BucketId, RowId)> + '_ {
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (BucketId, Row)> + '_ {
         self.by_bucket.iter().map(|(bucket, row)| (*bucket, *row))
     }
 }

@@ -1,17 +1,17 @@
-//! What a node must enforce, replayed from messages, and compiled.
+//! What a node must enforce, replayed from messages.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
 use tortie_evaluate::{Layer, Settings, UpdateError};
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, Policy, Profile, WorkloadEndpointState};
-use tortie_model::{AdminState, Cidr, Direction, HostEndpointName, IpSetId, WorkloadEndpointId};
+use tortie_model::{AdminState, Cidr, Direction, HostEndpointName, Hostname, IpSetId, WorkloadEndpointId};
 
 use crate::addresses::Addresses;
 use crate::budget::Budget;
 use crate::clause::is_name;
-use crate::compiled::Compiled;
 use crate::groups::Groups;
 use crate::ids::GroupId;
 use crate::nodes::Nodes;
@@ -50,7 +50,6 @@ pub(crate) struct Host {
 /// What a node must enforce, as classes and tables. See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Classes {
-    pub(crate) settings: Settings,
     pub(crate) addresses: Addresses,
     pub(crate) sets: Sets,
     pub(crate) owners: Owners,
@@ -66,21 +65,44 @@ impl Classes {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
-            settings,
             addresses: Addresses::new(),
             sets: Sets::default(),
             owners: Owners::new(),
             groups: Groups::default(),
             workloads: AHashMap::new(),
             hosts: AHashMap::new(),
-            nodes: Nodes::default(),
+            nodes: Nodes::new(settings),
             flushes: 0,
         }
     }
 
     /// Replaces the settings.
     pub fn set_settings(&mut self, settings: Settings) {
-        self.settings = settings;
+        self.nodes.set_common(settings);
+    }
+
+    /// Says on which node a workload is, where all endpoints of a cluster are together; `None` if that does not matter any more.
+    ///
+    /// [Differences](crate::Compiled::difference) have connections of workloads meet the host endpoints of their nodes.
+    pub fn set_workload_node(&mut self, id: &WorkloadEndpointId, node: Option<Hostname>) {
+        self.nodes.set_workload(id, node);
+    }
+
+    /// Says on which node a host endpoint is, where all endpoints of a cluster are together; `None` if that does not matter any
+    /// more.
+    pub fn set_host_node(&mut self, name: &HostEndpointName, node: Option<Hostname>) {
+        self.nodes.set_host(name, node);
+    }
+
+    /// Replaces the addresses of a node itself: what its workloads send there meets none of its host endpoints.
+    pub fn set_node_addresses(&mut self, node: &Hostname, addresses: &[IpAddr]) {
+        self.nodes.set_addresses(node, addresses);
+    }
+
+    /// Replaces the settings of all nodes that have their own: endpoints of these are judged by them, all others by those of
+    /// [`Self::set_settings`].
+    pub fn set_node_settings(&mut self, settings: BTreeMap<Hostname, Settings>) {
+        self.nodes.set_own(settings);
     }
 
     /// Replaces the bounds on tables; see [`Budget`].
@@ -197,17 +219,6 @@ impl Classes {
         for group in before.into_iter().flat_map(|host| host.groups) {
             groups.release(group, owners);
         }
-    }
-
-    /// Compiles what changed since the last flush; the cost is that of the change. What comes back answers for all that was
-    /// applied.
-    pub fn flush(&mut self) -> Compiled<'_> {
-        let groups = self.owners.flush(&mut self.sets, &mut self.addresses, self.groups.budget());
-        self.groups.set_pending(groups);
-        let buckets = self.addresses.flush();
-        let changed = self.groups.flush(&buckets, &self.owners, &self.addresses);
-        self.flushes += 1;
-        Compiled::new(self, changed, buckets)
     }
 
     /// Whether nothing is enforced, and nothing is left of what was. Ask after a flush.

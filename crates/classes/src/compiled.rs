@@ -1,4 +1,4 @@
-//! Asking tables.
+//! Compiling what changed, and asking tables.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,12 +24,21 @@ pub struct Compiled<'a> {
     changed_classes: Vec<ClassChange>,
 }
 
-impl<'a> Compiled<'a> {
-    pub(crate) fn new(classes: &'a Classes, changed: Vec<GroupId>, addresses: BucketChanges) -> Self {
-        let BucketChanges { nets, classes: changed_classes, .. } = addresses;
-        Self { classes, changed, nets, changed_classes }
+impl Classes {
+    /// Compiles what changed since the last flush; the cost is that of the change. What comes back answers for all that was
+    /// applied.
+    pub fn flush(&mut self) -> Compiled<'_> {
+        let groups = self.owners.flush(&mut self.sets, &mut self.addresses, self.groups.budget());
+        self.groups.set_pending(groups);
+        let buckets = self.addresses.flush();
+        let changed = self.groups.flush(&buckets, &self.owners, &self.addresses);
+        self.flushes += 1;
+        let BucketChanges { nets, classes: changed_classes, .. } = buckets;
+        Compiled { classes: self, changed, nets, changed_classes }
     }
+}
 
+impl<'a> Compiled<'a> {
     /// Which flush this is of all: whoever keeps up with changes must see each one.
     #[must_use]
     pub fn flush_number(&self) -> u64 {
@@ -69,9 +78,8 @@ impl<'a> Compiled<'a> {
         packet: &Packet,
     ) -> Result<Answer, Missing> {
         let group = self.host_group(name, layer, direction).ok_or_else(|| Missing::Host(name.clone()))?;
-        if let Some(port) =
-            self.classes.settings_with(self.classes.settings_of_host(name)).failsafe(layer, direction, packet)
-        {
+        let nodes = &self.classes.nodes;
+        if let Some(port) = nodes.settings(nodes.settings_of_host(name)).failsafe(layer, direction, packet) {
             return Ok(Answer { verdict: Verdict::Allow, decided_by: DecidedBy::Failsafe(port) });
         }
         self.answer(group, direction, packet).unwrap_or_else(|| Err(Missing::Host(name.clone())))
@@ -106,7 +114,8 @@ impl<'a> Compiled<'a> {
 
     /// By what it is judged what a workload sends, besides policies.
     fn guards_of(&self, id: &WorkloadEndpointId) -> &Settings {
-        self.classes.settings_with(self.classes.settings_of_workload(id))
+        let nodes = &self.classes.nodes;
+        nodes.settings(nodes.settings_of_workload(id))
     }
 
     fn answer(&self, group: GroupId, direction: Direction, packet: &Packet) -> Option<Result<Answer, Missing>> {

@@ -4,72 +4,20 @@
 //! parties are found whose cells differ; only pairs with such a party are looked at from both ends. Host endpoints on the way
 //! are such sides, too, in clusters that have policies for what is forwarded.
 
-mod failsafe;
-pub(crate) mod judge;
-mod networks;
 mod pairs;
-pub(crate) mod parties;
-mod together;
-pub(crate) mod ways;
-
-pub(crate) use networks::not_filled;
-pub use together::Nodes;
 
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_evaluate::{DecidedBy, Layer};
-use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
+use tortie_evaluate::Layer;
+use tortie_model::{Direction, Family, HostEndpointName};
 
 use crate::classes::HOST_GROUPS;
 use crate::compiled::Compiled;
-use crate::traffic::Traffic;
-use judge::{End, HostEnd, Judge};
-use parties::{Parties, Side};
-use ways::Ways;
-
-/// Something that is the same before and after a change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct States<T> {
-    pub(crate) before: T,
-    pub(crate) after: T,
-}
-
-impl<T> States<T> {
-    fn map<U>(self, mut with: impl FnMut(T) -> U) -> States<U> {
-        States { before: with(self.before), after: with(self.after) }
-    }
-}
-
-/// Addresses that policy treats alike, before a change and after it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "there are no others")]
-pub enum Party {
-    /// Workloads, in order; never none.
-    Workloads(Vec<WorkloadEndpointId>),
-    /// All other addresses in these networks that are in no longer network of any party, nor a workload's.
-    Networks(Vec<Cidr>),
-}
-
-/// Some kinds of packets that pass on one side of a change only.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Shift {
-    /// Whether they pass after the change, and did not before.
-    pub opens: bool,
-    /// Which packets.
-    pub traffic: Traffic,
-    /// Only those from these ports, both ends included.
-    pub source_ports: Option<(u16, u16)>,
-    /// The end that denies them, before or after: the source's, if both do.
-    pub direction: Direction,
-    /// The layer of a host endpoint at this end that does; `None` if the workload's own policies do.
-    pub layer: Option<Layer>,
-    /// What decided there before.
-    pub before: DecidedBy,
-    /// What decides there after.
-    pub after: DecidedBy,
-}
+use crate::judge::{Judge, Shift};
+use crate::parties::{Nodes, Parties, Party, Ways};
+use crate::sides::{End, HostEnd, Own, Side};
+use crate::states::States;
 
 type Shifts = Arc<[Shift]>;
 
@@ -153,7 +101,7 @@ fn at_hosts(
     for (place, (layer, direction)) in HOST_GROUPS.into_iter().enumerate() {
         let mut by_side: AHashMap<Side, Vec<HostEndpointName>> = AHashMap::new();
         for name in &names {
-            let side = states.map(|state| parties::host_side(state, name, place, family));
+            let side = states.map(|state| Own::of_host(state, name, place, family));
             by_side.entry(side).or_default().push((*name).clone());
         }
         for (side, endpoints) in by_side {

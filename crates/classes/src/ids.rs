@@ -42,8 +42,8 @@ ids! {
     pub(crate) OwnerId
     /// Endpoints with equal policies, in one direction.
     pub GroupId
-    /// Address classes that are the same to all rules of a group.
-    pub(crate) RowId
+    /// A row of one end of a table: address classes that are the same to all rules of a group.
+    pub Row
     /// Outcomes of a row against a row, for all columns.
     pub(crate) LineId
     /// By what workloads or host endpoints are judged besides policies: 0 for all nodes that have nothing of their own.
@@ -68,7 +68,7 @@ macro_rules! public_numbers {
     )*};
 }
 
-public_numbers!(ClassId EndpointClassId GroupId L4ClassId RulingsId);
+public_numbers!(ClassId EndpointClassId GroupId L4ClassId Row RulingsId);
 
 /// Values by id; ids of removed values are used again.
 #[derive(Clone, Debug)]

@@ -1,13 +1,11 @@
 //! Which buckets have addresses: some networks are filled by what they cover.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use ahash::AHashSet;
 use tortie_model::{Cidr, Family};
 
 use crate::addresses::Addresses;
-use crate::difference::not_filled;
 use crate::ids::BucketId;
+use crate::networks::{not_filled, nowhere};
 
 /// The buckets that have addresses which are in no longer network.
 #[derive(Debug, Default)]
@@ -23,13 +21,9 @@ impl Inhabited {
     pub(crate) fn new(addresses: &Addresses) -> Self {
         let mut inhabited = Self::default();
         for family in Family::ALL {
-            let all = match family {
-                Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            };
             let of_family = || addresses.prefixes().map(|(net, _)| net).filter(|net| net.family() == family);
             let is_known = of_family().next().is_some_and(|net| net.prefix_len() == 0);
-            let all = Cidr::new(all, 0).filter(|_| !is_known);
+            let all = Cidr::new(nowhere(family), 0).filter(|_| !is_known);
             let nets: Vec<Cidr> = all.into_iter().chain(of_family()).collect();
             for (net, has_addresses) in nets.iter().zip(not_filled(&nets)) {
                 let bucket = if all == Some(*net) { None } else { addresses.bucket_of_net(*net) };

@@ -1,46 +1,67 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Layers
+//!
+//! The modules are in six layers, and each refers to its own layer and those below it only, never in a cycle. At the bottom are
+//! numbers and lines of ports; then addresses and IP sets with their classes; then rules as programs of clauses; then the tables
+//! of groups. Above these is the state: [`Classes`] takes messages over, and [`Compiled`] answers for one flush. On top are the
+//! questions about all endpoints: [`Matrix`], [`UnusedPolicies`], [`Reachability`] and [`Difference`], of which the last two share
+//! parties and a judge.
+
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
-mod addresses;
-mod axis;
 mod bits;
 mod budget;
-mod classes;
-mod clause;
-mod columns;
-mod compiled;
 mod cuts;
-mod difference;
-mod groups;
 mod ids;
-mod inhabited;
 mod line;
-mod lines;
-mod matrix;
-mod nodes;
-mod owners;
-mod program;
-mod reachability;
+mod networks;
+mod traffic;
+
+mod addresses;
+mod inhabited;
 mod room;
 mod sets;
+
+mod clause;
+mod owners;
+mod program;
+
+mod axis;
+mod columns;
+mod groups;
+mod lines;
 mod table;
-mod traffic;
-mod unused;
+
+mod classes;
+mod compiled;
+mod nodes;
 mod view;
+
+mod difference;
+mod judge;
+mod matrix;
+mod parties;
+mod reachability;
+mod sides;
+mod states;
+mod unused;
 
 pub use budget::Budget;
 pub use classes::Classes;
 pub use compiled::Compiled;
-pub use difference::{Change, Difference, HostChange, Nodes, Party, Shift};
-pub use ids::{ClassId, EndpointClassId, GroupId, L4ClassId, RulingsId};
+pub use difference::{Change, Difference, HostChange};
+pub use ids::{ClassId, EndpointClassId, GroupId, L4ClassId, Row, RulingsId};
+pub use judge::{Passing, Ruling, Shift};
 pub use line::L4Detail;
 pub use lines::Lines;
 pub use matrix::{Matrix, Question};
+pub use parties::{Nodes, Party};
 pub use program::{GroupName, StagedRuling};
-pub use reachability::{Passing, Reachability, Ruling};
+pub use reachability::Reachability;
 pub use traffic::{Details, Traffic};
 pub use unused::{Unused, UnusedPolicies, UnusedRule};
-pub use view::{Row, TableView};
+pub use view::TableView;
 
 pub use tortie_evaluate as evaluate;

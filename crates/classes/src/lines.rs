@@ -7,8 +7,8 @@
 use smallvec::SmallVec;
 
 use crate::bits::Bits;
+use crate::ids::Row;
 use crate::table::Table;
-use crate::view::Row;
 
 /// The lines of a table: see [`TableView::lines`](crate::TableView::lines).
 #[derive(Clone, Debug)]
@@ -49,11 +49,11 @@ impl<'a> Lines<'a> {
                 found.push((start, decision));
             }
         };
-        if let Some(line) = self.table.kept_line(own.0, peer.0) {
+        if let Some(line) = self.table.kept_line(own, peer) {
             line.enumerate().for_each(|(start, decision)| add(start, decision));
             return Some(found);
         }
-        let rows = Bits::common(self.table.own().words(own.0), self.table.peer().words(peer.0));
+        let rows = Bits::common(self.table.own().words(own), self.table.peer().words(peer));
         let columns = self.table.l4().len();
         for (source_port, words) in self.table.source_ports().words().enumerate() {
             let clauses = Bits::common(rows.words(), words);

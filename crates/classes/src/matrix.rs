@@ -10,8 +10,9 @@ use tortie_model::{Direction, Family, PolicyId, Protocol, WorkloadEndpointId};
 
 use crate::bits::Bits;
 use crate::compiled::Compiled;
-use crate::ids::{BucketId, ClassId, EndpointClassId, GroupId, Id, RowId, SettingsId};
+use crate::ids::{BucketId, ClassId, EndpointClassId, GroupId, Id, Row, SettingsId};
 use crate::line::{l4_point, source_port_point};
+use crate::networks::nowhere;
 use crate::owners::OwnerKey;
 use crate::program::GroupKey;
 
@@ -71,7 +72,7 @@ struct Side {
     /// None if everything is denied.
     group: Option<GroupId>,
     /// What the group's own end is.
-    own: RowId,
+    own: Row,
     /// Which settings judge what is sent.
     settings: SettingsId,
 }
@@ -150,20 +151,17 @@ impl Peers {
     /// The peers that a side lets through.
     fn open(&self, compiled: &Compiled<'_>, direction: Direction, side: Side, question: Question) -> Bits {
         let mut open = Bits::new(self.count);
-        let nowhere = match self.family {
-            Family::V4 => std::net::Ipv4Addr::UNSPECIFIED.into(),
-            Family::V6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
-        };
+        let nowhere = nowhere(self.family);
         let Ok(packet) = Packet::new(nowhere, nowhere, question.protocol, question.payload) else { return open };
-        let settings = compiled.classes.settings_with(side.settings);
+        let settings = compiled.classes.nodes.settings(side.settings);
         let is_guarded = || settings.guards(&packet).any(|(_, denies)| denies);
         if direction == Direction::Egress && is_guarded() {
             return open;
         }
         let Some((_, Ok(table))) = side.group.and_then(|group| compiled.table_of(group)) else { return open };
         let (l4, source_port) = (table.l4().of(l4_point(&packet)), table.source_ports().of(source_port_point(&packet)));
-        let mut rows: AHashMap<RowId, bool> = AHashMap::new();
-        let mut lets_through = |row: RowId| {
+        let mut rows: AHashMap<Row, bool> = AHashMap::new();
+        let mut lets_through = |row: Row| {
             *rows.entry(row).or_insert_with(|| {
                 let decision = table.decision_at(side.own, row, l4, source_port);
                 decision.is_some_and(|(verdict, _)| *verdict == Verdict::Allow)
@@ -191,7 +189,7 @@ impl Side {
     fn new(compiled: &Compiled<'_>, group: Option<GroupId>, bucket: Option<BucketId>, family: Family) -> Self {
         let table = group.and_then(|group| compiled.table_of(group)?.1.ok());
         let outwards = compiled.classes.addresses.outwards(bucket);
-        let own = table.map_or_else(RowId::default, |table| table.own().row_of(outwards, family));
+        let own = table.map_or_else(Row::default, |table| table.own().row_of(outwards, family));
         Self { group, own, settings: SettingsId::default() }
     }
 }
@@ -214,10 +212,10 @@ impl<'a> Matrix<'a> {
                 (compiled.class_of(net.address()), compiled.classes.addresses.bucket_of(net.address()));
             let side = |group| Side::new(compiled, workload.is_active.then_some(group), bucket, family);
             let sides = Both {
-                egress: matrix
-                    .sides
-                    .egress
-                    .number(Side { settings: compiled.classes.settings_of_workload(id), ..side(workload.egress) }),
+                egress: matrix.sides.egress.number(Side {
+                    settings: compiled.classes.nodes.settings_of_workload(id),
+                    ..side(workload.egress)
+                }),
                 ingress: matrix.sides.ingress.number(side(workload.ingress)),
             };
             let class = *known.entry((sides, address)).or_insert_with(|| {

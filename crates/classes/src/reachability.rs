@@ -6,42 +6,17 @@
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_model::{Direction, Family, PolicyId, Protocol, WorkloadEndpointId};
 
 use crate::compiled::Compiled;
-use crate::difference::judge::{Cell, IPIP, Judge};
-use crate::difference::parties::{Parties, Side};
-use crate::difference::ways::Ways;
-use crate::difference::{Party, States};
 use crate::ids::{Id, RulingsId};
+use crate::judge::{IPIP, Judge, Passing, Ruling};
 use crate::line::{Intervals, L4_END, L4Detail, point_of};
+use crate::parties::{Parties, Party, Ways};
 use crate::program::GroupKey;
+use crate::sides::{Cell, Side};
+use crate::states::States;
 use crate::traffic::{Traffic, domain};
-
-/// What one end decides about some packets.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Ruling {
-    /// Which packets.
-    pub traffic: Traffic,
-    /// Only those from these ports, both ends included.
-    pub source_ports: Option<(u16, u16)>,
-    /// What is decided.
-    pub verdict: Verdict,
-    /// By what.
-    pub by: DecidedBy,
-}
-
-/// Packets that pass.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Passing {
-    /// Which packets.
-    pub traffic: Traffic,
-    /// Only those from these ports, both ends included.
-    pub source_ports: Option<(u16, u16)>,
-}
 
 /// What one end says: about all packets, and which of them pass, by the judge's number.
 #[derive(Clone, Debug)]
@@ -104,7 +79,7 @@ impl Compiled<'_> {
 
     /// What leaves workloads if no policy says anything.
     fn unrestricted(&self, family: Family, kinds: &Intervals) -> Traffic {
-        let settings = &self.classes.settings;
+        let settings = self.classes.nodes.common();
         let vxlan = point_of(Protocol::UDP.number(), L4Detail::Port(settings.vxlan_port));
         let mut denied = Vec::new();
         if !settings.ipip_from_workloads {

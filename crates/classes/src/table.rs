@@ -10,7 +10,7 @@ use crate::axis::{Axis, BucketAtoms};
 use crate::bits::{Bits, first_common};
 use crate::budget::Meter;
 use crate::columns::Columns;
-use crate::ids::{AtomId, BucketId, Interned, LineId, RowId};
+use crate::ids::{AtomId, BucketId, Interned, LineId, Row};
 use crate::inhabited::Inhabited;
 use crate::line::{L4_END, PORTS_END, l4_kinds, source_port_kinds};
 use crate::program::{PassingRule, Program, StagedRuling, Step};
@@ -44,7 +44,7 @@ pub(crate) struct Table {
     /// Outcomes by source port, then by L4 class.
     lines: Interned<LineId, u32>,
     /// By row of this end, and of the peer.
-    cells: AHashMap<(RowId, RowId), LineId>,
+    cells: AHashMap<(Row, Row), LineId>,
     has_cells: bool,
     meter: Meter,
 }
@@ -60,8 +60,8 @@ pub(crate) struct Met<'a> {
 /// Where a packet is in a table, but for its columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
-    pub(crate) own: RowId,
-    pub(crate) peer: RowId,
+    pub(crate) own: Row,
+    pub(crate) peer: Row,
     pub(crate) l4: u32,
     pub(crate) source_port: u32,
 }
@@ -117,7 +117,7 @@ impl Table {
     }
 
     /// Takes a bucket on at both ends. The rows that are new with it, of the peer and of this end.
-    fn add_to_axes(&mut self, bucket: &BucketAtoms<'_>) -> [Option<RowId>; 2] {
+    fn add_to_axes(&mut self, bucket: &BucketAtoms<'_>) -> [Option<Row>; 2] {
         let words = self.words();
         let meter = &mut self.meter;
         [&mut self.peer, &mut self.own].map(|axis| {
@@ -146,7 +146,7 @@ impl Table {
         if !self.has_cells {
             return;
         }
-        let (own, peer): (Vec<RowId>, Vec<RowId>) = (self.own.rows().collect(), self.peer.rows().collect());
+        let (own, peer): (Vec<Row>, Vec<Row>) = (self.own.rows().collect(), self.peer.rows().collect());
         for own in own {
             for peer in &peer {
                 self.fill_line(own, *peer);
@@ -179,11 +179,11 @@ impl Table {
             return true;
         }
         if let Some(peer) = peer {
-            let rows: Vec<RowId> = self.own.rows().collect();
+            let rows: Vec<Row> = self.own.rows().collect();
             rows.into_iter().for_each(|own| self.fill_line(own, peer));
         }
         if let Some(own) = own {
-            let rows: Vec<RowId> = self.peer.rows().collect();
+            let rows: Vec<Row> = self.peer.rows().collect();
             rows.into_iter().for_each(|peer| self.fill_line(own, peer));
         }
         true
@@ -207,17 +207,17 @@ impl Table {
             row.inspect(|_| meter.refund_row(words))
         });
         if let Some(peer) = peer {
-            let rows: Vec<RowId> = self.own.rows().chain(own).collect();
+            let rows: Vec<Row> = self.own.rows().chain(own).collect();
             rows.into_iter().for_each(|own| self.remove_line(own, peer));
         }
         if let Some(own) = own {
-            let rows: Vec<RowId> = self.peer.rows().collect();
+            let rows: Vec<Row> = self.peer.rows().collect();
             rows.into_iter().for_each(|peer| self.remove_line(own, peer));
         }
         peer.is_some() || own.is_some()
     }
 
-    fn fill_line(&mut self, own: RowId, peer: RowId) {
+    fn fill_line(&mut self, own: Row, peer: Row) {
         if self.cells.contains_key(&(own, peer)) {
             return;
         }
@@ -242,7 +242,7 @@ impl Table {
         self.cells.insert((own, peer), line);
     }
 
-    fn remove_line(&mut self, own: RowId, peer: RowId) {
+    fn remove_line(&mut self, own: Row, peer: Row) {
         if let Some(line) = self.cells.remove(&(own, peer))
             && self.lines.release(line)
         {
@@ -255,7 +255,7 @@ impl Table {
         self.outcome_at(point.own, point.peer, self.l4.of(point.l4), self.source_ports.of(point.source_port))
     }
 
-    fn outcome_at(&self, own: RowId, peer: RowId, l4: usize, source_port: usize) -> Outcome {
+    fn outcome_at(&self, own: Row, peer: Row, l4: usize, source_port: usize) -> Outcome {
         let kept = self.cells.get(&(own, peer)).and_then(|line| {
             let number = *self.lines.get(*line).get(source_port * self.l4.len() + l4)?;
             self.outcomes.get(number as usize)
@@ -276,8 +276,8 @@ impl Table {
     /// The same for rows and columns.
     pub(crate) fn decision_at(
         &self,
-        own: RowId,
-        peer: RowId,
+        own: Row,
+        peer: Row,
         l4: usize,
         source_port: usize,
     ) -> Option<&(Verdict, DecidedBy)> {
@@ -286,7 +286,7 @@ impl Table {
 
     /// What is decided where two rows meet, by place in [`Self::decisions`], if cells are kept: by source port, then by L4
     /// class.
-    pub(crate) fn kept_line(&self, own: RowId, peer: RowId) -> Option<impl Iterator<Item = usize> + '_> {
+    pub(crate) fn kept_line(&self, own: Row, peer: Row) -> Option<impl Iterator<Item = usize> + '_> {
         let line = self.lines.get(*self.cells.get(&(own, peer))?);
         let outcomes = line.iter().map(|number| self.outcomes.get(*number as usize));
         Some(outcomes.map(|outcome| outcome.map_or(usize::MAX, |outcome| outcome.decision)))

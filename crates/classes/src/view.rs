@@ -5,7 +5,7 @@ use tortie_model::Family;
 
 use crate::axis::Axis;
 use crate::classes::Classes;
-use crate::ids::{ClassId, Id, L4ClassId, RowId};
+use crate::ids::{ClassId, L4ClassId, Row};
 use crate::line::{Intervals, L4_END, L4Detail, source_port_stretches, stretches};
 use crate::lines::Lines;
 use crate::table::Table;
@@ -19,18 +19,6 @@ use crate::traffic::Traffic;
 pub struct TableView<'a> {
     classes: &'a Classes,
     table: &'a Table,
-}
-
-/// A row of one end of a table, by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Row(pub(crate) RowId);
-
-impl Row {
-    /// The number. Numbers are small, and those that are free are given out again.
-    #[must_use]
-    pub fn number(self) -> u32 {
-        self.0.number()
-    }
 }
 
 impl<'a> TableView<'a> {
@@ -52,19 +40,19 @@ impl<'a> TableView<'a> {
 
     fn row(&self, axis: &Axis, class: ClassId) -> Option<Row> {
         let addresses = &self.classes.addresses;
-        axis.row_with(addresses.family_of(class), addresses.atoms_of(class)).map(Row)
+        axis.row_with(addresses.family_of(class), addresses.atoms_of(class))
     }
 
     /// The row at the peer's end of the addresses of a family that no rule of the group tells apart.
     #[must_use]
     pub fn peer_rest(&self, family: Family) -> Row {
-        Row(self.table.peer().plain(family))
+        self.table.peer().plain(family)
     }
 
     /// The row at the group's own end of the addresses of a family that no rule of the group tells apart.
     #[must_use]
     pub fn own_rest(&self, family: Family) -> Row {
-        Row(self.table.own().plain(family))
+        self.table.own().plain(family)
     }
 
     /// The classes that have another row at the peer's end than [`Self::peer_rest`], and some that have not, in no order.
@@ -83,7 +71,7 @@ impl<'a> TableView<'a> {
         let mut classes = axis.classes(&self.classes.addresses);
         classes.sort_unstable();
         classes.dedup();
-        classes.into_iter().map(|(class, row)| (class, Row(row))).collect()
+        classes
     }
 
     /// The rows of the peer's end, in an order that follows from what is in force, and not from how it came about.
@@ -170,14 +158,14 @@ impl<'a> TableView<'a> {
     /// What is decided in a cell, and by what; `None` if there is no such cell.
     #[must_use]
     pub fn cell(&self, own: Row, peer: Row, l4: usize, source_port: usize) -> Option<(Verdict, &'a DecidedBy)> {
-        let (verdict, by) = self.table.decision_at(own.0, peer.0, l4, source_port)?;
+        let (verdict, by) = self.table.decision_at(own, peer, l4, source_port)?;
         Some((*verdict, by))
     }
 }
 
 /// By the clauses that they stand for.
 fn in_order(axis: &Axis) -> impl Iterator<Item = Row> + use<> {
-    let mut rows: Vec<RowId> = axis.rows().collect();
+    let mut rows: Vec<Row> = axis.rows().collect();
     rows.sort_unstable_by(|left, right| axis.words(*left).cmp(axis.words(*right)));
-    rows.into_iter().map(Row)
+    rows.into_iter()
 }

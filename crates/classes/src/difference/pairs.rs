@@ -5,10 +5,11 @@ use smallvec::{SmallVec, smallvec};
 use tortie_evaluate::Layer;
 use tortie_model::Direction;
 
-use super::judge::{End, HostEnd, Judge};
-use super::parties::{HostSide, Own, Parties};
-use super::together::{Location, Nodes};
-use super::{Change, Shifts, States};
+use super::{Change, Shifts};
+use crate::judge::Judge;
+use crate::parties::{Location, Nodes, Parties};
+use crate::sides::{End, HostEnd, HostSide, Own};
+use crate::states::States;
 use crate::traffic::Traffic;
 
 pub(super) fn between_workloads(parties: &Parties<'_>, judge: &mut Judge<'_>) -> Vec<Change> {

@@ -1,7 +1,6 @@
 //! What two states say about packets in one place.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::slice;
 use std::sync::Arc;
 
@@ -10,43 +9,62 @@ use smallvec::SmallVec;
 use tortie_evaluate::{DecidedBy, Layer, Packet, Payload, Settings, Verdict};
 use tortie_model::{Direction, Family, Protocol};
 
-use super::parties::{Own, Side};
-use super::{Shift, States};
 use crate::compiled::Compiled;
-use crate::ids::RowId;
+use crate::ids::Row;
 use crate::line::{Intervals, L4_END, L4Detail, PORTS_END, at_l4_point, point_of};
-use crate::reachability::{Passing, Ruling};
-use crate::table::Table;
+use crate::networks::nowhere;
+use crate::sides::{Cell, End, HostEnd, Own, Side};
+use crate::states::States;
 use crate::traffic::{Traffic, domain};
 
 pub(crate) const IPIP: u8 = 4;
 
+/// Some kinds of packets that pass on one side of a change only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Shift {
+    /// Whether they pass after the change, and did not before.
+    pub opens: bool,
+    /// Which packets.
+    pub traffic: Traffic,
+    /// Only those from these ports, both ends included.
+    pub source_ports: Option<(u16, u16)>,
+    /// The end that denies them, before or after: the source's, if both do.
+    pub direction: Direction,
+    /// The layer of a host endpoint at this end that does; `None` if the workload's own policies do.
+    pub layer: Option<Layer>,
+    /// What decided there before.
+    pub before: DecidedBy,
+    /// What decides there after.
+    pub after: DecidedBy,
+}
+
+/// What one end decides about some packets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Ruling {
+    /// Which packets.
+    pub traffic: Traffic,
+    /// Only those from these ports, both ends included.
+    pub source_ports: Option<(u16, u16)>,
+    /// What is decided.
+    pub verdict: Verdict,
+    /// By what.
+    pub by: DecidedBy,
+}
+
+/// Packets that pass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Passing {
+    /// Which packets.
+    pub traffic: Traffic,
+    /// Only those from these ports, both ends included.
+    pub source_ports: Option<(u16, u16)>,
+}
+
 /// What is decided, and by what.
 type Decision<'a> = (Verdict, Cow<'a, DecidedBy>);
-
-/// Where packets are judged, before and after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Cell {
-    pub(crate) side: Side,
-    /// The peer's.
-    pub(crate) rows: States<RowId>,
-}
-
-/// Where a connection is judged: a workload at its end, or a host endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct End {
-    pub(crate) direction: Direction,
-    pub(crate) cell: Cell,
-    pub(crate) host: Option<HostEnd>,
-}
-
-/// What an end is besides if it is a host endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct HostEnd {
-    pub(crate) layer: Layer,
-    /// The peer's address, or one that failsafe ports treat like it.
-    pub(crate) peer: IpAddr,
-}
 
 /// All ends of a connection that host endpoints see.
 type Ends = SmallVec<[End; 5]>;
@@ -127,10 +145,8 @@ impl<'a> Judge<'a> {
 
     /// Whether a side has other failsafe ports than before.
     pub(crate) fn has_other_failsafe(&self, side: &Side) -> bool {
-        let settings = States {
-            before: settings(self.states.before, side.before),
-            after: settings(self.states.after, side.after),
-        };
+        let settings =
+            States { before: side.before.settings(self.states.before), after: side.after.settings(self.states.after) };
         let failsafe = settings.map(|settings| (&settings.failsafe_inbound, &settings.failsafe_outbound));
         failsafe.before != failsafe.after
     }
@@ -324,7 +340,7 @@ impl<'a> Judge<'a> {
         let port = |protocol: Protocol, port: u16| point_of(protocol.number(), L4Detail::Port(port));
         for end in ends {
             let (before, after) = (self.states.before, self.states.after);
-            for settings in [settings(before, end.cell.side.before), settings(after, end.cell.side.after)] {
+            for settings in [end.cell.side.before.settings(before), end.cell.side.after.settings(after)] {
                 let Settings { failsafe_inbound, failsafe_outbound, vxlan_port, .. } = settings;
                 if let Some(host) = end.host {
                     for failsafe in failsafe_inbound.iter().chain(failsafe_outbound) {
@@ -345,26 +361,14 @@ impl<'a> Judge<'a> {
             }
         }
         for end in ends {
-            for table in [
-                self.table(self.states.before, end.cell.side.before),
-                self.table(self.states.after, end.cell.side.after),
-            ]
-            .into_iter()
-            .flatten()
-            {
+            let tables = [end.cell.side.before.table(self.states.before), end.cell.side.after.table(self.states.after)];
+            for table in tables.into_iter().flatten() {
                 l4.extend(table.l4().starts());
                 source_ports.extend(table.source_ports().starts());
             }
         }
         l4.extend(answers.into_iter().flat_map(|(start, end)| [start, end]));
         (sorted(l4), sorted(source_ports))
-    }
-
-    fn table(&self, state: &'a Compiled<'a>, own: Own) -> Option<&'a Table> {
-        match own {
-            Own::Inactive | Own::Absent => None,
-            Own::Table(group, ..) => state.table_of(group)?.1.ok(),
-        }
     }
 
     /// What each end decides about packets at a point.
@@ -404,16 +408,16 @@ impl<'a> Judge<'a> {
         &self,
         state: &'a Compiled<'a>,
         end: &End,
-        (own, peer_row): (Own, RowId),
+        (own, peer_row): (Own, Row),
         l4: u32,
         source_port: u32,
     ) -> Decision<'a> {
-        let (own_group, own_row) = match own {
+        let own_row = match own {
             Own::Inactive => return (Verdict::Deny, Cow::Owned(DecidedBy::EndpointInactive)),
             Own::Absent => return (Verdict::Allow, Cow::Owned(DecidedBy::Nothing)),
-            Own::Table(group, row, _) => (group, row),
+            Own::Table(_, row, _) => row,
         };
-        let settings = settings(state, own);
+        let settings = own.settings(state);
         if let Some(packet) = self.packet(end, l4, source_port) {
             match end.host {
                 Some(HostEnd { layer, .. }) => {
@@ -430,7 +434,7 @@ impl<'a> Judge<'a> {
             }
         }
         let lacking = (Verdict::Deny, Cow::Owned(DecidedBy::Nothing));
-        let Some((_, Ok(table))) = state.table_of(own_group) else { return lacking };
+        let Some(table) = own.table(state) else { return lacking };
         let (l4, source_port) = (table.l4().of(l4), table.source_ports().of(source_port));
         let decision = table.decision_at(own_row, peer_row, l4, source_port);
         decision.map_or(lacking, |(verdict, by)| (*verdict, Cow::Borrowed(by)))
@@ -478,21 +482,6 @@ impl<'a> Judge<'a> {
         let with =
             with.iter().filter_map(|((start, end), intervals)| kind(intervals, Some((port(*start), port(end - 1)))));
         kind(&without, None).into_iter().chain(with).collect()
-    }
-}
-
-/// What verdicts depend on besides policies.
-fn settings<'a>(state: &'a Compiled<'a>, own: Own) -> &'a Settings {
-    match own {
-        Own::Inactive | Own::Absent => &state.classes.settings,
-        Own::Table(_, _, settings) => state.classes.settings_with(settings),
-    }
-}
-
-pub(crate) fn nowhere(family: Family) -> IpAddr {
-    match family {
-        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 

@@ -1,40 +1,34 @@
 //! Who is told apart by a change, and how each sees the others.
 
+mod failsafe;
+mod together;
+mod ways;
+
+pub(crate) use together::Location;
+pub use together::Nodes;
+pub(crate) use ways::Ways;
+
 use std::net::IpAddr;
 
 use ahash::{AHashMap, AHashSet};
-use tortie_evaluate::Layer;
-use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId};
+use tortie_model::{Cidr, Direction, Family, WorkloadEndpointId};
 
-use super::failsafe::Failsafe;
-use super::judge::{Cell, nowhere};
-use super::networks::not_filled;
-use super::together::Location;
-use super::ways::{Leg, NodeNumber, Ways};
-use super::{Party, States};
 use crate::compiled::Compiled;
-use crate::ids::{BucketId, ClassId, GroupId, RowId, SettingsId};
-use crate::table::Table;
+use crate::ids::{BucketId, ClassId, GroupId, SettingsId};
+use crate::networks::{not_filled, nowhere};
+use crate::sides::{Cell, HostSide, Own, Side};
+use crate::states::States;
+use failsafe::Failsafe;
+use ways::{Leg, NodeNumber};
 
-/// What judges packets in one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Own {
-    /// Nothing passes.
-    Inactive,
-    /// Everything passes: there is no such host endpoint.
-    Absent,
-    /// A group's table, where in it the group's own end is, and what judges besides.
-    Table(GroupId, RowId, SettingsId),
-}
-
-/// What judges packets in one direction, before and after.
-pub(crate) type Side = States<Own>;
-
-/// What a layer of a host endpoint on the way judges by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct HostSide {
-    pub(crate) layer: Layer,
-    pub(crate) side: Side,
+/// Addresses that policy treats alike, before a change and after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "there are no others")]
+pub enum Party {
+    /// Workloads, in order; never none.
+    Workloads(Vec<WorkloadEndpointId>),
+    /// All other addresses in these networks that are in no longer network of any party, nor a workload's.
+    Networks(Vec<Cidr>),
 }
 
 /// Host endpoints on the way, by the places of lists: egress and ingress.
@@ -124,8 +118,8 @@ impl<'a> Parties<'a> {
                 .zip(numbers.iter_mut().zip(&mut self.sides))
             {
                 let side = States {
-                    before: workload_side(self.states.before, id, direction, buckets.before, self.family),
-                    after: workload_side(self.states.after, id, direction, buckets.after, self.family),
+                    before: Own::of_workload(self.states.before, id, direction, buckets.before, self.family),
+                    after: Own::of_workload(self.states.after, id, direction, buckets.after, self.family),
                 };
                 *number = *numbers.entry(side).or_insert_with(|| {
                     all.push(side);
@@ -161,7 +155,7 @@ impl<'a> Parties<'a> {
                 legs.get(place).map_or(0, |legs| {
                     let own = |state, group: Option<(GroupId, SettingsId)>, bucket| {
                         group.map_or(Own::Absent, |(group, settings)| {
-                            own_row(state, group, bucket, self.family, settings)
+                            Own::of_group(state, group, bucket, self.family, settings)
                         })
                     };
                     let sides = legs.iter().map(|Leg { layer, groups }| HostSide {
@@ -330,8 +324,8 @@ impl<'a> Parties<'a> {
     pub(crate) fn cell_of(&self, side: &Side, peer: usize) -> Option<Cell> {
         let buckets = self.entries.get(peer)?.buckets;
         let rows = States {
-            before: row(self.states.before, side.before, buckets.before, self.family),
-            after: row(self.states.after, side.after, buckets.after, self.family),
+            before: side.before.row_of_peer(self.states.before, buckets.before, self.family),
+            after: side.after.row_of_peer(self.states.after, buckets.after, self.family),
         };
         Some(Cell { side: *side, rows })
     }
@@ -367,7 +361,7 @@ impl<'a> Parties<'a> {
             (self.states.before, side.before, &self.by_bucket.before),
             (self.states.after, side.after, &self.by_bucket.after),
         ] {
-            let buckets = table(state, side).into_iter().flat_map(|table| table.peer().buckets());
+            let buckets = side.table(state).into_iter().flat_map(|table| table.peer().buckets());
             own.extend(buckets.filter_map(|(bucket, _)| by_bucket.get(&bucket)).flatten());
         }
         own
@@ -387,61 +381,5 @@ impl<'a> Parties<'a> {
         }
         found.sort_unstable();
         found
-    }
-}
-
-fn table<'a>(state: &'a Compiled<'a>, own: Own) -> Option<&'a Table> {
-    match own {
-        Own::Inactive | Own::Absent => None,
-        Own::Table(group, ..) => state.table_of(group)?.1.ok(),
-    }
-}
-
-/// The row of a peer.
-fn row(state: &Compiled<'_>, own: Own, bucket: Option<BucketId>, family: Family) -> RowId {
-    let outwards = state.classes.addresses.outwards(bucket);
-    table(state, own).map_or_else(RowId::default, |table| table.peer().row_of(outwards, family))
-}
-
-fn own_row(
-    state: &Compiled<'_>,
-    group: GroupId,
-    bucket: Option<BucketId>,
-    family: Family,
-    settings: SettingsId,
-) -> Own {
-    let outwards = state.classes.addresses.outwards(bucket);
-    let table = state.table_of(group).and_then(|(_, table)| table.ok());
-    let row = table.map_or_else(RowId::default, |table| table.own().row_of(outwards, family));
-    Own::Table(group, row, settings)
-}
-
-fn workload_side(
-    state: &Compiled<'_>,
-    id: &WorkloadEndpointId,
-    direction: Direction,
-    bucket: Option<BucketId>,
-    family: Family,
-) -> Own {
-    match state.classes.workloads.get(id) {
-        Some(workload) if workload.is_active => {
-            let (group, settings) = match direction {
-                Direction::Ingress => (workload.ingress, SettingsId::default()),
-                Direction::Egress => (workload.egress, state.classes.settings_of_workload(id)),
-            };
-            own_row(state, group, bucket, family, settings)
-        }
-        _ => Own::Inactive,
-    }
-}
-
-/// What judges packets at a host endpoint, for one of the questions that it has tables for.
-pub(crate) fn host_side(state: &Compiled<'_>, name: &HostEndpointName, question: usize, family: Family) -> Own {
-    let host = state.classes.hosts.get(name);
-    let address = host.and_then(|host| host.addresses.iter().find(|address| Family::of(**address) == family));
-    let bucket = address.and_then(|address| state.classes.addresses.bucket_of(*address));
-    match host.and_then(|host| host.groups.get(question)) {
-        Some(group) => own_row(state, *group, bucket, family, state.classes.settings_of_host(name)),
-        None => Own::Absent,
     }
 }

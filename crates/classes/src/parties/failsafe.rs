@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use ahash::AHashMap;
 use tortie_model::{Cidr, Family};
 
-use super::States;
-use super::judge::nowhere;
 use crate::compiled::Compiled;
+use crate::networks::nowhere;
+use crate::states::States;
 
 /// Addresses by the networks of failsafe ports that they are in.
 pub(crate) struct Failsafe {
@@ -22,7 +22,7 @@ impl Failsafe {
     pub(crate) fn new(states: States<&Compiled<'_>>, family: Family) -> Self {
         let both = [states.before, states.after];
         let is_asked = both.iter().any(|state| !state.classes.hosts.is_empty());
-        let settings = both.iter().filter(|_| is_asked).flat_map(|state| state.classes.all_settings());
+        let settings = both.iter().filter(|_| is_asked).flat_map(|state| state.classes.nodes.all_settings());
         let ports = settings.flat_map(|settings| settings.failsafe_inbound.iter().chain(&settings.failsafe_outbound));
         let mut nets: Vec<Cidr> = ports.filter_map(|port| Some(port.net?.masked())).collect();
         nets.retain(|net| net.family() == family && net.prefix_len() > 0);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::States;
 use super::ways::NodeNumber;
+use crate::states::States;
 
 /// On which nodes the two ends of connections are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

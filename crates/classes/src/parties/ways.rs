@@ -9,10 +9,10 @@ use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::Layer;
 use tortie_model::{Direction, HostEndpointName, Hostname, WorkloadEndpointId};
 
-use super::States;
 use crate::classes::{Classes, HOST_GROUPS, Host};
 use crate::compiled::Compiled;
 use crate::ids::{GroupId, SettingsId};
+use crate::states::States;
 
 /// The layers that what is forwarded meets, in order.
 const FORWARDED: [(Layer, Direction); 4] = [
@@ -191,7 +191,7 @@ impl<'a> Ways<'a> {
                 let (before, after) = (find(&hosts.before, name), find(&hosts.after, name));
                 let asked = (layer, direction);
                 let group = |state: &Compiled<'a>, host: Option<&Host>| {
-                    Some((group_of(host?, asked)?, state.classes.settings_of_host(name)))
+                    Some((group_of(host?, asked)?, state.classes.nodes.settings_of_host(name)))
                 };
                 let States { before: old, after: new } = self.states;
                 if says_anything(old.classes, before, asked) || says_anything(new.classes, after, asked) {

@@ -1,6 +1,16 @@
-//! Networks of which something is left.
+//! Networks of which something is left, and addresses that no endpoint has.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tortie_model::{Cidr, Family};
+
+/// The unspecified address of a family, which no endpoint has.
+pub(crate) fn nowhere(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
 
 /// Those of the networks that have addresses which are in none of the others that they cover. They are given in order, each
 /// before what it covers, and once.
