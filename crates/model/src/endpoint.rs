@@ -41,8 +41,10 @@ pub struct EndpointPort {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct NatMapping {
     /// The workload's own address.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub internal: IpAddr,
     /// The address it is reached by.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub external: IpAddr,
 }
 
@@ -182,8 +184,10 @@ pub struct HostEndpoint {
     /// The interface; `*` stands for all of the host's, `None` for the one that has an expected address.
     pub iface: Option<IfaceName>,
     /// Expected IPv4 addresses.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub expected_ipv4: Box<[IpAddr]>,
     /// Expected IPv6 addresses.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub expected_ipv6: Box<[IpAddr]>,
     /// Its own labels.
     pub labels: Labels,

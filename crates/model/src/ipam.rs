@@ -22,6 +22,7 @@ pub struct IpamBlock {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct NodeAllocation {
     /// The address.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub address: IpAddr,
     /// The node that has it.
     pub node: Hostname,

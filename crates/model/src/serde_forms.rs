@@ -2,14 +2,16 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::desired::{IpPortMember, Members, RouteTypes, RuleSets, Rules};
+use crate::desired::{IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members, RouteTypes, RuleSets, Rules};
 use crate::{
-    Cidr, Extras, Labels, List, Order, PolicyKind, Rule, Seldom, ShortList, Valid, Validate, WorkloadEndpointKey,
+    Cidr, Extras, IpSetId, Labels, List, Order, PolicyKind, PortSpec, Rule, Seldom, ShortList, Valid, Validate,
+    WorkloadEndpointKey,
 };
 
 impl<T: Serialize> Serialize for Valid<T> {
@@ -207,4 +209,103 @@ impl<'de> Deserialize<'de> for Members {
             MembersForm::IpPorts(members) => Self::IpPorts(members.into_iter().collect()),
         })
     }
+}
+
+/// With members of the set's type.
+impl<'de> Deserialize<'de> for IpSetUpdate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Form {
+            id: IpSetId,
+            set_type: IpSetType,
+            members: Members,
+        }
+        let Form { id, set_type, members } = Form::deserialize(deserializer)?;
+        match (set_type, &members) {
+            (IpSetType::Ip | IpSetType::Net, Members::Nets(_)) | (IpSetType::IpAndPort, Members::IpPorts(_)) => {
+                Ok(Self { id, set_type, members })
+            }
+            _ => Err(Error::custom(format_args!("IP set {id}: its members are not of its type"))),
+        }
+    }
+}
+
+/// With members of one type, none of which is both added and removed.
+impl<'de> Deserialize<'de> for IpSetDelta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Form {
+            id: IpSetId,
+            added: Members,
+            removed: Members,
+        }
+        let Form { id, added, removed } = Form::deserialize(deserializer)?;
+        let both = match (&added, &removed) {
+            (Members::Nets(added), Members::Nets(removed)) => first_of_both(added, removed),
+            (Members::IpPorts(added), Members::IpPorts(removed)) => first_of_both(added, removed),
+            _ => return Err(Error::custom(format_args!("IP set {id}: added and removed members are of two types"))),
+        };
+        match both {
+            Some(member) => Err(Error::custom(format_args!("IP set {id}: {member} is both added and removed"))),
+            None => Ok(Self { id, added, removed }),
+        }
+    }
+}
+
+/// The first member in two sorted lists.
+fn first_of_both<T: Ord + ToString>(added: &[T], removed: &[T]) -> Option<String> {
+    added.iter().find(|member| removed.binary_search(member).is_ok()).map(ToString::to_string)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum PortSpecForm {
+    Range { first: u16, last: u16 },
+    Named(Arc<str>),
+}
+
+/// With ranges that end where they begin or later.
+impl<'de> Deserialize<'de> for PortSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match PortSpecForm::deserialize(deserializer)? {
+            PortSpecForm::Range { first, last } if first > last => {
+                Err(Error::custom(format_args!("ports {first}:{last} end before they begin")))
+            }
+            PortSpecForm::Range { first, last } => Ok(Self::Range { first, last }),
+            PortSpecForm::Named(name) => Ok(Self::Named(name)),
+        }
+    }
+}
+
+/// Addresses in the form that all others have: an IPv4-mapped one is IPv4.
+pub(crate) trait Canonical {
+    fn canonical(self) -> Self;
+}
+
+impl Canonical for IpAddr {
+    fn canonical(self) -> Self {
+        self.to_canonical()
+    }
+}
+
+impl Canonical for Option<IpAddr> {
+    fn canonical(self) -> Self {
+        self.map(Canonical::canonical)
+    }
+}
+
+impl Canonical for Box<[IpAddr]> {
+    fn canonical(mut self) -> Self {
+        self.iter_mut().for_each(|address| *address = address.canonical());
+        self
+    }
+}
+
+/// Reads addresses into their canonical form.
+pub(crate) fn canonical<'de, D: Deserializer<'de>, T: Canonical + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    T::deserialize(deserializer).map(Canonical::canonical)
 }

@@ -122,14 +122,19 @@ pub struct NodeAddress {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct NodeTunnels {
     /// IP-in-IP; it is written in the BGP section, which is there if this is.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub ipip: Option<IpAddr>,
     /// VXLAN over IPv4.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub vxlan: Option<IpAddr>,
     /// VXLAN over IPv6.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub vxlan_v6: Option<IpAddr>,
     /// `WireGuard` over IPv4.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub wireguard: Option<IpAddr>,
     /// `WireGuard` over IPv6.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub wireguard_v6: Option<IpAddr>,
 }
 
@@ -182,10 +187,12 @@ impl Node {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Wireguard {
     /// The IPv4 address of the tunnel interface.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub ipv4_address: Option<IpAddr>,
     /// The IPv4 public key, base64.
     pub public_key: Arc<str>,
     /// The IPv6 address of the tunnel interface.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub ipv6_address: Option<IpAddr>,
     /// The IPv6 public key, base64.
     pub public_key_v6: Arc<str>,
@@ -242,6 +249,7 @@ pub struct EndpointSlice {
     /// The service, from the label `kubernetes.io/service-name`, in the slice's namespace; `None` without the label.
     pub service: Option<crate::NamespacedName>,
     /// All addresses that are IP addresses.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub addresses: Box<[IpAddr]>,
     /// The ports.
     pub ports: Box<[EndpointSlicePort]>,

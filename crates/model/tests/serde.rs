@@ -4,10 +4,13 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tortie_model::desired::{DesiredUpdate, IpSetType, IpSetUpdate, Members, Route, RouteTypes};
+use tortie_model::desired::{
+    Contested, DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Route, RouteTypes, WireguardPeer,
+};
 use tortie_model::{
-    AdminState, EntityExtras, EntityMatch, Labels, NetworkSet, Order, Policy, PolicyId, PolicyKind, PortSpec, Protocol,
-    Rule, RuleAction, Tier, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    AdminState, EndpointSlice, EntityExtras, EntityMatch, Labels, NatMapping, NetworkSet, NodeTunnels, Order, Policy,
+    PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, Tier, Update, Valid, WorkloadEndpoint,
+    WorkloadEndpointKey,
 };
 
 fn written_and_read<T>(value: &T, json: Value)
@@ -100,6 +103,62 @@ fn values_that_are_not_valid_are_refused() {
 }
 
 #[test]
+fn members_of_a_set_are_of_its_type() {
+    let read = |json: Value| serde_json::from_value::<IpSetUpdate>(json);
+    let nets = json!({"nets": ["10.0.0.1"]});
+    let ports = json!({"ip_ports": ["10.0.0.1,tcp:80"]});
+    for (set_type, members, fits) in [
+        ("ip", &nets, true),
+        ("net", &nets, true),
+        ("ip_and_port", &nets, false),
+        ("ip_and_port", &ports, true),
+        ("ip", &ports, false),
+        ("net", &ports, false),
+    ] {
+        let result = read(json!({"id": "s:x", "set_type": set_type, "members": members}));
+        assert_eq!(result.is_ok(), fits, "{set_type}: {members}");
+    }
+    let error = read(json!({"id": "s:x", "set_type": "net", "members": ports})).unwrap_err().to_string();
+    assert_eq!(error, "IP set s:x: its members are not of its type");
+    let error = read(json!({"id": "s:x", "set_type": "net", "members": nets, "size": 1})).unwrap_err().to_string();
+    assert!(error.starts_with("unknown field `size`"), "{error}");
+}
+
+#[test]
+fn a_change_of_members_is_of_one_type_and_of_each_member_once() {
+    let read = |added: Value, removed: Value| {
+        let json = json!({"id": "s:x", "added": added, "removed": removed});
+        serde_json::from_value::<IpSetDelta>(json).map_err(|error| error.to_string())
+    };
+    let nets = |nets: &[&str]| json!({ "nets": nets });
+    let delta = read(nets(&["10.0.0.1"]), nets(&["10.0.0.2"])).unwrap();
+    assert_eq!((delta.added.len(), delta.removed.len()), (1, 1));
+    let both = read(nets(&["10.0.0.1", "10.0.0.3"]), nets(&["10.0.0.3/32"])).unwrap_err();
+    assert_eq!(both, "IP set s:x: 10.0.0.3/32 is both added and removed");
+    let ports = json!({"ip_ports": ["10.0.0.1,tcp:80"]});
+    let both = read(ports.clone(), ports.clone()).unwrap_err();
+    assert_eq!(both, "IP set s:x: 10.0.0.1,tcp:80 is both added and removed");
+    let mixed = read(nets(&[]), ports).unwrap_err();
+    assert_eq!(mixed, "IP set s:x: added and removed members are of two types");
+}
+
+#[test]
+fn addresses_are_read_in_canonical_form() {
+    let mapped = "::ffff:10.0.0.1";
+    let nat: NatMapping = serde_json::from_value(json!({"internal": mapped, "external": mapped})).unwrap();
+    assert_eq!((nat.internal.to_string(), nat.external.to_string()), ("10.0.0.1".into(), "10.0.0.1".into()));
+    let slice = json!({"service": null, "addresses": [mapped, "fd00::1"], "ports": []});
+    let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
+    assert_eq!(slice.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.1", "fd00::1"]);
+    let tunnels: NodeTunnels = serde_json::from_value(json!({ "ipip": mapped })).unwrap();
+    assert_eq!(tunnels, NodeTunnels { ipip: "10.0.0.1".parse().ok(), ..NodeTunnels::default() });
+    let contested: Contested = serde_json::from_value(json!({ "address": mapped })).unwrap();
+    assert_eq!(contested, Contested::Address("10.0.0.1".parse().unwrap()));
+    let peer: WireguardPeer = serde_json::from_value(json!({"public_key": "x"})).unwrap();
+    assert_eq!(peer.address, None);
+}
+
+#[test]
 fn an_endpoint_without_a_state_carries_no_traffic() {
     let key = WorkloadEndpointKey::new("node", "k8s", "shop/db-0", "eth0");
     let endpoint = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
@@ -111,10 +170,13 @@ fn an_endpoint_without_a_state_carries_no_traffic() {
 }
 
 #[test]
-fn a_range_of_ports_has_no_other_fields() {
+fn a_range_of_ports_has_no_other_fields_and_ends_last() {
     let range = json!({"range": {"first": 80, "last": 80, "protocol": "udp"}});
     let error = serde_json::from_value::<PortSpec>(range).unwrap_err().to_string();
     assert!(error.starts_with("unknown field `protocol`"), "{error}");
+    let range = json!({"range": {"first": 81, "last": 80}});
+    let error = serde_json::from_value::<PortSpec>(range).unwrap_err().to_string();
+    assert_eq!(error, "ports 81:80 end before they begin");
 }
 
 #[test]

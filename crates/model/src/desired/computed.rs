@@ -45,7 +45,7 @@ pub enum Contested {
     /// The host-side interface.
     Interface(IfaceName),
     /// An address.
-    Address(IpAddr),
+    Address(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))] IpAddr),
 }
 
 impl fmt::Display for Contest {

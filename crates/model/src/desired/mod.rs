@@ -216,7 +216,7 @@ impl Members {
 
 /// An IP set with all its members, sorted, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct IpSetUpdate {
     /// Which set.
     pub id: IpSetId,
@@ -228,7 +228,7 @@ pub struct IpSetUpdate {
 
 /// A change of an IP set's members, sorted, each once, and none in both lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct IpSetDelta {
     /// Which set.
     pub id: IpSetId,
@@ -330,6 +330,7 @@ pub struct WireguardPeer {
     /// The public key, base64.
     pub public_key: Arc<str>,
     /// The address of the tunnel interface.
+    #[cfg_attr(feature = "serde", serde(default, deserialize_with = "crate::serde_forms::canonical"))]
     pub address: Option<IpAddr>,
 }
 

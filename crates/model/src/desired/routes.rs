@@ -128,6 +128,7 @@ pub struct Route {
     /// The node that has it.
     pub node: Option<Hostname>,
     /// That node's address of the same family.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub node_address: Option<IpAddr>,
     /// The pool encapsulates only between subnets, and the node is in the subnet of this one.
     pub same_subnet: bool,
@@ -148,8 +149,10 @@ pub struct VtepAddresses {
     /// The Ethernet address of the tunnel interface.
     pub mac: Mac,
     /// The IP address of the tunnel interface.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub tunnel: IpAddr,
     /// The node's own address, which encapsulated packets go to.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub parent: IpAddr,
 }
 
