@@ -16,9 +16,9 @@ pub struct Parameter {
     pub treatment: Treatment,
     /// Whether only the node itself may set it, and not the datastore.
     pub is_local: bool,
-    /// Whether the value `none` is refused.
+    /// Whether the value `none` is refused where the parameter has an effect.
     pub refuses_none: bool,
-    /// Consequence of a value that cannot be read.
+    /// Consequence of a value that cannot be read where the parameter has an effect.
     pub bad_value: BadValue,
 }
 
@@ -102,7 +102,9 @@ macro_rules! constructors {
             field: Option<Field>,
             effect: &'static str,
         ) -> Parameter {
-            Parameter { field, treatment: Treatment::$treatment(effect), ..description(name, kind, default) }
+            let treatment = Treatment::$treatment(effect);
+            let is_local = matches!(treatment, Treatment::Connection(_));
+            Parameter { field, treatment, is_local, ..description(name, kind, default) }
         })*
     };
 }

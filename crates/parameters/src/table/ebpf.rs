@@ -3,17 +3,17 @@
 use super::{EBPF, SOCKMAP, XDP};
 use crate::FieldForm::{Bool, Int, KeyValues, List, Scalar, Seconds, Text, TextMap};
 use crate::Parameter;
-use crate::parameter::{field, not_used, own, used};
+use crate::parameter::{field, local, not_none, not_used, own, used};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
-    not_used("BPFAttachType", "oneof(Netkit,TCX,TC)", "Netkit", field("bpfAttachType", Text), EBPF),
-    not_used(
+    not_none(not_used("BPFAttachType", "oneof(Netkit,TCX,TC)", "Netkit", field("bpfAttachType", Text), EBPF)),
+    not_none(not_used(
         "BPFConnectTimeLoadBalancing",
         "oneof(TCP,Enabled,Disabled)",
         "TCP",
         field("bpfConnectTimeLoadBalancing", Text),
         EBPF,
-    ),
+    )),
     not_used("BPFConnectTimeLoadBalancingEnabled", "bool", "", field("bpfConnectTimeLoadBalancingEnabled", Bool), EBPF),
     not_used(
         "BPFConntrackCleanupMode",
@@ -22,7 +22,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         field("bpfConntrackMode", Text),
         EBPF,
     ),
-    not_used("BPFConntrackLogLevel", "oneof(off,debug)", "off", field("bpfConntrackLogLevel", Text), EBPF),
+    not_none(not_used("BPFConntrackLogLevel", "oneof(off,debug)", "off", field("bpfConntrackLogLevel", Text), EBPF)),
     not_used(
         "BPFConntrackTimeouts",
         "keyvaluelist",
@@ -51,10 +51,16 @@ pub(super) const PARAMETERS: &[Parameter] = &[
              loops need of it, and is not needed where they need nothing; where it is installed, `filter` also accepts what programs \
              let through. Denied packets are dropped; rules with the action Log write lines of this program's log",
     ),
-    not_used("BPFEnforceRPF", "oneof(Disabled,Strict,Loose)", "Loose", field("bpfEnforceRPF", Text), EBPF),
+    not_none(not_used("BPFEnforceRPF", "oneof(Disabled,Strict,Loose)", "Loose", field("bpfEnforceRPF", Text), EBPF)),
     not_used("BPFExcludeCIDRsFromNAT", "cidr-list", "", field("bpfExcludeCIDRsFromNAT", List), EBPF),
-    not_used("BPFExportBufferSizeMB", "int", "1", field("bpfExportBufferSizeMB", Int), EBPF),
-    not_used("BPFExternalServiceMode", "oneof(tunnel,dsr)", "tunnel", field("bpfExternalServiceMode", Text), EBPF),
+    not_none(not_used("BPFExportBufferSizeMB", "int", "1", field("bpfExportBufferSizeMB", Int), EBPF)),
+    not_none(not_used(
+        "BPFExternalServiceMode",
+        "oneof(tunnel,dsr)",
+        "tunnel",
+        field("bpfExternalServiceMode", Text),
+        EBPF,
+    )),
     not_used("BPFExtToServiceConnmark", "int", "0", field("bpfExtToServiceConnmark", Int), EBPF),
     not_used(
         "BPFForceTrackPacketsFromIfaces",
@@ -72,16 +78,16 @@ pub(super) const PARAMETERS: &[Parameter] = &[
              (`xt_bpf`, Linux 6.0), or by links where the kernel has them and by rules otherwise",
     ),
     not_used("BPFHostConntrackBypass", "bool", "false", field("bpfHostConntrackBypass", Bool), EBPF),
-    not_used(
+    not_none(not_used(
         "BPFHostNetworkedNATWithoutCTLB",
         "oneof(Enabled,Disabled)",
         "Enabled",
         field("bpfHostNetworkedNATWithoutCTLB", Text),
         EBPF,
-    ),
+    )),
     not_used("BPFIPFragmentReassemblyEnabled", "bool", "true", field("bpfIPFragmentReassemblyEnabled", Bool), EBPF),
     not_used("BPFIPFragTimeout", "seconds", "0", field("bpfIPFragTimeout", Seconds), EBPF),
-    not_used("BPFJITHardening", "oneof(Auto,Strict)", "Auto", field("bpfJITHardening", Text), EBPF),
+    not_none(not_used("BPFJITHardening", "oneof(Auto,Strict)", "Auto", field("bpfJITHardening", Text), EBPF)),
     not_used("BPFKubeProxyHealthzPort", "int", "10256", field("bpfKubeProxyHealthzPort", Int), EBPF),
     not_used(
         "BPFKubeProxyIptablesCleanupEnabled",
@@ -93,7 +99,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     not_used("BPFKubeProxyMinSyncPeriod", "seconds", "1", field("bpfKubeProxyMinSyncPeriod", Seconds), EBPF),
     not_used("BPFL3IfacePattern", "regexp", "", field("bpfL3IfacePattern", Text), EBPF),
     not_used("BPFLogFilters", "keyvaluelist", "", field("bpfLogFilters", TextMap), EBPF),
-    not_used("BPFLogLevel", "oneof(off,info,debug)", "off", field("bpfLogLevel", Text), EBPF),
+    not_none(not_used("BPFLogLevel", "oneof(off,info,debug)", "off", field("bpfLogLevel", Text), EBPF)),
     not_used(
         "BPFMaglevMaxEndpointsPerService",
         "int(1:3000)",
@@ -102,22 +108,28 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         EBPF,
     ),
     not_used("BPFMaglevMaxServices", "int(1:3000)", "100", field("bpfMaglevMaxServices", Int), EBPF),
-    not_used("BPFMapSizeConntrack", "int", "512000", field("bpfMapSizeConntrack", Int), EBPF),
-    not_used("BPFMapSizeConntrackCleanupQueue", "int", "100000", field("bpfMapSizeConntrackCleanupQueue", Int), EBPF),
-    not_used(
+    not_none(not_used("BPFMapSizeConntrack", "int", "512000", field("bpfMapSizeConntrack", Int), EBPF)),
+    not_none(not_used(
+        "BPFMapSizeConntrackCleanupQueue",
+        "int",
+        "100000",
+        field("bpfMapSizeConntrackCleanupQueue", Int),
+        EBPF,
+    )),
+    not_none(not_used(
         "BPFMapSizeConntrackScaling",
         "oneof(Disabled,DoubleIfFull)",
         "DoubleIfFull",
         field("bpfMapSizeConntrackScaling", Text),
         EBPF,
-    ),
-    not_used("BPFMapSizeIfState", "int", "1000", field("bpfMapSizeIfState", Int), EBPF),
-    not_used("BPFMapSizeIPSets", "int", "1048576", field("bpfMapSizeIPSets", Int), EBPF),
-    not_used("BPFMapSizeNATAffinity", "int", "65536", field("bpfMapSizeNATAffinity", Int), EBPF),
-    not_used("BPFMapSizeNATBackend", "int", "262144", field("bpfMapSizeNATBackend", Int), EBPF),
-    not_used("BPFMapSizeNATFrontend", "int", "65536", field("bpfMapSizeNATFrontend", Int), EBPF),
+    )),
+    not_none(not_used("BPFMapSizeIfState", "int", "1000", field("bpfMapSizeIfState", Int), EBPF)),
+    not_none(not_used("BPFMapSizeIPSets", "int", "1048576", field("bpfMapSizeIPSets", Int), EBPF)),
+    not_none(not_used("BPFMapSizeNATAffinity", "int", "65536", field("bpfMapSizeNATAffinity", Int), EBPF)),
+    not_none(not_used("BPFMapSizeNATBackend", "int", "262144", field("bpfMapSizeNATBackend", Int), EBPF)),
+    not_none(not_used("BPFMapSizeNATFrontend", "int", "65536", field("bpfMapSizeNATFrontend", Int), EBPF)),
     not_used("BPFMapSizePerCPUConntrack", "int", "0", field("bpfMapSizePerCpuConntrack", Int), EBPF),
-    not_used("BPFMapSizeRoute", "int", "262144", field("bpfMapSizeRoute", Int), EBPF),
+    not_none(not_used("BPFMapSizeRoute", "int", "262144", field("bpfMapSizeRoute", Int), EBPF)),
     own(
         "BPFMaxBlocks",
         "int(1024,4194304)",
@@ -128,13 +140,13 @@ pub(super) const PARAMETERS: &[Parameter] = &[
              platform come first; then the largest group of the namespace with the most blocks is refused until the rest fits. \
              A refused group denies everything, by name, until there is room. The rest of 262,144 blocks is for addresses",
     ),
-    not_used(
+    not_none(not_used(
         "BPFOverlayHostSourceIP",
         "oneof(TunnelAddress,HostAddress)",
         "TunnelAddress",
         field("bpfOverlayHostSourceIP", Text),
         EBPF,
-    ),
+    )),
     not_used("BPFPolicyDebugEnabled", "bool", "true", field("bpfPolicyDebugEnabled", Bool), EBPF),
     own(
         "BPFPolicyOnly",
@@ -144,11 +156,17 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "that eBPF programs decide by policy only, beside any kube-proxy and CNI plugin, with `BPFEnabled`. Nothing here \
              takes the place of kube-proxy: with `false` the agent does not start",
     ),
-    not_used("BPFProfiling", "oneof(Disabled,Enabled)", "Disabled", field("bpfProfiling", Text), EBPF),
+    not_none(not_used("BPFProfiling", "oneof(Disabled,Enabled)", "Disabled", field("bpfProfiling", Text), EBPF)),
     not_used("BPFPSNATPorts", "portrange", "20000:29999", field("bpfPSNATPorts", Scalar), EBPF),
-    not_used("BPFRedirectToPeer", "oneof(Disabled,Enabled,L2Only)", "Enabled", field("bpfRedirectToPeer", Text), EBPF),
+    not_none(not_used(
+        "BPFRedirectToPeer",
+        "oneof(Disabled,Enabled,L2Only)",
+        "Enabled",
+        field("bpfRedirectToPeer", Text),
+        EBPF,
+    )),
     not_used("CgroupV2Path", "string", "", field("cgroupV2Path", Text), EBPF),
-    not_used("DebugBPFCgroupV2", "string", "", None, EBPF),
+    local(not_used("DebugBPFCgroupV2", "string", "", None, EBPF)),
     not_used("GenericXDPEnabled", "bool", "false", field("genericXDPEnabled", Bool), XDP),
     not_used("SidecarAccelerationEnabled", "bool", "false", field("sidecarAccelerationEnabled", Bool), SOCKMAP),
     not_used("XDPEnabled", "bool", "true", field("xdpEnabled", Bool), XDP),

@@ -83,6 +83,7 @@ This table is written by `cargo xtask parameters` from `crates/parameters/src/ta
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BadValue;
 
     #[test]
     fn each_parameter_and_each_field_is_there_once() {
@@ -92,6 +93,37 @@ mod tests {
         assert_eq!(fields.len(), 193);
         fields.sort_unstable();
         assert!(fields.is_sorted_by(|a, b| a < b));
+    }
+
+    fn names(has: fn(&Parameter) -> bool) -> Vec<&'static str> {
+        parameters().iter().filter(|one| has(one)).map(|one| one.name).collect()
+    }
+
+    /// As the flags `local`, `non-zero` and `die-on-fail` of Felix's struct tags say.
+    #[test]
+    fn flags_are_those_of_felix() {
+        let local = "DatastoreType DebugBPFCgroupV2 EtcdAddr EtcdCaFile EtcdCertFile EtcdEndpoints EtcdKeyFile EtcdScheme \
+                     FelixHostname TyphaAddr TyphaCAFile TyphaCertFile TyphaCN TyphaK8sNamespace TyphaK8sServiceName \
+                     TyphaKeyFile TyphaReadTimeout TyphaURISAN TyphaWriteTimeout";
+        assert_eq!(names(|one| one.is_local).join(" "), local);
+        let fatal = "ChainInsertMode DataplaneDriver DatastoreType DefaultEndpointToHostAction ExternalNodesCIDRList \
+                     FailsafeInboundHostPorts FailsafeOutboundHostPorts InterfacePrefix IptablesFilterAllowAction \
+                     IptablesFilterDenyAction IptablesMangleAllowAction IptablesMarkMask LogFilePath MetadataAddr MetadataPort \
+                     NftablesFilterAllowAction NftablesFilterDenyAction NftablesMangleAllowAction NftablesMarkMask \
+                     OpenstackRegion RouteTableRange RouteTableRanges";
+        assert_eq!(names(|one| one.bad_value == BadValue::Fatal).join(" "), fatal);
+        let not_none = "AWSSrcDstCheck BPFAttachType BPFConnectTimeLoadBalancing BPFConntrackLogLevel BPFEnforceRPF \
+                        BPFExportBufferSizeMB BPFExternalServiceMode BPFHostNetworkedNATWithoutCTLB BPFJITHardening \
+                        BPFLogLevel BPFMapSizeConntrack BPFMapSizeConntrackCleanupQueue BPFMapSizeConntrackScaling \
+                        BPFMapSizeIfState BPFMapSizeIPSets BPFMapSizeNATAffinity BPFMapSizeNATBackend \
+                        BPFMapSizeNATFrontend BPFMapSizeRoute BPFOverlayHostSourceIP BPFProfiling BPFRedirectToPeer \
+                        ChainInsertMode DataplaneDriver DatastoreType DefaultEndpointToHostAction FelixHostname \
+                        InterfacePrefix IptablesFilterAllowAction IptablesFilterDenyAction IptablesMangleAllowAction \
+                        IptablesMarkMask MaxIpsetSize NftablesFilterAllowAction NftablesFilterDenyAction \
+                        NftablesMangleAllowAction NftablesMarkMask TyphaK8sNamespace WireguardInterfaceName \
+                        WireguardInterfaceNameV6";
+        let is_of_felix = |one: &Parameter| one.refuses_none && !matches!(one.treatment, Treatment::Own(_));
+        assert_eq!(names(is_of_felix).join(" "), not_none);
     }
 
     #[test]

@@ -15,13 +15,13 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         None,
         "Whether the cluster is Azure's (`aks`), whose network takes smaller packets than its machines say",
     ),
-    not_used(
+    fatal(not_none(not_used(
         "DataplaneDriver",
         "file(must-exist,executable)",
         "calico-iptables-plugin",
         field("dataplaneDriver", Text),
         FLAGS,
-    ),
+    ))),
     used(
         "DataplaneWatchdogTimeout",
         "seconds",
@@ -29,13 +29,13 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         field("dataplaneWatchdogTimeout", Seconds),
         "Liveness fails when the dataplane has not moved for so long",
     ),
-    connection(
+    fatal(not_none(connection(
         "DatastoreType",
         "oneof(kubernetes,etcdv3)",
         "etcdv3",
         None,
         "What a node with `fanout:` or `typha:` writes its status and keys to, if it is set",
-    ),
+    ))),
     not_used("DebugCPUProfilePath", "file", "/tmp/felix-cpu-<timestamp>.pprof", None, GO),
     used(
         "DebugDisableLogDropping",
@@ -185,13 +185,13 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         field("logDebugFilenameRegex", Text),
         "Which of the program's source files may log for debugging",
     ),
-    used(
+    fatal(used(
         "LogFilePath",
         "file",
         "/var/log/calico/felix.log",
         field("logFilePath", Text),
         "The file that lines go to as well, once this or LogSeverityFile is set; it may be moved away",
-    ),
+    )),
     used(
         "LogSeverityFile",
         "oneof(TRACE,DEBUG,INFO,WARNING,ERROR,FATAL)",
@@ -213,8 +213,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         field("logSeveritySys", Text),
         "What goes to the syslog of this machine, once this is set",
     ),
-    not_used("MetadataAddr", "hostname", "127.0.0.1", field("metadataAddr", Text), OPENSTACK),
-    not_used("MetadataPort", "int(0:65535)", "8775", field("metadataPort", Int), OPENSTACK),
+    fatal(not_used("MetadataAddr", "hostname", "127.0.0.1", field("metadataAddr", Text), OPENSTACK)),
+    fatal(not_used("MetadataPort", "int(0:65535)", "8775", field("metadataPort", Int), OPENSTACK)),
     used(
         "NetlinkTimeoutSecs",
         "seconds",
@@ -300,7 +300,13 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     local(used("TyphaCAFile", "file(must-exist)", "", None, "For `typha:`, `fanout:` and Goldmane")),
     local(used("TyphaCertFile", "file(must-exist)", "", None, "For `typha:`, `fanout:` and Goldmane")),
     connection("TyphaCN", "string", "", None, "The name in the server's certificate"),
-    connection("TyphaK8sNamespace", "string", "kube-system", None, "The namespace of the Service of `typha:`"),
+    not_none(connection(
+        "TyphaK8sNamespace",
+        "string",
+        "kube-system",
+        None,
+        "The namespace of the Service of `typha:`",
+    )),
     connection("TyphaK8sServiceName", "string", "", None, "The Service whose endpoints are the servers of `typha:`"),
     local(used("TyphaKeyFile", "file(must-exist)", "", None, "For `typha:`, `fanout:` and Goldmane")),
     connection("TyphaReadTimeout", "seconds", "30", None, "For how long a server of `typha:` may be silent"),

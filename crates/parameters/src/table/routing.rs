@@ -6,7 +6,13 @@ use crate::Parameter;
 use crate::parameter::{fatal, field, not_none, not_used, of_nodes, used};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
-    not_used("AWSSrcDstCheck", "oneof(DoNothing,Enable,Disable)", "DoNothing", field("awsSrcDstCheck", Text), AWS),
+    not_none(not_used(
+        "AWSSrcDstCheck",
+        "oneof(DoNothing,Enable,Disable)",
+        "DoNothing",
+        field("awsSrcDstCheck", Text),
+        AWS,
+    )),
     used(
         "DeviceRouteProtocol",
         "int",
