@@ -49,6 +49,7 @@ pub use tortie_netfilter::delta;
 pub use tortie_nftables as nftables;
 #[cfg(feature = "node")]
 pub use tortie_node as node;
+pub use tortie_parameters as parameters;
 #[cfg(feature = "protocol")]
 pub use tortie_protocol as protocol;
 pub use tortie_resources as resources;
