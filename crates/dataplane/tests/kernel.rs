@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
-    CleanupConfig, Clock, Command, CommandStatus, Dataplane, DataplaneConfig, Kernel, KernelError, LinkEvent,
-    Neighbours, Netfilter, Outcome, Routing, Sysctls, cleanup,
+    CleanupConfig, Clock, Command, CommandStatus, Conntrack, Dataplane, DataplaneConfig, Kernel, KernelError,
+    LinkEvent, Links, Neighbours, Netfilter, Outcome, Routing, Sysctls, cleanup,
 };
 use tortie_iptables::{Backend, Programs};
 use tortie_lab::kernel_test;
@@ -54,8 +54,16 @@ impl Kernel for RealKernel<'_> {
         self.rest.sysctls()
     }
 
+    fn conntrack(&mut self) -> Option<&mut dyn Conntrack> {
+        self.rest.conntrack()
+    }
+
     fn routing(&mut self) -> Option<&mut dyn Routing> {
         self.rest.routing()
+    }
+
+    fn links(&mut self) -> Option<&mut dyn Links> {
+        self.rest.links()
     }
 
     fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {

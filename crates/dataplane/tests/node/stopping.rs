@@ -1,16 +1,18 @@
 //! A program that is to end leaves the rest undone.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
-    Clock, Command, Conntrack, Kernel, KernelError, Links, Neighbours, Netfilter, Outcome, Route, RouteChange,
-    RouteTableIndex, Routing, RoutingRule, RoutingRuleChange, Sysctls,
+    Clock, Command, Conntrack, Device, DeviceChange, DeviceKind, Kernel, KernelError, Links, Neighbours, Netfilter,
+    Outcome, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing, RoutingRule, RoutingRuleChange, Sysctls,
+    WireguardChange, WireguardDevice,
 };
 use tortie_iptables::Backend;
-use tortie_model::Family;
 use tortie_model::desired::DesiredUpdate;
+use tortie_model::{Cidr, Family, IfaceName, QosControls, WorkloadEndpoint, WorkloadExtras};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
@@ -26,7 +28,12 @@ struct Ending {
 impl Ending {
     fn call(&mut self) -> &mut FakeKernel {
         assert!(!self.is_stopping(), "something was begun although the program is to end");
-        self.calls_left -= 1;
+        self.call_within_a_step()
+    }
+
+    /// A call of a step of several, such as those that set up a device: the step is finished all the same.
+    fn call_within_a_step(&mut self) -> &mut FakeKernel {
+        self.calls_left = self.calls_left.saturating_sub(1);
         &mut self.kernel
     }
 }
@@ -42,7 +49,7 @@ impl Kernel for Ending {
     }
 
     fn links(&mut self) -> Option<&mut dyn Links> {
-        self.kernel.links()
+        Some(self)
     }
 
     fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
@@ -124,6 +131,61 @@ impl Routing for Ending {
     }
 }
 
+impl Links for Ending {
+    fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError> {
+        self.kernel.device(name)
+    }
+
+    fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError> {
+        self.kernel.addresses(interface, family)
+    }
+
+    fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError> {
+        self.call_within_a_step().change_device(change)
+    }
+
+    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+        self.call_within_a_step().disable_checksum_offload(interface, name)
+    }
+
+    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+        self.call_within_a_step().set_threaded(device, is_threaded)
+    }
+
+    fn qdiscs(&mut self) -> Result<Vec<Qdisc>, KernelError> {
+        self.kernel.qdiscs()
+    }
+
+    fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError> {
+        self.call_within_a_step().change_qdisc(change)
+    }
+
+    fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError> {
+        self.kernel.redirections(interface)
+    }
+
+    fn wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError> {
+        self.kernel.wireguard(interface)
+    }
+
+    fn change_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError> {
+        self.call_within_a_step().change_wireguard(interface, change)
+    }
+}
+
+/// A pod with limits of bandwidth in both directions.
+fn limited(iface: &str, number: u8) -> WorkloadEndpoint {
+    let qos = QosControls {
+        ingress_bandwidth: 8_000_000,
+        ingress_burst: 100_000,
+        egress_bandwidth: 16_000_000,
+        egress_burst: 100_000,
+        ..QosControls::default()
+    };
+    let extras = WorkloadExtras { qos: Some(qos), ..WorkloadExtras::default() };
+    WorkloadEndpoint { extras: Some(Box::new(extras)), ..pod(iface, number) }
+}
+
 #[test]
 fn wherever_it_is_told_to_end_nothing_more_is_begun_or_reported_and_the_next_start_converges() {
     for backend in [Backend::Legacy, Backend::Nft] {
@@ -132,16 +194,22 @@ fn wherever_it_is_told_to_end_nothing_more_is_begun_or_reported_and_the_next_sta
                 set("s:clients", &["10.1.0.0/16", "fd01::/64"]),
                 policy("a", "all()", Some("s:clients")),
                 profile("kns.default"),
-                workload("one", pod("cali1", 1), &["a"]),
+                workload("one", limited("cali1", 1), &["a"]),
                 workload("two", pod("cali2", 2), &["a"]),
             ]
         };
         let links = || [up("cali1", 1), up("cali2", 2)];
-        let mut good = kernel(backend);
+        let node = || {
+            let mut kernel = kernel(backend);
+            let device = Device { index: 1, mac: None, mtu: 1500, is_up: true, kind: DeviceKind::Other("veth".into()) };
+            kernel.links.devices.insert("cali1".into(), (device, BTreeSet::new()));
+            kernel
+        };
+        let mut good = node();
         apply_until_in_sync(&mut dataplane(backend, updates(), links()), &mut good);
         let mut complete = 0;
         for calls_left in 1..200 {
-            let mut ending = Ending { kernel: kernel(backend), calls_left };
+            let mut ending = Ending { kernel: node(), calls_left };
             let report = dataplane(backend, updates(), links()).apply(&mut ending);
             if !ending.is_stopping() {
                 assert!(report.is_complete());
@@ -155,6 +223,8 @@ fn wherever_it_is_told_to_end_nothing_more_is_begun_or_reported_and_the_next_sta
             let mut kernel = ending.kernel;
             assert!(apply_until_in_sync(&mut dataplane(backend, updates(), links()), &mut kernel).is_complete());
             assert_eq!(kernel.state(), good.state(), "{backend} after {calls_left} calls");
+            assert_eq!(kernel.links.qdiscs, good.links.qdiscs, "{backend} after {calls_left} calls");
+            assert_eq!(kernel.links.devices, good.links.devices, "{backend} after {calls_left} calls");
         }
         assert!(complete > 5, "{backend}: the apply made too few calls to be stopped between them: {complete}");
     }
