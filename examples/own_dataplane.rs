@@ -2,10 +2,8 @@
 
 use std::error::Error;
 
-use tortie::Node;
-use tortie::datastore::DirSource;
 use tortie::model::{PolicyId, PolicyKind, SyncStatus, Update, desired::DesiredUpdate};
-use tortie::resources::manifest::Options;
+use tortie::{Node, datastore::DirSource, resources::manifest::Options};
 
 /// Prints what it is told of. Nothing of that refers to what it has not been told of before.
 fn program(update: DesiredUpdate) {

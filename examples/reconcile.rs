@@ -2,9 +2,8 @@
 
 use std::error::Error;
 
-use tortie::Node;
-use tortie::dataplane::{Clock, fake::FakeKernel};
 use tortie::iptables::{Backend, Table};
+use tortie::{Node, dataplane::Clock, dataplane::fake::FakeKernel};
 
 /// Prints what is out of sync at first, and what there is in the end.
 pub fn main() -> Result<(), Box<dyn Error>> {

@@ -1,7 +1,6 @@
 //! The calculation follows a source of one's own: `cargo run --package tortie --example watch`.
 
-use std::collections::BTreeSet;
-use std::error::Error;
+use std::{collections::BTreeSet, error::Error};
 
 use tortie::datastore::from_fn;
 use tortie::model::desired::DesiredUpdate;

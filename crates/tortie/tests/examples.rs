@@ -1,4 +1,4 @@
-//! Each program of `examples/` is run, and its output is compared. None is longer than 30 lines, but for the agents of a guide, which
+//! Each program of `examples/` is run, and its output is compared. Each has fewer than 30 lines, but for the agents of a guide, which
 //! `agents.rs` runs on a kernel.
 
 #![cfg(test)]
@@ -184,9 +184,9 @@ fn programs() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn none_is_longer_than_30_lines_with_imports_and_comments() {
+fn each_has_fewer_than_30_lines_with_imports_and_comments() {
     let lines = programs().into_iter().map(|(name, text)| (name, text.lines().count()));
-    let limit = |name: &str| agent(name).map_or(30, |(_, limit, _)| limit);
+    let limit = |name: &str| agent(name).map_or(29, |(_, limit, _)| limit);
     let long: Vec<(String, usize)> = lines.filter(|(name, lines)| *lines > limit(name)).collect();
     assert_eq!(long, []);
 }
