@@ -4,9 +4,9 @@ use tortie_model::{Family, Protocol};
 
 use crate::assembler::Assembler;
 use crate::blocks::Cell;
+use crate::group_roots::{NOWHERE, Shortcuts, family_bit};
 use crate::instruction::{Base, Label, MapId, Operation, Register, Size, Test};
 use crate::layout::{EXACT_FACTORS, ExactRecord};
-use crate::tables::{NOWHERE, Shortcuts, family_bit};
 use crate::walk::{BlocksPlace, NumberWalk, Walk};
 
 /// Where a program finds what [`Assembler::decide`] needs, as distances from `base`.

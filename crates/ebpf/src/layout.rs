@@ -5,8 +5,8 @@
 //! the lowest byte ever differs. So a packet meets everything as it was before the change, or everything as it is afterwards.
 
 use crate::blocks::{Blocks, CELLS, Cell};
+use crate::group_roots::{GroupRoots, Shortcuts};
 use crate::instruction::MapId;
-use crate::tables::{GroupRoots, Shortcuts};
 
 /// The maps of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

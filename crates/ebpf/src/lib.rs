@@ -1,4 +1,11 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Modules
+//!
+//! Each module refers only to those before it: `blocks` (values by keys), `group_roots` (the roots of a group's trees), `instruction`,
+//! `check` and `assembler` (programs), `layout` (the values of maps), `tables` (the groups of compiled policy as trees), `walk`, `decide`
+//! and `log` (the part of a program that decides), `node` (the state of a node as map writes) and `hooks` (the programs). `btf` reads
+//! the kernel's types and refers to none.
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
@@ -7,6 +14,7 @@ mod blocks;
 mod btf;
 mod check;
 mod decide;
+mod group_roots;
 pub mod hooks;
 mod instruction;
 pub mod layout;
@@ -20,12 +28,13 @@ pub use blocks::{Assignment, Blocks, CELLS, Cell};
 pub use btf::{Btf, BtfError};
 pub use check::Flaw;
 pub use decide::{ExactPlace, Question};
+pub use group_roots::{GroupRoots, Shortcuts};
 pub use instruction::{Base, Helper, KernelFunction, Label, MapId, Operand, Operation, Register, Size, Test, Width};
 pub use log::LogRecord;
 pub use node::{
     AdoptError, Description, EndpointName, Flush, Interface, Located, MapSizes, Node, NodeSettings, Numbered, Problem,
     Write,
 };
-pub use tables::{Closed, DecisionId, GroupRoots, Limits, Shortcuts, Tables, Transport};
+pub use tables::{Closed, DecisionId, Limits, Tables, Transport};
 pub use tortie_classes as classes;
 pub use walk::{BlocksPlace, Walk};

@@ -18,8 +18,9 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Cidr, Direction, Family, WorkloadEndpoint, WorkloadEndpointId};
 
 use crate::blocks::{Assignment, Blocks, Cell};
+use crate::group_roots::GroupRoots;
 use crate::layout::{EndpointKind, EndpointRecord, MAX_BLOCKS, MapKind, ROOTS, RootsRecord};
-use crate::tables::{AddressKey, Closed, DecisionId, GroupRoots, Limits, Tables, address_key};
+use crate::tables::{AddressKey, Closed, DecisionId, Limits, Tables, address_key};
 use endpoints::{Endpoints, Places, UNTRACKED};
 use exact::Exact;
 use slots::Slots;

@@ -18,8 +18,8 @@ use tortie_classes::{Compiled, GroupId, Lines};
 use tortie_model::{Cidr, Direction, Family};
 
 use crate::blocks::{Assignment, Blocks, CELLS, Cell};
+use crate::group_roots::{CLASSES, GroupRoots, NOWHERE};
 use admission::{Claim, Holder, Update};
-pub(crate) use class_numbers::family_bit;
 use class_numbers::{ClassNumbers, hints};
 use decisions::Decisions;
 use group::{Group, NumberedClasses};
@@ -27,11 +27,8 @@ use shares::Shares;
 
 pub use decisions::DecisionId;
 pub(crate) use decisions::DecisionIdentity;
-pub use group::{GroupRoots, Shortcuts};
 pub(crate) use keys::{AddressKey, address_key};
 
-/// Neither a row, nor a column, nor the number of a cell, nor is it together with others: what is not known is denied.
-pub(crate) const NOWHERE: u32 = i32::MAX.unsigned_abs();
 /// How many cells a table may have whose numbers are two bytes. Others have four.
 const SMALL: usize = 1 << 16;
 
@@ -102,7 +99,7 @@ impl Limits {
     /// The number of a cell, and sums of rows and columns, have 31 bits.
     pub const MAX_CELLS: u32 = NOWHERE;
     /// The number of a class has three bytes, of which one bit is the family.
-    pub const MAX_CLASSES: u32 = class_numbers::CLASSES;
+    pub const MAX_CLASSES: u32 = CLASSES;
 }
 
 impl Default for Limits {

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocks::{CELLS, Cell};
+use crate::group_roots::GroupRoots;
 use crate::layout::{EndpointRecord, ExactRecord, MapKind, ROOTS, RootsRecord};
 use crate::node::Node;
-use crate::tables::{Adopted, DecisionId, DecisionIdentity, GroupRoots};
+use crate::tables::{Adopted, DecisionId, DecisionIdentity};
 
 /// Why maps cannot be gone on with.
 #[derive(Debug, thiserror::Error)]

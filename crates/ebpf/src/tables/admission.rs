@@ -7,7 +7,8 @@ use tortie_classes::{Compiled, GroupId, GroupName};
 use tortie_model::WorkloadEndpointId;
 
 use super::shares::Settled;
-use super::{Closed, GroupRoots, Tables};
+use super::{Closed, Tables};
+use crate::group_roots::GroupRoots;
 
 /// A value that is charged with blocks, see [`Shares`](super::shares::Shares).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,10 +6,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use tortie_classes::{ClassId, Compiled};
 use tortie_model::{Cidr, Family};
 
+use crate::group_roots::{CLASSES, family_bit};
 use crate::tables::keys::address_key;
-
-/// Most classes that a family can have.
-pub(super) const CLASSES: u32 = 1 << 23;
 
 /// A class by its id gets a number once and keeps it; where there are more than may be, those beyond have the last in common.
 #[derive(Debug)]
@@ -60,14 +58,6 @@ impl ClassNumbers {
     /// A number of its own for each, those included that there is no room for.
     fn number(&self, class: ClassId) -> u32 {
         self.numbers.get(class.number() as usize).copied().unwrap_or(self.last)
-    }
-}
-
-/// The bit of a class that tells its family: the highest of three bytes.
-pub(crate) fn family_bit(family: Family) -> u32 {
-    match family {
-        Family::V4 => 0,
-        Family::V6 => CLASSES,
     }
 }
 

@@ -5,7 +5,7 @@ use tortie_classes::L4Detail;
 use tortie_model::Cidr;
 
 use crate::blocks::{Assignment, Blocks, Cell};
-use crate::tables::NOWHERE;
+use crate::group_roots::NOWHERE;
 
 /// ICMP for IPv4 and for IPv6, whose types and codes are where others have ports.
 const ICMP: [u8; 2] = [1, 58];
