@@ -17,7 +17,7 @@ pub(crate) const fn family_bit(family: Family) -> u32 {
     }
 }
 
-/// Where the trees of a group begin, in the order in which a program reads them.
+/// The roots of a group's trees, in the order in which a program reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupRoots {
     /// From the class of the group's own end to its row.
@@ -36,7 +36,7 @@ pub struct GroupRoots {
     pub cells: Cell,
     /// Whether the numbers of cells have four bytes.
     pub is_large: bool,
-    /// Where these trees go on for most packets: what [`GroupRoots::with_shortcuts`] finds.
+    /// Cells behind the first bytes of most keys, as [`GroupRoots::with_shortcuts`] finds them.
     pub shortcuts: Shortcuts,
 }
 
