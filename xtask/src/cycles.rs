@@ -1,14 +1,14 @@
 //! Modules that refer to each other in a cycle.
 //!
 //! A module of the first level stands for all modules within it, and so does one of the second level among its siblings. References
-//! count wherever a path names another module, in `use` declarations and in code, but not in tests. A path to an item that another
-//! module re-exports counts for the re-exporting module.
+//! count wherever a path names another module, in `use` declarations and in code, but not in tests. A path to an item that a module
+//! imports by name, re-exported or not, counts for the module that has the item.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use syn::visit::{self, Visit};
-use syn::{ItemMod, ItemUse, UseTree};
+use syn::{Item, ItemMod, ItemUse, UseTree};
 use xtask::files::read;
 
 use crate::tidy::{is_of_tests, list};
@@ -40,16 +40,13 @@ pub(crate) fn check(folder: &Path, name: &str, wrong: &mut Vec<String>) -> Resul
 fn cycles(src: &Path) -> Result<BTreeSet<String>, String> {
     let mut files = Vec::new();
     collect(src, &mut Vec::new(), &mut files)?;
-    let modules: BTreeSet<Module> = files.iter().map(|(module, _)| module.clone()).collect();
+    let names = Names::of(&files);
     let mut edges: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
-    for (module, text) in &files {
-        let file =
-            syn::parse_file(text).map_err(|error| format!("{}, {}: {error}", src.display(), module.join("::")))?;
+    for (module, file) in &files {
         let mut references = References { module, paths: Vec::new() };
-        references.visit_file(&file);
+        references.visit_file(file);
         for path in references.paths {
-            let target = (1..=path.len()).rev().map(|len| &path[..len]).find(|prefix| modules.contains(*prefix));
-            let Some(target) = target else { continue };
+            let target = names.module_of(path);
             for level in 1..=2 {
                 let (Some(from), Some(to)) = (module.get(..level), target.get(..level)) else { continue };
                 if from != to && from[..level - 1] == to[..level - 1] {
@@ -68,6 +65,75 @@ fn cycles(src: &Path) -> Result<BTreeSet<String>, String> {
     Ok(cycles.map(text).collect())
 }
 
+/// The modules of a crate, and the names that they import, each with the path of the item.
+#[derive(Default)]
+struct Names {
+    modules: BTreeSet<Module>,
+    imports: BTreeMap<Module, Vec<String>>,
+}
+
+impl Names {
+    fn of(files: &[(Module, syn::File)]) -> Self {
+        let modules = files.iter().map(|(module, _)| module.clone()).collect();
+        let mut names = Self { modules, imports: BTreeMap::new() };
+        for (module, file) in files {
+            for item in &file.items {
+                if let Item::Use(item) = item
+                    && !is_of_tests(&item.attrs)
+                {
+                    names.import(module, &[], &item.tree);
+                }
+            }
+        }
+        names
+    }
+
+    fn import(&mut self, module: &[String], before: &[String], tree: &UseTree) {
+        let with = |ident: &syn::Ident| [before, &[ident.to_string()]].concat();
+        let (name, path) = match tree {
+            UseTree::Path(path) => return self.import(module, &with(&path.ident), &path.tree),
+            UseTree::Group(group) => return group.items.iter().for_each(|tree| self.import(module, before, tree)),
+            UseTree::Glob(_) => return,
+            UseTree::Name(name) => (&name.ident, with(&name.ident)),
+            UseTree::Rename(name) => (&name.rename, with(&name.ident)),
+        };
+        let child = path.first().map(|first| [module, &[first.clone()]].concat());
+        let path = if child.is_some_and(|child| self.modules.contains(&child)) {
+            Some([module, &path].concat())
+        } else {
+            from_root(module, &path)
+        };
+        if let Some(path) = path {
+            self.imports.insert([module, &[name.to_string()]].concat(), path);
+        }
+    }
+
+    /// The module that has what is at a path from the root of the crate.
+    fn module_of(&self, mut path: Vec<String>) -> Module {
+        // An import of the path's own name would lead around in a circle.
+        for _ in 0..self.modules.len() {
+            let Some(import) = (1..=path.len()).find(|len| self.imports.contains_key(&path[..*len])) else { break };
+            path = [&self.imports[&path[..import]], &path[import..]].concat();
+        }
+        let len = (0..=path.len()).rev().find(|len| self.modules.contains(&path[..*len])).unwrap_or_default();
+        path.truncate(len);
+        path
+    }
+}
+
+/// The path from the root of the crate of what a module names by a path; `None` if that is in another crate.
+fn from_root(module: &[String], path: &[String]) -> Option<Vec<String>> {
+    let mut at = match path.first().map(String::as_str) {
+        Some("crate") => Vec::new(),
+        Some("self" | "super") => module.to_vec(),
+        _ => return None,
+    };
+    let supers = path.iter().take_while(|part| *part == "super").count();
+    at.truncate(at.len().saturating_sub(supers));
+    at.extend(path.iter().skip(supers.max(1)).filter(|part| *part != "self").cloned());
+    Some(at)
+}
+
 /// The modules that a module refers to, directly or by others.
 fn reached(edges: &BTreeMap<Module, BTreeSet<Module>>, from: &Module) -> BTreeSet<Module> {
     let mut reached = BTreeSet::new();
@@ -82,8 +148,8 @@ fn reached(edges: &BTreeMap<Module, BTreeSet<Module>>, from: &Module) -> BTreeSe
     reached
 }
 
-/// Collects the modules of a library with their texts, without tests, generated code and programs.
-fn collect(folder: &Path, module: &mut Module, files: &mut Vec<(Module, String)>) -> Result<(), String> {
+/// Collects the modules of a library, without tests, generated code and programs.
+fn collect(folder: &Path, module: &mut Module, files: &mut Vec<(Module, syn::File)>) -> Result<(), String> {
     for path in list(folder)? {
         let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let is_program = module.is_empty() && matches!(name.as_str(), "bin" | "main");
@@ -99,7 +165,8 @@ fn collect(folder: &Path, module: &mut Module, files: &mut Vec<(Module, String)>
             if !matches!(name.as_str(), "mod" | "lib") {
                 of.push(name);
             }
-            files.push((of, read(&path)?));
+            let file = syn::parse_file(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()))?;
+            files.push((of, file));
         }
     }
     Ok(())
@@ -113,15 +180,7 @@ struct References<'m> {
 
 impl References<'_> {
     fn add(&mut self, path: &[String]) {
-        let mut at = match path.first().map(String::as_str) {
-            Some("crate") => Vec::new(),
-            Some("self" | "super") => self.module.to_vec(),
-            _ => return,
-        };
-        let supers = path.iter().take_while(|part| *part == "super").count();
-        at.truncate(at.len().saturating_sub(supers));
-        at.extend(path.iter().skip(supers.max(1)).cloned());
-        self.paths.push(at);
+        self.paths.extend(from_root(self.module, path));
     }
 
     fn add_tree(&mut self, before: &[String], tree: &UseTree) {
@@ -183,6 +242,15 @@ mod tests {
         assert!(cycles_of(&[lib, a, b("use std::a::A;")]).is_empty());
         assert!(cycles_of(&[lib, a, b("#[cfg(test)] mod tests { use crate::a::A; }")]).is_empty());
         assert!(cycles_of(&[lib, a, ("b/tests.rs", "use crate::a::A;")]).is_empty());
+    }
+
+    #[test]
+    fn an_item_that_is_imported_by_name_counts_for_the_module_that_has_it() {
+        let inside = |root, d| cycles_of(&[("a/mod.rs", root), ("a/c.rs", "use super::D;"), ("a/d.rs", d)]);
+        assert_eq!(inside("mod c; mod d; pub use c::C; pub use d::D;", "use super::C;"), ["a::c a::d"]);
+        assert_eq!(inside("mod c; mod d; use self::{c::C as E, d::D};", "fn f(e: super::E) {}"), ["a::c a::d"]);
+        assert_eq!(inside("mod c; mod d; pub use d::D;", "use super::C;"), [""; 0]);
+        assert_eq!(cycles_of(&[("a.rs", "use crate::B;"), ("b.rs", "use crate::a::A;"), ("lib.rs", "pub use b::B;")]), ["a b"]);
     }
 
     #[test]

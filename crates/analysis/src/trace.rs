@@ -58,6 +58,7 @@
 
 mod cluster;
 mod connection;
+mod error;
 mod host;
 mod index;
 mod network_set;
@@ -65,8 +66,9 @@ mod node;
 mod service;
 mod services;
 
-pub use cluster::{Cluster, TraceError};
+pub use cluster::Cluster;
 pub use connection::{At, Connection, Leg, Place};
+pub use error::TraceError;
 pub use host::Traffic;
 pub use index::Places;
 pub use network_set::SetNetwork;

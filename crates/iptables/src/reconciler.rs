@@ -41,14 +41,16 @@ use crate::{
 };
 
 mod batch;
+mod error;
 mod hooks;
 mod isolation;
 mod plan;
 mod reduction;
 mod schedule;
 
+pub use error::TableError;
 pub use hooks::InsertMode;
-pub use plan::{Plan, TableError};
+pub use plan::Plan;
 
 /// Which table to keep, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]

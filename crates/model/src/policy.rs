@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use tortie_selector::Selector;
 
-use crate::{PolicyKind, Rule, RuleAction, TierName, Valid};
+use crate::{Rule, TierName};
 
 /// Whether traffic is coming to an endpoint or leaving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -220,50 +220,4 @@ pub struct ProfileRules {
     pub inbound: Arc<[Rule]>,
     /// Rules for traffic from the endpoints, in order.
     pub outbound: Arc<[Rule]>,
-}
-
-impl ProfileRules {
-    /// No rules; held once by all.
-    #[must_use]
-    pub fn none() -> Valid<Self> {
-        static NONE: LazyLock<Valid<ProfileRules>> = LazyLock::new(|| Valid::trusted(ProfileRules::default()));
-        NONE.clone()
-    }
-
-    /// Rules that allow everything in both directions; held once by all.
-    #[must_use]
-    pub fn allow_all() -> Valid<Self> {
-        static ALLOW_ALL: LazyLock<Valid<ProfileRules>> = LazyLock::new(|| {
-            let allow = Rule::list(vec![Rule::new(RuleAction::Allow)]);
-            Valid::trusted(ProfileRules { inbound: Arc::clone(&allow), outbound: allow })
-        });
-        ALLOW_ALL.clone()
-    }
-}
-
-impl Policy {
-    /// What stands for a policy of this kind that cannot be used: in its place, and for its directions, it denies all that
-    /// `selector` selects. Network policies of Kubernetes only ever allow, so one without rules denies as much as can be
-    /// without taking back what others allow.
-    #[must_use]
-    pub fn denying(&self, kind: &PolicyKind, selector: Selector) -> Valid<Self> {
-        let (untracked, pre_dnat) = if self.pre_dnat { (false, !self.untracked) } else { (self.untracked, false) };
-        let deny: Arc<[Rule]> = match kind {
-            PolicyKind::KubernetesNetworkPolicy => Arc::default(),
-            _ => Rule::list(vec![Rule::new(RuleAction::Deny)]),
-        };
-        Valid::trusted(Self {
-            namespace: self.namespace.clone(),
-            tier: self.tier.clone(),
-            order: self.order,
-            selector,
-            types: if pre_dnat { PolicyTypes { ingress: true, egress: false } } else { self.types },
-            untracked,
-            pre_dnat,
-            apply_on_forward: self.apply_on_forward || untracked || pre_dnat,
-            inbound: Arc::clone(&deny),
-            outbound: if pre_dnat { Arc::default() } else { deny },
-            ..Self::default()
-        })
-    }
 }

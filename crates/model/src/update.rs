@@ -130,6 +130,35 @@ kinds! {
     SyncerObject(Arc<str>) => Arc<SyncerObject>,
 }
 
+impl fmt::Display for Key {
+    /// What it is and which, for messages.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WorkloadEndpoint(key) => write!(f, "workload endpoint {key}"),
+            Self::HostEndpoint(key) => write!(f, "host endpoint {}/{}", key.host, key.name),
+            Self::Policy(id) => write!(f, "policy {id}"),
+            Self::Tier(name) => write!(f, "tier {name}"),
+            Self::ProfileRules(name) => write!(f, "rules of profile {name}"),
+            Self::Profile(name) => write!(f, "profile {name}"),
+            Self::NetworkSet(name) => write!(f, "network set {name}"),
+            Self::IpPool(cidr) => write!(f, "IP pool {cidr}"),
+            Self::GlobalConfig(name) => write!(f, "parameter {name}"),
+            Self::HostConfig(key) => write!(f, "parameter {} of node {}", key.name, key.host),
+            Self::ScopedConfig(name) => write!(f, "configuration {name}"),
+            Self::Ready => f.write_str("ready flag"),
+            Self::Node(name) => write!(f, "node {name}"),
+            Self::Wireguard(name) => write!(f, "WireGuard of node {name}"),
+            Self::Service(name) => write!(f, "service {name}"),
+            Self::EndpointSlice(name) => write!(f, "endpoint slice {name}"),
+            Self::BgpConfiguration(name) => write!(f, "BGP configuration {name}"),
+            Self::Block(cidr) => write!(f, "block {cidr}"),
+            Self::BgpPeer(name) => write!(f, "BGP peer {name}"),
+            Self::LiveMigration(name) => write!(f, "live migration {name}"),
+            Self::SyncerObject(path) => f.write_str(path),
+        }
+    }
+}
+
 impl fmt::Display for Update {
     /// A line for logs: the object, and whether it is gone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

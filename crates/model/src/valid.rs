@@ -5,6 +5,7 @@
 
 mod endpoint;
 mod label;
+mod made;
 mod rule;
 
 pub use rule::RuleCount;

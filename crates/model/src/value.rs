@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tortie_selector::Selector;
 
-use crate::{Cidr, ConfigName, Labels, Valid, parse_address};
+use crate::{Cidr, ConfigName, Labels, parse_address};
 
 /// What a profile adds to the labels of its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,14 +13,6 @@ use crate::{Cidr, ConfigName, Labels, Valid, parse_address};
 pub struct Profile {
     /// The labels to apply.
     pub labels: Labels,
-}
-
-impl Profile {
-    /// A profile that adds nothing.
-    #[must_use]
-    pub fn without_labels() -> Valid<Self> {
-        Valid::trusted(Self { labels: Labels::default() })
-    }
 }
 
 /// How a pool's traffic is wrapped between nodes.

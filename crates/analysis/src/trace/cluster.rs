@@ -4,29 +4,15 @@ use std::net::IpAddr;
 
 use ahash::AHashMap;
 use tortie_calc::GraphConfig;
-use tortie_evaluate::{Missing, Packet, Settings, UpdateError};
+use tortie_evaluate::{Missing, Packet, Settings};
 use tortie_model::{Direction, Family, Hostname, Key, NetworkSetName, Update, WorkloadEndpoint, WorkloadEndpointKey};
 
 use crate::trace::connection::{At, Connection, Place};
+use crate::trace::error::TraceError;
 use crate::trace::host::Traffic;
 use crate::trace::index::Places;
 use crate::trace::node::{Asked, NodeView};
 use crate::trace::services::Services;
-
-/// Why there is no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TraceError {
-    /// Neither end is in the cluster.
-    #[error("neither end of the connection is in the cluster")]
-    BothOutside,
-    /// An end is not there, or something that it refers to.
-    #[error(transparent)]
-    Missing(#[from] Missing),
-    /// The calculation contradicts itself.
-    #[error("the calculation contradicts itself: {0}")]
-    Calculation(#[from] UpdateError),
-}
 
 /// What nodes depend on besides the objects of the cluster.
 #[derive(Debug, Clone)]

@@ -7,6 +7,7 @@
 mod breadcrumb;
 mod entries;
 mod entry;
+mod format;
 mod hub;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -18,9 +19,10 @@ use tortie_model::{Key, SyncStatus, Update};
 use tortie_resources::{FieldProblem, Position, Severity, path};
 
 pub use crate::counters::CacheStats;
-pub use breadcrumb::{Breadcrumb, Change, Delta, WireFormat};
+pub use breadcrumb::{Breadcrumb, Change, Delta};
 pub use entries::Entries;
 pub use entry::{Audience, Entry, OwnPrefix, RemoteView};
+pub use format::WireFormat;
 pub use hub::{Hub, Subscription, Upstream, WireSnapshot};
 
 /// How much a cache keeps and takes.

@@ -31,11 +31,13 @@
 
 mod decode;
 mod encode;
+mod limits;
 mod reader;
 mod value;
 
-pub use decode::{Decoder, Limits};
+pub use decode::Decoder;
 pub use encode::{Fields, Schema, basic, bool_value, bytes_value, int, message, structure, text_value, uint};
+pub use limits::Limits;
 pub use value::{StructType, StructValue, Value};
 
 /// What a type is called within a stream.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::reconciler::batch::Effects;
 use crate::reconciler::hooks::Hook;
 use crate::reconciler::isolation::{Isolation, may_be_a_chains_fault};
-use crate::reconciler::{Knowledge, Purpose, Reconciler};
-use crate::{ChainName, Command, CommandError, Family, ForeignCommits, SaveReader, Table, TableSnapshot};
+use crate::reconciler::{Knowledge, Purpose, Reconciler, TableError};
+use crate::{Command, CommandError, ForeignCommits, SaveReader, TableSnapshot};
 
 const RESTORE_RETRIES: u32 = 10;
 const FIRST_RESTORE_DELAY: Duration = Duration::from_millis(1);
@@ -44,54 +44,6 @@ pub enum Plan {
     /// program, and be started again, is sensible. So is to ask for the next plan some time later:
     /// it starts afresh.
     Failed(TableError),
-}
-
-/// Why a table cannot be brought to what it should be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TableError {
-    /// The table cannot be read.
-    #[error("cannot read {family} table {table}: {error}")]
-    Save {
-        /// The table.
-        table: Table,
-        /// Its IP version.
-        family: Family,
-        /// What went wrong the last time.
-        error: CommandError,
-    },
-    /// The table cannot be written, whatever is tried.
-    #[error("cannot write {family} table {table}: {error}")]
-    Restore {
-        /// The table.
-        table: Table,
-        /// Its IP version.
-        family: Family,
-        /// What went wrong the last time.
-        error: CommandError,
-    },
-    /// The kernel refuses a chain that nothing can stand in for. Everything else was written.
-    #[error("the kernel refuses chain {chain} in {family} table {table}: {error}")]
-    Refused {
-        /// The table.
-        table: Table,
-        /// Its IP version.
-        family: Family,
-        /// The chain.
-        chain: ChainName,
-        /// What went wrong the last time.
-        error: CommandError,
-    },
-    /// A hook leads to a chain that is not defined. Nothing was written.
-    #[error("a hook in {family} table {table} leads to chain {chain}, which is not defined")]
-    Undefined {
-        /// The table.
-        table: Table,
-        /// Its IP version.
-        family: Family,
-        /// The chain.
-        chain: ChainName,
-    },
 }
 
 /// What was last asked of the caller.

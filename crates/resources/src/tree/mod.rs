@@ -9,7 +9,6 @@ mod problems;
 mod yaml;
 
 use std::borrow::Cow;
-use std::fmt;
 
 pub use asked::{ParameterCheck, RulePositions};
 pub(crate) use cursor::{Cursor, Map, Sink, UnknownField};
@@ -17,21 +16,7 @@ pub(crate) use json::parse as parse_json;
 pub(crate) use problems::Problems;
 pub(crate) use yaml::parse as parse_yaml;
 
-/// A place in a text; lines and columns are counted from 1, columns in characters. 0:0 is nowhere in particular.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Position {
-    /// The line.
-    pub line: u32,
-    /// The character within the line.
-    pub column: u32,
-}
-
-impl fmt::Display for Position {
-    /// `line:column`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.line, self.column)
-    }
-}
+use crate::Position;
 
 /// Part of a document.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,18 @@
+//! Errors of traces.
+
+use tortie_evaluate::{Missing, UpdateError};
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// Neither end is in the cluster.
+    #[error("neither end of the connection is in the cluster")]
+    BothOutside,
+    /// An end is not there, or something that it refers to.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// The calculation contradicts itself.
+    #[error("the calculation contradicts itself")]
+    Calculation(#[from] UpdateError),
+}

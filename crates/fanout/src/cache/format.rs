@@ -1,0 +1,21 @@
+//! Formats of updates.
+
+/// A format that changes and snapshots are written in, once for all clients that want it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WireFormat {
+    /// Our protocol, for one node: what all nodes have in common.
+    OneNode,
+    /// The same with blocks of addresses.
+    OneNodeWithBlocks,
+    /// Our protocol, everything.
+    AllNodes,
+    /// Typha's protocol, uncompressed.
+    TyphaPlain,
+    /// Typha's protocol with snappy.
+    TyphaSnappy,
+}
+
+impl WireFormat {
+    /// How many formats there are.
+    pub const COUNT: usize = 5;
+}

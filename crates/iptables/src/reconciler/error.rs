@@ -1,0 +1,51 @@
+//! Errors of tables.
+
+use crate::{ChainName, CommandError, Family, Table};
+
+/// Why a table cannot be brought to what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The table cannot be read.
+    #[error("cannot read {family} table {table}: {error}")]
+    Save {
+        /// The table.
+        table: Table,
+        /// Its IP version.
+        family: Family,
+        /// What went wrong the last time.
+        error: CommandError,
+    },
+    /// The table cannot be written, whatever is tried.
+    #[error("cannot write {family} table {table}: {error}")]
+    Restore {
+        /// The table.
+        table: Table,
+        /// Its IP version.
+        family: Family,
+        /// What went wrong the last time.
+        error: CommandError,
+    },
+    /// The kernel refuses a chain that nothing can stand in for. Everything else was written.
+    #[error("the kernel refuses chain {chain} in {family} table {table}: {error}")]
+    Refused {
+        /// The table.
+        table: Table,
+        /// Its IP version.
+        family: Family,
+        /// The chain.
+        chain: ChainName,
+        /// What went wrong the last time.
+        error: CommandError,
+    },
+    /// A hook leads to a chain that is not defined. Nothing was written.
+    #[error("a hook in {family} table {table} leads to chain {chain}, which is not defined")]
+    Undefined {
+        /// The table.
+        table: Table,
+        /// Its IP version.
+        family: Family,
+        /// The chain.
+        chain: ChainName,
+    },
+}

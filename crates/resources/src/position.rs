@@ -1,0 +1,19 @@
+//! Places in texts.
+
+use std::fmt;
+
+/// A place in a text; lines and columns are counted from 1, columns in characters. 0:0 is nowhere in particular.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Position {
+    /// The line.
+    pub line: u32,
+    /// The character within the line.
+    pub column: u32,
+}
+
+impl fmt::Display for Position {
+    /// `line:column`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
