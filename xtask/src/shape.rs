@@ -1,14 +1,14 @@
-//! Sizes of functions and structs, and the plainest forms of errors without a source (`Result<_, String>`,
-//! `map_err(|error| error.to_string())`), over the sources of all crates without tests.
+//! Sizes of functions and structs, and forms of errors without a source (`Result<_, String>`, `Result<_, &str>`,
+//! `map_err(|error| Variant(error.to_string()))`), over the sources of all crates without tests.
 
 use std::path::Path;
 
-use proc_macro2::Span;
+use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Expr, ExprClosure, ExprMethodCall, GenericArgument, ImplItemFn, ItemFn, ItemMod, ItemStruct,
-    PathArguments, Signature, TraitItemFn, Type, TypePath,
+    Attribute, Expr, ExprClosure, ExprMethodCall, GenericArgument, Ident, ImplItemFn, ItemFn, ItemMod, ItemStruct, Macro,
+    Pat, PathArguments, Signature, TraitItemFn, Type, TypePath,
 };
 use xtask::files::read;
 
@@ -156,10 +156,10 @@ impl<'a> Visit<'a> for Found {
         if let Some(last) = path.path.segments.last()
             && last.ident == "Result"
             && let PathArguments::AngleBracketed(arguments) = &last.arguments
-            && let Some(GenericArgument::Type(Type::Path(error))) = arguments.args.iter().nth(1)
-            && error.path.is_ident("String")
+            && let Some(GenericArgument::Type(error)) = arguments.args.iter().nth(1)
+            && is_text(error)
         {
-            self.error(path.span().start().line, "Result<_, String>");
+            self.error(path.span().start().line, "a Result with a text");
         }
         visit::visit_type_path(self, path);
     }
@@ -172,15 +172,59 @@ impl<'a> Visit<'a> for Found {
     }
 }
 
-/// Whether an expression is `|error| error.to_string()` or the path of a `to_string`.
+/// Whether a type is `String` or `&str`.
+fn is_text(error: &Type) -> bool {
+    match error {
+        Type::Path(path) => path.path.is_ident("String"),
+        Type::Reference(reference) => matches!(&*reference.elem, Type::Path(path) if path.path.is_ident("str")),
+        _ => false,
+    }
+}
+
+/// Whether an expression is a closure that makes text of its argument, as `|error| Variant(error.to_string())`, or the path of a
+/// `to_string`.
 fn makes_text(function: &Expr) -> bool {
     match function {
-        Expr::Closure(ExprClosure { body, .. }) => {
-            matches!(&**body, Expr::MethodCall(call) if call.method == "to_string")
+        Expr::Closure(ExprClosure { inputs, body, .. }) => {
+            let Some(Pat::Ident(error)) = inputs.first() else { return false };
+            let mut texts = Texts { error: &error.ident, found: false };
+            texts.visit_expr(body);
+            texts.found
         }
         Expr::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "to_string"),
         _ => false,
     }
+}
+
+/// Searches for places where text is made of an error.
+struct Texts<'e> {
+    error: &'e Ident,
+    found: bool,
+}
+
+impl<'a> Visit<'a> for Texts<'_> {
+    fn visit_expr_method_call(&mut self, call: &'a ExprMethodCall) {
+        let of_error = matches!(&*call.receiver, Expr::Path(path) if path.path.is_ident(self.error));
+        self.found |= of_error && call.method == "to_string";
+        visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_macro(&mut self, call: &'a Macro) {
+        self.found |= call.path.is_ident("format") && mentions(call.tokens.clone(), &self.error.to_string());
+    }
+}
+
+/// Whether the arguments of a `format!` show a value, by its name or within braces.
+fn mentions(tokens: TokenStream, value: &str) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == value,
+        TokenTree::Literal(text) => {
+            let text = text.to_string();
+            [format!("{{{value}}}"), format!("{{{value}:")].iter().any(|shown| text.contains(shown))
+        }
+        TokenTree::Group(group) => mentions(group.stream(), value),
+        TokenTree::Punct(_) => false,
+    })
 }
 
 #[cfg(test)]
@@ -215,9 +259,19 @@ mod tests {
             "type R = std::result::Result<u8, String>;",
             "fn f() { g().map_err(|error| error.to_string()); }",
             "fn f() { g().map_err(ToString::to_string); }",
+            "fn f() -> Result<(), &'static str> { todo() }",
+            "fn f() { g().map_err(|error| E::Failed(error.to_string())); }",
+            "fn f() { g().map_err(|error| { let what = 1; E::Failed { what, why: error.to_string() } }); }",
+            "fn f() { g().map_err(|why| E::Failed(format!(\"here: {why:?}\"))); }",
+            "fn f() { g().map_err(|why| E::Failed(format!(\"here: {}\", why))); }",
         ] {
             assert_eq!(found("calc", text).wrong.len(), 1, "{text}");
         }
-        assert_eq!(found("calc", "fn f() -> Result<String, Error> { g().map_err(Error::from) }").wrong.len(), 0);
+        for text in [
+            "fn f() -> Result<String, Error> { g().map_err(Error::from) }",
+            "fn f() { g().map_err(|error| E::Failed { place: format!(\"{place}\"), error }); }",
+        ] {
+            assert_eq!(found("calc", text).wrong, [""; 0], "{text}");
+        }
     }
 }

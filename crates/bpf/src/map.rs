@@ -57,10 +57,8 @@ impl Array {
     }
 
     fn open(path: &Path, map_type: u32) -> io::Result<Self> {
-        Self::of(object::open(path)?, map_type).map_err(|error| {
-            // What is not even a map is told with the path.
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        })
+        // What is not even a map is told with the path.
+        Self::of(object::open(path)?, map_type).map_err(object::at_path(path))
     }
 
     fn of(map: OwnedFd, map_type: u32) -> io::Result<Self> {

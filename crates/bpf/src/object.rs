@@ -1,15 +1,37 @@
 //! What maps, programs and links have in common.
 
+use std::error::Error;
 use std::ffi::CString;
-use std::io;
+use std::{fmt, io};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::call::{GetInfo, OBJ_GET, OBJ_GET_INFO_BY_FD, OBJ_PIN, ObjectPath, call, descriptor, number};
 
 fn text(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// An error about a path. It shows the error itself, as users of an [`io::Error`] print it alone.
+#[derive(Debug)]
+struct AtPath {
+    path: PathBuf,
+    error: io::Error,
+}
+
+impl fmt::Display for AtPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.error)
+    }
+}
+
+impl Error for AtPath {}
+
+/// Adds a path to an error, which keeps its kind.
+pub(crate) fn at_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    let path = path.to_owned();
+    |error| io::Error::new(error.kind(), AtPath { path, error })
 }
 
 /// Gives something a name in a BPF file system, which keeps it alive.

@@ -58,8 +58,7 @@ impl RingBuffer {
     /// # Errors
     /// What the kernel says, or if it is no ring.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::of(object::open(path)?)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        Self::of(object::open(path)?).map_err(object::at_path(path))
     }
 
     fn of(map: OwnedFd) -> io::Result<Self> {

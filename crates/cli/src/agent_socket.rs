@@ -47,7 +47,7 @@ impl AskArgs {
         if self.output == Output::Table {
             escape_texts(&mut answer);
         }
-        serde_json::from_value(answer).map_err(|error| Failure::failed(ClientError::Refused(error.to_string())))
+        serde_json::from_value(answer).map_err(|error| Failure::failed(ClientError::Unreadable(error)))
     }
 
     /// Prints what was made of answers.

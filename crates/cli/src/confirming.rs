@@ -18,7 +18,7 @@ use tortie_datastore::store::pending::{
 use tortie_datastore::store::{ResourceStore, StagedStore, StagedWrite, StoreError};
 use tortie_resources::stored::ResourceKey;
 
-use super::Failure;
+use super::{Failure, with_causes};
 use super::output::Output;
 use super::store::{StoreArgs, open_reference};
 use super::wish::Wish;
@@ -307,7 +307,7 @@ impl Written {
                     words.for_each(|(_, word)| *word = "unchanged");
                 }
                 Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
-                Err(error) => self.refused(&write.key, error.to_string(), wishes),
+                Err(error) => self.refused(&write.key, with_causes(&error), wishes),
             }
         }
         Ok(changing)
@@ -329,7 +329,7 @@ impl Written {
                 Ok(false) => format!("it could not be taken back, as you have no right to {verb} it"),
                 Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
                 Err(error) => {
-                    format!("it is not known whether you have the right to {verb} it, to take it back: {error}")
+                    format!("it is not known whether you have the right to {verb} it, to take it back: {}", with_causes(&error))
                 }
             };
             self.refused(&write.key, format!("{}: {why}; without --confirm, it is done for good", write.key), wishes);
@@ -392,8 +392,9 @@ fn write_each(
             // The next one would have to wait as long in vain.
             Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => return Err(Failure::failed(error)),
             Err(error) => {
+                let error = with_causes(&error);
                 eprintln!("{place}: {error}");
-                written.errors.push((key.clone(), place.clone(), error.to_string()));
+                written.errors.push((key.clone(), place.clone(), error));
             }
         }
     }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
+pub use tortie_model::with_causes;
 use tortie_telemetry::logging;
 
 /// Any error that a command may end with.
@@ -94,15 +95,6 @@ impl Failure {
             }
         }
     }
-}
-
-/// The text of an error and of its causes, as `a: b: c`. Causes that an error repeats in its own text are left out.
-#[must_use]
-pub fn with_causes(error: &dyn Error) -> String {
-    std::iter::successors(error.source(), |&cause| cause.source()).fold(error.to_string(), |text, cause| {
-        let cause = cause.to_string();
-        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
-    })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tortie_datastore::store::{ResourceStore, StoreError};
 use tortie_resources::stored::{API_VERSION, DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, labelled};
 use tortie_resources::to_yaml;
 
-use super::Failure;
+use super::{Failure, with_causes};
 use super::label_query::LabelQuery;
 use super::names::{self, KindOrOne};
 use super::selected::{namespace_of, nothing};
@@ -110,7 +110,7 @@ fn find_each(keys: &[ResourceKey], store: &dyn ResourceStore) -> Result<Shown, F
             Ok(object) => objects.push((key.kind(), object)),
             // The next one would have to wait as long in vain.
             Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
-            Err(error) => errors.push(error.to_string()),
+            Err(error) => errors.push(with_causes(&error)),
         }
     }
     let whole = match &objects[..] {

@@ -62,15 +62,26 @@ enum PatchKind {
     Merge,
 }
 
-impl FromStr for PatchKind {
-    type Err = &'static str;
+/// The reason why a text is no kind of patch.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum PatchKindError {
+    #[error("there are no strategic merges; `merge` replaces lists as a whole")]
+    Strategic,
+    #[error("JSON patches are not understood; `merge` takes the fields that are to change")]
+    Json,
+    #[error("is not `merge`")]
+    Unknown,
+}
 
-    fn from_str(text: &str) -> Result<Self, &'static str> {
+impl FromStr for PatchKind {
+    type Err = PatchKindError;
+
+    fn from_str(text: &str) -> Result<Self, PatchKindError> {
         match text {
             "merge" => Ok(Self::Merge),
-            "strategic" => Err("there are no strategic merges; `merge` replaces lists as a whole"),
-            "json" => Err("JSON patches are not understood; `merge` takes the fields that are to change"),
-            _ => Err("is not `merge`"),
+            "strategic" => Err(PatchKindError::Strategic),
+            "json" => Err(PatchKindError::Json),
+            _ => Err(PatchKindError::Unknown),
         }
     }
 }

@@ -340,7 +340,7 @@ fn put_in_force(
         },
         other => {
             let why = format!("its stagedAction is {other}; only Set and Delete can be put in force");
-            return Err(ApplyError::Refused { key: staged.clone(), why });
+            return Err(ApplyError::Refused { key: staged.clone(), why: why.into() });
         }
     };
     Ok((found.revision, word))
@@ -365,7 +365,7 @@ fn policy_of(
         (Conversion::Resource(policy), None) => Ok(policy),
         (_, wrong) => {
             let why = wrong.map_or_else(|| "is no policy".to_owned(), ToString::to_string);
-            Err(ApplyError::Refused { key: staged.clone(), why })
+            Err(ApplyError::Refused { key: staged.clone(), why: why.into() })
         }
     }
 }

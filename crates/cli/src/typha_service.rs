@@ -9,7 +9,7 @@ use tortie_datastore::kubernetes::{KubeConfig, ServiceEndpoint, ServiceEndpoints
 use tortie_fanout::DiscoveryError;
 use tortie_fanout::server::Server;
 
-use super::Failure;
+use super::{Failure, with_causes};
 use crate::servers::{Candidate, FindServers};
 
 /// The name of the Service's port (`typha/pkg/discovery`).
@@ -74,7 +74,7 @@ pub(super) fn count_servers(namespace: &str, service: &str, server: &Arc<Server>
         let Some(server) = server.upgrade() else { return false };
         let counted = match endpoints.list() {
             Ok(endpoints) => Counted::Servers(endpoints.len()),
-            Err(error) => Counted::Failed(error.to_string()),
+            Err(error) => Counted::Failed(with_causes(&error)),
         };
         if known.as_ref() != Some(&counted) {
             match &counted {

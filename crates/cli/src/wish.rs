@@ -5,6 +5,7 @@ use std::error::Error;
 use serde_json::Value;
 use tortie_datastore::store::ResourceStore;
 use tortie_datastore::store::apply::{Applied, ApplyError, edit};
+use tortie_model::Cause;
 use tortie_resources::stored::ResourceKey;
 
 use super::with_causes;
@@ -27,12 +28,12 @@ impl<'w> Wish<'w> {
         word: &'static str,
         change: impl Fn(&mut Value) -> Result<(), E> + 'w,
     ) -> Self {
-        let refused = |why| ApplyError::Refused { key: key.clone(), why };
+        let refused = |why: Cause| ApplyError::Refused { key: key.clone(), why };
         let changed = move |there: &Value| {
             let mut object = there.clone();
-            change(&mut object).map_err(|error| refused(with_causes(&error)))?;
+            change(&mut object).map_err(|error| refused(with_causes(&error).into()))?;
             let wrong: Vec<String> = new_errors(key, there, &object).iter().map(ToString::to_string).collect();
-            if wrong.is_empty() { Ok(object) } else { Err(refused(wrong.join("; "))) }
+            if wrong.is_empty() { Ok(object) } else { Err(refused(wrong.join("; ").into())) }
         };
         let word = move |applied| if applied == Applied::Unchanged { "unchanged" } else { word };
         Self {

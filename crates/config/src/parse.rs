@@ -1,13 +1,14 @@
 //! Raw configuration text into typed values, as Felix reads it (`felix/config/param_types.go`).
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use regex::Regex;
 use tortie_iptables::InterfaceName;
-use tortie_model::{Cidr, parse_address};
+use tortie_model::{Cause, Cidr, parse_address};
 
 use super::server::{GrpcServer, ServerError};
 use super::shown::shown;
@@ -15,24 +16,36 @@ use tortie_resources::spelling::is_meant;
 
 /// Why a value is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Refusal(String);
+#[error(transparent)]
+pub(crate) struct Refusal(Cause);
 
 impl Refusal {
-    fn of(error: impl fmt::Display) -> Self {
-        Self(error.to_string())
+    fn of(error: impl Error + Send + Sync + 'static) -> Self {
+        Self(Cause::new(error))
     }
+
+    fn of_part<E: Error + Send + Sync + 'static>(part: &str) -> impl FnOnce(E) -> Self {
+        move |error| Self::of(OfPart { part: part.to_owned(), error: Cause::new(error) })
+    }
+}
+
+/// An error of a part of a value. It shows its cause itself, as problems of parameters are single texts.
+#[derive(Debug, thiserror::Error)]
+#[error("`{part}`: {error}")]
+struct OfPart {
+    part: String,
+    error: Cause,
 }
 
 impl From<&str> for Refusal {
     fn from(words: &str) -> Self {
-        Self(words.to_owned())
+        Self(words.into())
     }
 }
 
 impl From<String> for Refusal {
     fn from(words: String) -> Self {
-        Self(words)
+        Self(words.into())
     }
 }
 
@@ -85,7 +98,7 @@ choices!(
 pub(crate) fn one_of<T: OneOf>(raw: &str) -> Parsed<T> {
     T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(raw)).map(|(_, value)| *value).ok_or_else(|| {
         let words: Vec<&str> = T::CHOICES.iter().map(|(word, _)| *word).collect();
-        Refusal(format!("must be one of {}{}", words.join(", "), is_meant(raw, &words)))
+        Refusal::from(format!("must be one of {}{}", words.join(", "), is_meant(raw, &words)))
     })
 }
 
@@ -165,7 +178,7 @@ pub(crate) fn integer(raw: &str) -> Parsed<i64> {
 pub(crate) fn integer_in<T: TryFrom<i64>>(raw: &str, min: i64, max: i64) -> Parsed<T> {
     let value = integer(raw)?;
     if !(min..=max).contains(&value) {
-        return Err(Refusal(format!("must be from {min} to {max}")));
+        return Err(Refusal::from(format!("must be from {min} to {max}")));
     }
     T::try_from(value).map_err(|_| "is out of range".into())
 }
@@ -203,7 +216,7 @@ fn iface_name(name: &str) -> bool {
 
 /// The name of an interface.
 pub(crate) fn iface(raw: &str) -> Parsed<InterfaceName> {
-    let refuse = || Refusal(format!("`{raw}` is not an interface name of 1 to 15 characters"));
+    let refuse = || Refusal::from(format!("`{raw}` is not an interface name of 1 to 15 characters"));
     raw.parse().ok().filter(|_| iface_name(raw)).ok_or_else(refuse)
 }
 
@@ -214,7 +227,7 @@ pub(crate) fn iface_list(raw: &str) -> Parsed<Vec<String>> {
             if iface_name(name) {
                 Ok(name.to_owned())
             } else {
-                Err(Refusal(format!("`{name}` is not an interface name of 1 to 15 characters")))
+                Err(Refusal::from(format!("`{name}` is not an interface name of 1 to 15 characters")))
             }
         })
         .collect()
@@ -228,12 +241,12 @@ pub(crate) fn iface_patterns(raw: &str) -> Parsed<Vec<Regex>> {
                 Some(pattern) => pattern.to_owned(),
                 None if iface_name(element) => format!("^{}$", regex::escape(element)),
                 None => {
-                    return Err(Refusal(format!(
+                    return Err(Refusal::from(format!(
                         "`{element}` is neither an interface name nor a /regular expression/"
                     )));
                 }
             };
-            Regex::new(&pattern).map_err(|error| Refusal(format!("`{element}`: {error}")))
+            Regex::new(&pattern).map_err(Refusal::of_part(element))
         })
         .collect()
 }
@@ -243,7 +256,7 @@ pub(crate) fn iface_filter(raw: &str) -> Parsed<Option<String>> {
     match raw {
         "" => Ok(None),
         name if iface_name(name.strip_suffix('+').unwrap_or(name)) && name.len() <= 15 => Ok(Some(name.into())),
-        name => Err(Refusal(format!("`{name}` is not an interface name"))),
+        name => Err(Refusal::from(format!("`{name}` is not an interface name"))),
     }
 }
 
@@ -285,7 +298,7 @@ pub(crate) fn port_range(raw: &str) -> Parsed<Option<(u16, u16)>> {
     let refuse = |_| format!("`{raw}` is neither a port nor `first:last`");
     let (first, last) = raw.split_once(':').unwrap_or((raw, raw));
     let range = (first.parse::<u16>().map_err(refuse)?, last.parse::<u16>().map_err(refuse)?);
-    if range.0 <= range.1 { Ok(Some(range)) } else { Err(Refusal(format!("`{raw}` ends before it begins"))) }
+    if range.0 <= range.1 { Ok(Some(range)) } else { Err(Refusal::from(format!("`{raw}` ends before it begins"))) }
 }
 
 /// Ranges of ports, comma-separated.
@@ -336,11 +349,11 @@ pub(crate) fn table_ranges(raw: &str) -> Parsed<Vec<TableRange>> {
         let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is not the number of a table"));
         let (first, last) = (number(first)?, number(last)?);
         if first == 0 || first > last {
-            return Err(Refusal(format!("`{first}-{last}` is not a range of tables")));
+            return Err(Refusal::from(format!("`{first}-{last}` is not a range of tables")));
         }
         tables += u64::from(last - first) + 1;
         if tables > MAX_TABLES {
-            return Err(Refusal(format!("must be {MAX_TABLES} tables at most")));
+            return Err(Refusal::from(format!("must be {MAX_TABLES} tables at most")));
         }
         ranges.push(TableRange { first, last });
     }
@@ -384,9 +397,9 @@ pub(crate) fn failsafe_ports(raw: &str) -> Parsed<Vec<FailsafePort>> {
 }
 
 fn failsafe_port(entry: &str) -> Parsed<FailsafePort> {
-    let refuse = |what: &str| Refusal(format!("`{entry}`: {what}"));
+    let refuse = |what: &str| Refusal::from(format!("`{entry}`: {what}"));
     let parse_net =
-        |net: &str| net.parse::<Cidr>().map(|net| Some(net.masked())).map_err(|error| refuse(&error.to_string()));
+        |net: &str| net.parse::<Cidr>().map(|net| Some(net.masked())).map_err(Refusal::of_part(entry));
     let (protocol, net, port) = match (entry.find('['), entry.find("]:")) {
         (Some(open), Some(close)) if open < close => {
             let protocol = entry[..open].strip_suffix(':').ok_or_else(|| refuse("the protocol is missing"))?;
@@ -415,7 +428,7 @@ pub(crate) fn pairs(raw: &str) -> Parsed<BTreeMap<String, String>> {
         .filter(|pair| !pair.is_empty())
         .map(|pair| match pair.split_once('=') {
             Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
-            None => Err(Refusal(format!("`{pair}` is not `name=value`"))),
+            None => Err(Refusal::from(format!("`{pair}` is not `name=value`"))),
         })
         .collect()
 }
@@ -427,7 +440,7 @@ pub(crate) fn duration_pairs(raw: &str) -> Parsed<BTreeMap<String, Duration>> {
 
 /// A duration in Go's syntax: `1h2m3.5s`, `250ms`, `0`.
 fn go_duration(raw: &str) -> Parsed<Duration> {
-    tortie_resources::go_duration(raw).ok_or_else(|| Refusal(format!("`{raw}` is not a duration such as 90s or 1m30s")))
+    tortie_resources::go_duration(raw).ok_or_else(|| Refusal::from(format!("`{raw}` is not a duration such as 90s or 1m30s")))
 }
 
 /// How often rules with the action `log` may log.

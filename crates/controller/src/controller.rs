@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use tortie_datastore::store::Listing;
+use tortie_net::with_causes;
 
 use crate::cluster::{Cluster, Observed, Wanted, Watched};
 use crate::item::Item;
@@ -200,7 +201,7 @@ impl Controller {
         if !self.leads {
             return;
         }
-        self.failing.insert(item.clone(), error.to_string());
+        self.failing.insert(item.clone(), with_causes(&error));
         if self.limiter.failures(&item) < RETRIES {
             let pause = self.limiter.failed(item.clone(), now);
             self.queue.add_at(item, now + pause);
@@ -235,7 +236,7 @@ impl Controller {
         }
         match result {
             Err(error) => {
-                comparison.error = Some(error.to_string());
+                comparison.error = Some(with_causes(&error));
                 self.status.failed_comparisons += 1;
                 self.compare_soon(kind, now);
             }

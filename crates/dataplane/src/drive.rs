@@ -8,6 +8,7 @@ use tortie_iptables::{
     Backend, CommandError, CommitCounter, ForeignCommits, Plan as TablePlan, Reconciler, TableError,
 };
 
+use tortie_model::Cause;
 use tortie_netfilter::{Command, CommandStatus, Outcome};
 use tortie_nftables::{Plan as NftablesPlan, ReadError, Table as NftablesTable, TableError as NftablesError};
 
@@ -175,7 +176,7 @@ fn nftables_table(kernel: &mut dyn Netfilter, table: &mut NftablesTable) -> Nfta
         match table.plan(now) {
             NftablesPlan::Read => {
                 let result =
-                    kernel.read_nftables(table.config().id).map_err(|error| ReadError::Failed(error.to_string()));
+                    kernel.read_nftables(table.config().id).map_err(|error| ReadError::Failed(Cause::new(error)));
                 table.on_read(kernel.now(), result);
             }
             NftablesPlan::Commit(transaction) => {

@@ -182,7 +182,7 @@ impl FakeKernel {
             return Ok(());
         }
         self.interrupted_lists -= 1;
-        Err(KernelError::Failed("changed at every attempt to list it".to_owned()))
+        Err(KernelError::Failed("changed at every attempt to list it".into()))
     }
 
     fn spend(&mut self, duration: Duration) {

@@ -1,5 +1,7 @@
 //! Errors of kernel calls.
 
+use tortie_model::Cause;
+
 /// An error of a kernel call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -16,14 +18,14 @@ pub enum KernelError {
     /// The interface is down (`ENETDOWN`).
     #[error("the interface is down")]
     LinkDown,
-    /// Any other error, with the text of the system.
-    #[error("{0}")]
-    Failed(String),
+    /// Any other error, of the system or in its words.
+    #[error(transparent)]
+    Failed(Cause),
 }
 
 impl KernelError {
     /// A change of several of which the kernel's answer is missing.
     pub(crate) fn no_answer() -> Self {
-        Self::Failed("no outcome was reported".to_owned())
+        Self::Failed("no outcome was reported".into())
     }
 }

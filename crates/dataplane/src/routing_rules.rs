@@ -102,7 +102,7 @@ impl RoutingRules {
                 }
             }
         }
-        Err((None, KernelError::Failed("they change as fast as they are set".to_owned())))
+        Err((None, KernelError::Failed("they change as fast as they are set".into())))
     }
 }
 

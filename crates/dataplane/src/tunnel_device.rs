@@ -204,7 +204,7 @@ impl TunnelDevice {
             // The kernel makes one of the kind by itself when it is asked for the first time, and somebody else may have.
             (Some(device), Ok(()) | Err(KernelError::Exists)) if is_compatible(spec, &device) => Ok(device),
             (_, Err(error)) => Err(problem(what)(error)),
-            (_, Ok(())) => Err(problem(what)(KernelError::Failed("it is not what was asked for".to_owned()))),
+            (_, Ok(())) => Err(problem(what)(KernelError::Failed("it is not what was asked for".into()))),
         }
     }
 

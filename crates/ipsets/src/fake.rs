@@ -335,8 +335,9 @@ impl FakeIpset {
             if words.is_empty() || words == ["COMMIT"] {
                 continue;
             }
-            let result = self.run_line(&words);
-            result.map_err(|error| failure(&format!("Error in line {}: {error}", index + 1)))?;
+            if let Err(refused) = self.run_line(&words) {
+                return Err(failure(&format!("Error in line {}: {refused}", index + 1)));
+            }
             self.counts.lines += 1;
         }
         Ok(())

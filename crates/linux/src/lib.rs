@@ -12,6 +12,7 @@ pub mod leftovers;
 pub mod link_address;
 pub mod monitor;
 pub mod netlink;
+mod placed;
 pub mod proc_net;
 mod pulse;
 pub mod stop;

@@ -75,8 +75,8 @@ mod valid;
 mod value;
 
 pub use tortie_net::{
-    Budget, Cidr, CidrIter, CidrList, CidrParseError, Family, IfaceName, IpSetId, Ledger, Mac, MacParseError,
-    NamedProtocol, Protocol, parse_address,
+    Budget, Cause, Cidr, CidrIter, CidrList, CidrParseError, Family, IfaceName, IpSetId, Ledger, Mac, MacParseError,
+    NamedProtocol, Protocol, parse_address, with_causes,
 };
 
 pub use bgp_peer::{BgpPeer, PeerNodes};

@@ -4,6 +4,7 @@
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod budget;
+mod cause;
 mod cidr;
 mod family;
 mod inline_text;
@@ -16,6 +17,7 @@ mod protocol;
 mod serde_text;
 
 pub use budget::{Budget, Ledger};
+pub use cause::{Cause, with_causes};
 pub use cidr::{Cidr, CidrIter, CidrList, CidrParseError, parse_address};
 pub use family::Family;
 pub use inline_text::InlineText;

@@ -104,7 +104,7 @@ impl FakeKernel {
     pub fn commit(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
         if self.failures > 0 {
             self.failures -= 1;
-            return Err(CommitError::Failed("injected failure".to_owned()));
+            return Err(CommitError::Failed("injected failure".into()));
         }
         if self.out_of_memory > 0 {
             self.out_of_memory -= 1;
@@ -139,7 +139,7 @@ impl FakeKernel {
     pub fn read(&mut self) -> Result<Option<Snapshot>, ReadError> {
         if self.read_failures > 0 {
             self.read_failures -= 1;
-            return Err(ReadError::Failed("injected failure".to_owned()));
+            return Err(ReadError::Failed("injected failure".into()));
         }
         Ok(self.content.as_ref().map(Content::snapshot))
     }

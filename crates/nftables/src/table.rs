@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_net::{Budget, IpSetId, IpSetName};
+use tortie_net::Cause;
 use tortie_netfilter::{
     Chain, ChainName, ChainProblem, HookPosition, Layout, MapKey, MapKind, MapVerdict, Member, Rule, SetType, StandIn,
     Table as Layer,
@@ -106,9 +107,9 @@ pub enum Plan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The kernel was not asked, or did not answer as it should; in the words of the system.
-    #[error("{0}")]
-    Failed(String),
+    /// The kernel was not asked, or did not answer as it should.
+    #[error(transparent)]
+    Failed(Cause),
 }
 
 /// Why a table cannot be read or written.
@@ -121,7 +122,6 @@ pub enum TableError {
         /// The table.
         table: TableId,
         /// What reading led to last.
-        #[source]
         reason: ReadError,
     },
     /// It cannot be written, whatever is tried.
@@ -151,8 +151,8 @@ pub enum CommitError {
     #[error("refused: {}", .0.first().map_or("", |(_, reason)| reason))]
     Refused(Vec<(usize, String)>),
     /// It is not known what it refuses, or it was not asked.
-    #[error("{0}")]
-    Failed(String),
+    #[error(transparent)]
+    Failed(Cause),
 }
 
 impl CommitError {
@@ -165,7 +165,7 @@ impl CommitError {
         const OF_OTHERS: [i32; 6] = [1, 4, 11, 12, 85, 105];
         let refused: Vec<_> = refused.into_iter().collect();
         match refused.iter().find(|(_, errno, _)| OF_OTHERS.contains(errno)) {
-            Some((_, _, reason)) => Self::Failed(reason.clone()),
+            Some((_, _, reason)) => Self::Failed(reason.as_str().into()),
             None => Self::Refused(refused.into_iter().map(|(at, _, reason)| (at, reason)).collect()),
         }
     }

@@ -232,7 +232,7 @@ impl Bootstrap {
                 tracing::warn!(%family, %reason, device, key, "removed WireGuard's device and published key, so that servers can be reached");
             }
             (device, key) => {
-                let errors = [device.err().map(|error| error.to_string()), key.err().map(|error| error.to_string())];
+                let errors = [device.err().map(|error| with_causes(&error)), key.err().map(|error| with_causes(&error))];
                 let error = errors.into_iter().flatten().collect::<Vec<_>>().join("; ");
                 if is_news {
                     tracing::warn!(%family, %reason, error, "WireGuard's device or published key cannot be removed; servers may not be heard");
@@ -250,7 +250,7 @@ impl Bootstrap {
         });
         let Some(index) = found? else { return Ok(false) };
         if !self.surroundings.let_go() {
-            return Err(KernelError::Failed("the device is in use".to_owned()));
+            return Err(KernelError::Failed("the device is in use".into()));
         }
         self.with_state(|state| state.has_connected = false);
         attempts.insist(TRIES, || {
@@ -312,7 +312,7 @@ struct Attempts<'b> {
 impl Attempts<'_> {
     fn key(&self, node: &str, family: Family, tries: u32) -> Result<String, Unreadable> {
         self.insist(tries, || self.bootstrap.published.key(node, family)).map_err(|error| {
-            tracing::warn!(%error, node, "the published WireGuard key of a node cannot be read");
+            tracing::warn!(error = with_causes(&error), node, "the published WireGuard key of a node cannot be read");
             Unreadable
         })
     }

@@ -72,7 +72,7 @@ pub(crate) trait Published: Send + Sync {
 }
 
 fn node_key(node: &str) -> Result<ResourceKey, StoreError> {
-    ResourceKey::new(ResourceKind::Node, "", node).map_err(|error| StoreError::Refused(format!("node {node}: {error}")))
+    Ok(ResourceKey::new(ResourceKind::Node, "", node)?)
 }
 
 /// Keys in the status of Calico's nodes.
@@ -117,11 +117,9 @@ impl Published for InAnnotations {
 
     fn remove_key(&self, node: &Hostname, family: Family) -> Result<(), StoreError> {
         tortie_node::status::node_keys::write(&self.client, node, &[(family, String::new())].into()).map_err(|error| {
-            if error.is_refusal() {
-                StoreError::Refused(error.to_string())
-            } else {
-                StoreError::Unavailable(error.to_string())
-            }
+            let is_final = error.is_refusal();
+            let cause = tortie_model::Cause::new(error);
+            if is_final { StoreError::Refused(cause) } else { StoreError::Unavailable(cause) }
         })
     }
 }

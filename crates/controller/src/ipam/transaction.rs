@@ -13,7 +13,7 @@ use crate::access::{Access, JobError};
 pub(super) const TRIES: usize = 8;
 
 pub(super) fn too_often(what: &str) -> JobError {
-    StoreError::Unavailable(format!("{what}: others keep changing what is kept of them")).into()
+    StoreError::Unavailable(format!("{what}: others keep changing what is kept of them").into()).into()
 }
 
 /// An entry of the datastore that cannot be read.

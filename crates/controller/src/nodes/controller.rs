@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tortie_net::with_causes;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use super::addresses::Addresses;
@@ -358,7 +359,7 @@ impl NodeController {
                 Ok(None) => self.settle(&item),
                 Err(error) => {
                     self.queue.done(&item);
-                    self.failing.insert(item, error.to_string());
+                    self.failing.insert(item, with_causes(&error));
                 }
             }
         }
@@ -479,7 +480,7 @@ impl NodeController {
                 if self.leads {
                     let pause = self.limiter.failed(item.clone(), now).min(LONGEST_PAUSE);
                     self.queue.add_at(item.clone(), now + pause);
-                    self.failing.insert(item, error.to_string());
+                    self.failing.insert(item, with_causes(&error));
                 }
             }
         }

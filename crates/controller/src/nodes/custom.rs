@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use tortie_net::with_causes;
 use tortie_resources::custom::{AddressKind, from_custom};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
@@ -169,7 +170,7 @@ fn read(kind: CustomKind, name: &str, object: Value) -> (Option<String>, String,
     match kind {
         CustomKind::Addresses(kind) => match kind.path(&object) {
             Ok(path) => (path, field(&object, &["spec"]).to_string(), None),
-            Err(error) => (None, String::new(), Some(error.to_string())),
+            Err(error) => (None, String::new(), Some(with_causes(&error))),
         },
         CustomKind::Resources(kind) => {
             let Ok(key) = ResourceKey::new(kind, "", name) else {
@@ -177,7 +178,7 @@ fn read(kind: CustomKind, name: &str, object: Value) -> (Option<String>, String,
             };
             match from_custom(&key, object) {
                 Ok(resource) => (Some(key.path()), resource.to_string(), None),
-                Err(error) => (Some(key.path()), String::new(), Some(error.to_string())),
+                Err(error) => (Some(key.path()), String::new(), Some(with_causes(&error))),
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime};
 use crate::elector::{Answer, ElectorConfig, LeaderElector, Request};
 use serde_json::Value;
 use tortie_datastore::kubernetes::{ApiError, ApiResource, Client};
+use tortie_net::with_causes;
 
 use super::Shared;
 
@@ -73,7 +74,7 @@ impl Lease {
         match asked {
             Ok(lease) => (Answer::Written(lease), None),
             Err(error) if error.is_conflict() || error.is_already_exists() => (Answer::Overtaken, None),
-            Err(error) => (Answer::Failed, Some(error.to_string())),
+            Err(error) => (Answer::Failed, Some(with_causes(&error))),
         }
     }
 }

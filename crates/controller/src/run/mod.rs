@@ -27,6 +27,7 @@ use crate::{Controller, Job, Next, Observed, Status, Watched};
 use serde_json::Value;
 use tortie_datastore::kubernetes::{ApiResource, Client, Event, ListWatch, Received, Reflector, Waker};
 use tortie_datastore::store::etcd::{EtcdFeed, Heard};
+use tortie_net::with_causes;
 
 pub use answers::example_metrics;
 pub use answers::{NodeStatus, answer};
@@ -278,7 +279,7 @@ impl State {
         let Some((listener, _, unheard)) = self.followed.get_mut(list) else { return };
         let listener = *listener;
         match event {
-            Event::Unavailable(error) => *unheard = Some(error.to_string()),
+            Event::Unavailable(error) => *unheard = Some(with_causes(error)),
             Event::NotInstalled => {
                 let is_optional = matches!(listener, Listener::Custom(kind) if kind.is_optional());
                 *unheard = (!is_optional).then(|| "it does not know them".into());
@@ -359,8 +360,8 @@ impl LiveObjects for Live {
         match self.0.get(resource, namespace, name) {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) if error.is_refusal() => Err(LiveError::Refused(error.to_string())),
-            Err(error) => Err(LiveError::Unavailable(error.to_string())),
+            Err(error) if error.is_refusal() => Err(LiveError::Refused(with_causes(&error))),
+            Err(error) => Err(LiveError::Unavailable(with_causes(&error))),
         }
     }
 }
@@ -400,7 +401,7 @@ fn work(shared: &Shared, store: &Fenced, live: &Live) {
                 let result = job.run(store);
                 match &result {
                     Ok(done) => report(&job, done.created, done.updated, done.deleted),
-                    Err(error) => tracing::debug!(object = %job, %error, "not written"),
+                    Err(error) => tracing::debug!(object = %job, error = %with_causes(error), "not written"),
                 }
                 let mut state = shared.lock();
                 if let Some(controller) = &mut state.controller {
@@ -417,7 +418,7 @@ fn work(shared: &Shared, store: &Fenced, live: &Live) {
                         }
                         report(&job, done.created, done.updated, done.deleted);
                     }
-                    Err(error) => tracing::debug!(object = %job, %error, "not written"),
+                    Err(error) => tracing::debug!(object = %job, error = %with_causes(error), "not written"),
                 }
                 let mut state = shared.lock();
                 state.nodes.done(job, result, Instant::now());

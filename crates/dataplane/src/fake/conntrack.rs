@@ -26,7 +26,7 @@ impl Conntrack for FakeKernel {
         self.writes.flushes += 1;
         self.times.conntrack_waits.push(Duration::ZERO);
         if self.conntrack.unflushable.contains(&address) {
-            return Err(KernelError::Failed("conntrack: exit code 1".to_owned()));
+            return Err(KernelError::Failed("conntrack: exit code 1".into()));
         }
         self.conntrack.flushed.push(address);
         Ok(())

@@ -58,7 +58,7 @@ impl Links for FakeKernel {
                     return Err(KernelError::Exists);
                 }
                 if self.links.broken_devices.contains(name.as_str()) {
-                    return Err(KernelError::Failed("Operation not supported".to_owned()));
+                    return Err(KernelError::Failed("Operation not supported".into()));
                 }
                 let is_wireguard = *kind == DeviceKind::Other("wireguard".to_owned());
                 if is_wireguard && self.links.lacks_wireguard {
@@ -82,7 +82,7 @@ impl Links for FakeKernel {
         let found = self.links.devices.iter_mut().find(|(_, (device, _))| device.index == index);
         let Some((name, (device, addresses))) = found else { return Err(KernelError::NotFound) };
         if self.links.broken_devices.contains(name) {
-            return Err(KernelError::Failed("Operation not supported".to_owned()));
+            return Err(KernelError::Failed("Operation not supported".into()));
         }
         let is_done = match change {
             DeviceChange::SetMtu(_, mtu) => {
@@ -107,7 +107,7 @@ impl Links for FakeKernel {
                 self.links.without_checksum_offload.insert(name.as_str().to_owned());
                 Ok(())
             }
-            Some(_) => Err(KernelError::Failed("No such file or directory".to_owned())),
+            Some(_) => Err(KernelError::Failed("No such file or directory".into())),
             None => Err(KernelError::NotFound),
         }
     }

@@ -54,7 +54,7 @@ impl FakeKernel {
             return Err(KernelError::NotFound);
         }
         if self.neighbours.mute_interfaces.contains(&interface) {
-            return Err(KernelError::Failed("Operation not permitted".to_owned()));
+            return Err(KernelError::Failed("Operation not permitted".into()));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use tortie_ipsets::fake::FakeIpset;
 use tortie_ipsets::{IpSetName, Plan};
 use tortie_iptables::fake::FakeKernel as FakeTables;
 use tortie_iptables::{Backend, CommandError, Table};
-use tortie_model::Family;
+use tortie_model::{Cause, Family};
 use tortie_netfilter::{Command, CommandStatus, Outcome};
 use tortie_nftables::fake::FakeKernel as FakeNftables;
 use tortie_nftables::wire::Snapshot;
@@ -159,7 +159,7 @@ impl Netfilter for FakeKernel {
     }
 
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
-        let failed = |error: ReadError| KernelError::Failed(error.to_string());
+        let failed = |error: ReadError| KernelError::Failed(Cause::new(error));
         if table.is_arp {
             return self.netfilter.arp.read().map_err(failed);
         }
@@ -172,7 +172,7 @@ impl Netfilter for FakeKernel {
             return self.netfilter.arp.commit(transaction);
         }
         let nftables = self.netfilter.nftables.get_mut(&transaction.table.family);
-        nftables.ok_or_else(|| CommitError::Failed(KernelError::Unsupported.to_string()))?.commit(transaction)
+        nftables.ok_or_else(|| CommitError::Failed(Cause::new(KernelError::Unsupported)))?.commit(transaction)
     }
 
     fn ruleset_generation(&mut self) -> Option<u32> {

@@ -54,10 +54,10 @@ impl FakeKernel {
                     return Err(KernelError::NotFound);
                 }
                 if route.target.interface.is_some_and(|index| self.routing.broken_interfaces.contains(&index)) {
-                    return Err(KernelError::Failed("Invalid argument".to_owned()));
+                    return Err(KernelError::Failed("Invalid argument".into()));
                 }
                 if self.has_mismatched_gateway(route) {
-                    return Err(KernelError::Failed("Nexthop has invalid gateway or device mismatch".to_owned()));
+                    return Err(KernelError::Failed("Nexthop has invalid gateway or device mismatch".into()));
                 }
                 let routes = self.table_mut(table);
                 match routes.iter_mut().find(|old| old.key == route.key) {
@@ -85,7 +85,7 @@ impl FakeKernel {
     fn change_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError> {
         self.writes.routing_rules += 1;
         if self.routing.rules_fail {
-            return Err(KernelError::Failed("Operation not permitted".to_owned()));
+            return Err(KernelError::Failed("Operation not permitted".into()));
         }
         match change {
             RoutingRuleChange::Add(rule) if self.routing.rules.contains(rule) => Err(KernelError::Exists),

@@ -59,7 +59,7 @@ impl Sysctls for FakeKernel {
     fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
         self.writes.sysctls += 1;
         if self.sysctls.read_only.iter().any(|part| path.as_str().contains(part.as_str())) {
-            return Err(KernelError::Failed("Read-only file system".to_owned()));
+            return Err(KernelError::Failed("Read-only file system".into()));
         }
         let entry = self.sysctls.values.get_mut(path.as_str()).ok_or(KernelError::NotFound)?;
         value.clone_into(entry);

@@ -14,7 +14,7 @@ impl FakeKernel {
         self.writes.peers += change.peers.len();
         self.writes.devices += 1;
         if self.links.wireguards_fail {
-            return Err(KernelError::Failed("Operation not permitted".to_owned()));
+            return Err(KernelError::Failed("Operation not permitted".into()));
         }
         let device = self.links.wireguards.get_mut(&interface).ok_or(KernelError::NotFound)?;
         if change.new_key {

@@ -22,7 +22,7 @@ fn unreadable(table: Table, family: Family, why: &str) -> DataplaneProblem {
 fn the_same_problem_keeps_its_identity_whatever_programs_print_and_however_often_it_was_tried() {
     let sysctl = |why: &str| DataplaneProblem::Sysctl {
         path: SysctlPath::new("net/ipv4/ip_forward").expect("plain"),
-        error: KernelError::Failed(why.to_owned()),
+        error: KernelError::Failed(why.into()),
     };
     let names = |why: &str| DataplaneProblem::IpSetNames { family: Family::V4, failure: CommandFailure::new(why) };
     let pairs = [

@@ -11,7 +11,7 @@ use etcd_client::{Client, KeyValue, WatchOptions, WatchResponse};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tokio::time::sleep;
-use tortie_model::{Hostname, Interner, Update};
+use tortie_model::{Hostname, Interner, Update, with_causes};
 use tortie_resources::manifest::{
     BlockSource, Kind, ObjectId, Options, PolicyNames, Resource, SyncerType, UnknownFields, read_object,
 };
@@ -200,7 +200,7 @@ impl<'f> Reader<'f> {
                 tracing::info!("etcd: {failure}; reading everything again");
             } else {
                 self.turn = self.turn.wrapping_add(1);
-                let why = format!("etcd: {failure}");
+                let why = format!("etcd: {}", with_causes(&failure));
                 let told = match failure {
                     Failure::Refused(_) => self.feed.refused(why),
                     _ => self.feed.unavailable(why),
@@ -373,7 +373,7 @@ impl<'f> Reader<'f> {
         let noticed = Instant::now();
         if message.canceled() {
             let failure = match message.compact_revision() {
-                0 => Failure::Lost(format!("the watch is cancelled: {}", message.cancel_reason())),
+                0 => Failure::Lost(format!("the watch is cancelled: {}", message.cancel_reason()).into()),
                 _ => Failure::Compacted,
             };
             return Err(failure.into());

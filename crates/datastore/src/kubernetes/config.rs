@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+use tortie_model::Cause;
+
 use super::error::{KubeConfigError, describe};
 
 /// Where the API server is and who we are there. Only names: what they stand for is read when a connection is made, and
@@ -85,7 +87,7 @@ impl KubeConfig {
     /// [`KubeConfigError`]: there is no configuration, or it cannot be used.
     pub fn check(&self) -> Result<(), KubeConfigError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| KubeConfigError::Credentials(error.to_string()))?;
+        let runtime = runtime.map_err(|error| KubeConfigError::Runtime(Cause::new(error)))?;
         runtime.block_on(async { client(self.load().await?).map(drop) })
     }
 
@@ -112,7 +114,7 @@ impl KubeConfig {
     /// [`KubeConfigError`]: there is no configuration, or it cannot be used.
     pub fn fixed(&self) -> Result<FixedConfig, KubeConfigError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| KubeConfigError::Credentials(error.to_string()))?;
+        let runtime = runtime.map_err(|error| KubeConfigError::Runtime(Cause::new(error)))?;
         let server = runtime.block_on(self.load())?.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
         let Some(files) = self.files()? else { return Ok(FixedConfig { files: Vec::new(), context: None, server }) };
@@ -201,7 +203,7 @@ pub(super) fn client(config: kube::Config) -> Result<kube::Client, KubeConfigErr
 }
 
 fn in_cluster() -> Result<kube::Config, KubeConfigError> {
-    kube::Config::incluster().map_err(|error| KubeConfigError::InCluster(error.to_string()))
+    kube::Config::incluster().map_err(|error| KubeConfigError::InCluster(Cause::new(error)))
 }
 
 fn refused(file: &Path, error: &kube::config::KubeconfigError) -> KubeConfigError {

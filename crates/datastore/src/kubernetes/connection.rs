@@ -10,6 +10,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use tortie_model::Cause;
+
 use super::config::KubeConfig;
 use super::error::{ApiError, KubeConfigError, describe};
 use super::json::MAX_OBJECT;
@@ -45,7 +47,7 @@ impl Call {
         if !self.body.is_empty() {
             request = request.header(header::CONTENT_TYPE, self.content_type);
         }
-        request.body(Body::from(self.body.clone())).map_err(|error| ApiError::Malformed(error.to_string()))
+        request.body(Body::from(self.body.clone())).map_err(|error| ApiError::Malformed(Cause::new(error)))
     }
 }
 

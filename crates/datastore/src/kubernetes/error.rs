@@ -1,10 +1,10 @@
 //! What can go wrong.
 
-use std::error::Error as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use kube::client::AuthError;
+use tortie_model::{Cause, with_causes};
 
 /// What is wrong with a configuration. No variant has a secret in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,8 +25,11 @@ pub enum KubeConfigError {
         why: String,
     },
     /// What a pod finds in its environment and file system cannot be used.
-    #[error("in-cluster configuration: {0}")]
-    InCluster(String),
+    #[error("the in-cluster configuration cannot be used")]
+    InCluster(#[source] Cause),
+    /// The system has no means to read it.
+    #[error("the configuration cannot be read, as no runtime can be started")]
+    Runtime(#[source] Cause),
     /// Certificates, keys or tokens cannot be used.
     #[error("credentials: {0}")]
     Credentials(String),
@@ -71,8 +74,8 @@ pub enum ApiError {
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
     /// The answer is not what was asked for.
-    #[error("the answer makes no sense: {0}")]
-    Malformed(String),
+    #[error("the answer makes no sense")]
+    Malformed(#[source] Cause),
 }
 
 impl ApiError {
@@ -145,22 +148,11 @@ pub(super) fn describe(error: &kube::Error) -> String {
     match error {
         // The error's own text would show the plugin's arguments and environment.
         kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
-            return format!("the credential plugin failed: {}", out.status);
+            format!("the credential plugin failed: {}", out.status)
         }
         kube::Error::Auth(AuthError::AuthExecParse(_)) => {
-            return "the credential plugin printed something that is not understood".into();
+            "the credential plugin printed something that is not understood".into()
         }
-        _ => {}
+        _ => with_causes(error),
     }
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        // Most errors already include the text of their causes.
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }

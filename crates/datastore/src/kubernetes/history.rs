@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use tortie_model::with_causes;
 use tortie_resources::custom;
 use tortie_resources::manifest::Kind;
 use tortie_resources::stored::{ObjectError, ResourceKey, ResourceKind};
@@ -82,7 +83,7 @@ impl Recording {
         let writer = match self.config.fixed() {
             Ok(fixed) => HistoryWriter::start(Origin::Kubernetes(fixed.server), self.settings.clone(), as_written),
             Err(error) => {
-                tracing::warn!(%error, "no history of the resources is kept");
+                tracing::warn!(error = %with_causes(&error), "no history of the resources is kept");
                 None
             }
         };

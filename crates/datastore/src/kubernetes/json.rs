@@ -44,7 +44,7 @@ impl Nesting {
 }
 
 fn malformed(what: &str) -> ApiError {
-    ApiError::Malformed(what.to_owned())
+    ApiError::Malformed(what.into())
 }
 
 fn is_blank(byte: u8) -> bool {

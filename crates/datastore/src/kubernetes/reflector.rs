@@ -453,7 +453,7 @@ impl Follower {
             }
             let version = field(object, "metadata").and_then(|metadata| text_field(metadata, "resourceVersion"));
             let Some(version) = version.filter(|version| !version.is_empty()) else {
-                return Err(ApiError::Malformed(format!("an event of type {kind:?} has no version")).into());
+                return Err(ApiError::Malformed(format!("an event of type {kind:?} has no version").into()).into());
             };
             let told = match (&*kind, ObjectMeta::read(object)) {
                 ("BOOKMARK", _) => None,
@@ -462,7 +462,7 @@ impl Follower {
                 ("ADDED" | "MODIFIED" | "DELETED", None) => {
                     return Err(ApiError::Malformed("an object has no name".into()).into());
                 }
-                _ => return Err(ApiError::Malformed(format!("events of type {kind:?} are not known")).into()),
+                _ => return Err(ApiError::Malformed(format!("events of type {kind:?} are not known").into()).into()),
             };
             *heard = true;
             if let Some(told) = told {

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use serde::Deserialize;
-use tortie_model::parse_address;
+use tortie_model::{Cause, parse_address};
 
 use super::client::Client;
 use super::config::KubeConfig;
@@ -54,10 +54,15 @@ impl ServiceEndpoints {
         let selector = format!("{SERVICE_NAME}={}", self.service);
         let slices = self.client.list(ApiResource::ENDPOINT_SLICES, &self.namespace, &selector)?;
         let slices = slices.into_iter().map(serde_json::from_value).collect::<Result<Vec<Slice>, _>>();
-        let slices = slices.map_err(|error| ApiError::Malformed(format!("an EndpointSlice: {error}")))?;
+        let slices = slices.map_err(|error| ApiError::Malformed(Cause::new(SliceError(error))))?;
         Ok(endpoints(&slices, &self.port))
     }
 }
+
+/// An object that is no slice of endpoints.
+#[derive(Debug, thiserror::Error)]
+#[error("an EndpointSlice cannot be read")]
+struct SliceError(#[source] serde_json::Error);
 
 fn endpoints(slices: &[Slice], port: &str) -> Vec<ServiceEndpoint> {
     let mut found: BTreeMap<SocketAddr, ServiceEndpoint> = BTreeMap::new();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tortie_model::{Hostname, Interner};
+use tortie_model::{Hostname, Interner, with_causes};
 use tortie_resources::manifest::{
     Kind, ObjectId, Options, PolicyNames, Resource, SyncerType, UnknownFields, read_object,
 };
@@ -211,7 +211,7 @@ impl Mirror {
     fn of_object(&self) -> Option<ObjectProblems> {
         let objects_with_problems = self.lists.iter().filter_map(|list| Some((list, list.of_object.as_ref()?)));
         let (list, error) = objects_with_problems.min_by_key(|(_, error)| !error.is_refusal())?;
-        Some(ObjectProblems { why: format!("{}: {error}", list.resource), refused: error.is_refusal() })
+        Some(ObjectProblems { why: format!("{}: {}", list.resource, with_causes(error)), refused: error.is_refusal() })
     }
 
     /// The lists that this node may not read.
@@ -220,7 +220,7 @@ impl Mirror {
         refused
             .filter(|(_, error)| error.is_forbidden())
             .map(|(list, error)| {
-                let what = format!("the API server does not let this agent list and watch them: {error}");
+                let what = format!("the API server does not let this agent list and watch them: {}", with_causes(error));
                 let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
                 // Until all has been read once, that is what was in force before.
                 InputProblem::new(list.resource.to_string(), problem, Fallback::LastGood)
@@ -343,7 +343,7 @@ impl Running<'_> {
                 };
                 None
             }
-            Err(error) => Some(ObjectProblems { why: error.to_string(), refused: error.is_refusal() }),
+            Err(error) => Some(ObjectProblems { why: with_causes(&error), refused: error.is_refusal() }),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 use serde_json::{Value, json};
+use tortie_model::{Cause, with_causes};
 use tortie_resources::custom::{self, AddressKind, policy_name};
 use tortie_resources::manifest::calico_node;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
@@ -32,9 +33,19 @@ fn api_of(plural: &'static str) -> ApiResource {
     CalicoApi::CrdV1.resource(plural)
 }
 
+/// A text that is to be kept as an object, and is none.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: the text is no JSON")]
+struct TextError {
+    path: String,
+    #[source]
+    error: serde_json::Error,
+}
+
 fn failed(error: &ApiError) -> StoreError {
     let is_final = error.is_refusal() || matches!(error.code(), Some(400 | 405 | 413 | 415 | 422));
-    if is_final { StoreError::Refused(error.to_string()) } else { StoreError::Unavailable(error.to_string()) }
+    let cause = Cause::new(error.clone());
+    if is_final { StoreError::Refused(cause) } else { StoreError::Unavailable(cause) }
 }
 
 /// What is wrong with a resource; a conflict is for who knows the versions.
@@ -59,7 +70,9 @@ fn is_no_namespace(error: &ApiError) -> bool {
 
 /// The server may have the kind in a moment: it reads definitions of custom resources while it starts.
 fn no_kind(kind: ResourceKind) -> StoreError {
-    StoreError::Unavailable(format!("the API server has no {}: their definition is not installed", kind.plural()))
+    StoreError::Unavailable(
+        format!("the API server has no {}: their definition is not installed", kind.plural()).into(),
+    )
 }
 
 /// What Kubernetes has of its own where Calico has another kind.
@@ -77,7 +90,7 @@ fn text_of<'o>(object: &'o Value, name: &str) -> &'o str {
 
 fn version_of(object: &Value) -> Result<Revision, StoreError> {
     let version = text_of(object, "resourceVersion");
-    version.parse().map_err(|_| StoreError::Refused(format!("the resourceVersion `{version}` is no number")))
+    version.parse().map_err(|_| StoreError::Refused(format!("the resourceVersion `{version}` is no number").into()))
 }
 
 impl KubernetesStore {
@@ -103,7 +116,7 @@ impl KubernetesStore {
 
     fn api(&self, kind: ResourceKind) -> Result<ApiResource, StoreError> {
         let none =
-            || StoreError::Refused(format!("{kind} is not kept in Kubernetes, which has {} instead", instead(kind)));
+            || StoreError::Refused(format!("{kind} is not kept in Kubernetes, which has {} instead", instead(kind)).into());
         api_resource(kind, self.calico).ok_or_else(none)
     }
 
@@ -120,7 +133,7 @@ impl KubernetesStore {
     /// The resource that an object stands for.
     fn resource(&self, key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
         let read = if self.is_annotated(key.kind()) { custom::from_custom } else { custom::from_plain };
-        read(key, object).map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })
+        read(key, object).map_err(|error| StoreError::Unreadable { key: key.clone(), why: Cause::new(error) })
     }
 
     fn written(&self, key: &ResourceKey, object: Value, before: Option<&Value>) -> Result<Value, StoreError> {
@@ -216,7 +229,7 @@ impl ResourceStore for KubernetesStore {
                     listing.revision = listing.revision.max(resource.revision);
                     listing.resources.push(resource);
                 }
-                Err(StoreError::Unreadable { key, why }) => listing.unreadable.push((key, why)),
+                Err(StoreError::Unreadable { key, why }) => listing.unreadable.push((key, with_causes(&why))),
                 Err(error) => return Err(error),
             }
         }
@@ -255,7 +268,7 @@ impl ResourceStore for KubernetesStore {
                 other => return other,
             }
         }
-        Err(StoreError::Unavailable(format!("{key}: others keep changing it")))
+        Err(StoreError::Unavailable(format!("{key}: others keep changing it").into()))
     }
 
     fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
@@ -350,7 +363,7 @@ impl TextStore for KubernetesStore {
             return Err(StoreError::Refused("only one text is changed at a time, and none made".into()));
         };
         let place = AddressKind::at(path);
-        let (kind, name) = place.ok_or_else(|| StoreError::Refused(format!("{path}: is not kept in Kubernetes")))?;
+        let (kind, name) = place.ok_or_else(|| StoreError::Refused(format!("{path}: is not kept in Kubernetes").into()))?;
         let Some(mut object) = self.address_object(kind, &name)? else { return Ok(None) };
         if version_of(&object)? != *expected {
             return Ok(None);
@@ -358,7 +371,7 @@ impl TextStore for KubernetesStore {
         let api = api_of(kind.plural());
         let spec = match (text, object.get("spec")) {
             (Some(text), _) => serde_json::from_str(text)
-                .map_err(|error| StoreError::Refused(format!("{path}: the text is no JSON: {error}")))?,
+                .map_err(|error| StoreError::Refused(Cause::new(TextError { path: path.clone(), error })))?,
             (None, spec) => {
                 let mut spec = spec.cloned().unwrap_or_else(|| json!({}));
                 if let Some(fields) = spec.as_object_mut() {

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use tortie_model::Cause;
+
 use super::connection::{Call, Connection};
 use super::error::ApiError;
 use super::resource::ApiResource;
@@ -38,9 +40,9 @@ async fn names(connection: &Connection, path: String, list: &str, field: &str) -
         Err(error) if error.is_not_found() => return Ok(Vec::new()),
         answer => answer?,
     };
-    let answer: Value = serde_json::from_slice(&answer).map_err(|error| ApiError::Malformed(error.to_string()))?;
+    let answer: Value = serde_json::from_slice(&answer).map_err(|error| ApiError::Malformed(Cause::new(error)))?;
     let Some(entries) = answer.get(list).and_then(Value::as_array) else {
-        return Err(ApiError::Malformed(format!("there is no list of {list}")));
+        return Err(ApiError::Malformed(format!("there is no list of {list}").into()));
     };
     Ok(entries.iter().filter_map(|entry| entry.get(field)?.as_str().map(str::to_owned)).collect())
 }

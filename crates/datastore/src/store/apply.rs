@@ -4,6 +4,7 @@ mod checks;
 mod edits;
 
 use serde_json::{Map, Value, json};
+use tortie_model::Cause;
 use tortie_resources::stored::{
     self, API_VERSION, ObjectError, ResourceKey, ResourceKind, Revision, built_in_tier, built_in_tiers, revision_of,
     tier_of,
@@ -33,15 +34,16 @@ pub enum Applied {
 #[non_exhaustive]
 pub enum ApplyError {
     /// A rule is against it.
-    #[error("{key}: {why}")]
+    #[error("{key}")]
     Refused {
         /// The resource.
         key: ResourceKey,
         /// The rule.
-        why: String,
+        #[source]
+        why: Cause,
     },
     /// The object says something of itself that makes no sense.
-    #[error("{key}: {error}")]
+    #[error("{key}")]
     Object {
         /// The resource.
         key: ResourceKey,
@@ -64,7 +66,7 @@ pub enum ApplyError {
     Store(#[from] StoreError),
 }
 
-fn refused(key: &ResourceKey, why: impl Into<String>) -> ApplyError {
+fn refused(key: &ResourceKey, why: impl Into<Cause>) -> ApplyError {
     ApplyError::Refused { key: key.clone(), why: why.into() }
 }
 
@@ -119,7 +121,7 @@ pub fn initialise(store: &dyn ResourceStore) -> Result<(), StoreError> {
             Err(error) => return Err(error),
         }
     }
-    Err(StoreError::Unavailable(format!("{key} keeps being changed by others")))
+    Err(StoreError::Unavailable(format!("{key} keeps being changed by others").into()))
 }
 
 fn create_unless_there(store: &dyn ResourceStore, key: &ResourceKey, object: Value) -> Result<(), StoreError> {

@@ -1,7 +1,8 @@
 //! Reading and writing single resources.
 
 use serde_json::Value;
-use tortie_resources::stored::{ObjectError, ResourceKey, ResourceKind, Revision};
+use tortie_model::Cause;
+use tortie_resources::stored::{KeyError, ObjectError, ResourceKey, ResourceKind, Revision};
 
 /// A datastore that resources can be written to.
 ///
@@ -151,7 +152,7 @@ pub enum StoreError {
         found: Revision,
     },
     /// The object cannot be kept.
-    #[error("{key}: {error}")]
+    #[error("{key}")]
     Invalid {
         /// The resource.
         key: ResourceKey,
@@ -168,19 +169,23 @@ pub enum StoreError {
         why: String,
     },
     /// What is kept is no resource.
-    #[error("{key}: what is kept cannot be read: {why}")]
+    #[error("{key}: what is kept cannot be read")]
     Unreadable {
         /// The resource.
         key: ResourceKey,
         /// What is wrong.
-        why: String,
+        #[source]
+        why: Cause,
     },
+    /// No resource can be called this.
+    #[error("the datastore has no such resource")]
+    Named(#[from] KeyError),
     /// The datastore does not allow this, or not to this user; trying again does not help.
-    #[error("the datastore refuses: {0}")]
-    Refused(String),
+    #[error("the datastore refuses")]
+    Refused(#[source] Cause),
     /// The datastore does not answer, or cannot serve now; trying again may help.
-    #[error("the datastore is not available: {0}")]
-    Unavailable(String),
+    #[error("the datastore is not available")]
+    Unavailable(#[source] Cause),
 }
 
 /// Error of a value that is no resource.

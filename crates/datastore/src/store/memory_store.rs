@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use serde_json::Value;
+use tortie_model::Cause;
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
 use crate::store::stamp::{random, stamp};
@@ -148,7 +149,7 @@ impl State {
     fn read(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
         let (revision, object) = self.kept.get(key).ok_or_else(|| StoreError::NotFound(key.clone()))?;
         let object = stored::from_stored(key, object.clone(), *revision)
-            .map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })?;
+            .map_err(|error| StoreError::Unreadable { key: key.clone(), why: Cause::new(error) })?;
         Ok(StoredResource { key: key.clone(), revision: *revision, object })
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use serde_json::Value;
+use tortie_model::Cause;
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
 use crate::store::stamp::{random, stamp};
@@ -123,7 +124,7 @@ impl<'s> StagedStore<'s> {
 
 fn told(key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
     stored::from_stored(key, object, STAGED)
-        .map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })
+        .map_err(|error| StoreError::Unreadable { key: key.clone(), why: Cause::new(error) })
 }
 
 impl StagedWrite {

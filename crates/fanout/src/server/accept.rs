@@ -123,6 +123,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
         ConnectionEnd::WriteTimeout
         | ConnectionEnd::TooSlow { .. }
         | ConnectionEnd::Silent
+        | ConnectionEnd::Greeting(_)
         | ConnectionEnd::Protocol(_) => {
             tracing::warn!(connection, %peer, reason = %end, "a client is cut off");
         }

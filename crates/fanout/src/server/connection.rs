@@ -51,6 +51,9 @@ pub(crate) enum ConnectionEnd {
     /// Nothing has been heard of it for too long.
     #[error("it is silent")]
     Silent,
+    /// It does not say what it wants, or not in this protocol.
+    #[error(transparent)]
+    Greeting(GreetingError),
     /// It does what the protocol does not allow.
     #[error("{0}")]
     Protocol(&'static str),
@@ -80,8 +83,8 @@ pub(super) async fn serve(
     let hello = match hello {
         Ok(hello) => hello,
         Err(reason) => {
-            writer.refusal(reason).await?;
-            return Err(ConnectionEnd::Protocol(reason));
+            writer.refusal(&reason.to_string()).await?;
+            return Err(ConnectionEnd::Greeting(reason));
         }
     };
     tracing::info!(connection = ticket.id(), node = ?hello.node, software = ?hello.software, "a client wants updates");
@@ -97,11 +100,22 @@ pub(super) async fn serve(
 pub(super) async fn refuse(stream: BoxStream, context: &Arc<Context>) -> Result<(), ConnectionEnd> {
     let (hello, _, writer) = greeting(stream).await?;
     let mut writer = Writer { writer, context: Arc::clone(context) };
-    writer.refusal(hello.err().unwrap_or("there are too many connections")).await?;
+    writer.refusal(&hello.err().unwrap_or(GreetingError::TooMany).to_string()).await?;
     writer.writer.shutdown().await.map_err(ConnectionEnd::Write)
 }
 
-type Greeting = (Result<ClientHello, &'static str>, Messages<ReadHalf<BoxStream>>, WriteHalf<BoxStream>);
+/// The reason why a client is not served, as it is told.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(crate) enum GreetingError {
+    #[error("there are too many connections")]
+    TooMany,
+    #[error("this version of the protocol is not known here")]
+    Version,
+    #[error("the first message must be a hello")]
+    NoHello,
+}
+
+type Greeting = (Result<ClientHello, GreetingError>, Messages<ReadHalf<BoxStream>>, WriteHalf<BoxStream>);
 
 /// What a client wants, or why it cannot be served.
 async fn greeting(mut stream: BoxStream) -> Result<Greeting, ReadError> {
@@ -110,12 +124,12 @@ async fn greeting(mut stream: BoxStream) -> Result<Greeting, ReadError> {
     let (reader, writer) = split(stream);
     let mut messages = Messages::new(reader, MAX_TO_SERVER);
     if magic != MAGIC[1..] {
-        return Ok((Err("this version of the protocol is not known here"), messages, writer));
+        return Ok((Err(GreetingError::Version), messages, writer));
     }
     let ToServer { message } = messages.next().await?;
     let hello = match message {
         Some(client::Message::Hello(hello)) => Ok(hello),
-        _ => Err("the first message must be a hello"),
+        _ => Err(GreetingError::NoHello),
     };
     Ok((hello, messages, writer))
 }

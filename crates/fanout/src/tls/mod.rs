@@ -6,6 +6,7 @@
 mod names;
 mod verify;
 
+use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -20,6 +21,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tortie_model::with_causes;
 
 use self::verify::{ClientByName, ServerByName, explain};
 
@@ -68,11 +70,20 @@ pub enum TlsError {
         /// Which.
         path: PathBuf,
         /// Why; never what it holds.
-        reason: String,
+        reason: &'static str,
+    },
+    /// A file cannot be read.
+    #[error("{}", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: io::Error,
     },
     /// The certificate and the key do not fit, or the authority is of no use.
-    #[error("the certificates cannot be used: {0}")]
-    Unusable(String),
+    #[error("the certificates cannot be used")]
+    Unusable(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl PeerNames {
@@ -204,7 +215,7 @@ impl<C> Reloading<C> {
                         current.config = Arc::new(config);
                     }
                     Err(error) => {
-                        tracing::error!(%error, "the certificates have changed but cannot be used; the old ones stay");
+                        tracing::error!(error = %with_causes(&error), "the certificates have changed but cannot be used; the old ones stay");
                     }
                 }
             }
@@ -258,9 +269,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
-fn unusable(error: impl ToString) -> TlsError {
-    TlsError::Unusable(error.to_string())
+fn unusable(error: impl Error + Send + Sync + 'static) -> TlsError {
+    TlsError::Unusable(error.into())
 }
 
 fn authorities(files: &TlsFiles) -> Result<RootCertStore, TlsError> {
@@ -273,19 +283,19 @@ fn authorities(files: &TlsFiles) -> Result<RootCertStore, TlsError> {
 
 fn identity(files: &TlsFiles) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
-        .map_err(|_| TlsError::File { path: files.key.clone(), reason: "holds no private key in PEM form".into() })?;
+        .map_err(|_| TlsError::File { path: files.key.clone(), reason: "holds no private key in PEM form" })?;
     Ok((certificates(&files.certificate)?, key))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let none = || TlsError::File { path: path.into(), reason: "holds no certificates in PEM form".into() };
+    let none = || TlsError::File { path: path.into(), reason: "holds no certificates in PEM form" };
     let certificates: Vec<_> =
         CertificateDer::pem_slice_iter(&read(path)?).collect::<Result<_, _>>().map_err(|_| none())?;
     if certificates.is_empty() { Err(none()) } else { Ok(certificates) }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|error| TlsError::File { path: path.into(), reason: error.to_string() })
+    fs::read(path).map_err(|error| TlsError::Unreadable { path: path.into(), error })
 }
 
 #[cfg(test)]

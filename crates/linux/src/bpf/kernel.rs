@@ -23,6 +23,7 @@ use super::attach::{self, Attacher, LinuxLink};
 use super::edge::{Edge, Kept, Place, generation_of};
 use super::log::LogSource;
 use crate::netlink::tracking;
+use crate::placed::placed;
 
 /// Where pinned objects are.
 const BPF_DIRECTORY: &str = "/sys/fs/bpf";
@@ -140,7 +141,7 @@ fn own_directory() -> io::Result<PathBuf> {
 pub fn read_layout(attachment: Attachment) -> io::Result<KernelLayout> {
     let read = |name: &str| {
         let path = format!("/sys/kernel/btf/{name}");
-        fs::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
+        fs::read(&path).map_err(placed(path))
     };
     let mut btf = Btf::parse(read("vmlinux")?).map_err(io::Error::other)?;
     // Part of the kernel, or a module.
@@ -163,7 +164,7 @@ fn mount_directory() -> io::Result<()> {
         return Ok(());
     }
     mount("bpf", BPF_DIRECTORY, "bpf", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, Some(c"mode=0700"))
-        .map_err(|error| io::Error::other(format!("no BPF file system can be mounted at {BPF_DIRECTORY}: {error}")))
+        .map_err(|errno| placed(format!("no BPF file system can be mounted at {BPF_DIRECTORY}"))(errno.into()))
 }
 
 /// Makes the agent's directory in the file system for pinned objects, open to its owner only.
@@ -215,8 +216,7 @@ impl Edge for LinuxEdge {
         let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
         create(&name, size, entries).map(LinuxMap::Shared).map_err(|error| {
             if kind.is_joined() && error.raw_os_error() == Some(Errno::TOOBIG.raw_os_error()) {
-                let limit = "before Linux 6.0 these may have no more than 4 MiB";
-                return io::Error::new(error.kind(), format!("{error}; {limit}"));
+                return placed("before Linux 6.0 these may have no more than 4 MiB")(error);
             }
             error
         })

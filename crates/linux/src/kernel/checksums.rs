@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tortie_dataplane::KernelError;
 use tortie_iptables::Version;
-use tortie_model::IfaceName;
+use tortie_model::{Cause, IfaceName};
 
 use crate::exec::{ExecError, Finished, Job};
 use crate::netlink::NetlinkError;
@@ -47,16 +47,16 @@ pub(super) fn disable_offload(
         Ok(()) => return Ok(()),
         Err(error) if error.errno() == Some(Errno::NODEV) => return Err(KernelError::NotFound),
         Err(error) if error.is_not_found() || error.is_unsupported() => {}
-        Err(error) => return Err(KernelError::Failed(error.to_string())),
+        Err(error) => return Err(KernelError::Failed(Cause::new(error))),
     }
     let args = ["-K", device.as_str(), "tx", "off"].map(str::to_owned).to_vec();
     let finished = run(&Job { program: "ethtool".to_owned(), args, input: Vec::new(), limit })
-        .map_err(|error| KernelError::Failed(error.to_string()))?;
+        .map_err(|error| KernelError::Failed(Cause::new(error)))?;
     if finished.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&finished.stderr);
-    Err(KernelError::Failed(format!("ethtool -K {device} tx off: {}: {}", finished.status, said.trim())))
+    Err(KernelError::Failed(format!("ethtool -K {device} tx off: {}: {}", finished.status, said.trim()).into()))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_dataplane::KernelError;
+use tortie_model::Cause;
 
 use crate::exec::{ExecError, Finished, Job};
 
@@ -13,6 +14,12 @@ const ATTEMPTS: usize = 4;
 /// Where a workload's address may be in a connection: as the one who opened it, or as the one who answers, after
 /// address translation.
 const DIRECTIONS: [&str; 2] = ["--orig-src", "--reply-src"];
+
+/// The words of the program.
+fn failure(job: &Job, finished: &Finished) -> KernelError {
+    let said = String::from_utf8_lossy(&finished.stderr);
+    KernelError::Failed(format!("conntrack {}: {}: {}", job.args.join(" "), finished.status, said.trim()).into())
+}
 
 /// Forgets all connections that come from this address, or whose replies do. Tries both even if one fails.
 pub(super) fn flush(
@@ -25,14 +32,9 @@ pub(super) fn flush(
         let job = job(address, direction, limit);
         let flushed = (1..=ATTEMPTS).find_map(|attempt| match run(&job) {
             Ok(finished) if finished.status.success() || had_none(&finished) => Some(Ok(())),
-            Ok(finished) if attempt == ATTEMPTS => Some(Err(KernelError::Failed(format!(
-                "conntrack {}: {}: {}",
-                job.args.join(" "),
-                finished.status,
-                String::from_utf8_lossy(&finished.stderr).trim(),
-            )))),
+            Ok(finished) if attempt == ATTEMPTS => Some(Err(failure(&job, &finished))),
             Ok(_) => None,
-            Err(error) => Some(Err(KernelError::Failed(error.to_string()))),
+            Err(error) => Some(Err(KernelError::Failed(Cause::new(error)))),
         });
         result = result.and(flushed.unwrap_or(Ok(())));
     }

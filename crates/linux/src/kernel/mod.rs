@@ -20,7 +20,7 @@ use tortie_dataplane::{
     ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing, RoutingRule,
     RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
 };
-use tortie_model::{Cidr, Family, IfaceName, Mac};
+use tortie_model::{Cause, Cidr, Family, IfaceName, Mac};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
@@ -224,7 +224,7 @@ fn kernel_error(error: NetlinkError) -> KernelError {
     } else if error.is_link_down() {
         KernelError::LinkDown
     } else {
-        KernelError::Failed(error.to_string())
+        KernelError::Failed(Cause::new(error))
     }
 }
 
@@ -313,7 +313,7 @@ impl Netfilter for LinuxKernel {
     }
 
     fn commit_nftables(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
-        let failed = |error: NetlinkError| CommitError::Failed(error.to_string());
+        let failed = |error: NetlinkError| CommitError::Failed(Cause::new(error));
         self.timed(|kernel| {
             let opened = kernel.nftables.take().map_or_else(|| Nftables::open(kernel.netlink_timeout), Ok);
             let mut nftables = opened.map_err(failed)?;

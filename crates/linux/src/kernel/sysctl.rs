@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use tortie_dataplane::{KernelError, SysctlPath};
+use tortie_model::Cause;
 
 /// A tree of settings like `/proc/sys`.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ impl SysctlTree {
 
     /// The value without the line end.
     pub(super) fn read(&self, path: &SysctlPath) -> Result<String, KernelError> {
-        let mut value = fs::read_to_string(self.file(path)).map_err(|error| kernel_error(&error))?;
+        let mut value = fs::read_to_string(self.file(path)).map_err(kernel_error)?;
         value.truncate(value.trim_end_matches('\n').len());
         Ok(value)
     }
@@ -30,11 +31,11 @@ impl SysctlTree {
         if self.read(path).is_ok_and(|current| current == value) {
             return Ok(());
         }
-        let mut file = OpenOptions::new().write(true).open(self.file(path)).map_err(|error| kernel_error(&error))?;
+        let mut file = OpenOptions::new().write(true).open(self.file(path)).map_err(kernel_error)?;
         match file.write(value.as_bytes()) {
             Ok(length) if length == value.len() => Ok(()),
-            Ok(length) => Err(KernelError::Failed(format!("took {length} of {} bytes", value.len()))),
-            Err(error) => Err(kernel_error(&error)),
+            Ok(length) => Err(KernelError::Failed(format!("took {length} of {} bytes", value.len()).into())),
+            Err(error) => Err(kernel_error(error)),
         }
     }
 
@@ -43,11 +44,11 @@ impl SysctlTree {
     }
 }
 
-fn kernel_error(error: &io::Error) -> KernelError {
+fn kernel_error(error: io::Error) -> KernelError {
     match error.kind() {
         // The directory of an interface goes with the interface.
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => KernelError::NotFound,
-        _ => KernelError::Failed(error.to_string()),
+        _ => KernelError::Failed(Cause::new(error)),
     }
 }
 

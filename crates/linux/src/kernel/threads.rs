@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use tortie_dataplane::KernelError;
-use tortie_model::IfaceName;
+use tortie_model::{Cause, IfaceName};
 
 /// Switches the threads of a device on or off; `devices` is where the kernel shows all of them.
 pub(super) fn set(devices: &Path, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
@@ -19,7 +19,7 @@ pub(super) fn set(devices: &Path, device: &IfaceName, is_threaded: bool) -> Resu
     let value = if is_threaded { "1" } else { "0" };
     match file.and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes())) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(KernelError::NotFound),
-        Err(error) => Err(KernelError::Failed(error.to_string())),
+        Err(error) => Err(KernelError::Failed(Cause::new(error))),
         Ok(()) => Ok(()),
     }
 }

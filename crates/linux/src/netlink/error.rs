@@ -9,12 +9,12 @@ use rustix::io::Errno;
 #[non_exhaustive]
 pub enum NetlinkError {
     /// The socket cannot be made, set up, written or read.
-    #[error("netlink socket: {what}: {source}")]
+    #[error("netlink socket: {what}: {error}")]
     Socket {
         /// What was being done.
         what: &'static str,
-        /// What the system said.
-        source: io::Error,
+        /// The error of the system, which is part of the message.
+        error: io::Error,
     },
     /// The kernel lost messages for this socket because they were not read in time (`ENOBUFS`).
     #[error("netlink socket: messages were lost")]
@@ -57,13 +57,13 @@ pub enum NetlinkError {
 }
 
 impl NetlinkError {
-    pub(super) fn from_io(what: &'static str, source: io::Error) -> Self {
-        if source.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) {
+    pub(super) fn from_io(what: &'static str, error: io::Error) -> Self {
+        if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) {
             return Self::Overflow;
         }
-        match source.kind() {
+        match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout { what },
-            _ => Self::Socket { what, source },
+            _ => Self::Socket { what, error },
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netlink_packet_core::{NLA_TYPE_MASK, NlasIterator};
 use rustix::io::Errno;
-use tortie_model::Family;
+use tortie_model::{Cause, Family};
 use tortie_nftables::wire::{Snapshot, SnapshotReader, encode};
 use tortie_nftables::{BaseChain, ChainKind, Command, CommitError, Hook, LayeredName, TableId, Transaction};
 
@@ -103,7 +103,7 @@ impl Nftables {
     pub fn commit(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
         let messages = encode(transaction);
         let told = self.socket.transaction_told(&messages, "change of nftables");
-        let refused = told.map_err(|error| CommitError::Failed(error.to_string()))?;
+        let refused = told.map_err(|error| CommitError::Failed(Cause::new(error)))?;
         if refused.is_empty() {
             return Ok(());
         }

@@ -129,8 +129,8 @@ impl Socket {
     /// The same; `None` where the kernel has no netfilter to talk to.
     pub(super) fn open_netfilter_if_there(timeout: Duration) -> Result<Option<Self>, NetlinkError> {
         match Self::open_netfilter(timeout) {
-            Err(NetlinkError::Socket { source, .. })
-                if source.raw_os_error() == Some(Errno::PROTONOSUPPORT.raw_os_error()) =>
+            Err(NetlinkError::Socket { error, .. })
+                if error.raw_os_error() == Some(Errno::PROTONOSUPPORT.raw_os_error()) =>
             {
                 Ok(None)
             }

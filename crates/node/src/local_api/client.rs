@@ -49,6 +49,9 @@ pub enum ClientError {
     /// It does not know what is asked, or speaks another language.
     #[error("the agent cannot answer: {0}")]
     Refused(String),
+    /// Its answer is not what was asked for.
+    #[error("the agent's answer cannot be read")]
+    Unreadable(#[from] serde_json::Error),
     /// The connection broke.
     #[error("{}: {error}", path.display())]
     Broken {
@@ -124,10 +127,9 @@ impl Client {
     fn receive<T: DeserializeOwned>(&mut self) -> Result<(T, bool), ClientError> {
         let message = wire::read(&mut self.stream, wire::MAX_ANSWER).map_err(|error| self.broken(error))?;
         let message = message.ok_or_else(|| self.broken(ErrorKind::UnexpectedEof.into()))?;
-        let refused = |error: serde_json::Error| ClientError::Refused(error.to_string());
-        let Reply { error, parameters, continues } = serde_json::from_slice(&message).map_err(refused)?;
+        let Reply { error, parameters, continues } = serde_json::from_slice(&message)?;
         match error.as_deref() {
-            None => Ok((serde_json::from_value(parameters).map_err(refused)?, continues)),
+            None => Ok((serde_json::from_value(parameters)?, continues)),
             Some("org.tortie.agent.NotCollected") => Err(ClientError::NotCollected),
             Some("org.varlink.service.PermissionDenied") => Err(ClientError::Denied { path: self.path.clone() }),
             Some("org.tortie.agent.Busy") => Err(ClientError::Busy),

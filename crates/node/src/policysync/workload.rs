@@ -1,13 +1,13 @@
 //! Whose socket it is.
 
 use serde_json::{Map, Value};
-use tortie_model::WorkloadEndpointId;
+use tortie_model::{Cause, WorkloadEndpointId};
 
 /// Why a socket is nobody's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CredentialsError {
-    #[error("no JSON object: {0}")]
-    NotJson(String),
+    #[error("no JSON object")]
+    NotJson(#[source] Cause),
     #[error("`{0}` is missing, or no name")]
     NoName(&'static str),
 }
@@ -15,7 +15,7 @@ pub(super) enum CredentialsError {
 /// The endpoint that the credentials are for: that of a pod, as Kubernetes knows it.
 pub(super) fn endpoint_of(credentials: &[u8]) -> Result<WorkloadEndpointId, CredentialsError> {
     let object: Map<String, Value> =
-        serde_json::from_slice(credentials).map_err(|error| CredentialsError::NotJson(error.to_string()))?;
+        serde_json::from_slice(credentials).map_err(|error| CredentialsError::NotJson(Cause::new(error)))?;
     let namespace = name(&object, "Namespace")?;
     let workload = name(&object, "Workload")?;
     Ok(WorkloadEndpointId {

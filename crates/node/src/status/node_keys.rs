@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tortie_datastore::kubernetes::{ApiError, ApiResource, Client, KubeConfig};
-use tortie_model::{Family, Hostname};
+use tortie_model::{Family, Hostname, with_causes};
 
 use super::mailbox::{Mailbox, Opened, mailbox};
 
@@ -65,7 +65,7 @@ fn follow(client: &Client, node: &Hostname, told: &Opened<Keys>) {
         let result = write(client, node, &wanted);
         match (&result, works) {
             (Err(error), true) => {
-                tracing::warn!(%error, %node, "WireGuard's public key cannot be written to the node; trying again");
+                tracing::warn!(error = %with_causes(error), %node, "WireGuard's public key cannot be written to the node; trying again");
             }
             (Ok(()), false) => tracing::info!(%node, "WireGuard's public key is written to the node again"),
             _ => {}

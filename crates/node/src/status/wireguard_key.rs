@@ -17,8 +17,7 @@ pub fn write(store: &dyn ResourceStore, host: &Hostname, family: Family, key: &s
         Family::V4 => "wireguardPublicKey",
         Family::V6 => "wireguardPublicKeyV6",
     };
-    let node = ResourceKey::new(ResourceKind::Node, "", host.as_str());
-    let node = node.map_err(|error| StoreError::Refused(format!("node {host}: {error}")))?;
+    let node = ResourceKey::new(ResourceKind::Node, "", host.as_str())?;
     let mut conflict = None;
     for _ in 0..TRIES {
         let there = match store.get(&node) {

@@ -9,7 +9,7 @@ use tortie_dataplane::StatusChange;
 use tortie_datastore::chance;
 use tortie_datastore::store::StoreError;
 use tortie_datastore::store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
-use tortie_model::Family;
+use tortie_model::{Family, with_causes};
 
 use crate::engine::ProcessStatus;
 
@@ -77,7 +77,7 @@ fn write(store: &EtcdStore, told: &Opened<News>) {
         while let Some(job) = reporter.next(Instant::now(), SystemTime::now(), chance()) {
             let result = carry_out(store, &job);
             match (&result, works) {
-                (Err(error), true) => tracing::warn!(%error, "status cannot be written; trying again"),
+                (Err(error), true) => tracing::warn!(error = %with_causes(error), "status cannot be written; trying again"),
                 (Ok(_), false) => tracing::info!("status is written again"),
                 _ => {}
             }

@@ -216,13 +216,15 @@ impl<'n, 'p> Cursor<'n, 'p> {
 
     /// What was read from this node, if it passes the model's checks; otherwise that is the first problem, if there is none.
     pub(crate) fn valid<T: Validate>(&self, value: T, sink: &mut Sink) -> Option<Valid<T>> {
-        Valid::stored(value)
-            .map_err(|invalid| {
+        match Valid::stored(value) {
+            Ok(valid) => Some(valid),
+            Err(invalid) => {
                 if !sink.has_errors() {
                     self.error(sink, format!("{}: {}", invalid.field, invalid.reason));
                 }
-            })
-            .ok()
+                None
+            }
+        }
     }
 
     fn wrong(&self, sink: &mut Sink, wanted: &str) {

@@ -10,6 +10,7 @@ use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_linux::bpf::DecisionCount;
 
 use super::verdict::Agreement;
+use crate::with_causes;
 use tortie_node::engine::inspect::{DecisionCounters, decision_counters};
 use tortie_node::local_api::{Client, ClientError};
 
@@ -89,8 +90,9 @@ impl Programs {
             Ok(counted) => counted,
             Err(why) => {
                 return Agreement::NotCompared(format!(
-                    "the packet is gone; eBPF programs enforce policy here, and it is not known what they count ({why}). By \
-                     the calculation it is {calculated}"
+                    "the packet is gone; eBPF programs enforce policy here, and it is not known what they count ({}). By \
+                     the calculation it is {calculated}",
+                    with_causes(why)
                 ));
             }
         };
@@ -130,7 +132,7 @@ impl Programs {
         };
         match &self.counted {
             Ok(counted) => json!({ "counted": counted.iter().map(of).collect::<Vec<_>>() }),
-            Err(why) => json!({ "unknown": why.to_string() }),
+            Err(why) => json!({ "unknown": with_causes(why) }),
         }
     }
 
@@ -145,7 +147,7 @@ impl Programs {
                     .chain(counted.iter().map(|(decision, more)| format!("  {more} packets: {}", text(decision))))
                     .collect()
             }
-            Err(why) => vec![format!("eBPF programs enforce policy here; it is not known what they count: {why}")],
+            Err(why) => vec![format!("eBPF programs enforce policy here; it is not known what they count: {}", with_causes(why))],
         }
     }
 }

@@ -86,7 +86,7 @@ fn a_watch_that_fails_again_and_again_is_given_up() {
     assert_eq!(cycle.step(), Step::List);
     let mut cycle = watching();
     for version in 8..100 {
-        let _ = cycle.watch_failed(&ApiError::Malformed(String::new()), 1.0);
+        let _ = cycle.watch_failed(&ApiError::Malformed("".into()), 1.0);
         cycle.progressed(&version.to_string());
     }
     assert_eq!(cycle.step(), Step::Watch("99".into()), "it gets on");

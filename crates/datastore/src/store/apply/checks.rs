@@ -1,7 +1,7 @@
 //! What is against a resource (`libcalico-go/lib/clientv3`).
 
 use serde_json::{Map, Value};
-use tortie_model::Cidr;
+use tortie_model::{Cause, Cidr};
 use tortie_resources::stored::{
     DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, built_in_tier, check_endpoint, check_tier, tier_of,
 };
@@ -26,9 +26,9 @@ pub(super) fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value
     let empty = Map::new();
     let spec = object.get("spec").and_then(Value::as_object).unwrap_or(&empty);
     match key.kind() {
-        ResourceKind::Tier => check_tier(key.name(), spec).map_err(|error| refused(key, error.to_string()))?,
+        ResourceKind::Tier => check_tier(key.name(), spec).map_err(|error| refused(key, Cause::new(error)))?,
         ResourceKind::WorkloadEndpoint => {
-            check_endpoint(key.name(), spec).map_err(|error| refused(key, error.to_string()))?;
+            check_endpoint(key.name(), spec).map_err(|error| refused(key, Cause::new(error)))?;
         }
         ResourceKind::BgpConfiguration if key.name() != "default" => {
             let is_given = |name: &&&str| spec.get(**name).is_some_and(|value| !is_empty(value));

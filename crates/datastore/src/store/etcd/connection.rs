@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, GetOptions, Identity, ResponseHeader, TlsOptions};
+use tortie_model::Cause;
 
 use super::EtcdConfig;
 
@@ -31,16 +32,16 @@ pub enum Failure {
     #[error("an answer is too large")]
     TooLarge,
     /// etcd says no, and will say so again.
-    #[error("{0}")]
-    Refused(String),
+    #[error(transparent)]
+    Refused(Cause),
     /// No answer, or none from a cluster that works.
-    #[error("{0}")]
-    Lost(String),
+    #[error(transparent)]
+    Lost(Cause),
 }
 
 impl From<etcd_client::Error> for Failure {
     fn from(error: etcd_client::Error) -> Self {
-        let etcd_client::Error::GRpcStatus(status) = error else { return Self::Lost(chain(&error)) };
+        let etcd_client::Error::GRpcStatus(status) = error else { return Self::Lost(Cause::new(error)) };
         let message = status.message();
         match status.code() as i32 {
             code::OUT_OF_RANGE if message.contains("compacted") => Self::Compacted,
@@ -50,24 +51,24 @@ impl From<etcd_client::Error> for Failure {
             | code::NOT_FOUND
             | code::PERMISSION_DENIED
             | code::FAILED_PRECONDITION
-            | code::UNAUTHENTICATED => Self::Refused(message.to_owned()),
-            _ => Self::Lost(if message.is_empty() { chain(&status) } else { message.to_owned() }),
+            | code::UNAUTHENTICATED => Self::Refused(message.into()),
+            _ if message.is_empty() => Self::Lost(Cause::new(status)),
+            _ => Self::Lost(message.into()),
         }
     }
 }
 
-/// An error with its causes: clients like to say just "transport error".
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let why = error.to_string();
-        if !text.contains(&why) {
-            text = format!("{text}: {why}");
-        }
-        cause = error.source();
-    }
-    text
+/// An error, with the endpoint or file that it is about.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}")]
+struct Located {
+    place: String,
+    #[source]
+    cause: Cause,
+}
+
+fn located(place: impl ToString, cause: Cause) -> Cause {
+    Cause::new(Located { place: place.to_string(), cause })
 }
 
 /// Waits for an answer, but not for ever.
@@ -81,7 +82,7 @@ pub async fn within<T>(
 ) -> Result<T, Failure> {
     match tokio::time::timeout(limit, call).await {
         Ok(answer) => answer.map_err(Failure::from),
-        Err(_) => Err(Failure::Lost(format!("{what}: no answer within {} s", limit.as_secs_f64()))),
+        Err(_) => Err(Failure::Lost(format!("{what}: no answer within {} s", limit.as_secs_f64()).into())),
     }
 }
 
@@ -100,7 +101,7 @@ pub struct Head {
 /// # Errors
 /// [`Failure`], naming the endpoint.
 pub async fn connect(config: &EtcdConfig, turn: usize) -> Result<(Client, Option<Head>), Failure> {
-    config.check().map_err(|error| Failure::Refused(error.to_string()))?;
+    config.check().map_err(|error| Failure::Refused(Cause::new(error)))?;
     let endpoint = config.endpoints.get(turn % config.endpoints.len()).map_or("", String::as_str);
     let pace = &config.pace;
     let mut options = ConnectOptions::new()
@@ -118,8 +119,8 @@ pub async fn connect(config: &EtcdConfig, turn: usize) -> Result<(Client, Option
         options = options.with_user(user, password.reveal());
     }
     let named = |failure: Failure| match failure {
-        Failure::Lost(why) => Failure::Lost(format!("{endpoint}: {why}")),
-        Failure::Refused(why) => Failure::Refused(format!("{endpoint}: {why}")),
+        Failure::Lost(cause) => Failure::Lost(located(endpoint, cause)),
+        Failure::Refused(cause) => Failure::Refused(located(endpoint, cause)),
         other => other,
     };
     let mut client = within(pace.connect, "connecting", Client::connect([url], Some(options))).await.map_err(named)?;
@@ -147,10 +148,10 @@ fn tls(config: &EtcdConfig) -> Result<Option<TlsOptions>, Failure> {
 
 /// Reads a file. That it cannot be read may well change: certificates are renewed by others.
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let failure = |why: &dyn std::fmt::Display| Failure::Lost(format!("{}: {why}", path.display()));
-    let metadata = std::fs::metadata(path).map_err(|error| failure(&error))?;
+    let lost = |cause| Failure::Lost(located(path.display(), cause));
+    let metadata = std::fs::metadata(path).map_err(|error| lost(Cause::new(error)))?;
     if metadata.len() > MAX_PEM {
-        return Err(failure(&"is too large for a certificate"));
+        return Err(lost("is too large for a certificate".into()));
     }
-    std::fs::read(path).map_err(|error| failure(&error))
+    std::fs::read(path).map_err(|error| lost(Cause::new(error)))
 }

@@ -6,6 +6,7 @@ use std::{fmt, io};
 
 use etcd_client::{Client, WatchOptions, WatchResponse, WatchStream};
 use tokio::runtime::{Builder, Runtime};
+use tortie_model::with_causes;
 use tortie_resources::stored::Revision;
 
 use super::EtcdConfig;
@@ -96,7 +97,7 @@ impl EtcdFeed {
             self.turn = self.turn.wrapping_add(1);
             self.paused = Some(Instant::now() + self.pause);
             self.pause = (self.pause * 2).min(self.config.pace.longest_pause);
-            self.heard.push_back(Heard::Unavailable(failure.to_string()));
+            self.heard.push_back(Heard::Unavailable(with_causes(&failure)));
         }
         self.heard.pop_front()
     }
@@ -149,7 +150,7 @@ impl EtcdFeed {
     fn take(&mut self, message: &WatchResponse) -> Result<(), Failure> {
         if message.canceled() {
             return Err(match message.compact_revision() {
-                0 => Failure::Lost(format!("the watch is cancelled: {}", message.cancel_reason())),
+                0 => Failure::Lost(format!("the watch is cancelled: {}", message.cancel_reason()).into()),
                 _ => Failure::Compacted,
             });
         }

@@ -10,6 +10,7 @@ use etcd_client::{
 };
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
+use tortie_model::{Cause, with_causes};
 use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
 use super::EtcdConfig;
@@ -137,12 +138,12 @@ impl EtcdStore {
             call(client).await
         });
         result.map_err(|failure| match failure {
-            Failure::Refused(why) => StoreError::Refused(why),
+            Failure::Refused(cause) => StoreError::Refused(cause),
             other => {
                 let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
                 connection.client = None;
                 connection.turn += 1;
-                StoreError::Unavailable(other.to_string())
+                StoreError::Unavailable(Cause::new(other))
             }
         })
     }
@@ -180,7 +181,7 @@ impl EtcdStore {
     fn written(key: &ResourceKey, answer: &TxnResponse, object: Value) -> Result<StoredResource, StoreError> {
         let revision = Revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision));
         let object = stored::from_stored(key, object, revision)
-            .map_err(|error| StoreError::Unreadable { key: key.clone(), why: error.to_string() })?;
+            .map_err(|error| StoreError::Unreadable { key: key.clone(), why: Cause::new(error) })?;
         Ok(StoredResource { key: key.clone(), revision, object })
     }
 
@@ -214,7 +215,7 @@ fn read(key: ResourceKey, kv: &KeyValue) -> Result<StoredResource, StoreError> {
     let revision = Revision(kv.mod_revision());
     match object(&key, kv.value(), revision) {
         Ok(object) => Ok(StoredResource { key, revision, object }),
-        Err(error) => Err(StoreError::Unreadable { key, why: error.to_string() }),
+        Err(error) => Err(StoreError::Unreadable { key, why: Cause::new(error) }),
     }
 }
 
@@ -249,7 +250,7 @@ impl ResourceStore for EtcdStore {
             let Some(key) = path.and_then(ResourceKey::from_path) else { continue };
             match read(key, &kv) {
                 Ok(resource) => listing.resources.push(resource),
-                Err(StoreError::Unreadable { key, why }) => listing.unreadable.push((key, why)),
+                Err(StoreError::Unreadable { key, why }) => listing.unreadable.push((key, with_causes(&why))),
                 Err(other) => return Err(other),
             }
         }

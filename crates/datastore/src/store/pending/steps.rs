@@ -4,6 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tortie_model::with_causes;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use super::change::{Deadline, KeptWrite, Moment, PendingChange, Phase, Write};
@@ -79,7 +80,7 @@ pub fn carry_out(
         Ok(journal.save(&change)?)
     });
     let Err(source) = written else { return Ok(change) };
-    let is_rolled_back = roll_back(journal, store, change, &source.to_string(), &now()).is_ok();
+    let is_rolled_back = roll_back(journal, store, change, &with_causes(&source), &now()).is_ok();
     Err(CarryOutError::Write { source, is_rolled_back })
 }
 
@@ -162,7 +163,7 @@ pub fn attend(journal: &dyn Journal, open: &Opener<'_>, now: &Moment) -> Result<
     let rolled_back = opened.and_then(|store| roll_back(journal, &*store, change, &why, now));
     Ok(match rolled_back {
         Ok(change) => Attended::RolledBack(Box::new(change)),
-        Err(error) => Attended::Retry { why: error.to_string() },
+        Err(error) => Attended::Retry { why: with_causes(&error) },
     })
 }
 
@@ -223,7 +224,7 @@ fn put_back(store: &dyn ResourceStore, write: &Write) -> Result<Option<String>, 
         let there = match store.get(key) {
             Ok(StoredResource { object, revision, .. }) => Some((unversioned(object), revision)),
             Err(StoreError::NotFound(_)) => None,
-            Err(error @ StoreError::Unreadable { .. }) => return Ok(Some(error.to_string())),
+            Err(error @ StoreError::Unreadable { .. }) => return Ok(Some(with_causes(&error))),
             Err(error) => return Err(error),
         };
         let object = there.as_ref().map(|(object, _)| object);
@@ -251,7 +252,7 @@ fn put_back(store: &dyn ResourceStore, write: &Write) -> Result<Option<String>, 
                 last = error;
             }
             Err(error @ (StoreError::Invalid { .. } | StoreError::NotAccepted { .. })) => {
-                return Ok(Some(error.to_string()));
+                return Ok(Some(with_causes(&error)));
             }
             Err(error) => return Err(error),
         }
@@ -284,7 +285,7 @@ fn take_away(store: &dyn ResourceStore, key: &ResourceKey, at: Revision) -> Resu
         Ok(()) => Ok(None),
         Err(ApplyError::Store(error)) => Err(error),
         Err(error @ (ApplyError::Refused { .. } | ApplyError::Object { .. } | ApplyError::Gone { .. })) => {
-            Ok(Some(error.to_string()))
+            Ok(Some(with_causes(&error)))
         }
     }
 }

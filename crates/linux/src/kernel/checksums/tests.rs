@@ -58,7 +58,7 @@ fn a_program_is_run_where_the_kernel_has_no_netlink_for_it() {
     assert_eq!(jobs, program);
     let Err(KernelError::Failed(why)) = failed else { panic!("{failed:?}") };
     let expected = "ethtool -K vxlan.calico tx off: exit status: 75: Cannot get device feature names";
-    assert_eq!(why, expected);
+    assert_eq!(why.to_string(), expected);
     assert_eq!(disable(refused(Errno::NODEV), 0), (Err(KernelError::NotFound), vec![]));
     let denied = disable(refused(Errno::PERM), 0);
     assert!(matches!(&denied, (Err(KernelError::Failed(_)), jobs) if jobs.is_empty()), "{denied:?}");

@@ -58,7 +58,7 @@ fn failures_are_retried() {
 fn four_failures_are_enough_but_the_other_direction_is_tried() {
     let (result, jobs) = flush_with("10.0.0.1", &[(1, "busy"), (1, "busy"), (1, "busy"), (1, "busy\n"), (0, "")]);
     let expected = "conntrack --family ipv4 --delete --orig-src 10.0.0.1: exit status: 1: busy";
-    assert_eq!(result, Err(KernelError::Failed(expected.to_owned())));
+    assert_eq!(result, Err(KernelError::Failed(expected.into())));
     assert_eq!(jobs.len(), 5);
 }
 

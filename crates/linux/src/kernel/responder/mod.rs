@@ -19,9 +19,10 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
 use tortie_dataplane::{KernelError, ProxyNeighbour};
-use tortie_model::{Family, Mac};
+use tortie_model::{Cause, Family, Mac};
 
 use crate::link_address::Origin;
+use crate::placed::placed;
 
 /// How many messages of one socket are answered before it is another's turn.
 const BURST: usize = 64;
@@ -72,7 +73,7 @@ impl Responder {
         let shared = Arc::new(Shared { state: Mutex::default(), wake });
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new().name("proxy-arp".to_owned()).spawn(move || serve(&of_thread));
-        let thread = thread.map_err(|error: io::Error| KernelError::Failed(format!("thread: {error}")))?;
+        let thread = thread.map_err(|error| failed("thread", error))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -154,8 +155,12 @@ fn kernel_error(what: &'static str) -> impl FnOnce(Errno) -> KernelError {
         Errno::NODEV | Errno::NXIO => KernelError::NotFound,
         Errno::NETDOWN => KernelError::LinkDown,
         Errno::AFNOSUPPORT | Errno::OPNOTSUPP => KernelError::Unsupported,
-        _ => KernelError::Failed(format!("{what}: {errno}")),
+        _ => failed(what, errno.into()),
     }
+}
+
+fn failed(what: &'static str, error: io::Error) -> KernelError {
+    KernelError::Failed(Cause::new(placed(what)(error)))
 }
 
 impl Shared {
