@@ -66,7 +66,6 @@ fn cycles(src: &Path) -> Result<BTreeSet<String>, String> {
 }
 
 /// The modules of a crate, and the names that they import, each with the path of the item.
-#[derive(Default)]
 struct Names {
     modules: BTreeSet<Module>,
     imports: BTreeMap<Module, Vec<String>>,
@@ -99,7 +98,7 @@ impl Names {
         };
         let child = path.first().map(|first| [module, &[first.clone()]].concat());
         let path = if child.is_some_and(|child| self.modules.contains(&child)) {
-            Some([module, &path].concat())
+            Some([module, &path[..]].concat())
         } else {
             from_root(module, &path)
         };
@@ -113,7 +112,7 @@ impl Names {
         // An import of the path's own name would lead around in a circle.
         for _ in 0..self.modules.len() {
             let Some(import) = (1..=path.len()).find(|len| self.imports.contains_key(&path[..*len])) else { break };
-            path = [&self.imports[&path[..import]], &path[import..]].concat();
+            path = [&self.imports[&path[..import]][..], &path[import..]].concat();
         }
         let len = (0..=path.len()).rev().find(|len| self.modules.contains(&path[..*len])).unwrap_or_default();
         path.truncate(len);
@@ -250,7 +249,10 @@ mod tests {
         assert_eq!(inside("mod c; mod d; pub use c::C; pub use d::D;", "use super::C;"), ["a::c a::d"]);
         assert_eq!(inside("mod c; mod d; use self::{c::C as E, d::D};", "fn f(e: super::E) {}"), ["a::c a::d"]);
         assert_eq!(inside("mod c; mod d; pub use d::D;", "use super::C;"), [""; 0]);
-        assert_eq!(cycles_of(&[("a.rs", "use crate::B;"), ("b.rs", "use crate::a::A;"), ("lib.rs", "pub use b::B;")]), ["a b"]);
+        assert_eq!(
+            cycles_of(&[("a.rs", "use crate::B;"), ("b.rs", "use crate::a::A;"), ("lib.rs", "pub use b::B;")]),
+            ["a b"]
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Sizes of functions and structs, and forms of errors without a source (`Result<_, String>`, `Result<_, &str>`,
-//! `map_err(|error| Variant(error.to_string()))`), over the sources of all crates without tests.
+//! `map_err(|error| Variant(error.to_string()))`) or that show it twice, over the sources of all crates without tests.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Expr, ExprClosure, ExprMethodCall, GenericArgument, Ident, ImplItemFn, ItemFn, ItemMod, ItemStruct, Macro,
-    Pat, PathArguments, Signature, TraitItemFn, Type, TypePath,
+    Attribute, Expr, ExprClosure, ExprMethodCall, Fields, GenericArgument, Ident, ImplItemFn, ItemFn, ItemMod,
+    ItemStruct, Macro, Pat, PathArguments, Signature, TraitItemFn, Type, TypePath, Variant,
 };
 use xtask::files::read;
 
@@ -30,6 +30,15 @@ const MAX_FIELDS: usize = 12;
 /// Crates and the structs in them that hold the state of a component.
 const STATES: &[(&str, &str)] =
     &[("node", "Session"), ("node", "Metrics"), ("iptables", "Reconciler"), ("dataplane", "Dataplane")];
+
+/// Files with errors whose messages still show their sources: they are being rewritten.
+const SHOW_SOURCES: &[&str] = &[
+    "crates/cli/src/history.rs",
+    "crates/cli/src/replay.rs",
+    "crates/ebpf/src/node.rs",
+    "crates/node/src/flows/goldmane/client.rs",
+    "crates/node/src/host_changes/connection.rs",
+];
 
 /// Checks the sources of all crates, the benchmarks and this program.
 pub(crate) fn check(wrong: &mut Vec<String>) -> Result<(), String> {
@@ -113,6 +122,16 @@ impl Found {
         true
     }
 
+    fn message(&mut self, error: &Ident, attributes: &[Attribute], fields: &Fields) {
+        if self.is_published && !SHOW_SOURCES.contains(&self.file.as_str()) && shows_source(attributes, fields) {
+            let line = error.span().start().line;
+            self.wrong.push(format!(
+                "{}:{line}: the message of {error} shows its source, which the reporter shows again",
+                self.file
+            ));
+        }
+    }
+
     fn error(&mut self, line: usize, form: &str) {
         if self.is_published {
             self.wrong.push(format!("{}:{line}: {form} loses the source of the error", self.file));
@@ -146,7 +165,13 @@ impl<'a> Visit<'a> for Found {
         }
     }
 
+    fn visit_variant(&mut self, variant: &'a Variant) {
+        self.message(&variant.ident, &variant.attrs, &variant.fields);
+        visit::visit_variant(self, variant);
+    }
+
     fn visit_item_struct(&mut self, item: &'a ItemStruct) {
+        self.message(&item.ident, &item.attrs, &item.fields);
         let state = STATES.iter().find(|(krate, name)| self.krate == *krate && item.ident == name);
         self.states.extend(state.map(|state| (*state, item.fields.len())));
         visit::visit_item_struct(self, item);
@@ -186,13 +211,22 @@ fn is_text(error: &Type) -> bool {
 fn makes_text(function: &Expr) -> bool {
     match function {
         Expr::Closure(ExprClosure { inputs, body, .. }) => {
-            let Some(Pat::Ident(error)) = inputs.first() else { return false };
-            let mut texts = Texts { error: &error.ident, found: false };
+            let Some(error) = inputs.first().and_then(name_of) else { return false };
+            let mut texts = Texts { error, found: false };
             texts.visit_expr(body);
             texts.found
         }
         Expr::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "to_string"),
         _ => false,
+    }
+}
+
+/// The name of an argument, typed or not.
+fn name_of(argument: &Pat) -> Option<&Ident> {
+    match argument {
+        Pat::Ident(argument) => Some(&argument.ident),
+        Pat::Type(argument) => name_of(&argument.pat),
+        _ => None,
     }
 }
 
@@ -210,20 +244,38 @@ impl<'a> Visit<'a> for Texts<'_> {
     }
 
     fn visit_macro(&mut self, call: &'a Macro) {
-        self.found |= call.path.is_ident("format") && mentions(call.tokens.clone(), &self.error.to_string());
+        self.found |= call.path.is_ident("format") && shows(call.tokens.clone(), &self.error.to_string());
     }
 }
 
-/// Whether the arguments of a `format!` show a value, by its name or within braces.
-fn mentions(tokens: TokenStream, value: &str) -> bool {
-    tokens.into_iter().any(|token| match token {
-        TokenTree::Ident(ident) => ident == value,
-        TokenTree::Literal(text) => {
-            let text = text.to_string();
-            [format!("{{{value}}}"), format!("{{{value}:")].iter().any(|shown| text.contains(shown))
+/// Whether the arguments of a formatting macro show a value as a whole, by its name or within braces.
+fn shows(tokens: TokenStream, value: &str) -> bool {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let text = match token {
+            TokenTree::Group(group) if shows(group.stream(), value) => return true,
+            TokenTree::Group(_) | TokenTree::Punct(_) => continue,
+            TokenTree::Ident(ident) => ident.to_string(),
+            TokenTree::Literal(literal) => literal.to_string(),
+        };
+        let is_part = matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == '.');
+        let is_shown = |shown: String| text.contains(&shown);
+        if text == value && !is_part || is_shown(format!("{{{value}}}")) || is_shown(format!("{{{value}:")) {
+            return true;
         }
-        TokenTree::Group(group) => mentions(group.stream(), value),
-        TokenTree::Punct(_) => false,
+    }
+    false
+}
+
+/// Whether the message of an error shows its source, which the reporter adds.
+fn shows_source(attributes: &[Attribute], fields: &Fields) -> bool {
+    let is_message = |attribute: &&Attribute| attribute.path().is_ident("error");
+    let message = attributes.iter().find(is_message).and_then(|attribute| attribute.meta.require_list().ok());
+    let Some(message) = message else { return false };
+    fields.iter().enumerate().any(|(index, field)| {
+        let name = field.ident.as_ref().map_or_else(|| index.to_string(), Ident::to_string);
+        let marks = |attribute: &Attribute| attribute.path().is_ident("source") || attribute.path().is_ident("from");
+        (name == "source" || field.attrs.iter().any(marks)) && shows(message.tokens.clone(), &name)
     })
 }
 
@@ -270,6 +322,24 @@ mod tests {
         for text in [
             "fn f() -> Result<String, Error> { g().map_err(Error::from) }",
             "fn f() { g().map_err(|error| E::Failed { place: format!(\"{place}\"), error }); }",
+        ] {
+            assert_eq!(found("calc", text).wrong, [""; 0], "{text}");
+        }
+    }
+    #[test]
+    fn messages_that_show_their_source_are_found() {
+        for text in [
+            r#"enum E { #[error("{a}: {error}")] A { a: u8, #[source] error: B } }"#,
+            r#"enum E { #[error("no: {0}")] A(#[from] B) }"#,
+            r#"#[error("{}", text(.0))] struct A(#[source] B);"#,
+            r#"#[error("{}", source)] struct A { source: B }"#,
+        ] {
+            assert_eq!(found("calc", text).wrong.len(), 1, "{text}");
+        }
+        for text in [
+            r#"enum E { #[error("{a}")] A { a: u8, #[source] error: B }, #[error(transparent)] B(#[from] B) }"#,
+            r#"#[error("{}: {error}", path.display())] struct A { path: PathBuf, error: B }"#,
+            r#"#[error("{}", .0.code())] struct A(#[source] B);"#,
         ] {
             assert_eq!(found("calc", text).wrong, [""; 0], "{text}");
         }

@@ -73,7 +73,7 @@ fn open(descriptor: u32, options: &OpenOptions) -> Result<File, Failure> {
 
 /// A descriptor that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("descriptor {descriptor} cannot be used: {error}; is this started by an engine?")]
+#[error("descriptor {descriptor}, which an engine leaves to this program, cannot be used")]
 struct NotInherited {
     descriptor: u32,
     #[source]

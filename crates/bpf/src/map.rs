@@ -57,7 +57,7 @@ impl Array {
     }
 
     fn open(path: &Path, map_type: u32) -> io::Result<Self> {
-        // What is not even a map is told with the path.
+        // An object that is no map is reported with its path.
         Self::of(object::open(path)?, map_type).map_err(object::at_path(path))
     }
 

@@ -2,10 +2,10 @@
 
 use std::error::Error;
 use std::ffi::CString;
-use std::{fmt, io};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use crate::call::{GetInfo, OBJ_GET, OBJ_GET_INFO_BY_FD, OBJ_PIN, ObjectPath, call, descriptor, number};
 

@@ -18,10 +18,10 @@ use tortie_datastore::store::pending::{
 use tortie_datastore::store::{ResourceStore, StagedStore, StagedWrite, StoreError};
 use tortie_resources::stored::ResourceKey;
 
-use super::{Failure, with_causes};
 use super::output::Output;
 use super::store::{StoreArgs, open_reference};
 use super::wish::Wish;
+use super::{Failure, with_causes};
 use tortie_datastore::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
 /// The line that a guard prints when only a kill can end it any more.
@@ -329,7 +329,10 @@ impl Written {
                 Ok(false) => format!("it could not be taken back, as you have no right to {verb} it"),
                 Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
                 Err(error) => {
-                    format!("it is not known whether you have the right to {verb} it, to take it back: {}", with_causes(&error))
+                    format!(
+                        "it is not known whether you have the right to {verb} it, to take it back: {}",
+                        with_causes(&error)
+                    )
                 }
             };
             self.refused(&write.key, format!("{}: {why}; without --confirm, it is done for good", write.key), wishes);

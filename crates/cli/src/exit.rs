@@ -10,7 +10,8 @@ use tortie_telemetry::logging;
 /// Any error that a command may end with.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
-/// Why a command ends with another exit code than 0. Its text is that of the error and of all its causes.
+/// Why a command ends with another exit code than 0. It is the reporter: its text is that of the error and of all its
+/// causes, so it has no source.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Everything has been said already; end with this code.
@@ -18,17 +19,16 @@ pub enum Failure {
     Reported(u8),
     /// Wrong usage that the argument parser cannot see.
     #[error("{}", with_causes(&**.0))]
-    Usage(#[source] Cause),
+    Usage(Cause),
     /// Something that the command needs does not work.
     #[error("{}", with_causes(&**.0))]
-    Failed(#[source] Cause),
+    Failed(Cause),
     /// Reading or writing failed.
     #[error("{what}: {error}")]
     Io {
         /// The file or stream.
         what: String,
         /// The error.
-        #[source]
         error: io::Error,
     },
 }
@@ -107,7 +107,7 @@ mod tests {
         let failure = Failure::usage_at("--labels")(error());
         assert_eq!(failure.to_string(), "--labels: no room");
         assert_eq!(with_causes(&failure), "--labels: no room");
-        assert!(failure.source().is_some_and(|cause| cause.source().is_some()));
+        assert!(failure.source().is_none());
         let nested = Failure::failed_at("node a")(Failure::io("file b")(error()));
         assert_eq!(nested.to_string(), "node a: file b: no room");
         assert_eq!(Failure::failed("nothing there").to_string(), "nothing there");

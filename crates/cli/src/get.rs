@@ -10,12 +10,12 @@ use tortie_datastore::store::{ResourceStore, StoreError};
 use tortie_resources::stored::{API_VERSION, DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, labelled};
 use tortie_resources::to_yaml;
 
-use super::{Failure, with_causes};
 use super::label_query::LabelQuery;
 use super::names::{self, KindOrOne};
 use super::selected::{namespace_of, nothing};
 use super::store::StoreArgs;
 use super::written;
+use super::{Failure, with_causes};
 
 /// Show resources in etcd or Kubernetes, as calicoctl and kubectl do.
 ///

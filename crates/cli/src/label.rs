@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// A label that is not overwritten, with the option that does so.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; --overwrite makes it `{wanted}`", wanted = .0.wanted)]
-struct NotOverwritten(#[source] LabelError);
+struct NotOverwritten(LabelError);
 
 /// The reason why words are no names and labels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

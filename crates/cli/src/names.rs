@@ -32,7 +32,7 @@ pub(super) enum KindError {
     #[error("is of Kubernetes alone: `kubectl get {0}` shows it")]
     OfKubectl(String),
     #[error("{0}\n\nThe kinds, and what else they are called:\n{kinds}", kinds = kinds())]
-    Unknown(#[from] UnknownKind),
+    Unknown(UnknownKind),
 }
 
 impl FromStr for KindOrOne {

@@ -53,7 +53,7 @@ pub(super) enum StoreUrlError {
     /// A place that does not parse.
     #[cfg(feature = "kubernetes")]
     #[error("kubernetes: {0}")]
-    Kubernetes(#[from] KubeConfigError),
+    Kubernetes(KubeConfigError),
     /// An URL of etcd that does not parse.
     #[cfg(feature = "etcd")]
     #[error(transparent)]
@@ -73,7 +73,7 @@ impl FromStr for StoreUrl {
             if place.starts_with("//") {
                 return Err(StoreUrlError::Kubeconfig);
             }
-            return Ok(Self::Kubernetes(place.parse()?));
+            return place.parse().map(Self::Kubernetes).map_err(StoreUrlError::Kubernetes);
         }
         #[cfg(feature = "etcd")]
         return Ok(Self::Etcd(Box::new(text.parse()?)));

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -398,8 +397,7 @@ pub(crate) fn failsafe_ports(raw: &str) -> Parsed<Vec<FailsafePort>> {
 
 fn failsafe_port(entry: &str) -> Parsed<FailsafePort> {
     let refuse = |what: &str| Refusal::from(format!("`{entry}`: {what}"));
-    let parse_net =
-        |net: &str| net.parse::<Cidr>().map(|net| Some(net.masked())).map_err(Refusal::of_part(entry));
+    let parse_net = |net: &str| net.parse::<Cidr>().map(|net| Some(net.masked())).map_err(Refusal::of_part(entry));
     let (protocol, net, port) = match (entry.find('['), entry.find("]:")) {
         (Some(open), Some(close)) if open < close => {
             let protocol = entry[..open].strip_suffix(':').ok_or_else(|| refuse("the protocol is missing"))?;
@@ -440,7 +438,8 @@ pub(crate) fn duration_pairs(raw: &str) -> Parsed<BTreeMap<String, Duration>> {
 
 /// A duration in Go's syntax: `1h2m3.5s`, `250ms`, `0`.
 fn go_duration(raw: &str) -> Parsed<Duration> {
-    tortie_resources::go_duration(raw).ok_or_else(|| Refusal::from(format!("`{raw}` is not a duration such as 90s or 1m30s")))
+    tortie_resources::go_duration(raw)
+        .ok_or_else(|| Refusal::from(format!("`{raw}` is not a duration such as 90s or 1m30s")))
 }
 
 /// How often rules with the action `log` may log.

@@ -66,7 +66,7 @@ pub enum JobError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// An error of Kubernetes.
-    #[error("Kubernetes: {0}")]
+    #[error("Kubernetes")]
     Kubernetes(#[from] LiveError),
     /// A stored object that the job cannot work with.
     #[error(transparent)]

@@ -24,7 +24,7 @@ pub enum Line {
 
 /// A line of no known form.
 #[derive(Debug, thiserror::Error)]
-#[error(r#"neither {{"key", "value"}} nor {{"status"}} nor {{"flush"}}: {source}"#)]
+#[error(r#"neither {{"key", "value"}} nor {{"status"}} nor {{"flush"}}"#)]
 pub struct NotALine {
     source: LineError,
 }

@@ -261,7 +261,7 @@ pub(crate) enum ManifestError {
     #[error("{}", too_large(*.0))]
     TooLarge(u64),
     #[error("{}", open::refusal(.0))]
-    Io(#[source] io::Error),
+    Io(io::Error),
 }
 
 /// Returns the text of a file below `root`; `Ok(None)` if it is gone by now.

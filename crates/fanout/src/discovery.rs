@@ -20,7 +20,7 @@ pub trait ServerDiscovery: fmt::Debug + Send + Sync {
 #[non_exhaustive]
 pub enum DiscoveryError {
     /// Whoever knows where they are does not say so.
-    #[error("{place}: {source}")]
+    #[error("{place}")]
     Unknown {
         /// Where they are looked for, such as `endpoints of Service typha`.
         place: String,
@@ -34,7 +34,7 @@ pub enum DiscoveryError {
         place: String,
     },
     /// The search itself has failed.
-    #[error("the search for servers has failed: {0}")]
+    #[error("the search for servers has failed")]
     Search(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

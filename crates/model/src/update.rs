@@ -131,7 +131,7 @@ kinds! {
 }
 
 impl fmt::Display for Key {
-    /// What it is and which, for messages.
+    /// The kind and the identity, for messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WorkloadEndpoint(key) => write!(f, "workload endpoint {key}"),

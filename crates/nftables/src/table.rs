@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tortie_net::{Budget, IpSetId, IpSetName};
 use tortie_net::Cause;
+use tortie_net::{Budget, IpSetId, IpSetName};
 use tortie_netfilter::{
     Chain, ChainName, ChainProblem, HookPosition, Layout, MapKey, MapKind, MapVerdict, Member, Rule, SetType, StandIn,
     Table as Layer,

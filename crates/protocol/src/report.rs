@@ -44,7 +44,7 @@ pub enum Report {
 #[non_exhaustive]
 pub enum ReportError {
     /// It is no protobuf of this message.
-    #[error("not a FromDataplane message: {0}")]
+    #[error("not a FromDataplane message")]
     NotProtobuf(#[from] prost::DecodeError),
     /// It is of a kind that is not known; a later version of the protocol may have it.
     #[error("a report of an unknown kind")]

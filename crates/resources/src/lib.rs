@@ -63,8 +63,8 @@ mod yaml;
 
 pub use duration::{go_duration, go_duration_text};
 pub use echo::echoes_cut;
-pub use problem::{FieldProblem, Lint, Severity};
 pub use position::Position;
+pub use problem::{FieldProblem, Lint, Severity};
 pub use scalar::parse_dscp;
 pub use tree::SyntaxError;
 pub use v3::time_text;

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::tree::{Position, SyntaxError, parse_yaml};
+use crate::Position;
+use crate::tree::{SyntaxError, parse_yaml};
 
 /// The value as a YAML document, which [`manifest`](crate::manifest) reads as it was.
 ///

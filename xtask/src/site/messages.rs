@@ -67,7 +67,7 @@ const TYPES: &[(&str, &str, Sources)] = &[
         "Said by the command that was typed; nothing was changed.",
         &[
             ("crates/node/src/local_api/client.rs", "ClientError"),
-            ("crates/analysis/src/trace/cluster.rs", "TraceError"),
+            ("crates/analysis/src/trace/error.rs", "TraceError"),
             ("crates/analysis/src/trace/service.rs", "ServiceError"),
         ],
     ),

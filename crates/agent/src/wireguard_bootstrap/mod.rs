@@ -232,7 +232,8 @@ impl Bootstrap {
                 tracing::warn!(%family, %reason, device, key, "removed WireGuard's device and published key, so that servers can be reached");
             }
             (device, key) => {
-                let errors = [device.err().map(|error| with_causes(&error)), key.err().map(|error| with_causes(&error))];
+                let errors =
+                    [device.err().map(|error| with_causes(&error)), key.err().map(|error| with_causes(&error))];
                 let error = errors.into_iter().flatten().collect::<Vec<_>>().join("; ");
                 if is_news {
                     tracing::warn!(%family, %reason, error, "WireGuard's device or published key cannot be removed; servers may not be heard");

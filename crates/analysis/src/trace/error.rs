@@ -2,14 +2,14 @@
 
 use tortie_evaluate::{Missing, UpdateError};
 
-/// Why there is no answer.
+/// The reason why a question has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// Neither end is in the cluster.
     #[error("neither end of the connection is in the cluster")]
     BothOutside,
-    /// An end is not there, or something that it refers to.
+    /// An end is missing, or an object that it refers to.
     #[error(transparent)]
     Missing(#[from] Missing),
     /// The calculation contradicts itself.

@@ -289,7 +289,6 @@ fn probe_of(flow: &TracedFlow) -> Result<Probe, Failure> {
 struct NotSent {
     flow: TracedFlow,
     advice: &'static str,
-    #[source]
     error: io::Error,
 }
 

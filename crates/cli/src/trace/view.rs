@@ -31,7 +31,6 @@ pub(super) struct View {
 #[error("{field}: {reason}")]
 pub(super) struct EndError {
     field: &'static str,
-    #[source]
     reason: EndReason,
 }
 

@@ -18,7 +18,7 @@ pub(super) fn too_often(what: &str) -> JobError {
 
 /// An entry of the datastore that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}: {source}")]
+#[error("{place}")]
 pub(super) struct Misfit {
     pub(super) place: String,
     pub(super) source: TextError,

@@ -16,7 +16,7 @@ pub(super) enum LabelsError {
     OfKubernetes,
     #[error("annotation {ANNOTATION}: is no text")]
     NoText,
-    #[error("annotation {ANNOTATION}: {0}")]
+    #[error("annotation {ANNOTATION}")]
     Json(#[from] serde_json::Error),
 }
 

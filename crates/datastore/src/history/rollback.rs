@@ -69,7 +69,7 @@ pub enum RollbackError {
     #[error(transparent)]
     History(#[from] HistoryError),
     /// A file cannot be read or written.
-    #[error("{}: {error}", path.display())]
+    #[error("{}", path.display())]
     Io {
         /// The file.
         path: PathBuf,

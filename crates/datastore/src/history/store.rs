@@ -36,7 +36,7 @@ pub enum HistoryError {
     #[error("there are several histories, so --datastore must say which: {}", .0.join(", "))]
     Several(Vec<String>),
     /// Reading failed.
-    #[error("{}: {error}", path.display())]
+    #[error("{}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,

@@ -220,7 +220,8 @@ impl Mirror {
         refused
             .filter(|(_, error)| error.is_forbidden())
             .map(|(list, error)| {
-                let what = format!("the API server does not let this agent list and watch them: {}", with_causes(error));
+                let what =
+                    format!("the API server does not let this agent list and watch them: {}", with_causes(error));
                 let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
                 // Until all has been read once, that is what was in force before.
                 InputProblem::new(list.resource.to_string(), problem, Fallback::LastGood)

@@ -115,8 +115,9 @@ impl KubernetesStore {
     }
 
     fn api(&self, kind: ResourceKind) -> Result<ApiResource, StoreError> {
-        let none =
-            || StoreError::Refused(format!("{kind} is not kept in Kubernetes, which has {} instead", instead(kind)).into());
+        let none = || {
+            StoreError::Refused(format!("{kind} is not kept in Kubernetes, which has {} instead", instead(kind)).into())
+        };
         api_resource(kind, self.calico).ok_or_else(none)
     }
 
@@ -363,7 +364,8 @@ impl TextStore for KubernetesStore {
             return Err(StoreError::Refused("only one text is changed at a time, and none made".into()));
         };
         let place = AddressKind::at(path);
-        let (kind, name) = place.ok_or_else(|| StoreError::Refused(format!("{path}: is not kept in Kubernetes").into()))?;
+        let (kind, name) =
+            place.ok_or_else(|| StoreError::Refused(format!("{path}: is not kept in Kubernetes").into()))?;
         let Some(mut object) = self.address_object(kind, &name)? else { return Ok(None) };
         if version_of(&object)? != *expected {
             return Ok(None);

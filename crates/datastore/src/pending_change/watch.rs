@@ -6,6 +6,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use tortie_model::with_causes;
+
 use crate::store::pending::{Attended, FileJournal, JournalError, Opener, PendingChange, Phase, attend};
 
 /// How soon it is looked again for a change, or whether one was confirmed.
@@ -58,7 +60,10 @@ pub fn watch(state: &Path, until: Until, open: &Opener<'_>) {
                 longer(failures)
             }
             Err(error) => {
-                say(&mut said, &format!("it is unknown whether a change waits to be confirmed: {error}"));
+                say(
+                    &mut said,
+                    &format!("it is unknown whether a change waits to be confirmed: {}", with_causes(&error)),
+                );
                 failures += 1;
                 longer(failures)
             }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tortie_datastore::kubernetes::KubernetesStore;
 use tortie_datastore::store::{ResourceStore, StoreError, TextChange, TextStore, Verb};
 use tortie_lab::apiserver::{ApiServer, Fault, On};
+use tortie_model::with_causes;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use super::client;
@@ -62,8 +63,8 @@ fn the_life_of_a_resource() {
     server.uninstall("crd.projectcalico.org", "hostendpoints");
     let missing =
         "the datastore is not available: the API server has no hostendpoints: their definition is not installed";
-    assert_eq!(store.create(&key, json!({"spec": {}})).unwrap_err().to_string(), missing);
-    assert_eq!(store.list(key.kind(), None).unwrap_err().to_string(), missing);
+    assert_eq!(with_causes(&store.create(&key, json!({"spec": {}})).unwrap_err()), missing);
+    assert_eq!(with_causes(&store.list(key.kind(), None).unwrap_err()), missing);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 pub enum WireFormat {
     /// Our protocol, for one node: what all nodes have in common.
     OneNode,
-    /// The same with blocks of addresses.
+    /// The same with IPAM blocks.
     OneNodeWithBlocks,
     /// Our protocol, everything.
     AllNodes,
@@ -16,6 +16,6 @@ pub enum WireFormat {
 }
 
 impl WireFormat {
-    /// How many formats there are.
+    /// Number of formats.
     pub const COUNT: usize = 5;
 }

@@ -12,7 +12,7 @@ use tokio::net::lookup_host;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tortie_datastore::{Backoff, Closed, Feed, Source, chance};
-use tortie_model::Hostname;
+use tortie_model::{Hostname, with_causes};
 
 use self::session::{Lost, SessionError};
 use self::view::View;
@@ -106,11 +106,11 @@ enum NoConnection {
     NoServer,
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
-    #[error("{server}: {source}")]
+    #[error("{server}")]
     Lookup { server: String, source: io::Error },
     #[error("{server}: no answer to the question for its address")]
     NoAddress { server: String },
-    #[error("{server}: {source}")]
+    #[error("{server}")]
     Session { server: SocketAddr, source: SessionError },
 }
 
@@ -198,7 +198,7 @@ async fn connect_again_and_again(
                 backoff.fail(chance())
             }
             Lost::Failed(why) => {
-                let why = why.to_string();
+                let why = with_causes(&why);
                 tracing::warn!(why, "no connection to the fan-out");
                 feed.unavailable(why)?;
                 backoff.fail(chance())

@@ -42,7 +42,7 @@ pub enum FrameError {
     #[error("a frame that cannot be uncompressed")]
     BadCompression,
     /// The message is not one.
-    #[error("a message that cannot be read: {0}")]
+    #[error("a message that cannot be read")]
     BadMessage(#[from] prost::DecodeError),
 }
 

@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{timeout, timeout_at};
+use tortie_model::with_causes;
 
 use super::Context;
 use super::connection::{self, ConnectionEnd};
@@ -86,7 +87,7 @@ async fn refuse(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, _per
     };
     let told = timeout(REFUSAL.min(context.config.handshake_timeout), refuse).await;
     if let Err(error) = told.unwrap_or(Err(RefusalError::TooSlow)) {
-        tracing::debug!(%peer, %error, "a client that is one too many was not told so");
+        tracing::debug!(%peer, error = %with_causes(&error), "a client that is one too many was not told so");
     }
 }
 
@@ -97,7 +98,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => {
             context.counters.handshakes_failed.add(1);
-            tracing::info!(connection, %peer, %error, "a connection failed before it was of use");
+            tracing::info!(connection, %peer, error = %with_causes(&error), "a connection failed before it was of use");
             return;
         }
         Err(_) => {
@@ -118,14 +119,14 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
     }
     match end {
         ConnectionEnd::Read(_) | ConnectionEnd::Write(_) | ConnectionEnd::Drained | ConnectionEnd::ServerEnds => {
-            tracing::info!(connection, %peer, reason = %end, "a client has left");
+            tracing::info!(connection, %peer, reason = %with_causes(&end), "a client has left");
         }
         ConnectionEnd::WriteTimeout
         | ConnectionEnd::TooSlow { .. }
         | ConnectionEnd::Silent
         | ConnectionEnd::Greeting(_)
         | ConnectionEnd::Protocol(_) => {
-            tracing::warn!(connection, %peer, reason = %end, "a client is cut off");
+            tracing::warn!(connection, %peer, reason = %with_causes(&end), "a client is cut off");
         }
     }
 }
@@ -160,10 +161,10 @@ async fn serve_typha(
         ServeEnd::Rule(ServerEnd::NoPong) => counters.silent.add(1),
         ServeEnd::Rule(_) | ServeEnd::NoSource { .. } => counters.handshakes_failed.add(1),
         ServeEnd::Left | ServeEnd::Lost(_) | ServeEnd::Closed => {
-            return tracing::info!(connection, %peer, reason = %end, "a client of Typha's protocol has left");
+            return tracing::info!(connection, %peer, reason = %with_causes(&end), "a client of Typha's protocol has left");
         }
     }
-    tracing::warn!(connection, %peer, reason = %end, "a client of Typha's protocol is cut off");
+    tracing::warn!(connection, %peer, reason = %with_causes(&end), "a client of Typha's protocol is cut off");
 }
 
 fn typha_settings(context: &Context) -> ServerSettings {

@@ -104,7 +104,7 @@ pub(super) async fn refuse(stream: BoxStream, context: &Arc<Context>) -> Result<
     writer.writer.shutdown().await.map_err(ConnectionEnd::Write)
 }
 
-/// The reason why a client is not served, as it is told.
+/// The reason why a client is not served, as the server sends it.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum GreetingError {
     #[error("there are too many connections")]

@@ -75,9 +75,9 @@ pub enum TlsError {
     /// A file cannot be read.
     #[error("{}", path.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         error: io::Error,
     },

@@ -60,7 +60,7 @@ pub enum ClientEnd {
         compression: String,
     },
     /// The server cannot be understood.
-    #[error("the server cannot be understood: {0}")]
+    #[error("the server cannot be understood")]
     Wire(#[from] WireError),
 }
 

@@ -56,7 +56,7 @@ pub enum ServeEnd {
     #[error("the client has hung up")]
     Left,
     /// The network.
-    #[error("the connection is lost: {0}")]
+    #[error("the connection is lost")]
     Lost(#[from] io::Error),
     /// The client took nothing for too long.
     #[error("the client takes nothing")]
@@ -68,7 +68,7 @@ pub enum ServeEnd {
     #[error("the connection was to be closed")]
     Closed,
     /// What the client wants cannot be had.
-    #[error("the objects of syncer type `{syncer}` cannot be read: {source}")]
+    #[error("the objects of syncer type `{syncer}` cannot be read")]
     NoSource {
         /// The syncer.
         syncer: SyncerType,

@@ -96,7 +96,7 @@ pub enum ServerEnd {
     #[error("the client said something out of turn")]
     OutOfTurn,
     /// The client cannot be understood.
-    #[error("the client cannot be understood: {0}")]
+    #[error("the client cannot be understood")]
     Wire(#[from] WireError),
 }
 

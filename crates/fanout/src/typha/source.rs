@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
 use tortie_datastore::{Closed, Feed, Source, chance};
-use tortie_model::SyncStatus;
+use tortie_model::{SyncStatus, with_causes};
 use tortie_resources::syncer::SyncerType;
 
 use super::TORTIE;
@@ -135,7 +135,7 @@ impl TyphaSource {
                 },
             };
             failures = if synced { 0 } else { failures.saturating_add(1) };
-            let why = why.to_string();
+            let why = with_causes(&why);
             tracing::warn!(why, "no connection to Typha");
             if let Err(closed) = feed.unavailable(why) {
                 return closed;
@@ -339,7 +339,7 @@ enum NoConnection {
     NoServer,
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
-    #[error("{server}: {source}")]
+    #[error("{server}")]
     Server { server: String, source: ConnectionError },
 }
 

@@ -3,6 +3,12 @@
 use tortie_net::IpSetName;
 use tortie_netfilter::MemberError;
 
+impl From<MemberError> for Refused {
+    fn from(error: MemberError) -> Self {
+        Self::BadMember(error)
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
     #[error("The set with the given name does not exist")]
@@ -42,7 +48,7 @@ pub(super) enum Refused {
     #[error("Syntax error: cannot parse {0}: wrong family")]
     WrongFamily(String),
     #[error("Syntax error: {0}")]
-    BadMember(#[from] MemberError),
+    BadMember(MemberError),
     #[error("The value of the CIDR parameter of the IP address is invalid")]
     ZeroPrefix,
     #[error("Element is out of the range of the set")]

@@ -13,7 +13,7 @@ pub enum TableError {
         table: Table,
         /// Its IP version.
         family: Family,
-        /// What went wrong the last time.
+        /// The error of the last attempt.
         error: CommandError,
     },
     /// The table cannot be written, whatever is tried.
@@ -23,7 +23,7 @@ pub enum TableError {
         table: Table,
         /// Its IP version.
         family: Family,
-        /// What went wrong the last time.
+        /// The error of the last attempt.
         error: CommandError,
     },
     /// The kernel refuses a chain that nothing can stand in for. Everything else was written.
@@ -35,7 +35,7 @@ pub enum TableError {
         family: Family,
         /// The chain.
         chain: ChainName,
-        /// What went wrong the last time.
+        /// The error of the last attempt.
         error: CommandError,
     },
     /// A hook leads to a chain that is not defined. Nothing was written.

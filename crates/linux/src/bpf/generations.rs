@@ -63,18 +63,17 @@ enum TakeOverError {
 
 /// What could not be done.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {source}")]
+#[error("{what}: {error}")]
 pub struct EdgeError {
     /// What it was.
     pub what: String,
-    /// Why.
-    #[source]
-    pub source: io::Error,
+    /// Why, which is part of the message.
+    pub error: io::Error,
 }
 
 fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> EdgeError {
     let what = what.into();
-    move |source| EdgeError { what, source }
+    move |error| EdgeError { what, error }
 }
 
 /// What a look at the kernel has found.

@@ -213,7 +213,6 @@ impl LinuxKernel {
     }
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "an error is used up where it becomes another")]
 fn kernel_error(error: NetlinkError) -> KernelError {
     if error.is_not_found() {
         KernelError::NotFound

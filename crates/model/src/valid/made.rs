@@ -35,9 +35,9 @@ impl Profile {
 }
 
 impl Policy {
-    /// What stands for a policy of this kind that cannot be used: in its place, and for its directions, it denies all that
-    /// `selector` selects. Network policies of Kubernetes only ever allow, so one without rules denies as much as can be
-    /// without taking back what others allow.
+    /// The policy in place of an unusable one of this kind: for the directions of the unusable one, it denies all that
+    /// `selector` selects. Network policies of Kubernetes only ever allow, so one without rules denies as much as possible
+    /// beside others that allow.
     #[must_use]
     pub fn denying(&self, kind: &PolicyKind, selector: Selector) -> Valid<Self> {
         let (untracked, pre_dnat) = if self.pre_dnat { (false, !self.untracked) } else { (self.untracked, false) };

@@ -9,6 +9,7 @@ use tortie_linux::announcements::Announcements;
 use tortie_linux::bpf::PacketLog;
 use tortie_linux::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
 use tortie_linux::stop::Stop;
+use tortie_model::with_causes;
 use tortie_nftables::TableId;
 use tortie_rules::RulesConfig;
 
@@ -30,7 +31,7 @@ pub(super) fn retry_until_started<T>(
     loop {
         match start() {
             Ok(started) => return Some(started),
-            Err(failure) => tracing::error!(%failure, "{what} cannot be started; trying again"),
+            Err(failure) => tracing::error!(failure = %with_causes(&failure), "{what} cannot be started; trying again"),
         }
         if stop.wait(RETRY) {
             return None;

@@ -162,7 +162,7 @@ fn read(pipe: impl Read, tell: impl Fn(DriverEvent) -> bool) {
         let event = match frames.next_frame() {
             Ok(Some(bytes)) => match Report::decode(bytes) {
                 Ok(report) => DriverEvent::Report(report),
-                Err(error @ ReportError::NotProtobuf(_)) => DriverEvent::Broken(error.to_string()),
+                Err(error @ ReportError::NotProtobuf(_)) => DriverEvent::Broken(tortie_model::with_causes(&error)),
                 Err(error) => {
                     tracing::warn!(%error, "ignoring what the dataplane driver reports");
                     continue;

@@ -75,10 +75,10 @@ pub enum ServedEnd {
 #[non_exhaustive]
 pub enum ServeError {
     /// The stream of messages broke.
-    #[error("reading from the engine failed: {0}")]
+    #[error("reading from the engine failed")]
     Frame(#[from] FrameError),
     /// A message cannot be taken.
-    #[error("the engine sent what is not understood: {0}")]
+    #[error("the engine sent what is not understood")]
     Message(#[from] ReceiveError),
     /// Reports cannot be written.
     #[error("writing to the engine failed: {0}")]

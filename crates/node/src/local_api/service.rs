@@ -210,7 +210,7 @@ impl Service {
         if method == "Flows" {
             return match which(&call.parameters, None) {
                 Ok(_) => self.said.flows.recent().map_or_else(not_collected, |events| flows(&events)),
-                Err(parameter) => standard_error("InvalidParameter", "parameter", parameter),
+                Err(UnknownParameter(name)) => standard_error("InvalidParameter", "parameter", &name),
             };
         }
         match query(method, &call.parameters) {
@@ -352,7 +352,7 @@ fn query(method: &str, parameters: &Map<String, Value>) -> Option<Result<Query, 
     };
     let which = match which(&parameters, allowed) {
         Ok(which) => which,
-        Err(parameter) => return Some(Err(UnknownParameter(parameter.to_owned()))),
+        Err(unknown) => return Some(Err(unknown)),
     };
     Some(Ok(match method {
         "Status" => Query::Status,
@@ -365,13 +365,13 @@ fn query(method: &str, parameters: &Map<String, Value>) -> Option<Result<Query, 
 }
 
 /// The only parameter that there may be; the name of one that may not.
-fn which<'a>(parameters: &'a Map<String, Value>, allowed: Option<&str>) -> Result<Option<String>, &'a str> {
+fn which(parameters: &Map<String, Value>, allowed: Option<&str>) -> Result<Option<String>, UnknownParameter> {
     let mut which = None;
     for (name, value) in parameters {
         match value {
             Value::String(text) if Some(name.as_str()) == allowed => which = Some(text.clone()),
             Value::Null if Some(name.as_str()) == allowed => {}
-            _ => return Err(name),
+            _ => return Err(UnknownParameter(name.clone())),
         }
     }
     Ok(which)

@@ -19,7 +19,7 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tortie_model::WorkloadEndpointId;
+use tortie_model::{WorkloadEndpointId, with_causes};
 
 use super::grpc::{Service, Wish};
 use super::workload::{CredentialsError, endpoint_of, volume_of};
@@ -68,15 +68,15 @@ struct Stamp {
 
 #[derive(Debug, thiserror::Error)]
 enum SocketError {
-    #[error("the credentials cannot be read: {0}")]
-    Unreadable(io::Error),
+    #[error("the credentials cannot be read")]
+    Unreadable(#[source] io::Error),
     #[error("the credentials are not in a file that only root, or who the agent runs as, can write")]
     Untrusted,
-    #[error("the credentials are of no use: {0}")]
+    #[error("the credentials are of no use")]
     Credentials(#[from] CredentialsError),
-    #[error("there is no folder for the socket: {0}")]
-    Folder(io::Error),
-    #[error("there can be no socket: {0}")]
+    #[error("there is no folder for the socket")]
+    Folder(#[source] io::Error),
+    #[error("there can be no socket")]
     Socket(#[from] io::Error),
 }
 
@@ -133,7 +133,7 @@ impl Sockets {
                     self.bound.insert(volume.clone(), bound);
                     self.resolved(&volume);
                 }
-                Err(error) => self.problem(&volume, &error.to_string()),
+                Err(error) => self.problem(&volume, &with_causes(&error)),
             }
         }
     }

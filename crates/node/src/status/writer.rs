@@ -77,7 +77,7 @@ fn write(store: &EtcdStore, told: &Opened<News>) {
         while let Some(job) = reporter.next(Instant::now(), SystemTime::now(), chance()) {
             let result = carry_out(store, &job);
             match (&result, works) {
-                (Err(error), true) => tracing::warn!(error = %with_causes(error), "status cannot be written; trying again"),
+                (Err(why), true) => tracing::warn!(error = %with_causes(why), "status cannot be written; trying again"),
                 (Ok(_), false) => tracing::info!("status is written again"),
                 _ => {}
             }

@@ -47,7 +47,7 @@ pub enum Received {
 #[non_exhaustive]
 pub enum ReceiveError {
     /// It is no protobuf of this message.
-    #[error("not a ToDataplane message: {0}")]
+    #[error("not a ToDataplane message")]
     NotProtobuf(#[from] prost::DecodeError),
     /// Something other than a policy or profile says what is not understood.
     #[error(transparent)]

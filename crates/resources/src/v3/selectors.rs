@@ -39,13 +39,13 @@ pub(crate) fn side_selector(namespace: &str, words: &Words<'_>, selectors: &mut 
 /// Parses a combination, or says that it is too much for the language, such as a label whose name is too long with its
 /// prefix.
 pub(crate) fn combination(text: &str, selectors: &mut SelectorCache) -> Result<Selector, CombinationError> {
-    Ok(selectors.parse(text)?)
+    selectors.parse(text).map_err(CombinationError)
 }
 
 /// Error of a combination.
 #[derive(Debug, thiserror::Error)]
 #[error("the selectors do not combine to a selector: {0}")]
-pub(crate) struct CombinationError(#[from] ParseError);
+pub(crate) struct CombinationError(ParseError);
 
 /// `(a) && (b)`, or the one that is not empty.
 fn join(a: &str, b: &str) -> String {

@@ -134,7 +134,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 #[error("{}: {error}", path.display())]
 struct Unusable {
     path: PathBuf,
-    #[source]
     error: Box<dyn Error + Send + Sync>,
 }
 

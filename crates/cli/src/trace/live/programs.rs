@@ -147,7 +147,10 @@ impl Programs {
                     .chain(counted.iter().map(|(decision, more)| format!("  {more} packets: {}", text(decision))))
                     .collect()
             }
-            Err(why) => vec![format!("eBPF programs enforce policy here; it is not known what they count: {}", with_causes(why))],
+            Err(why) => vec![format!(
+                "eBPF programs enforce policy here; it is not known what they count: {}",
+                with_causes(why)
+            )],
         }
     }
 }

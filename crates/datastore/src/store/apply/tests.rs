@@ -1,3 +1,5 @@
+use tortie_model::with_causes;
+
 use super::*;
 use crate::store::{Fault, MemoryStore};
 
@@ -125,7 +127,7 @@ fn what_is_there_is_replaced_and_what_is_not_is_created() {
 
 fn why(result: Result<Applied, ApplyError>) -> String {
     match result {
-        Err(error @ ApplyError::Refused { .. }) => error.to_string(),
+        Err(error @ ApplyError::Refused { .. }) => with_causes(&error),
         other => panic!("{other:?}"),
     }
 }
@@ -143,7 +145,7 @@ fn tiers_have_rules() {
     assert_eq!(apply(&store, &platform, &object(json!({"order": 5}))), Ok(Applied::Created));
     assert_eq!(apply(&store, &policy, &in_platform), Ok(Applied::Created));
     assert_eq!(
-        delete(&store, &platform, None).expect_err("not empty").to_string(),
+        with_causes(&delete(&store, &platform, None).expect_err("not empty")),
         "Tier/platform: is not empty: GlobalNetworkPolicy/a is in it"
     );
     assert_eq!(delete(&store, &policy, None), Ok(()));

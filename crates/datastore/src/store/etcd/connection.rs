@@ -67,8 +67,8 @@ struct Located {
     cause: Cause,
 }
 
-fn located(place: impl ToString, cause: Cause) -> Cause {
-    Cause::new(Located { place: place.to_string(), cause })
+fn located(place: impl Into<String>, cause: Cause) -> Cause {
+    Cause::new(Located { place: place.into(), cause })
 }
 
 /// Waits for an answer, but not for ever.
@@ -148,7 +148,7 @@ fn tls(config: &EtcdConfig) -> Result<Option<TlsOptions>, Failure> {
 
 /// Reads a file. That it cannot be read may well change: certificates are renewed by others.
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let lost = |cause| Failure::Lost(located(path.display(), cause));
+    let lost = |cause| Failure::Lost(located(path.display().to_string(), cause));
     let metadata = std::fs::metadata(path).map_err(|error| lost(Cause::new(error)))?;
     if metadata.len() > MAX_PEM {
         return Err(lost("is too large for a certificate".into()));

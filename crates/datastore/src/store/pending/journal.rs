@@ -33,7 +33,7 @@ pub trait Journal {
 #[non_exhaustive]
 pub enum JournalError {
     /// Reading or writing failed.
-    #[error("{}: {error}", path.display())]
+    #[error("{}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum JournalError {
         error: io::Error,
     },
     /// What is kept is not what was written.
-    #[error("{} {error}: what it was about must be looked at by hand; then remove the file", path.display())]
+    #[error("{}: look at what it was about by hand; then remove the file", path.display())]
     Record {
         /// The file.
         path: PathBuf,

@@ -27,7 +27,7 @@ pub enum CarryOutError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A write failed, and what had been written before it is taken back.
-    #[error("{source}; {}", if *.is_rolled_back { "nothing is changed" } else { "the earlier changes are being rolled back" })]
+    #[error("a write failed; {}", if *.is_rolled_back { "nothing is changed" } else { "the earlier changes are being rolled back" })]
     Write {
         /// What went wrong.
         source: StepError,

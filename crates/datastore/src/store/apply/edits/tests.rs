@@ -1,3 +1,4 @@
+use tortie_model::with_causes;
 use tortie_resources::stored::ResourceKind;
 
 use super::super::apply;
@@ -71,7 +72,7 @@ fn a_part_is_changed_and_the_rest_stays() {
         (json!({"spec": {"tier": "nowhere"}}), "there is no tier `nowhere`"),
         (json!({"metadata": "x"}), "metadata: must be a mapping"),
     ] {
-        let said = patched(&store, &patch).expect_err("refused").to_string();
+        let said = with_causes(&patched(&store, &patch).expect_err("refused"));
         assert!(said.contains(why), "{patch}: {said}");
     }
     assert_eq!(store.get(&web()).expect("there").object, after);
