@@ -8,8 +8,7 @@
 //!
 //! Entries are bounded in number, and the texts in size. Each file is written beside its place and renamed; an entry is written
 //! after the texts that it needs, and before what is last good is, so that whoever is killed in between makes the same entry
-//! again, which counts once. Files are synchronised after what is last good, which is more urgent: a loss of power in between
-//! may take an entry or a text, which digests tell.
+//! again, which counts once. Entries are files of the [journal](crate::journal).
 //!
 //! Of etcd and Kubernetes, which keep no times and forget what was before, there is a copy beside the history: a file for each
 //! resource that people write ([`resource_text`], [`recorded_kinds`]). An index says by digests what the copy held when the newest

@@ -8,7 +8,8 @@
 //! * [`recording`]: recorded streams of updates.
 //! * `etcd` (feature `etcd`): etcd v3.
 //! * `kubernetes` (feature `kubernetes`): the API server of Kubernetes.
-//! * [`store`]: single resources, read and written. It is there also without the default feature `sources`, which is all else.
+//! * [`store`]: single resources, read and written. [`journal`]: revisions on disk. They are there also without the default
+//!   feature `sources`, which is all else.
 //!
 //! ```
 //! use tortie_datastore::{DirState, FileContent};
@@ -44,6 +45,7 @@ mod dir_state;
 pub mod etcd;
 #[cfg(feature = "sources")]
 pub mod history;
+pub mod journal;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 #[cfg(feature = "sources")]

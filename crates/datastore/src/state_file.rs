@@ -1,6 +1,6 @@
 //! Files of a state directory: written by this user alone, replaced as a whole, sealed with a digest.
 
-use std::fs::{self, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -17,6 +17,7 @@ pub(crate) enum SealError {
 }
 
 /// Returns a body behind two lines: its kind and version, then its digest.
+#[cfg(any(feature = "sources", test))]
 pub(crate) fn seal(magic: &str, body: &str) -> Vec<u8> {
     format!("{magic}\n{}\n{body}", hex_digest(body.as_bytes())).into_bytes()
 }
@@ -44,30 +45,35 @@ pub(crate) fn is_ours(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
-/// Fails if another user can write into one of these directories.
-#[cfg(feature = "sources")]
-pub(crate) fn check_ours(directories: &[&Path]) -> io::Result<()> {
-    for directory in directories {
-        if !is_ours(&fs::symlink_metadata(directory)?) {
-            let what = format!("{} belongs to another user, or others may write into it", directory.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-        }
-    }
-    Ok(())
-}
-
-/// Replaces a file in one step: a reader finds the old or the new content. A power failure may undo the replacement.
+/// Replaces a file in one step that survives a power failure: a reader finds the old or the new content.
+///
+/// # Errors
+/// If it cannot be written, or another program writes it at this moment.
 pub(crate) fn put(place: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = place.with_extension("tmp");
-    let written =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft).and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&draft, place)
-        });
-    if written.is_err() {
+    let mut file = lock_draft(&draft)?;
+    let written = file.set_len(0).and_then(|()| file.write_all(bytes)).and_then(|()| file.sync_all());
+    if let Err(error) = written.and_then(|()| fs::rename(&draft, place)) {
         // A draft that is cut off, as by a full disk, is of no use.
         let _ = fs::remove_file(&draft);
+        return Err(error);
     }
-    written
+    place.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+}
+
+/// Opens a draft that no other program writes until the file is closed. A killed program may have left the draft.
+fn lock_draft(draft: &Path) -> io::Result<File> {
+    loop {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(draft)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => io::Error::other("another program writes it at this moment"),
+            TryLockError::Error(error) => error,
+        })?;
+        // The program that had the lock may have renamed or removed the draft that is open here.
+        match fs::symlink_metadata(draft) {
+            Ok(metadata) if metadata.ino() == file.metadata()?.ino() => return Ok(file),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
 }

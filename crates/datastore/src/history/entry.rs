@@ -3,15 +3,14 @@
 use std::fmt;
 use std::path::{Component, Path};
 
-use serde_json::{Value, json};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::state_file::{hex_digest, seal, unseal};
-
-/// The first line of an entry.
-const MAGIC: &str = "tortie-history 1";
+use crate::journal::Entry;
+use crate::state_file::hex_digest;
 
 /// A text by its SHA-256 digest, in hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct TextId(String);
 
 impl TextId {
@@ -44,10 +43,17 @@ impl fmt::Display for TextId {
     }
 }
 
+impl<'de> Deserialize<'de> for TextId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(from)?).ok_or_else(|| D::Error::custom("not a SHA-256 digest"))
+    }
+}
+
 /// A file that has another text since.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
     /// The file, below the directory; empty if it is not a directory but this file.
+    #[serde(deserialize_with = "below")]
     pub path: String,
     /// The text that it had; `None` if there was no such file, or it was empty.
     pub before: Option<TextId>,
@@ -56,52 +62,38 @@ pub struct FileChange {
 }
 
 /// How the directory came into a state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
     /// States are counted from 1.
+    #[serde(rename = "id", alias = "number")]
     pub number: u64,
     /// When the change was taken, in milliseconds since 1970.
     pub time_ms: u64,
     /// Changes between this state and the one before could not be kept.
     pub gap: bool,
-    /// What changed; nothing for the first state.
+    /// What changed; nothing for the first state. Serialised apart, as records of a [journal](crate::journal).
+    #[serde(skip)]
     pub changes: Vec<FileChange>,
 }
 
-impl HistoryEntry {
-    /// Reads what [`HistoryEntry::encode`] has written; `None` if it is something else, or torn.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        let whole: Value = serde_json::from_str(unseal(MAGIC, bytes).ok()?).ok()?;
-        let changes = whole.get("changes")?.as_array()?.iter().map(change).collect::<Option<_>>()?;
-        Some(Self {
-            number: whole.get("number")?.as_u64()?,
-            time_ms: whole.get("time_ms")?.as_u64()?,
-            gap: whole.get("gap")?.as_bool()?,
-            changes,
-        })
+impl Entry for HistoryEntry {
+    const KIND: &'static str = "state";
+    const MAX_BYTES: u64 = 256 << 20;
+    const FORMER: (&'static str, &'static str) = ("tortie-history 1", "changes");
+    type Record = FileChange;
+
+    fn records(&self) -> &[FileChange] {
+        &self.changes
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let text = |id: &Option<TextId>| id.as_ref().map(|id| id.0.clone());
-        let change = |change: &FileChange| json!([change.path, text(&change.before), text(&change.after)]);
-        let body = json!({
-            "number": self.number,
-            "time_ms": self.time_ms,
-            "gap": self.gap,
-            "changes": self.changes.iter().map(change).collect::<Vec<_>>(),
-        });
-        seal(MAGIC, &body.to_string())
+    fn with_records(self, changes: Vec<FileChange>) -> Self {
+        Self { changes, ..self }
     }
 }
 
-fn change(value: &Value) -> Option<FileChange> {
-    let [path, before, after] = value.as_array()?.as_slice() else { return None };
-    let id = |value: &Value| match value {
-        Value::Null => Some(None),
-        other => other.as_str().and_then(TextId::parse).map(Some),
-    };
-    let path = path.as_str()?.to_owned();
-    let is_below = |component| matches!(component, Component::Normal(_));
-    let is_below = Path::new(&path).components().all(is_below);
-    is_below.then_some(FileChange { path, before: id(before)?, after: id(after)? })
+/// Reads a path that leads nowhere but below its directory.
+fn below<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let path = String::deserialize(from)?;
+    let is_below = Path::new(&path).components().all(|component| matches!(component, Component::Normal(_)));
+    if is_below { Ok(path) } else { Err(D::Error::custom("the path leads out of the directory")) }
 }

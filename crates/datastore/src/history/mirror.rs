@@ -114,8 +114,7 @@ impl Mirror {
             self.index = Index { state: self.recorder.newest(), ..next };
             self.unsaved = true;
         }
-        // An entry must not be lost that the index counts.
-        self.recorder.settle()?;
+        self.recorder.prune()?;
         if self.unsaved {
             put(&self.recorder.history().beside("index"), &self.index.encode())?;
             self.unsaved = false;

@@ -3,16 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::entry::{FileChange, HistoryEntry, TextId};
-use crate::state_file::{check_ours, folder_name, is_ours, put};
+use crate::journal::{JournalError, is_former, load, make_folders, save};
+use crate::state_file::{folder_name, is_ours, put};
 
 /// All texts of a history take no more bytes than this.
 const MAX_TEXTS: u64 = 256 << 20;
@@ -183,12 +183,20 @@ impl History {
     /// # Errors
     /// [`HistoryError::Io`].
     pub fn entries(&self) -> Result<Vec<HistoryEntry>, HistoryError> {
+        self.readable_entries(|error| tracing::warn!(%error, "a state of the history is missing"))
+    }
+
+    fn readable_entries(&self, missing: impl Fn(JournalError)) -> Result<Vec<HistoryEntry>, HistoryError> {
         let folder = self.folder.join("states");
         let mut entries = Vec::new();
         for path in files(&folder).map_err(at(&folder))? {
-            entries.extend(HistoryEntry::parse(&fs::read(&path).map_err(at(&path))?));
+            match load(&path) {
+                Ok(entry) => entries.extend(entry),
+                Err(JournalError::Io { path, error }) => return Err(HistoryError::Io { path, error }),
+                Err(error) => missing(error),
+            }
         }
-        entries.sort_by_key(|entry| entry.number);
+        entries.sort_by_key(|entry: &HistoryEntry| entry.number);
         Ok(entries)
     }
 
@@ -200,6 +208,17 @@ impl History {
         kept.or_else(|| fs::read_to_string(self.place(path)).ok().filter(is_it))
     }
 
+    /// Writes entries of the former format in the present one.
+    fn migrate(&self, entries: &[HistoryEntry]) -> Result<(), JournalError> {
+        for entry in entries {
+            let place = self.state_path(entry.number);
+            if is_former::<HistoryEntry>(&place)? {
+                save(&place, entry)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where something that belongs to the history is kept.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(super) fn beside(&self, name: &str) -> PathBuf {
@@ -209,6 +228,10 @@ impl History {
     /// Where a file is, by its path below the directory.
     pub(super) fn place(&self, path: &str) -> PathBuf {
         if path.is_empty() { self.directory() } else { self.directory().join(path) }
+    }
+
+    fn state_path(&self, number: u64) -> PathBuf {
+        self.folder.join("states").join(format!("{number:020}"))
     }
 
     fn text_path(&self, id: &TextId) -> PathBuf {
@@ -244,8 +267,6 @@ pub(crate) struct Recorder {
     texts: Cell<u64>,
     /// A change could not be kept.
     gap: Cell<bool>,
-    /// What is written, and may be lost with the power.
-    unsynced: RefCell<Vec<PathBuf>>,
 }
 
 /// A file whose text changes.
@@ -271,14 +292,11 @@ impl Recorder {
         let folder = all.join(folder_name(&place, node));
         let history = History { folder: folder.clone(), origin, node: node.to_owned() };
         let (states, texts) = (folder.join("states"), folder.join("texts"));
-        for made in [&states, &texts] {
-            DirBuilder::new().recursive(true).mode(0o700).create(made)?;
-        }
-        check_ours(&[state, &all, &folder, &states, &texts])?;
+        make_folders(&[state, &all, &folder, &states, &texts]).map_err(io::Error::other)?;
         let about = json!({ kind: place.display().to_string(), "node": node });
         put(&folder.join("about"), about.to_string().as_bytes())?;
-        File::open(folder.join("about"))?.sync_all()?;
         let entries = history.entries().map_err(io::Error::other)?;
+        history.migrate(&entries).map_err(io::Error::other)?;
         let recorder = Self {
             history,
             keep,
@@ -287,7 +305,6 @@ impl Recorder {
             newest: RefCell::new(entries.into_iter().last()),
             texts: Cell::new(sizes(&texts)?),
             gap: Cell::new(false),
-            unsynced: RefCell::default(),
         };
         recorder.prune()?;
         Ok(recorder)
@@ -315,8 +332,7 @@ impl Recorder {
     /// # Errors
     /// If it cannot be kept.
     pub(crate) fn begin(&self) -> io::Result<()> {
-        self.add(Vec::new())?;
-        self.settle()
+        self.add(Vec::new())
     }
 
     /// Keeps what a file had, for the entry that follows. Returns how the file changes, if it does and that is not known yet.
@@ -350,7 +366,6 @@ impl Recorder {
         // What is too large for all is an entry without a text, from which there is no way back.
         if !place.exists() && size <= self.max_texts {
             put(&place, text.as_bytes())?;
-            self.unsynced.borrow_mut().push(place);
             self.texts.set(self.texts.get() + size);
         }
         Ok(())
@@ -366,32 +381,11 @@ impl Recorder {
         // A clock beyond the range counts as its last millisecond.
         let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let entry = HistoryEntry { number, time_ms, gap: self.gap.get(), changes };
-        let place = self.history.folder.join("states").join(format!("{number:020}"));
-        put(&place, &entry.encode())?;
-        self.unsynced.borrow_mut().push(place);
+        save(&self.history.state_path(number), &entry).map_err(io::Error::other)?;
         self.gap.set(false);
         *self.newest.borrow_mut() = Some(entry);
         self.entries.set(self.entries.get() + 1);
         Ok(())
-    }
-
-    /// Makes sure that what was added survives a loss of power, and removes what is too old. This takes time, so that more
-    /// urgent things are written first: a program that is killed before loses nothing.
-    ///
-    /// # Errors
-    /// If that fails; nothing that was known is lost by it.
-    pub(crate) fn settle(&self) -> io::Result<()> {
-        let written = std::mem::take(&mut *self.unsynced.borrow_mut());
-        if written.is_empty() {
-            return Ok(());
-        }
-        for path in written {
-            File::open(path)?.sync_all()?;
-        }
-        for folder in ["texts", "states"] {
-            File::open(self.history.folder.join(folder))?.sync_all()?;
-        }
-        self.prune()
     }
 
     /// A change could not be kept.
@@ -400,16 +394,19 @@ impl Recorder {
     }
 
     /// Removes the oldest states while there are too many, or their texts take too much.
-    fn prune(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If one cannot be removed.
+    pub(crate) fn prune(&self) -> io::Result<()> {
         if self.entries.get() <= self.keep && self.texts.get() <= self.max_texts {
             return Ok(());
         }
-        let mut entries = self.history.entries().map_err(io::Error::other)?;
+        let mut entries = self.history.readable_entries(drop).map_err(io::Error::other)?;
         let texts = self.history.folder.join("texts");
         loop {
             let surplus = entries.len().saturating_sub(self.keep.max(1));
             for entry in entries.drain(..surplus) {
-                fs::remove_file(self.history.folder.join("states").join(format!("{:020}", entry.number)))?;
+                fs::remove_file(self.history.state_path(entry.number))?;
             }
             // The way to the oldest state itself is not kept: nothing is before it.
             let undone = entries.iter().skip(1).flat_map(|entry| &entry.changes);
@@ -427,7 +424,7 @@ impl Recorder {
                 break;
             }
             let oldest = entries.remove(0);
-            fs::remove_file(self.history.folder.join("states").join(format!("{:020}", oldest.number)))?;
+            fs::remove_file(self.history.state_path(oldest.number))?;
         }
         self.entries.set(entries.len());
         Ok(())

@@ -1,13 +1,13 @@
 //! Records on disk.
 
 use std::cell::Cell;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::{Record, RecordError};
-use crate::state_file::{self, check_ours, folder_name, hex_digest, is_ours};
+use crate::journal::make_folders;
+use crate::state_file::{folder_name, hex_digest, is_ours, put};
 
 /// A record of more bytes is not written.
 const MAX_RECORD: u64 = 64 << 20;
@@ -49,8 +49,7 @@ impl Store {
         let datastore = fs::canonicalize(datastore).or_else(|_| std::path::absolute(datastore))?;
         let all = state.join("last-good");
         let folder = all.join(folder_name(&datastore, node));
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        check_ours(&[state, &all, &folder])?;
+        make_folders(&[state, &all, &folder]).map_err(io::Error::other)?;
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
             if is_draft(&path) {
@@ -117,8 +116,7 @@ impl Store {
             self.make_room(more)?;
         }
         self.total.set(self.total.get() + more);
-        state_file::put(&place, &bytes)?;
-        File::open(&self.folder)?.sync_all()
+        put(&place, &bytes)
     }
 
     /// Forgets a file.

@@ -138,8 +138,8 @@ impl Work {
             self.write(path, record);
         }
         if let Some(history) = &self.history {
-            history.settle().unwrap_or_else(|error| {
-                tracing::warn!(%error, "the history of the manifests may not survive a loss of power");
+            history.prune().unwrap_or_else(|error| {
+                tracing::warn!(%error, "old states of the history of the manifests cannot be removed");
             });
         }
     }

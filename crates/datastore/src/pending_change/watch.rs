@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tortie_model::with_causes;
 
-use crate::store::pending::{Attended, FileJournal, JournalError, Opener, PendingChange, Phase, attend};
+use crate::journal::JournalError;
+use crate::store::pending::{Attended, FileJournal, Opener, PendingChange, Phase, attend};
 
 /// How soon it is looked again for a change, or whether one was confirmed.
 const PAUSE: Duration = Duration::from_secs(1);

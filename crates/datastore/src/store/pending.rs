@@ -45,8 +45,8 @@ mod change;
 mod journal;
 mod steps;
 
-pub use change::{Deadline, KeptWrite, Moment, PendingChange, Phase, RecordError, Write};
-pub use journal::{FileJournal, Journal, JournalError, Locked, MemoryJournal};
+pub use change::{Deadline, KeptWrite, Moment, PendingChange, Phase, Write};
+pub use journal::{FileJournal, Journal, Locked, MemoryJournal};
 pub use steps::{
     Attended, CarryOutError, ConfirmError, Confirmed, Opener, StepError, attend, begin, carry_out, confirm,
 };

@@ -4,10 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::history::{Back, Conflict, History, HistoryEntry, Origin, RollbackError, WayBack};
+use crate::history::{Back, Conflict, FileChange, History, HistoryEntry, Origin, RollbackError, WayBack};
+use crate::state_file::{put, seal};
 
 const KEEP: usize = 4;
 const NAMES: [&str; 4] = ["a.yaml", "b.yaml", "sub/c.yaml", "sub/deep/d.yaml"];
@@ -270,6 +272,32 @@ fn what_is_damaged_is_noticed() {
         fs::write(text.unwrap().path(), "x: forged\n").unwrap();
     }
     assert!(matches!(world.history().way_back(1), Err(RollbackError::NoText { .. })));
+}
+
+#[test]
+fn states_that_an_earlier_version_wrote_come_back() {
+    let mut world = World::new();
+    let mut work = world.work();
+    for text in ["x: 1\n", "x: 2\n"] {
+        world.write(&files(&[("a.yaml", text)]));
+        world.take(&mut work);
+    }
+    let entries = world.history().entries().unwrap();
+    for entry in &entries {
+        let change = |change: &FileChange| json!([change.path, change.before, change.after]);
+        let changes: Vec<_> = entry.changes.iter().map(change).collect();
+        let body = json!({"number": entry.number, "time_ms": entry.time_ms, "gap": false, "changes": changes});
+        let place = only_folder(&world).join("states").join(format!("{:020}", entry.number));
+        put(&place, &seal("tortie-history 1", &body.to_string())).unwrap();
+    }
+    assert_eq!(world.history().entries().unwrap(), entries);
+    drop(world.work());
+    for state in fs::read_dir(only_folder(&world).join("states")).unwrap() {
+        assert!(fs::read_to_string(state.unwrap().path()).unwrap().starts_with("tortie-journal 1 state\n"));
+    }
+    assert_eq!(world.history().entries().unwrap(), entries);
+    world.roll_back(1);
+    assert_eq!(world.found(), files(&[("a.yaml", "x: 1\n")]));
 }
 
 #[test]

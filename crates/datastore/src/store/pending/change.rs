@@ -4,12 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tortie_resources::stored::{ResourceKey, Revision};
 
-use crate::state_file::{SealError, seal, unseal};
+use crate::journal::Entry;
 use crate::store::StagedWrite;
 use crate::store::staged::unversioned;
-
-/// The first line of a record.
-const MAGIC: &str = "tortie-pending-change 1";
 
 /// What time it is, by two clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +136,7 @@ pub struct PendingChange {
     /// Who makes it, for people.
     pub by: String,
     /// When it began, in milliseconds since 1970.
+    #[serde(rename = "time_ms", alias = "began_ms")]
     pub began_ms: u64,
     /// How long it may be confirmed.
     pub window_ms: u64,
@@ -147,31 +145,8 @@ pub struct PendingChange {
     /// How to reach the datastore, for who takes it back. Nothing secret.
     pub datastore: Value,
     /// What is written, in this order.
+    #[serde(skip)]
     pub writes: Vec<Write>,
-}
-
-/// Why a record cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecordError {
-    /// It is none, or of another version of the format.
-    #[error("is no record of a pending change, or one of another version of the program")]
-    Format,
-    /// It is not what was written.
-    #[error("is torn or has been changed")]
-    Checksum,
-    /// It does not say what a record must say.
-    #[error("does not hold what a record holds")]
-    Content,
-}
-
-impl From<SealError> for RecordError {
-    fn from(error: SealError) -> Self {
-        match error {
-            SealError::Format => Self::Format,
-            SealError::Checksum => Self::Checksum,
-        }
-    }
 }
 
 impl PendingChange {
@@ -205,21 +180,20 @@ impl PendingChange {
         // A clock that was set back must not make it longer.
         self.deadline.wall_ms.saturating_sub(now.wall_ms).min(self.window_ms)
     }
+}
 
-    /// Reads what [`PendingChange::encode`] has written.
-    ///
-    /// # Errors
-    /// [`RecordError`]; no bytes make it panic.
-    pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
-        serde_json::from_str(unseal(MAGIC, bytes)?).map_err(|_| RecordError::Content)
+impl Entry for PendingChange {
+    const KIND: &'static str = "pending-change";
+    const MAX_BYTES: u64 = 256 << 20;
+    const FORMER: (&'static str, &'static str) = ("tortie-pending-change 1", "writes");
+    type Record = Write;
+
+    fn records(&self) -> &[Write] {
+        &self.writes
     }
 
-    /// The change as bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        // Maps of texts to values: there is nothing in it that JSON lacks.
-        let body = serde_json::to_string(self).unwrap_or_default();
-        seal(MAGIC, &body)
+    fn with_records(self, writes: Vec<Write>) -> Self {
+        Self { writes, ..self }
     }
 }
 

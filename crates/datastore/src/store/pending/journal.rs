@@ -1,16 +1,12 @@
 //! Where a pending change is kept.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::{PendingChange, RecordError};
-use crate::state_file::{self, is_ours};
-
-/// A record of more bytes is not read.
-const MAX_RECORD: u64 = 256 << 20;
+use super::PendingChange;
+use crate::journal::{JournalError, at, load, make_folders, save};
 
 /// Keeps one change. Who calls it has seen to it that nobody else does.
 pub trait Journal {
@@ -24,32 +20,8 @@ pub trait Journal {
     /// old one or the new one is.
     ///
     /// # Errors
-    /// [`JournalError::Io`].
+    /// [`JournalError`].
     fn save(&self, change: &PendingChange) -> Result<(), JournalError>;
-}
-
-/// Why a change cannot be kept or read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum JournalError {
-    /// Reading or writing failed.
-    #[error("{}", path.display())]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        error: io::Error,
-    },
-    /// What is kept is not what was written.
-    #[error("{}: look at what it was about by hand; then remove the file", path.display())]
-    Record {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        error: RecordError,
-    },
 }
 
 /// A change in a file of a state directory.
@@ -84,13 +56,7 @@ impl FileJournal {
     /// If it cannot be made, belongs to another user, or others may write into it.
     pub fn open(state: &Path) -> Result<Self, JournalError> {
         let folder = state.join("pending");
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(at(&folder))?;
-        for directory in [state, &folder] {
-            if !is_ours(&fs::symlink_metadata(directory).map_err(at(directory))?) {
-                let why = "belongs to another user, or others may write into it";
-                return Err(at(directory)(io::Error::new(io::ErrorKind::PermissionDenied, why)));
-            }
-        }
+        make_folders(&[state, &folder])?;
         Ok(Self { folder })
     }
 
@@ -126,28 +92,12 @@ impl FileJournal {
 
 impl Journal for FileJournal {
     fn load(&self) -> Result<Option<PendingChange>, JournalError> {
-        let path = self.path();
-        let metadata = match fs::symlink_metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            metadata => metadata.map_err(at(&path))?,
-        };
-        if !metadata.is_file() || !is_ours(&metadata) || metadata.len() > MAX_RECORD {
-            return Err(JournalError::Record { path, error: RecordError::Format });
-        }
-        let bytes = fs::read(&path).map_err(at(&path))?;
-        PendingChange::parse(&bytes).map(Some).map_err(|error| JournalError::Record { path, error })
+        load(&self.path())
     }
 
     fn save(&self, change: &PendingChange) -> Result<(), JournalError> {
-        let path = self.path();
-        state_file::put(&path, &change.encode()).map_err(at(&path))?;
-        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(at(&self.folder))
+        save(&self.path(), change)
     }
-}
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> JournalError {
-    let path = path.to_owned();
-    |error| JournalError::Io { path, error }
 }
 
 /// A journal in memory, for tests.

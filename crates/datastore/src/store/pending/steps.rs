@@ -7,8 +7,9 @@ use serde_json::Value;
 use tortie_model::with_causes;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
+use super::Journal;
 use super::change::{Deadline, KeptWrite, Moment, PendingChange, Phase, Write};
-use super::{Journal, JournalError};
+use crate::journal::JournalError;
 use crate::store::apply::{ApplyError, delete};
 use crate::store::staged::{is_same, unversioned};
 use crate::store::{ResourceStore, StoreError, StoredResource};

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use super::*;
+use crate::journal::JournalError;
+use crate::state_file::{put, seal};
 use crate::store::apply::{apply, delete, initialise};
 use crate::store::staged::unversioned;
 use crate::store::{Fault, Listing, MemoryStore, ResourceStore, StagedStore, StoreError, StoredResource, Verb};
@@ -296,11 +298,6 @@ proptest! {
             }
         }
     }
-
-    #[test]
-    fn no_bytes_make_a_record_panic(bytes: Vec<u8>) {
-        prop_assert!(PendingChange::parse(&bytes).is_err());
-    }
 }
 
 /// A datastore with a change that waits, and what it had before.
@@ -413,21 +410,6 @@ fn clocks() {
 }
 
 #[test]
-fn records_are_whole_or_none() {
-    let change = change(&*ready(), &at(0));
-    let bytes = change.encode();
-    assert_eq!(PendingChange::parse(&bytes), Ok(change));
-    for end in 0..bytes.len() {
-        assert!(PendingChange::parse(&bytes[..end]).is_err(), "torn at {end}");
-    }
-    for place in (0..bytes.len()).step_by(7) {
-        let mut other = bytes.clone();
-        other[place] ^= 1;
-        assert!(PendingChange::parse(&other).is_err(), "changed at {place}");
-    }
-}
-
-#[test]
 fn a_journal_on_disk() {
     let folder = tempfile::TempDir::new().unwrap();
     let state = folder.path().join("state");
@@ -436,8 +418,6 @@ fn a_journal_on_disk() {
     assert!(journal.load().unwrap().is_none());
     let change = change(&*ready(), &at(0));
     journal.save(&change).unwrap();
-    // What a program leaves that is killed while it writes.
-    fs::write(journal.path().with_extension("tmp"), &change.encode()[..50]).unwrap();
     let other = FileJournal::find(&state).unwrap().unwrap();
     assert_eq!(other.load().unwrap(), Some(change.clone()));
 
@@ -446,11 +426,91 @@ fn a_journal_on_disk() {
     drop(lock);
     assert!(other.try_lock().unwrap().is_some());
 
-    fs::write(journal.path(), &change.encode()[..50]).unwrap();
-    let torn = journal.load().unwrap_err();
-    assert!(torn.to_string().contains("pending/change is torn or has been changed"), "{torn}");
+    let text = fs::read_to_string(journal.path()).unwrap();
+    fs::write(journal.path(), text.replace("applying", "waiting")).unwrap();
+    let edited = journal.load().unwrap_err();
+    assert!(edited.to_string().contains("pending/change:7: is not the digest of the file"), "{edited}");
     let attended = attend(&journal, &|_| panic!("nothing is known"), &at(100));
-    assert!(attended.is_err() && begin(&journal, change).is_err());
+    assert!(attended.is_err() && confirm(&journal, &at(1)).is_err() && begin(&journal, change.clone()).is_err());
+    // Nothing is begun that cannot be kept.
+    fs::remove_dir_all(state.join("pending")).unwrap();
+    assert!(matches!(begin(&journal, change), Err(CarryOutError::Journal(JournalError::Io { .. }))));
+}
+
+/// Each flip of a change on disk, by a program that is killed between any two of its writes.
+#[test]
+fn a_change_on_disk_is_whole_after_a_kill_between_any_two_writes() {
+    for (life, with_effect, is_asked) in
+        (1..24).flat_map(|life| [(life, true, true), (life, false, true), (life, true, false)])
+    {
+        let (folder, store) = (tempfile::TempDir::new().unwrap(), ready());
+        let before = kept(&store, &touched());
+        let planned = change(&*store, &at(0));
+        let journal = FileJournal::open(folder.path()).unwrap();
+        let left = Arc::new(AtomicUsize::new(life));
+        let mortal = Mortal { inner: &journal as &dyn Journal, left: &left, with_effect };
+        let mortal_store = MortalStore { inner: Arc::clone(&store), left: Arc::clone(&left), with_effect };
+        let made = begin(&mortal, planned).and_then(|begun| carry_out(&mortal, &mortal_store, begun, &|| at(1)));
+        let after = made.is_ok().then(|| kept(&store, &touched()));
+        if made.is_ok() && is_asked {
+            // Whether it has an answer or not: the file says whether it is confirmed.
+            let _ = confirm(&mortal, &at(2));
+        }
+        fs::write(journal.path().with_extension("tmp"), "tortie-journal 1 pend").unwrap();
+
+        let next = FileJournal::find(folder.path()).unwrap().unwrap();
+        attend(&next, &at_work(&store), &at(100)).unwrap();
+        let phase = next.load().unwrap().map(|change| change.phase);
+        let is_confirmed = matches!(phase, Some(Phase::Confirmed { .. }));
+        assert!(is_confirmed || matches!(phase, None | Some(Phase::RolledBack { .. })), "{life}: {phase:?}");
+        let wanted = if is_confirmed { after.expect("it was made") } else { before };
+        assert_eq!(kept(&store, &touched()), wanted, "{life} {with_effect} {is_asked}");
+        assert_eq!(attend(&next, &at_work(&store), &at(200)).unwrap(), Attended::Nothing);
+    }
+}
+
+/// A tier that waits to be confirmed, as the format before the journal has it.
+fn former(phase: &str) -> (tempfile::TempDir, FileJournal, Arc<MemoryStore>) {
+    let (folder, store, tier) = (tempfile::TempDir::new().unwrap(), ready(), key(ResourceKind::Tier, "new"));
+    apply(&*store, &tier, &json!({"spec": {"order": 6}})).unwrap();
+    let body = json!({
+        "phase": phase, "by": "ada", "began_ms": 1_000_000, "window_ms": WINDOW,
+        "deadline": {"wall_ms": 1_060_000, "boot": "one", "uptime_ms": 60_000},
+        "datastore": {"url": "here"},
+        "writes": [{"path": tier.path(), "before": null, "based_on": null, "after": unversioned(store.get(&tier).unwrap().object)}],
+    });
+    let journal = FileJournal::open(folder.path()).unwrap();
+    put(&journal.path(), &seal("tortie-pending-change 1", &body.to_string())).unwrap();
+    (folder, journal, store)
+}
+
+#[test]
+fn a_change_that_an_earlier_version_left_is_confirmed_or_taken_back() {
+    let is_there = |store: &MemoryStore| store.get(&key(ResourceKind::Tier, "new")).is_ok();
+    let is_migrated =
+        |journal: &FileJournal| fs::read(journal.path()).unwrap().starts_with(b"tortie-journal 1 pending-change\n");
+
+    let (_folder, journal, store) = former("waiting");
+    let found = journal.load().unwrap().unwrap();
+    assert_eq!((found.by.as_str(), found.began_ms, found.writes.len()), ("ada", 1_000_000, 1));
+    assert_eq!(attend(&journal, &at_work(&store), &at(20)).unwrap(), Attended::Waits { ms: 40_000 });
+    assert!(matches!(begin(&journal, change(&*store, &at(20))), Err(CarryOutError::Pending(_))));
+    confirm(&journal, &at(30)).unwrap();
+    assert_eq!(attend(&journal, &at_work(&store), &at(100)).unwrap(), Attended::Nothing);
+    assert!(is_there(&store) && is_migrated(&journal));
+
+    for (phase, time) in [("waiting", 61), ("applying", 1)] {
+        let (_folder, journal, store) = former(phase);
+        assert!(matches!(attend(&journal, &at_work(&store), &at(time)).unwrap(), Attended::RolledBack(_)), "{phase}");
+        assert!(!is_there(&store) && is_migrated(&journal), "{phase}");
+    }
+
+    let (_folder, journal, store) = former("waiting");
+    let text = fs::read_to_string(journal.path()).unwrap();
+    fs::write(journal.path(), text.replace("60000", "99999")).unwrap();
+    let refused = confirm(&journal, &at(1)).unwrap_err().to_string();
+    assert!(refused.contains("pending/change:2: is not the digest of the file"), "{refused}");
+    assert!(attend(&journal, &at_work(&store), &at(100)).is_err() && begin(&journal, change(&*store, &at(1))).is_err());
 }
 
 /// A datastore that makes something else of what is written than it says before, as a webhook of Kubernetes may.
