@@ -32,7 +32,7 @@ use tortie_model::{Hostname, Key, Update};
 use crate::connections::bears_on_verdicts;
 pub use connection::{KernelConnections, ManagementConnection, Observe, ObserveError, Observed};
 use objects::{Governing, can_govern_host};
-use record::{HeldRecord, Record, Store};
+use record::{HeldRecord, Object, Record, Store};
 pub(crate) use settling::{SettingsOf, Settled};
 pub use summary::{ConfirmedChanges, HeldChanges};
 
@@ -139,12 +139,12 @@ impl HostChanges {
     /// For a node; what its predecessor has kept in a state directory about this datastore is known.
     #[must_use]
     pub fn new(node: Hostname, observe: Box<dyn Observe>, state: Option<&Path>, datastore: &str) -> Self {
-        let mut store = state.map(|state| Store::new(state, node.as_str(), datastore));
-        let record = store.as_mut().and_then(|store| match store.load() {
+        let store = state.map(|state| Store::new(state, node.as_str(), datastore));
+        let record = store.as_ref().and_then(|store| match store.load() {
             Ok(record) => record,
             Err(why) => {
                 tracing::warn!(
-                    record = %store.place().display(), %why,
+                    %why,
                     "the record of what governed this host is ignored; what would cut connections now is held back as at a first start"
                 );
                 None
@@ -156,7 +156,7 @@ impl HostChanges {
         let remembered = of_other_boot.map(|held| held.connections.into_iter().collect()).unwrap_or_default();
         Self {
             node,
-            in_force: objects.into_iter().map(|update| (update.key(), update)).collect(),
+            in_force: objects.into_iter().map(|Object(update)| (update.key(), update)).collect(),
             offered: BTreeMap::new(),
             untold: BTreeSet::new(),
             evaluator: Evaluator::default(),
@@ -310,14 +310,14 @@ impl HostChanges {
                 Cause::Unknown(_) => Vec::new(),
             },
         });
-        match store.put(&Record { objects, held }) {
+        match store.put(Record { objects: objects.into_iter().map(Object).collect(), held }) {
             Ok(()) => {
                 self.keeping.is_unkept = false;
                 self.keeping.said_unkept = false;
                 None
             }
             Err(error) => {
-                let why = format!("{}: {error}", store.place().display());
+                let why = error.to_string();
                 if !std::mem::replace(&mut self.keeping.said_unkept, true) {
                     tracing::error!(%why, "a restart will not know what governs this host now, and what is held back");
                 }

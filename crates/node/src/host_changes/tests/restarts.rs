@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use sha2::{Digest as _, Sha256};
 use tortie_model::Hostname;
 
 use super::fixture::*;
@@ -112,6 +113,27 @@ fn a_torn_record_is_as_none() {
     // It is written anew.
     node.restart();
     assert!(lines.containing("is ignored").len() == 1 && !node.held().is_empty());
+}
+
+#[test]
+fn what_an_earlier_version_held_back_stays_so() {
+    let mut node = governed();
+    node.write("ssh", &policy("ssh", &allow(443)));
+    let before = node.changes.held().unwrap();
+    let place = fs::read_dir(node.state.path().join("host-changes")).unwrap().next().unwrap().unwrap().path();
+    let text = fs::read_to_string(&place).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let [_, header, objects @ .., _] = &lines[..] else { panic!("{text}") };
+    let body = header.replacen('{', &format!("{{\"objects\":[{}],", objects.join(",")), 1);
+    let digest: String = Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect();
+    fs::write(&place, format!("tortie-host-changes 1\n{digest}\n{body}")).unwrap();
+    node.restart();
+    assert_eq!(node.changes.held(), Some(before));
+    assert!(node.admits() && node.has_host_endpoint());
+    assert!(fs::read_to_string(&place).unwrap().starts_with("tortie-journal 1 host-changes\n"));
+    node.confirm().unwrap();
+    node.restart();
+    assert!(node.held().is_empty() && !node.admits());
 }
 
 #[test]
