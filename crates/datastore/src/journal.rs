@@ -27,9 +27,9 @@ use serde_json::{Map, Value};
 
 use crate::state_file::{hex_digest, is_ours, put, unseal};
 
-/// The first line of each file, before its kind.
+/// Beginning of the first line of each file, before its kind.
 const MAGIC: &str = "tortie-journal 1";
-/// The last line of each file, before its digest.
+/// Beginning of the last line of each file, before its digest.
 const SEAL: &str = "sha256 ";
 
 /// One kind of file. Serialised without its records, it is the header.
@@ -60,7 +60,7 @@ pub enum JournalError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         error: io::Error,
     },

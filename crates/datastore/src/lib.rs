@@ -8,7 +8,7 @@
 //! * [`recording`]: recorded streams of updates.
 //! * `etcd` (feature `etcd`): etcd v3.
 //! * `kubernetes` (feature `kubernetes`): the API server of Kubernetes.
-//! * [`store`]: single resources, read and written. [`journal`]: revisions on disk. They are there also without the default
+//! * [`store`]: single resources, read and written. [`journal`]: revisions on disk. Both exist without the default
 //!   feature `sources`, which is all else.
 //!
 //! ```

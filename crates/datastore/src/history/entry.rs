@@ -71,7 +71,7 @@ pub struct HistoryEntry {
     pub time_ms: u64,
     /// Changes between this state and the one before could not be kept.
     pub gap: bool,
-    /// What changed; nothing for the first state. Serialised apart, as records of a [journal](crate::journal).
+    /// The changed files; none for the first state. Serialised apart, as records of a [journal](crate::journal).
     #[serde(skip)]
     pub changes: Vec<FileChange>,
 }

@@ -37,7 +37,7 @@ fn note(id: u64) -> Note {
     Note { id, by: "ada".into(), words: vec![("a\nsha256 b".into(), 1), ("c".into(), 2)] }
 }
 
-/// A folder of its own, and a place in it.
+/// A new folder, and a place in it.
 fn place() -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let place = folder.path().join("note");

@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Object {
 #[derive(Debug)]
 pub(super) struct Store {
     place: PathBuf,
-    /// What this program has written.
+    /// The record that this program wrote last.
     written: Option<Record>,
 }
 
@@ -105,7 +105,7 @@ impl Store {
         if self.written.as_ref() == Some(&record) {
             return Ok(());
         }
-        // What is there now is unknown until all is done.
+        // The content of the file is unknown until all is done.
         self.written = None;
         self.place.parent().map_or(Ok(()), |folder| make_folders(&[folder]))?;
         save(&self.place, &record)?;
