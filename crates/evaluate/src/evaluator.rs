@@ -94,7 +94,18 @@ impl Evaluator {
         self.settings = settings;
     }
 
-    /// Takes over one message. Those that do not bear on verdicts are ignored.
+    /// The state that packets are evaluated by.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Replaces the state.
+    pub fn set_state(&mut self, state: State) {
+        self.state = state;
+    }
+
+    /// Takes over one message ([`State::apply`]).
     ///
     /// # Errors
     /// If the members of a set change that does not exist or is of another type. Nothing is changed then.

@@ -10,6 +10,7 @@ mod members;
 mod packet;
 mod rule;
 mod settings;
+mod shared_map;
 mod state;
 
 pub use answer::{Answer, DecidedBy, Guard, Layer, Missing, Verdict};
@@ -18,4 +19,4 @@ pub use explanation::{End, Explanation, Mismatch, RuleOutcome, RuleStep, Ruling,
 pub use failsafe::FailsafePort;
 pub use packet::{MixedFamilies, Packet, Payload};
 pub use settings::{EndpointToHost, Settings};
-pub use state::UpdateError;
+pub use state::{State, UpdateError};

@@ -2,28 +2,27 @@
 
 use std::net::IpAddr;
 
-use ahash::AHashSet;
 use smallvec::SmallVec;
 use tortie_model::Cidr;
 use tortie_model::desired::{IpPortMember, Members};
 
-/// The members of one IP set.
+use crate::shared_map::SharedMap;
+
+/// The members of one IP set. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) enum MemberSet {
     Nets(NetSet),
-    IpPorts(AHashSet<IpPortMember>),
+    IpPorts(SharedMap<IpPortMember, ()>),
 }
 
 impl MemberSet {
     pub(crate) fn new(members: &Members) -> Self {
-        match members {
-            Members::Nets(nets) => {
-                let mut set = NetSet::default();
-                nets.iter().for_each(|net| set.insert(*net));
-                Self::Nets(set)
-            }
-            Members::IpPorts(members) => Self::IpPorts(members.iter().copied().collect()),
-        }
+        let mut set = match members {
+            Members::Nets(_) => Self::Nets(NetSet::default()),
+            Members::IpPorts(_) => Self::IpPorts(SharedMap::default()),
+        };
+        set.add(members);
+        set
     }
 
     /// Whether both hold members of the same type as the set does.
@@ -37,7 +36,11 @@ impl MemberSet {
     pub(crate) fn add(&mut self, members: &Members) {
         match (self, members) {
             (Self::Nets(set), Members::Nets(nets)) => nets.iter().for_each(|net| set.insert(*net)),
-            (Self::IpPorts(set), Members::IpPorts(members)) => set.extend(members),
+            (Self::IpPorts(set), Members::IpPorts(members)) => {
+                for member in members {
+                    set.insert(*member, ());
+                }
+            }
             _ => {}
         }
     }
@@ -58,7 +61,7 @@ impl MemberSet {
 /// Networks, hashed by prefix length: to find one takes a look for each length in use.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NetSet {
-    nets: AHashSet<Cidr>,
+    nets: SharedMap<Cidr, ()>,
     /// Each length in use, told apart by family, and how many networks have it.
     lengths: SmallVec<[Length; 2]>,
 }
@@ -74,7 +77,7 @@ struct Length {
 impl NetSet {
     fn insert(&mut self, net: Cidr) {
         let net = net.masked();
-        if !self.nets.insert(net) {
+        if self.nets.insert(net, ()).is_some() {
             return;
         }
         match self.length_of(net) {
@@ -89,7 +92,7 @@ impl NetSet {
     #[expect(clippy::expect_used, reason = "a network is counted when it is inserted")]
     fn remove(&mut self, net: Cidr) {
         let net = net.masked();
-        if !self.nets.remove(&net) {
+        if self.nets.remove(&net).is_none() {
             return;
         }
         self.length_of(net).expect("the lengths of all networks are counted").count -= 1;

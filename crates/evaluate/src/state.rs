@@ -4,22 +4,29 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, IpSetDelta, Policy, Profile, WorkloadEndpointState};
 use tortie_model::{HostEndpointName, IpSetId, PolicyId, ProfileName, WorkloadEndpoint, WorkloadEndpointId};
 
 use crate::answer::Missing;
 use crate::members::MemberSet;
+use crate::shared_map::SharedMap;
 
-/// Everything that was sent and not removed.
+/// Everything that was sent and not removed, as far as it bears on verdicts.
+///
+/// A clone is a handle, which stays as it is: it shares all parts with its original, and a change of one of them copies the changed
+/// parts. So evaluators on several threads can have one state, each at the moment of its choice.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct State {
-    pub(crate) sets: AHashMap<IpSetId, MemberSet>,
-    pub(crate) policies: AHashMap<PolicyId, Arc<Policy>>,
-    pub(crate) profiles: AHashMap<ProfileName, Arc<Profile>>,
-    pub(crate) workloads: AHashMap<WorkloadEndpointId, WorkloadEndpointState>,
-    pub(crate) hosts: AHashMap<HostEndpointName, HostEndpointState>,
-    by_address: AHashMap<IpAddr, SmallVec<[WorkloadEndpointId; 1]>>,
+pub struct State {
+    pub(crate) sets: SharedMap<IpSetId, Arc<MemberSet>>,
+    pub(crate) policies: SharedMap<PolicyId, Arc<Policy>>,
+    pub(crate) profiles: SharedMap<ProfileName, Arc<Profile>>,
+    pub(crate) workloads: SharedMap<WorkloadEndpointId, WorkloadEndpointState>,
+    /// A node has few.
+    pub(crate) hosts: Arc<AHashMap<HostEndpointName, HostEndpointState>>,
+    by_address: SharedMap<IpAddr, SmallVec<[WorkloadEndpointId; 1]>>,
+    revision: u64,
+    contradiction: Option<UpdateError>,
 }
 
 /// A change of members that the set cannot take.
@@ -36,12 +43,17 @@ pub enum UpdateError {
 
 impl State {
     /// Takes over one message. Those that do not bear on verdicts are ignored.
-    pub(crate) fn apply(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
+    ///
+    /// # Errors
+    /// If the members of a set change that does not exist or is of another type. Only
+    /// [`State::contradiction`] is changed then.
+    pub fn apply(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
+        let mut fits = Ok(());
         match update {
             DesiredUpdate::IpSet(set) if is_name(&set.id) => {
-                self.sets.insert(set.id.clone(), MemberSet::new(&set.members));
+                self.sets.insert(set.id.clone(), Arc::new(MemberSet::new(&set.members)));
             }
-            DesiredUpdate::IpSetDelta(delta) if is_name(&delta.id) => return self.change_members(delta),
+            DesiredUpdate::IpSetDelta(delta) if is_name(&delta.id) => fits = self.change_members(delta),
             DesiredUpdate::IpSetRemove(id) => drop(self.sets.remove(id)),
             DesiredUpdate::Policy(id, policy) => drop(self.policies.insert(id.clone(), Arc::clone(policy))),
             DesiredUpdate::PolicyRemove(id) => drop(self.policies.remove(id)),
@@ -49,11 +61,29 @@ impl State {
             DesiredUpdate::ProfileRemove(name) => drop(self.profiles.remove(name)),
             DesiredUpdate::WorkloadEndpoint(id, endpoint) => self.set_workload(id, Some(endpoint.clone())),
             DesiredUpdate::WorkloadEndpointRemove(id) => self.set_workload(id, None),
-            DesiredUpdate::HostEndpoint(name, endpoint) => drop(self.hosts.insert(name.clone(), endpoint.clone())),
-            DesiredUpdate::HostEndpointRemove(name) => drop(self.hosts.remove(name)),
-            _ => {}
+            DesiredUpdate::HostEndpoint(name, endpoint) => {
+                Arc::make_mut(&mut self.hosts).insert(name.clone(), endpoint.clone());
+            }
+            DesiredUpdate::HostEndpointRemove(name) => drop(Arc::make_mut(&mut self.hosts).remove(name)),
+            _ => return Ok(()),
         }
-        Ok(())
+        self.revision += 1;
+        if let Err(error) = &fits {
+            self.contradiction.get_or_insert_with(|| error.clone());
+        }
+        fits
+    }
+
+    /// The number of messages so far that bear on verdicts.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The error of the first message that contradicted earlier ones. Such a state has no meaning.
+    #[must_use]
+    pub fn contradiction(&self) -> Option<&UpdateError> {
+        self.contradiction.as_ref()
     }
 
     pub(crate) fn workloads_with_address(&self, address: IpAddr) -> &[WorkloadEndpointId] {
@@ -61,7 +91,7 @@ impl State {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { sets, policies, profiles, workloads, hosts, by_address } = self;
+        let Self { sets, policies, profiles, workloads, hosts, by_address, revision: _, contradiction: _ } = self;
         sets.is_empty()
             && policies.is_empty()
             && profiles.is_empty()
@@ -73,7 +103,7 @@ impl State {
     /// `None` for a set that cannot exist, since its id is no name.
     pub(crate) fn set(&self, id: &IpSetId) -> Result<Option<&MemberSet>, Missing> {
         match self.sets.get(id) {
-            Some(set) => Ok(Some(set)),
+            Some(set) => Ok(Some(&**set)),
             None if is_name(id) => Err(Missing::IpSet(id.clone())),
             None => Ok(None),
         }
@@ -84,6 +114,7 @@ impl State {
         if !set.accepts(&delta.added, &delta.removed) {
             return Err(UpdateError::OtherType(delta.id.clone()));
         }
+        let set = Arc::make_mut(set);
         set.remove(&delta.removed);
         set.add(&delta.added);
         Ok(())
@@ -92,9 +123,10 @@ impl State {
     fn set_workload(&mut self, id: &WorkloadEndpointId, state: Option<WorkloadEndpointState>) {
         if let Some(endpoint) = &state {
             for address in addresses(&endpoint.endpoint) {
-                let ids = self.by_address.entry(address).or_default();
-                if !ids.contains(id) {
-                    ids.push(id.clone());
+                match self.by_address.get_mut(&address) {
+                    Some(ids) if ids.contains(id) => {}
+                    Some(ids) => ids.push(id.clone()),
+                    None => drop(self.by_address.insert(address, smallvec![id.clone()])),
                 }
             }
         }
@@ -125,4 +157,38 @@ fn is_name(id: &IpSetId) -> bool {
 
 fn addresses(endpoint: &WorkloadEndpoint) -> impl Iterator<Item = IpAddr> + '_ {
     endpoint.nets().map(tortie_model::Cidr::address)
+}
+
+#[cfg(test)]
+mod tests {
+    use tortie_model::desired::{IpSetType, IpSetUpdate, Members};
+
+    use super::*;
+
+    fn delta(added: &[&str], removed: &[&str]) -> DesiredUpdate {
+        let nets = |texts: &[&str]| Members::Nets(texts.iter().map(|text| text.parse().unwrap()).collect());
+        DesiredUpdate::IpSetDelta(IpSetDelta { id: "s:1".into(), added: nets(added), removed: nets(removed) })
+    }
+
+    #[test]
+    fn a_clone_stays_as_it_is_and_a_contradiction_is_kept() {
+        let mut state = State::default();
+        let members = Members::Nets(vec!["10.0.0.0/8".parse().unwrap()]);
+        let set = IpSetUpdate { id: "s:1".into(), set_type: IpSetType::Net, members };
+        state.apply(&DesiredUpdate::IpSet(set)).unwrap();
+        let before = state.clone();
+        state.apply(&delta(&["192.0.2.0/24"], &["10.0.0.0/8"])).unwrap();
+        let holds = |state: &State, address: &str| match state.set(&"s:1".into()) {
+            Ok(Some(MemberSet::Nets(nets))) => nets.contains(address.parse().unwrap()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((holds(&before, "10.0.0.1"), holds(&before, "192.0.2.1"), before.revision()), (true, false, 1));
+        assert_eq!((holds(&state, "10.0.0.1"), holds(&state, "192.0.2.1"), state.revision()), (false, true, 2));
+
+        state.apply(&DesiredUpdate::IpSetRemove("s:1".into())).unwrap();
+        state.apply(&DesiredUpdate::InSync).unwrap();
+        assert_eq!((state.is_empty(), state.revision(), state.contradiction()), (true, 3, None));
+        let error = state.apply(&delta(&[], &[])).unwrap_err();
+        assert_eq!((state.revision(), state.contradiction()), (4, Some(&error)));
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::{AHashMap, AHashSet};
-use tortie_evaluate::{DecidedBy, Evaluator, Packet, Settings, UpdateError};
+use tortie_evaluate::{DecidedBy, Evaluator, Packet, Settings, State};
 use tortie_model::desired::{DesiredUpdate, TierPolicies, WorkloadEndpointState};
 use tortie_model::{Direction, PolicyId, TierName, Update};
 use tortie_rules::Verdict;
@@ -137,17 +137,24 @@ impl Collector {
         self.names.on_update(update);
     }
 
-    /// Takes a change of what this node enforces.
-    ///
-    /// # Errors
-    /// If it contradicts what came before; nothing is changed then.
-    pub fn on_desired(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
-        self.hits.on_desired(update);
-        self.note_logging(update);
-        if let DesiredUpdate::PolicyRemove(id) = update {
-            self.counts.retain(|hit| !matches!(&hit.decided_by, DecidedBy::PolicyRule { policy, .. } if policy == id));
+    /// Takes the state that this node enforces now, and the changes that led to it, at least those that name rules
+    /// ([`names_rules`](crate::names_rules)).
+    pub fn on_desired<'a>(&mut self, state: State, changes: impl IntoIterator<Item = &'a DesiredUpdate>) {
+        for update in changes {
+            self.hits.on_desired(update);
+            self.note_logging(update);
+            if let DesiredUpdate::PolicyRemove(id) = update {
+                let is_of = |hit: &Hit| matches!(&hit.decided_by, DecidedBy::PolicyRule { policy, .. } if policy == id);
+                self.counts.retain(|hit| !is_of(hit));
+            }
         }
-        self.evaluator.apply(update)
+        self.evaluator.set_state(state);
+    }
+
+    /// The state that this node enforces.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        self.evaluator.state()
     }
 
     /// Takes a packet that was logged. What the kernel said of connections until then must have been told before, so that

@@ -28,6 +28,20 @@ pub struct Hit {
     pub decided_by: DecidedBy,
 }
 
+/// Whether a change says which rules there are, and of which policies, profiles and tiers.
+#[must_use]
+pub fn names_rules(update: &DesiredUpdate) -> bool {
+    matches!(
+        update,
+        DesiredUpdate::Policy(..)
+            | DesiredUpdate::PolicyRemove(_)
+            | DesiredUpdate::Profile(..)
+            | DesiredUpdate::ProfileRemove(_)
+            | DesiredUpdate::WorkloadEndpoint(..)
+            | DesiredUpdate::HostEndpoint(..)
+    )
+}
+
 /// What prefixes of logged packets mean on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Hits {

@@ -14,6 +14,6 @@ pub use aggregate::{Aggregate, AggregateKey, Aggregator, Described, EndGroup};
 pub use collector::{Collector, ConnectionNews, Decision, Limits, LoggedPacket, Stats};
 pub use counts::{RuleCounts, RuleTotals};
 pub use flow::{Count, End, Event, Flow, FlowId, Name, Stage, StagedVerdict, Time, Traffic};
-pub use hits::Hit;
+pub use hits::{Hit, names_rules};
 pub use names::is_named;
 pub use trail::Trail;

@@ -64,6 +64,13 @@ fn workload(name: &str, net: &str, policies: &[PolicyId]) -> (Update, DesiredUpd
     (update, DesiredUpdate::WorkloadEndpoint(key(name).id(), state))
 }
 
+/// Applies a change to the state that the node enforces.
+fn desire(collector: &mut Collector, update: &DesiredUpdate) {
+    let mut state = collector.state().clone();
+    state.apply(update).unwrap();
+    collector.on_desired(state, [update]);
+}
+
 /// Two pods with a policy; `staged` ones come before it.
 fn collector(staged: &[RuleAction]) -> Collector {
     let mut collector = Collector::new(Settings::default(), true, Limits::default());
@@ -71,16 +78,16 @@ fn collector(staged: &[RuleAction]) -> Collector {
     let mut ids = Vec::new();
     for (index, action) in staged.iter().enumerate() {
         let id = policy_id(PolicyKind::StagedNetworkPolicy, &format!("s{index}"));
-        collector.on_desired(&DesiredUpdate::Policy(id.clone(), policy(&[*action]))).unwrap();
+        desire(&mut collector, &DesiredUpdate::Policy(id.clone(), policy(&[*action])));
         ids.push(id);
     }
     ids.push(enforced.clone());
     let rules = policy(&[RuleAction::Allow, RuleAction::Deny]);
-    collector.on_desired(&DesiredUpdate::Policy(enforced, rules)).unwrap();
+    desire(&mut collector, &DesiredUpdate::Policy(enforced, rules));
     for (name, net) in [("web", WEB), ("db", DB)] {
         let (update, desired) = workload(name, net, &ids);
         collector.on_update(&update);
-        collector.on_desired(&desired).unwrap();
+        desire(&mut collector, &desired);
     }
     collector
 }
@@ -105,7 +112,7 @@ fn with_host_endpoint(collector: &mut Collector, policies: &[PolicyId], forwarde
         ..<_>::default()
     };
     let key = HostEndpointKey { host: Hostname::new("node"), name: HostEndpointName::new("h") };
-    collector.on_desired(&DesiredUpdate::HostEndpoint(key.name.clone(), state)).unwrap();
+    desire(collector, &DesiredUpdate::HostEndpoint(key.name.clone(), state));
     collector.on_update(&Update::HostEndpoint(key, Some(Valid::new(endpoint).unwrap())));
 }
 
@@ -277,7 +284,7 @@ fn another_attempt_is_of_whoever_has_the_addresses_by_then() {
 fn a_rule_that_a_workload_has_no_more_is_not_taken_for_a_host_endpoints() {
     let mut collector = collector(&[]);
     let (_, without) = workload("db", DB, &[]);
-    collector.on_desired(&without).unwrap();
+    desire(&mut collector, &without);
     let id = id(WEB, DB, 22);
     log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
     let events = collector.take_events(at(300));
@@ -334,7 +341,7 @@ fn connections_of_others_are_none_of_our_business() {
         endpoint: Arc::new(HostEndpoint { iface: Some(IfaceName::new("eth0")), ..HostEndpoint::default() }),
         ..<_>::default()
     };
-    collector.on_desired(&DesiredUpdate::HostEndpoint(HostEndpointName::new("h"), state)).unwrap();
+    desire(&mut collector, &DesiredUpdate::HostEndpoint(HostEndpointName::new("h"), state));
     collector.on_new(&news(id, 1), at(0));
     assert_eq!(collector.stats().connections, 1);
     assert_eq!(collector.take_events(at(1_000)), []);
@@ -476,8 +483,8 @@ fn what_passed_a_packet_on_is_found_where_only_the_decision_is_logged() {
     let tiers = [tier("first", &admin), tier("default", &db)].into();
     let state = WorkloadEndpointState { tiers, ..state };
     let pass = policy(&[RuleAction::Log, RuleAction::NextTier]);
-    collector.on_desired(&DesiredUpdate::Policy(admin.clone(), pass)).unwrap();
-    collector.on_desired(&DesiredUpdate::WorkloadEndpoint(endpoint, state)).unwrap();
+    desire(&mut collector, &DesiredUpdate::Policy(admin.clone(), pass));
+    desire(&mut collector, &DesiredUpdate::WorkloadEndpoint(endpoint, state));
 
     let hit = |tier: &str, policy: &PolicyId, index, verdict| {
         let decided_by = DecidedBy::PolicyRule { tier: TierName::new(tier), policy: policy.clone(), index };
@@ -505,7 +512,7 @@ fn packets_of_a_policy_that_is_gone_are_still_known() {
     let mut collector = collector(&[]);
     let db = policy_id(PolicyKind::NetworkPolicy, "db");
     log(&mut collector, id(WEB, DB, 1), Verdict::Allow, Direction::Ingress, 0);
-    collector.on_desired(&DesiredUpdate::PolicyRemove(db)).unwrap();
+    desire(&mut collector, &DesiredUpdate::PolicyRemove(db));
     assert_eq!(collector.rules().iter().len(), 0);
     log(&mut collector, id(WEB, DB, 2), Verdict::Deny, Direction::Ingress, 0);
     assert_eq!(collector.stats().unknown_rules, 0);
@@ -516,7 +523,7 @@ fn long_names_are_known_by_their_hashes() {
     let mut collector = collector(&[]);
     let name = "x".repeat(200);
     let long = policy_id(PolicyKind::NetworkPolicy, &name);
-    collector.on_desired(&DesiredUpdate::Policy(long.clone(), policy(&[RuleAction::Log, RuleAction::Deny]))).unwrap();
+    desire(&mut collector, &DesiredUpdate::Policy(long.clone(), policy(&[RuleAction::Log, RuleAction::Deny])));
     let prefix = rule_prefix(Verdict::Deny, OwnerKind::Policy, Direction::Ingress, 1, &format!("np/shop/{name}"));
     collector.on_packet(&LoggedPacket { id: id(WEB, DB, 1), length: 60, by: Decision::Prefix(&prefix) }, at(0));
     let (hit, _) = collector.rules().iter().next().unwrap();
@@ -755,9 +762,9 @@ fn what_would_decide_is_told_as_if_all_staged_policies_were_in_force() {
     assert_eq!(pending(&enforced, Direction::Egress), [], "no workload of this node");
     // A staged one takes the place of the one of its name, and says nothing about this packet.
     let replacement = policy_id(PolicyKind::StagedNetworkPolicy, "db");
-    enforced.on_desired(&DesiredUpdate::Policy(replacement.clone(), policy(&[RuleAction::Log]))).unwrap();
+    desire(&mut enforced, &DesiredUpdate::Policy(replacement.clone(), policy(&[RuleAction::Log])));
     let ids = [replacement, policy_id(PolicyKind::NetworkPolicy, "db")];
-    enforced.on_desired(&workload("db", DB, &ids).1).unwrap();
+    desire(&mut enforced, &workload("db", DB, &ids).1);
     let tier = TierName::new("default");
     let end = format!("{:?}", DecidedBy::EndOfTier { tier: tier.clone() });
     assert_eq!(pending(&enforced, Direction::Ingress), [(end, 0, Verdict::Deny)]);
@@ -770,7 +777,7 @@ fn staged_policies_of_host_endpoints_are_asked_by_what_the_node_does_with_a_pack
     let mut collector = collector(&[RuleAction::Deny]);
     let [own, forwarded] = ["own", "forwarded"].map(|name| policy_id(PolicyKind::StagedNetworkPolicy, name));
     for id in [&own, &forwarded] {
-        collector.on_desired(&DesiredUpdate::Policy(id.clone(), policy(&[RuleAction::Deny]))).unwrap();
+        desire(&mut collector, &DesiredUpdate::Policy(id.clone(), policy(&[RuleAction::Deny])));
     }
     let db = policy_id(PolicyKind::NetworkPolicy, "db");
     with_host_endpoint(&mut collector, &[own.clone(), db.clone()], &[forwarded.clone(), db.clone()]);
@@ -787,7 +794,7 @@ fn staged_policies_of_host_endpoints_are_asked_by_what_the_node_does_with_a_pack
 
     // The node's own end, by name, with the staged one in force and as it is.
     let mut one = self::collector(&[]);
-    one.on_desired(&DesiredUpdate::Policy(own.clone(), policy(&[RuleAction::Deny]))).unwrap();
+    desire(&mut one, &DesiredUpdate::Policy(own.clone(), policy(&[RuleAction::Deny])));
     with_host_endpoint(&mut one, &[own.clone(), db.clone()], &[]);
     log(&mut one, id(AWAY, NODE, 22), Verdict::Allow, Direction::Ingress, 0);
     let aggregate = counted(&one, Direction::Ingress, true);

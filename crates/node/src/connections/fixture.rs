@@ -15,6 +15,7 @@ use tortie_model::{
 };
 
 use super::judge::Surroundings;
+use super::worker::Told;
 
 pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -94,6 +95,11 @@ pub(super) fn evaluator(updates: &[DesiredUpdate]) -> Evaluator {
     let mut evaluator = Evaluator::new(Settings { failsafe_inbound: vec![ssh], ..Settings::default() });
     updates.iter().for_each(|update| evaluator.apply(update).unwrap());
     evaluator
+}
+
+/// That the node is as [`updates`] make it, but for this change.
+pub(super) fn told(change: DesiredUpdate) -> Told {
+    Told::Desired(evaluator(&[updates(), vec![change]].concat()).state().clone())
 }
 
 /// The node has `192.0.2.1` on `eth0` and `198.51.100.1` on `eth1`.

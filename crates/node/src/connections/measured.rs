@@ -7,7 +7,7 @@ use tortie_lab::netns::Namespace;
 use tortie_linux::netlink::{Conntrack, Flow};
 
 use super::SharedCutCounts;
-use super::fixture::{evaluator, policy, tcp, updates};
+use super::fixture::{self, evaluator, policy, tcp, updates};
 use super::judge::Exceptions;
 use super::tracking::KernelTracking;
 use super::worker::{State, Told, Worker};
@@ -47,7 +47,7 @@ fn a_hundred_thousand_connections() {
                 state: State::default(),
             };
             let mut pass = |port| {
-                teller.send(Told::Update(policy("server", &[8080, port]))).unwrap();
+                teller.send(fixture::told(policy("server", &[8080, port]))).unwrap();
                 teller.send(Told::InForce(true)).unwrap();
                 worker.drain().unwrap();
                 let begin = Instant::now();

@@ -18,8 +18,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use tortie_config::settings;
-use tortie_evaluate::Evaluator;
-use tortie_model::desired::DesiredUpdate;
+use tortie_evaluate::{Evaluator, State as DesiredState};
 use tortie_rules::RulesConfig;
 
 pub use counts::{CutCounts, SharedCutCounts};
@@ -59,12 +58,10 @@ impl ConnectionCutter {
         Ok(Self { worker, told_in_force: None })
     }
 
-    /// Notes a change of the desired state.
-    pub fn on_update(&mut self, update: &DesiredUpdate) {
-        if bears_on_verdicts(update) {
-            self.told_in_force = None;
-            self.tell(Told::Update(update.clone()));
-        }
+    /// Takes the desired state when it has changed.
+    pub fn on_state(&mut self, state: &DesiredState) {
+        self.told_in_force = None;
+        self.tell(Told::Desired(state.clone()));
     }
 
     /// Notes whether all changes so far are in force.
@@ -81,26 +78,22 @@ impl ConnectionCutter {
     }
 }
 
-/// Whether a message changes what becomes of packets.
-pub(crate) fn bears_on_verdicts(update: &DesiredUpdate) -> bool {
-    use DesiredUpdate::{
-        HostEndpoint, HostEndpointRemove, IpSet, IpSetDelta, IpSetRemove, Policy, PolicyRemove, Profile, ProfileRemove,
-        WorkloadEndpoint, WorkloadEndpointRemove,
-    };
-    matches!(
-        update,
-        IpSet(_)
-            | IpSetDelta(_)
-            | IpSetRemove(_)
-            | Policy(..)
-            | PolicyRemove(_)
-            | Profile(..)
-            | ProfileRemove(_)
-            | WorkloadEndpoint(..)
-            | WorkloadEndpointRemove(_)
-            | HostEndpoint(..)
-            | HostEndpointRemove(_)
-    )
+#[cfg(test)]
+impl ConnectionCutter {
+    /// Without a thread: the function gives the revision of the desired state that a thread would have by now.
+    pub(crate) fn without_thread() -> (Self, impl FnMut() -> u64) {
+        let (worker, told) = channel();
+        let mut evaluator = Evaluator::default();
+        let revision = move || {
+            for told in told.try_iter() {
+                if let Told::Desired(state) = told {
+                    evaluator.set_state(state);
+                }
+            }
+            evaluator.state().revision()
+        };
+        (Self { worker, told_in_force: None }, revision)
+    }
 }
 
 fn exceptions(rules: &RulesConfig) -> Exceptions {

@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tortie_evaluate::Evaluator;
+use tortie_evaluate::{Evaluator, State as DesiredState};
 use tortie_linux::netlink::{Connection, NetlinkError};
 use tortie_model::IfaceName;
-use tortie_model::desired::DesiredUpdate;
 
 use super::SharedCutCounts;
 use super::judge::{Exceptions, Judge, Surroundings};
@@ -24,8 +23,8 @@ const REST: u32 = 10;
 /// What the worker is told.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// What is to be enforced has changed.
-    Update(DesiredUpdate),
+    /// The new desired state.
+    Desired(DesiredState),
     /// Whether all that was told before is in force.
     InForce(bool),
 }
@@ -140,13 +139,15 @@ impl<T: Tracking> Worker<T> {
 
     fn take(&mut self, told: Told) {
         match told {
-            Told::Update(update) => {
+            Told::Desired(state) => {
                 self.state.in_force = false;
                 self.state.due = true;
-                if let Err(error) = self.evaluator.apply(&update) {
+                if let Some(error) = state.contradiction()
+                    && !std::mem::replace(&mut self.state.is_broken, true)
+                {
                     tracing::error!(%error, "no more connections are cut");
-                    self.state.is_broken = true;
                 }
+                self.evaluator.set_state(state);
             }
             Told::InForce(in_force) => self.state.in_force = in_force,
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tortie_config::{Resolved, Sources};
 use tortie_dataplane::{EndpointStatus, KernelError, StatusChange};
+use tortie_evaluate::State as DesiredState;
 use tortie_iptables::ChainName;
 use tortie_linux::bpf::{CountsError, DecisionCount};
 use tortie_model::desired::DesiredUpdate;
@@ -41,6 +42,14 @@ pub trait Enforcement {
 
     /// Takes a change of an object of the cluster, before what follows from it is calculated. Cheap.
     fn on_object(&mut self, update: &Update);
+
+    /// Whether it reads the desired state as a whole. Otherwise the session keeps none.
+    fn reads_state(&self) -> bool {
+        false
+    }
+
+    /// Takes the desired state and the changes that led to it, if verdicts depend on one of them, before each single change. Cheap.
+    fn on_state(&mut self, _: &DesiredState, _: &[DesiredUpdate]) {}
 
     /// Takes a change of what is to be enforced. Cheap.
     fn on_update(&mut self, update: DesiredUpdate);

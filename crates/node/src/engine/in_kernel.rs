@@ -9,6 +9,7 @@ use tortie_dataplane::{
     ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, KernelError, LinkEvent, Measured,
     MigrationChange, ProblemIdentity, WireguardKey,
 };
+use tortie_evaluate::State as DesiredState;
 use tortie_iptables::ChainName;
 use tortie_linux::announcements::Announcements;
 use tortie_linux::bpf::{CountsError, DecisionCount, PolicyPrograms, PolicyState, Superseded};
@@ -268,15 +269,22 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
         }
     }
 
+    fn reads_state(&self) -> bool {
+        self.companions.cutter.is_some() || self.companions.flows.is_some()
+    }
+
+    fn on_state(&mut self, state: &DesiredState, changes: &[DesiredUpdate]) {
+        if let Some(cutter) = &mut self.companions.cutter {
+            cutter.on_state(state);
+        }
+        if let Some(flows) = &self.companions.flows {
+            flows.on_state(state, changes);
+        }
+    }
+
     fn on_update(&mut self, update: DesiredUpdate) {
         if let (DesiredUpdate::Encapsulation(encapsulation), Some(machine)) = (&update, &mut self.companions.machine) {
             machine.on_encapsulation(*encapsulation);
-        }
-        if let Some(cutter) = &mut self.companions.cutter {
-            cutter.on_update(&update);
-        }
-        if let Some(flows) = &self.companions.flows {
-            flows.on_update(&update);
         }
         if let Some(programs) = &mut self.companions.programs {
             programs.on_update(&update);

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use tortie_calc::Graph;
 use tortie_config::{Resolved, Sources, settings};
 use tortie_datastore::{Event as DatastoreEvent, Events, Fallback, InputProblem};
+use tortie_evaluate::State as DesiredState;
 use tortie_linux::stop::Stop;
 use tortie_model::desired::{ConfigUpdate, DesiredUpdate};
 use tortie_model::{Hostname, SyncStatus, Update};
@@ -174,6 +175,7 @@ impl<E: Enforcement> Session<E> {
                 graph.on_update(update.clone());
             }
         }
+        let shared = enforcement.reads_state().then(DesiredState::default);
         Self {
             graph,
             enforcement,
@@ -185,7 +187,7 @@ impl<E: Enforcement> Session<E> {
             input: InputState { node_is_known, ..InputState::default() },
             hold: None,
             host_changes,
-            desired: Desired::default(),
+            desired: Desired { shared, ..Desired::default() },
             turns: Turns::new(faults),
         }
     }
@@ -527,6 +529,7 @@ impl<E: Enforcement> Session<E> {
         if let Some(reconfigured) = self.settle_host_changes(&mut pending)? {
             return Ok(Some(reconfigured));
         }
+        self.share_state(&pending);
         self.desired.news.calculated();
         self.note_ignored();
         self.metrics.lock().dataplane.message_batches.observe_size(pending.len(), Instant::now());
@@ -549,6 +552,21 @@ impl<E: Enforcement> Session<E> {
         }
         observe::graph(&self.graph.stats(), &mut self.metrics.lock().calculation);
         Ok(None)
+    }
+
+    /// Applies changes to the shared state, and passes it to its readers.
+    fn share_state(&mut self, changes: &[DesiredUpdate]) {
+        let Some(shared) = &mut self.desired.shared else { return };
+        let before = shared.revision();
+        match &self.host_changes {
+            // It has applied them already, to try others on top of them.
+            Some(host_changes) => *shared = host_changes.state().clone(),
+            // The state keeps a contradiction, and each reader logs the consequence.
+            None => changes.iter().for_each(|update| drop(shared.apply(update))),
+        }
+        if shared.revision() != before {
+            self.enforcement.on_state(shared, changes);
+        }
     }
 }
 

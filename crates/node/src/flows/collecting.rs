@@ -324,12 +324,13 @@ impl<S: Source> Worker<S> {
         loop {
             match self.told.next() {
                 Ok(Told::Object(update)) => self.collector.on_update(&update),
-                Ok(Told::Desired(update)) => {
-                    if let Err(error) = self.collector.on_desired(&update)
+                Ok(Told::Desired(state, changes)) => {
+                    if let Some(error) = state.contradiction()
                         && !std::mem::replace(&mut self.is_broken, true)
                     {
                         tracing::error!(%error, "flows may be told without rules and staged policies");
                     }
+                    self.collector.on_desired(state, &changes);
                 }
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,

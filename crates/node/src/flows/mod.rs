@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use tortie_evaluate::Settings as Evaluation;
+use tortie_evaluate::{Settings as Evaluation, State};
 use tortie_flows::{Collector, Limits};
 use tortie_linux::bpf::PacketLog;
 use tortie_model::Update;
@@ -111,17 +111,35 @@ impl FlowCollector {
         }
     }
 
-    /// Notes a change of what is to be enforced.
-    pub fn on_update(&self, update: &DesiredUpdate) {
-        if crate::connections::bears_on_verdicts(update) {
-            self.tell(Told::Desired(update.clone()));
-        }
+    /// Takes the desired state when it has changed, and the changes.
+    pub fn on_state(&self, state: &State, changes: &[DesiredUpdate]) {
+        let named = changes.iter().filter(|change| tortie_flows::names_rules(change));
+        self.tell(Told::Desired(state.clone(), named.cloned().collect()));
     }
 
     fn tell(&self, told: Told) {
         if let Some(thread) = &self.told {
             thread.tell(told);
         }
+    }
+}
+
+#[cfg(test)]
+impl FlowCollector {
+    /// Without a thread: the function gives the revision of the desired state that a thread would have by now.
+    pub(crate) fn without_thread() -> (Self, impl FnMut() -> u64) {
+        let (told, updates) = told::queue(told::WAITING);
+        let mut collector = Collector::new(Evaluation::default(), true, Limits::default());
+        let revision = move || {
+            while let Ok(told) = updates.next() {
+                match told {
+                    Told::Object(update) => collector.on_update(&update),
+                    Told::Desired(state, changes) => collector.on_desired(state, &changes),
+                }
+            }
+            collector.state().revision()
+        };
+        (Self { told: Some(told), names: true, stop: None, thread: None }, revision)
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
+use tortie_evaluate::State;
 use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
 
@@ -15,8 +16,18 @@ pub(super) const WAITING: usize = 1_000_000;
 pub(super) enum Told {
     /// An object of the cluster has changed.
     Object(Update),
-    /// What is to be enforced has changed.
-    Desired(DesiredUpdate),
+    /// The new desired state, and the changes of rules and endpoints that led to it.
+    Desired(State, Vec<DesiredUpdate>),
+}
+
+impl Told {
+    /// The number of changes.
+    fn count(&self) -> usize {
+        match self {
+            Self::Object(_) => 1,
+            Self::Desired(_, changes) => 1 + changes.len(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -47,31 +58,32 @@ pub(super) fn queue(limit: usize) -> (Teller, Listener) {
 }
 
 impl Teller {
-    /// Tells a change, without waiting. One that there is no room for is dropped and counted.
+    /// Sends changes, without waiting. Changes without room are dropped and counted.
     pub(super) fn tell(&self, told: Told) {
         let counts = &self.counts;
+        let count = told.count();
         // Only one thread tells, so that nothing comes between the look and the change.
         if counts.waiting.load(Ordering::Acquire) >= self.limit {
-            if counts.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
+            if counts.dropped.fetch_add(count as u64, Ordering::Relaxed) == 0 {
                 let what = "changes come faster than flows can follow; some flows are told without names, rules and staged policies";
                 tracing::error!(waiting = self.limit, "{what}");
             }
             return;
         }
-        counts.waiting.fetch_add(1, Ordering::AcqRel);
+        counts.waiting.fetch_add(count, Ordering::AcqRel);
         // A thread that has ended has said why.
         let _ = self.sender.send(told);
     }
 }
 
 impl Listener {
-    /// The next change that waits.
+    /// The next message that waits.
     ///
     /// # Errors
     /// If none does, or nobody will tell anything any more.
     pub(super) fn next(&self) -> Result<Told, TryRecvError> {
         let told = self.receiver.try_recv()?;
-        self.counts.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.counts.waiting.fetch_sub(told.count(), Ordering::AcqRel);
         Ok(told)
     }
 
@@ -88,7 +100,7 @@ mod tests {
     use super::*;
 
     fn change(name: &str) -> Told {
-        Told::Desired(DesiredUpdate::PolicyRemove(PolicyId::new(NetworkPolicy, "shop", name)))
+        Told::Object(Update::Policy(PolicyId::new(NetworkPolicy, "shop", name), None))
     }
 
     #[test]
@@ -101,7 +113,7 @@ mod tests {
         assert!(listener.next().is_ok());
         teller.tell(change("e"));
         let names: Vec<String> = std::iter::from_fn(|| match listener.next() {
-            Ok(Told::Desired(DesiredUpdate::PolicyRemove(id))) => Some(id.name.to_string()),
+            Ok(Told::Object(Update::Policy(id, _))) => Some(id.name.to_string()),
             _ => None,
         })
         .collect();

@@ -25,11 +25,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tortie_calc::Graph;
 use tortie_datastore::store::timestamp;
-use tortie_evaluate::{Evaluator, Settings};
+use tortie_evaluate::{Evaluator, Settings, State};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Hostname, Key, Update};
 
-use crate::connections::bears_on_verdicts;
 pub use connection::{KernelConnections, ManagementConnection, Observe, ObserveError, Observed};
 use objects::{Governing, can_govern_host};
 use record::{HeldRecord, Object, Record, Store};
@@ -222,8 +221,14 @@ impl HostChanges {
 
     /// Takes what the calculation has answered to what is in force, before it is enforced.
     pub(crate) fn on_update(&mut self, update: &DesiredUpdate, settings_of: SettingsOf<'_>) {
-        self.looks.has_changed |= bears_on_verdicts(update);
+        let before = self.evaluator.state().revision();
         self.follow(update, settings_of);
+        self.looks.has_changed |= self.evaluator.state().revision() != before;
+    }
+
+    /// The desired state that follows from the objects in force.
+    pub(crate) fn state(&self) -> &State {
+        self.evaluator.state()
     }
 
     /// Tries what is not in force, if it is time. What comes of it is on disk before it is returned.

@@ -190,6 +190,7 @@ impl HostChanges {
             graph.on_update(offer.update.clone());
         }
         graph.flush(&mut accepted.messages);
+        let before = self.evaluator.clone();
         for message in &accepted.messages {
             self.follow(message, settings_of);
         }
@@ -207,11 +208,9 @@ impl HostChanges {
             let in_force = self.in_force.get(key).cloned();
             graph.on_update(in_force.unwrap_or_else(|| Update::delete(key.clone())));
         }
-        let mut back = Vec::new();
-        graph.flush(&mut back);
-        for message in &back {
-            self.follow(message, settings_of);
-        }
+        // Both answers together come to nothing.
+        graph.flush(&mut Vec::new());
+        self.evaluator = before;
         Err(cause)
     }
 

@@ -1,8 +1,9 @@
 use std::cell::RefCell;
 use std::sync::mpsc::{Sender, channel};
 
-use super::super::fixture::{evaluator, policy, surroundings, tcp, updates};
+use super::super::fixture::{self, evaluator, policy, surroundings, tcp, updates};
 use super::*;
+use tortie_model::desired::DesiredUpdate;
 use tortie_telemetry::health::{Health, Reporter};
 
 /// Connections in memory.
@@ -68,9 +69,7 @@ fn worker() -> (Worker<Fake>, Sender<Told>) {
         counts: SharedCutCounts::default(),
         state: State::default(),
     };
-    for update in updates().into_iter().chain([policy("server", &[8080, 9090])]) {
-        teller.send(Told::Update(update)).unwrap();
-    }
+    teller.send(fixture::told(policy("server", &[8080, 9090]))).unwrap();
     (worker, teller)
 }
 
@@ -98,7 +97,7 @@ fn what_a_change_denies_is_cut_once_the_change_is_in_force() {
     tell(&mut worker, &teller, [Told::InForce(true)]);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len()), (1, 0));
 
-    tell(&mut worker, &teller, [Told::Update(policy("server", &[8080])), Told::InForce(false)]);
+    tell(&mut worker, &teller, [fixture::told(policy("server", &[8080])), Told::InForce(false)]);
     assert_eq!(worker.tracking.listed, 1, "the change is not in force");
     tell(&mut worker, &teller, [Told::InForce(true), Told::InForce(true)]);
     assert_eq!(worker.tracking.cut, [tcp("10.0.0.1", ("10.0.0.2", 9090))]);
@@ -111,7 +110,7 @@ fn what_a_change_denies_is_cut_once_the_change_is_in_force() {
 #[test]
 fn changes_that_come_together_are_one_pass() {
     let (mut worker, teller) = worker();
-    let changes = (1..200).flat_map(|port| [Told::Update(policy("server", &[port])), Told::InForce(true)]);
+    let changes = (1..200).flat_map(|port| [fixture::told(policy("server", &[port])), Told::InForce(true)]);
     tell(&mut worker, &teller, changes);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len()), (1, 2));
 }
@@ -121,8 +120,8 @@ fn what_is_allowed_again_before_it_is_cut_is_not_cut() {
     let (mut worker, teller) = worker();
     tell(&mut worker, &teller, [Told::InForce(true)]);
     *worker.tracking.meanwhile.borrow_mut() =
-        vec![Told::Update(policy("server", &[9090])), Told::InForce(false), Told::InForce(true)];
-    tell(&mut worker, &teller, [Told::Update(policy("server", &[8080])), Told::InForce(true)]);
+        vec![fixture::told(policy("server", &[9090])), Told::InForce(false), Told::InForce(true)];
+    tell(&mut worker, &teller, [fixture::told(policy("server", &[8080])), Told::InForce(true)]);
     assert_eq!(worker.tracking.cut, [tcp("10.0.0.1", ("10.0.0.2", 8080))]);
 }
 
@@ -131,8 +130,8 @@ fn a_pass_that_waits_for_a_change_to_be_in_force_does_not_fail_liveness() {
     let (mut worker, teller) = worker();
     let (health, timeout) = (Health::default(), Duration::from_millis(500));
     worker.state.pulse = health.pulse(Reporter::Connections, timeout);
-    *worker.tracking.meanwhile.borrow_mut() = vec![Told::Update(policy("server", &[9090])), Told::InForce(false)];
-    for told in [Told::Update(policy("server", &[8080])), Told::InForce(true)] {
+    *worker.tracking.meanwhile.borrow_mut() = vec![fixture::told(policy("server", &[9090])), Told::InForce(false)];
+    for told in [fixture::told(policy("server", &[8080])), Told::InForce(true)] {
         teller.send(told).unwrap();
     }
     let settled = std::thread::spawn(move || {
@@ -150,7 +149,7 @@ fn a_pass_that_waits_for_a_change_to_be_in_force_does_not_fail_liveness() {
 fn a_pass_that_fails_is_tried_again() {
     let (mut worker, teller) = worker();
     worker.tracking.failures = 1;
-    tell(&mut worker, &teller, [Told::Update(policy("server", &[8080])), Told::InForce(true)]);
+    tell(&mut worker, &teller, [fixture::told(policy("server", &[8080])), Told::InForce(true)]);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len()), (2, 1));
 }
 
@@ -162,8 +161,10 @@ fn nothing_is_cut_by_messages_that_do_not_fit_together() {
         added: tortie_model::desired::Members::Nets(Vec::new()),
         removed: tortie_model::desired::Members::Nets(Vec::new()),
     };
-    let broken = Told::Update(DesiredUpdate::IpSetDelta(of_no_set));
-    tell(&mut worker, &teller, [broken, Told::Update(policy("server", &[])), Told::InForce(true)]);
+    let mut broken = evaluator(&updates());
+    assert!(broken.apply(&DesiredUpdate::IpSetDelta(of_no_set)).is_err());
+    let broken = Told::Desired(broken.state().clone());
+    tell(&mut worker, &teller, [broken, fixture::told(policy("server", &[])), Told::InForce(true)]);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len()), (0, 0));
 }
 
@@ -172,6 +173,6 @@ fn many_are_cut_in_slices() {
     let (mut worker, teller) = worker();
     let from = |n: u32| tcp(&format!("10.1.{}.{}", n / 250, n % 250 + 1), ("10.0.0.2", 9090));
     worker.tracking.tracked = (0..1000).map(from).collect();
-    tell(&mut worker, &teller, [Told::Update(policy("server", &[8080])), Told::InForce(true)]);
+    tell(&mut worker, &teller, [fixture::told(policy("server", &[8080])), Told::InForce(true)]);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len(), worker.tracking.tracked.len()), (1, 1000, 0));
 }

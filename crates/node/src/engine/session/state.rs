@@ -3,6 +3,7 @@
 use std::sync::mpsc::Sender;
 
 use tortie_config::{Resolved, Sources};
+use tortie_evaluate::State as DesiredState;
 use tortie_model::Hostname;
 use tortie_model::desired::DesiredUpdate;
 
@@ -54,6 +55,8 @@ pub(in crate::engine) struct InputState {
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Desired {
     pub(in crate::engine) inventory: Inventory,
+    /// The one state of all evaluators, if there are any.
+    pub(super) shared: Option<DesiredState>,
     pub(super) news: PolicyNews,
     pub(super) host_cut: HostCut,
     /// Room for the changes of one turn.

@@ -16,7 +16,7 @@ use tortie_model::desired::ConfigSource;
 use tortie_resources::manifest::Options;
 
 use super::*;
-use crate::engine::{EventSender, InKernel, event_queue};
+use crate::engine::{Companions, EventSender, InKernel, event_queue};
 
 const CLUSTER: &str = "
 apiVersion: v1
@@ -55,6 +55,10 @@ struct Bench {
 
 impl Bench {
     fn new(parameters: &[(&str, &str)], unreadable: Unreadable) -> Self {
+        Self::with_companions(parameters, unreadable, Companions::default())
+    }
+
+    fn with_companions(parameters: &[(&str, &str)], unreadable: Unreadable, companions: Companions) -> Self {
         let mut sources = Sources::default();
         let raw: Raw = parameters.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         sources.set(ConfigSource::Environment, raw);
@@ -66,14 +70,15 @@ impl Bench {
         let metrics = SharedMetrics::default();
         let (sender, others) = sync_channel(100);
         let (event_sender, events) = event_queue(100, sender.clone());
+        let enforcement = InKernel::new(
+            settings::dataplane(&resolved.config, hostname.clone(), Backend::Nft).unwrap(),
+            FakeKernel::new(Backend::Nft, []),
+            health.clone(),
+            metrics.clone(),
+        );
         let setup = Setup {
             number: 1,
-            enforcement: InKernel::new(
-                settings::dataplane(&resolved.config, hostname.clone(), Backend::Nft).unwrap(),
-                FakeKernel::new(Backend::Nft, []),
-                health.clone(),
-                metrics.clone(),
-            ),
+            enforcement: enforcement.with_companions(companions),
             events,
             observers: Vec::new(),
             hostname,

@@ -3,8 +3,12 @@
 use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
 
+use proptest::prelude::*;
+
 use super::*;
+use crate::connections::ConnectionCutter;
 use crate::engine::inspect::{Answer, Query, Question};
+use crate::flows::FlowCollector;
 use crate::host_changes::{ConfirmedChanges, HostChanges, ManagementConnection, Observe, ObserveError, Observed};
 
 const HOST: &str = "
@@ -30,13 +34,18 @@ impl Observe for Seen {
 
 /// A node without failsafe ports that holds back what cuts the one who is connected to port 22.
 fn managed() -> (Bench, Seen) {
+    managed_with(Companions::default())
+}
+
+fn managed_with(companions: Companions) -> (Bench, Seen) {
     let connection = ManagementConnection {
         remote: "198.51.100.7:54321".parse().unwrap(),
         local: "192.0.2.1:22".parse().unwrap(),
         interface: Some("eth0".into()),
     };
     let seen = Seen(Arc::new(Mutex::new(Observed { connections: [connection].into(), ..Observed::default() })));
-    let mut bench = Bench::new(&[("FailsafeInboundHostPorts", "none")], Unreadable::Exit);
+    let parameters = [("FailsafeInboundHostPorts", "none")];
+    let mut bench = Bench::with_companions(&parameters, Unreadable::Exit, companions);
     let mut changes = HostChanges::new(Hostname::new("n1"), Box::new(seen.clone()), None, "file:/etc/tortie");
     assert_eq!(changes.begin(tortie_evaluate::Settings::default()).count(), 0);
     bench.session.as_mut().unwrap().host_changes = Some(changes);
@@ -130,4 +139,31 @@ fn a_session_that_waits_for_the_datastore_does_not_look_again_and_again() {
     let (Some(session), Some(inputs)) = (&mut bench.session, &bench.inputs) else { panic!("running elsewhere") };
     let Turn::Next(next) = session.turn(inputs, Duration::ZERO).unwrap() else { panic!("it ends") };
     assert!(next > Duration::from_secs(2), "{next:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn the_three_evaluators_have_one_state_after_any_order_of_events(
+        events in prop::collection::vec((0..4usize, any::<bool>(), any::<bool>(), any::<bool>()), 1..12),
+    ) {
+        let (cutter, mut revision_of_connections) = ConnectionCutter::without_thread();
+        let (flows, mut revision_of_flows) = FlowCollector::without_thread();
+        let companions = Companions { cutter: Some(cutter), flows: Some(flows), ..Companions::default() };
+        let (mut bench, seen) = managed_with(companions);
+        let connected = seen.0.lock().unwrap().clone();
+        bench.in_sync();
+        for (file, exists, is_connected, waits) in events {
+            let (path, text) = [("a.yaml", CLUSTER), ("b.yaml", POLICY), ("c.yaml", HOST), ("d.yaml", NODE)][file];
+            if exists { bench.file(path, text) } else { bench.without_file(path) }
+            *seen.0.lock().unwrap() = if is_connected { connected.clone() } else { Observed::default() };
+            if waits {
+                continue;
+            }
+            bench.run_to_idle();
+            let host_changes = bench.session.as_ref().unwrap().host_changes.as_ref().unwrap();
+            let revision = host_changes.state().revision();
+            prop_assert_eq!([revision_of_connections(), revision_of_flows()], [revision; 2]);
+        }
+    }
 }

@@ -44,18 +44,25 @@ fn workload(made_from: Option<&str>, net: &str, ids: Arc<[PolicyId]>) -> (Worklo
     (endpoint, state)
 }
 
+/// Applies a change to the state that the node enforces.
+fn desire(collector: &mut Collector, update: &DesiredUpdate) {
+    let mut state = collector.state().clone();
+    state.apply(update).unwrap();
+    collector.on_desired(state, [update]);
+}
+
 /// `shop/web-1` and `shop/db`, the latter with policies of these kinds, names and rules; and a network set.
 fn collector(policies: &[(PolicyKind, &str, &[RuleAction])]) -> Collector {
     let mut collector = Collector::new(Settings::default(), true, Limits::default());
     let ids: Arc<[PolicyId]> = policies.iter().map(|(kind, name, _)| policy_id(kind.clone(), name)).collect();
     for (id, (_, _, actions)) in ids.iter().zip(policies) {
-        collector.on_desired(&DesiredUpdate::Policy(id.clone(), rules(actions))).unwrap();
+        desire(&mut collector, &DesiredUpdate::Policy(id.clone(), rules(actions)));
     }
     for (name, made_from, net, ids) in [("web-1", Some("web-"), WEB, Arc::default()), ("db", None, DB, ids)] {
         let key = WorkloadEndpointKey::new("node", "k8s", &format!("shop/{name}"), "eth0");
         let (endpoint, state) = workload(made_from, net, ids);
         collector.on_update(&Update::WorkloadEndpoint(key.clone(), Some(Valid::new(endpoint).unwrap())));
-        collector.on_desired(&DesiredUpdate::WorkloadEndpoint(key.id(), state)).unwrap();
+        desire(&mut collector, &DesiredUpdate::WorkloadEndpoint(key.id(), state));
     }
     let set =
         NetworkSet { nets: [format!("{PARTNER}/32").parse().unwrap()].into_iter().collect(), ..NetworkSet::default() };
@@ -193,7 +200,7 @@ fn the_end_of_a_tier_says_which_policy_brought_it_about() {
     let mut collector = self::collector(&policies);
     let counted = counted(&mut collector, "8.8.8.8", &[prefix], 0);
     let id = WorkloadEndpointKey::new("node", "k8s", "shop/db", "eth0").id();
-    collector.on_desired(&DesiredUpdate::WorkloadEndpoint(id, workload(None, DB, Arc::default()).1)).unwrap();
+    desire(&mut collector, &DesiredUpdate::WorkloadEndpoint(id, workload(None, DB, Arc::default()).1));
     let flows: Vec<Flow> = counted.iter().map(|aggregate| flow(aggregate, &collector)).collect();
     let key = flows.first().and_then(|flow| flow.key.as_ref()).unwrap();
     assert_eq!((&*key.source_namespace, &*key.source_name, key.source_type()), ("-", "pub", EndpointType::Network));
@@ -228,7 +235,7 @@ fn host_endpoints_report_what_comes_to_their_node() {
     const NODE: &str = "192.0.2.1";
     let mut collector = collector(&[]);
     let ids: Arc<[PolicyId]> = [policy_id(PolicyKind::NetworkPolicy, "hosts")].into();
-    collector.on_desired(&DesiredUpdate::Policy(ids[0].clone(), rules(&[RuleAction::Deny]))).unwrap();
+    desire(&mut collector, &DesiredUpdate::Policy(ids[0].clone(), rules(&[RuleAction::Deny])));
     let endpoint = HostEndpoint { expected_ipv4: [NODE.parse().unwrap()].into(), ..HostEndpoint::default() };
     let endpoint = HostEndpoint { iface: Some(IfaceName::new("eth0")), ..endpoint };
     let tier =
@@ -240,7 +247,7 @@ fn host_endpoints_report_what_comes_to_their_node() {
         ..HostEndpointState::default()
     };
     let key = HostEndpointKey { host: Hostname::new("node"), name: HostEndpointName::new("h") };
-    collector.on_desired(&DesiredUpdate::HostEndpoint(key.name.clone(), state)).unwrap();
+    desire(&mut collector, &DesiredUpdate::HostEndpoint(key.name.clone(), state));
     collector.on_update(&Update::HostEndpoint(key, Some(Valid::new(endpoint).unwrap())));
 
     let prefix = rule_prefix(Verdict::Deny, OwnerKind::Policy, Direction::Ingress, 0, "np/shop/hosts");
