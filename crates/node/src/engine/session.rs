@@ -1,5 +1,6 @@
 //! From the start of the engine under one configuration to its end.
 
+mod answering;
 mod condition;
 mod configuring;
 mod error;
@@ -104,19 +105,19 @@ pub enum Unreadable {
 /// The state of the engine under one configuration.
 #[derive(Debug)]
 pub struct Session<E: Enforcement> {
-    pub(super) graph: Graph,
-    pub(super) enforcement: E,
+    graph: Graph,
+    enforcement: E,
     events: Receiver<E::Event>,
     observers: Vec<Box<dyn Observer>>,
     health: Health,
-    pub(super) metrics: SharedMetrics,
-    pub(super) fixed: Fixed,
-    pub(super) input: InputState,
+    metrics: SharedMetrics,
+    fixed: Fixed,
+    input: InputState,
     /// Why nothing new is enforced.
-    pub(super) hold: Option<Hold>,
-    pub(super) host_changes: Option<HostChanges>,
-    pub(super) desired: Desired,
-    pub(super) turns: Turns,
+    hold: Option<Hold>,
+    host_changes: Option<HostChanges>,
+    desired: Desired,
+    turns: Turns,
 }
 
 /// What a session is made from.

@@ -26,10 +26,12 @@ mod writer;
 
 pub use file_writer::{FileNews, FileWriter};
 pub use files::{EndpointFiles, FileJob, FileResult};
+#[cfg(feature = "etcd")]
+pub use news::StatusNews;
 #[cfg(feature = "kubernetes")]
 pub use node_keys::NodeKeyWriter;
 #[cfg(feature = "etcd")]
 pub use reporter::{Job, JobResult, Reporter, StatusSettings};
 pub use reports::{StatusReports, StatusWriters};
 #[cfg(feature = "etcd")]
-pub use writer::{StatusNews, StatusWriter};
+pub use writer::StatusWriter;

@@ -5,8 +5,23 @@ use std::collections::BTreeMap;
 use tortie_dataplane::StatusChange;
 use tortie_model::{Family, HostEndpointName, WorkloadEndpointId};
 
-use super::{StatusNews, StatusSettings};
+use super::reporter::StatusSettings;
 use crate::engine::ProcessStatus;
+
+/// Something that makes a difference to what is to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StatusNews {
+    /// A session begins, with these settings.
+    Begin(StatusSettings),
+    /// Endpoints are otherwise than before.
+    Changes(Vec<StatusChange>),
+    /// A driver says that it is alive.
+    ProcessStatus(ProcessStatus),
+    /// Everything that was told is in force.
+    InForce,
+    /// This node's public key of `WireGuard` is this one; empty for none.
+    WireguardKey(Family, String),
+}
 
 /// What has happened, in the order in which it is to be told. What came before the latest beginning of a session means
 /// nothing any more.

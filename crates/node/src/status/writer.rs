@@ -5,37 +5,20 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
-use tortie_dataplane::StatusChange;
 use tortie_datastore::chance;
 use tortie_datastore::store::StoreError;
 use tortie_datastore::store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
-use tortie_model::{Family, with_causes};
-
-use crate::engine::ProcessStatus;
+use tortie_model::with_causes;
 
 use super::mailbox::{Mailbox, Opened, mailbox};
-use super::news::News;
-use super::{Job, JobResult, Reporter, StatusSettings, wireguard_key};
+use super::news::{News, StatusNews};
+use super::reporter::{Job, JobResult, Reporter};
+use super::wireguard_key;
 
 /// How long one write may take (`felix/statusrep/status_reporter.go`).
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the thread rests if there is nothing to do.
 const REST: Duration = Duration::from_secs(60);
-
-/// Something that makes a difference to what is to be written.
-#[derive(Clone, Debug, PartialEq)]
-pub enum StatusNews {
-    /// A session begins, with these settings.
-    Begin(StatusSettings),
-    /// Endpoints are otherwise than before.
-    Changes(Vec<StatusChange>),
-    /// A driver says that it is alive.
-    ProcessStatus(ProcessStatus),
-    /// Everything that was told is in force.
-    InForce,
-    /// This node's public key of `WireGuard` is this one; empty for none.
-    WireguardKey(Family, String),
-}
 
 /// Tells a thread what to write. The thread ends when the last of these is gone.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use tortie_parameters::Treatment;
 
 use super::answers::{Configuration, Parameter, SetValue};
 
-pub(super) fn of(sources: &Sources, resolved: &Resolved) -> Configuration {
+pub(in crate::engine) fn of(sources: &Sources, resolved: &Resolved) -> Configuration {
     let mut parameters: Vec<Parameter> = tortie_parameters::parameters()
         .iter()
         .map(|felix| {

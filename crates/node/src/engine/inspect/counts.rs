@@ -7,7 +7,7 @@ use tortie_model::Direction;
 use super::DecisionCounters;
 
 /// Ordered by policies, their directions and rules; what else decides comes last.
-pub(super) fn answers(counts: Vec<DecisionCount>) -> Vec<DecisionCounters> {
+pub(in crate::engine) fn answers(counts: Vec<DecisionCount>) -> Vec<DecisionCounters> {
     let mut answers: Vec<DecisionCounters> = counts.into_iter().map(answer).collect();
     answers.sort_by(|one, other| order(one).cmp(&order(other)));
     answers

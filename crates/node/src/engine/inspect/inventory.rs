@@ -48,24 +48,24 @@ impl Inventory {
         }
     }
 
-    pub(super) fn workload_count(&self) -> usize {
+    pub(in crate::engine) fn workload_count(&self) -> usize {
         self.workloads.len()
     }
 
-    pub(super) fn host_count(&self) -> usize {
+    pub(in crate::engine) fn host_count(&self) -> usize {
         self.hosts.len()
     }
 
-    pub(super) fn policy_count(&self) -> usize {
+    pub(in crate::engine) fn policy_count(&self) -> usize {
         self.policies.len()
     }
 
-    pub(super) fn set_count(&self) -> usize {
+    pub(in crate::engine) fn set_count(&self) -> usize {
         self.sets.len()
     }
 
     /// Endpoints that have this name, id, interface or address, or all.
-    pub(super) fn endpoints(
+    pub(in crate::engine) fn endpoints(
         &self,
         wanted: Option<&str>,
         workload_status: impl Fn(&WorkloadEndpointId) -> Option<EndpointStatus>,
@@ -84,7 +84,7 @@ impl Inventory {
     }
 
     /// Policies whose id, or the end of it, is this, or all.
-    pub(super) fn policies(&self, wanted: Option<&str>) -> Vec<Policy> {
+    pub(in crate::engine) fn policies(&self, wanted: Option<&str>) -> Vec<Policy> {
         let users = self.users();
         let policies = self.policies.iter().filter(|(id, _)| wanted.is_none_or(|wanted| is_named(id, wanted)));
         let answer = |(id, policy): (&PolicyId, &Arc<desired::Policy>)| {
@@ -132,7 +132,7 @@ impl Inventory {
         users
     }
 
-    pub(super) fn ip_sets(&self, wanted: Option<&str>) -> Vec<IpSet> {
+    pub(in crate::engine) fn ip_sets(&self, wanted: Option<&str>) -> Vec<IpSet> {
         let mut users: BTreeMap<&IpSetId, Vec<String>> = BTreeMap::new();
         let policies = self.policies.iter().map(|(id, policy)| (id.to_string(), &policy.inbound, &policy.outbound));
         let profiles = self

@@ -4,21 +4,14 @@
 //! the kernel, so an answer costs what it is long.
 
 mod answers;
-mod configuration;
-mod counts;
+pub(super) mod configuration;
+pub(super) mod counts;
 mod inventory;
-mod rule_counts;
+pub(super) mod rule_counts;
 
 use std::sync::mpsc::SyncSender;
-use std::time::Instant;
 
-use tortie_config::Notice;
-use tortie_iptables::ChainName;
-use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
-
-use super::Session;
 pub use super::enforcement::Listing;
-use super::enforcement::{EnforcedBy, Enforcement};
 pub use answers::{
     Answer, Configuration, CountedRule, DecisionCounters, Endpoint, EngineStatus, IpSet, LastApply, Parameter, Policy,
     RuleCounters, RuleCounts, SetValue, Tier,
@@ -55,114 +48,6 @@ pub struct Question {
     pub query: Query,
     /// Takes one answer; it must have room for it.
     pub reply: SyncSender<Answer>,
-}
-
-impl<E: Enforcement> Session<E> {
-    /// Answers. Whoever has stopped waiting is not told.
-    pub(super) fn answer(&mut self, question: &Question) {
-        let answer = match &question.query {
-            Query::Status => Answer::Status(Box::new(self.status())),
-            Query::Configuration => {
-                let mut configuration = configuration::of(&self.fixed.sources, &self.fixed.resolved);
-                configuration.notices.extend(self.beside_nftables().iter().map(ToString::to_string));
-                Answer::Configuration(configuration)
-            }
-            Query::Endpoints(name) => Answer::Endpoints(self.endpoints(name.as_deref())),
-            Query::Policies { name, counts } => {
-                let mut policies = self.desired.inventory.policies(name.as_deref());
-                for policy in &mut policies {
-                    for chain in [&mut policy.ingress_chain, &mut policy.egress_chain] {
-                        let name = chain.take().and_then(|chain| ChainName::new(&chain).ok());
-                        *chain = name.and_then(|name| self.enforcement.kernel_name(name));
-                    }
-                }
-                Answer::Policies(policies, counts.then(|| self.rule_counts()))
-            }
-            Query::IpSets(id) => Answer::IpSets(self.ip_sets(id.as_deref())),
-            // No question.
-            Query::ConfirmHostChanges => Answer::Busy,
-        };
-        let _ = question.reply.try_send(answer);
-    }
-
-    fn rule_counts(&mut self) -> RuleCounts {
-        match self.enforcement.decision_counts() {
-            Some(Ok(counted)) => return RuleCounts::Decisions(counts::answers(counted)),
-            Some(Err(error)) => return RuleCounts::Failed(error.to_string()),
-            None => {}
-        }
-        match self.enforcement.rule_counts() {
-            Some(Ok(counted)) => RuleCounts::Rules(rule_counts::answers(counted)),
-            Some(Err(error)) => RuleCounts::Failed(error.to_string()),
-            None => RuleCounts::Listings(self.enforcement.report().listings),
-        }
-    }
-
-    fn status(&self) -> EngineStatus {
-        let report = self.enforcement.report();
-        let state = match (self.input.in_sync, self.input.resyncing) {
-            (true, false) => "in sync",
-            (_, true) => "resyncing",
-            (false, false) => "waiting",
-        };
-        let last_apply = report.last_apply.map(|apply| LastApply {
-            seconds_ago: Instant::now().saturating_duration_since(apply.ended).as_secs_f64(),
-            took_ms: apply.took.as_secs_f64() * 1e3,
-            complete: apply.complete,
-        });
-        EngineStatus {
-            session: self.fixed.number,
-            datastore_state: state.to_owned(),
-            datastore_unavailable: self.input.unavailable.clone(),
-            on_hold: self.hold.as_ref().map(ToString::to_string),
-            held_changes: self.held_changes(),
-            input_problems: self.input.problems.texts().map(str::to_owned).chain(self.overruled()).collect(),
-            enforced_by: report.by.as_str().to_owned(),
-            ignored_objects: super::ignored_objects(&self.graph)
-                .map(|problem| super::describe_ignored(&problem))
-                .collect(),
-            dataplane_problems: report.problems,
-            last_apply,
-            waiting_for_kernel: self.turns.latency.waiting(),
-            workload_endpoints: self.desired.inventory.workload_count(),
-            host_endpoints: self.desired.inventory.host_count(),
-            policies: self.desired.inventory.policy_count(),
-            ip_sets: self.desired.inventory.set_count(),
-        }
-    }
-
-    /// Parameters that say one thing, and others that say another.
-    fn overruled(&self) -> impl Iterator<Item = String> + '_ {
-        let is_one = |notice: &&Notice| matches!(notice, Notice::Overruled { .. });
-        self.fixed.resolved.notices.iter().filter(is_one).chain(self.beside_nftables()).map(ToString::to_string)
-    }
-
-    /// Those that have nothing to do because nftables was chosen.
-    fn beside_nftables(&self) -> &[Notice] {
-        let told = &self.fixed.resolved.beside_nftables;
-        if !told.is_empty() && self.enforcement.report().by_nftables { told } else { &[] }
-    }
-
-    fn endpoints(&self, name: Option<&str>) -> Vec<Endpoint> {
-        let report = self.enforcement.report();
-        let of_workload = |id: &WorkloadEndpointId| report.workloads.get(id).copied();
-        let of_host = |name: &HostEndpointName| report.hosts.get(name).copied();
-        self.desired.inventory.endpoints(name, of_workload, of_host)
-    }
-
-    fn ip_sets(&self, id: Option<&str>) -> Vec<IpSet> {
-        let mut sets = self.desired.inventory.ip_sets(id);
-        if self.enforcement.report().by == EnforcedBy::Programs {
-            // There are no sets.
-            sets.iter_mut().for_each(|set| set.kernel_names.clear());
-        }
-        if id.is_some() {
-            for set in &mut sets {
-                set.members = self.enforcement.set_members(&IpSetId::new(&*set.id));
-            }
-        }
-        sets
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tortie_rules::names::direction_of;
 use super::{CountedRule, RuleCounters};
 
 /// One answer for rules that are the same but for where they stand among the parts of a chain, by ports or addresses.
-pub(super) fn answers(counts: Vec<(Family, RuleCount)>) -> Vec<CountedRule> {
+pub(in crate::engine) fn answers(counts: Vec<(Family, RuleCount)>) -> Vec<CountedRule> {
     let mut answers: Vec<CountedRule> = Vec::new();
     let mut places: BTreeMap<_, usize> = BTreeMap::new();
     for (family, count) in counts {

@@ -7,7 +7,8 @@ use tortie_model::desired::{
     TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Direction, HostEndpointName, PolicyId, PolicyKind, ProfileName, Rule, RuleAction, TierName, WorkloadEndpointId,
+    Direction, HostEndpointName, IpSetId, PolicyId, PolicyKind, ProfileName, Rule, RuleAction, TierName,
+    WorkloadEndpointId,
 };
 
 use super::configuration;

@@ -18,29 +18,29 @@ use crate::engine::turn_times::{LongTurns, TurnTimes};
 
 /// The configuration of a session, which does not change.
 #[derive(Debug)]
-pub(in crate::engine) struct Fixed {
-    pub(in crate::engine) number: u64,
+pub(super) struct Fixed {
+    pub(super) number: u64,
     pub(super) hostname: Hostname,
-    pub(in crate::engine) sources: Sources,
-    pub(in crate::engine) resolved: Resolved,
+    pub(super) sources: Sources,
+    pub(super) resolved: Resolved,
     pub(super) unreadable: Unreadable,
 }
 
 /// The state of the datastore, without the objects of the cluster.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct InputState {
-    pub(in crate::engine) in_sync: bool,
+pub(super) struct InputState {
+    pub(super) in_sync: bool,
     /// A resync has begun in this session.
     pub(super) begun: bool,
     /// The reason why the datastore cannot be read now.
-    pub(in crate::engine) unavailable: Option<String>,
+    pub(super) unavailable: Option<String>,
     /// A resync is under way.
-    pub(in crate::engine) resyncing: bool,
+    pub(super) resyncing: bool,
     /// The datastore is marked as not ready (`datastoreReady: false`).
     pub(super) not_ready: bool,
     /// An object has named this node, in this session or an earlier one.
     pub(super) node_is_known: bool,
-    pub(in crate::engine) problems: InputProblems,
+    pub(super) problems: InputProblems,
     /// The number of problems of the input, without objects that the calculation ignores.
     pub(super) problem_count: usize,
     /// The first input problem that keeps the node from being ready, because it leaves the desired state unknown.
@@ -53,8 +53,8 @@ pub(in crate::engine) struct InputState {
 
 /// The desired state, as far as it is calculated.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Desired {
-    pub(in crate::engine) inventory: Inventory,
+pub(super) struct Desired {
+    pub(super) inventory: Inventory,
     /// The one state of all evaluators, if there are any.
     pub(super) shared: Option<DesiredState>,
     pub(super) news: PolicyNews,
@@ -65,8 +65,8 @@ pub(in crate::engine) struct Desired {
 
 /// The turns of the loop.
 #[derive(Debug)]
-pub(in crate::engine) struct Turns {
-    pub(in crate::engine) latency: Latency,
+pub(super) struct Turns {
+    pub(super) latency: Latency,
     pub(super) times: TurnTimes,
     pub(super) long: LongTurns,
     /// Sender whose receiver waits for the end of the session; dropping it wakes the receiver.
