@@ -13,26 +13,13 @@ use xtask::files::read;
 
 use crate::tidy::{is_of_tests, list};
 
-/// Cycles that are still there, by crate. A cycle may get smaller; the list must follow.
-const KNOWN: &[(&str, &[&str])] = &[];
-
 /// The path of a module from the root of its crate.
 type Module = Vec<String>;
 
-/// Adds the cycles that are not known, and those that are known and gone.
+/// Adds the cycles of a crate.
 pub(crate) fn check(folder: &Path, name: &str, wrong: &mut Vec<String>) -> Result<(), String> {
-    let found = cycles(&folder.join("src"))?;
-    let known: BTreeSet<String> = KNOWN
-        .iter()
-        .filter(|(of, _)| *of == name)
-        .flat_map(|(_, cycles)| cycles.iter().map(ToString::to_string))
-        .collect();
-    for cycle in found.difference(&known) {
-        wrong.push(format!("modules of crates/{name} refer to each other in a cycle: {cycle}"));
-    }
-    for cycle in known.difference(&found) {
-        wrong.push(format!("xtask/src/cycles.rs has a cycle of crates/{name} that no longer exists: {cycle}"));
-    }
+    let cycle = |cycle| format!("modules of crates/{name} refer to each other in a cycle: {cycle}");
+    wrong.extend(cycles(&folder.join("src"))?.into_iter().map(cycle));
     Ok(())
 }
 

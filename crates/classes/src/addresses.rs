@@ -14,6 +14,7 @@ use ahash::{AHashMap, AHashSet};
 use smallvec::SmallVec;
 use tortie_model::{Cidr, Family};
 
+use crate::each::ByFamily;
 use crate::ids::{AtomId, BucketId, ClassId, EntryId, Id, Interned, Slab};
 
 mod depth;
@@ -53,7 +54,7 @@ pub(crate) struct Addresses {
     /// A network comes before what it covers.
     ordered: BTreeMap<Cidr, EntryId>,
     /// The prefix lengths in use, and how many entries have them.
-    lengths: [BTreeMap<u8, u32>; 2],
+    lengths: ByFamily<BTreeMap<u8, u32>>,
     atoms: Slab<AtomId, Atom>,
     /// Atoms that are gone; their ids are in vectors until the next flush.
     retired: Vec<AtomId>,
@@ -103,10 +104,6 @@ pub(crate) struct ClassChange {
     pub(crate) atoms: Vec<AtomId>,
 }
 
-fn place(family: Family) -> usize {
-    usize::from(family == Family::V6)
-}
-
 /// The first number of a class, and the parent of a bucket that has none. No atom and no entry gets as far.
 fn tag(family: Family) -> u32 {
     u32::MAX - u32::from(family == Family::V6)
@@ -128,7 +125,7 @@ impl Addresses {
             entries: Slab::default(),
             by_net: AHashMap::new(),
             ordered: BTreeMap::new(),
-            lengths: [BTreeMap::new(), BTreeMap::new()],
+            lengths: ByFamily::default(),
             atoms: Slab::default(),
             retired: Vec::new(),
             bucket_keys: Interned::default(),
@@ -151,7 +148,7 @@ impl Addresses {
         self.entries.len() == 0
             && self.by_net.is_empty()
             && self.ordered.is_empty()
-            && self.lengths.iter().all(BTreeMap::is_empty)
+            && Family::ALL.into_iter().all(|family| self.lengths[family].is_empty())
             && self.atoms.len() == 0
             && self.bucket_keys.len() == 0
             && self.buckets.is_empty()
@@ -164,8 +161,7 @@ impl Addresses {
     }
 
     pub(crate) fn remove_atom(&mut self, atom: AtomId) {
-        let Some(Atom { members, .. }) = self.atoms.get_mut(atom) else { return };
-        for entry in std::mem::take(members) {
+        for entry in std::mem::take(&mut self.atoms.at_mut(atom).members) {
             self.forget(entry, atom);
         }
         self.retired.push(atom);
@@ -178,8 +174,8 @@ impl Addresses {
             Some(id) => *id,
             None => self.add_entry(net),
         };
-        let is_new = self.atoms.get_mut(atom).is_some_and(|atom| atom.members.insert(id));
-        if is_new && let Some(entry) = self.entries.get_mut(id) {
+        if self.atoms.at_mut(atom).members.insert(id) {
+            let entry = self.entries.at_mut(id);
             if entry.atoms.is_empty() {
                 self.size.add(net);
             }
@@ -196,7 +192,7 @@ impl Addresses {
 
     /// Whether the atom has members left.
     pub(crate) fn remove(&mut self, atom: AtomId, net: Cidr) -> bool {
-        let Some(Atom { members, .. }) = self.atoms.get_mut(atom) else { return false };
+        let members = &mut self.atoms.at_mut(atom).members;
         let removed = self.by_net.get(&net.masked()).copied().filter(|entry| members.remove(entry));
         let has_members = !members.is_empty();
         if let Some(entry) = removed {
@@ -205,34 +201,29 @@ impl Addresses {
         has_members
     }
 
-    fn forget(&mut self, entry: EntryId, atom: AtomId) {
-        if let Some(entry) = self.entries.get_mut(entry) {
-            entry.atoms.retain(|other| *other != atom);
-            self.wide -= usize::from(!entry.net.is_host());
-            self.inherited_at_most = self.inherited_at_most.saturating_add(self.wide);
-            if entry.atoms.is_empty() {
-                self.size.remove(entry.net);
-            }
+    fn forget(&mut self, id: EntryId, atom: AtomId) {
+        let entry = self.entries.at_mut(id);
+        entry.atoms.retain(|other| *other != atom);
+        self.wide -= usize::from(!entry.net.is_host());
+        self.inherited_at_most = self.inherited_at_most.saturating_add(self.wide);
+        if entry.atoms.is_empty() {
+            self.size.remove(entry.net);
         }
-        self.set_pending(entry);
+        self.set_pending(id);
     }
 
     fn add_entry(&mut self, net: Cidr) -> EntryId {
         let id = self.entries.insert(Entry { net, atoms: SmallVec::new(), bucket: None, is_pending: false });
         self.by_net.insert(net, id);
         self.ordered.insert(net, id);
-        if let Some(lengths) = self.lengths.get_mut(place(net.family())) {
-            *lengths.entry(net.prefix_len()).or_default() += 1;
-        }
+        *self.lengths[net.family()].entry(net.prefix_len()).or_default() += 1;
         // Without atoms it goes again with the next flush.
         self.set_pending(id);
         id
     }
 
     fn set_pending(&mut self, id: EntryId) {
-        if let Some(entry) = self.entries.get_mut(id)
-            && !std::mem::replace(&mut entry.is_pending, true)
-        {
+        if !std::mem::replace(&mut self.entries.at_mut(id).is_pending, true) {
             self.pending.push(id);
         }
     }
@@ -257,7 +248,7 @@ impl Addresses {
         let mut next = 0;
         while let Some(id) = self.pending.get(next).copied() {
             next += 1;
-            let Some(entry) = self.entries.get(id) else { continue };
+            let entry = self.entries.at(id);
             let (net, bucket) = (entry.net, entry.bucket);
             let is_gone = entry.atoms.is_empty();
             if !net.is_host() && is_gone == bucket.is_some() {
@@ -273,17 +264,16 @@ impl Addresses {
         }
     }
 
+    #[expect(clippy::expect_used, reason = "lengths are counted when entries are added")]
     fn remove_entry(&mut self, id: EntryId, net: Cidr, bucket: Option<BucketId>) {
         self.entries.remove(id);
         self.by_net.remove(&net);
         self.ordered.remove(&net);
-        if let Some(lengths) = self.lengths.get_mut(place(net.family()))
-            && let Some(count) = lengths.get_mut(&net.prefix_len())
-        {
-            *count -= 1;
-            if *count == 0 {
-                lengths.remove(&net.prefix_len());
-            }
+        let lengths = &mut self.lengths[net.family()];
+        let count = lengths.get_mut(&net.prefix_len()).expect("the length of an entry is counted");
+        *count -= 1;
+        if *count == 0 {
+            lengths.remove(&net.prefix_len());
         }
         if let Some(bucket) = bucket {
             self.changed_nets.push(net);
@@ -293,7 +283,7 @@ impl Addresses {
 
     /// Puts an entry into the bucket where it belongs.
     fn settle(&mut self, id: EntryId) {
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let entry = self.entries.at_mut(id);
         entry.atoms.sort_unstable();
         entry.is_pending = false;
         let (net, before) = (entry.net, entry.bucket);
@@ -303,7 +293,7 @@ impl Addresses {
         key.push(parent.map_or(tag(net.family()), EntryId::number));
         key.extend(own.iter().map(|atom| atom.number()));
         let (bucket, is_new) = self.bucket_keys.acquire(&key);
-        let class_before = before.and_then(|before| Some(self.buckets.get(&before)?.class));
+        let class_before = before.map(|before| self.bucket(before).class);
         if is_new {
             let class = self.class_below(parent, net.family(), &own);
             self.buckets.insert(bucket, Bucket { parent, class, nets: SmallVec::new() });
@@ -317,10 +307,8 @@ impl Addresses {
             self.bucket_keys.release(bucket);
             return;
         }
-        if let Some(entry) = self.entries.get_mut(id) {
-            entry.bucket = Some(bucket);
-        }
-        let Some(joined) = self.buckets.get_mut(&bucket) else { return };
+        self.entries.at_mut(id).bucket = Some(bucket);
+        let joined = self.bucket_mut(bucket);
         let class = joined.class;
         if !net.is_host() {
             joined.nets.push(id);
@@ -337,10 +325,8 @@ impl Addresses {
     }
 
     fn leave(&mut self, id: BucketId, entry: EntryId, net: Cidr) {
-        if !net.is_host()
-            && let Some(bucket) = self.buckets.get_mut(&id)
-        {
-            bucket.nets.retain(|other| *other != entry);
+        if !net.is_host() {
+            self.bucket_mut(id).nets.retain(|other| *other != entry);
         }
         if self.bucket_keys.release(id) {
             self.unused.push(id);
@@ -351,13 +337,13 @@ impl Addresses {
     fn reclassify_below(&mut self, id: EntryId) {
         let mut changed = vec![id];
         while let Some(parent) = changed.pop() {
-            let Some(family) = self.entries.get(parent).map(|entry| entry.net.family()) else { continue };
+            let family = self.entries.at(parent).net.family();
             let below: Vec<BucketId> = self.below.get(&parent).into_iter().flatten().copied().collect();
             for bucket in below {
                 let own: SmallVec<[AtomId; 8]> =
                     self.bucket_keys.get(bucket).iter().skip(1).map(|atom| AtomId::new(*atom)).collect();
                 let class = self.class_below(Some(parent), family, &own);
-                let Some(state) = self.buckets.get_mut(&bucket) else { continue };
+                let state = self.bucket_mut(bucket);
                 let before = std::mem::replace(&mut state.class, class);
                 if before != class {
                     changed.extend_from_slice(&state.nets);
@@ -408,27 +394,24 @@ impl Addresses {
 
     /// The longest other entry that covers a network.
     fn covering(&self, net: Cidr) -> Option<EntryId> {
-        let lengths = self.lengths.get(place(net.family()))?;
-        let shorter = lengths.range(..net.prefix_len()).rev();
+        let shorter = self.lengths[net.family()].range(..net.prefix_len()).rev();
         shorter
             .filter_map(|(length, _)| Cidr::new(net.address(), *length))
             .find_map(|wider| self.by_net.get(&wider.masked()).copied())
     }
 
+    #[expect(clippy::expect_used, reason = "buckets are added and removed together with their keys")]
     fn finish(&mut self) -> BucketChanges {
         let mut changes = BucketChanges { inherited: std::mem::take(&mut self.inherited), ..BucketChanges::default() };
         for id in std::mem::take(&mut self.unused) {
             let Some(key) = self.bucket_keys.remove_unused(id) else { continue };
-            if let Some(bucket) = self.buckets.remove(&id) {
-                self.release_class(bucket.class);
-                self.remove_below(bucket.parent, id);
-            }
+            let bucket = self.buckets.remove(&id).expect("each key is of a bucket");
+            self.release_class(bucket.class);
+            self.remove_below(bucket.parent, id);
             let atoms: Vec<AtomId> = key.iter().skip(1).map(|atom| AtomId::new(*atom)).collect();
             let mut was_known = false;
             for atom in &atoms {
-                if let Some(atom) = self.atoms.get_mut(*atom) {
-                    was_known |= atom.buckets.remove(&id);
-                }
+                was_known |= self.atoms.at_mut(*atom).buckets.remove(&id);
             }
             changes.inherited.buckets.remove(&id);
             if was_known {
@@ -439,9 +422,7 @@ impl Addresses {
             let own = self.bucket_keys.get(id).iter().skip(1).map(|atom| AtomId::new(*atom));
             let mut is_there = false;
             for atom in own {
-                if let Some(atom) = self.atoms.get_mut(atom) {
-                    is_there |= atom.buckets.insert(id);
-                }
+                is_there |= self.atoms.at_mut(atom).buckets.insert(id);
             }
             if is_there {
                 changes.born.push(id);
@@ -481,8 +462,17 @@ impl Addresses {
 
     /// What an entry without a bucket has, for as long as it has none: what nothing is known of.
     fn class_of_entry(&self, id: EntryId) -> ClassId {
-        let bucket = self.entries.get(id).and_then(|entry| self.buckets.get(&entry.bucket?));
-        bucket.map_or(unknown(Family::V4), |bucket| bucket.class)
+        self.entries.at(id).bucket.map_or(unknown(Family::V4), |bucket| self.bucket(bucket).class)
+    }
+
+    #[expect(clippy::expect_used, reason = "only a flush removes buckets, and only those without entries")]
+    fn bucket(&self, id: BucketId) -> &Bucket {
+        self.buckets.get(&id).expect("a bucket with entries is there")
+    }
+
+    #[expect(clippy::expect_used, reason = "only a flush removes buckets, and only those without entries")]
+    fn bucket_mut(&mut self, id: BucketId) -> &mut Bucket {
+        self.buckets.get_mut(&id).expect("a bucket with entries is there")
     }
 
     /// The bucket of the longest network that covers an address.
@@ -493,13 +483,12 @@ impl Addresses {
     /// The bucket of a network, if it is known, or of the longest one that covers it.
     pub(crate) fn bucket_of_net(&self, net: Cidr) -> Option<BucketId> {
         let entry = self.by_net.get(&net).copied().or_else(|| self.covering(net))?;
-        self.entries.get(entry)?.bucket
+        self.entries.at(entry).bucket
     }
 
     /// The class of an address.
     pub(crate) fn class_of(&self, address: IpAddr) -> ClassId {
-        let bucket = self.bucket_of(address).and_then(|bucket| self.buckets.get(&bucket));
-        bucket.map_or(unknown(Family::of(address)), |bucket| bucket.class)
+        self.class_of_net(Cidr::host(address))
     }
 
     /// A bucket, and those of what is around it, from the inside.
@@ -509,7 +498,7 @@ impl Addresses {
 
     /// The bucket of the network straight around a bucket.
     pub(crate) fn around(&self, bucket: BucketId) -> Option<BucketId> {
-        self.entries.get(self.buckets.get(&bucket)?.parent?)?.bucket
+        self.entries.at(self.bucket(bucket).parent?).bucket
     }
 
     /// The atoms that are a bucket's own, not those of what is around it.
@@ -519,7 +508,7 @@ impl Addresses {
 
     /// The class of a bucket's addresses.
     pub(crate) fn class_of_bucket(&self, bucket: BucketId) -> ClassId {
-        self.buckets.get(&bucket).map_or(unknown(Family::V4), |bucket| bucket.class)
+        self.bucket(bucket).class
     }
 
     /// The family of a class, if there is one.
@@ -539,7 +528,7 @@ impl Addresses {
 
     /// The buckets that have an atom of their own, in no order.
     pub(crate) fn buckets_with(&self, atom: AtomId) -> impl Iterator<Item = BucketId> + '_ {
-        self.atoms.get(atom).into_iter().flat_map(|atom| atom.buckets.iter().copied())
+        self.atoms.at(atom).buckets.iter().copied()
     }
 
     /// All networks of which something is known, each before what it covers, with their classes.
@@ -554,14 +543,12 @@ impl Addresses {
 
     /// The class of what is in a network and in no longer one.
     pub(crate) fn class_of_net(&self, net: Cidr) -> ClassId {
-        let bucket = self.bucket_of_net(net).and_then(|bucket| self.buckets.get(&bucket));
-        bucket.map_or(unknown(net.family()), |bucket| bucket.class)
+        self.bucket_of_net(net).map_or(unknown(net.family()), |bucket| self.bucket(bucket).class)
     }
 
     /// The buckets straight below the networks of a bucket.
     pub(crate) fn buckets_below(&self, bucket: BucketId) -> impl Iterator<Item = BucketId> + '_ {
-        let nets = self.buckets.get(&bucket).into_iter().flat_map(|bucket| &bucket.nets);
-        nets.filter_map(|net| self.below.get(net)).flatten().copied()
+        self.bucket(bucket).nets.iter().filter_map(|net| self.below.get(net)).flatten().copied()
     }
 
     /// How many networks there are.

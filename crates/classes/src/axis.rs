@@ -10,6 +10,7 @@ use tortie_model::Family;
 use crate::addresses::Addresses;
 use crate::bits::Bits;
 use crate::clause::AddressCondition;
+use crate::each::ByFamily;
 use crate::ids::{AtomId, BucketId, ClassId, Interned, Row};
 use crate::inhabited::Inhabited;
 
@@ -25,20 +26,16 @@ struct Clauses {
 pub(crate) struct Axis {
     atoms: AHashMap<AtomId, Clauses>,
     /// How many atoms each clause requires.
-    required: Vec<u32>,
+    required: Vec<usize>,
     /// The clauses of each family that require no atom.
-    unconditional: [Bits; 2],
+    unconditional: ByFamily<Bits>,
     /// All clauses of each family.
-    of_family: [Bits; 2],
+    of_family: ByFamily<Bits>,
     /// For each row the clauses of which this end lets a packet match.
     rows: Interned<Row, u64>,
     /// The rows of addresses without any of the atoms.
-    plain: [Row; 2],
+    plain: ByFamily<Row>,
     by_bucket: AHashMap<BucketId, Row>,
-}
-
-fn place(family: Family) -> usize {
-    usize::from(family == Family::V6)
 }
 
 impl Axis {
@@ -48,30 +45,29 @@ impl Axis {
         let mut axis = Self {
             atoms: AHashMap::new(),
             required: vec![0; count],
-            unconditional: [Bits::new(count), Bits::new(count)],
-            of_family: [Bits::new(count), Bits::new(count)],
+            unconditional: ByFamily { v4: Bits::new(count), v6: Bits::new(count) },
+            of_family: ByFamily { v4: Bits::new(count), v6: Bits::new(count) },
             rows: Interned::default(),
-            plain: [Row::default(), Row::default()],
+            plain: ByFamily::default(),
             by_bucket: AHashMap::new(),
         };
         for ((number, (condition, families)), required) in (0..).zip(conditions).zip(&mut axis.required) {
-            *required = u32::try_from(condition.all.len()).unwrap_or(u32::MAX);
+            *required = condition.all.len();
             for atom in &condition.all {
                 axis.atoms.entry(*atom).or_default().requiring.push(number);
             }
             for atom in &condition.none {
                 axis.atoms.entry(*atom).or_default().excluding.push(number);
             }
-            let bits = axis.unconditional.iter_mut().zip(&mut axis.of_family);
-            for ((unconditional, of_family), _) in bits.zip(families).filter(|(_, applies)| *applies) {
-                of_family.insert(number as usize);
+            for (family, _) in Family::ALL.into_iter().zip(families).filter(|(_, applies)| *applies) {
+                axis.of_family[family].insert(number as usize);
                 if condition.all.is_empty() {
-                    unconditional.insert(number as usize);
+                    axis.unconditional[family].insert(number as usize);
                 }
             }
         }
-        for (plain, bits) in axis.plain.iter_mut().zip(&axis.unconditional) {
-            *plain = axis.rows.acquire(bits.words()).0;
+        for family in Family::ALL {
+            axis.plain[family] = axis.rows.acquire(axis.unconditional[family].words()).0;
         }
         axis
     }
@@ -81,33 +77,33 @@ impl Axis {
         self.atoms.keys().copied()
     }
 
-    /// The clauses that match as far as this end is concerned.
+    /// The clauses that match as far as this end is concerned; `None` if none asks for any of the atoms.
+    #[expect(clippy::indexing_slicing, reason = "clauses are numbered, and equal numbers are at least one")]
     fn matching(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<Bits> {
         let mut held: SmallVec<[&Clauses; 8]> = SmallVec::new();
         held.extend(atoms.filter_map(|atom| self.atoms.get(&atom)));
         if held.is_empty() {
             return None;
         }
-        let (unconditional, of_family) = (self.unconditional.get(place(family))?, self.of_family.get(place(family))?);
-        let mut bits = unconditional.clone();
+        let mut bits = self.unconditional[family].clone();
         let mut partly: SmallVec<[u32; 16]> = SmallVec::new();
         for number in held.iter().flat_map(|clauses| &clauses.requiring) {
-            match self.required.get(*number as usize) {
-                Some(1) => bits.insert(*number as usize),
+            match self.required[*number as usize] {
+                1 => bits.insert(*number as usize),
                 _ => partly.push(*number),
             }
         }
         partly.sort_unstable();
         for same in partly.chunk_by(|left, right| left == right) {
-            let number = same.first().map_or(0, |number| *number as usize);
-            if self.required.get(number).is_some_and(|required| *required as usize == same.len()) {
+            let number = same[0] as usize;
+            if self.required[number] == same.len() {
                 bits.insert(number);
             }
         }
         for number in held.iter().flat_map(|clauses| &clauses.excluding) {
             bits.remove(*number as usize);
         }
-        bits.keep(of_family.words());
+        bits.keep(self.of_family[family].words());
         Some(bits)
     }
 
@@ -144,7 +140,7 @@ impl Axis {
 
     /// The row of addresses of a family without any of the atoms.
     pub(crate) fn plain(&self, family: Family) -> Row {
-        self.plain.get(place(family)).copied().unwrap_or_default()
+        self.plain[family]
     }
 
     /// The classes with one of the atoms and their rows, in no order, some more than once.

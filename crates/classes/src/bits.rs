@@ -17,16 +17,14 @@ impl Bits {
         Self(words.collect())
     }
 
+    #[expect(clippy::indexing_slicing, reason = "sets are made with room for all numbers")]
     pub(crate) fn insert(&mut self, number: usize) {
-        if let Some(word) = self.0.get_mut(number / 64) {
-            *word |= 1 << (number % 64);
-        }
+        self.0[number / 64] |= 1 << (number % 64);
     }
 
+    #[expect(clippy::indexing_slicing, reason = "sets are made with room for all numbers")]
     pub(crate) fn remove(&mut self, number: usize) {
-        if let Some(word) = self.0.get_mut(number / 64) {
-            *word &= !(1 << (number % 64));
-        }
+        self.0[number / 64] &= !(1 << (number % 64));
     }
 
     /// Puts in what is in the other set.

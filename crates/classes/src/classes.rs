@@ -47,6 +47,15 @@ pub(crate) struct Host {
     pub(crate) groups: [GroupId; HOST_GROUPS.len()],
 }
 
+impl Host {
+    /// The group that judges in a layer and direction.
+    #[expect(clippy::expect_used, reason = "there are questions for all layers and directions")]
+    pub(crate) fn group(&self, asked: (Layer, Direction)) -> GroupId {
+        let mut groups = HOST_GROUPS.iter().zip(self.groups);
+        groups.find(|(question, _)| **question == asked).expect("each layer and direction is a question").1
+    }
+}
+
 /// What a node must enforce, as classes and tables. See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Classes {

@@ -4,6 +4,7 @@ use ahash::AHashMap;
 
 use crate::bits::Bits;
 use crate::budget::Meter;
+use crate::ids::number_of;
 use crate::line::Intervals;
 
 /// The columns of one line.
@@ -17,6 +18,7 @@ pub(crate) struct Columns {
 
 impl Columns {
     /// With what each clause asks of the point. Over budget, the rest of the line is left out.
+    #[expect(clippy::indexing_slicing, reason = "edges at one point are at least one")]
     pub(crate) fn new<'a>(
         conditions: impl ExactSizeIterator<Item = &'a Intervals>,
         line_end: u32,
@@ -55,7 +57,7 @@ impl Columns {
                     current.remove(*number);
                 }
             }
-            let start = at.first().map_or(0, |(start, ..)| *start);
+            let start = at[0].0;
             columns.stretch(start, &current, &mut known, meter);
         }
         columns
@@ -66,7 +68,7 @@ impl Columns {
         let column = match known.get(bits) {
             Some(column) => *column,
             None => {
-                let column = u32::try_from(self.bits.len()).unwrap_or(u32::MAX);
+                let column = number_of(self.bits.len());
                 meter.kept(bits.words().len());
                 self.bits.push(bits.clone());
                 known.insert(bits.clone(), column);
@@ -79,9 +81,10 @@ impl Columns {
     }
 
     /// The column of a point.
+    #[expect(clippy::indexing_slicing, reason = "the first stretch starts at 0")]
     pub(crate) fn of(&self, point: u32) -> usize {
         let behind = self.stretches.partition_point(|(start, _)| *start <= point);
-        self.stretches.get(behind.saturating_sub(1)).map_or(0, |(_, column)| *column as usize)
+        self.stretches[behind - 1].1 as usize
     }
 
     /// Where another column may start, ascending; 0 is the first.
@@ -103,6 +106,7 @@ impl Columns {
         self.bits.iter().map(Bits::words)
     }
 
+    /// Empty if there is no such column.
     pub(crate) fn words_of(&self, column: usize) -> &[u64] {
         self.bits.get(column).map_or(&[], Bits::words)
     }

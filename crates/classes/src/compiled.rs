@@ -8,7 +8,7 @@ use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId
 
 use crate::addresses::{BucketChanges, ClassChange};
 use crate::axis::Axis;
-use crate::classes::{Classes, HOST_GROUPS};
+use crate::classes::Classes;
 use crate::ids::{ClassId, GroupId, L4ClassId};
 use crate::line::{L4Detail, l4_point, source_port_point, source_port_stretches, stretches};
 use crate::program::{GroupName, StagedRuling};
@@ -108,8 +108,7 @@ impl<'a> Compiled<'a> {
     /// The group of a host endpoint for a layer and direction.
     #[must_use]
     pub fn host_group(&self, name: &HostEndpointName, layer: Layer, direction: Direction) -> Option<GroupId> {
-        let place = HOST_GROUPS.iter().position(|asked| *asked == (layer, direction))?;
-        self.classes.hosts.get(name)?.groups.get(place).copied()
+        Some(self.classes.hosts.get(name)?.group((layer, direction)))
     }
 
     /// By what it is judged what a workload sends, besides policies.

@@ -35,9 +35,10 @@ impl Cuts {
     }
 
     /// Takes back what [`Self::cut`] did.
+    #[expect(clippy::expect_used, reason = "only intervals that are cut are mended")]
     pub(crate) fn mend(&mut self, intervals: &Intervals) {
         for at in self.edges(intervals) {
-            let Some((class, users)) = self.stretches.get_mut(&at) else { continue };
+            let (class, users) = self.stretches.get_mut(&at).expect("the line is cut there");
             *users -= 1;
             if *users == 0 {
                 self.starts.remove(*class);
@@ -51,8 +52,10 @@ impl Cuts {
         ends.filter(|at| *at != 0 && *at < self.line_end).collect()
     }
 
+    #[expect(clippy::expect_used, reason = "the first stretch starts at 0 and stays")]
     pub(crate) fn class_of(&self, point: u32) -> L4ClassId {
-        self.stretches.range(..=point).next_back().map_or_else(L4ClassId::default, |(_, (class, _))| *class)
+        let (_, (class, _)) = self.stretches.range(..=point).next_back().expect("the first stretch starts at 0");
+        *class
     }
 
     /// Each stretch by where it starts, in order.

@@ -98,20 +98,17 @@ fn at_hosts(
     names.sort_unstable();
     names.dedup();
     let mut changes = Vec::new();
-    for (place, (layer, direction)) in HOST_GROUPS.into_iter().enumerate() {
+    for (layer, direction) in HOST_GROUPS {
         let mut by_side: AHashMap<Side, Vec<HostEndpointName>> = AHashMap::new();
         for name in &names {
-            let side = states.map(|state| Own::of_host(state, name, place, family));
+            let side = states.map(|state| Own::of_host(state, name, (layer, direction), family));
             by_side.entry(side).or_default().push((*name).clone());
         }
         for (side, endpoints) in by_side {
             let mut peers: AHashMap<Shifts, Vec<usize>> = AHashMap::new();
             for peer in parties.where_cells(&side, |_| true) {
-                let (Some(cell), Some(address)) = (parties.cell_of(&side, peer), parties.address(peer)) else {
-                    continue;
-                };
-                let host = HostEnd { layer, peer: address };
-                let shifts = judge.shifts(&[End { direction, host: Some(host), cell }]);
+                let host = HostEnd { layer, peer: parties.address(peer) };
+                let shifts = judge.shifts(&[End { direction, host: Some(host), cell: parties.cell_of(&side, peer) }]);
                 if !shifts.is_empty() {
                     peers.entry(shifts.into()).or_default().push(peer);
                 }

@@ -46,9 +46,7 @@ impl Groups {
     /// The group with this key, with one endpoint more.
     pub(crate) fn acquire(&mut self, key: GroupKey, owners: &mut Owners) -> GroupId {
         if let Some(id) = self.ids.get(&key) {
-            if let Some(group) = self.groups.get_mut(*id) {
-                group.endpoints += 1;
-            }
+            self.groups.at_mut(*id).endpoints += 1;
             return *id;
         }
         let key = Arc::new(key);
@@ -63,12 +61,12 @@ impl Groups {
 
     /// Takes an endpoint from a group, which goes with its last one.
     pub(crate) fn release(&mut self, id: GroupId, owners: &mut Owners) {
-        let Some(group) = self.groups.get_mut(id) else { return };
+        let group = self.groups.at_mut(id);
         group.endpoints -= 1;
         if group.endpoints > 0 {
             return;
         }
-        let Some(group) = self.groups.remove(id) else { return };
+        let group = self.groups.remove(id);
         for owner in owner_keys(&group.key) {
             owners.remove_group(&owner, id);
         }
@@ -149,7 +147,7 @@ impl Groups {
     }
 
     fn table_mut(&mut self, id: GroupId) -> Option<&mut Table> {
-        self.groups.get_mut(id)?.table.as_mut()?.as_mut().ok()
+        self.groups.at_mut(id).table.as_mut()?.as_mut().ok()
     }
 
     /// Bounds the growth of a table.
@@ -162,7 +160,7 @@ impl Groups {
 
     /// Counts the cost that a table has now, and gives the table up if it is over budget.
     fn account(&mut self, id: GroupId, owners: &Owners) {
-        let Some(group) = self.groups.get(id) else { return };
+        let group = self.groups.at(id);
         let Some(Ok(table)) = &group.table else { return };
         let (cost, limit) = (table.meter().spent(), table.meter().limit());
         self.ledger.hold(id, group.key.namespace(), cost);
@@ -173,7 +171,7 @@ impl Groups {
 
     /// Gives up a table, for which there is no room within `limit` bytes.
     fn refuse(&mut self, id: GroupId, limit: usize, owners: &Owners) {
-        let Some(group) = self.groups.get_mut(id) else { return };
+        let group = self.groups.at_mut(id);
         let why = match Program::sizes(&group.key, owners) {
             Ok((_, policies)) => over_budget(limit, policies),
             Err(missing) => missing,
@@ -211,7 +209,7 @@ impl Groups {
 
     fn build(&mut self, id: GroupId, owners: &Owners, addresses: &Addresses) {
         let limit = self.ledger.budget().group;
-        let Some(group) = self.groups.get_mut(id) else { return };
+        let group = self.groups.at_mut(id);
         if let Some(Ok(before)) = group.table.take() {
             forget_atoms(&mut self.by_atom, &before, id);
         }

@@ -70,6 +70,12 @@ macro_rules! public_numbers {
 
 public_numbers!(ClassId EndpointClassId GroupId L4ClassId Row RulingsId);
 
+/// The number of the thing at this place of a list.
+#[expect(clippy::expect_used, reason = "2^32 objects do not fit into memory")]
+pub(crate) fn number_of(place: usize) -> u32 {
+    u32::try_from(place).expect("there are fewer than 2^32 objects")
+}
+
 /// Values by id; ids of removed values are used again.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<K, T> {
@@ -84,31 +90,40 @@ impl<K, T> Default for Slab<K, T> {
 }
 
 impl<K: Id, T> Slab<K, T> {
+    #[expect(clippy::indexing_slicing, reason = "free ids are places of slots")]
     pub(crate) fn insert(&mut self, value: T) -> K {
         if let Some(id) = self.free.pop() {
-            if let Some(slot) = self.slots.get_mut(id.number() as usize) {
-                *slot = Some(value);
-            }
+            self.slots[id.number() as usize] = Some(value);
             return id;
         }
-        // Fewer than 2^32 objects fit into memory.
-        let id = K::new(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+        let id = K::new(number_of(self.slots.len()));
         self.slots.push(Some(value));
         id
     }
 
-    pub(crate) fn remove(&mut self, id: K) -> Option<T> {
-        let value = self.slots.get_mut(id.number() as usize)?.take()?;
+    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
+    pub(crate) fn remove(&mut self, id: K) -> T {
+        let value = self.slots.get_mut(id.number() as usize).and_then(Option::take);
+        let value = value.expect("ids are dropped together with what they name");
         self.free.push(id);
-        Some(value)
+        value
     }
 
     pub(crate) fn get(&self, id: K) -> Option<&T> {
         self.slots.get(id.number() as usize)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, id: K) -> Option<&mut T> {
-        self.slots.get_mut(id.number() as usize)?.as_mut()
+    /// The value of an id in use.
+    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
+    pub(crate) fn at(&self, id: K) -> &T {
+        self.get(id).expect("ids are dropped together with what they name")
+    }
+
+    /// The value of an id in use.
+    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
+    pub(crate) fn at_mut(&mut self, id: K) -> &mut T {
+        let slot = self.slots.get_mut(id.number() as usize).and_then(Option::as_mut);
+        slot.expect("ids are dropped together with what they name")
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -144,9 +159,8 @@ impl<K: Id, T: Copy + Eq + Hash> Interned<K, T> {
     /// Adds a user of the list. Whether the list is new comes with its id.
     pub(crate) fn acquire(&mut self, list: &[T]) -> (K, bool) {
         if let Some(id) = self.ids.get(list).copied() {
-            if let Some((_, users)) = self.lists.get_mut(id) {
-                *users += 1;
-            }
+            let (_, users) = self.lists.at_mut(id);
+            *users += 1;
             return (id, false);
         }
         let list: Arc<[T]> = list.into();
@@ -156,16 +170,17 @@ impl<K: Id, T: Copy + Eq + Hash> Interned<K, T> {
     }
 
     /// Takes a user away. Whether it was the last one; the list stays until it is [removed](Self::remove_unused).
+    #[expect(clippy::expect_used, reason = "users are added before they are taken away")]
     pub(crate) fn release(&mut self, id: K) -> bool {
-        let Some((_, users)) = self.lists.get_mut(id) else { return false };
-        *users = users.saturating_sub(1);
+        let (_, users) = self.lists.at_mut(id);
+        *users = users.checked_sub(1).expect("a list has a user to take away");
         *users == 0
     }
 
     /// The list, if it has no users; it is not there any more then.
     pub(crate) fn remove_unused(&mut self, id: K) -> Option<Arc<[T]>> {
         self.lists.get(id).filter(|(_, users)| *users == 0)?;
-        let (list, _) = self.lists.remove(id)?;
+        let (list, _) = self.lists.remove(id);
         self.ids.remove(&list);
         Some(list)
     }

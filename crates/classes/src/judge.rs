@@ -11,7 +11,7 @@ use tortie_model::{Direction, Family, Protocol};
 
 use crate::compiled::Compiled;
 use crate::ids::Row;
-use crate::line::{Intervals, L4_END, L4Detail, PORTS_END, at_l4_point, point_of};
+use crate::line::{Intervals, L4_END, L4Detail, PORTS_END, at_l4_point, at_source_port_point, point_of};
 use crate::networks::nowhere;
 use crate::sides::{Cell, End, HostEnd, Own, Side};
 use crate::states::States;
@@ -165,10 +165,8 @@ impl<'a> Judge<'a> {
         for source_port in source_ports {
             let mut passing: Vec<(u32, States<bool>)> = Vec::new();
             for point in &l4 {
-                let passes =
-                    self.decisions(slice::from_ref(&end), *point, source_port).next().map(|(_, decision)| decision);
-                let passes =
-                    passes.map(|decision| decision.map(|(verdict, _)| verdict != Verdict::Deny)).unwrap_or_default();
+                let decision = self.decision_at(&end, *point, source_port);
+                let passes = decision.map(|(verdict, _)| verdict != Verdict::Deny);
                 if passing.last().is_none_or(|(_, last)| *last != passes) {
                     passing.push((*point, passes));
                 }
@@ -194,19 +192,24 @@ impl<'a> Judge<'a> {
         shifts
     }
 
+    #[expect(clippy::indexing_slicing, reason = "lines are numbered by their places")]
+    fn numbered<'n>(&self, numbers: impl Iterator<Item = &'n usize>) -> Vec<&Line> {
+        numbers.map(|number| &self.lines[*number]).collect()
+    }
+
     /// Whether something passes all of these lines on one side of the change only.
     fn is_shifting<'n>(&self, numbers: impl Iterator<Item = &'n usize>) -> bool {
-        let lines: Vec<&Line> = numbers.filter_map(|number| self.lines.get(*number)).collect();
+        let lines = self.numbered(numbers);
         let (source_ports, points) = starts(&lines);
         source_ports.iter().any(|source_port| {
             let passing = along(&lines, *source_port);
             points.iter().any(|point| {
-                let mut passes = passing.iter().filter_map(|passing| Some(at(passing, *point)?.1));
-                let all = States { before: true, after: true };
-                let all = passes.try_fold(all, |all, one| {
-                    Some(States { before: all.before && one.before, after: all.after && one.after })
+                let passes = passing.iter().map(|passing| *at(passing, *point));
+                let all = passes.fold(States { before: true, after: true }, |all, one| States {
+                    before: all.before && one.before,
+                    after: all.after && one.after,
                 });
-                all.is_some_and(|all| all.before != all.after)
+                all.before != all.after
             })
         })
     }
@@ -265,13 +268,8 @@ impl<'a> Judge<'a> {
         let mut found: Vec<(Why, Points)> = Vec::new();
         for stretch in stretches(&source_ports, PORTS_END) {
             for (start, end) in stretches(&l4, L4_END) {
-                let Some(why) = self.why(ends, start, stretch.0) else { continue };
-                let place = found.iter().position(|(known, _)| *known == why).unwrap_or_else(|| {
-                    found.push((why, Points::default()));
-                    found.len() - 1
-                });
-                if let Some((_, points)) = found.get_mut(place) {
-                    points.add(stretch, (start, end));
+                if let Some(why) = self.why(ends, start, stretch.0) {
+                    points_of(&mut found, why).add(stretch, (start, end));
                 }
             }
         }
@@ -293,13 +291,7 @@ impl<'a> Judge<'a> {
         for stretch in stretches(&source_ports, PORTS_END) {
             for (start, stop) in stretches(&l4, L4_END) {
                 let decision = self.decision(self.states.after, &end, own, start, stretch.0);
-                let place = found.iter().position(|(known, _)| *known == decision).unwrap_or_else(|| {
-                    found.push((decision, Points::default()));
-                    found.len() - 1
-                });
-                if let Some((_, points)) = found.get_mut(place) {
-                    points.add(stretch, (start, stop));
-                }
+                points_of(&mut found, decision).add(stretch, (start, stop));
             }
         }
         let rulings = |((verdict, by), points): (Decision<'a>, Points)| {
@@ -312,13 +304,13 @@ impl<'a> Judge<'a> {
 
     /// What passes both ends, of which one may judge nothing, where the state before and after are one.
     pub(crate) fn passing(&self, numbers: [Option<usize>; 2]) -> Vec<Passing> {
-        let lines: Vec<&Line> = numbers.iter().flatten().filter_map(|number| self.lines.get(*number)).collect();
+        let lines = self.numbered(numbers.iter().flatten());
         let (source_ports, l4) = starts(&lines);
         let mut points = Points::default();
         for stretch in stretches(&source_ports, PORTS_END) {
             let passing = along(&lines, stretch.0);
             for (start, end) in stretches(&l4, L4_END) {
-                if passing.iter().all(|passing| at(passing, start).is_some_and(|(_, passes)| passes.after)) {
+                if passing.iter().all(|passing| at(passing, start).after) {
                     points.add(stretch, (start, end));
                 }
             }
@@ -368,7 +360,7 @@ impl<'a> Judge<'a> {
             }
         }
         l4.extend(answers.into_iter().flat_map(|(start, end)| [start, end]));
-        (sorted(l4), sorted(source_ports))
+        (ascending(l4, L4_END), ascending(source_ports, PORTS_END))
     }
 
     /// What each end decides about packets at a point.
@@ -378,13 +370,16 @@ impl<'a> Judge<'a> {
         l4: u32,
         source_port: u32,
     ) -> impl Iterator<Item = (&'e End, States<Decision<'a>>)> {
-        ends.iter().map(move |end| {
-            let States { before, after } = self.states;
-            let Cell { side, rows } = end.cell;
-            let before = self.decision(before, end, (side.before, rows.before), l4, source_port);
-            let after = self.decision(after, end, (side.after, rows.after), l4, source_port);
-            (end, States { before, after })
-        })
+        ends.iter().map(move |end| (end, self.decision_at(end, l4, source_port)))
+    }
+
+    fn decision_at(&self, end: &End, l4: u32, source_port: u32) -> States<Decision<'a>> {
+        let States { before, after } = self.states;
+        let Cell { side, rows } = end.cell;
+        States {
+            before: self.decision(before, end, (side.before, rows.before), l4, source_port),
+            after: self.decision(after, end, (side.after, rows.after), l4, source_port),
+        }
     }
 
     /// Whether packets at a point pass on one side of the change only, and why.
@@ -451,7 +446,7 @@ impl<'a> Judge<'a> {
         let (protocol, detail) = at_l4_point(l4);
         let payload = match detail {
             L4Detail::Port(destination) => {
-                Payload::Ports { source: u16::try_from(source_port.saturating_sub(1)).unwrap_or(u16::MAX), destination }
+                Payload::Ports { source: at_source_port_point(source_port).unwrap_or_default(), destination }
             }
             L4Detail::Icmp { icmp_type, code } => Payload::Icmp { icmp_type, code },
             L4Detail::Other => Payload::Other,
@@ -478,9 +473,9 @@ impl<'a> Judge<'a> {
             all.sort_unstable();
             return kind(&Intervals::ascending(all.into_iter()), None).into_iter().collect();
         }
-        let port = |point: u32| u16::try_from(point - 1).unwrap_or(u16::MAX);
-        let with =
-            with.iter().filter_map(|((start, end), intervals)| kind(intervals, Some((port(*start), port(end - 1)))));
+        let with = with.iter().filter_map(|((start, end), intervals)| {
+            kind(intervals, at_source_port_point(*start).zip(at_source_port_point(end - 1)))
+        });
         kind(&without, None).into_iter().chain(with).collect()
     }
 }
@@ -498,7 +493,19 @@ impl Points {
     }
 }
 
-fn sorted(mut points: Vec<u32>) -> Vec<u32> {
+/// The points of a value, which is in the list once.
+#[expect(clippy::indexing_slicing, reason = "the last place is that of the value")]
+fn points_of<T: PartialEq>(found: &mut Vec<(T, Points)>, value: T) -> &mut Points {
+    let place = found.iter().position(|(known, _)| *known == value).unwrap_or_else(|| {
+        found.push((value, Points::default()));
+        found.len() - 1
+    });
+    &mut found[place].1
+}
+
+/// The points of a line before its end, each once.
+fn ascending(mut points: Vec<u32>, end: u32) -> Vec<u32> {
+    points.retain(|point| *point < end);
     points.sort_unstable();
     points.dedup();
     points
@@ -508,17 +515,18 @@ fn sorted(mut points: Vec<u32>) -> Vec<u32> {
 fn starts(lines: &[&Line]) -> (Vec<u32>, Vec<u32>) {
     let source_ports = lines.iter().flat_map(|line| line.iter().map(|(start, _)| *start));
     let points = lines.iter().flat_map(|line| line.iter().flat_map(|(_, passing)| passing.iter().map(|(at, _)| *at)));
-    (sorted(source_ports.chain([0, 1]).collect()), sorted(points.chain([0]).collect()))
+    (ascending(source_ports.chain([0, 1]).collect(), PORTS_END), ascending(points.chain([0]).collect(), L4_END))
 }
 
 /// What lines let through of packets from a source port.
 fn along<'a>(lines: &[&'a Line], source_port: u32) -> Vec<&'a [(u32, States<bool>)]> {
-    lines.iter().filter_map(|line| Some(&*at(line, source_port)?.1)).collect()
+    lines.iter().map(|line| &**at(line, source_port)).collect()
 }
 
 /// What holds at a point, of what holds from other points on, ascending.
-fn at<T>(stretches: &[(u32, T)], point: u32) -> Option<&(u32, T)> {
-    stretches.get(stretches.partition_point(|(start, _)| *start <= point).checked_sub(1)?)
+#[expect(clippy::indexing_slicing, reason = "the first stretch starts at 0")]
+fn at<T>(stretches: &[(u32, T)], point: u32) -> &T {
+    &stretches[stretches.partition_point(|(start, _)| *start <= point) - 1].1
 }
 
 /// From each point to the next.

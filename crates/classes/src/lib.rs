@@ -14,6 +14,7 @@
 mod bits;
 mod budget;
 mod cuts;
+mod each;
 mod ids;
 mod line;
 mod networks;

@@ -31,6 +31,13 @@ pub(crate) fn source_port_point(packet: &Packet) -> u32 {
     packet.source_port().map_or(0, |port| 1 + u32::from(port))
 }
 
+/// The source port at a point of the line of source ports; `None` for packets without ports.
+#[expect(clippy::expect_used, reason = "the line ends with the last port")]
+pub(crate) fn at_source_port_point(point: u32) -> Option<u16> {
+    let port = point.checked_sub(1)?;
+    Some(u16::try_from(port).expect("points are before the end of the line"))
+}
+
 /// Where packets of a protocol are that are told apart by this.
 pub(crate) fn point_of(protocol: u8, detail: L4Detail) -> u32 {
     let detail = match detail {
@@ -41,9 +48,11 @@ pub(crate) fn point_of(protocol: u8, detail: L4Detail) -> u32 {
     u32::from(protocol) * PROTOCOL + detail
 }
 
-/// The protocol at a point, and what follows; ports are destination ports.
+/// The protocol at a point, and what follows; ports are destination ports. Behind the last port of a protocol there are no packets:
+/// these points count as that port.
+#[expect(clippy::expect_used, reason = "the line ends with the last protocol")]
 pub(crate) fn at_l4_point(point: u32) -> (u8, L4Detail) {
-    let protocol = u8::try_from(point / PROTOCOL).unwrap_or(u8::MAX);
+    let protocol = u8::try_from(point / PROTOCOL).expect("points are before the end of the line");
     let detail = point % PROTOCOL;
     let number = |from: u32| u16::try_from(detail - from).unwrap_or(u16::MAX);
     let detail = match detail {
@@ -99,7 +108,7 @@ pub(crate) fn stretches<T>(starts: impl Iterator<Item = (u32, T)>) -> impl Itera
 pub(crate) fn source_port_stretches<T>(
     starts: impl Iterator<Item = (u32, T)>,
 ) -> impl Iterator<Item = (Option<u16>, T)> {
-    starts.map(|(start, of)| (start.checked_sub(1).and_then(|port| u16::try_from(port).ok()), of))
+    starts.map(|(start, of)| (at_source_port_point(start), of))
 }
 
 /// What follows the IP header, as far as classes tell it apart.

@@ -41,7 +41,9 @@ impl<'a> Lines<'a> {
 
     /// What is decided where two rows meet: where each stretch of one decision begins, and the decision's place in
     /// [`TableView::decisions`](crate::TableView::decisions). For each column of source ports all columns of protocols,
-    /// destination ports and ICMP messages follow one another. `None` if the lines that were asked for are too much work.
+    /// destination ports and ICMP messages follow one another. `None` if the lines that were asked for are too much work, or if the
+    /// table has no such row.
+    #[expect(clippy::indexing_slicing, reason = "words of rows have a bit for each clause")]
     pub fn stretches(&mut self, own: Row, peer: Row) -> Option<Vec<(usize, usize)>> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         let mut add = |start: usize, decision: usize| {
@@ -57,7 +59,7 @@ impl<'a> Lines<'a> {
         let columns = self.table.l4().len();
         for (source_port, words) in self.table.source_ports().words().enumerate() {
             let clauses = Bits::common(rows.words(), words);
-            let edges = clauses.iter().filter_map(|clause| self.edges.get(clause)).flatten();
+            let edges = clauses.iter().flat_map(|clause| &self.edges[clause]);
             let mut starts: Vec<u32> = std::iter::once(0).chain(edges.copied()).collect();
             starts.sort_unstable();
             starts.dedup();
@@ -66,13 +68,14 @@ impl<'a> Lines<'a> {
                 return None;
             }
             for start in starts {
-                add(source_port * columns + start as usize, self.table.decision_of(&clauses, start as usize));
+                add(source_port * columns + start as usize, self.table.decision_of(&clauses, start as usize)?);
             }
         }
         Some(found)
     }
 }
 
+#[expect(clippy::indexing_slicing, reason = "words of columns have a bit for each clause")]
 fn edges(table: &Table) -> Vec<SmallVec<[u32; 2]>> {
     let mut edges: Vec<SmallVec<[u32; 2]>> = vec![SmallVec::new(); table.clause_count()];
     let mut before: Option<&[u64]> = None;
@@ -80,9 +83,7 @@ fn edges(table: &Table) -> Vec<SmallVec<[u32; 2]>> {
         let nothing = vec![0; words.len()];
         let differing = words.iter().zip(before.unwrap_or(&nothing)).map(|(word, before)| word ^ before);
         for clause in Bits::of(differing).iter() {
-            if let Some(edges) = edges.get_mut(clause) {
-                edges.push(column);
-            }
+            edges[clause].push(column);
         }
         before = Some(words);
     }

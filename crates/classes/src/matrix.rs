@@ -10,7 +10,8 @@ use tortie_model::{Direction, Family, PolicyId, Protocol, WorkloadEndpointId};
 
 use crate::bits::Bits;
 use crate::compiled::Compiled;
-use crate::ids::{BucketId, ClassId, EndpointClassId, GroupId, Id, Row, SettingsId};
+use crate::each::ByDirection;
+use crate::ids::{BucketId, ClassId, EndpointClassId, GroupId, Id, Row, SettingsId, number_of};
 use crate::line::{l4_point, source_port_point};
 use crate::networks::nowhere;
 use crate::owners::OwnerKey;
@@ -47,23 +48,7 @@ struct EndpointClass {
     /// Of one of them; the others have the same rows.
     bucket: Option<BucketId>,
     /// Which of the sides of each direction.
-    sides: Both<usize>,
-}
-
-/// Something for each direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Both<T> {
-    egress: T,
-    ingress: T,
-}
-
-impl<T> Both<T> {
-    fn of(&self, direction: Direction) -> &T {
-        match direction {
-            Direction::Egress => &self.egress,
-            Direction::Ingress => &self.ingress,
-        }
-    }
+    sides: ByDirection<usize>,
 }
 
 /// What decides in one direction.
@@ -83,9 +68,9 @@ pub struct Matrix<'a> {
     compiled: &'a Compiled<'a>,
     classes: Vec<EndpointClass>,
     by_endpoint: AHashMap<WorkloadEndpointId, EndpointClassId>,
-    sides: Both<Sides>,
+    sides: ByDirection<Sides>,
     /// For each question, direction and side the classes that it lets through.
-    open: Vec<Both<Vec<Bits>>>,
+    open: Vec<ByDirection<Vec<Bits>>>,
 }
 
 /// The sides of one direction, each once.
@@ -116,10 +101,10 @@ impl Compiled<'_> {
         let peers = Peers::new(self, family, &matrix.classes);
         for question in questions {
             let answers = |direction| {
-                let sides = matrix.sides.of(direction).all.iter();
+                let sides = matrix.sides[direction].all.iter();
                 sides.map(|side| peers.open(self, direction, *side, *question)).collect()
             };
-            let open = Both { egress: answers(Direction::Egress), ingress: answers(Direction::Ingress) };
+            let open = ByDirection { egress: answers(Direction::Egress), ingress: answers(Direction::Ingress) };
             matrix.open.push(open);
         }
         matrix
@@ -195,23 +180,24 @@ impl Side {
 }
 
 impl<'a> Matrix<'a> {
+    #[expect(clippy::indexing_slicing, reason = "classes are numbered by their places")]
     fn without_answers(compiled: &'a Compiled<'a>, family: Family) -> Self {
         let mut matrix = Self {
             compiled,
             classes: Vec::new(),
             by_endpoint: AHashMap::new(),
-            sides: Both::default(),
+            sides: ByDirection::default(),
             open: Vec::new(),
         };
         let mut workloads: Vec<_> = compiled.classes.workloads.iter().collect();
         workloads.sort_unstable_by_key(|(id, _)| *id);
-        let mut known: AHashMap<(Both<usize>, ClassId), EndpointClassId> = AHashMap::new();
+        let mut known: AHashMap<(ByDirection<usize>, ClassId), EndpointClassId> = AHashMap::new();
         for (id, workload) in workloads {
             let Some(net) = workload.addresses.iter().find(|net| net.family() == family) else { continue };
             let (address, bucket) =
                 (compiled.class_of(net.address()), compiled.classes.addresses.bucket_of(net.address()));
             let side = |group| Side::new(compiled, workload.is_active.then_some(group), bucket, family);
-            let sides = Both {
+            let sides = ByDirection {
                 egress: matrix.sides.egress.number(Side {
                     settings: compiled.classes.nodes.settings_of_workload(id),
                     ..side(workload.egress)
@@ -223,9 +209,7 @@ impl<'a> Matrix<'a> {
                 matrix.classes.push(EndpointClass { members: Vec::new(), bucket, sides });
                 class
             });
-            if let Some(class) = matrix.classes.get_mut(class.number() as usize) {
-                class.members.push(id.clone());
-            }
+            matrix.classes[class.number() as usize].members.push(id.clone());
             matrix.by_endpoint.insert(id.clone(), class);
         }
         matrix
@@ -299,8 +283,8 @@ impl<'a> Matrix<'a> {
 
     /// What a class lets through.
     fn open(&self, question: usize, direction: Direction, class: EndpointClassId) -> Option<&Bits> {
-        let side = *self.class(class)?.sides.of(direction);
-        self.open.get(question)?.of(direction).get(side)
+        let side = self.class(class)?.sides[direction];
+        self.open.get(question)?[direction].get(side)
     }
 
     fn lets(&self, question: usize, direction: Direction, class: EndpointClassId, peer: EndpointClassId) -> bool {
@@ -309,5 +293,5 @@ impl<'a> Matrix<'a> {
 }
 
 fn numbered(number: usize) -> EndpointClassId {
-    EndpointClassId::new(u32::try_from(number).unwrap_or(u32::MAX))
+    EndpointClassId::new(number_of(number))
 }

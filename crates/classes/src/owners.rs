@@ -144,7 +144,7 @@ impl Owners {
     /// Replaces the rules, inbound and outbound; `None` takes them away.
     pub(crate) fn set(&mut self, key: &OwnerKey, rules: Option<[Rules; 2]>) {
         let id = self.id(key);
-        let Some(owner) = self.owners.get_mut(id) else { return };
+        let owner = self.owners.at_mut(id);
         let before = std::mem::replace(&mut owner.rules, rules);
         let refusal = owner.refusal.take();
         if refusal == Some(Refusal::Room) {
@@ -174,24 +174,21 @@ impl Owners {
 
     pub(crate) fn add_group(&mut self, key: &OwnerKey, group: GroupId, direction: Direction) {
         let id = self.id(key);
-        if let Some(owner) = self.owners.get_mut(id) {
-            owner.groups.insert(group, direction);
-        }
+        self.owners.at_mut(id).groups.insert(group, direction);
     }
 
     pub(crate) fn remove_group(&mut self, key: &OwnerKey, group: GroupId) {
-        let Some(id) = self.ids.get(key).copied() else { return };
-        if let Some(owner) = self.owners.get_mut(id) {
-            owner.groups.remove(&group);
-            if owner.rules.is_none() && owner.groups.is_empty() {
-                self.set_pending(id);
-            }
+        let id = self.id(key);
+        let owner = self.owners.at_mut(id);
+        owner.groups.remove(&group);
+        if owner.rules.is_none() && owner.groups.is_empty() {
+            self.set_pending(id);
         }
     }
 
     /// The groups that a policy or profile has a part in, in no order.
     pub(crate) fn groups_of(&self, key: &OwnerKey) -> impl Iterator<Item = GroupId> + '_ {
-        let owner = self.ids.get(key).and_then(|id| self.owners.get(*id));
+        let owner = self.ids.get(key).map(|id| self.owners.at(*id));
         owner.into_iter().flat_map(|owner| owner.groups.keys().copied())
     }
 
@@ -228,9 +225,7 @@ impl Owners {
     }
 
     fn set_pending(&mut self, id: OwnerId) {
-        if let Some(owner) = self.owners.get_mut(id)
-            && !std::mem::replace(&mut owner.is_pending, true)
-        {
+        if !std::mem::replace(&mut self.owners.at_mut(id).is_pending, true) {
             self.pending.push(id);
         }
     }
@@ -262,7 +257,7 @@ impl Owners {
     fn compile_pending(&mut self, sets: &Sets, addresses: &mut Addresses, budget: Budget) -> AHashSet<GroupId> {
         let mut groups = AHashSet::new();
         for id in std::mem::take(&mut self.pending) {
-            let Some(owner) = self.owners.get_mut(id) else { continue };
+            let owner = self.owners.at_mut(id);
             owner.is_pending = false;
             let mut used = Vec::new();
             let compiled = match (&owner.rules, owner.refusal) {
@@ -275,9 +270,9 @@ impl Owners {
                     let over = owner.key.over(budget.policy());
                     let lists = &mut self.lists;
                     let mut compiler = Compiler { sets, lists, addresses, used: &mut used, logs, room: 0, over };
-                    [0, 1].map(|direction| {
+                    rules.each_ref().map(|rules| {
                         compiler.room = clauses(budget);
-                        compile(rules.get(direction), &mut compiler)
+                        compile(rules, &mut compiler)
                     })
                 }
                 (None, _) => [Err(owner.key.missing()), Err(owner.key.missing())],
@@ -298,9 +293,10 @@ impl Owners {
             for list in std::mem::replace(&mut owner.lists, used) {
                 self.lists.release(&list, addresses);
             }
+            let ([inbound_before, outbound_before], [inbound, outbound]) = (&before, &owner.compiled);
             let is_other = |direction: Direction| match direction {
-                Direction::Ingress => before.first() != owner.compiled.first(),
-                Direction::Egress => before.last() != owner.compiled.last(),
+                Direction::Ingress => inbound_before != inbound,
+                Direction::Egress => outbound_before != outbound,
             };
             groups.extend(owner.groups.iter().filter(|(_, direction)| is_other(**direction)).map(|(group, _)| *group));
             if owner.rules.is_none() && owner.groups.is_empty() {
@@ -312,8 +308,8 @@ impl Owners {
     }
 
     fn compiled(&self, key: &OwnerKey, direction: Direction) -> CompiledRules {
-        let owner = self.ids.get(key).and_then(|id| self.owners.get(*id)).ok_or_else(|| key.missing())?;
-        let [inbound, outbound] = &owner.compiled;
+        let id = self.ids.get(key).ok_or_else(|| key.missing())?;
+        let [inbound, outbound] = &self.owners.at(*id).compiled;
         match direction {
             Direction::Ingress => inbound.clone(),
             Direction::Egress => outbound.clone(),
@@ -331,10 +327,9 @@ impl RuleSource for Owners {
     }
 }
 
-fn compile(rules: Option<&Rules>, compiler: &mut Compiler<'_>) -> CompiledRules {
-    let views = rules.into_iter().flat_map(Rules::iter).enumerate();
+fn compile(rules: &Rules, compiler: &mut Compiler<'_>) -> CompiledRules {
     let compiled: Result<Vec<CompiledRule>, Missing> =
-        views.filter_map(|(index, view)| compiler.rule(index, view).transpose()).collect();
+        rules.iter().enumerate().filter_map(|(index, view)| compiler.rule(index, view).transpose()).collect();
     compiled.map(Arc::from)
 }
 

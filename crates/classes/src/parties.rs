@@ -4,7 +4,6 @@ mod failsafe;
 mod together;
 mod ways;
 
-pub(crate) use together::Location;
 pub use together::Nodes;
 pub(crate) use ways::Ways;
 
@@ -14,11 +13,13 @@ use ahash::{AHashMap, AHashSet};
 use tortie_model::{Cidr, Direction, Family, WorkloadEndpointId};
 
 use crate::compiled::Compiled;
+use crate::each::ByDirection;
 use crate::ids::{BucketId, ClassId, GroupId, SettingsId};
 use crate::networks::{not_filled, nowhere};
 use crate::sides::{Cell, HostSide, Own, Side};
 use crate::states::States;
 use failsafe::Failsafe;
+use together::Location;
 use ways::{Leg, NodeNumber};
 
 /// Addresses that policy treats alike, before a change and after it.
@@ -31,21 +32,21 @@ pub enum Party {
     Networks(Vec<Cidr>),
 }
 
-/// Host endpoints on the way, by the places of lists: egress and ingress.
+/// Host endpoints on the way, by the places of lists.
 #[derive(Clone, Copy, Debug, Default)]
 struct Legs {
     /// To and from workloads.
-    between: [usize; 2],
+    between: ByDirection<usize>,
     /// To and from what is no workload.
-    outside: [usize; 2],
+    outside: ByDirection<usize>,
 }
 
 /// A party, as one state after the other sees it.
 struct Entry {
     party: Party,
     buckets: States<Option<BucketId>>,
-    /// Of workloads: egress and ingress.
-    sides: Option<[usize; 2]>,
+    /// Of workloads.
+    sides: Option<ByDirection<usize>>,
     legs: Legs,
     location: Location,
     /// An address that failsafe ports treat as those of the party.
@@ -57,8 +58,8 @@ pub(crate) struct Parties<'a> {
     states: States<&'a Compiled<'a>>,
     family: Family,
     entries: Vec<Entry>,
-    /// Egress and ingress, each side once.
-    sides: [Vec<Side>; 2],
+    /// Each side once.
+    sides: ByDirection<Vec<Side>>,
     by_bucket: States<AHashMap<BucketId, Vec<usize>>>,
     /// By the networks straight around them.
     by_around: AHashMap<States<Option<BucketId>>, Vec<usize>>,
@@ -68,17 +69,13 @@ pub(crate) struct Parties<'a> {
     have_nodes: bool,
 }
 
-fn place(direction: Direction) -> usize {
-    usize::from(direction == Direction::Ingress)
-}
-
 impl<'a> Parties<'a> {
     pub(crate) fn new(states: States<&'a Compiled<'a>>, family: Family, mut ways: Ways<'a>) -> Self {
         let mut parties = Self {
             states,
             family,
             entries: Vec::new(),
-            sides: [Vec::new(), Vec::new()],
+            sides: ByDirection::default(),
             by_bucket: States::default(),
             by_around: AHashMap::new(),
             legs: vec![Box::default()],
@@ -96,9 +93,9 @@ impl<'a> Parties<'a> {
         let (before, after) = (&self.states.before.classes.workloads, &self.states.after.classes.workloads);
         let mut ids: Vec<&WorkloadEndpointId> = before.keys().filter(|id| after.contains_key(*id)).collect();
         ids.sort_unstable();
-        let mut numbers: [AHashMap<Side, usize>; 2] = [AHashMap::new(), AHashMap::new()];
+        let mut numbers: ByDirection<AHashMap<Side, usize>> = ByDirection::default();
         type Place = (usize, Option<States<NodeNumber>>, IpAddr);
-        let mut known: AHashMap<([usize; 2], States<ClassId>, Place), usize> = AHashMap::new();
+        let mut known: AHashMap<(ByDirection<usize>, States<ClassId>, Place), usize> = AHashMap::new();
         for id in ids {
             let address = |state: &Compiled<'_>| {
                 let nets = &state.classes.workloads.get(id)?.addresses;
@@ -111,21 +108,17 @@ impl<'a> Parties<'a> {
             let [(bucket, class), (bucket_after, class_after)] = seen;
             let buckets = States { before: bucket, after: bucket_after };
             let classes = States { before: class, after: class_after };
-            let mut sides = [0, 0];
-            for ((direction, number), (numbers, all)) in [Direction::Egress, Direction::Ingress]
-                .into_iter()
-                .zip(&mut sides)
-                .zip(numbers.iter_mut().zip(&mut self.sides))
-            {
+            let sides = ByDirection::new(|direction| {
                 let side = States {
                     before: Own::of_workload(self.states.before, id, direction, buckets.before, self.family),
                     after: Own::of_workload(self.states.after, id, direction, buckets.after, self.family),
                 };
-                *number = *numbers.entry(side).or_insert_with(|| {
+                let all = &mut self.sides[direction];
+                *numbers[direction].entry(side).or_insert_with(|| {
                     all.push(side);
                     all.len() - 1
-                });
-            }
+                })
+            });
             let location = ways.location(id);
             let is_single = ways.is_single(location);
             let way = ways.of(location, States { before, after });
@@ -149,29 +142,25 @@ impl<'a> Parties<'a> {
 
     /// What the host endpoints of a way judge by packets of workloads that have these addresses.
     fn legs(&mut self, ways: &Ways<'a>, way: usize, buckets: States<Option<BucketId>>) -> Legs {
-        let Some(way) = ways.get(way) else { return Legs::default() };
-        let mut numbers = |legs: &[Vec<Leg>; 2]| {
-            [0, 1].map(|place| {
-                legs.get(place).map_or(0, |legs| {
-                    let own = |state, group: Option<(GroupId, SettingsId)>, bucket| {
-                        group.map_or(Own::Absent, |(group, settings)| {
-                            Own::of_group(state, group, bucket, self.family, settings)
-                        })
-                    };
-                    let sides = legs.iter().map(|Leg { layer, groups }| HostSide {
-                        layer: *layer,
-                        side: States {
-                            before: own(self.states.before, groups.before, buckets.before),
-                            after: own(self.states.after, groups.after, buckets.after),
-                        },
-                    });
-                    *self.leg_numbers.entry(sides.collect()).or_insert_with_key(|sides| {
-                        self.legs.push(sides.clone());
-                        self.legs.len() - 1
-                    })
+        let own = |state, group: Option<(GroupId, SettingsId)>, bucket| {
+            group.map_or(Own::Absent, |(group, settings)| Own::of_group(state, group, bucket, self.family, settings))
+        };
+        let mut numbers = |legs: &ByDirection<Vec<Leg>>| {
+            ByDirection::new(|direction| {
+                let sides = legs[direction].iter().map(|Leg { layer, groups }| HostSide {
+                    layer: *layer,
+                    side: States {
+                        before: own(self.states.before, groups.before, buckets.before),
+                        after: own(self.states.after, groups.after, buckets.after),
+                    },
+                });
+                *self.leg_numbers.entry(sides.collect()).or_insert_with_key(|sides| {
+                    self.legs.push(sides.clone());
+                    self.legs.len() - 1
                 })
             })
         };
+        let way = ways.way(way);
         Legs { between: numbers(&way.between), outside: numbers(&way.outside) }
     }
 
@@ -245,20 +234,26 @@ impl<'a> Parties<'a> {
     }
 
     pub(crate) fn sides(&self, direction: Direction) -> &[Side] {
-        self.sides.get(place(direction)).map_or(&[], |sides| sides)
+        &self.sides[direction]
     }
 
     /// The side of a party; `None` for networks, which have none.
     pub(crate) fn side_of(&self, party: usize, direction: Direction) -> Option<usize> {
-        self.entries.get(party)?.sides?.get(place(direction)).copied()
+        Some(self.entry(party).sides?[direction])
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "parties are named by their places")]
+    fn entry(&self, party: usize) -> &Entry {
+        &self.entries[party]
     }
 
     /// For each side the parties that have it.
+    #[expect(clippy::indexing_slicing, reason = "parties have sides among all sides")]
     pub(crate) fn with_side(&self, direction: Direction) -> Vec<Vec<usize>> {
         let mut members = vec![Vec::new(); self.sides(direction).len()];
         for party in 0..self.entries.len() {
-            if let Some(members) = self.side_of(party, direction).and_then(|side| members.get_mut(side)) {
-                members.push(party);
+            if let Some(side) = self.side_of(party, direction) {
+                members[side].push(party);
             }
         }
         members
@@ -266,26 +261,26 @@ impl<'a> Parties<'a> {
 
     /// Whether a party is several workloads.
     pub(crate) fn has_several(&self, party: usize) -> bool {
-        matches!(self.entries.get(party), Some(Entry { party: Party::Workloads(members), .. }) if members.len() > 1)
+        matches!(&self.entry(party).party, Party::Workloads(members) if members.len() > 1)
     }
 
     /// An address that failsafe ports treat as those of a party.
-    pub(crate) fn address(&self, party: usize) -> Option<IpAddr> {
-        self.entries.get(party).map(|entry| entry.address)
+    pub(crate) fn address(&self, party: usize) -> IpAddr {
+        self.entry(party).address
     }
 
     /// On which nodes a party is.
-    pub(crate) fn location(&self, party: usize) -> Option<&Location> {
-        self.entries.get(party).map(|entry| &entry.location)
+    pub(crate) fn location(&self, party: usize) -> &Location {
+        &self.entry(party).location
     }
 
     /// Whether a party is addresses of nodes that have host endpoints that may be on the way.
     pub(crate) fn is_nodes(&self, party: usize) -> bool {
-        self.entries.get(party).is_some_and(|entry| entry.sides.is_none() && entry.location.is_somewhere())
+        !self.is_workloads(party) && self.location(party).is_somewhere()
     }
 
     pub(crate) fn is_workloads(&self, party: usize) -> bool {
-        self.entries.get(party).is_some_and(|entry| entry.sides.is_some())
+        self.entry(party).sides.is_some()
     }
 
     /// Whether nodes have host endpoints that may be on the way.
@@ -305,51 +300,47 @@ impl<'a> Parties<'a> {
 
     /// The number of what host endpoints at a party's end judge by, if the other end is workloads, or not.
     pub(crate) fn legs_of(&self, party: usize, direction: Direction, is_between: bool) -> usize {
-        let Some(Entry { legs: Legs { between, outside }, .. }) = self.entries.get(party) else { return 0 };
+        let Legs { between, outside } = &self.entry(party).legs;
         let legs = if is_between { between } else { outside };
-        legs.get(place(direction)).copied().unwrap_or_default()
+        legs[direction]
     }
 
     /// See [`Self::legs_of`].
+    #[expect(clippy::indexing_slicing, reason = "lists of legs are named by their places")]
     pub(crate) fn legs_with(&self, number: usize) -> &[HostSide] {
-        self.legs.get(number).map_or(&[], |legs| legs)
+        &self.legs[number]
     }
 
     /// Where packets between a party and a peer are judged in a direction; `None` if they are not.
+    #[expect(clippy::indexing_slicing, reason = "parties have sides among all sides")]
     pub(crate) fn cell(&self, party: usize, direction: Direction, peer: usize) -> Option<Cell> {
-        let side = self.sides(direction).get(self.side_of(party, direction)?)?;
-        self.cell_of(side, peer)
+        let side = &self.sides(direction)[self.side_of(party, direction)?];
+        Some(self.cell_of(side, peer))
     }
 
-    pub(crate) fn cell_of(&self, side: &Side, peer: usize) -> Option<Cell> {
-        let buckets = self.entries.get(peer)?.buckets;
+    pub(crate) fn cell_of(&self, side: &Side, peer: usize) -> Cell {
+        let buckets = self.entry(peer).buckets;
         let rows = States {
             before: side.before.row_of_peer(self.states.before, buckets.before, self.family),
             after: side.after.row_of_peer(self.states.after, buckets.after, self.family),
         };
-        Some(Cell { side: *side, rows })
+        Cell { side: *side, rows }
     }
 
     /// What holds of the cells in which a side sees each party. What has no rows of its own is asked about once.
+    #[expect(clippy::indexing_slicing, reason = "parties are named by their places")]
     pub(crate) fn of_cells<T: Copy + Default>(&self, side: &Side, mut of: impl FnMut(&Cell) -> T) -> Vec<T> {
         let mut found = vec![T::default(); self.entries.len()];
-        let mut put = |party: usize, value| {
-            if let Some(place) = found.get_mut(party) {
-                *place = value;
-            }
-        };
         let own = self.with_own_rows(side);
         for parties in self.by_around.values() {
             let mut others = parties.iter().copied().filter(|party| !own.contains(party)).peekable();
-            if let Some(cell) = others.peek().and_then(|party| self.cell_of(side, *party)) {
-                let value = of(&cell);
-                others.for_each(|party| put(party, value));
+            if let Some(first) = others.peek() {
+                let value = of(&self.cell_of(side, *first));
+                others.for_each(|party| found[party] = value);
             }
         }
         for party in own {
-            if let Some(cell) = self.cell_of(side, party) {
-                put(party, of(&cell));
-            }
+            found[party] = of(&self.cell_of(side, party));
         }
         found
     }
@@ -370,12 +361,10 @@ impl<'a> Parties<'a> {
     /// The parties that a side sees in cells of which something holds, ascending. What has no rows of its own is asked about once.
     pub(crate) fn where_cells(&self, side: &Side, mut holds: impl FnMut(&Cell) -> bool) -> Vec<usize> {
         let own = self.with_own_rows(side);
-        let mut found: Vec<usize> =
-            own.iter().copied().filter(|peer| self.cell_of(side, *peer).is_some_and(|cell| holds(&cell))).collect();
+        let mut found: Vec<usize> = own.iter().copied().filter(|peer| holds(&self.cell_of(side, *peer))).collect();
         for parties in self.by_around.values() {
             let mut others = parties.iter().copied().filter(|party| !own.contains(party)).peekable();
-            let cell = others.peek().and_then(|party| self.cell_of(side, *party));
-            if cell.is_some_and(|cell| holds(&cell)) {
+            if others.peek().is_some_and(|first| holds(&self.cell_of(side, *first))) {
                 found.extend(others);
             }
         }

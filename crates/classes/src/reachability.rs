@@ -9,7 +9,8 @@ use ahash::AHashMap;
 use tortie_model::{Direction, Family, PolicyId, Protocol, WorkloadEndpointId};
 
 use crate::compiled::Compiled;
-use crate::ids::{Id, RulingsId};
+use crate::each::ByDirection;
+use crate::ids::{Id, RulingsId, number_of};
 use crate::judge::{IPIP, Judge, Passing, Ruling};
 use crate::line::{Intervals, L4_END, L4Detail, point_of};
 use crate::parties::{Parties, Party, Ways};
@@ -32,18 +33,14 @@ type Stretches = Box<[(u32, RulingsId)]>;
 #[derive(Debug)]
 pub struct Reachability<'a> {
     parties: Vec<Party>,
-    /// Egress and ingress; networks have none.
-    sides: Vec<[Option<usize>; 2]>,
-    /// Egress and ingress, by side.
-    said: [Vec<Stretches>; 2],
+    /// Networks have none.
+    sides: Vec<ByDirection<Option<usize>>>,
+    /// By side.
+    said: ByDirection<Vec<Stretches>>,
     opinions: Vec<Opinion>,
     judge: Judge<'a>,
     passing: AHashMap<[Option<usize>; 2], Arc<[Passing]>>,
     unrestricted: Traffic,
-}
-
-fn place(direction: Direction) -> usize {
-    usize::from(direction == Direction::Ingress)
 }
 
 impl Compiled<'_> {
@@ -64,11 +61,10 @@ impl Compiled<'_> {
         let mut judge = Judge::new(states, family);
         judge.restrict(&kinds);
         let parties = Parties::new(states, family, Ways::none(states));
-        let sides = (0..parties.len())
-            .map(|party| [Direction::Egress, Direction::Ingress].map(|direction| parties.side_of(party, direction)));
+        let sides = (0..parties.len()).map(|party| ByDirection::new(|direction| parties.side_of(party, direction)));
         let sides = sides.collect();
         let mut opinions = Opinions { judge, all: Vec::new(), numbers: AHashMap::new(), by_cell: AHashMap::new() };
-        let said = [Direction::Egress, Direction::Ingress].map(|direction| {
+        let said = ByDirection::new(|direction| {
             parties.sides(direction).iter().map(|side| opinions.of_side(&parties, direction, side)).collect()
         });
         let Opinions { judge, all: opinions, .. } = opinions;
@@ -133,7 +129,7 @@ impl Opinions<'_> {
         let number = match self.numbers.get(&rulings) {
             Some(number) => *number,
             None => {
-                let number = RulingsId::new(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+                let number = RulingsId::new(number_of(self.all.len()));
                 let passing = self.judge.line(direction, cell);
                 self.all.push(Opinion { rulings: Arc::clone(&rulings), passing });
                 self.numbers.insert(rulings, number);
@@ -162,8 +158,8 @@ impl Reachability<'_> {
     /// which say nothing. The same about the same packets has the same number.
     #[must_use]
     pub fn said(&self, party: usize, direction: Direction, peer: usize) -> Option<RulingsId> {
-        let side = (*self.sides.get(party)?.get(place(direction))?)?;
-        let stretches = self.said.get(place(direction))?.get(side)?;
+        let side = self.sides.get(party)?[direction]?;
+        let stretches = self.said[direction].get(side)?;
         let peer = u32::try_from(peer).ok()?;
         let found = stretches.partition_point(|(start, _)| *start <= peer).checked_sub(1)?;
         stretches.get(found).map(|(_, rulings)| *rulings)
@@ -172,8 +168,8 @@ impl Reachability<'_> {
     /// The one thing that a party says about all peers; `None` if it depends on the peer, or the party is networks.
     #[must_use]
     pub fn said_to_all(&self, party: usize, direction: Direction) -> Option<RulingsId> {
-        let side = (*self.sides.get(party)?.get(place(direction))?)?;
-        match &**self.said.get(place(direction))?.get(side)? {
+        let side = self.sides.get(party)?[direction]?;
+        match &**self.said[direction].get(side)? {
             [(_, rulings)] => Some(*rulings),
             _ => None,
         }

@@ -35,6 +35,7 @@ pub(crate) struct Division {
 }
 
 /// Divides so many blocks among claimants.
+#[expect(clippy::indexing_slicing, reason = "claimants and holdings are named by their places")]
 pub(crate) fn divide(blocks: usize, holdings: &[Holding], claimants: &[Claimant<'_>]) -> Division {
     let mut forest = Forest::new(holdings);
     let mut division = Division::default();
@@ -43,16 +44,13 @@ pub(crate) fn divide(blocks: usize, holdings: &[Holding], claimants: &[Claimant<
     }
     let mut users = vec![0_usize; holdings.len()];
     for number in claimants.iter().flat_map(|claimant| &claimant.holdings) {
-        if let Some(users) = users.get_mut(*number) {
-            *users += 1;
-        }
+        users[*number] += 1;
     }
     for number in in_order(&forest.sizes(), claimants) {
         let before = forest.blocks;
-        for holding in claimants.get(number).into_iter().flat_map(|claimant| &claimant.holdings) {
-            let Some(left) = users.get_mut(*holding) else { continue };
-            *left -= 1;
-            if *left == 0 {
+        for holding in &claimants[number].holdings {
+            users[*holding] -= 1;
+            if users[*holding] == 0 {
                 forest.remove(*holding);
             }
         }
@@ -66,6 +64,7 @@ pub(crate) fn divide(blocks: usize, holdings: &[Holding], claimants: &[Claimant<
 }
 
 /// Claimants in the order in which they are refused.
+#[expect(clippy::expect_used, reason = "each namespace is queued by its name")]
 fn in_order(sizes: &[usize], claimants: &[Claimant<'_>]) -> Vec<usize> {
     let mut namespaces: BTreeMap<&str, Namespace> = BTreeMap::new();
     for (number, claimant) in claimants.iter().enumerate() {
@@ -83,7 +82,7 @@ fn in_order(sizes: &[usize], claimants: &[Claimant<'_>]) -> Vec<usize> {
         namespaces.iter().map(|(name, namespace)| (namespace.total, Reverse(*name))).collect();
     let mut order = Vec::new();
     while let Some((_, Reverse(name))) = by_total.pop() {
-        let Some(namespace) = namespaces.get_mut(name) else { continue };
+        let namespace = namespaces.get_mut(name).expect("a queued namespace");
         if let Some(number) = namespace.refuse(sizes, claimants) {
             order.push(number);
             by_total.push((namespace.total, Reverse(name)));
@@ -103,26 +102,27 @@ struct Namespace {
     total: usize,
 }
 
+#[expect(clippy::indexing_slicing, reason = "claimants and holdings are named by their places")]
 impl Namespace {
     fn settle(&mut self, sizes: &[usize], claimants: &[Claimant<'_>]) {
-        let size = |holding: &usize| sizes.get(*holding).copied().unwrap_or_default();
-        self.total = self.users.keys().map(size).sum();
-        let share = |holding: &usize| Some(size(holding) / self.users.get(holding)?);
+        self.total = self.users.keys().map(|holding| sizes[*holding]).sum();
+        let share = |holding: &usize| sizes[*holding] / self.users[holding];
         let charge = |number: &usize| {
-            let of = claimants.get(*number).into_iter().flat_map(|claimant| &claimant.holdings);
-            (of.filter_map(share).sum::<usize>(), Reverse(*number))
+            let holdings = &claimants[*number].holdings;
+            (holdings.iter().map(share).sum::<usize>(), Reverse(*number))
         };
         self.claimants.sort_by_cached_key(charge);
     }
 
     /// Takes the largest claimant away.
+    #[expect(clippy::expect_used, reason = "users of holdings are counted by claimants")]
     fn refuse(&mut self, sizes: &[usize], claimants: &[Claimant<'_>]) -> Option<usize> {
         let number = self.claimants.pop()?;
-        for holding in claimants.get(number).into_iter().flat_map(|claimant| &claimant.holdings) {
-            let Some(users) = self.users.get_mut(holding) else { continue };
+        for holding in &claimants[number].holdings {
+            let users = self.users.get_mut(holding).expect("the claimant is one of its users");
             *users -= 1;
             if *users == 0 {
-                self.total -= sizes.get(*holding).copied().unwrap_or_default();
+                self.total -= sizes[*holding];
             }
         }
         Some(number)
@@ -142,6 +142,7 @@ struct Forest {
     blocks: usize,
 }
 
+#[expect(clippy::indexing_slicing, reason = "places and holdings are numbered from 0")]
 impl Forest {
     fn new(holdings: &[Holding]) -> Self {
         let places_of = |(holding, nets): (u32, &Holding)| {
@@ -161,14 +162,12 @@ impl Forest {
         };
         let mut end = 0;
         for (number, same) in (0..).zip(all.chunk_by(|(one, _), (other, _)| one == other)) {
-            let Some((place, _)) = same.first() else { continue };
+            let place = same[0].0;
             forest.blocks += place.blocks_after(forest.places.last().copied());
-            forest.places.push(*place);
+            forest.places.push(place);
             forest.counts.push(same.len());
             for (_, holding) in same {
-                if let Some(of) = forest.of.get_mut(*holding as usize) {
-                    of.push(number);
-                }
+                forest.of[*holding as usize].push(number);
             }
             end = number + 1;
         }
@@ -180,43 +179,36 @@ impl Forest {
     /// Blocks of each holding alone.
     fn sizes(&self) -> Vec<usize> {
         let size = |of: &Vec<u32>| {
-            let places = of.iter().filter_map(|number| self.place(*number));
+            let places = of.iter().map(|number| self.places[*number as usize]);
             let blocks = places.scan(None, |before, place| Some(place.blocks_after(before.replace(place))));
             blocks.sum()
         };
         self.of.iter().map(size).collect()
     }
 
-    fn place(&self, number: u32) -> Option<Place> {
-        self.places.get(number as usize).copied()
-    }
-
     /// Blocks of a place that the one before it does not have.
     fn blocks_at(&self, number: u32) -> usize {
-        let before = self.before.get(number as usize).copied().flatten().and_then(|before| self.place(before));
-        self.place(number).map_or(0, |place| place.blocks_after(before))
+        let before = self.before[number as usize].map(|before| self.places[before as usize]);
+        self.places[number as usize].blocks_after(before)
     }
 
     fn remove(&mut self, holding: usize) {
-        let of = self.of.get_mut(holding).map(std::mem::take);
-        for number in of.into_iter().flatten() {
-            let Some(count) = self.counts.get_mut(number as usize) else { continue };
-            *count -= 1;
-            if *count == 0 {
+        for number in std::mem::take(&mut self.of[holding]) {
+            self.counts[number as usize] -= 1;
+            if self.counts[number as usize] == 0 {
                 self.unlink(number);
             }
         }
     }
 
     fn unlink(&mut self, number: u32) {
-        let neighbour = |of: &[Option<u32>]| of.get(number as usize).copied().flatten();
-        let (before, after) = (neighbour(&self.before), neighbour(&self.after));
+        let (before, after) = (self.before[number as usize], self.after[number as usize]);
         self.blocks -= self.blocks_at(number) + after.map_or(0, |after| self.blocks_at(after));
-        if let Some(link) = before.and_then(|before| self.after.get_mut(before as usize)) {
-            *link = after;
+        if let Some(before) = before {
+            self.after[before as usize] = after;
         }
-        if let Some(link) = after.and_then(|after| self.before.get_mut(after as usize)) {
-            *link = before;
+        if let Some(after) = after {
+            self.before[after as usize] = before;
         }
         self.blocks += after.map_or(0, |after| self.blocks_at(after));
     }

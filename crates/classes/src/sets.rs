@@ -272,12 +272,14 @@ impl NetLists {
     }
 
     /// Number of users of a list, at least 1.
+    #[expect(clippy::expect_used, reason = "lists are released together with what has them")]
     pub(crate) fn users(&self, list: &NetList) -> usize {
-        self.atoms.get(&list.nets).map_or(1, |(_, users)| (*users).max(1))
+        self.atoms.get(&list.nets).expect("a list in use is held").1
     }
 
+    #[expect(clippy::expect_used, reason = "lists are released together with what has them")]
     pub(crate) fn release(&mut self, list: &NetList, addresses: &mut Addresses) {
-        let Some((atom, users)) = self.atoms.get_mut(&list.nets) else { return };
+        let (atom, users) = self.atoms.get_mut(&list.nets).expect("a list in use is held");
         *users -= 1;
         if *users == 0 {
             addresses.remove_atom(*atom);

@@ -1,4 +1,4 @@
-//! The places where packets are judged: sides, and how they see a peer.
+//! The places where policies decide about packets: sides, and the rows in which they see a peer.
 
 use std::net::IpAddr;
 
@@ -10,14 +10,14 @@ use crate::ids::{BucketId, GroupId, Row, SettingsId};
 use crate::states::States;
 use crate::table::Table;
 
-/// What judges packets in one direction.
+/// The policies that decide about packets in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Own {
     /// Nothing passes.
     Inactive,
     /// Everything passes: there is no such host endpoint.
     Absent,
-    /// A group's table, where in it the group's own end is, and what judges besides.
+    /// A group's table, the row of the group's own end in it, and the settings that decide besides.
     Table(GroupId, Row, SettingsId),
 }
 
@@ -56,13 +56,21 @@ impl Own {
         }
     }
 
-    /// The policies of a host endpoint, for one of the questions that it has tables for.
-    pub(crate) fn of_host(state: &Compiled<'_>, name: &HostEndpointName, question: usize, family: Family) -> Self {
+    /// The policies of a host endpoint for a layer and direction.
+    pub(crate) fn of_host(
+        state: &Compiled<'_>,
+        name: &HostEndpointName,
+        asked: (Layer, Direction),
+        family: Family,
+    ) -> Self {
         let host = state.classes.hosts.get(name);
         let address = host.and_then(|host| host.addresses.iter().find(|address| Family::of(**address) == family));
         let bucket = address.and_then(|address| state.classes.addresses.bucket_of(*address));
-        match host.and_then(|host| host.groups.get(question)) {
-            Some(group) => Self::of_group(state, *group, bucket, family, state.classes.nodes.settings_of_host(name)),
+        match host {
+            Some(host) => {
+                let settings = state.classes.nodes.settings_of_host(name);
+                Self::of_group(state, host.group(asked), bucket, family, settings)
+            }
             None => Self::Absent,
         }
     }
@@ -75,7 +83,7 @@ impl Own {
         }
     }
 
-    /// What verdicts depend on besides policies.
+    /// The settings that decide besides policies.
     pub(crate) fn settings<'a>(self, state: &'a Compiled<'_>) -> &'a Settings {
         let id = match self {
             Self::Inactive | Self::Absent => SettingsId::default(),
@@ -91,25 +99,25 @@ impl Own {
     }
 }
 
-/// What judges packets in one direction, before and after.
+/// The policies that decide about packets in one direction, before and after.
 pub(crate) type Side = States<Own>;
 
-/// What a layer of a host endpoint on the way judges by.
+/// The policies of a layer of a host endpoint on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HostSide {
     pub(crate) layer: Layer,
     pub(crate) side: Side,
 }
 
-/// Where packets are judged, before and after.
+/// A side and the rows in which it sees a peer, before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
     pub(crate) side: Side,
-    /// The peer's.
+    /// Rows of the peer.
     pub(crate) rows: States<Row>,
 }
 
-/// Where a connection is judged: a workload at its end, or a host endpoint.
+/// A place on the way of a connection with policies: a workload at its end, or a host endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct End {
     pub(crate) direction: Direction,
@@ -117,7 +125,7 @@ pub(crate) struct End {
     pub(crate) host: Option<HostEnd>,
 }
 
-/// What an end is besides if it is a host endpoint.
+/// The host endpoint of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HostEnd {
     pub(crate) layer: Layer,

@@ -10,7 +10,7 @@ use crate::axis::{Axis, BucketAtoms};
 use crate::bits::{Bits, first_common};
 use crate::budget::Meter;
 use crate::columns::Columns;
-use crate::ids::{AtomId, BucketId, Interned, LineId, Row};
+use crate::ids::{AtomId, BucketId, Interned, LineId, Row, number_of};
 use crate::inhabited::Inhabited;
 use crate::line::{L4_END, PORTS_END, l4_kinds, source_port_kinds};
 use crate::program::{PassingRule, Program, StagedRuling, Step};
@@ -217,6 +217,7 @@ impl Table {
         peer.is_some() || own.is_some()
     }
 
+    #[expect(clippy::expect_used, reason = "the last clause of each program holds for all packets, and decides")]
     fn fill_line(&mut self, own: Row, peer: Row) {
         if self.cells.contains_key(&(own, peer)) {
             return;
@@ -226,10 +227,11 @@ impl Table {
         for ports in self.source_ports.words() {
             for l4 in self.l4.words() {
                 let outcome = walk(&self.steps, |from| first_common([rows.words(), ports, l4], from));
+                let outcome = outcome.expect("some clause decides");
                 let number = match self.outcome_ids.get(&outcome) {
                     Some(number) => *number,
                     None => {
-                        let number = u32::try_from(self.outcomes.len()).unwrap_or(u32::MAX);
+                        let number = number_of(self.outcomes.len());
                         self.outcomes.push(outcome.clone());
                         self.outcome_ids.insert(outcome, number);
                         number
@@ -251,17 +253,15 @@ impl Table {
     }
 
     /// What becomes of a packet.
-    fn outcome(&self, point: &Point) -> Outcome {
+    fn outcome(&self, point: &Point) -> Option<Outcome> {
         self.outcome_at(point.own, point.peer, self.l4.of(point.l4), self.source_ports.of(point.source_port))
     }
 
-    fn outcome_at(&self, own: Row, peer: Row, l4: usize, source_port: usize) -> Outcome {
-        let kept = self.cells.get(&(own, peer)).and_then(|line| {
+    /// `None` if there is no such row or column.
+    fn outcome_at(&self, own: Row, peer: Row, l4: usize, source_port: usize) -> Option<Outcome> {
+        if let Some(line) = self.cells.get(&(own, peer)) {
             let number = *self.lines.get(*line).get(source_port * self.l4.len() + l4)?;
-            self.outcomes.get(number as usize)
-        });
-        if let Some(outcome) = kept {
-            return outcome.clone();
+            return self.outcomes.get(number as usize).cloned();
         }
         let sets =
             [self.own.words(own), self.peer.words(peer), self.l4.words_of(l4), self.source_ports.words_of(source_port)];
@@ -270,7 +270,7 @@ impl Table {
 
     /// What is decided about a packet, and by what.
     pub(crate) fn decision(&self, point: &Point) -> Option<&(Verdict, DecidedBy)> {
-        self.decisions.get(self.outcome(point).decision)
+        self.decisions.get(self.outcome(point)?.decision)
     }
 
     /// The same for rows and columns.
@@ -281,20 +281,21 @@ impl Table {
         l4: usize,
         source_port: usize,
     ) -> Option<&(Verdict, DecidedBy)> {
-        self.decisions.get(self.outcome_at(own, peer, l4, source_port).decision)
+        self.decisions.get(self.outcome_at(own, peer, l4, source_port)?.decision)
     }
 
     /// What is decided where two rows meet, by place in [`Self::decisions`], if cells are kept: by source port, then by L4
     /// class.
+    #[expect(clippy::indexing_slicing, reason = "lines are of outcomes that are known")]
     pub(crate) fn kept_line(&self, own: Row, peer: Row) -> Option<impl Iterator<Item = usize> + '_> {
         let line = self.lines.get(*self.cells.get(&(own, peer))?);
-        let outcomes = line.iter().map(|number| self.outcomes.get(*number as usize));
-        Some(outcomes.map(|outcome| outcome.map_or(usize::MAX, |outcome| outcome.decision)))
+        Some(line.iter().map(|number| self.outcomes[*number as usize].decision))
     }
 
-    /// What is decided in a column of L4 classes if only these clauses can hold, by place in [`Self::decisions`].
-    pub(crate) fn decision_of(&self, clauses: &Bits, l4: usize) -> usize {
-        walk(&self.steps, |from| first_common([clauses.words(), self.l4.words_of(l4)], from)).decision
+    /// What is decided in a column of L4 classes if only these clauses can hold, by place in [`Self::decisions`];
+    /// `None` if none of them decides.
+    pub(crate) fn decision_of(&self, clauses: &Bits, l4: usize) -> Option<usize> {
+        Some(walk(&self.steps, |from| first_common([clauses.words(), self.l4.words_of(l4)], from))?.decision)
     }
 
     pub(crate) fn clause_count(&self) -> usize {
@@ -307,12 +308,17 @@ impl Table {
     }
 
     /// What staged policies that come before the decision say.
+    #[expect(clippy::indexing_slicing, reason = "steps note what their program has staged")]
     pub(crate) fn staged(&self, point: &Point) -> Vec<StagedRuling> {
-        let noted = self.outcome(point).staged;
-        noted.into_iter().filter_map(|noted| self.staged.get(noted).cloned()).collect()
+        let noted = self.outcome(point).into_iter().flat_map(|outcome| outcome.staged);
+        noted.map(|noted| self.staged[noted].clone()).collect()
     }
 
     /// What some packet meets. If cells are not kept, all that its clauses could lead to.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "marks are places of steps, which decide and note what their program has"
+    )]
     pub(crate) fn met(&self, addresses: &Addresses, inhabited: &Inhabited) -> Met<'_> {
         let mut steps = Bits::new(self.steps.len());
         if self.has_cells {
@@ -322,12 +328,10 @@ impl Table {
         }
         let mut met = Met::default();
         for step in steps.iter() {
-            match self.steps.get(step) {
-                Some(Step::Decide(decision)) => {
-                    met.decided.extend(self.decisions.get(*decision).map(|(_, by)| by));
-                }
-                Some(Step::Note(noted, _)) => met.noted.extend(self.staged.get(*noted)),
-                Some(Step::Jump(_)) | None => {}
+            match self.steps[step] {
+                Step::Decide(decision) => met.decided.push(&self.decisions[decision].1),
+                Step::Note(noted, _) => met.noted.push(&self.staged[noted]),
+                Step::Jump(_) => {}
             }
         }
         let is_met = |rule: &&PassingRule| rule.steps.clone().any(|step| steps.contains(step));
@@ -382,36 +386,31 @@ impl Table {
 }
 
 /// For each column, of which kinds there are packets in it: without ports, and with ports.
+#[expect(clippy::indexing_slicing, reason = "stretches are of columns")]
 fn kinds(columns: &Columns, end: u32, kinds_of: impl Fn(u32, u32) -> [bool; 2]) -> Vec<[bool; 2]> {
     let mut kinds = vec![[false; 2]; columns.len()];
     let ends = columns.starts().skip(1).chain([end]);
     for ((start, column), end) in columns.stretches().zip(ends) {
-        if let Some(kinds) = kinds.get_mut(column) {
-            let more = kinds_of(start, end);
-            kinds.iter_mut().zip(more).for_each(|(kind, more)| *kind |= more);
-        }
+        let more = kinds_of(start, end);
+        kinds[column].iter_mut().zip(more).for_each(|(kind, more)| *kind |= more);
     }
     kinds
 }
 
-/// Goes through the clauses that hold, in order, until one decides. The last clause of each program always does.
-fn walk(steps: &[Step], mut next: impl FnMut(usize) -> Option<usize>) -> Outcome {
-    let mut outcome = Outcome { decision: usize::MAX, staged: SmallVec::new() };
+/// Goes through the clauses that hold, in order, until one decides; `None` if none does. The last clause of each program holds for
+/// all packets, and decides.
+fn walk(steps: &[Step], mut next: impl FnMut(usize) -> Option<usize>) -> Option<Outcome> {
+    let mut staged = SmallVec::new();
     let mut from = 0;
-    while let Some(at) = next(from) {
+    loop {
         // Targets are behind where they are named, so that this ends.
-        from = match steps.get(at) {
-            Some(Step::Decide(decision)) => {
-                outcome.decision = *decision;
-                break;
-            }
-            Some(Step::Jump(target)) => *target,
-            Some(Step::Note(noted, target)) => {
-                outcome.staged.push(*noted);
+        from = match steps.get(next(from)?)? {
+            Step::Decide(decision) => return Some(Outcome { decision: *decision, staged }),
+            Step::Jump(target) => *target,
+            Step::Note(noted, target) => {
+                staged.push(*noted);
                 *target
             }
-            None => break,
         };
     }
-    outcome
 }

@@ -56,7 +56,7 @@ pub trait Entry: Serialize + DeserializeOwned {
 #[non_exhaustive]
 pub enum JournalError {
     /// Reading or writing failed.
-    #[error("{}: {error}", path.display())]
+    #[error("{}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
@@ -82,8 +82,7 @@ pub enum JournalError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// The damage.
-        #[source]
+        /// The damage, which is part of the message.
         damage: Damage,
     },
 }
@@ -100,7 +99,7 @@ pub enum Damage {
     Digest,
     /// The header or a record has another form.
     #[error("{}", without_place(.0))]
-    Content(#[from] serde_json::Error),
+    Content(serde_json::Error),
 }
 
 /// Makes directories for this user alone where there are none.
@@ -214,7 +213,7 @@ fn parse_former<E: Entry>(bytes: &[u8]) -> Result<E, (usize, Damage)> {
         let records = header.shift_remove(records).unwrap_or_default();
         Ok(E::with_records(serde_json::from_value(header.into())?, serde_json::from_value(records)?))
     };
-    parts().map_err(|error: serde_json::Error| (3, error.into()))
+    parts().map_err(|error: serde_json::Error| (3, Damage::Content(error)))
 }
 
 #[cfg(test)]

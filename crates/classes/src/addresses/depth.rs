@@ -47,7 +47,10 @@ impl Addresses {
         let mut found = Inheritance::default();
         let mut around: Vec<Around<'_>> = Vec::new();
         for (net, id) in &self.ordered {
-            let Some(entry) = self.entries.get(*id).filter(|entry| !entry.atoms.is_empty()) else { continue };
+            let entry = self.entries.at(*id);
+            if entry.atoms.is_empty() {
+                continue;
+            }
             while let Some(last) = around.pop_if(|last| !last.net.contains(net.address())) {
                 found.leave(&last, around.last_mut());
             }

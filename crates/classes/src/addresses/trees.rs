@@ -6,6 +6,7 @@
 use tortie_model::{Cidr, Family};
 
 use super::Addresses;
+use crate::ids::AtomId;
 
 /// A network in one of the trees. In order, a network comes before those that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,15 +111,14 @@ impl Addresses {
     }
 
     fn count_blocks(&mut self) -> usize {
-        let has_atoms = |id| self.entries.get(id).is_some_and(|entry| !entry.atoms.is_empty());
+        let has_atoms = |id| !self.entries.at(id).atoms.is_empty();
         let nets = self.ordered.iter().filter(|(_, id)| has_atoms(**id)).map(|(net, _)| *net);
         self.size = Size { counted: blocks(nets), added: 0, removed: 0, ..self.size };
         self.size.counted
     }
 
     /// The members of an atom, in no order.
-    pub(crate) fn members(&self, atom: crate::ids::AtomId) -> impl Iterator<Item = Cidr> + '_ {
-        let members = self.atoms.get(atom).into_iter().flat_map(|atom| &atom.members);
-        members.filter_map(|id| Some(self.entries.get(*id)?.net))
+    pub(crate) fn members(&self, atom: AtomId) -> impl Iterator<Item = Cidr> + '_ {
+        self.atoms.at(atom).members.iter().map(|id| self.entries.at(*id).net)
     }
 }

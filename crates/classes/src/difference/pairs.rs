@@ -7,7 +7,7 @@ use tortie_model::Direction;
 
 use super::{Change, Shifts};
 use crate::judge::Judge;
-use crate::parties::{Location, Nodes, Parties};
+use crate::parties::{Nodes, Parties};
 use crate::sides::{End, HostEnd, HostSide, Own};
 use crate::states::States;
 use crate::traffic::Traffic;
@@ -67,8 +67,8 @@ fn add_own(peers: &mut Vec<usize>, nodes: &[usize], is_only_own: impl Fn(usize) 
 
 /// Whether all pairs of workloads and addresses of nodes are of one node, before and after.
 fn is_only_own(parties: &Parties<'_>, workloads: usize, node: usize) -> bool {
-    let (Some(one), Some(other)) = (parties.location(workloads), parties.location(node)) else { return false };
-    parties.is_workloads(workloads) && one.pairs(other, false).iter().all(|(_, same)| same.before && same.after)
+    let pairs = parties.location(workloads).pairs(parties.location(node), false);
+    parties.is_workloads(workloads) && pairs.iter().all(|(_, same)| same.before && same.after)
 }
 
 /// What shifts between two parties: once, or for pairs of the same node and of different ones.
@@ -84,9 +84,9 @@ fn between(parties: &Parties<'_>, judge: &mut Judge<'_>, from: usize, to: usize)
     let legs = [(from, Direction::Egress, to), (to, Direction::Ingress, from)]
         .map(|(own, direction, peer)| (parties.legs_of(own, direction, is_between), direction, peer));
     let is_plain = legs.iter().all(|(number, ..)| *number == 0);
-    let pairs = match (parties.location(from), parties.location(to)) {
-        (Some(one), Some(other)) if !is_between || !is_plain => one.pairs(other, from == to),
-        _ => smallvec![(Nodes::Any, States::default())],
+    let pairs = match is_between && is_plain {
+        true => smallvec![(Nodes::Any, States::default())],
+        false => parties.location(from).pairs(parties.location(to), from == to),
     };
     for (nodes, same) in pairs {
         let nodes = if is_between { nodes } else { Nodes::Different };
@@ -133,9 +133,9 @@ fn end_at(
     if side == (States { before: Own::Absent, after: Own::Absent }) {
         return None;
     }
-    let cell = parties.cell_of(&side, peer)?;
+    let cell = parties.cell_of(&side, peer);
     // Failsafe ports have no part in what is forwarded.
-    let address = if layer == Layer::Forward { parties.nowhere() } else { parties.address(peer)? };
+    let address = if layer == Layer::Forward { parties.nowhere() } else { parties.address(peer) };
     Some(End { direction, cell, host: Some(HostEnd { layer, peer: address }) })
 }
 
@@ -177,6 +177,7 @@ impl Differing {
 }
 
 impl<'p, 'a> Candidates<'p, 'a> {
+    #[expect(clippy::indexing_slicing, reason = "parties have legs among all legs")]
     fn new(parties: &'p Parties<'a>, judge: &mut Judge<'_>) -> Self {
         let by_sides = Differing::new(|direction| {
             let sides = parties.sides(direction).iter();
@@ -190,37 +191,38 @@ impl<'p, 'a> Candidates<'p, 'a> {
             for party in 0..parties.len() {
                 let number = parties.legs_of(party, Direction::Ingress, is_between);
                 // Nobody is on the way to most.
-                if let Some(members) = members.get_mut(number).filter(|_| number > 0) {
-                    members.push(party);
+                if number > 0 {
+                    members[number].push(party);
                 }
             }
             members
         });
-        let moves = |party: &usize| parties.location(*party).is_some_and(Location::moves);
+        let moves = |party: &usize| parties.location(*party).moves();
         let moving = (0..parties.len()).filter(moves).collect();
         let with_side = parties.with_side(Direction::Ingress);
         Self { parties, by_sides, by_legs, with_side, with_legs, moving }
     }
 
     /// The destinations that a source may reach in another way, ascending.
+    #[expect(clippy::indexing_slicing, reason = "there is a list for each side, and for each list of legs")]
     fn of(&self, from: usize) -> Vec<usize> {
         let parties = self.parties;
         if self.moving.binary_search(&from).is_ok() {
             return (0..parties.len()).collect();
         }
         let own = parties.side_of(from, Direction::Egress);
-        let by_egress = own.and_then(|side| self.by_sides.egress.get(side)).into_iter().flatten();
-        let by_ingress = self.by_sides.towards(from).iter().filter_map(|side| self.with_side.get(*side)).flatten();
+        let by_egress = own.into_iter().flat_map(|side| &self.by_sides.egress[side]);
+        let by_ingress = self.by_sides.towards(from).iter().flat_map(|side| &self.with_side[*side]);
         let mut destinations: Vec<usize> = by_egress.chain(by_ingress).chain(&self.moving).copied().collect();
         for is_between in [false, true] {
-            let legs = self.by_legs.egress.get(parties.legs_of(from, Direction::Egress, is_between));
-            let seen = legs.into_iter().flatten().filter(|to| parties.is_workloads(**to) == is_between);
+            let legs = &self.by_legs.egress[parties.legs_of(from, Direction::Egress, is_between)];
+            let seen = legs.iter().filter(|to| parties.is_workloads(**to) == is_between);
             destinations.extend(seen);
         }
         let [outside, between] = &self.with_legs;
         let with_legs = if parties.is_workloads(from) { between } else { outside };
         let by_legs = self.by_legs.towards(from).iter();
-        destinations.extend(by_legs.filter_map(|number| with_legs.get(*number)).flatten());
+        destinations.extend(by_legs.flat_map(|number| &with_legs[*number]));
         destinations.sort_unstable();
         destinations.dedup();
         destinations

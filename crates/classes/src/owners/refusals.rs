@@ -87,9 +87,7 @@ impl Owners {
     }
 
     fn set_refusal(&mut self, id: OwnerId, refusal: Option<Refusal>) {
-        if let Some(owner) = self.owners.get_mut(id) {
-            owner.refusal = refusal;
-        }
+        self.owners.at_mut(id).refusal = refusal;
         self.set_pending(id);
     }
 
@@ -129,7 +127,7 @@ impl Owners {
         if !sets.has_idle() {
             return;
         }
-        let pending = self.pending.iter().filter_map(|id| self.owners.get(*id));
+        let pending = self.pending.iter().map(|id| self.owners.at(*id));
         for owner in pending.filter(|owner| owner.refusal.is_none()) {
             sets_of(owner.rules.as_ref()).for_each(|id| sets.set_live(id, addresses));
         }
@@ -137,17 +135,17 @@ impl Owners {
 
     /// Refuses policies until the trees of addresses are within their bound, and admits those for which there is room. Returns
     /// whether policies are to be compiled again.
+    #[expect(clippy::indexing_slicing, reason = "claimants are numbered in the order of their owners")]
     pub(super) fn divide_room(&mut self, sets: &mut Sets, addresses: &mut Addresses) -> bool {
         self.room.is_stale = false;
         self.room.shrunk = 0;
         let (owners, Division { refused, needed }) = self.division(sets, addresses);
-        let refused: AHashSet<OwnerId> = refused.into_iter().filter_map(|number| owners.get(number).copied()).collect();
+        let refused: AHashSet<OwnerId> = refused.into_iter().map(|number| owners[number]).collect();
         self.room.needed = (!refused.is_empty()).then_some(needed);
         let all: Vec<OwnerId> = self.owners.iter().map(|(id, _)| id).collect();
         let mut has_changed = false;
         for id in all {
-            let Some(owner) = self.owners.get(id) else { continue };
-            let (was, is) = (owner.refusal == Some(Refusal::Room), refused.contains(&id));
+            let (was, is) = (self.owners.at(id).refusal == Some(Refusal::Room), refused.contains(&id));
             if was != is {
                 self.set_refusal(id, is.then_some(Refusal::Room));
                 has_changed = true;
@@ -161,8 +159,7 @@ impl Owners {
     fn division(&self, sets: &Sets, addresses: &Addresses) -> (Vec<OwnerId>, Division) {
         let mut holdings: Vec<Holding> = Vec::new();
         let mut of_sets: AHashMap<&IpSetId, usize> = AHashMap::new();
-        let is_inherited =
-            |id: &OwnerId| self.owners.get(*id).is_some_and(|owner| owner.refusal == Some(Refusal::Inherited));
+        let is_inherited = |id: &OwnerId| self.owners.at(*id).refusal == Some(Refusal::Inherited);
         let has_users = |id: &IpSetId| self.set_users.get(id).is_some_and(|users| !users.iter().all(is_inherited));
         for id in sets.ids().filter(|id| sets.get(id).is_some() || has_users(id)) {
             of_sets.insert(id, holdings.len());
@@ -173,9 +170,10 @@ impl Owners {
         let mut owners = Vec::new();
         let mut claimants = Vec::new();
         for (key, id) in by_key {
-            let Some(owner) = self.owners.get(id).filter(|owner| owner.refusal != Some(Refusal::Inherited)) else {
+            if is_inherited(&id) {
                 continue;
-            };
+            }
+            let owner = self.owners.at(id);
             let mut held: Vec<usize> =
                 sets_of(owner.rules.as_ref()).filter_map(|set| of_sets.get(set).copied()).collect();
             let lists: Vec<Vec<Cidr>> = match owner.refusal {
@@ -201,7 +199,7 @@ impl Owners {
 
     /// Has sets idle that only refused policies have.
     pub(super) fn settle_sets(&self, sets: &mut Sets, addresses: &mut Addresses) {
-        let is_refused = |id: &OwnerId| self.owners.get(*id).is_some_and(|owner| owner.refusal.is_some());
+        let is_refused = |id: &OwnerId| self.owners.at(*id).refusal.is_some();
         for (set, users) in &self.set_users {
             if users.iter().all(is_refused) {
                 sets.set_idle(set, addresses);

@@ -9,9 +9,10 @@ use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::Layer;
 use tortie_model::{Direction, HostEndpointName, Hostname, WorkloadEndpointId};
 
-use crate::classes::{Classes, HOST_GROUPS, Host};
+use crate::classes::{Classes, Host};
 use crate::compiled::Compiled;
-use crate::ids::{GroupId, SettingsId};
+use crate::each::ByDirection;
+use crate::ids::{GroupId, SettingsId, number_of};
 use crate::states::States;
 
 /// The layers that what is forwarded meets, in order.
@@ -32,13 +33,13 @@ pub(crate) struct Leg {
     pub(crate) groups: States<Option<(GroupId, SettingsId)>>,
 }
 
-/// The host endpoints that connections of a workload meet at its own node, in order, each for egress and ingress.
+/// The host endpoints that connections of a workload meet at its own node, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Way {
     /// If the other end is a workload of another node.
-    pub(crate) between: [Vec<Leg>; 2],
+    pub(crate) between: ByDirection<Vec<Leg>>,
     /// If the other end is no workload.
-    pub(crate) outside: [Vec<Leg>; 2],
+    pub(crate) outside: ByDirection<Vec<Leg>>,
 }
 
 type Hosts<'a> = Vec<(&'a HostEndpointName, &'a Host)>;
@@ -64,7 +65,7 @@ impl<'a> Ways<'a> {
         for state in [states.before, states.after] {
             for name in state.classes.hosts.keys() {
                 let node = state.classes.nodes.of_host(name).filter(|_| has_forwarded(state.classes, name));
-                let count = u32::try_from(ways.numbers.len()).unwrap_or(u32::MAX);
+                let count = number_of(ways.numbers.len());
                 node.map(|node| *ways.numbers.entry(node).or_insert(count));
             }
         }
@@ -103,11 +104,12 @@ impl<'a> Ways<'a> {
 
     /// The addresses of a node are its own and those that its host endpoints expect. One that several nodes have is that of the
     /// first by name.
+    #[expect(clippy::indexing_slicing, reason = "nodes are numbered by the places of their host endpoints")]
     fn add_addresses(&mut self) {
         let mut nodes: Vec<(&Hostname, u32)> = self.numbers.iter().map(|(node, number)| (*node, *number)).collect();
         nodes.sort_unstable_by(|one, other| other.cmp(one));
         for (node, number) in nodes {
-            let Some(hosts) = self.hosts.get(number as usize) else { continue };
+            let hosts = &self.hosts[number as usize];
             let own = self.states.map(|state| state.classes.nodes.addresses(node));
             for address in own.before.iter().chain(expected(&hosts.before)) {
                 self.addresses.entry(*address).or_default().before = Some(number);
@@ -137,21 +139,21 @@ impl<'a> Ways<'a> {
     }
 
     /// The number of the way of workloads of a node that have these addresses.
+    #[expect(clippy::indexing_slicing, reason = "nodes are numbered by the places of their host endpoints")]
     pub(crate) fn of(&mut self, location: States<NodeNumber>, addresses: States<IpAddr>) -> usize {
         if location == States::default() {
             return 0;
         }
-        let hosts = |number: NodeNumber| self.hosts.get(number? as usize);
         let hosts = States {
-            before: hosts(location.before).map_or(&[][..], |hosts| &hosts.before),
-            after: hosts(location.after).map_or(&[][..], |hosts| &hosts.after),
+            before: location.before.map_or(&[][..], |number| &self.hosts[number as usize].before),
+            after: location.after.map_or(&[][..], |number| &self.hosts[number as usize].after),
         };
         let is_expected =
             expects(hosts.before, addresses.before).next().or(expects(hosts.after, addresses.after).next()).is_some();
         if let Some(known) = self.by_nodes.get(&location).filter(|_| !is_expected) {
             return *known;
         }
-        let way = self.way(hosts, addresses);
+        let way = self.way_by(hosts, addresses);
         let number = *self.way_numbers.entry(way).or_insert_with_key(|way| {
             self.ways.push(way.clone());
             self.ways.len() - 1
@@ -162,17 +164,16 @@ impl<'a> Ways<'a> {
         number
     }
 
-    pub(crate) fn get(&self, number: usize) -> Option<&Way> {
-        self.ways.get(number)
+    #[expect(clippy::indexing_slicing, reason = "ways are numbered by their places")]
+    pub(crate) fn way(&self, number: usize) -> &Way {
+        &self.ways[number]
     }
 
-    fn way(&self, hosts: States<&[(&'a HostEndpointName, &'a Host)]>, addresses: States<IpAddr>) -> Way {
+    fn way_by(&self, hosts: States<&[(&'a HostEndpointName, &'a Host)]>, addresses: States<IpAddr>) -> Way {
         let between = hosts.map(|hosts| of_all_interfaces(hosts).collect::<Hosts<'a>>());
         let outside =
             States { before: seeing(hosts.before, addresses.before), after: seeing(hosts.after, addresses.after) };
-        let legs = |hosts: &States<Hosts<'a>>| {
-            [Direction::Egress, Direction::Ingress].map(|direction| self.legs(hosts, direction))
-        };
+        let legs = |hosts: &States<Hosts<'a>>| ByDirection::new(|direction| self.legs(hosts, direction));
         Way { between: legs(&between), outside: legs(&outside) }
     }
 
@@ -191,7 +192,7 @@ impl<'a> Ways<'a> {
                 let (before, after) = (find(&hosts.before, name), find(&hosts.after, name));
                 let asked = (layer, direction);
                 let group = |state: &Compiled<'a>, host: Option<&Host>| {
-                    Some((group_of(host?, asked)?, state.classes.nodes.settings_of_host(name)))
+                    Some((host?.group(asked), state.classes.nodes.settings_of_host(name)))
                 };
                 let States { before: old, after: new } = self.states;
                 if says_anything(old.classes, before, asked) || says_anything(new.classes, after, asked) {
@@ -215,12 +216,12 @@ impl Compiled<'_> {
 }
 
 /// The host endpoints of nodes, by their numbers, in order of names.
+#[expect(clippy::indexing_slicing, reason = "nodes are numbered from 0")]
 fn hosts_of<'a>(classes: &'a Classes, numbers: &AHashMap<&Hostname, u32>) -> Vec<Hosts<'a>> {
     let mut found = vec![Vec::new(); numbers.len()];
     for (name, host) in &classes.hosts {
-        let number = classes.nodes.of_host(name).and_then(|node| numbers.get(node));
-        if let Some(hosts) = number.and_then(|number| found.get_mut(*number as usize)) {
-            hosts.push((name, host));
+        if let Some(number) = classes.nodes.of_host(name).and_then(|node| numbers.get(node)) {
+            found[*number as usize].push((name, host));
         }
     }
     found.iter_mut().for_each(|hosts: &mut Hosts<'a>| hosts.sort_unstable_by_key(|(name, _)| *name));
@@ -234,13 +235,8 @@ fn has_forwarded(classes: &Classes, name: &HostEndpointName) -> bool {
 
 /// Whether a layer of a host endpoint has a policy that is enforced.
 fn says_anything(classes: &Classes, host: Option<&Host>, asked: (Layer, Direction)) -> bool {
-    let key = host.and_then(|host| classes.groups.key(group_of(host, asked)?));
+    let key = host.and_then(|host| classes.groups.key(host.group(asked)));
     key.is_some_and(|key| key.policies().any(|policy| !policy.kind.is_staged()))
-}
-
-fn group_of(host: &Host, asked: (Layer, Direction)) -> Option<GroupId> {
-    let place = HOST_GROUPS.iter().position(|other| *other == asked)?;
-    host.groups.get(place).copied()
 }
 
 fn of_all_interfaces<'a, 'h>(

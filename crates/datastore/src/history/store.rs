@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use tortie_model::with_causes;
 
 use super::entry::{FileChange, HistoryEntry, TextId};
 use crate::journal::{JournalError, is_former, load, make_folders, save};
@@ -183,7 +184,7 @@ impl History {
     /// # Errors
     /// [`HistoryError::Io`].
     pub fn entries(&self) -> Result<Vec<HistoryEntry>, HistoryError> {
-        self.readable_entries(|error| tracing::warn!(%error, "a state of the history is missing"))
+        self.readable_entries(|error| tracing::warn!(error = %with_causes(&error), "a state of the history is missing"))
     }
 
     fn readable_entries(&self, missing: impl Fn(JournalError)) -> Result<Vec<HistoryEntry>, HistoryError> {

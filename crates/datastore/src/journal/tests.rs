@@ -5,6 +5,7 @@ use std::thread;
 use proptest::prelude::*;
 use serde::Deserialize;
 use tempfile::TempDir;
+use tortie_model::with_causes;
 
 use super::*;
 use crate::state_file::seal;
@@ -146,7 +147,9 @@ fn several_writers_leave_one_whole_file() {
             for id in 0..60 {
                 match save(&place, &note(writer * 100 + id)) {
                     Ok(()) => written += 1,
-                    Err(error) => assert!(error.to_string().ends_with("another program writes it at this moment")),
+                    Err(error) => {
+                        assert!(with_causes(&error).to_string().ends_with("another program writes it at this moment"))
+                    }
                 }
             }
             written

@@ -27,7 +27,7 @@ use tortie_calc::Graph;
 use tortie_datastore::store::timestamp;
 use tortie_evaluate::{Evaluator, Settings, State};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Hostname, Key, Update};
+use tortie_model::{Hostname, Key, Update, with_causes};
 
 pub use connection::{KernelConnections, ManagementConnection, Observe, ObserveError, Observed};
 use objects::{Governing, can_govern_host};
@@ -143,7 +143,7 @@ impl HostChanges {
             Ok(record) => record,
             Err(why) => {
                 tracing::warn!(
-                    %why,
+                    why = %with_causes(&why),
                     "the record of what governed this host is ignored; what would cut connections now is held back as at a first start"
                 );
                 None
@@ -322,7 +322,7 @@ impl HostChanges {
                 None
             }
             Err(error) => {
-                let why = error.to_string();
+                let why = with_causes(&error).to_string();
                 if !std::mem::replace(&mut self.keeping.said_unkept, true) {
                     tracing::error!(%why, "a restart will not know what governs this host now, and what is held back");
                 }
