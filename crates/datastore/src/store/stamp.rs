@@ -32,6 +32,7 @@ pub fn timestamp(time: SystemTime) -> String {
 }
 
 /// Returns random bits of the kernel.
+#[expect(clippy::expect_used, reason = "a kernel without random bytes starts no program")]
 pub(crate) fn random() -> u128 {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the kernel has random bytes for every program");

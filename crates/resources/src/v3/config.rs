@@ -277,6 +277,7 @@ fn seconds_since_1970(text: &str) -> Option<i64> {
 
 /// Writes seconds since 1970 as RFC 3339 in UTC; a time outside of the years -9999 to 9999 becomes the nearest one within.
 #[must_use]
+#[expect(clippy::expect_used, reason = "the seconds are clamped to the range")]
 pub fn time_text(seconds: i64) -> String {
     let nearest = seconds.clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
     Timestamp::from_second(nearest).expect("the seconds are within the range of times").to_string()
