@@ -107,11 +107,11 @@ impl Program {
     pub fn info(&self) -> io::Result<ProgramInfo> {
         // `struct bpf_prog_info`: the second word, and the one behind 216 bytes.
         let words: [u32; 58] = object::info(&self.0)?;
-        let [prog_type, id, ..] = words;
+        let [prog_type, id, .., verified, _, _, _] = words;
         if ![TYPE_SOCKET_FILTER, TYPE_SCHED_CLS, TYPE_NETFILTER].contains(&prog_type) {
             return Err(object::other(format!("type {prog_type} is no program of ours")));
         }
-        Ok(ProgramInfo { id, verified: words.get(54).copied().unwrap_or_default() })
+        Ok(ProgramInfo { id, verified })
     }
 
     /// Runs a classifier or a socket filter on a packet, beginning with its Ethernet header, so many times.

@@ -58,9 +58,11 @@ impl Assembler {
 
     /// A new label, to be placed once, behind all jumps to it.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "2^32 labels are more than any program has")]
     pub fn label(&mut self) -> Label {
+        let number = u32::try_from(self.labels.len()).expect("there are fewer than 2^32 labels");
         self.labels.push(None);
-        Label(u32::try_from(self.labels.len() - 1).unwrap_or(u32::MAX))
+        Label(number)
     }
 
     /// Places a label before the next instruction.
@@ -168,6 +170,7 @@ impl Assembler {
     ///
     /// # Errors
     /// [`AssembleError`].
+    #[expect(clippy::expect_used, reason = "the check refuses jumps to the end of the program")]
     pub fn assemble(self) -> Result<Program, AssembleError> {
         if self.placed_twice.is_some() {
             return Err(AssembleError::PlacedTwice);
@@ -192,7 +195,8 @@ impl Assembler {
         let mut program = Program { lines: Vec::new(), slots: Vec::with_capacity(slots), maps: Vec::new() };
         for (at, (instruction, target)) in self.instructions.iter().zip(targets).enumerate() {
             let next = program.slots.len() + instruction.slots();
-            let target = target.and_then(|target| starts.get(target).copied()).unwrap_or(next);
+            let start = |target: usize| *starts.get(target).expect("a checked jump leads to an instruction");
+            let target = target.map_or(next, start);
             let distance = i16::try_from(target - next).map_err(|_| AssembleError::TooFar { instruction: at })?;
             if let Instruction::MapAddress { map, .. } | Instruction::FirstValue { map, .. } = instruction {
                 program.maps.push((program.slots.len(), *map));
@@ -240,12 +244,11 @@ impl Program {
 
     /// What bpf(2) takes, with the file descriptor of each map.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "the assembler notes the slots that it makes")]
     pub fn bytes(&self, descriptor: impl Fn(MapId) -> i32) -> Vec<u8> {
         let mut slots = self.slots.clone();
         for (at, map) in &self.maps {
-            if let Some(slot) = slots.get_mut(*at) {
-                slot.number = descriptor(*map);
-            }
+            slots.get_mut(*at).expect("a map is named in a slot").number = descriptor(*map);
         }
         slots.into_iter().flat_map(Slot::bytes).collect()
     }
@@ -253,12 +256,12 @@ impl Program {
     /// What an interpreter takes that knows nothing of maps: with the address of each one's first value, or of what the interpreter
     /// takes for the map.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "the assembler notes the slots that it makes")]
     pub fn bytes_with_addresses(&self, address: impl Fn(MapId) -> u64) -> Vec<u8> {
         let mut slots = self.slots.clone();
         for (at, map) in &self.maps {
-            if let Some(wide) = slots.get_mut(*at..*at + 2) {
-                wide.iter_mut().zip(halves(address(*map))).for_each(|(slot, half)| slot.set_half(half));
-            }
+            let wide = slots.get_mut(*at..*at + 2).expect("a map is named in two slots");
+            wide.iter_mut().zip(halves(address(*map))).for_each(|(slot, half)| slot.set_half(half));
         }
         slots.into_iter().flat_map(Slot::bytes).collect()
     }

@@ -207,37 +207,36 @@ impl Blocks {
 
     /// A use of a tree is over. Its blocks keep their numbers until [`Blocks::reclaim`], but for those that were never
     /// [taken](Self::take_written) to be written.
+    #[expect(clippy::expect_used, reason = "a caller that releases a tree too often would have others lose it")]
     pub fn release(&mut self, root: Cell) {
         let mut released = vec![root];
         while let Some(cell) = released.pop() {
             let Some(number) = cell.as_block() else { continue };
-            let Some(slot) = self.blocks.get_mut(number as usize) else { continue };
-            let Some(block) = slot.as_mut() else { continue };
-            block.references = block.references.saturating_sub(1);
-            if block.references > 0 {
-                continue;
+            // A block that was taken over may lead to one that was there twice.
+            let Some(slot @ Some(_)) = self.blocks.get_mut(number as usize) else { continue };
+            let unused = slot.take_if(|block| {
+                block.references = block.references.checked_sub(1).expect("each use of a tree ends once");
+                block.references == 0
+            });
+            let Some(block) = unused else { continue };
+            let hash = self.hasher.hash_one(&block.cells);
+            if let Ok(entry) = self.by_cells.find_entry(hash, |other| *other == number) {
+                entry.remove();
             }
-            if let Some(block) = slot.take() {
-                let hash = self.hasher.hash_one(&block.cells);
-                if let Ok(entry) = self.by_cells.find_entry(hash, |other| *other == number) {
-                    entry.remove();
-                }
-                if block.is_new {
-                    self.free.insert(number);
-                } else {
-                    self.retired.push(number);
-                }
-                released.extend(block.cells.iter().filter(|cell| cell.as_block().is_some()));
+            if block.is_new {
+                self.free.insert(number);
+            } else {
+                self.retired.push(number);
             }
+            released.extend(block.cells.iter().filter(|cell| cell.as_block().is_some()));
         }
     }
 
     /// Takes over blocks that readers may be at, without any use of them: what is like one of them gets its number, and is not
     /// written. Only who has none yet can do that.
+    #[expect(clippy::expect_used, reason = "the ways of all blocks are counted first")]
     pub(crate) fn adopt(&mut self, found: BTreeMap<u32, Box<[Cell; CELLS]>>) {
-        if !self.blocks.is_empty() {
-            return;
-        }
+        assert!(self.blocks.is_empty(), "blocks are taken over before any is made");
         let extent = found.last_key_value().map_or(0, |(last, _)| *last as usize + 1);
         self.blocks.resize_with(extent, || None);
         self.free = (1..).take(extent.saturating_sub(1)).filter(|number| !found.contains_key(number)).collect();
@@ -262,7 +261,7 @@ impl Blocks {
             if self.adopted.binary_search(&number).is_ok()
                 && let Some(slot) = self.blocks.get_mut(number as usize)
             {
-                let ways = ways.get(&number).copied().unwrap_or(u32::MAX);
+                let ways = *ways.get(&number).expect("the ways of each have been counted");
                 *slot = Some(Block { cells, references: 0, ways, is_new: false });
             }
         }
@@ -274,6 +273,7 @@ impl Blocks {
         for number in std::mem::take(&mut self.adopted) {
             let block = self.blocks.get(number as usize).and_then(Option::as_ref);
             if block.is_some_and(|block| block.references == 0) {
+                self.retain(Cell::block(number));
                 self.release(Cell::block(number));
             }
         }
@@ -313,6 +313,10 @@ impl Blocks {
     }
 
     /// What a cell becomes that so many bytes lead to; a use of it is the caller's.
+    #[expect(
+        clippy::expect_used,
+        reason = "a block has a cell for each byte, and a key the bytes that its bits reach into"
+    )]
     fn assigned(&mut self, before: Cell, depth: usize, assignments: &[&Assignment<'_>]) -> Cell {
         let covers = |assignment: &&Assignment<'_>| usize::from(assignment.bits) <= depth * 8;
         let (base, rest) = match assignments.iter().rposition(covers) {
@@ -328,7 +332,7 @@ impl Blocks {
         }
         let mut by_byte: Vec<(u8, &Assignment<'_>)> = Vec::with_capacity(rest.len());
         for assignment in rest {
-            let byte = assignment.key.get(depth).copied().unwrap_or_default();
+            let byte = *assignment.key.get(depth).expect("a key has all bytes that its bits reach into");
             let counting = usize::from(assignment.bits) - depth * 8;
             let span = if counting >= 8 { 0 } else { u8::MAX >> counting };
             by_byte.extend((byte & !span..=byte | span).map(|byte| (byte, *assignment)));
@@ -339,10 +343,10 @@ impl Blocks {
         let mut owned: Vec<Cell> = Vec::new();
         let mut of_byte: Vec<&Assignment<'_>> = Vec::new();
         for same in by_byte.chunk_by(|left, right| left.0 == right.0) {
-            let Some((byte, _)) = same.first() else { continue };
+            let (byte, _) = same.first().expect("a chunk has a first element");
             of_byte.clear();
             of_byte.extend(same.iter().map(|(_, assignment)| *assignment));
-            let Some(cell) = cells.get_mut(usize::from(*byte)) else { continue };
+            let cell = cells.get_mut(usize::from(*byte)).expect("a block has 256 cells");
             *cell = self.assigned(*cell, depth + 1, &of_byte);
             owned.push(*cell);
         }
@@ -358,6 +362,7 @@ impl Blocks {
     }
 
     /// The cell that stands for these cells, with a use of it.
+    #[expect(clippy::expect_used, reason = "2^32 blocks do not fit into memory")]
     fn intern(&mut self, cells: Box<[Cell; CELLS]>) -> Cell {
         let [first, ..] = *cells;
         if first.as_block().is_none() && cells.iter().all(|cell| *cell == first) {
@@ -383,7 +388,7 @@ impl Blocks {
                     // What zeros in a map lead to.
                     self.blocks.push(None);
                 }
-                u32::try_from(self.blocks.len()).unwrap_or(u32::MAX)
+                u32::try_from(self.blocks.len()).expect("there are fewer than 2^32 blocks")
             }
         };
         match self.blocks.get_mut(number as usize) {

@@ -253,7 +253,8 @@ impl RootsRecord {
         };
         let has_untracked = flags & roots::NO_UNTRACKED.unsigned_abs() == 0;
         let written = if has_untracked { record.to_bytes() } else { record.to_bytes_without_untracked() };
-        (written == bytes).then_some((record, has_untracked))
+        let has_buckets = exact_buckets == 0 || exact_buckets.is_power_of_two();
+        (has_buckets && written == bytes).then_some((record, has_untracked))
     }
 }
 
@@ -405,18 +406,21 @@ impl ExactRecord {
     /// The bytes of it: as many as processors fetch at once.
     pub const SIZE: usize = 64;
 
-    /// An address, its class, and whether it counts.
-    pub(crate) fn get(&self, way: usize) -> ([u8; 16], u32, bool) {
-        let address = self.addresses.get(way).copied().unwrap_or_default();
-        let class = self.classes.get(way).copied().unwrap_or_default();
-        (address, class & !Self::OPEN, class & Self::OPEN != 0)
-    }
-
-    pub(crate) fn set(&mut self, way: usize, address: [u8; 16], class: u32, is_open: bool) {
-        if let Some((to, of)) = self.addresses.get_mut(way).zip(self.classes.get_mut(way)) {
+    /// Of the first entries, each an address, its class, and whether it counts.
+    pub(crate) fn new(entries: impl Iterator<Item = ([u8; 16], u32, bool)>, is_complete: bool) -> Self {
+        let mut record = Self { is_complete, ..Self::default() };
+        let places = record.addresses.iter_mut().zip(&mut record.classes);
+        for ((to, of), (address, class, is_open)) in places.zip(entries) {
             *to = address;
             *of = class | if is_open { Self::OPEN } else { 0 };
         }
+        record
+    }
+
+    /// Each entry: an address, its class, and whether it counts.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = ([u8; 16], u32, bool)> + '_ {
+        let entries = self.addresses.iter().zip(self.classes);
+        entries.map(|(address, class)| (*address, class & !Self::OPEN, class & Self::OPEN != 0))
     }
 
     /// As it stands in the map.
@@ -454,15 +458,14 @@ const fn exact_shift(buckets: u32) -> u32 {
 
 /// The bucket of an address, of so many, a power of two.
 #[must_use]
+#[expect(clippy::expect_used, reason = "a power of two has at most 31 zeros, so that the shift leaves 31 bits")]
 pub fn exact_bucket(address: &[u8; 16], buckets: u32) -> u32 {
-    let halves = [0, 8].map(|begin| {
-        let half = address.get(begin..begin + 8).and_then(|half| half.try_into().ok());
-        u64::from_ne_bytes(half.unwrap_or_default())
-    });
+    let (halves, _) = address.as_chunks::<8>();
     // The highest bits of a product are those that all bits have a part in.
-    let products = halves.iter().zip(EXACT_FACTORS).map(|(half, factor)| half.wrapping_mul(factor));
+    let products =
+        halves.iter().zip(EXACT_FACTORS).map(|(half, factor)| u64::from_ne_bytes(*half).wrapping_mul(factor));
     let hash = products.fold(0, u64::wrapping_add);
-    if buckets <= 1 { 0 } else { u32::try_from(hash >> exact_shift(buckets)).unwrap_or_default() }
+    if buckets <= 1 { 0 } else { u32::try_from(hash >> exact_shift(buckets)).expect("a bucket has 31 bits") }
 }
 
 /// The first numbers of a value; zeros where it is shorter.

@@ -20,7 +20,7 @@ use tortie_model::{Cidr, Direction, Family, WorkloadEndpoint, WorkloadEndpointId
 use crate::blocks::{Assignment, Blocks, Cell};
 use crate::group_roots::GroupRoots;
 use crate::layout::{EndpointKind, EndpointRecord, MAX_BLOCKS, MapKind, ROOTS, RootsRecord};
-use crate::tables::{AddressKey, Closed, DecisionId, Limits, Tables, address_key};
+use crate::tables::{AddressKey, Closed, DecisionId, Limits, Tables};
 use endpoints::{Endpoints, Places, UNTRACKED};
 use exact::Exact;
 use slots::Slots;
@@ -205,6 +205,7 @@ impl Node {
     }
 
     /// Brings everything up to date, with a value of roots that is not in use. Gives what is to be written, in order.
+    #[expect(clippy::expect_used, reason = "slots are below the number of roots")]
     fn follow(&mut self, slot: u32) -> Vec<(MapKind, u32)> {
         self.has_news = false;
         let is_first = !self.roots.iter().any(|(roots, _)| roots.is_in_force);
@@ -255,9 +256,7 @@ impl Node {
         let named = self.tables.take_named_decisions();
         add(MapKind::Decisions, named.into_iter().map(DecisionId::number).collect());
         if self.roots.get(self.current as usize) != Some(&roots) {
-            if let Some(record) = self.roots.get_mut(slot as usize) {
-                *record = roots;
-            }
+            *self.roots.get_mut(slot as usize).expect("a slot is a place in the array") = roots;
             self.retired_roots.push(self.current);
             self.current = slot;
             add(MapKind::Roots, vec![slot]);
@@ -312,13 +311,14 @@ impl Node {
             .collect()
     }
 
+    #[expect(clippy::expect_used, reason = "places are those of the same endpoints")]
     fn record(&self, name: &EndpointName, is_at_all: bool) -> EndpointRecord {
         let number = |group: &Option<GroupId>| {
             group.as_ref().and_then(|group| self.group_numbers.get(group)).copied().unwrap_or(0)
         };
         match name {
             EndpointName::Workload(id) => {
-                let Some(workload) = self.endpoints.workload(id) else { return EndpointRecord::default() };
+                let workload = self.endpoints.workload(id).expect("a workload in place is known");
                 let [ingress, egress] = workload.groups.each_ref().map(number);
                 let sources = self.sources.get(id).and_then(|sources| sources.trees);
                 EndpointRecord {
@@ -329,7 +329,7 @@ impl Node {
                 }
             }
             EndpointName::Host(name) => {
-                let Some(host) = self.endpoints.host(name) else { return EndpointRecord::default() };
+                let host = self.endpoints.host(name).expect("a host endpoint in place is known");
                 let asked = if is_at_all { host.asked & !UNTRACKED } else { host.asked };
                 let groups = host.groups.each_ref().map(number);
                 EndpointRecord { kind: EndpointKind::Host, asked, groups, sources: [Cell::value(0); 2] }
@@ -387,21 +387,25 @@ impl Node {
         entries.map(|(map, index)| self.write(map, index))
     }
 
+    #[expect(clippy::expect_used, reason = "entries to write are in use until the next change")]
     fn write(&self, map: MapKind, index: u32) -> Write {
         let value = match map {
             MapKind::Blocks => {
-                let cells = self.tables.all_blocks().cells(index);
-                cells.into_iter().flatten().flat_map(|cell| cell.bits().to_ne_bytes()).collect()
+                let cells = self.tables.all_blocks().cells(index).expect("a written block is in use");
+                cells.iter().flat_map(|cell| cell.bits().to_ne_bytes()).collect()
             }
             MapKind::Exact => self.exact.record(index).to_bytes().to_vec(),
-            MapKind::Groups => self.groups.get(index).unwrap_or(&GroupRoots::CLOSED).to_bytes().to_vec(),
-            MapKind::Endpoints => self.records.get(index).copied().unwrap_or_default().to_bytes().to_vec(),
+            MapKind::Groups if index == 0 => GroupRoots::CLOSED.to_bytes().to_vec(),
+            MapKind::Groups => self.groups.get(index).expect("a written group is in use").to_bytes().to_vec(),
+            MapKind::Endpoints => self.records.get(index).expect("a written record is in use").to_bytes().to_vec(),
             MapKind::Counters | MapKind::Log | MapKind::Lost => vec![0; map.value_size()],
-            MapKind::Decisions => self.tables.identity(DecisionId::from_number(index)).unwrap_or_default().to_vec(),
-            MapKind::Roots => match self.roots.get(index as usize) {
-                Some((roots, false)) => roots.to_bytes_without_untracked().to_vec(),
-                Some((roots, true)) => roots.to_bytes().to_vec(),
-                None => RootsRecord::default().to_bytes().to_vec(),
+            MapKind::Decisions => {
+                let identity = self.tables.identity(DecisionId::from_number(index));
+                identity.expect("a written decision is in use").to_vec()
+            }
+            MapKind::Roots => match self.roots.get(index as usize).expect("a slot is a place in the array") {
+                (roots, false) => roots.to_bytes_without_untracked().to_vec(),
+                (roots, true) => roots.to_bytes().to_vec(),
             },
             MapKind::Current => u64::from(self.current).to_ne_bytes().to_vec(),
         };
@@ -410,8 +414,9 @@ impl Node {
 
     /// How many entries maps must have for what is in use, and for what packets may still be judged by.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "blocks and decisions have numbers of 32 bits")]
     pub fn sizes(&self) -> MapSizes {
-        let number = |extent: usize| u32::try_from(extent).unwrap_or(u32::MAX);
+        let number = |extent: usize| u32::try_from(extent).expect("there are fewer than 2^32 numbers");
         MapSizes {
             blocks: number(self.tables.all_blocks().extent()),
             groups: self.groups.extent(),
@@ -483,21 +488,24 @@ const NO_INTERFACE: u32 = 1 << 31;
 
 /// The first and the last address of an IPv6 network.
 fn addresses_of(net: Cidr) -> RangeInclusive<[u8; 16]> {
-    let (first, _) = address_key(net);
+    let first = net.masked().bits();
     let inside = u128::MAX.checked_shr(net.prefix_len().into()).unwrap_or(0);
-    first..=(u128::from_be_bytes(first) | inside).to_be_bytes()
+    first.to_be_bytes()..=(first | inside).to_be_bytes()
 }
 
 /// The networks that a workload may send from: its addresses, what it is allowed, and what anybody finds their neighbours from
 /// with IPv6.
+#[expect(clippy::expect_used, reason = "the prefix is a constant")]
 fn sources(endpoint: &WorkloadEndpoint) -> Vec<Cidr> {
     let link_local = Cidr::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10);
-    let neighbours = [link_local, Some(Cidr::host(Ipv6Addr::UNSPECIFIED.into()))];
+    let link_local = link_local.expect("an IPv6 prefix may have 10 bits");
+    let neighbours = [link_local, Cidr::host(Ipv6Addr::UNSPECIFIED.into())];
     let allowed = endpoint.extras.iter().flat_map(|extras| extras.allowed_source_prefixes.iter().copied());
-    endpoint.nets().chain(allowed).chain(neighbours.into_iter().flatten()).collect()
+    endpoint.nets().chain(allowed).chain(neighbours).collect()
 }
 
 /// Charges namespaces with the trees of the networks that their workloads at interfaces may send from, and lets those of others go.
+#[expect(clippy::expect_used, reason = "places are those of the same endpoints")]
 fn claim_sources(
     tables: &mut Tables,
     known: &mut BTreeMap<WorkloadEndpointId, Sources>,
@@ -514,7 +522,7 @@ fn claim_sources(
         stays
     });
     for id in in_place {
-        let Some(workload) = endpoints.workload(id) else { continue };
+        let workload = endpoints.workload(id).expect("an endpoint in place is known");
         let name = compiled.workload_group(id, Direction::Egress).and_then(|group| compiled.group_name(group));
         let namespace = name.as_ref().map_or("", GroupName::namespace);
         let nets = sources(&workload.endpoint);
@@ -535,13 +543,12 @@ fn claim_sources(
 
 fn source_trees(nets: &[Cidr], blocks: &mut Blocks) -> [Cell; 2] {
     Family::ALL.map(|family| {
-        let keys: Vec<(AddressKey, u8)> =
-            nets.iter().filter(|net| net.family() == family).map(|net| (address_key(*net), net.prefix_len())).collect();
-        let assigned = keys.iter().map(|((key, length), bits)| Assignment {
-            key: key.get(..*length).unwrap_or_default(),
-            bits: *bits,
-            value: 1,
-        });
+        let keys: Vec<(AddressKey, u8)> = nets
+            .iter()
+            .filter(|net| net.family() == family)
+            .map(|net| (AddressKey::new(*net), net.prefix_len()))
+            .collect();
+        let assigned = keys.iter().map(|(key, bits)| Assignment { key: key.bytes(), bits: *bits, value: 1 });
         blocks.assign(Cell::value(0), &assigned.collect::<Vec<_>>())
     })
 }

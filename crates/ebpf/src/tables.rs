@@ -11,7 +11,6 @@ mod keys;
 mod shares;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 use tortie_classes::evaluate::{DecidedBy, Missing, Packet, Payload, Verdict};
 use tortie_classes::{Compiled, GroupId, Lines};
@@ -27,7 +26,8 @@ use shares::Shares;
 
 pub use decisions::DecisionId;
 pub(crate) use decisions::DecisionIdentity;
-pub(crate) use keys::{AddressKey, address_key};
+pub(crate) use keys::AddressKey;
+use keys::everything;
 
 /// How many cells a table may have whose numbers are two bytes. Others have four.
 const SMALL: usize = 1 << 16;
@@ -227,12 +227,12 @@ impl Tables {
     }
 
     fn update_addresses(&mut self, compiled: &Compiled<'_>, follows: bool) {
-        let unspecified = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        let everything: Vec<Cidr> = unspecified.into_iter().filter_map(|address| Cidr::new(address, 0)).collect();
+        let everything = everything();
         let changed = if follows { compiled.changed_networks() } else { &everything };
         for net in changed.iter().filter(|net| net.family() == Family::V6) {
             let hosts = compiled.prefixes_within(*net).filter(|(net, _)| is_single(*net));
-            let hosts = hosts.map(|(net, class)| (address_key(net).0, self.class_numbers.value(class, Family::V6)));
+            let hosts =
+                hosts.map(|(net, class)| (net.bits().to_be_bytes(), self.class_numbers.value(class, Family::V6)));
             self.changed_hosts.push((*net, hosts.collect()));
         }
         let numbers = &self.class_numbers;
@@ -295,32 +295,27 @@ impl Tables {
     }
 
     /// Gives classes the rows that they have now, in tables that are the same otherwise.
+    #[expect(clippy::expect_used, reason = "a claim is refused, and kept, before a group has no blocks")]
     fn update_rows(&mut self, compiled: &Compiled<'_>, update: &mut Update) {
         for (id, classes) in compiled.changed_rows() {
             let is_beyond = classes.iter().any(|class| self.class_numbers.is_beyond(*class));
-            let (waits_for_blocks, must_replace) = match self.groups.get(&id) {
-                Some(Ok(_)) => (false, is_beyond),
-                Some(Err(Closed::NoBlocks { .. })) => (true, is_beyond),
-                Some(Err(Closed::TooManyClasses(_))) => (false, true),
+            let must_replace = match self.groups.get(&id) {
+                Some(Ok(_) | Err(Closed::NoBlocks { .. })) => is_beyond,
+                Some(Err(Closed::TooManyClasses(_))) => true,
                 _ => continue,
             };
-            if must_replace {
+            let Some(Ok(table)) = compiled.table(id).filter(|_| !must_replace) else {
                 self.replace(id, compiled, update);
                 continue;
-            }
-            let Some(Ok(table)) = compiled.table(id) else { continue };
+            };
             let of = NumberedClasses { compiled, numbers: &self.class_numbers };
             self.note(id, update);
-            let charge = match self.groups.get_mut(&id) {
-                Some(Ok(group)) => {
-                    group.change_rows(&classes, of, &table, &mut self.blocks);
-                    (group.fixed, group.charge(&self.blocks))
-                }
-                _ if waits_for_blocks => {
-                    let fixed = self.claims.get(&id).map_or(0, |claim| claim.fixed);
-                    (fixed, fixed + Group::charge_of_rows(of, &table, &mut self.blocks))
-                }
-                _ => continue,
+            let charge = if let Some(Ok(group)) = self.groups.get_mut(&id) {
+                group.change_rows(&classes, of, &table, &mut self.blocks);
+                (group.fixed, group.charge(&self.blocks))
+            } else {
+                let fixed = self.claims.get(&id).expect("a group that waits for blocks has a claim").fixed;
+                (fixed, fixed + Group::charge_of_rows(of, &table, &mut self.blocks))
             };
             self.claim(id, compiled, Some(charge));
         }
@@ -495,12 +490,8 @@ pub(crate) struct Adopted {
 /// Gives the addresses of networks values, in a tree of addresses.
 fn assign(blocks: &mut Blocks, root: &mut Cell, nets: impl Iterator<Item = (Cidr, u32)>) {
     let nets: Vec<(AddressKey, u8, u32)> =
-        nets.map(|(net, value)| (address_key(net), net.prefix_len(), value)).collect();
-    let assigned = nets.iter().map(|((key, length), bits, value)| Assignment {
-        key: key.get(..*length).unwrap_or_default(),
-        bits: *bits,
-        value: *value,
-    });
+        nets.map(|(net, value)| (AddressKey::new(net), net.prefix_len(), value)).collect();
+    let assigned = nets.iter().map(|(key, bits, value)| Assignment { key: key.bytes(), bits: *bits, value: *value });
     let new = blocks.assign(*root, &assigned.collect::<Vec<_>>());
     blocks.release(std::mem::replace(root, new));
 }
@@ -523,8 +514,7 @@ impl GroupRoots {
             Direction::Egress => (packet.source(), packet.destination()),
         };
         let row = |root: Cell, address| {
-            let (key, length) = address_key(Cidr::host(address));
-            let class = blocks.get(addresses, key.get(..length).unwrap_or_default());
+            let class = blocks.get(addresses, AddressKey::new(Cidr::host(address)).bytes());
             let [_, key @ ..] = class.to_be_bytes();
             blocks.get(root, &key)
         };

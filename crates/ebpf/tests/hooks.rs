@@ -10,6 +10,8 @@ mod headers;
 mod log;
 #[path = "hooks/records.rs"]
 mod records;
+#[path = "hooks/sources.rs"]
+mod sources;
 
 use std::cell::RefCell;
 

@@ -161,6 +161,7 @@ impl Code<'_> {
 
     /// Drops packets of workloads from addresses that are not theirs; all others go on at `rest`. What the kernel's reverse path
     /// filter lets through although it leads nowhere is let through here as well.
+    #[expect(clippy::expect_used, reason = "the networks are constants")]
     fn drop_spoofed(&mut self, rest: Label) {
         let unknown = self.unknown;
         let super::frame::Places { source, destination, .. } = Seen::Now.places(self.family);
@@ -170,17 +171,16 @@ impl Code<'_> {
             // Who has no address yet asks all for one.
             &[("0.0.0.0/8", &["255.255.255.255/32", "224.0.0.0/24"])]
         };
-        let parse = |net: &str| net.parse::<Cidr>();
+        let parse = |net: &str| net.parse::<Cidr>().expect("the text is a network");
         for (from, to) in nets {
             let other = self.asm.label();
-            let Ok(from) = parse(from) else { continue };
-            self.compare_net(source, from, other);
+            self.compare_net(source, parse(from), other);
             if to.is_empty() {
                 self.asm.jump(rest);
             }
-            for to in to.iter().filter_map(|net| parse(net).ok()) {
+            for to in *to {
                 let not_there = self.asm.label();
-                self.compare_net(destination, to, not_there);
+                self.compare_net(destination, parse(to), not_there);
                 self.asm.jump(rest).place(not_there);
             }
             self.asm.place(other);

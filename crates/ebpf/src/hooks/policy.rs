@@ -83,9 +83,10 @@ impl Code<'_> {
     }
 
     /// Asks a group. What is missing denies.
+    #[expect(clippy::expect_used, reason = "layers are constants")]
     pub(super) fn ask(&mut self, asked: Asked, counted: Counted, outcomes: Outcomes) {
         let (missing, decided) = (self.asm.label(), self.asm.label());
-        let group = endpoint::GROUPS + 4 * i16::try_from(asked.group).unwrap_or_default();
+        let group = endpoint::GROUPS + 4 * i16::try_from(asked.group).expect("a record has eight groups");
         self.asm.load(Size::U64, Register::R6, Base::Frame, at(asked.record)).load(
             Size::U32,
             Register::R1,

@@ -89,6 +89,7 @@ impl Node {
     /// # Errors
     /// Nothing is taken over then: maps cannot be read, or hold what this program does not write; or something has been
     /// flushed already.
+    #[expect(clippy::expect_used, reason = "a slot that is not below the number of roots is refused")]
     pub fn adopt<E>(
         &mut self,
         decisions: u32,
@@ -150,9 +151,8 @@ impl Node {
         self.exact.adopt(&exact, |address| self.tables.all_blocks().get(v6, address));
         self.groups.adopt(groups);
         self.records.adopt(records);
-        if let Some(slot) = self.roots.get_mut(current as usize) {
-            *slot = (roots, has_untracked);
-        }
+        *self.roots.get_mut(current as usize).expect("the slot was found below the number of roots") =
+            (roots, has_untracked);
         self.current = current;
         Ok(())
     }

@@ -77,34 +77,33 @@ pub(super) struct Exact {
 impl Exact {
     /// How many buckets there are: a power of two, or none.
     pub(super) fn buckets(&self) -> u32 {
-        u32::try_from(self.places.len() / WAYS).unwrap_or_default()
+        bucket_of(self.places.len())
+    }
+
+    #[expect(clippy::expect_used, reason = "places are numbered when they are made, and stay")]
+    fn place(&mut self, number: usize) -> &mut Place {
+        self.places.get_mut(number).expect("a numbered place is there")
     }
 
     /// What a bucket holds.
     pub(super) fn record(&self, bucket: u32) -> ExactRecord {
-        let mut record = ExactRecord::default();
-        record.is_complete = !self.crowded.contains_key(&bucket);
-        let first = bucket as usize * WAYS;
-        for (way, place) in self.places.iter().skip(first).take(WAYS).enumerate() {
-            // What was there before stays, closed.
-            record.set(way, place.address, place.class, place.state == State::Open);
-        }
-        record
+        let places = self.places.iter().skip(bucket as usize * WAYS);
+        // What was there before stays, closed.
+        let entries = places.map(|place| (place.address, place.class, place.state == State::Open));
+        ExactRecord::new(entries, !self.crowded.contains_key(&bucket))
     }
 
     /// Takes over what packets may meet, of a tree that gives addresses these classes. Only who has none yet can do that.
     pub(super) fn adopt(&mut self, found: &[ExactRecord], class_of: impl Fn(&Address) -> u32) {
-        let read = |number: usize| found.get(number / WAYS).map(|record| record.get(number % WAYS)).unwrap_or_default();
-        let place = |number| {
-            let (address, class, _) = read(number);
-            Place { address, class, state: State::Free }
-        };
-        self.places = (0..found.len() * WAYS).map(place).collect();
+        let entries: Vec<(Address, u32, bool)> = found.iter().flat_map(ExactRecord::entries).collect();
+        let place =
+            |(address, class, _): &(Address, u32, bool)| Place { address: *address, class: *class, state: State::Free };
+        self.places = entries.iter().map(place).collect();
         let buckets = self.buckets();
         // An address that stands at two places has the one that is open; where it stood when there were fewer buckets nobody looks for it.
         for wanted in [true, false] {
-            for (number, place) in self.places.iter_mut().enumerate() {
-                let (address, class, is_open) = read(number);
+            for ((number, place), (address, class, is_open)) in self.places.iter_mut().enumerate().zip(&entries) {
+                let (address, class, is_open) = (*address, *class, *is_open);
                 if is_open != wanted || (address, class) == Default::default() {
                     continue;
                 }
@@ -163,11 +162,9 @@ impl Exact {
     }
 
     fn close(&mut self, place: usize) {
-        let Some(of) = self.places.get_mut(place) else { return };
-        if of.state == State::Open {
+        if std::mem::replace(&mut self.place(place).state, State::Retired) == State::Open {
             self.written.push(bucket_of(place));
         }
-        of.state = State::Retired;
         self.retired.push(place);
     }
 
@@ -180,7 +177,7 @@ impl Exact {
         }
         let closed = std::mem::take(&mut self.closed);
         for number in closed {
-            let Some(place) = self.places.get_mut(number) else { continue };
+            let place = self.place(number);
             match place.state {
                 State::Closed { is_settled } if is_settled || is_first => {
                     place.state = State::Open;
@@ -211,9 +208,8 @@ impl Exact {
     }
 
     fn give_place(&mut self, address: Address) {
-        let Some((class, given @ None)) = self.addresses.get_mut(&address) else { return };
-        let Some(buckets) = u32::try_from(self.places.len() / WAYS).ok().filter(|buckets| *buckets > 0) else { return };
-        let first = exact_bucket(&address, buckets) as usize * WAYS;
+        let Some((class, None)) = self.addresses.get(&address).copied() else { return };
+        let first = exact_bucket(&address, self.buckets()) as usize * WAYS;
         let is_free = |number: &usize| self.places.get(*number).is_some_and(|place| place.state == State::Free);
         let Some(number) = (first..first + WAYS).find(is_free) else {
             // One that packets may be at is free later, and those that have none wait again then.
@@ -222,13 +218,11 @@ impl Exact {
             self.touched.push(bucket);
             return;
         };
-        if let Some(place) = self.places.get_mut(number) {
-            *place = Place { address, class: *class, state: State::Closed { is_settled: false } };
-            *given = Some(number);
-            self.closed.push(number);
-            self.written.push(bucket_of(number));
-            self.needs_no_place(&address);
-        }
+        *self.place(number) = Place { address, class, state: State::Closed { is_settled: false } };
+        self.addresses.insert(address, (class, Some(number)));
+        self.closed.push(number);
+        self.written.push(bucket_of(number));
+        self.needs_no_place(&address);
     }
 
     /// Makes room if there are many more addresses than there were. All are elsewhere then, so that each must wait again.
@@ -243,8 +237,9 @@ impl Exact {
                 self.close(number);
             }
         }
-        self.written.extend(self.buckets()..u32::try_from(buckets).unwrap_or(u32::MAX));
+        let before = self.buckets();
         self.places.resize(buckets * WAYS, Place::default());
+        self.written.extend(before..self.buckets());
         self.touched.extend(self.crowded.keys());
         self.without_place.clear();
         self.waiting.clear();
@@ -257,9 +252,7 @@ impl Exact {
     /// No packet is at trees any more that were in force before the last change.
     pub(super) fn reclaim(&mut self) {
         for number in std::mem::take(&mut self.retired) {
-            if let Some(place) = self.places.get_mut(number) {
-                place.state = State::Free;
-            }
+            self.place(number).state = State::Free;
             self.waiting.extend(self.without_place.get(&bucket_of(number)).into_iter().flatten());
         }
         let written = &mut self.written;
@@ -286,8 +279,9 @@ impl Exact {
     }
 }
 
+#[expect(clippy::expect_used, reason = "2^32 buckets do not fit into memory")]
 fn bucket_of(place: usize) -> u32 {
-    u32::try_from(place / WAYS).unwrap_or(u32::MAX)
+    u32::try_from(place / WAYS).expect("there are fewer than 2^32 buckets")
 }
 
 #[cfg(test)]

@@ -31,10 +31,11 @@ impl<V> Default for Slots<V> {
 }
 
 impl<V: Copy + Eq + Hash> Slots<V> {
-    /// Takes over values that packets may be at. Only who has none yet can do that.
+    /// Takes over values that packets may be at, with numbers from 1 on. Only who has none yet can do that.
+    #[expect(clippy::expect_used, reason = "callers leave 0 out")]
     pub(super) fn adopt(&mut self, found: impl IntoIterator<Item = (u32, V)>) {
         for (number, value) in found {
-            let Some(place) = (number as usize).checked_sub(1) else { continue };
+            let place = (number as usize).checked_sub(1).expect("0 is given to no value");
             if self.values.len() <= place {
                 self.values.resize(place + 1, None);
             }
@@ -58,7 +59,7 @@ impl<V: Copy + Eq + Hash> Slots<V> {
         }
         let number = match self.free.pop() {
             Some(number) => number,
-            None => u32::try_from(self.values.len() + 1).unwrap_or(u32::MAX),
+            None => self.extent(),
         };
         match self.values.get_mut(number as usize - 1) {
             Some(slot) => *slot = Some(value),
@@ -115,8 +116,9 @@ impl<V: Copy + Eq + Hash> Slots<V> {
     }
 
     /// Numbers are below.
+    #[expect(clippy::expect_used, reason = "2^32 values do not fit into memory")]
     pub(super) fn extent(&self) -> u32 {
-        u32::try_from(self.values.len() + 1).unwrap_or(u32::MAX)
+        u32::try_from(self.values.len() + 1).expect("there are fewer than 2^32 values")
     }
 }
 

@@ -1,13 +1,12 @@
 //! The numbers by which trees know classes of addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 use tortie_classes::{ClassId, Compiled};
 use tortie_model::{Cidr, Family};
 
 use crate::group_roots::{CLASSES, family_bit};
-use crate::tables::keys::address_key;
+use crate::tables::keys::{AddressKey, everything};
 
 /// A class by its id gets a number once and keeps it; where there are more than may be, those beyond have the last in common.
 #[derive(Debug)]
@@ -24,17 +23,17 @@ pub(super) struct ClassNumbers {
 impl ClassNumbers {
     /// Of no class yet, for so many, of which the last number stands for all others.
     pub(super) fn new(classes: u32) -> Self {
-        Self { last: classes.saturating_sub(1), numbers: Vec::new(), taken: BTreeSet::new(), next: 0 }
+        Self { last: classes - 1, numbers: Vec::new(), taken: BTreeSet::new(), next: 0 }
     }
 
     /// Gives all ids below `extent` a number, those of `hints` if these are free and a class may have them alone.
+    #[expect(clippy::expect_used, reason = "ids of classes have 32 bits")]
     pub(super) fn assign(&mut self, extent: usize, hints: &BTreeMap<u32, u32>) {
         let own = |number: &u32| *number < self.last;
         self.taken.extend(hints.values().copied().filter(own));
         while self.numbers.len() < extent {
-            let hint =
-                u32::try_from(self.numbers.len()).ok().and_then(|id| hints.get(&id)).filter(|number| own(number));
-            let number = hint.copied().unwrap_or_else(|| {
+            let id = u32::try_from(self.numbers.len()).expect("the ids of classes are u32");
+            let number = hints.get(&id).copied().filter(own).unwrap_or_else(|| {
                 while self.taken.remove(&self.next) {
                     self.next += 1;
                 }
@@ -56,8 +55,9 @@ impl ClassNumbers {
     }
 
     /// A number of its own for each, those included that there is no room for.
+    #[expect(clippy::expect_used, reason = "tables assign numbers before they ask for them")]
     fn number(&self, class: ClassId) -> u32 {
-        self.numbers.get(class.number() as usize).copied().unwrap_or(self.last)
+        *self.numbers.get(class.number() as usize).expect("each class of a flush has a number")
     }
 }
 
@@ -65,13 +65,12 @@ impl ClassNumbers {
 /// of which no address is left by more specific networks has none.
 pub(super) fn hints(compiled: &Compiled<'_>, mut number_at: impl FnMut(Family, &[u8]) -> u32) -> BTreeMap<u32, u32> {
     let mut votes: BTreeMap<(u32, u32), usize> = BTreeMap::new();
-    let everything = [(Family::V4, Ipv4Addr::UNSPECIFIED.into()), (Family::V6, Ipv6Addr::UNSPECIFIED.into())];
-    for (family, unspecified) in everything {
-        let Some(all) = Cidr::new(unspecified, 0) else { continue };
+    for all in everything() {
         let around = (all, compiled.class_of_network(all));
         let nets: Vec<(Cidr, ClassId)> = std::iter::once(around).chain(compiled.prefixes_within(all)).collect();
-        for (key, length, class) in stretches(&nets) {
-            let value = number_at(family, key.get(..length).unwrap_or_default());
+        for (first, class) in stretches(&nets) {
+            let family = all.family();
+            let value = number_at(family, AddressKey::from_bits(family, first).bytes());
             if value < 2 * CLASSES && value & CLASSES == family_bit(family) {
                 *votes.entry((class.number(), value & (CLASSES - 1))).or_default() += 1;
             }
@@ -88,42 +87,39 @@ pub(super) fn hints(compiled: &Compiled<'_>, mut number_at: impl FnMut(Family, &
     hints
 }
 
-/// The first address of each stretch of addresses that no more specific network has, as a key of so many bytes.
-fn stretches(nets: &[(Cidr, ClassId)]) -> Vec<([u8; 16], usize, ClassId)> {
-    let mut ranges: Vec<(u128, u128, usize, ClassId)> = Vec::with_capacity(nets.len());
-    for (net, class) in nets {
-        let (key, length) = address_key(*net);
-        // Addresses of either family count from the highest bit.
-        let start = u128::from_be_bytes(key);
-        let bits = u32::from(net.prefix_len());
-        let end = start | u128::MAX.checked_shr(bits).unwrap_or(0);
-        ranges.push((start, end, length, *class));
-    }
-    ranges.sort_unstable_by_key(|(start, end, ..)| (*start, std::cmp::Reverse(*end)));
+/// The first address of each stretch of addresses that no more specific network has, counted from the highest bit in either family.
+fn stretches(nets: &[(Cidr, ClassId)]) -> Vec<(u128, ClassId)> {
+    let range = |(net, class): &(Cidr, ClassId)| {
+        let start = net.masked().bits();
+        let end = start | u128::MAX.checked_shr(net.prefix_len().into()).unwrap_or(0);
+        (start, end, *class)
+    };
+    let mut ranges: Vec<(u128, u128, ClassId)> = nets.iter().map(range).collect();
+    ranges.sort_unstable_by_key(|(start, end, _)| (*start, std::cmp::Reverse(*end)));
     let mut found = Vec::new();
-    let mut open: Vec<(u128, usize, ClassId)> = Vec::new();
+    let mut open: Vec<(u128, ClassId)> = Vec::new();
     // The first address that has not been looked at; none behind the last.
     let mut from = Some(0_u128);
-    let mut close = |until: Option<u128>, open: &mut Vec<(u128, usize, ClassId)>, from: &mut Option<u128>| {
-        while let Some((end, length, class)) = open.last().copied()
+    let mut close = |until: Option<u128>, open: &mut Vec<(u128, ClassId)>, from: &mut Option<u128>| {
+        while let Some((end, class)) = open.last().copied()
             && until.is_none_or(|until| end < until)
         {
             if let Some(start) = from.filter(|from| *from <= end) {
-                found.push((start.to_be_bytes(), length, class));
+                found.push((start, class));
                 *from = end.checked_add(1);
             }
             open.pop();
         }
-        if let (Some(until), Some((_, length, class))) = (until, open.last().copied())
+        if let (Some(until), Some((_, class))) = (until, open.last().copied())
             && let Some(start) = from.filter(|from| *from < until)
         {
-            found.push((start.to_be_bytes(), length, class));
+            found.push((start, class));
         }
         *from = (*from).max(until);
     };
-    for (start, end, length, class) in ranges {
+    for (start, end, class) in ranges {
         close(Some(start), &mut open, &mut from);
-        open.push((end, length, class));
+        open.push((end, class));
     }
     close(None, &mut open, &mut from);
     found

@@ -82,8 +82,16 @@ pub(super) struct Decisions {
 
 type Ids = AHashMap<Arc<DecidedBy>, DecisionId>;
 
-fn ids_of(ids: &mut [[Ids; 3]; 2], direction: Direction, verdict: Verdict) -> Option<&mut Ids> {
-    ids.get_mut(usize::from(direction == Direction::Egress))?.get_mut(verdict_bits(verdict) as usize)
+fn ids_of([ingress, egress]: &mut [[Ids; 3]; 2], direction: Direction, verdict: Verdict) -> &mut Ids {
+    let [deny, allow, undecided] = match direction {
+        Direction::Ingress => ingress,
+        Direction::Egress => egress,
+    };
+    match verdict {
+        Verdict::Deny => deny,
+        Verdict::Allow => allow,
+        Verdict::Undecided => undecided,
+    }
 }
 
 impl Decisions {
@@ -103,11 +111,8 @@ impl Decisions {
     /// Takes over numbers that packets may be counted under. Others below `extent` were given out once. Only who has none yet can
     /// do that.
     pub(super) fn adopt(&mut self, in_use: &[(DecisionId, DecisionIdentity)], extent: u32) {
-        if self.decisions.len() > 1 {
-            return;
-        }
-        let last = in_use.iter().map(|(id, _)| id.0).max().unwrap_or(0);
-        let extent = extent.max(last.saturating_add(1));
+        assert!(self.decisions.len() == 1, "numbers are taken over before any is given out");
+        let extent = in_use.iter().map(|(id, _)| id.0 + 1).fold(extent, u32::max);
         self.decisions.resize_with(extent as usize, || None);
         self.free = (1..extent).rev().map(DecisionId).filter(|id| !in_use.iter().any(|(used, _)| used == id)).collect();
         for (id, identity) in in_use {
@@ -137,13 +142,16 @@ impl Decisions {
         Some((*direction, *verdict, by))
     }
 
+    #[expect(clippy::expect_used, reason = "a decision stays at its number until it has no user")]
+    fn known(&mut self, id: DecisionId) -> &mut Decision {
+        self.decisions.get_mut(id.0 as usize).and_then(Option::as_mut).expect("a decision in use has its number")
+    }
+
     /// The number of a decision, with a user more.
+    #[expect(clippy::expect_used, reason = "2^32 decisions do not fit into memory")]
     pub(super) fn acquire(&mut self, direction: Direction, verdict: Verdict, by: &DecidedBy) -> DecisionId {
-        let Some(ids) = ids_of(&mut self.ids, direction, verdict) else { return DecisionId::default() };
-        if let Some(id) = ids.get(by).copied() {
-            if let Some(Some(decision)) = self.decisions.get_mut(id.0 as usize) {
-                decision.users += 1;
-            }
+        if let Some(id) = ids_of(&mut self.ids, direction, verdict).get(by).copied() {
+            self.known(id).users += 1;
             return id;
         }
         let by = Arc::new(by.clone());
@@ -156,7 +164,7 @@ impl Decisions {
                     self.reused.push(id);
                     id
                 }
-                None => DecisionId(u32::try_from(self.decisions.len()).unwrap_or(0)),
+                None => DecisionId(u32::try_from(self.decisions.len()).expect("there are fewer than 2^32 decisions")),
             };
             self.named.push(id);
             id
@@ -165,27 +173,26 @@ impl Decisions {
             Some(slot) => *slot = decision,
             None => self.decisions.push(decision),
         }
-        ids.insert(by, id);
+        ids_of(&mut self.ids, direction, verdict).insert(by, id);
         id
     }
 
     pub(super) fn release(&mut self, id: DecisionId) {
-        if let Some(Some(decision)) = self.decisions.get_mut(id.0 as usize) {
-            decision.users = decision.users.saturating_sub(1);
-            if decision.users == 0 {
-                self.retired.push(id);
-            }
+        let decision = self.known(id);
+        decision.users -= 1;
+        if decision.users == 0 {
+            self.retired.push(id);
         }
     }
 
     /// No packet is judged any more by tables that are gone.
+    #[expect(clippy::expect_used, reason = "numbers are never taken away")]
     pub(super) fn reclaim(&mut self) {
         for id in std::mem::take(&mut self.retired) {
-            let Some(slot) = self.decisions.get_mut(id.0 as usize) else { continue };
+            let slot = self.decisions.get_mut(id.0 as usize).expect("a retired number was given out");
+            // It may be in use again, or have been retired twice.
             let Some(decision) = slot.take_if(|decision| decision.users == 0) else { continue };
-            if let Some(ids) = ids_of(&mut self.ids, decision.direction, decision.verdict) {
-                ids.remove(&decision.by);
-            }
+            ids_of(&mut self.ids, decision.direction, decision.verdict).remove(&decision.by);
             self.free.push(id);
         }
         self.free.append(&mut self.unclaimed);

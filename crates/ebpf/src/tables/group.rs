@@ -42,8 +42,7 @@ impl Places {
     /// A cell's number is that of its row of this end, of the peer, of its source port and of its column, in this order.
     fn new(table: &TableView<'_>) -> Self {
         let places = |rows: Vec<Row>, stride: usize| -> AHashMap<Row, u32> {
-            let numbers = (0..).map(|row: usize| u32::try_from(row * stride).unwrap_or(NOWHERE));
-            rows.into_iter().zip(numbers).collect()
+            rows.into_iter().zip((0..).map(|row: usize| cell_number(row * stride))).collect()
         };
         let line = line_length(table);
         let peer: Vec<Row> = table.peer_rows().collect();
@@ -59,8 +58,9 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
+    #[expect(clippy::expect_used, reason = "an axis has a row for the addresses of a family that no rule tells apart")]
     fn new(places: &'a AHashMap<Row, u32>, rest: impl Fn(Family) -> Row) -> Self {
-        let place = |family| places.get(&rest(family)).copied().unwrap_or(NOWHERE);
+        let place = |family| *places.get(&rest(family)).expect("the row of the rest is a row");
         Self { places, rest: Family::ALL.map(place) }
     }
 
@@ -83,10 +83,11 @@ impl<'a> Rows<'a> {
     }
 
     /// The tree from classes to rows.
+    #[expect(clippy::expect_used, reason = "a table has the classes of the same flush")]
     fn tree(&self, classes: &[(ClassId, Row)], of: NumberedClasses<'_>, blocks: &mut Blocks) -> Cell {
         let mut others: Vec<([u8; 4], u32)> = Vec::new();
         for (class, row) in classes {
-            let Some(family) = of.compiled.family_of(*class) else { continue };
+            let family = of.compiled.family_of(*class).expect("a class of a table has a family");
             let value = self.place(Some(*row));
             if value != self.rest(family) {
                 others.push((of.numbers.value(*class, family).to_be_bytes(), value));
@@ -155,11 +156,10 @@ impl Group {
         let cells = numbered_tree(values, if is_large { 4 } else { 2 }, blocks);
         let own = own.tree(&own_classes, of, blocks);
         let peer = peer.tree(&peer_classes, of, blocks);
-        let number = |column: usize| u32::try_from(column).unwrap_or(NOWHERE);
-        let columns = table.l4_stretches().map(|(protocol, detail, column)| (protocol, detail, number(column)));
+        let columns = table.l4_stretches().map(|(protocol, detail, column)| (protocol, detail, cell_number(column)));
         let [details, protocols] = l4_trees(columns, blocks);
         let port_stride = table.l4_columns();
-        let ports = table.source_port_stretches().map(|(port, column)| (port, number(column * port_stride)));
+        let ports = table.source_port_stretches().map(|(port, column)| (port, cell_number(column * port_stride)));
         let (source_ports, no_source_port) = source_port_tree(ports, blocks);
         let roots = GroupRoots {
             own,
@@ -235,10 +235,15 @@ fn line_length(table: &TableView<'_>) -> usize {
     if table.cell_count() > SMALL { columns.next_multiple_of(CELLS) } else { columns }
 }
 
+/// The number of a cell of a table that is within [`Limits::cells`].
+#[expect(clippy::expect_used, reason = "a larger table is refused before its cells are numbered")]
+fn cell_number(cell: usize) -> u32 {
+    u32::try_from(cell).expect("numbers of cells have 31 bits")
+}
+
 /// Where each stretch of cells with one decision begins and ends, in order, with the decision's place in the table's; `None` if
 /// that is too much work.
 fn stretches(table: &TableView<'_>, max_work: usize) -> Option<Vec<(u32, u32, usize)>> {
-    let number = |cell: usize| u32::try_from(cell).unwrap_or(NOWHERE);
     let length = line_length(table);
     let peer: Vec<Row> = table.peer_rows().collect();
     let mut lines = table.lines().with_max_work(max_work);
@@ -251,13 +256,13 @@ fn stretches(table: &TableView<'_>, max_work: usize) -> Option<Vec<(u32, u32, us
             }
             for (start, decided) in lines.stretches(own, *peer)? {
                 if starts.last().is_none_or(|(_, last)| *last != decided) {
-                    starts.push((number(line + start), decided));
+                    starts.push((cell_number(line + start), decided));
                 }
             }
             line += length;
         }
     }
-    let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([number(line)]);
+    let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([cell_number(line)]);
     Some(starts.iter().zip(ends).map(|((start, decided), end)| (*start, end, *decided)).collect())
 }
 
@@ -272,11 +277,11 @@ struct Used<'a> {
 }
 
 impl Used<'_> {
+    #[expect(clippy::expect_used, reason = "a table's cells lead to its decisions")]
     fn value(&mut self, decided: usize) -> u32 {
         let Self { direction, table, decisions, values, used } = self;
-        let Some((value, (verdict, by))) = values.get_mut(decided).zip(table.decisions().get(decided)) else {
-            return 0;
-        };
+        let of_table = values.get_mut(decided).zip(table.decisions().get(decided));
+        let (value, (verdict, by)) = of_table.expect("a cell has a decision of its table");
         *value.get_or_insert_with(|| {
             let id = decisions.acquire(*direction, *verdict, by);
             used.push(id);

@@ -1,8 +1,10 @@
 //! Keys of trees, and ranges of numbers as prefixes.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use ahash::AHashMap;
 use tortie_classes::L4Detail;
-use tortie_model::Cidr;
+use tortie_model::{Cidr, Family};
 
 use crate::blocks::{Assignment, Blocks, Cell};
 use crate::group_roots::NOWHERE;
@@ -10,23 +12,41 @@ use crate::group_roots::NOWHERE;
 /// ICMP for IPv4 and for IPv6, whose types and codes are where others have ports.
 const ICMP: [u8; 2] = [1, 58];
 
-/// A network's address, of which so many bytes are the key.
-pub(crate) type AddressKey = ([u8; 16], usize);
+/// The bytes of a network's address, as a tree follows them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AddressKey {
+    V4([u8; 4]),
+    V6([u8; 16]),
+}
 
-/// The bytes of a network's address that a tree follows.
-pub(crate) fn address_key(net: Cidr) -> AddressKey {
-    let mut key = [0; 16];
-    let length = match net.masked().address() {
-        std::net::IpAddr::V4(address) => {
-            key[..4].copy_from_slice(&address.octets());
-            4
+impl AddressKey {
+    pub(crate) fn new(net: Cidr) -> Self {
+        Self::from_bits(net.family(), net.masked().bits())
+    }
+
+    /// An address whose bits count from the highest.
+    pub(crate) fn from_bits(family: Family, bits: u128) -> Self {
+        let bytes = bits.to_be_bytes();
+        let [a, b, c, d, ..] = bytes;
+        match family {
+            Family::V4 => Self::V4([a, b, c, d]),
+            Family::V6 => Self::V6(bytes),
         }
-        std::net::IpAddr::V6(address) => {
-            key = address.octets();
-            16
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::V4(bytes) => bytes,
+            Self::V6(bytes) => bytes,
         }
-    };
-    (key, length)
+    }
+}
+
+/// The networks of all addresses, one of each family.
+#[expect(clippy::expect_used, reason = "every address has a network of 0 bits")]
+pub(crate) fn everything() -> [Cidr; 2] {
+    let unspecified = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    unspecified.map(|address| Cidr::new(address, 0).expect("a prefix may have 0 bits"))
 }
 
 /// Protocols and what follows them as numbers, in the order of `TableView::l4_stretches`.
@@ -44,6 +64,7 @@ fn point(protocol: u8, detail: L4Detail) -> u32 {
 }
 
 /// From protocols with ports or ICMP messages to values, and from protocols alone, of where values begin.
+#[expect(clippy::expect_used, reason = "stretches end behind the last of 256 protocols")]
 pub(super) fn l4_trees(starts: impl Iterator<Item = (u8, L4Detail, u32)>, blocks: &mut Blocks) -> [Cell; 2] {
     let starts: Vec<(u32, u32)> = starts.map(|(protocol, detail, value)| (point(protocol, detail), value)).collect();
     let (mut details, mut protocols) = (Ranges::default(), Ranges::default());
@@ -51,7 +72,7 @@ pub(super) fn l4_trees(starts: impl Iterator<Item = (u8, L4Detail, u32)>, blocks
         for protocol in start / PROTOCOL..end.div_ceil(PROTOCOL) {
             let (from, to) = (start.max(protocol * PROTOCOL), end.min((protocol + 1) * PROTOCOL));
             let (from, to) = (from - protocol * PROTOCOL, to - protocol * PROTOCOL);
-            let Ok(protocol) = u8::try_from(protocol) else { continue };
+            let protocol = u8::try_from(protocol).expect("a protocol is a byte");
             if from == 0 {
                 protocols.0.push(([protocol, 0, 0], 8, value));
             }
@@ -80,7 +101,7 @@ pub(super) fn source_port_tree(starts: impl Iterator<Item = (Option<u16>, u32)>,
 }
 
 /// From numbers of so many bytes to values, of where stretches of one value begin and end; all other numbers have 0.
-pub(super) fn numbered_tree(stretches: Vec<(u32, u32, u32)>, bytes: usize, blocks: &mut Blocks) -> Cell {
+pub(super) fn numbered_tree(stretches: Vec<(u32, u32, u32)>, bytes: u8, blocks: &mut Blocks) -> Cell {
     // What most numbers have need not be said of each.
     let mut counts: AHashMap<u32, u64> = AHashMap::new();
     for (start, end, value) in &stretches {
@@ -89,23 +110,27 @@ pub(super) fn numbered_tree(stretches: Vec<(u32, u32, u32)>, bytes: usize, block
     let most = counts.into_iter().max_by_key(|(value, count)| (*count, *value)).map_or(0, |(value, _)| value);
     let end = stretches.last().map_or(0, |(_, end, _)| *end);
     let mut keys: Vec<([u8; 4], u8, u32)> = Vec::new();
-    let skipped = 4 - bytes;
     let rest = stretches.into_iter().filter(|(_, _, value)| *value != most);
     for (mut first, last, value) in std::iter::once((0, end, most)).chain(rest) {
         while first < last {
-            // The largest stretch of numbers with the same first bits that begins here and does not reach too far.
-            let size = first.trailing_zeros().min((last - first).ilog2());
-            let bits = u32::try_from(8 * bytes).unwrap_or(32).saturating_sub(size);
-            keys.push((first.to_be_bytes(), u8::try_from(bits).unwrap_or(32), value));
+            let size = aligned_size(first, last);
+            keys.push((first.to_be_bytes(), 8 * bytes - size, value));
             first += 1 << size;
         }
     }
     let assigned = keys.iter().map(|(key, bits, value)| Assignment {
-        key: key.get(skipped..).unwrap_or_default(),
+        key: key.split_at(4 - usize::from(bytes)).1,
         bits: *bits,
         value: *value,
     });
     blocks.assign(Cell::value(0), &assigned.collect::<Vec<_>>())
+}
+
+/// The largest stretch of numbers with the same first bits that begins at `first` and ends before `last`, in powers of two.
+#[expect(clippy::expect_used, reason = "numbers have 32 bits")]
+fn aligned_size(first: u32, last: u32) -> u8 {
+    let size = first.trailing_zeros().min((last - first).ilog2());
+    u8::try_from(size).expect("the logarithm of a number is below 32")
 }
 
 /// Where each stretch of one value begins and ends, of the places where values begin.
@@ -119,13 +144,12 @@ fn stretches(starts: &[(u32, u32)], end: u32) -> impl Iterator<Item = (u32, u32,
 struct Ranges(Vec<([u8; 3], u8, u32)>);
 
 impl Ranges {
-    /// Those with this byte first, if there is one, and then a number from the first to before the last.
+    /// Those with this byte first, if there is one, and then a number from the first to before the last, of two bytes.
     fn add(&mut self, before: Option<u8>, mut first: u32, last: u32, value: u32) {
         while first < last {
-            // The largest network that begins here and does not reach too far.
-            let size = first.trailing_zeros().min((last - first).ilog2()).min(16);
-            let [high, low] = u16::try_from(first).unwrap_or(u16::MAX).to_be_bytes();
-            let bits = u8::try_from(16 - size).unwrap_or(16);
+            let size = aligned_size(first, last);
+            let [_, _, high, low] = first.to_be_bytes();
+            let bits = 16 - size;
             self.0.push(match before {
                 Some(before) => ([before, high, low], 8 + bits, value),
                 None => ([high, low, 0], bits, value),
@@ -136,7 +160,7 @@ impl Ranges {
 
     fn assign(&self, length: usize, blocks: &mut Blocks) -> Cell {
         let all = self.0.iter().map(|(key, bits, value)| Assignment {
-            key: key.get(..length).unwrap_or_default(),
+            key: key.split_at(length).0,
             bits: *bits,
             value: *value,
         });

@@ -103,11 +103,12 @@ impl<K: Ord + Clone> Shares<K> {
         self.refused.remove(key);
     }
 
+    #[expect(clippy::expect_used, reason = "a namespace is known while it has holders")]
     fn take(&mut self, key: &K) {
         self.is_settled = false;
         let Some((namespace, charge)) = self.holders.remove(key) else { return };
         self.total -= charge;
-        let Some(claims) = self.namespaces.get_mut(&namespace) else { return };
+        let claims = self.namespaces.get_mut(&namespace).expect("the namespace of a holder is known");
         let before = claims.total;
         claims.total -= charge;
         claims.by_charge.remove(&(charge, key.clone()));
@@ -137,6 +138,7 @@ impl<K: Ord + Clone> Shares<K> {
     }
 
     /// The holders to refuse.
+    #[expect(clippy::expect_used, reason = "totals are the sums of charges")]
     fn over_budget(&self) -> BTreeSet<K> {
         let mut refused = BTreeSet::new();
         let mut used = self.total;
@@ -159,11 +161,11 @@ impl<K: Ord + Clone> Shares<K> {
         while used > self.budget {
             let most = cut.last_key_value().map(|(at, _)| *at);
             if let Some(next) = whole.next_if(|next| most.is_none_or(|most| *next > most)) {
-                let holders = self.namespaces.get(next.1).into_iter().flat_map(|claims| claims.by_charge.iter().rev());
-                cut.insert(next, holders);
+                let claims = self.namespaces.get(next.1).expect("a namespace with a total is known");
+                cut.insert(next, claims.by_charge.iter().rev());
             }
-            let Some(((held, namespace), mut holders)) = cut.pop_last() else { break };
-            let Some((charge, key)) = holders.next() else { continue };
+            let ((held, namespace), mut holders) = cut.pop_last().expect("holders are left that exceed the budget");
+            let (charge, key) = holders.next().expect("the namespace with the most blocks has a holder");
             used -= charge;
             refused.insert(key.clone());
             cut.insert((held - charge, namespace), holders);

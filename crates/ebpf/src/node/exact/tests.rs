@@ -37,8 +37,7 @@ impl Map {
     fn write_in_steps(&mut self, exact: &Exact, written: Vec<u32>, mut then: impl FnMut(&Self)) {
         for bucket in written {
             let (before, after) = (self.0.get(&bucket).copied().unwrap_or_default(), exact.record(bucket));
-            for way in 0..WAYS {
-                let (old, new) = (before.get(way), after.get(way));
+            for (old, new) in before.entries().zip(after.entries()) {
                 assert!(!(old.2 || new.2) || (old.0, old.1) == (new.0, new.1), "{old:?} to {new:?} in one step");
             }
             let mut bytes = before.to_bytes();
@@ -53,7 +52,7 @@ impl Map {
     fn find(&self, address: &Address, buckets: u32) -> Found {
         let record = self.0.get(&exact_bucket(address, buckets)).filter(|_| buckets > 0);
         let record = record.copied().unwrap_or_default();
-        let own = (0..WAYS).map(|way| record.get(way)).filter(|(found, class, _)| found == address && *class != 0);
+        let own = record.entries().filter(|(found, class, _)| found == address && *class != 0);
         let own: Vec<(Address, u32, bool)> = own.collect();
         match own.iter().find(|(.., is_open)| *is_open) {
             Some((_, class, _)) => Found::Open(*class),
@@ -122,7 +121,7 @@ fn nearly_all_addresses_find_a_place() {
         (0..10_000_u32).map(|number| ((0xfd_u128 << 120 | u128::from(number)).to_be_bytes(), number)).collect();
     exact.update(ALL, &all);
     let written = exact.take_written(true);
-    let open = written.iter().flat_map(|bucket| (0..WAYS).map(|way| exact.record(*bucket).get(way)));
+    let open = written.iter().flat_map(|bucket| exact.record(*bucket).entries().collect::<Vec<_>>());
     let open = open.filter(|(_, _, is_open)| *is_open).count();
     assert!(open > 9_800, "{open}");
 }
