@@ -198,10 +198,11 @@ struct Layout<'a, S> {
 
 impl<S: Sets> Layout<'_, S> {
     /// Leads to rules by port, in their order.
+    #[expect(clippy::expect_used, reason = "runs consist of rules with ports")]
     fn by_port(&mut self, run: &[Rule], is_last: bool, body: &mut Body) -> Result<(), OverBudget> {
         let mut by_port: BTreeMap<(PortProtocol, u16), Vec<Rule>> = BTreeMap::new();
         for rule in run {
-            for port in ports_of(rule).unwrap_or_default() {
+            for port in ports_of(rule).expect("the rules of the run ask for ports") {
                 self.meter.spend(1, RULE)?;
                 by_port.entry(port).or_default().push(rule.clone());
             }
@@ -228,14 +229,17 @@ impl<S: Sets> Layout<'_, S> {
     }
 
     /// Takes rules over, and leads to them by address where that is worth it.
+    #[expect(clippy::expect_used, reason = "hosts are made of these rules")]
     fn by_address(&mut self, rules: &[Rule], is_last: bool, body: &mut Body) -> Result<(), OverBudget> {
         let mut rest = rules;
         while !rest.is_empty() {
-            let runs = [Side::Source, Side::Destination].map(|side| {
-                let run = rest.iter().map_while(|rule| asks_for(rule, side, self.sets)).collect::<Vec<_>>();
-                (run, side)
-            });
-            let (run, side) = runs.into_iter().max_by_key(|(run, _)| run.len()).unwrap_or((Vec::new(), Side::Source));
+            let [source, destination] = [Side::Source, Side::Destination]
+                .map(|side| rest.iter().map_while(|rule| asks_for(rule, side, self.sets)).collect::<Vec<_>>());
+            let (run, side) = if source.len() > destination.len() {
+                (source, Side::Source)
+            } else {
+                (destination, Side::Destination)
+            };
             let (these, behind) = rest.split_at(run.len().max(1));
             rest = behind;
             if run.len() < MIN_BY_ADDRESS {
@@ -261,7 +265,8 @@ impl<S: Sets> Layout<'_, S> {
                 self.out.hosts.push(hosts);
                 continue;
             }
-            let behind_map: Vec<Rule> = hosts.with_networks().filter_map(|at| these.get(at).cloned()).collect();
+            let of_these = |at: usize| these.get(at).expect("hosts know the places of these rules").clone();
+            let behind_map: Vec<Rule> = hosts.with_networks().map(of_these).collect();
             body.dispatch(DispatchBy::Address(side), "By address", Leads::Hosts(hosts));
             body.return_on_verdict(these, is_end);
             body.rules.extend(behind_map);

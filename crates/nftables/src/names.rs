@@ -82,11 +82,12 @@ pub struct SetName(IpSetName);
 impl SetName {
     /// The name of the set that is called so as an IP set.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "a hyphen is a legal byte of a name, and as long as a colon")]
     pub fn new(name: IpSetName) -> Self {
         if !name.as_str().contains(':') {
             return Self(name);
         }
-        Self(IpSetName::new(&name.as_str().replace(':', "-")).unwrap_or(name))
+        Self(IpSetName::new(&name.as_str().replace(':', "-")).expect("a name with hyphens is a name"))
     }
 
     /// The text.

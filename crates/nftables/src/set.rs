@@ -98,17 +98,17 @@ pub struct Key {
 }
 
 impl Key {
+    /// Of parts that have 32 bytes at most, with their padding.
+    #[expect(clippy::expect_used, reason = "the longest key is two IPv6 addresses")]
     fn new(parts: &[&[u8]]) -> Self {
         let mut key = Self { len: 0, bytes: [0; 32] };
         for part in parts {
             // Parts of a concatenation begin at multiples of four.
             let begin = usize::from(key.len);
             let end = begin + part.len();
-            if let Some(place) = key.bytes.get_mut(begin..end) {
-                place.copy_from_slice(part);
-                let padded = if parts.len() > 1 { end.next_multiple_of(4) } else { end };
-                key.len = u8::try_from(padded).unwrap_or(key.len);
-            }
+            key.bytes.get_mut(begin..end).expect("a key has 32 bytes at most").copy_from_slice(part);
+            let padded = if parts.len() > 1 { end.next_multiple_of(4) } else { end };
+            key.len = u8::try_from(padded).expect("a key has 32 bytes at most");
         }
         key
     }
@@ -122,7 +122,7 @@ impl Key {
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+        self.bytes.split_at(usize::from(self.len)).0
     }
 }
 

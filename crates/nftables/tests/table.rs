@@ -7,7 +7,7 @@ use std::time::Duration;
 use tortie_net::{Family, IpSetId, IpSetName};
 use tortie_netfilter::{
     Action, Chain, ChainName, ChainProblem, HookPosition, InPlace, Layout, MapKey, MapKind, MapVerdict, MarkBits,
-    Matches, Member, NflogPrefix, Origin, Rule, SetType, Side, Table as Layer, kernel_chain,
+    Matches, Member, NflogPrefix, Origin, Rule, SetType, Side, StandIn, Table as Layer, kernel_chain,
 };
 use tortie_nftables::fake::FakeKernel;
 use tortie_nftables::{Command, CommitError, Features, Plan, Table, TableConfig, TableId};
@@ -371,6 +371,45 @@ fn a_base_chain_that_is_refused_is_there_as_soon_as_it_is_taken() {
     let mut fresh = Lab::new();
     fresh.apply();
     assert_eq!(lab.kernel.dump(), fresh.kernel.dump());
+}
+
+/// A rule that nftables has no words for.
+fn of_a_bridge_port(action: Action) -> Rule {
+    Rule::when(Matches::new().bridged(), action)
+}
+
+#[test]
+fn a_base_chain_without_words_is_told_and_stays_as_it_is() {
+    let mut lab = Lab::new();
+    lab.apply();
+    let before = lab.kernel.dump();
+    let hook = |rule| (Layer::Filter, kernel_chain::FORWARD, HookPosition::Append, vec![rule]);
+    let set = |lab: &mut Lab, (layer, chain, position, rules)| lab.table.set_hook(layer, chain, position, rules);
+    set(&mut lab, hook(of_a_bridge_port(Action::Accept)));
+    for _ in 0..2 {
+        let error = lab.kernel.apply(&mut lab.table, &mut lab.now).unwrap_err();
+        let expected =
+            "cannot write table ip calico: nftables does not know the port of a bridge by which a packet came";
+        assert_eq!((error.to_string().as_str(), lab.kernel.dump()), (expected, before.clone()));
+        lab.now += Duration::from_secs(30);
+    }
+    set(&mut lab, hook(Rule::new(Action::Drop)));
+    assert!(lab.apply().iter().any(|line| line.contains("filter-FORWARD counter drop")));
+    assert_eq!(lab.table.problems(), []);
+}
+
+#[test]
+fn a_chain_whose_stand_in_has_no_words_drops() {
+    let mut lab = Lab::new();
+    let stand_in = StandIn::Rules(vec![of_a_bridge_port(Action::Accept)]);
+    lab.table.set_stand_in(Layer::Filter, name("cali-FORWARD"), stand_in);
+    lab.table.update_chain(Layer::Filter, Chain::new(name("cali-FORWARD"), vec![of_a_bridge_port(Action::Drop)]));
+    assert!(lab.apply().iter().any(|line| line.contains("filter-cali-FORWARD counter drop")));
+    assert_eq!(lab.table.problems().len(), 1);
+    lab.table.remove_chain(Layer::Filter, name("cali-FORWARD"));
+    lab.apply();
+    let drops = |line: &String| line.contains("filter-cali-FORWARD") && line.contains("counter drop");
+    assert!(lab.kernel.dump().iter().any(drops), "{:?}", lab.kernel.dump());
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl Hosts {
 
     /// The places of rules that hold more than single addresses.
     pub fn with_networks(&self) -> impl Iterator<Item = usize> + '_ {
-        self.nets_of.keys().filter_map(|number| usize::try_from(*number).ok())
+        self.nets_of.keys().map(|number| *number as usize)
     }
 
     /// What the map holds.
@@ -242,7 +242,10 @@ impl Hosts {
     }
 
     /// Puts addresses, all of which are held, into the classes that they are in now.
-    #[expect(clippy::expect_used, reason = "callers find the addresses among those that are held")]
+    #[expect(
+        clippy::expect_used,
+        reason = "callers find the addresses among those that are held, which know their classes"
+    )]
     fn follow(&mut self, touched: BTreeSet<IpAddr>) -> HostChanges {
         let mut changes = HostChanges::default();
         let mut classes: BTreeSet<Arc<[u32]>> = BTreeSet::new();
@@ -266,9 +269,7 @@ impl Hosts {
                 new.insert(now);
             }
             if let Some(before) = before {
-                if let Some(class) = self.classes.get_mut(&before) {
-                    class.hosts -= 1;
-                }
+                self.classes.get_mut(&before).expect("an address is in a known class").hosts -= 1;
                 classes.insert(before);
             }
             changes.leads.insert(MapKey::Address(address), self.verdict(address));
@@ -287,8 +288,9 @@ impl Hosts {
                 self.total -= class.len();
             }
         }
-        let chain = |class: &Arc<[u32]>| Some(self.chain(self.classes.get(class)?.chain, class));
-        changes.new = new.iter().filter_map(chain).collect();
+        let chain =
+            |class: &Arc<[u32]>| self.chain(self.classes.get(class).expect("a new class is known").chain, class);
+        changes.new = new.iter().map(chain).collect();
         changes
     }
 
@@ -305,9 +307,10 @@ impl Hosts {
         false
     }
 
+    #[expect(clippy::expect_used, reason = "rules are numbered by their places")]
     fn chain(&self, name: ChainName, class: &[u32]) -> Chain {
-        let rule = |number: &u32| self.rules.get(usize::try_from(*number).ok()?).cloned();
-        Chain::new(name, class.iter().filter_map(rule).collect())
+        let rule = |number: &u32| self.rules.get(*number as usize).expect("classes are of these rules").clone();
+        Chain::new(name, class.iter().map(rule).collect())
     }
 
     fn verdict(&self, host: IpAddr) -> Option<MapVerdict> {

@@ -329,7 +329,7 @@ fn rule_changes(chain: &LayeredName, known: &[observed::Rule], wanted: &[Desired
     let has_same_hashes = known.len() == wanted.len()
         && known.iter().zip(wanted).all(|(known, wanted)| known.hash == Some(wanted.rule.shown.hash));
     let same = known.iter().zip(wanted).take_while(is_same).count();
-    let (old, new) = (known.get(same..).unwrap_or_default(), wanted.get(same..).unwrap_or_default());
+    let (old, new) = (known.split_at(same).1, wanted.split_at(same).1);
     let replace = |(old, new): (&observed::Rule, &DesiredRule)| {
         let (chain, rule) = (chain.clone(), new.rule.clone());
         old.handle.map(|handle| Command::ReplaceRule { chain, handle, rule })

@@ -229,7 +229,9 @@ impl Table {
         self.take_rules(layer, chain, name, rules);
     }
 
-    /// Wants these rules of a chain, or its stand-in if there are no words for them.
+    /// Wants these rules of a chain, or its stand-in if there are no words for them; without words for the stand-in, the chain
+    /// drops everything, unless it translates addresses.
+    #[expect(clippy::expect_used, reason = "every table can drop")]
     pub(super) fn take_rules(
         &mut self,
         layer: Layer,
@@ -241,7 +243,11 @@ impl Table {
             self.forget_layout(layer, chain);
             self.faults.quarantine.insert(name.clone(), Quarantined::unsupported(error));
             let stand_in = self.stand_in(layer, chain).rules;
-            self.compiled(layer, &stand_in, name.as_str(), self.config.id.family).unwrap_or_default()
+            let family = self.config.id.family;
+            self.compiled(layer, &stand_in, name.as_str(), family).unwrap_or_else(|_| {
+                let closed = closed(layer);
+                self.compiled(layer, &closed, name.as_str(), family).expect("there are words for a rule that drops")
+            })
         });
         self.desired.chains.insert(name.clone(), DesiredChain { base: None, rules, source: (layer, chain) });
         self.pending.chains.insert(name);
@@ -253,12 +259,23 @@ impl Table {
         let hook = self.desired.layers.get(layer).hooks.get(&chain);
         let (inserted, appended) =
             hook.map_or_else(Default::default, |hook| (hook.inserted.clone(), hook.appended.clone()));
-        // The original hashes the text of IPv4 in both families.
+        // Felix hashes the text of IPv4 in both families.
         let seeds = [(inserted, name.to_string()), (appended, [name.as_str(), APPENDED].concat())];
-        let mut rules = Vec::new();
-        for (part, seed) in seeds {
-            rules.extend(self.compiled(layer, &part, &seed, Family::V4).unwrap_or_default());
-        }
+        let rules: Result<Vec<Vec<DesiredRule>>, Unsupported> =
+            seeds.iter().map(|(part, seed)| self.compiled(layer, part, seed, Family::V4)).collect();
+        let quarantine = &mut self.faults.quarantine;
+        let rules = match rules {
+            Ok(rules) => {
+                if quarantine.get(&name).is_some_and(Quarantined::is_unsupported) {
+                    quarantine.remove(&name);
+                }
+                rules.concat()
+            }
+            Err(error) => {
+                quarantine.insert(name.clone(), Quarantined::unsupported_base(error));
+                Vec::new()
+            }
+        };
         self.desired.chains.insert(name.clone(), DesiredChain { base: Some(base), rules, source: (layer, chain) });
         self.pending.chains.insert(name);
     }
@@ -291,12 +308,15 @@ impl Table {
         let LayerState { stand_ins, names, .. } = self.desired.layers.get(layer);
         let rules = match stand_ins.get(&chain) {
             Some(StandIn::Rules(rules)) => rules.clone(),
-            // Nothing is dropped where addresses are translated.
-            _ if layer == Layer::Nat => Vec::new(),
-            Some(StandIn::Drop | StandIn::Never) | None => vec![Rule::new(Action::Drop)],
+            Some(StandIn::Drop | StandIn::Never) | None => closed(layer),
         };
         let full_name = names.get(&chain);
         let full_name = (full_name != chain.as_str()).then(|| full_name.into());
         Chain { name: chain, full_name, rules }
     }
+}
+
+/// Rules of a chain that lets nothing through. Nothing is dropped where addresses are translated.
+fn closed(layer: Layer) -> Vec<Rule> {
+    if layer == Layer::Nat { Vec::new() } else { vec![Rule::new(Action::Drop)] }
 }

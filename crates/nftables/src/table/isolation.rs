@@ -46,6 +46,16 @@ impl Quarantined {
     pub(super) fn unsupported(error: Unsupported) -> Self {
         Self { reason: error.to_string(), attempts: 1, retry_at: Duration::MAX, content: Content::StandIn }
     }
+
+    /// The same of a base chain, in whose place nothing can stand.
+    pub(super) fn unsupported_base(error: Unsupported) -> Self {
+        Self { content: Content::Unchanged, ..Self::unsupported(error) }
+    }
+
+    /// Whether it is not the kernel that refuses the chain.
+    pub(super) fn is_unsupported(&self) -> bool {
+        self.retry_at == Duration::MAX && !matches!(self.content, Content::Trial)
+    }
 }
 
 impl Table {

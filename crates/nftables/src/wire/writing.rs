@@ -285,7 +285,7 @@ impl Encoder {
                     }
                 });
             });
-            rest = rest.get(written..).unwrap_or_default();
+            rest = rest.split_at(written).1;
         }
     }
 }
