@@ -64,8 +64,8 @@ impl Lines {
     pub(crate) fn push(&mut self, chunk: &[u8], mut line: impl FnMut(&[u8])) {
         let mut rest = chunk;
         while let Some(end) = rest.iter().position(|&b| b == b'\n') {
-            let (head, tail) = rest.split_at(end);
-            rest = tail.get(1..).unwrap_or_default();
+            let head = rest.split_at(end).0;
+            rest = rest.split_at(end + 1).1;
             if self.partial.is_empty() {
                 line(head);
             } else {

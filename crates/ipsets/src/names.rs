@@ -27,10 +27,10 @@ const fn owned_prefixes(family: Family) -> &'static [&'static str] {
 }
 
 /// The name of the `counter`th set that is filled aside and then swapped in.
+#[expect(clippy::expect_used, reason = "a prefix of 6 bytes and 20 digits are shorter than a name may be")]
 pub(crate) fn temporary_name(family: Family, counter: u64) -> IpSetName {
     let prefix = temporary_prefix(family);
-    // A number has at most 20 digits, so that the name is always legal.
-    IpSetName::new(&format!("{prefix}{counter}")).unwrap_or(prefix)
+    IpSetName::new(&format!("{prefix}{counter}")).expect("a prefix and a number are a name")
 }
 
 /// Whether this is the name of a temporary set of that family.

@@ -367,15 +367,14 @@ impl IpSets {
     ///
     /// # Errors
     /// [`UpdateError::UnknownSet`].
+    #[expect(clippy::expect_used, reason = "the set was found by its name")]
     pub fn remove(&mut self, id: &IpSetId) -> Result<(), UpdateError> {
         let name = self.known(id)?;
         self.dirty.remove(&name);
         self.overfull.remove(&name);
         self.must_read.remove(&name);
         self.wanted -= 1;
-        let Some(state) = self.sets.get_mut(&name) else {
-            return Ok(());
-        };
+        let state = self.sets.get_mut(&name).expect("a known set is there");
         state.desired = None;
         state.health = Health::default();
         state.unwant_all();
@@ -420,6 +419,7 @@ impl IpSets {
         name.filter(is_known).ok_or_else(|| UpdateError::UnknownSet(id.clone()))
     }
 
+    #[expect(clippy::expect_used, reason = "the set was found by its name")]
     fn edit_members(
         &mut self,
         id: &IpSetId,
@@ -427,9 +427,7 @@ impl IpSets {
         wanted: bool,
     ) -> Result<(), UpdateError> {
         let name = self.known(id)?;
-        let Some(state) = self.sets.get_mut(&name) else {
-            return Ok(());
-        };
+        let state = self.sets.get_mut(&name).expect("a known set is there");
         let result = Self::edit(state, self.family, members, wanted);
         self.touched(&name);
         result

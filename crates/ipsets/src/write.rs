@@ -50,14 +50,13 @@ impl RestoreText {
     }
 
     /// Writes what the set needs, a swap excepted, as far as there is room.
+    #[expect(clippy::expect_used, reason = "a set that is not wanted needs nothing")]
     pub(crate) fn write(&mut self, name: &IpSetName, state: &mut SetState) {
         let need = state.need(self.family);
-        let Some(spec) = state.desired else {
-            return;
-        };
         if matches!(need, Need::Nothing | Need::Swap) {
             return;
         }
+        let spec = state.desired.expect("only a wanted set needs something");
         self.begin(name);
         if need == Need::Recreate {
             self.text.push_str("destroy ");
@@ -79,10 +78,9 @@ impl RestoreText {
     }
 
     /// Fills the temporary set with all that is wanted, and swaps.
+    #[expect(clippy::expect_used, reason = "a set that is not wanted needs no swap")]
     pub(crate) fn swap(&mut self, name: &IpSetName, temporary: &IpSetName, state: &mut SetState) {
-        let Some(spec) = state.desired else {
-            return;
-        };
+        let spec = state.desired.expect("only a wanted set needs something");
         self.begin(name);
         spec.write_create(&mut self.text, temporary, self.family);
         state.members.forget_observed();

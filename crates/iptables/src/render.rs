@@ -110,12 +110,13 @@ impl RenderedChain {
     /// Comments, matches and action of the rule with this index: all that stands behind the hash
     /// comment.  Empty beyond the last rule.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "the renderer notes where it ends each line")]
     pub fn rest(&self, index: usize) -> &str {
         let Some(line) = self.lines.get(index) else {
             return "";
         };
         let start = index.checked_sub(1).and_then(|before| self.lines.get(before)).map_or(0, |before| before.end);
-        self.text.get(start..line.end).unwrap_or_default()
+        self.text.get(start..line.end).expect("lines end within the text, in order")
     }
 
     /// The chains that the rules jump or go to, in rule order, repetitions included.

@@ -156,7 +156,7 @@ impl SaveReader {
     pub fn feed(&mut self, piece: &[u8]) {
         if self.rest.is_empty() {
             let used = self.take_lines(piece, false);
-            self.rest.extend_from_slice(piece.get(used..).unwrap_or_default());
+            self.rest.extend_from_slice(piece.split_at(used).1);
             return;
         }
         self.rest.extend_from_slice(piece);

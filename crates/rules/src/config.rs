@@ -400,7 +400,8 @@ impl LogConfig {
         let mut rest = if self.prefix.is_empty() { DEFAULT } else { self.prefix.as_str() };
         while let Some((before, after)) = rest.split_once('%') {
             prefix.push_str(before);
-            let known = match after.chars().next() {
+            let mut behind = after.chars();
+            let known = match behind.next() {
                 Some('t') => tier.to_owned(),
                 Some('k') => kind.to_owned(),
                 Some('n') => name.to_owned(),
@@ -413,7 +414,7 @@ impl LogConfig {
                 }
             };
             prefix.push_str(&known);
-            rest = after.get(1..).unwrap_or_default();
+            rest = behind.as_str();
         }
         prefix.push_str(rest);
         LogPrefix::new(&prefix)

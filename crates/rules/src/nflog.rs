@@ -166,10 +166,8 @@ fn limited(prefix: String) -> String {
     if prefix.len() < MAX {
         return prefix;
     }
-    let (Some(head), Some(tail)) = (prefix.as_bytes().first_chunk::<KEEP>(), prefix.as_bytes().last_chunk::<KEEP>())
-    else {
-        return prefix;
-    };
+    let bytes = prefix.as_bytes();
+    let (head, tail) = (bytes.split_at(KEEP).0, bytes.split_at(bytes.len() - KEEP).1);
     let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
     format!("{head}{}_{tail}", limited_id("", &prefix, HASH))
 }

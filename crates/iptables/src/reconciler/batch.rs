@@ -171,7 +171,7 @@ impl Reconciler {
     }
 
     fn write_rules(&self, write: &ChainWrite<'_>, out: &mut RestoreText) {
-        let old = if self.writes_deltas(write) { write.observed.unwrap_or_default() } else { &[] };
+        let old = write.observed.filter(|_| self.writes_deltas(write)).unwrap_or_default();
         let new = write.rules;
         for (index, hash) in new.hashes().enumerate() {
             match old.get(index) {
