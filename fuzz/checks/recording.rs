@@ -1,6 +1,6 @@
 //! Any line of a recording is read or refused with a reason, and what it says can be said again.
 
-use tortie_datastore::recording::{Line, read_line};
+use tortie_datastore::recording::{Line, read_line, write_update};
 use tortie_model::Interner;
 use tortie_resources::path::{self, Parsed};
 
@@ -15,6 +15,8 @@ pub(crate) fn check(data: &[u8]) {
                 if let Ok(written) = path::to_path(&update.key()) {
                     assert_eq!(path::parse(&written), Some(Parsed::Key(update.key().clone())));
                 }
+                let recorded = write_update(update).unwrap();
+                assert_eq!(read_line(&recorded, &mut Interner::new()).ok().as_ref(), read.as_ref().ok());
             }
             Ok(Line::Invalid(error)) => {
                 assert!(!error.reason.is_empty());

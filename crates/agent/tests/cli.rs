@@ -284,7 +284,8 @@ fn replay_reports_values_that_do_not_count_and_passes_over_unknown_keys() {
 
     let output = tortie_reading(&["replay", "-", "--node", "n1"], "{\"status\": \"tired\"}\n");
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("line 1 ") && stderr(&output).contains("no such status"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("line 1 of the recording: column "), "{}", stderr(&output));
+    assert!(stderr(&output).contains(", status: unknown variant `tired`"), "{}", stderr(&output));
 }
 
 #[test]

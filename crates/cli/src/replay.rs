@@ -16,11 +16,12 @@ use tortie_node::engine::describe_ignored;
 
 /// Feed a recording through the calculation and print what the dataplane would be told.
 ///
-/// The recording holds JSON lines: `{"key": "/calico/v1/…", "value": …}` sets an object (null deletes it),
-/// `{"status": "in-sync"}` says how far the datastore has been read (`wait-for-datastore`, `resync`, `in-sync`), and
-/// `{"flush": true}` lets the calculation answer. What is left at the end is flushed as well. Each answer is a line: a
-/// `felix.ToDataplane` message in protobuf JSON. Parameters come from FELIX_* variables. A value that is not valid counts
-/// as a deletion and is reported on standard error.
+/// The recording holds JSON lines: `{"key": "/calico/v1/…", "value": …}` sets an object as Calico stores it (null deletes
+/// it), `{"update": …}` one as Tortie's library `tortie-model` writes it, `{"status": "in-sync"}` says how far the datastore
+/// has been read (`wait-for-datastore`, `resync`, `in-sync`), and `{"flush": true}` lets the calculation answer. What is left
+/// at the end is flushed as well. Each answer is a line: a `felix.ToDataplane` message in protobuf JSON. Parameters come from
+/// FELIX_* variables. A stored value that is not valid counts as a deletion and is reported on standard error; an update that
+/// is not ends the replay.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -64,7 +65,7 @@ fn replay(input: impl BufRead, out: impl Write, node: &str, environment: Raw) ->
 
 /// A line of a recording that is none.
 #[derive(Debug, thiserror::Error)]
-#[error("line {number} of the recording is {error}")]
+#[error("line {number} of the recording: {error}")]
 struct BadLine {
     number: usize,
     #[source]

@@ -34,7 +34,15 @@ fn the_environment_shows_in_the_configuration() {
 }
 
 #[test]
-fn a_line_of_another_form_ends_it_with_its_number() {
+fn an_update_counts_as_much_as_a_stored_object() {
+    let Line::Update(update) = recording::read_line(ENDPOINT, &mut Interner::new()).unwrap() else { panic!() };
+    let answers = |endpoint: &str| replayed(&format!("{endpoint}\n{{\"status\": \"in-sync\"}}\n"), &[]).unwrap();
+    assert_eq!(answers(&recording::write_update(&update).unwrap()), answers(ENDPOINT));
+}
+
+#[test]
+fn a_line_of_another_form_ends_it_with_its_place() {
     let error = replayed("{\"flush\": true}\n{\"what\": 1}\n", &[]).unwrap_err();
-    assert!(error.to_string().starts_with("line 2 "), "{error}");
+    assert!(error.to_string().starts_with("line 2 of the recording: column "), "{error}");
+    assert!(error.to_string().contains(", what: unknown field `what`"), "{error}");
 }
