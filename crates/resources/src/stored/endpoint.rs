@@ -41,7 +41,7 @@ pub enum EndpointError {
     Part {
         /// The field, such as `spec.node`.
         field: &'static str,
-        /// What is wrong with its value, which is part of the message.
+        /// The error of its value, which is part of the message.
         error: EndpointNameError,
     },
 }
