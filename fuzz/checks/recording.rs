@@ -15,7 +15,7 @@ pub(crate) fn check(data: &[u8]) {
                 if let Ok(written) = path::to_path(&update.key()) {
                     assert_eq!(path::parse(&written), Some(Parsed::Key(update.key().clone())));
                 }
-                let recorded = write_update(update).unwrap();
+                let recorded = write_update(update).expect("an update that was read can be written");
                 assert_eq!(read_line(&recorded, &mut Interner::new()).ok().as_ref(), read.as_ref().ok());
             }
             Ok(Line::Invalid(error)) => {

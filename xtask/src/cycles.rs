@@ -83,7 +83,7 @@ impl Names {
             UseTree::Name(name) => (&name.ident, with(&name.ident)),
             UseTree::Rename(name) => (&name.rename, with(&name.ident)),
         };
-        let child = path.first().map(|first| [module, &[first.clone()]].concat());
+        let child = path.first().map(|first| [module, std::slice::from_ref(first)].concat());
         let path = if child.is_some_and(|child| self.modules.contains(&child)) {
             Some([module, &path[..]].concat())
         } else {

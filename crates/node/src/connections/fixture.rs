@@ -99,7 +99,7 @@ pub(super) fn evaluator(updates: &[DesiredUpdate]) -> Evaluator {
 
 /// That the node is as [`updates`] make it, but for this change.
 pub(super) fn told(change: DesiredUpdate) -> Told {
-    Told::Desired(evaluator(&[updates(), vec![change]].concat()).state().clone())
+    Told::Desired(Box::new(evaluator(&[updates(), vec![change]].concat()).state().clone()))
 }
 
 /// The node has `192.0.2.1` on `eth0` and `198.51.100.1` on `eth1`.

@@ -61,7 +61,7 @@ impl ConnectionCutter {
     /// Takes the desired state when it has changed.
     pub fn on_state(&mut self, state: &DesiredState) {
         self.told_in_force = None;
-        self.tell(Told::Desired(state.clone()));
+        self.tell(Told::Desired(Box::new(state.clone())));
     }
 
     /// Notes whether all changes so far are in force.
@@ -87,7 +87,7 @@ impl ConnectionCutter {
         let revision = move || {
             for told in told.try_iter() {
                 if let Told::Desired(state) = told {
-                    evaluator.set_state(state);
+                    evaluator.set_state(*state);
                 }
             }
             evaluator.state().revision()

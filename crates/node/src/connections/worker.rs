@@ -24,7 +24,7 @@ const REST: u32 = 10;
 #[derive(Debug)]
 pub(super) enum Told {
     /// The new desired state.
-    Desired(DesiredState),
+    Desired(Box<DesiredState>),
     /// Whether all that was told before is in force.
     InForce(bool),
 }
@@ -147,7 +147,7 @@ impl<T: Tracking> Worker<T> {
                 {
                     tracing::error!(%error, "no more connections are cut");
                 }
-                self.evaluator.set_state(state);
+                self.evaluator.set_state(*state);
             }
             Told::InForce(in_force) => self.state.in_force = in_force,
         }

@@ -330,7 +330,7 @@ impl<S: Source> Worker<S> {
                     {
                         tracing::error!(%error, "flows may be told without rules and staged policies");
                     }
-                    self.collector.on_desired(state, &changes);
+                    self.collector.on_desired(*state, &changes);
                 }
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,

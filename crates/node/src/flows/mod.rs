@@ -114,7 +114,7 @@ impl FlowCollector {
     /// Takes the desired state when it has changed, and the changes.
     pub fn on_state(&self, state: &State, changes: &[DesiredUpdate]) {
         let named = changes.iter().filter(|change| tortie_flows::names_rules(change));
-        self.tell(Told::Desired(state.clone(), named.cloned().collect()));
+        self.tell(Told::Desired(Box::new(state.clone()), named.cloned().collect()));
     }
 
     fn tell(&self, told: Told) {
@@ -134,7 +134,7 @@ impl FlowCollector {
             while let Ok(told) = updates.next() {
                 match told {
                     Told::Object(update) => collector.on_update(&update),
-                    Told::Desired(state, changes) => collector.on_desired(state, &changes),
+                    Told::Desired(state, changes) => collector.on_desired(*state, &changes),
                 }
             }
             collector.state().revision()

@@ -17,7 +17,7 @@ pub(super) enum Told {
     /// An object of the cluster has changed.
     Object(Update),
     /// The new desired state, and the changes of rules and endpoints that led to it.
-    Desired(State, Vec<DesiredUpdate>),
+    Desired(Box<State>, Vec<DesiredUpdate>),
 }
 
 impl Told {

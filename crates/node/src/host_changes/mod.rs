@@ -322,7 +322,7 @@ impl HostChanges {
                 None
             }
             Err(error) => {
-                let why = with_causes(&error).to_string();
+                let why = with_causes(&error);
                 if !std::mem::replace(&mut self.keeping.said_unkept, true) {
                     tracing::error!(%why, "a restart will not know what governs this host now, and what is held back");
                 }

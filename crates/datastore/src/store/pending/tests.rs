@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tortie_model::with_causes;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use super::*;
@@ -427,16 +426,10 @@ fn a_journal_on_disk() {
     drop(lock);
     assert!(other.try_lock().unwrap().is_some());
 
-<<<<<<< HEAD
     let text = fs::read_to_string(journal.path()).unwrap();
     fs::write(journal.path(), text.replace("applying", "waiting")).unwrap();
     let edited = journal.load().unwrap_err();
     assert!(edited.to_string().contains("pending/change:7: is not the digest of the file"), "{edited}");
-=======
-    fs::write(journal.path(), &change.encode()[..50]).unwrap();
-    let torn = with_causes(&journal.load().unwrap_err());
-    assert!(torn.contains("pending/change: look") && torn.ends_with(": is torn or has been changed"), "{torn}");
->>>>>>> 5214368f (datastore: expect the cause of a torn record behind its path)
     let attended = attend(&journal, &|_| panic!("nothing is known"), &at(100));
     assert!(attended.is_err() && confirm(&journal, &at(1)).is_err() && begin(&journal, change.clone()).is_err());
     // Nothing is begun that cannot be kept.

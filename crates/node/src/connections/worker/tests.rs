@@ -163,7 +163,7 @@ fn nothing_is_cut_by_messages_that_do_not_fit_together() {
     };
     let mut broken = evaluator(&updates());
     assert!(broken.apply(&DesiredUpdate::IpSetDelta(of_no_set)).is_err());
-    let broken = Told::Desired(broken.state().clone());
+    let broken = Told::Desired(Box::new(broken.state().clone()));
     tell(&mut worker, &teller, [broken, fixture::told(policy("server", &[])), Told::InForce(true)]);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len()), (0, 0));
 }
