@@ -113,7 +113,7 @@ const UNSAFE_MARKS: [&str; 6] =
     ["unsafe {", "unsafe fn ", "unsafe impl", "unsafe trait ", "unsafe extern ", "#[unsafe("];
 
 /// A default build of the agent has no more crates than this, build dependencies and our own included.
-const MAX_CRATES: usize = 129;
+const MAX_CRATES: usize = 130;
 
 /// No file of code is longer than this.
 const MAX_LINES: usize = 800;

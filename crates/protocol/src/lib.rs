@@ -41,6 +41,7 @@ pub mod felix;
 pub mod frame;
 mod receive;
 mod report;
+pub mod status_file;
 
 use tortie_model::desired::DesiredUpdate;
 

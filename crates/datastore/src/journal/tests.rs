@@ -148,7 +148,7 @@ fn several_writers_leave_one_whole_file() {
                 match save(&place, &note(writer * 100 + id)) {
                     Ok(()) => written += 1,
                     Err(error) => {
-                        assert!(with_causes(&error).ends_with("another program writes it at this moment"))
+                        assert!(with_causes(&error).ends_with("another program writes it at this moment"));
                     }
                 }
             }

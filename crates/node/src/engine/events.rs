@@ -45,7 +45,7 @@ mod tests {
         let (wake, inputs) = sync_channel(1);
         let (sender, events) = event_queue(8, wake);
         // The second finds the queue of inputs full, and is received with the first.
-        assert!(sender.clone().send(1) && sender.send(2));
+        assert!(sender.send(1) && sender.send(2));
         assert!(matches!(inputs.try_recv(), Ok(Input::Wake)));
         assert!(matches!(inputs.try_recv(), Err(TryRecvError::Empty)));
         assert_eq!(events.try_iter().collect::<Vec<_>>(), [1, 2]);

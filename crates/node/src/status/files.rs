@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use tortie_model::WorkloadEndpointId;
-
-use super::file_text;
+use tortie_protocol::status_file;
 
 /// The directory is read again this often, in case somebody else has changed it (`felix/statusrep`).
 const READ_EVERY: Duration = Duration::from_secs(10);
@@ -90,7 +89,7 @@ impl EndpointFiles {
     }
 
     fn review(&mut self, id: &WorkloadEndpointId) {
-        let name = file_text::name(id);
+        let name = status_file::name(id);
         match self.texts.get(id).filter(|_| self.up.contains(id)) {
             Some(text) => drop(self.wanted.insert(name.clone(), text.clone())),
             None => drop(self.wanted.remove(&name)),
@@ -165,7 +164,7 @@ impl EndpointFiles {
         self.next_read = Some(now + READ_EVERY);
         self.failed.clear();
         self.pending.clear();
-        self.present = present.into_iter().filter(|(name, _)| file_text::is_name(name)).collect();
+        self.present = present.into_iter().filter(|(name, _)| status_file::is_name(name)).collect();
         let names: BTreeSet<String> = self.wanted.keys().chain(self.present.keys()).cloned().collect();
         names.into_iter().for_each(|name| self.compare(name));
     }

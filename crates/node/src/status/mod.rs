@@ -8,7 +8,6 @@
 //! (`libcalico-go/lib/backend/k8s/client.go`).
 
 mod directory;
-mod file_text;
 mod file_writer;
 mod files;
 mod mailbox;

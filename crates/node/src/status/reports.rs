@@ -6,10 +6,11 @@ use std::mem;
 use tortie_dataplane::{EndpointStatus, StatusChange};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, WorkloadEndpointId};
+use tortie_protocol::status_file;
 
 #[cfg(feature = "kubernetes")]
 use super::NodeKeyWriter;
-use super::{FileNews, FileWriter, file_text};
+use super::{FileNews, FileWriter};
 #[cfg(feature = "etcd")]
 use super::{StatusNews, StatusWriter};
 use crate::engine::{Observer, Progress};
@@ -122,7 +123,7 @@ impl Observer for StatusReports {
     fn on_update(&mut self, update: &DesiredUpdate) {
         let (id, text) = match update {
             _ if self.writers.files.is_none() => return,
-            DesiredUpdate::WorkloadEndpoint(id, state) => (id, Some(file_text::content(state))),
+            DesiredUpdate::WorkloadEndpoint(id, state) => (id, Some(status_file::content(state))),
             DesiredUpdate::WorkloadEndpointRemove(id) => (id, None),
             _ => return,
         };

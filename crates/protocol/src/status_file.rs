@@ -1,4 +1,4 @@
-//! The name and the content of an endpoint's status file, byte for byte the original's
+//! Names and contents of the status files of endpoints, byte for byte those of Felix
 //! (`libcalico-go/lib/names/workloadendpointstatus.go`, `libcalico-go/lib/epstatusfile`).
 
 use std::fmt::Write as _;
@@ -25,8 +25,9 @@ struct Content<'a> {
     bgp_peer_name: &'a str,
 }
 
-/// The name of an endpoint's file.
-pub(super) fn name(id: &WorkloadEndpointId) -> String {
+/// Returns the name of an endpoint's file.
+#[must_use]
+pub fn name(id: &WorkloadEndpointId) -> String {
     let mut name = String::new();
     for (number, part) in [&id.orchestrator, &id.workload, &id.endpoint].into_iter().enumerate() {
         if number > 0 {
@@ -37,8 +38,9 @@ pub(super) fn name(id: &WorkloadEndpointId) -> String {
     name
 }
 
-/// Whether a name could be that of an endpoint's file. Files of other names belong to somebody else.
-pub(super) fn is_name(name: &str) -> bool {
+/// Returns whether a name could be that of an endpoint's file. Files of other names belong to other programs.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let mut rest = part.bytes();
         while let Some(byte) = rest.next() {
@@ -57,8 +59,10 @@ pub(super) fn is_name(name: &str) -> bool {
     name.split(SEPARATOR).count() == 3 && name.split(SEPARATOR).all(is_part)
 }
 
-/// What an endpoint's file holds.
-pub(super) fn content(state: &WorkloadEndpointState) -> String {
+/// Returns the content of an endpoint's file.
+#[must_use]
+#[expect(clippy::expect_used, reason = "texts and lists of texts are JSON")]
+pub fn content(state: &WorkloadEndpointState) -> String {
     let endpoint = &state.endpoint;
     let peer = state.computed.as_ref().and_then(|computed| computed.local_bgp_peer.as_deref());
     let content = Content {
@@ -68,12 +72,12 @@ pub(super) fn content(state: &WorkloadEndpointState) -> String {
         ipv6_nets: endpoint.ipv6_nets.iter().map(ToString::to_string).collect(),
         bgp_peer_name: peer.unwrap_or_default(),
     };
-    let text = serde_json::to_string(&content).unwrap_or_default();
+    let text = serde_json::to_string(&content).expect("texts can be written as JSON");
     // As Go writes them.
     text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// What stands for itself in a segment of a path, for Go.
+/// Returns whether a byte needs no escape in a segment of a path, for Go.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+=:@".contains(&byte)
 }

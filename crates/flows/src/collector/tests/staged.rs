@@ -1,0 +1,69 @@
+use super::*;
+
+#[test]
+fn what_would_decide_is_told_as_if_all_staged_policies_were_in_force() {
+    let pending = |collector: &Collector, direction| {
+        let hits = collector.pending(&counted(collector, direction, false));
+        let told = |hit: &Hit| match &hit.decided_by {
+            DecidedBy::PolicyRule { policy, index, .. } => (policy.to_string(), *index, hit.verdict),
+            other => (format!("{other:?}"), 0, hit.verdict),
+        };
+        hits.iter().map(told).collect::<Vec<_>>()
+    };
+    let staged = |name: &str| policy_id(PolicyKind::StagedNetworkPolicy, name).to_string();
+    // The first one has nothing to say, and the second one decides.
+    let mut denying = collector(&[RuleAction::Log, RuleAction::Deny]);
+    log(&mut denying, id(WEB, DB, 5432), Verdict::Allow, Direction::Ingress, 0);
+    for direction in [Direction::Ingress, Direction::Egress] {
+        assert_eq!(pending(&denying, direction), [(staged("s1"), 0, Verdict::Deny)]);
+    }
+    // Without staged ones it is what is in force.
+    let mut enforced = collector(&[]);
+    log(&mut enforced, id(AWAY, DB, 5432), Verdict::Allow, Direction::Ingress, 0);
+    let db = policy_id(PolicyKind::NetworkPolicy, "db").to_string();
+    assert_eq!(pending(&enforced, Direction::Ingress), [(db, 0, Verdict::Allow)]);
+    assert_eq!(pending(&enforced, Direction::Egress), [], "no workload of this node");
+    // A staged one takes the place of the one of its name, and says nothing about this packet.
+    let replacement = policy_id(PolicyKind::StagedNetworkPolicy, "db");
+    desire(&mut enforced, &DesiredUpdate::Policy(replacement.clone(), policy(&[RuleAction::Log])));
+    let ids = [replacement, policy_id(PolicyKind::NetworkPolicy, "db")];
+    desire(&mut enforced, &workload("db", DB, &ids).1);
+    let tier = TierName::new("default");
+    let end = format!("{:?}", DecidedBy::EndOfTier { tier: tier.clone() });
+    assert_eq!(pending(&enforced, Direction::Ingress), [(end, 0, Verdict::Deny)]);
+    assert_eq!(enforced.governing(&counted(&enforced, Direction::Ingress, false), &tier), [&ids[0], &ids[1]]);
+    assert!(enforced.governing(&counted(&enforced, Direction::Egress, false), &tier).is_empty());
+}
+
+#[test]
+fn staged_policies_of_host_endpoints_are_asked_by_what_the_node_does_with_a_packet() {
+    let mut collector = collector(&[RuleAction::Deny]);
+    let [own, forwarded] = ["own", "forwarded"].map(|name| policy_id(PolicyKind::StagedNetworkPolicy, name));
+    for id in [&own, &forwarded] {
+        desire(&mut collector, &DesiredUpdate::Policy(id.clone(), policy(&[RuleAction::Deny])));
+    }
+    let db = policy_id(PolicyKind::NetworkPolicy, "db");
+    with_host_endpoint(&mut collector, &[own.clone(), db.clone()], &[forwarded.clone(), db.clone()]);
+    let staged_at_host = |collector: &mut Collector, id| {
+        log(collector, id, Verdict::Allow, Direction::Ingress, 0);
+        let events = collector.take_events(at(300));
+        let staged = events[0].flow.staged.iter().filter(|staged| staged.at_host);
+        let said = staged.map(|staged| (staged.policy.clone(), staged.verdict == tortie_evaluate::Verdict::Deny));
+        said.collect::<Vec<_>>()
+    };
+    assert_eq!(staged_at_host(&mut collector, id(AWAY, NODE, 22)), [(own.clone(), true)]);
+    assert_eq!(staged_at_host(&mut collector, id(AWAY, DB, 80)), [(forwarded, true)]);
+    assert_eq!(staged_at_host(&mut collector, id(WEB, DB, 80)), [], "it stays on the node");
+
+    // The node's own end, by name, with the staged one in force and as it is.
+    let mut one = self::collector(&[]);
+    desire(&mut one, &DesiredUpdate::Policy(own.clone(), policy(&[RuleAction::Deny])));
+    with_host_endpoint(&mut one, &[own.clone(), db.clone()], &[]);
+    log(&mut one, id(AWAY, NODE, 22), Verdict::Allow, Direction::Ingress, 0);
+    let aggregate = counted(&one, Direction::Ingress, true);
+    let tier = TierName::new("default");
+    let decided_by = DecidedBy::PolicyRule { tier: tier.clone(), policy: own.clone(), index: 0 };
+    let denied = Hit { direction: Direction::Ingress, verdict: Verdict::Deny, decided_by };
+    assert_eq!(one.pending(&aggregate), [denied]);
+    assert_eq!(one.governing(&aggregate, &tier), [&own, &db]);
+}
