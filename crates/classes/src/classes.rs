@@ -1,4 +1,4 @@
-//! What a node must enforce, replayed from messages.
+//! The desired state of a node, replayed from messages.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -25,7 +25,7 @@ pub(crate) const IPIP: u8 = 4;
 pub struct Shift {
     /// Whether they pass after the change, and did not before.
     pub opens: bool,
-    /// Which packets.
+    /// Class of the packets.
     pub traffic: Traffic,
     /// Only those from these ports, both ends included.
     pub source_ports: Option<(u16, u16)>,
@@ -33,23 +33,23 @@ pub struct Shift {
     pub direction: Direction,
     /// The layer of a host endpoint at this end that does; `None` if the workload's own policies do.
     pub layer: Option<Layer>,
-    /// What decided there before.
+    /// Decision at that end before the change.
     pub before: DecidedBy,
-    /// What decides there after.
+    /// Decision at that end after it.
     pub after: DecidedBy,
 }
 
-/// What one end decides about some packets.
+/// Decision of one end about some packets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Ruling {
-    /// Which packets.
+    /// Class of the packets.
     pub traffic: Traffic,
     /// Only those from these ports, both ends included.
     pub source_ports: Option<(u16, u16)>,
-    /// What is decided.
+    /// The verdict.
     pub verdict: Verdict,
-    /// By what.
+    /// The rule or default of the verdict.
     pub by: DecidedBy,
 }
 
@@ -57,13 +57,13 @@ pub struct Ruling {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Passing {
-    /// Which packets.
+    /// Class of the packets.
     pub traffic: Traffic,
     /// Only those from these ports, both ends included.
     pub source_ports: Option<(u16, u16)>,
 }
 
-/// What is decided, and by what.
+/// A verdict and its rule or default.
 type Decision<'a> = (Verdict, Cow<'a, DecidedBy>);
 
 /// All ends of a connection that host endpoints see.

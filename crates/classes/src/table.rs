@@ -292,7 +292,7 @@ impl Table {
         Some(line.iter().map(|number| self.outcomes[*number as usize].decision))
     }
 
-    /// What is decided in a column of L4 classes if only these clauses can hold, by place in [`Self::decisions`];
+    /// The decision in a column of L4 classes if only these clauses can hold, by place in [`Self::decisions`];
     /// `None` if none of them decides.
     pub(crate) fn decision_of(&self, clauses: &Bits, l4: usize) -> Option<usize> {
         Some(walk(&self.steps, |from| first_common([clauses.words(), self.l4.words_of(l4)], from))?.decision)

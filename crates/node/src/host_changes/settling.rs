@@ -208,7 +208,7 @@ impl HostChanges {
             let in_force = self.in_force.get(key).cloned();
             graph.on_update(in_force.unwrap_or_else(|| Update::delete(key.clone())));
         }
-        // Both answers together come to nothing.
+        // The second answer undoes the first, so neither is used.
         graph.flush(&mut Vec::new());
         self.evaluator = before;
         Err(cause)

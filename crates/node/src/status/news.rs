@@ -13,11 +13,11 @@ use crate::engine::ProcessStatus;
 pub enum StatusNews {
     /// A session begins, with these settings.
     Begin(StatusSettings),
-    /// Endpoints are otherwise than before.
+    /// Statuses of endpoints have changed.
     Changes(Vec<StatusChange>),
-    /// A driver says that it is alive.
+    /// A driver is alive.
     ProcessStatus(ProcessStatus),
-    /// Everything that was told is in force.
+    /// All updates up to here are in force.
     InForce,
     /// This node's public key of `WireGuard` is this one; empty for none.
     WireguardKey(Family, String),

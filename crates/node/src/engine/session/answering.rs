@@ -14,7 +14,7 @@ use crate::engine::inspect::{
 use crate::engine::{describe_ignored, ignored_objects};
 
 impl<E: Enforcement> Session<E> {
-    /// Answers. Whoever has stopped waiting is not told.
+    /// Answers a question; an answer to a caller that waits no longer is dropped.
     pub(super) fn answer(&mut self, question: &Question) {
         let answer = match &question.query {
             Query::Status => Answer::Status(Box::new(self.status())),
