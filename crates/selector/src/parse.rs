@@ -1,19 +1,28 @@
 //! The grammar, in a single pass over the text.
 //!
 //! ```text
-//! or        = and ("||" and)*
-//! and       = condition ("&&" condition)*
-//! condition = "!"* ("(" or ")" | call | label operator (string | set))
+//! expression = or
+//! or         = and ("||" and)*
+//! and        = not ("&&" not)*
+//! not        = "!"* (group | condition)
+//! group      = "(" expression ")"
+//! condition  = call | comparison
+//! comparison = label operator (string | set)
 //! ```
 //!
-//! Open parentheses are kept on a stack of our own, so depth is limited by a counter and never by the
-//! stack of the thread.
+//! A rule calls itself only for a parenthesis that an operator surrounds, so the limit of nested operators
+//! bounds the stack too. The parentheses that an expression starts with, as in `((a) && b)`, are counted
+//! instead: there may be any number of them.
 
-use nom::Parser as _;
+use nom::combinator::{cond, opt};
+use nom::multi::{many0_count, separated_list0};
+use nom::sequence::preceded;
+use nom::{Finish as _, Parser as _};
 
-use crate::error::{Found, ParseError, ParseErrorKind};
+use crate::error::{ParseError, ParseErrorKind};
 use crate::expr::{Expr, Label, MAX_DEPTH, MAX_TERMS, ValueSet};
-use crate::token::{self, Call, Comparison, Fault, Operator, skip_blanks};
+use crate::token::{self, Call, Comparison, Fault, Lexed, Operator, Refusal};
+use crate::token::{and_operator, blanks, expected, fail, failure, negation, opening, or_operator, skip_blanks};
 
 /// Parses `text` into an expression.
 pub(crate) fn expression(text: &str) -> Result<Expr, ParseError> {
@@ -87,279 +96,247 @@ impl Node for Expr {
         Expr::Not(Box::new(operand))
     }
 
-    fn and(mut operands: Vec<Expr>) -> Expr {
-        operands.shrink_to_fit();
+    fn and(operands: Vec<Expr>) -> Expr {
         Expr::And(operands)
     }
 
-    fn or(mut operands: Vec<Expr>) -> Expr {
-        operands.shrink_to_fit();
+    fn or(operands: Vec<Expr>) -> Expr {
         Expr::Or(operands)
     }
 }
 
-/// A node and how many operators are nested in it.
-struct Operand<N> {
-    node: N,
-    depth: usize,
+/// Nodes that wait for their operator, in the order of the text.
+struct Nodes<N> {
+    before: Vec<N>,
+    /// Kept apart, so that a single condition needs no list.
+    last: Option<N>,
 }
 
-impl<N: Node> Operand<N> {
-    fn negated_if(self, negated: bool) -> Operand<N> {
-        if negated { Operand { node: N::not(self.node), depth: self.depth + 1 } } else { self }
-    }
-}
+impl<N: Node> Nodes<N> {
+    const EMPTY: Nodes<N> = Nodes { before: Vec::new(), last: None };
 
-/// The operands so far of one operator.
-struct Operands<N> {
-    nodes: Vec<N>,
-    /// The deepest operand.
-    depth: usize,
-}
-
-impl<N: Node> Operands<N> {
-    const EMPTY: Operands<N> = Operands { nodes: Vec::new(), depth: 0 };
-
-    fn push(&mut self, operand: Operand<N>) {
-        if self.nodes.capacity() == 0 {
-            // Most groups have two.
-            self.nodes.reserve_exact(2);
+    fn push(&mut self, node: N) {
+        if let Some(previous) = self.last.replace(node) {
+            self.before.push(previous);
         }
-        self.nodes.push(operand.node);
-        self.depth = self.depth.max(operand.depth);
     }
 
-    /// Takes the operands, with `last`, as one; a single one stays as it is.
-    fn close(&mut self, last: Operand<N>, group: impl FnOnce(Vec<N>) -> N) -> Operand<N> {
-        if self.nodes.is_empty() {
-            return last;
+    /// Where the last node is.
+    fn mark(&self) -> usize {
+        self.before.len()
+    }
+
+    /// Puts `!` before the last node.
+    fn negate(&mut self) {
+        self.last = self.last.take().map(N::not);
+    }
+
+    /// Makes one node of all from `mark` on; a single one stays as it is. Returns how much deeper it is.
+    fn join(&mut self, mark: usize, operator: impl FnOnce(Vec<N>) -> N) -> usize {
+        if self.mark() == mark {
+            return 0;
         }
-        self.push(last);
-        let operands = std::mem::replace(self, Self::EMPTY);
-        Operand { node: group(operands.nodes), depth: operands.depth + 1 }
-    }
-}
-
-/// What is open between a parenthesis and the place that parsing has reached.
-struct Frame<N> {
-    or: Operands<N>,
-    and: Operands<N>,
-    /// Whether `!` stands before the parenthesis that opened the frame.
-    negated: bool,
-    /// Further parentheses opened at once after the one that opened the frame, as in `((a) && b)`.
-    parentheses: usize,
-    /// Operators that surround the frame for certain.
-    depth: usize,
-}
-
-impl<N: Node> Frame<N> {
-    fn new(negated: bool, depth: usize) -> Frame<N> {
-        Frame { or: Operands::EMPTY, and: Operands::EMPTY, negated, parentheses: 0, depth }
-    }
-
-    fn is_fresh(&self) -> bool {
-        self.or.nodes.is_empty() && self.and.nodes.is_empty()
-    }
-
-    /// The depth of what the next operand contains, seen from the outermost operator.
-    fn operand_depth(&self, negated: bool) -> usize {
-        self.depth
-            + usize::from(!self.or.nodes.is_empty())
-            + usize::from(!self.and.nodes.is_empty())
-            + usize::from(negated)
-    }
-
-    fn close(&mut self, last: Operand<N>) -> Operand<N> {
-        let last = self.and.close(last, N::and);
-        self.or.close(last, N::or)
+        self.before.extend(self.last.take());
+        self.last = Some(operator(self.before.split_off(mark)));
+        1
     }
 }
 
 fn parse<N: Node>(text: &str) -> Result<N, ParseError> {
-    grammar(text).map_err(|error| match error {
-        nom::Err::Error(fault) | nom::Err::Failure(fault) => {
+    let mut grammar = Grammar { nodes: Nodes::EMPTY, terms: 0 };
+    match grammar.selector(text).finish() {
+        // A text without a condition means `all()`.
+        Ok(_) => Ok(grammar.nodes.last.unwrap_or_else(|| N::call(Call::All))),
+        Err(refusal) => {
+            let fault = refusal.fault(text);
             let start = text.len() - fault.left;
-            ParseError::new(start..start + fault.length, fault.kind)
+            Err(ParseError::new(start..start + fault.length, fault.kind))
         }
-        nom::Err::Incomplete(_) => {
-            ParseError::new(text.len()..text.len(), ParseErrorKind::ExpectedCondition(Found::End))
-        }
-    })
+    }
 }
 
-fn grammar<N: Node>(text: &str) -> Result<N, nom::Err<Fault>> {
-    let mut rest = skip_blanks(text);
-    if rest.is_empty() {
-        return Ok(N::call(Call::All));
-    }
-    let mut outer: Vec<Frame<N>> = Vec::new();
-    let mut frame = Frame::new(false, 0);
-    let mut terms = Terms::default();
-    loop {
-        // Before a condition.
-        let start = rest;
-        let mut negated = false;
-        while rest.starts_with('!') && !rest.starts_with("!=") {
-            negated = !negated;
-            rest = skip_blanks(&rest[1..]);
-        }
-        if rest.starts_with('(') {
-            rest = skip_blanks(&rest[1..]);
-            if !negated && frame.is_fresh() {
-                frame.parentheses += 1;
-            } else {
-                let depth = frame.operand_depth(negated);
-                check_depth(start, depth)?;
-                outer.push(std::mem::replace(&mut frame, Frame::new(negated, depth)));
-            }
-            continue;
-        }
-        let (after, node) = condition::<N>(rest, &mut terms)?;
-        let mut operand = Operand { node, depth: 0 }.negated_if(negated);
+/// The rules, and the nodes that they have made.
+///
+/// Rules for operators and their operands return how many operators are nested in the last node. `outside`
+/// is how many surround it for certain.
+struct Grammar<N> {
+    nodes: Nodes<N>,
+    /// Conditions and values so far.
+    terms: usize,
+}
 
-        // After a condition.
-        rest = skip_blanks(after);
+impl<N: Node> Grammar<N> {
+    /// A whole text: an expression, or nothing but blanks.
+    fn selector<'t>(&mut self, text: &'t str) -> Lexed<'t, ()> {
+        let start = skip_blanks(text);
+        if start.is_empty() {
+            return Ok((start, ()));
+        }
+        let (rest, depth) = self.expression(start, 0)?;
+        if !rest.is_empty() {
+            return fail(expected_end(rest));
+        }
+        check_depth(text, depth)?;
+        Ok((rest, ()))
+    }
+
+    /// `or`, which may start with any number of parentheses.
+    fn expression<'t>(&mut self, text: &'t str, outside: usize) -> Lexed<'t, usize> {
+        let (rest, mut open) = many0_count(fresh_opening).parse(text)?;
+        let (mut rest, mut depth) = self.not(rest, outside)?;
         loop {
-            match rest.as_bytes() {
-                [] => {
-                    if frame.parentheses > 0 || !outer.is_empty() {
-                        return Err(nom::Err::Failure(unclosed_parenthesis(text)));
-                    }
-                    let whole = frame.close(operand);
-                    check_depth(text, whole.depth)?;
-                    return Ok(whole.node);
-                }
-                [b')', ..] => {
-                    let whole = frame.close(operand);
-                    operand = if frame.parentheses > 0 {
-                        frame.parentheses -= 1;
-                        whole
-                    } else if let Some(outside) = outer.pop() {
-                        let inside = std::mem::replace(&mut frame, outside);
-                        whole.negated_if(inside.negated)
-                    } else {
-                        let kind = ParseErrorKind::UnmatchedParenthesis;
-                        return Err(nom::Err::Failure(Fault::new(rest, 1, kind)));
-                    };
-                    check_depth(rest, operand.depth)?;
-                    rest = skip_blanks(&rest[1..]);
-                }
-                [b'&', b'&', ..] => {
-                    frame.and.push(operand);
-                    rest = skip_blanks(&rest[2..]);
-                    break;
-                }
-                [b'|', b'|', ..] => {
-                    let term = frame.and.close(operand, N::and);
-                    frame.or.push(term);
-                    rest = skip_blanks(&rest[2..]);
-                    break;
-                }
-                _ => return Err(nom::Err::Failure(expected_end(rest))),
+            (rest, depth) = self.or(rest, depth, outside)?;
+            if open == 0 {
+                return Ok((rest, depth));
+            }
+            (rest, ()) = closing(rest, text, depth)?;
+            open -= 1;
+        }
+    }
+
+    /// The rest of `or`, whose first operand is read, with operators nested to `depth`.
+    fn or<'t>(&mut self, text: &'t str, depth: usize, outside: usize) -> Lexed<'t, usize> {
+        let mark = self.nodes.mark();
+        let (mut rest, mut depth, mut deepest) = (text, depth, 0);
+        let mut around = outside;
+        loop {
+            (rest, depth) = self.and(rest, depth, around)?;
+            deepest = deepest.max(depth);
+            let Ok((operand, ())) = or_operator(rest) else {
+                return Ok((rest, deepest + self.nodes.join(mark, N::or)));
+            };
+            around = outside + 1;
+            (rest, depth) = self.not(operand, around)?;
+        }
+    }
+
+    /// The rest of `and`, whose first operand is read, with operators nested to `depth`.
+    fn and<'t>(&mut self, text: &'t str, depth: usize, outside: usize) -> Lexed<'t, usize> {
+        let mark = self.nodes.mark();
+        let (mut rest, mut deepest) = (text, depth);
+        while let Ok((operand, ())) = and_operator(rest) {
+            let (after, depth) = self.not(operand, outside + 1)?;
+            (rest, deepest) = (after, deepest.max(depth));
+        }
+        Ok((rest, deepest + self.nodes.join(mark, N::and)))
+    }
+
+    /// A group or a condition. Two negations before it cancel each other.
+    fn not<'t>(&mut self, text: &'t str, outside: usize) -> Lexed<'t, usize> {
+        let (operand, negations) = many0_count(negation).parse(text)?;
+        let negated = negations % 2 == 1;
+        if operand.starts_with('(') {
+            let outside = outside + usize::from(negated);
+            check_depth(text, outside)?;
+            return self.group(operand, negated, outside);
+        }
+        let (rest, ()) = self.condition(operand)?;
+        Ok((rest, self.negate_if(negated, 0)))
+    }
+
+    /// An expression in parentheses.
+    fn group<'t>(&mut self, text: &'t str, negated: bool, outside: usize) -> Lexed<'t, usize> {
+        let (rest, ()) = opening(text)?;
+        let (rest, depth) = self.expression(rest, outside)?;
+        let depth = self.negate_if(negated, depth);
+        let (rest, ()) = closing(rest, text, depth)?;
+        Ok((rest, depth))
+    }
+
+    fn negate_if(&mut self, negated: bool, depth: usize) -> usize {
+        if negated {
+            self.nodes.negate();
+        }
+        depth + usize::from(negated)
+    }
+
+    /// A call or a comparison.
+    fn condition<'t>(&mut self, text: &'t str) -> Lexed<'t, ()> {
+        self.add_term(text)?;
+        let (rest, call) = opt(token::call).parse(text)?;
+        let (rest, node) = match call {
+            Some(call) => (rest, N::call(call)),
+            None => self.comparison(text)?,
+        };
+        self.nodes.push(node);
+        blanks(rest)
+    }
+
+    /// A label with its operator and right side.
+    fn comparison<'t>(&mut self, text: &'t str) -> Lexed<'t, N> {
+        let (rest, label) = expected(token::label, ParseErrorKind::ExpectedCondition)(text)?;
+        let (rest, operator) = token::operator(skip_blanks(rest), label)?;
+        let (rest, symbol) = (skip_blanks(rest), operator.symbol());
+        match operator {
+            Operator::Compare(comparison) => {
+                let expected_string = |found| ParseErrorKind::ExpectedString { operator: symbol, found };
+                let (rest, value) = expected(token::string, expected_string)(rest)?;
+                Ok((rest, N::compare(label, comparison, value)))
+            }
+            Operator::In | Operator::NotIn => {
+                let expected_set = |found| ParseErrorKind::ExpectedSet { operator: symbol, found };
+                let (rest, ()) = expected(token::opening_brace, expected_set)(rest)?;
+                let (rest, values) = self.set_values(rest)?;
+                Ok((rest, N::member(label, operator == Operator::NotIn, values)))
             }
         }
     }
-}
 
-fn check_depth(rest: &str, depth: usize) -> Result<(), nom::Err<Fault>> {
-    if depth > MAX_DEPTH {
-        let length = rest.chars().next().map_or(0, char::len_utf8);
-        return Err(nom::Err::Failure(Fault::new(rest, length, ParseErrorKind::TooDeep)));
+    /// Strings separated by commas, and `}`. A comma after the last is allowed.
+    fn set_values<'t>(&mut self, text: &'t str) -> Lexed<'t, Vec<N::Value>> {
+        let (rest, values) = separated_list0(token::comma, |text| self.set_value(text)).parse(text)?;
+        let (rest, comma) = cond(!values.is_empty(), opt(token::comma)).parse(rest)?;
+        let after_value = comma == Some(None);
+        let otherwise = if after_value { ParseErrorKind::ExpectedSetEnd } else { ParseErrorKind::ExpectedSetValue };
+        let (rest, ()) = expected(token::closing_brace, otherwise)(rest)?;
+        Ok((rest, values))
     }
-    Ok(())
-}
 
-/// Number of conditions and values so far.
-#[derive(Default)]
-struct Terms(usize);
+    fn set_value<'t>(&mut self, text: &'t str) -> Lexed<'t, N::Value> {
+        let (rest, value) = token::string(text)?;
+        self.add_term(text)?;
+        Ok((skip_blanks(rest), N::value(value)))
+    }
 
-impl Terms {
-    fn add(&mut self, rest: &str) -> Result<(), nom::Err<Fault>> {
-        self.0 += 1;
-        if self.0 > MAX_TERMS {
-            let length = rest.chars().next().map_or(0, char::len_utf8);
-            return Err(nom::Err::Failure(Fault::new(rest, length, ParseErrorKind::TooLarge)));
-        }
-        Ok(())
+    fn add_term(&mut self, at: &str) -> Result<(), nom::Err<Refusal>> {
+        self.terms += 1;
+        if self.terms > MAX_TERMS { Err(excess(at, ParseErrorKind::TooLarge)) } else { Ok(()) }
     }
 }
 
-/// A call, or a label with its operator and right side.
-fn condition<'t, N: Node>(text: &'t str, terms: &mut Terms) -> token::Lexed<'t, N> {
-    terms.add(text)?;
-    let (rest, call) = token::call(text)?;
-    if let Some(call) = call {
-        return Ok((rest, N::call(call)));
-    }
-    let (rest, label) = token::label(text)?;
-    if label.is_empty() {
-        let fault = Fault::unexpected(text, ParseErrorKind::ExpectedCondition);
-        return Err(nom::Err::Failure(fault));
-    }
-    let (rest, operator) = token::operator(skip_blanks(rest), label)?;
-    let rest = skip_blanks(rest);
-    match operator {
-        Operator::Compare(comparison) => {
-            let (after, value) = token::string(rest)?;
-            let value = value.ok_or_else(|| {
-                nom::Err::Failure(Fault::unexpected(rest, |found| ParseErrorKind::ExpectedString {
-                    operator: operator.symbol(),
-                    found,
-                }))
-            })?;
-            Ok((after, N::compare(label, comparison, value)))
-        }
-        Operator::In | Operator::NotIn => {
-            let (after, values) = set::<N>(rest, operator, terms)?;
-            Ok((after, N::member(label, operator == Operator::NotIn, values)))
-        }
-    }
+/// A parenthesis at the start of an expression. Negations before it that cancel each other belong to it.
+fn fresh_opening(text: &str) -> Lexed<'_, ()> {
+    preceded(many0_count((negation, negation)), opening).parse(text)
 }
 
-/// `{` strings separated by commas `}`. A comma after the last is allowed.
-fn set<'t, N: Node>(text: &'t str, operator: Operator, terms: &mut Terms) -> token::Lexed<'t, Vec<N::Value>> {
-    let Some(inside) = text.strip_prefix('{') else {
-        let fault = Fault::unexpected(text, |found| ParseErrorKind::ExpectedSet { operator: operator.symbol(), found });
-        return Err(nom::Err::Failure(fault));
+/// The parenthesis that closes the last of `opened`, with operators nested to `depth` inside.
+fn closing<'t>(text: &'t str, opened: &str, depth: usize) -> Lexed<'t, ()> {
+    let Ok((rest, ())) = token::closing(text) else {
+        let unclosed = text.is_empty();
+        return fail(if unclosed { unclosed_parenthesis(opened) } else { expected_end(text) });
     };
-    let mut values = Vec::new();
-    let mut rest = skip_blanks(inside);
-    loop {
-        let (after, value) = token::string.parse(rest)?;
-        let Some(value) = value else {
-            return close_set(rest, values, ParseErrorKind::ExpectedSetValue);
-        };
-        terms.add(rest)?;
-        values.push(N::value(value));
-        rest = skip_blanks(after);
-        match rest.strip_prefix(',') {
-            Some(after) => rest = skip_blanks(after),
-            None => return close_set(rest, values, ParseErrorKind::ExpectedSetEnd),
-        }
-    }
+    check_depth(text, depth)?;
+    Ok((rest, ()))
 }
 
-fn close_set<V>(
-    text: &str,
-    values: Vec<V>,
-    otherwise: impl FnOnce(Found) -> ParseErrorKind,
-) -> token::Lexed<'_, Vec<V>> {
-    match text.strip_prefix('}') {
-        Some(rest) => Ok((rest, values)),
-        None => Err(nom::Err::Failure(Fault::unexpected(text, otherwise))),
-    }
+fn check_depth(at: &str, depth: usize) -> Result<(), nom::Err<Refusal>> {
+    if depth > MAX_DEPTH { Err(excess(at, ParseErrorKind::TooDeep)) } else { Ok(()) }
+}
+
+/// A fault of the first character of `at`.
+#[cold]
+fn excess(at: &str, kind: ParseErrorKind) -> nom::Err<Refusal> {
+    let length = at.chars().next().map_or(0, char::len_utf8);
+    failure(Fault::new(at, length, kind))
 }
 
 #[cold]
 fn expected_end(rest: &str) -> Fault {
-    let half = match rest.as_bytes().first() {
-        Some(b'&') => Some("&&"),
-        Some(b'|') => Some("||"),
-        _ => None,
-    };
-    match half {
-        Some(whole) => Fault::new(rest, 1, ParseErrorKind::HalfOperator { whole }),
-        None => Fault::unexpected(rest, ParseErrorKind::ExpectedEnd),
+    match rest.as_bytes().first() {
+        Some(b'&') => Fault::new(rest, 1, ParseErrorKind::HalfOperator { whole: "&&" }),
+        Some(b'|') => Fault::new(rest, 1, ParseErrorKind::HalfOperator { whole: "||" }),
+        Some(b')') => Fault::new(rest, 1, ParseErrorKind::UnmatchedParenthesis),
+        _ => Fault::unexpected(rest, ParseErrorKind::ExpectedEnd),
     }
 }
 

@@ -4,17 +4,44 @@
 //! starts at their word, and leave what follows it.
 
 use nom::branch::alt;
-use nom::bytes::complete::tag;
 use nom::character::complete::satisfy;
 use nom::combinator::{not, value};
 use nom::error::{ErrorKind, ParseError as NomError};
-use nom::sequence::terminated;
+use nom::sequence::{delimited, preceded, terminated};
 use nom::{IResult, Parser};
 
 use crate::error::{Found, ParseErrorKind};
 use crate::expr::{MAX_LABEL_LENGTH, is_label_byte};
 
-pub(crate) type Lexed<'a, T> = IResult<&'a str, T, Fault>;
+pub(crate) type Lexed<'a, T> = IResult<&'a str, T, Refusal>;
+
+/// Why a parser takes nothing. It is small, since each result of a parser has room for it.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The text starts otherwise, which is no fault where another parser takes it.
+    Pass,
+    Fault(Box<Fault>),
+}
+
+impl Refusal {
+    /// What is wrong with a text that is refused altogether.
+    pub(crate) fn fault(self, text: &str) -> Fault {
+        match self {
+            Refusal::Pass => Fault::unexpected(text, ParseErrorKind::ExpectedCondition),
+            Refusal::Fault(fault) => *fault,
+        }
+    }
+}
+
+impl NomError<&str> for Refusal {
+    fn from_error_kind(_: &str, _: ErrorKind) -> Refusal {
+        Refusal::Pass
+    }
+
+    fn append(_: &str, _: ErrorKind, other: Refusal) -> Refusal {
+        other
+    }
+}
 
 /// What went wrong, located by how much text was left. The text itself is added by the caller.
 #[derive(Debug)]
@@ -41,23 +68,34 @@ impl Fault {
     }
 }
 
-impl NomError<&str> for Fault {
-    fn from_error_kind(rest: &str, _: ErrorKind) -> Fault {
-        Fault::unexpected(rest, ParseErrorKind::ExpectedEnd)
-    }
-
-    fn append(_: &str, _: ErrorKind, other: Fault) -> Fault {
-        other
-    }
+#[cold]
+pub(crate) fn failure(fault: Fault) -> nom::Err<Refusal> {
+    nom::Err::Failure(Refusal::Fault(Box::new(fault)))
 }
 
-fn fail<T>(fault: Fault) -> Lexed<'static, T> {
-    Err(nom::Err::Failure(fault))
+pub(crate) fn fail<T>(fault: Fault) -> Lexed<'static, T> {
+    Err(failure(fault))
+}
+
+fn pass<T>() -> Lexed<'static, T> {
+    Err(nom::Err::Error(Refusal::Pass))
+}
+
+/// What `parser` takes. The first word of a text that it passes is a fault of this `kind`.
+#[inline(always)]
+pub(crate) fn expected<'t, T>(
+    parser: impl Fn(&'t str) -> Lexed<'t, T>,
+    kind: impl Fn(Found) -> ParseErrorKind,
+) -> impl Fn(&'t str) -> Lexed<'t, T> {
+    move |text| match parser(text) {
+        Err(nom::Err::Error(_)) => fail(Fault::unexpected(text, &kind)),
+        parsed => parsed,
+    }
 }
 
 /// What `rest` starts with, for error messages, and its length.
 fn look(rest: &str) -> (Found, usize) {
-    let word = ascii_prefix(rest, is_label_byte);
+    let word = label_length(rest);
     if word > 0 {
         return (Found::Word(rest[..word].into()), word);
     }
@@ -75,26 +113,87 @@ fn look(rest: &str) -> (Found, usize) {
     }
 }
 
-/// How many of the first bytes of `text` are `wanted`, which must hold for ASCII only.
+/// How many of the first bytes of `text` can stand in a label.
 #[inline]
-fn ascii_prefix(text: &str, wanted: impl Fn(u8) -> bool) -> usize {
-    text.bytes().position(|byte| !wanted(byte)).unwrap_or(text.len())
+fn label_length(text: &str) -> usize {
+    text.bytes().position(|byte| !is_label_byte(byte)).unwrap_or(text.len())
 }
 
 /// The text without leading blanks. Only spaces and tabs are blank.
 #[inline]
-pub(crate) fn skip_blanks(text: &str) -> &str {
-    &text[ascii_prefix(text, |byte| byte == b' ' || byte == b'\t')..]
+pub(crate) fn skip_blanks(mut text: &str) -> &str {
+    while let Some(rest) = text.strip_prefix(' ').or_else(|| text.strip_prefix('\t')) {
+        text = rest;
+    }
+    text
 }
 
-fn blanks(text: &str) -> Lexed<'_, ()> {
+#[inline]
+pub(crate) fn blanks(text: &str) -> Lexed<'_, ()> {
     Ok((skip_blanks(text), ()))
 }
 
-/// A label name. Nothing is taken, without an error, where there is none.
+/// This very text, compared as a whole; `tag` of nom compares byte by byte.
+#[inline(always)]
+fn exactly<'t>(word: &'static str) -> impl Fn(&'t str) -> Lexed<'t, ()> {
+    move |text| match text.strip_prefix(word) {
+        Some(rest) => Ok((rest, ())),
+        None => pass(),
+    }
+}
+
+/// `||` and blanks.
+#[inline]
+pub(crate) fn or_operator(text: &str) -> Lexed<'_, ()> {
+    terminated(exactly("||"), blanks).parse(text)
+}
+
+/// `&&` and blanks.
+#[inline]
+pub(crate) fn and_operator(text: &str) -> Lexed<'_, ()> {
+    terminated(exactly("&&"), blanks).parse(text)
+}
+
+/// `!` and blanks, but not the start of `!=`.
+#[inline]
+pub(crate) fn negation(text: &str) -> Lexed<'_, ()> {
+    terminated(exactly("!"), (not(exactly("=")), blanks)).parse(text)
+}
+
+/// `(` and blanks.
+#[inline]
+pub(crate) fn opening(text: &str) -> Lexed<'_, ()> {
+    terminated(exactly("("), blanks).parse(text)
+}
+
+/// `)` and blanks.
+#[inline]
+pub(crate) fn closing(text: &str) -> Lexed<'_, ()> {
+    terminated(exactly(")"), blanks).parse(text)
+}
+
+/// `{` and blanks.
+pub(crate) fn opening_brace(text: &str) -> Lexed<'_, ()> {
+    terminated(exactly("{"), blanks).parse(text)
+}
+
+pub(crate) fn closing_brace(text: &str) -> Lexed<'_, ()> {
+    exactly("}")(text)
+}
+
+/// `,` and blanks.
+#[inline]
+pub(crate) fn comma(text: &str) -> Lexed<'_, ()> {
+    terminated(exactly(","), blanks).parse(text)
+}
+
+/// A label name.
 #[inline]
 pub(crate) fn label(text: &str) -> Lexed<'_, &str> {
-    let length = ascii_prefix(text, is_label_byte);
+    let length = label_length(text);
+    if length == 0 {
+        return pass();
+    }
     if length > MAX_LABEL_LENGTH {
         return fail(Fault::new(text, length, ParseErrorKind::LabelTooLong { length }));
     }
@@ -102,15 +201,15 @@ pub(crate) fn label(text: &str) -> Lexed<'_, &str> {
     Ok((rest, label))
 }
 
-/// A string in either kind of quotes. There are no escapes. `None` where no string starts.
-pub(crate) fn string(text: &str) -> Lexed<'_, Option<&str>> {
+/// A string in either kind of quotes. There are no escapes.
+pub(crate) fn string(text: &str) -> Lexed<'_, &str> {
     let quote = match text.as_bytes().first() {
         Some(quote @ (b'"' | b'\'')) => *quote,
-        _ => return Ok((text, None)),
+        _ => return pass(),
     };
     let inside = &text[1..];
     match inside.bytes().position(|byte| byte == quote) {
-        Some(end) => Ok((&inside[end + 1..], Some(&inside[..end]))),
+        Some(end) => Ok((&inside[end + 1..], &inside[..end])),
         None => fail(Fault::new(text, text.len(), ParseErrorKind::UnterminatedString)),
     }
 }
@@ -123,33 +222,20 @@ pub(crate) enum Call<'a> {
     Has(&'a str),
 }
 
-/// `has(label)`, `all()` or `global()`; `None` where there is no such name with its parenthesis.
-pub(crate) fn call(text: &str) -> Lexed<'_, Option<Call<'_>>> {
-    if let Some(arguments) = text.strip_prefix("has(") {
-        let arguments = skip_blanks(arguments);
-        let (rest, label) = label(arguments)?;
-        if label.is_empty() {
-            return fail(Fault::unexpected(arguments, ParseErrorKind::ExpectedLabel));
-        }
-        let (rest, ()) = close_call(rest, "has")?;
-        Ok((rest, Some(Call::Has(label))))
-    } else if let Some(arguments) = text.strip_prefix("all(") {
-        let (rest, ()) = close_call(arguments, "all")?;
-        Ok((rest, Some(Call::All)))
-    } else if let Some(arguments) = text.strip_prefix("global(") {
-        let (rest, ()) = close_call(arguments, "global")?;
-        Ok((rest, Some(Call::Global)))
-    } else {
-        Ok((text, None))
-    }
+/// `has(label)`, `all()` or `global()`.
+pub(crate) fn call(text: &str) -> Lexed<'_, Call<'_>> {
+    let label = expected(label, ParseErrorKind::ExpectedLabel);
+    alt((
+        delimited((exactly("has("), blanks), label, end_of_call("has")).map(Call::Has),
+        value(Call::All, (exactly("all("), end_of_call("all"))),
+        value(Call::Global, (exactly("global("), end_of_call("global"))),
+    ))
+    .parse(text)
 }
 
-fn close_call<'a>(text: &'a str, function: &'static str) -> Lexed<'a, ()> {
-    let text = skip_blanks(text);
-    match text.strip_prefix(')') {
-        Some(rest) => Ok((rest, ())),
-        None => fail(Fault::unexpected(text, |found| ParseErrorKind::UnclosedCall { function, found })),
-    }
+fn end_of_call<'t>(function: &'static str) -> impl Parser<&'t str, Output = (), Error = Refusal> {
+    let unclosed = move |found| ParseErrorKind::UnclosedCall { function, found };
+    preceded(blanks, expected(exactly(")"), unclosed))
 }
 
 /// What can stand between a label and what it is compared with.
@@ -186,45 +272,47 @@ impl Operator {
 
 /// The operator after `label`; blanks before it are skipped already.
 pub(crate) fn operator<'a>(text: &'a str, label: &str) -> Lexed<'a, Operator> {
-    let expected = |found| ParseErrorKind::ExpectedOperator { label: label.into(), found };
-    match text.as_bytes().first() {
-        Some(b'=') => match text.strip_prefix("==") {
-            Some(rest) => Ok((rest, Operator::Compare(Comparison::Eq))),
-            None => fail(Fault::new(text, 1, ParseErrorKind::HalfOperator { whole: "==" })),
-        },
-        Some(b'!') if text.starts_with("!=") => Ok((&text[2..], Operator::Compare(Comparison::NotEq))),
-        Some(b'(') => fail(Fault::new(text, 1, not_a_call(label))),
-        Some(b'c' | b's' | b'e' | b'n' | b'i') => {
-            word_operator(text).or_else(|_: nom::Err<Fault>| fail(Fault::unexpected(text, expected)))
-        }
-        _ => fail(Fault::unexpected(text, expected)),
+    match any_operator(text) {
+        Err(nom::Err::Error(_)) => fail(expected_operator(text, label)),
+        parsed => parsed,
     }
 }
 
-/// An operator made of words. The blanks between two words may be missing, and a label character must
-/// not follow the last word, not even after blanks if there are two words.
-fn word_operator(text: &str) -> Lexed<'_, Operator> {
-    use Comparison::{Contains, EndsWith, StartsWith};
+/// Any operator. The blanks between its two words may be missing, and a label character must not follow the
+/// last word, not even after blanks if there are two words.
+fn any_operator(text: &str) -> Lexed<'_, Operator> {
+    use Comparison::{Contains, EndsWith, Eq, NotEq, StartsWith};
     alt((
+        value(Operator::Compare(Eq), exactly("==")),
+        value(Operator::Compare(NotEq), exactly("!=")),
+        value(Operator::In, one_word("in")),
+        value(Operator::NotIn, two_words("not", "in")),
         value(Operator::Compare(Contains), one_word("contains")),
         value(Operator::Compare(StartsWith), two_words("starts", "with")),
         value(Operator::Compare(EndsWith), two_words("ends", "with")),
-        value(Operator::NotIn, two_words("not", "in")),
-        value(Operator::In, one_word("in")),
     ))
     .parse(text)
 }
 
-fn one_word<'a>(word: &'static str) -> impl Parser<&'a str, Output = &'a str, Error = Fault> {
-    terminated(tag(word), word_boundary)
+fn one_word<'a>(word: &'static str) -> impl Parser<&'a str, Output = (), Error = Refusal> {
+    terminated(exactly(word), word_boundary)
 }
 
-fn two_words<'a>(first: &'static str, second: &'static str) -> impl Parser<&'a str, Output = &'a str, Error = Fault> {
-    terminated(tag(first), (blanks, tag(second), blanks, word_boundary))
+fn two_words<'a>(first: &'static str, second: &'static str) -> impl Parser<&'a str, Output = (), Error = Refusal> {
+    terminated(exactly(first), (blanks, exactly(second), blanks, word_boundary))
 }
 
 fn word_boundary(text: &str) -> Lexed<'_, ()> {
     not(satisfy(|c| c.is_ascii() && is_label_byte(c as u8))).parse(text)
+}
+
+#[cold]
+fn expected_operator(text: &str, label: &str) -> Fault {
+    match text.as_bytes().first() {
+        Some(b'=') => Fault::new(text, 1, ParseErrorKind::HalfOperator { whole: "==" }),
+        Some(b'(') => Fault::new(text, 1, not_a_call(label)),
+        _ => Fault::unexpected(text, |found| ParseErrorKind::ExpectedOperator { label: label.into(), found }),
+    }
 }
 
 /// A parenthesis after a label: say what was probably meant.

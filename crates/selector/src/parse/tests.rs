@@ -180,3 +180,58 @@ fn the_number_of_conditions_and_values_has_a_bound() {
         assert_eq!(Selector::parse(&text).unwrap_err().to_string(), "more than 10000 conditions and values");
     }
 }
+
+#[test]
+fn an_excess_is_found_at_its_place() {
+    let excess = |text: &str| {
+        let error = Selector::parse(text).unwrap_err();
+        (error.to_string(), error.span())
+    };
+    let too_deep = format!("more than {MAX_DEPTH} operators are nested in each other");
+    // An operand that is too deep for certain is known by its start, and its negations belong to it.
+    for (level, levels, operand) in [
+        ("!(", MAX_DEPTH, 0),
+        ("has(a) && (", MAX_DEPTH, 10),
+        ("has(a) || (", MAX_DEPTH, 10),
+        ("has(a)||!!!(", MAX_DEPTH / 2, 8),
+        ("has(a)&&has(b)||has(c)&&(", MAX_DEPTH / 2, 24),
+    ] {
+        let start = levels * level.len() + operand;
+        assert_eq!(excess(&level.repeat(levels + 1)), (too_deep.clone(), start..start + 1), "{level}");
+    }
+    // Another is known by its end.
+    let left = format!("{}has(a){}", "(".repeat(MAX_DEPTH + 1), "&&has(b)) ".repeat(MAX_DEPTH + 1));
+    assert_eq!(excess(&left), (too_deep.clone(), left.len() - 2..left.len() - 1));
+    assert_eq!(excess(&format!(" {} || has(c)", alternating(MAX_DEPTH / 2))), (too_deep, 0..1));
+
+    let too_large = format!("more than {MAX_TERMS} conditions and values");
+    assert_eq!(excess(&"has(a)&&".repeat(MAX_TERMS + 1)), (too_large.clone(), 8 * MAX_TERMS..8 * MAX_TERMS + 1));
+    let values = format!("a in {{{}", "'v',".repeat(MAX_TERMS));
+    assert_eq!(excess(&values), (too_large, values.len() - 4..values.len() - 3));
+}
+
+#[test]
+fn an_open_parenthesis_is_the_innermost() {
+    for (text, place) in [
+        ("((a == '(' && (has(b)) || (has(c)", 26),
+        ("(((has(a)) && !(has(b)))", 0),
+        ("!!(has(a) && !!(has(b))", 2),
+        ("has(a) || (((has(b)) && has(c))", 10),
+    ] {
+        let error = Selector::parse(text).unwrap_err();
+        assert_eq!(error.span(), place..place + 1, "{}", error.render(text));
+    }
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the thread has a stack of a known size")]
+fn the_deepest_selectors_fit_the_stack_that_threads_have_by_default() {
+    let parse = || {
+        for level in ["!(", "has(a) && (", "has(a) && ((", "has(a) || ("] {
+            let parentheses = level.len() - level.trim_end_matches('(').len();
+            let deepest = format!("{}has(b){}", level.repeat(MAX_DEPTH), ")".repeat(MAX_DEPTH * parentheses));
+            assert!(!rejected(&deepest), "{level}");
+        }
+    };
+    std::thread::Builder::new().stack_size(2 << 20).spawn(parse).unwrap().join().unwrap();
+}
