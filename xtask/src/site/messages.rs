@@ -57,7 +57,7 @@ const TYPES: &[(&str, &str, Sources)] = &[
             ("crates/datastore/src/store/apply.rs", "ApplyError"),
             ("crates/datastore/src/store/pending/steps.rs", "CarryOutError"),
             ("crates/datastore/src/store/pending/steps.rs", "ConfirmError"),
-            ("crates/datastore/src/store/pending/journal.rs", "JournalError"),
+            ("crates/datastore/src/journal.rs", "JournalError"),
             ("crates/datastore/src/history/store.rs", "HistoryError"),
             ("crates/datastore/src/history/rollback.rs", "RollbackError"),
         ],
