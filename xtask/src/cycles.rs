@@ -94,7 +94,7 @@ impl Names {
         }
     }
 
-    /// The module that has what is at a path from the root of the crate.
+    /// The module of the item at a path from the root of the crate.
     fn module_of(&self, mut path: Vec<String>) -> Module {
         // An import of the path's own name would lead around in a circle.
         for _ in 0..self.modules.len() {

@@ -48,7 +48,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The group that judges in a layer and direction.
+    /// The group of a layer and direction.
     #[expect(clippy::expect_used, reason = "there are questions for all layers and directions")]
     pub(crate) fn group(&self, asked: (Layer, Direction)) -> GroupId {
         let mut groups = HOST_GROUPS.iter().zip(self.groups);
@@ -103,12 +103,12 @@ impl Classes {
         self.nodes.set_host(name, node);
     }
 
-    /// Replaces the addresses of a node itself: what its workloads send there meets none of its host endpoints.
+    /// Replaces the addresses of a node itself. Packets of its workloads to them meet none of its host endpoints.
     pub fn set_node_addresses(&mut self, node: &Hostname, addresses: &[IpAddr]) {
         self.nodes.set_addresses(node, addresses);
     }
 
-    /// Replaces the settings of all nodes that have their own: endpoints of these are judged by them, all others by those of
+    /// Replaces the settings of single nodes. Endpoints of these nodes are evaluated with them, all others with those of
     /// [`Self::set_settings`].
     pub fn set_node_settings(&mut self, settings: BTreeMap<Hostname, Settings>) {
         self.nodes.set_own(settings);

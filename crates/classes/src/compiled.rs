@@ -1,4 +1,4 @@
-//! Compiling what changed, and asking tables.
+//! Compilation of changes, and questions to tables.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub struct Compiled<'a> {
 }
 
 impl Classes {
-    /// Compiles what changed since the last flush; the cost is that of the change. What comes back answers for all that was
+    /// Compiles the changes since the last flush; the cost is that of the change. What comes back answers for all that was
     /// applied.
     pub fn flush(&mut self) -> Compiled<'_> {
         let groups = self.owners.flush(&mut self.sets, &mut self.addresses, self.groups.budget());

@@ -34,8 +34,8 @@ impl Cuts {
         }
     }
 
-    /// Takes back what [`Self::cut`] did.
-    #[expect(clippy::expect_used, reason = "only intervals that are cut are mended")]
+    /// Undoes [`Self::cut`].
+    #[expect(clippy::expect_used, reason = "each edge of the intervals was cut before")]
     pub(crate) fn mend(&mut self, intervals: &Intervals) {
         for at in self.edges(intervals) {
             let (class, users) = self.stretches.get_mut(&at).expect("the line is cut there");

@@ -6,7 +6,7 @@
 //! numbers and lines of ports; then addresses and IP sets with their classes; then rules as programs of clauses; then the tables
 //! of groups. Above these is the state: [`Classes`] takes messages over, and [`Compiled`] answers for one flush. On top are the
 //! questions about all endpoints: [`Matrix`], [`UnusedPolicies`], [`Reachability`] and [`Difference`], of which the last two share
-//! parties and a judge.
+//! the list of parties and the decisions between them.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]

@@ -48,7 +48,7 @@ pub(crate) fn point_of(protocol: u8, detail: L4Detail) -> u32 {
     u32::from(protocol) * PROTOCOL + detail
 }
 
-/// The protocol at a point, and what follows; ports are destination ports. Behind the last port of a protocol there are no packets:
+/// The protocol at a point, and the rest of it; ports are destination ports. Behind the last port of a protocol there are no packets:
 /// these points count as that port.
 #[expect(clippy::expect_used, reason = "the line ends with the last protocol")]
 pub(crate) fn at_l4_point(point: u32) -> (u8, L4Detail) {

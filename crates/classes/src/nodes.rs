@@ -10,7 +10,7 @@ use tortie_model::{HostEndpointName, Hostname, WorkloadEndpointId};
 
 use crate::ids::{Id, SettingsId};
 
-/// The endpoints, addresses and settings of nodes. States share what they have in common.
+/// The endpoints, addresses and settings of nodes. States share common parts.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
     workloads: Arc<AHashMap<WorkloadEndpointId, Hostname>>,
@@ -106,12 +106,12 @@ impl Nodes {
         std::iter::once(&self.common).chain(&self.kinds)
     }
 
-    /// The settings by which a host endpoint is judged.
+    /// The settings that apply to a host endpoint.
     pub(crate) fn settings_of_host(&self, name: &HostEndpointName) -> SettingsId {
         self.settings_like(self.of_host(name), |one, other| one == other)
     }
 
-    /// The settings by which packets from a workload are judged. Settings that do not differ in that have one id.
+    /// The settings that apply to packets from a workload. Settings that are alike for these packets have one id.
     pub(crate) fn settings_of_workload(&self, id: &WorkloadEndpointId) -> SettingsId {
         if self.kinds.is_empty() {
             return SettingsId::default();

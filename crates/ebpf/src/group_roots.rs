@@ -4,7 +4,7 @@ use tortie_model::{Family, Protocol};
 
 use crate::blocks::{Blocks, Cell};
 
-/// A number that is no row, column or cell, and no sum that contains it is one: what it stands for is denied.
+/// A number that is no row, column or cell, and no sum that contains it is one: its packets are denied.
 pub(crate) const NOWHERE: u32 = i32::MAX.unsigned_abs();
 /// Most classes of addresses of a family.
 pub(crate) const CLASSES: u32 = 1 << 23;

@@ -63,7 +63,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SharedMap<K, V> {
     }
 
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        // Nothing is copied for what is not there.
+        // A key without a value copies no node.
         self.get(key)?;
         let hash = self.hasher.hash_one(key);
         let (mut node, mut bit) = (&mut self.root, CHOOSING.start);
@@ -78,7 +78,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// Puts a value in its place, and gives out the one that was there.
+    /// Puts a value in its place, and returns the former one.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let hash = self.hasher.hash_one(&key);
         let before = Node::insert(&mut self.root, &self.hasher, (hash, CHOOSING.start), (key, value));
@@ -88,7 +88,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SharedMap<K, V> {
 
     /// Takes a value away, and gives it out.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        // Nothing is copied for what is not there.
+        // A key without a value copies no node.
         self.get(key)?;
         let hash = self.hasher.hash_one(key);
         let removed = Node::remove(&mut self.root, &self.hasher, (hash, CHOOSING.start), key);

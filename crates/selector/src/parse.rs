@@ -121,7 +121,7 @@ impl<N: Node> Nodes<N> {
         }
     }
 
-    /// Where the last node is.
+    /// The place of the last node.
     fn mark(&self) -> usize {
         self.before.len()
     }

@@ -24,7 +24,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// What is wrong with a text that is refused altogether.
+    /// The fault of a text that no parser takes.
     pub(crate) fn fault(self, text: &str) -> Fault {
         match self {
             Refusal::Pass => Fault::unexpected(text, ParseErrorKind::ExpectedCondition),
@@ -81,7 +81,7 @@ fn pass<T>() -> Lexed<'static, T> {
     Err(nom::Err::Error(Refusal::Pass))
 }
 
-/// What `parser` takes. The first word of a text that it passes is a fault of this `kind`.
+/// Takes a text as `parser` does. If `parser` passes it over, its first word is a fault of this `kind`.
 #[inline(always)]
 pub(crate) fn expected<'t, T>(
     parser: impl Fn(&'t str) -> Lexed<'t, T>,
@@ -113,7 +113,7 @@ fn look(rest: &str) -> (Found, usize) {
     }
 }
 
-/// How many of the first bytes of `text` can stand in a label.
+/// The number of bytes at the start of `text` that can stand in a label.
 #[inline]
 fn label_length(text: &str) -> usize {
     text.bytes().position(|byte| !is_label_byte(byte)).unwrap_or(text.len())

@@ -88,7 +88,7 @@ impl Exact {
     /// What a bucket holds.
     pub(super) fn record(&self, bucket: u32) -> ExactRecord {
         let places = self.places.iter().skip(bucket as usize * WAYS);
-        // What was there before stays, closed.
+        // The earlier policy stays, closed.
         let entries = places.map(|place| (place.address, place.class, place.state == State::Open));
         ExactRecord::new(entries, !self.crowded.contains_key(&bucket))
     }

@@ -3,7 +3,7 @@
 /// A format that changes and snapshots are written in, once for all clients that want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WireFormat {
-    /// Our protocol, for one node: what all nodes have in common.
+    /// Our protocol: the part that all nodes share.
     OneNode,
     /// The same with IPAM blocks.
     OneNodeWithBlocks,

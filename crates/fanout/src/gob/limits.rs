@@ -1,4 +1,4 @@
-//! Bounds of what is read.
+//! Bounds of messages that are read.
 
 /// Bounds of a [`Decoder`](super::Decoder).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

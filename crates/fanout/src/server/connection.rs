@@ -51,7 +51,7 @@ pub(crate) enum ConnectionEnd {
     /// Nothing has been heard of it for too long.
     #[error("it is silent")]
     Silent,
-    /// It does not say what it wants, or not in this protocol.
+    /// Its greeting is missing, or of another protocol.
     #[error(transparent)]
     Greeting(GreetingError),
     /// It does what the protocol does not allow.

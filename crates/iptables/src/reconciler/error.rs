@@ -2,7 +2,7 @@
 
 use crate::{ChainName, CommandError, Family, Table};
 
-/// Why a table cannot be brought to what it should be.
+/// Reason for which a table cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {

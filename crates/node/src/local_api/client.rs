@@ -49,7 +49,7 @@ pub enum ClientError {
     /// It does not know what is asked, or speaks another language.
     #[error("the agent cannot answer: {0}")]
     Refused(String),
-    /// Its answer is not what was asked for.
+    /// Its answer belongs to another question.
     #[error("the agent's answer cannot be read")]
     Unreadable(#[from] serde_json::Error),
     /// The connection broke.

@@ -8,7 +8,7 @@ use tortie_model::{Family, HostEndpointName, WorkloadEndpointId};
 use super::reporter::StatusSettings;
 use crate::engine::ProcessStatus;
 
-/// Something that makes a difference to what is to be written.
+/// A change of a status that is written.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StatusNews {
     /// A session begins, with these settings.
