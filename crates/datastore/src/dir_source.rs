@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use tortie_model::Update;
+use tortie_model::{Update, with_causes};
 use tortie_resources::manifest::Options;
 
 use crate::history::{Origin, Recorder};
@@ -128,7 +128,7 @@ impl DirSource {
                 self.last_good = Some(writer);
             }
             Err(error) => tracing::warn!(
-                directory = %state.display(), %error,
+                directory = %state.display(), error = %with_causes(&error),
                 "what is last good cannot be kept; enforcement goes on, and a restart will not know it"
             ),
         }
@@ -146,7 +146,9 @@ impl DirSource {
                 }
                 Ok(history)
             });
-        opened.inspect_err(|error| tracing::warn!(%error, "no history of the manifests is kept")).ok()
+        opened
+            .inspect_err(|error| tracing::warn!(error = %with_causes(error), "no history of the manifests is kept"))
+            .ok()
     }
 
     fn place(&self, below: &str) -> PathBuf {

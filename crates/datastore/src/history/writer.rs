@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tortie_model::with_causes;
 use tortie_resources::stored::{ObjectError, ResourceKey};
 
 use super::mirror::Mirror;
@@ -101,7 +102,9 @@ impl HistoryWriter {
             let HistorySettings { state_dir, node, states } = settings;
             match Mirror::open(&state_dir, origin, &node, states) {
                 Ok(mirror) => keep(mirror, &queue, meaning),
-                Err(error) => tracing::warn!(%error, "no history of the resources is kept; enforcement goes on"),
+                Err(error) => {
+                    tracing::warn!(error = %with_causes(&error), "no history of the resources is kept; enforcement goes on");
+                }
             }
             *queue.lock() = Queue { news: News::default(), closed: true };
         };
@@ -157,7 +160,7 @@ fn keep(mut mirror: Mirror, shared: &Shared, meaning: Meaning) {
             }
             Err(error) => {
                 if !is_failing {
-                    tracing::warn!(%error, "the history of the resources cannot be written; enforcement goes on");
+                    tracing::warn!(error = %with_causes(&error), "the history of the resources cannot be written; enforcement goes on");
                 }
                 is_failing = true;
             }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use tortie_model::with_causes;
 use tortie_resources::manifest::Options;
 
 use super::{Record, Store};
@@ -139,7 +140,7 @@ impl Work {
         }
         if let Some(history) = &self.history {
             history.prune().unwrap_or_else(|error| {
-                tracing::warn!(%error, "old states of the history of the manifests cannot be removed");
+                tracing::warn!(error = %with_causes(&error), "old states of the history of the manifests cannot be removed");
             });
         }
     }
@@ -152,7 +153,7 @@ impl Work {
             Err(error) => {
                 if !was_failing {
                     tracing::warn!(
-                        file = path, %error,
+                        file = path, error = %with_causes(&error),
                         "the last good state cannot be written; enforcement goes on, and a restart may not know it"
                     );
                 }
@@ -164,7 +165,7 @@ impl Work {
 
 fn missed(history: &Recorder, error: &io::Error) {
     history.note_gap();
-    tracing::warn!(%error, "a change of the manifests is missing in the history; enforcement goes on");
+    tracing::warn!(error = %with_causes(error), "a change of the manifests is missing in the history; enforcement goes on");
 }
 
 enum Next {
