@@ -187,6 +187,7 @@ fn crate_count(wrong: &mut Vec<String>) -> Result<(), String> {
 
 fn crates_on_disk(wrong: &mut Vec<String>) -> Result<(), String> {
     let architecture = read(&root().join("ARCHITECTURE.md"))?;
+    table_of_crates(&architecture, wrong);
     for folder in list(&root().join("crates"))? {
         let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if !architecture.contains(&format!("`{name}`")) {
@@ -218,6 +219,19 @@ fn crates_on_disk(wrong: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
+/// Compares the table of crates in ARCHITECTURE.md with [`MAY_USE`], but for the crates that may use all.
+fn table_of_crates(architecture: &str, wrong: &mut Vec<String>) {
+    for (name, allowed) in MAY_USE.iter().filter(|(_, allowed)| *allowed != ALL) {
+        let start = format!("| `{name}` | ");
+        let row = architecture.lines().find_map(|line| line.strip_prefix(&start));
+        let uses = row.and_then(|row| row.split(" | ").next()).unwrap_or_default();
+        let uses: BTreeSet<&str> = uses.split('`').skip(1).step_by(2).collect();
+        if uses != allowed.iter().copied().collect() {
+            wrong.push(format!("ARCHITECTURE.md does not say that `{name}` may use {}", allowed.join(", ")));
+        }
+    }
+}
+
 /// Lines of source in a folder, without tests and generated code.
 fn source_lines(folder: &Path) -> Result<usize, String> {
     let mut lines = 0;
@@ -233,7 +247,8 @@ fn source_lines(folder: &Path) -> Result<usize, String> {
 }
 
 fn files(wrong: &mut Vec<String>) -> Result<(), String> {
-    let mut folders: Vec<PathBuf> = ["crates", "benches", "xtask", "fuzz"].map(|folder| root().join(folder)).into();
+    let mut folders: Vec<PathBuf> =
+        ["crates", "benches", "xtask", "fuzz", "examples"].map(|folder| root().join(folder)).into();
     while let Some(folder) = folders.pop() {
         for path in list(&folder)? {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

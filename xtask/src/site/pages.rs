@@ -21,6 +21,9 @@ const DOCUMENTS: [(&str, &str); 6] = [
     ("deploy/README.md", "deploy.md"),
 ];
 
+/// A folder of documents, each of which is a page in the folder `design` of the book.
+const DESIGN: &str = "docs/design";
+
 /// Documents that are generated, as the repository and the book call them.
 const GENERATED: [(&str, &str); 1] = [("docs/parameters.md", "reference/parameters.md")];
 
@@ -32,15 +35,23 @@ pub(super) fn collect(folder: &Path) -> Result<(), String> {
         let text = included(&read(&path)?, path.parent().unwrap_or(&path))?;
         write(&folder.join(inner), &without_attributes(&text))?;
     }
-    for (document, page) in DOCUMENTS {
-        let text = read(&root().join(document))?;
+    for (document, page) in documents()? {
+        let text = read(&root().join(&document))?;
         let linked = markdown::map_links(&text, |text, target, is_image| {
-            linked(Path::new(document), Path::new(page), folder, (text, target, is_image))
+            linked(&document, &page, folder, (text, target, is_image))
         });
-        let linked = linked.map_err(|error| format!("{document}: {error}"))?;
+        let linked = linked.map_err(|error| format!("{}: {error}", document.display()))?;
         write(&folder.join(page), &without_attributes(&linked))?;
     }
     Ok(())
+}
+
+/// All documents that are pages as well, with their names in the book.
+fn documents() -> Result<Vec<(PathBuf, PathBuf)>, String> {
+    let single = DOCUMENTS.iter().map(|(document, page)| (document.into(), page.into()));
+    let design = below(&root().join(DESIGN))?.into_iter();
+    let design = design.map(|inner| (Path::new(DESIGN).join(&inner), Path::new("design").join(inner)));
+    Ok(single.chain(design).collect())
 }
 
 /// A page with the files in it that it includes, each by a line of its own.
@@ -107,7 +118,8 @@ fn page_of(file: &Path) -> Option<PathBuf> {
     let is_it =
         |(document, _): &&(&str, &str)| Path::new(document) == file || Path::new(document) == file.join("README.md");
     let page = DOCUMENTS.iter().chain(&GENERATED).find(is_it).map(|(_, page)| PathBuf::from(page));
-    page.or_else(|| file.strip_prefix(BOOK).ok().map(Path::to_path_buf))
+    let design = || file.strip_prefix(DESIGN).ok().map(|inner| Path::new("design").join(inner));
+    page.or_else(design).or_else(|| file.strip_prefix(BOOK).ok().map(Path::to_path_buf))
 }
 
 /// Without `..`.
@@ -141,6 +153,11 @@ mod tests {
         assert_eq!(link("README.md", "overview.md", "docs/book/src/guides/host.md"), said("[text](guides/host.md)"));
         assert_eq!(link("README.md", "overview.md", "crates/calc"), said("text (`crates/calc`)"));
         assert_eq!(link("README.md", "overview.md", "deploy"), said("[text](deploy.md)"));
+        assert_eq!(
+            link("ARCHITECTURE.md", "architecture.md", "docs/design/ebpf.md#tables"),
+            said("[text](design/ebpf.md#tables)")
+        );
+        assert_eq!(link("docs/design/ebpf.md", "design/ebpf.md", "limits.md"), said("[text](../design/limits.md)"));
         assert_eq!(link("README.md", "overview.md", "https://example.org"), Ok(None));
         assert!(link("README.md", "overview.md", "crates/none").is_err());
     }
@@ -158,5 +175,9 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(collected, Ok(()));
         assert!(pages.iter().any(|page| page.ends_with("architecture.md")), "{pages:?}");
+        let menu = read(&root().join(BOOK).join("SUMMARY.md")).unwrap();
+        let design = pages.iter().filter(|page| page.starts_with("design"));
+        let missing: Vec<_> = design.filter(|page| !menu.contains(&format!("({})", page.display()))).collect();
+        assert!(missing.is_empty(), "SUMMARY.md lacks {missing:?}");
     }
 }
