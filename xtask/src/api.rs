@@ -136,11 +136,3 @@ fn stale(lists: &[List]) -> Result<Vec<PathBuf>, String> {
     let files: Vec<PathBuf> = files.collect::<Result<_, _>>().map_err(at(&folder()))?;
     Ok(files.into_iter().filter(|file| lists.iter().all(|list| list.path != *file)).collect())
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_lists_are_up_to_date() {
-        super::run(&["--check".to_owned()]).unwrap();
-    }
-}

@@ -1,13 +1,14 @@
 //! The commands that build and run things.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use xtask::package::{self, Binary, Limit, Made, Package};
 
 use crate::needs;
 use crate::programs::{OF_TESTS, Programs};
 use crate::samples;
-use crate::shell::{built, built_with, cargo, command, output, root, run};
+use crate::shell::{built, built_with, cargo, command, is_installed, output, root, run};
 use crate::tools::Tool;
 
 const CARGO_AUDITABLE: Tool = Tool { name: "cargo-auditable", version: "0.7.7" };
@@ -21,7 +22,7 @@ pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     build.args(both).env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
     let programs = built(&mut build)?;
     let path = |name: &str| programs.get(name).ok_or_else(|| format!("cargo did not tell where {name} is"));
-    let mut demo = std::process::Command::new(path("demo")?);
+    let mut demo = Command::new(path("demo")?);
     run(demo.arg("--agent").arg(path("tortie")?).args(args).current_dir(root()))
 }
 
@@ -32,33 +33,40 @@ pub(crate) fn with_feature(command: &str, args: &[String]) -> Result<(), String>
     run(cargo(&again).args(args))
 }
 
-/// How many tests of a program run at a time.
-const THREADS: &str = "RUST_TEST_THREADS";
-
-/// All tests, and the parts of conformance cases and faults that rotate. `--all` is all of these; other arguments are for `cargo test`,
-/// and then nothing else is run.
+/// All tests, and the parts of conformance cases and faults that rotate. `--all` is all of these; other arguments are for
+/// `cargo test`, and then nothing else is run.
 pub(crate) fn test(args: &[String]) -> Result<(), String> {
     needs::to_test()?;
     let is_all = args == ["--all"];
-    let args = if is_all { &[] } else { args };
-    let mut tests = cargo(&["test"]);
-    tests.args(OF_TESTS).args(args);
-    if std::env::var_os(THREADS).is_none() {
-        // Tests of programs wait for them most of the time.
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        tests.env(THREADS, (2 * processors).to_string());
+    if !is_all && !args.is_empty() {
+        return run(cargo(&["test"]).args(OF_TESTS).args(args));
     }
-    run(&mut tests)?;
+    run_tests()?;
     if std::env::var("TORTIE_SKIP_KERNEL_TESTS").is_ok_and(|skip| skip == "1") {
         println!("conformance cases and faults skipped: TORTIE_SKIP_KERNEL_TESTS=1");
         return Ok(());
     }
-    if !args.is_empty() {
-        // Somebody is after particular tests.
-        return Ok(());
-    }
     let programs = Programs::build()?;
     if is_all { samples::run_all(&programs) } else { samples::run(&programs) }
+}
+
+/// Runs the tests of all programs side by side where nextest is installed, which takes half the time; otherwise those of one
+/// program after those of another. Nextest does not know tests in documentation.
+fn run_tests() -> Result<(), String> {
+    // Tests of programs wait for them most of the time.
+    let threads = 2 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let with_threads = |test: &mut Command, variable| {
+        if std::env::var_os(variable).is_none() {
+            test.env(variable, threads.to_string());
+        }
+        run(test)
+    };
+    if !is_installed("cargo-nextest") {
+        println!("cargo-nextest is not installed: the tests take twice the time");
+        return with_threads(cargo(&["test"]).args(OF_TESTS), "RUST_TEST_THREADS");
+    }
+    with_threads(cargo(&["nextest", "run"]).args(OF_TESTS), "NEXTEST_TEST_THREADS")?;
+    run(cargo(&["test", "--doc"]).args(OF_TESTS))
 }
 
 /// A program of a laboratory with the agent, on a real kernel: conformance cases, or faults that happen while packets are sent.
@@ -119,7 +127,7 @@ pub(crate) fn package(args: &[String]) -> Result<(), String> {
 
 /// The target that packages are made for.
 fn host() -> Result<String, String> {
-    let version = output(std::process::Command::new("rustc").arg("-vV"))?;
+    let version = output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).ok_or_else(|| "rustc does not tell its host".to_owned())
 }
@@ -206,7 +214,7 @@ const OF_LAB: [&str; 5] = ["--quiet", "--locked", "--package", "tortie-lab", "--
 /// What the agent says of Felix's parameters, into the documentation.
 pub(crate) fn parameters() -> Result<(), String> {
     needs::to_build()?;
-    let table = output(std::process::Command::new(build_agent_with(&[])?).arg("parameters"))?;
+    let table = output(Command::new(build_agent_with(&[])?).arg("parameters"))?;
     let path = root().join("docs/parameters.md");
     std::fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()))
 }
