@@ -24,3 +24,8 @@ pub mod walker;
 #[allow(rustdoc::invalid_codeblock_attributes, reason = "its fences tell a test of commands what does not run there")]
 #[doc = include_str!("../../../README.md")]
 struct FrontPage;
+
+/// Keeps the examples of the page on libraries true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/library.md")]
+struct LibraryPage;

@@ -196,7 +196,7 @@ fn each_is_run_here_is_an_example_of_cargo_and_is_listed() {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
     let tests = read("crates/tortie/tests/examples.rs") + &read("crates/tortie/tests/agents.rs");
     let manifest = read("crates/tortie/Cargo.toml");
-    let (front_page, of_crate) = (read("README.md"), read("crates/tortie/README.md"));
+    let (of_book, of_crate) = (read("docs/book/src/library.md"), read("crates/tortie/README.md"));
     let programs = programs();
     assert_eq!(manifest.matches("[[example]]").count(), programs.len());
     for (name, text) in programs {
@@ -210,7 +210,7 @@ fn each_is_run_here_is_an_example_of_cargo_and_is_listed() {
         assert!(text.lines().take(2).any(|line| line.contains(&command)), "{name} does not say how to run it");
         // What is published leads to no file of the repository.
         let is_listed =
-            front_page.contains(&format!("examples/{name}.rs)")) && of_crate.contains(&format!("* `{name}`: "));
+            of_book.contains(&format!("`examples/{name}.rs`")) && of_crate.contains(&format!("* `{name}`: "));
         assert!(is_listed, "{name} is not listed");
     }
 }

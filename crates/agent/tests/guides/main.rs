@@ -81,17 +81,11 @@ tortie_lab::kernel_test! {
     }
 
     fn the_front_page_shows_what_commands_print() {
-        let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: shop}\nspec:\n  \
-                      podSelector: {}\n  ingress:\n    - ports: [{port: 80, protocl: TCP}]\n";
-        let recording = concat!(
-            r#"{"key": "/calico/v1/host/worker-1/workload/k8s/shop%2fweb/endpoint/eth0", "value": {"state": "active", "name": "#,
-            r#""cali1", "profile_ids": [], "ipv4_nets": ["10.0.0.1/32"], "labels": {"app": "web"}}}"#,
-            "\n{\"status\": \"in-sync\"}\n"
-        );
-        let mut session = Session::start(&Namespace::new().unwrap());
-        session.write("manifests/web.yaml", policy);
-        session.write("recording.jsonl", recording);
-        session.follow("README.md");
+        follow("README.md");
+    }
+
+    fn etcd_is_filled_and_read_as_the_page_on_installation_says() {
+        follow("docs/book/src/install.md");
     }
 
     /// With a page that is wrong in one place, what has been seen above is no accident.

@@ -58,13 +58,6 @@ impl Session {
         Self { shell, input, folder, given: 0 }
     }
 
-    /// A file that a page takes for granted.
-    pub(crate) fn write(&self, name: &str, text: &str) {
-        let path = self.folder.path().join("work").join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
     /// Does what a page of the repository says, and compares what is printed with what the page says.
     pub(crate) fn follow(&mut self, page: &str) {
         let text = fs::read_to_string(root().join(page)).unwrap();
