@@ -76,6 +76,38 @@ tortie_lab::kernel_test! {
         follow("docs/book/src/guides/upgrade.md");
     }
 
+    fn etcd_and_confirmed_changes_are_as_the_guides_say() {
+        follow("docs/book/src/guides/etcd.md");
+        follow("docs/book/src/guides/commit-confirm.md");
+    }
+
+    fn many_nodes_are_as_the_guide_says() {
+        follow("docs/book/src/guides/many-nodes.md");
+    }
+
+    fn commands_without_an_agent_print_what_their_pages_show() {
+        follow("docs/book/src/commands/check.md");
+        follow("docs/book/src/commands/trace.md");
+        follow("docs/book/src/commands/plan.md");
+        follow("docs/book/src/commands/map.md");
+        follow("docs/book/src/commands/render.md");
+        follow("docs/book/src/commands/selector.md");
+        follow("docs/book/src/commands/replay.md");
+        follow("docs/book/src/commands/confirm.md");
+        follow("docs/book/src/commands/staged.md");
+        follow("docs/book/src/commands/apply.md");
+        follow("docs/book/src/commands/fanout.md");
+    }
+
+    fn commands_beside_an_agent_print_what_their_pages_show() {
+        follow("docs/book/src/commands/run.md");
+        follow("docs/book/src/commands/status.md");
+        follow("docs/book/src/commands/show.md");
+        follow("docs/book/src/commands/flows.md");
+        follow("docs/book/src/commands/history.md");
+        follow("docs/book/src/commands/cleanup.md");
+    }
+
     fn the_introduction_shows_what_commands_print() {
         follow("docs/book/src/introduction.md");
     }
