@@ -9,18 +9,18 @@ use std::sync::LazyLock;
 
 use crate::{FieldForm, Parameter, Treatment};
 
-const AWS: &str = "settings of cloud machines are left to their owner";
-const EBPF: &str = "eBPF programs decide by policy and do nothing else, at hooks of netfilter; services, connections, routes and \
-                    checks of reverse paths are the kernel's and kube-proxy's";
-const FLAGS: &str = "`--datastore` and `--dataplane` say it";
-const TRACE: &str = "there is no log of each step of the collector";
-const GATES: &str = "none of the features behind gates is there";
-const GO: &str = "there is no Go runtime";
+const AWS: &str = "settings of cloud machines are not changed";
+const EBPF: &str = "eBPF programs enforce policy only, at netfilter hooks; services, connections, routes and reverse path checks \
+                    are left to the kernel and kube-proxy";
+const FLAGS: &str = "replaced by `--datastore` and `--dataplane`";
+const TRACE: &str = "the collector has no log of single steps";
+const GATES: &str = "none of the features behind gates exists";
+const GO: &str = "no Go runtime";
 const OPENSTACK: &str = "there is no metadata service to let workloads reach";
-const SOCKMAP: &str = "there is no acceleration of sidecars";
-const USAGE: &str = "nothing that is known of a cluster is sent to anybody outside of it";
+const SOCKMAP: &str = "no acceleration of sidecars";
+const USAGE: &str = "no usage reports are sent";
 const WINDOWS: &str = "for Windows";
-const XDP: &str = "there is no XDP";
+const XDP: &str = "no XDP";
 
 static PARAMETERS: LazyLock<Vec<Parameter>> = LazyLock::new(|| {
     let mut all = [ebpf::PARAMETERS, netfilter::PARAMETERS, process::PARAMETERS, routing::PARAMETERS].concat();
@@ -53,30 +53,54 @@ pub fn of_field(name: &str) -> Option<(&'static Parameter, FieldForm)> {
 #[must_use]
 pub fn markdown() -> String {
     let mut text = String::from(HEADING);
+    let mut notes = Footnotes::new();
     for Parameter { name, kind, default, treatment, .. } in parameters() {
         let cell = |text: &str| if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) };
         let does = match treatment {
             Treatment::Used(does) | Treatment::Connection(does) | Treatment::OfNodes(does) => (*does).to_owned(),
             Treatment::Own(does) => format!("Tortie's own: {does}"),
             Treatment::Description => "describes the cluster".to_owned(),
-            Treatment::NotUsed(why) => format!("nothing: {why}"),
+            Treatment::NotUsed(why) => format!("no effect{}", notes.reference(why)),
         };
         text += &format!("| {name} | {} | {} | {does} |\n", cell(kind), cell(default));
     }
-    text
+    text + &notes.text()
+}
+
+/// Reasons below the table, each once and with a number.
+struct Footnotes {
+    reasons: Vec<&'static str>,
+}
+
+impl Footnotes {
+    const fn new() -> Self {
+        Self { reasons: Vec::new() }
+    }
+
+    fn reference(&mut self, reason: &'static str) -> String {
+        let index = self.reasons.iter().position(|known| *known == reason).unwrap_or_else(|| {
+            self.reasons.push(reason);
+            self.reasons.len() - 1
+        });
+        format!("[^{}]", index + 1)
+    }
+
+    fn text(&self) -> String {
+        (1..).zip(&self.reasons).map(|(number, reason)| format!("\n[^{number}]: {reason}\n")).collect()
+    }
 }
 
 const HEADING: &str = "\
 # Parameters
 
-Felix's parameters, and what each does here. The first column is the name in a configuration file; `FELIX_` before it makes the
-name of an environment variable. Type and default are written as in the original's source, which does not have those that are
-said to be Tortie's own. A parameter that does nothing is
-named in a warning with the reason, when it is set to something other than its default that asks for something.
+Felix's parameters and their effect in Tortie. The first column is the name in a configuration file; `FELIX_` before it makes the
+name of the environment variable. Type and default are in the notation of Felix's source; it lacks the parameters that are
+marked as Tortie's own. A warning names each parameter without effect that is set to another value than its default, with the
+reason, which is a footnote here.
 
-This table is written by `cargo xtask parameters` from `crates/parameters/src/table`; `tortie parameters` prints it.
+`cargo xtask parameters` writes this table from `crates/parameters/src/table`; `tortie parameters` prints it.
 
-| parameter | type | default | what it does |
+| parameter | type | default | effect |
 |---|---|---|---|
 ";
 
