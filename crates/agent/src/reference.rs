@@ -47,7 +47,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// The help of each command as `--help` prints it.
 fn commands() -> String {
     let whole = help::laid_out(whole(), help::COLUMNS);
-    let mut text = "# Commands\n\nWhat `--help` says of each, in a build with all features.\n".to_owned();
+    let mut text =
+        "# Command line\n\nThe output of `--help` for each command, in a build with all features.\n".to_owned();
     for (path, command) in all_commands(&whole) {
         let help = command.clone().render_long_help().to_string();
         let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
@@ -58,12 +59,12 @@ fn commands() -> String {
 }
 
 fn metrics() -> String {
-    let mut text = "# Metrics\n\nIn Prometheus' text format. Names of Felix, Typha and kube-controllers are kept where the same is counted; \
-                    Tortie's own begin with `tortie_`. Some are there only while what they count is in use, such as eBPF programs or \
-                    flows.\n"
+    let mut text = "# Metrics\n\nPrometheus text format. A metric of Felix, Typha or kube-controllers keeps its name where it counts the same; \
+                    Tortie's own metrics begin with `tortie_`. Some exist only while the counted feature is in use, such as eBPF programs \
+                    or flows.\n"
         .to_owned();
     for (program, families) in programs() {
-        let _ = write!(text, "\n## {program}\n\n| name | type | what it tells |\n|---|---|---|\n");
+        let _ = write!(text, "\n## {program}\n\n| name | type | meaning |\n|---|---|---|\n");
         for family in families {
             let _ = writeln!(text, "| `{}` | {} | {} |", family.name, family.kind, family.help);
         }
@@ -73,9 +74,10 @@ fn metrics() -> String {
 
 #[expect(clippy::expect_used, reason = "the warnings are declared with their comments")]
 fn warning_table() -> String {
-    let mut text = "# Messages\n\n## Warnings of `tortie check`\n\nEach has a name in brackets, and `--allow NAME` puts up with it.\n\n\
-                    | name | when | what to do |\n|---|---|---|\n"
-        .to_owned();
+    let mut text =
+        "# Messages\n\n## Warnings of `tortie check`\n\nEach has a name in brackets; `--allow NAME` suppresses it.\n\n\
+                    | name | condition | action |\n|---|---|---|\n"
+            .to_owned();
     for lint in Lint::value_variants().iter().filter(|lint| **lint != Lint::Other) {
         let value = lint.to_possible_value().expect("no warning is skipped");
         let when = value.get_help().expect("each warning has a comment");

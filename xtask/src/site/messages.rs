@@ -1,4 +1,4 @@
-//! What programs say when something is wrong, from the source of the types that say it: their texts, and what is written about each.
+//! Reference of error messages, from the source of the error types: texts and doc comments.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,14 @@ use crate::shell::root;
 /// Files, and a type in each.
 type Sources = &'static [(&'static str, &'static str)];
 
-/// When something is said, what to do about it in general, and which types say it, in which files.
+/// Headings with general advice, and the types whose messages they cover, in their files.
 const TYPES: &[(&str, &str, Sources)] = &[
     (
-        "What the agent cannot put in force",
-        "`tortie status`, `/readiness` and the log (`out of sync`) say these, with the policy or endpoint in front and the kernel's words at the end. \
-         Everything else is in force, what takes the place of the thing denies, and it is tried again by itself: within 30 seconds once the \
-         kernel would take it. If it lasts, correct what the message names, or what else on the node holds it; `tortie_dataplane_problems` counts.",
+        "Objects that the kernel refuses",
+        "`tortie status`, `/readiness` and the log (`out of sync`) show these, with the policy or endpoint in front and the kernel's words at the \
+         end. Everything else is in force, a replacement of the object denies, and the agent retries: the object is in force within 30 seconds \
+         once the kernel accepts it. If the message persists, correct the named object, or find the program on the node that holds it. \
+         `tortie_dataplane_problems` counts these objects.",
         &[
             ("crates/dataplane/src/report.rs", "DataplaneProblem"),
             ("crates/dataplane/src/report.rs", "EndpointProblem"),
@@ -26,8 +27,8 @@ const TYPES: &[(&str, &str, Sources)] = &[
         ],
     ),
     (
-        "Why the agent does not start, or ends",
-        "The last line of the log. What was in force stays. Correct what is named, and start it again.",
+        "The agent does not start, or ends",
+        "The last line of the log. Policy stays in force. Correct the named cause and start the agent again.",
         &[
             ("crates/linux/src/kernel/detect.rs", "DetectError"),
             ("crates/node/src/agent/error.rs", "AgentError"),
@@ -39,8 +40,8 @@ const TYPES: &[(&str, &str, Sources)] = &[
     ),
     (
         "Datastores",
-        "What is in force stays while a datastore cannot be read, and it is asked again by itself. What is said to be refused stays so until \
-         somebody changes addresses, certificates or rights.",
+        "Policy stays in force while a datastore cannot be read, and the agent retries. A refusal lasts until an operator changes addresses, \
+         certificates or rights.",
         &[
             ("crates/datastore/src/read.rs", "ReadError"),
             ("crates/datastore/src/last_good/record.rs", "RecordError"),
@@ -51,7 +52,7 @@ const TYPES: &[(&str, &str, Sources)] = &[
     ),
     (
         "Commands that write",
-        "Said by the command that was typed, which has then written nothing unless it says so.",
+        "Printed by the command, which has written nothing unless the message states it.",
         &[
             ("crates/datastore/src/store/contract.rs", "StoreError"),
             ("crates/datastore/src/store/apply.rs", "ApplyError"),
@@ -63,8 +64,8 @@ const TYPES: &[(&str, &str, Sources)] = &[
         ],
     ),
     (
-        "Commands that ask",
-        "Said by the command that was typed; nothing was changed.",
+        "Commands that query",
+        "Printed by the command; nothing was changed.",
         &[
             ("crates/node/src/local_api/client.rs", "ClientError"),
             ("crates/analysis/src/trace/error.rs", "TraceError"),
@@ -73,7 +74,7 @@ const TYPES: &[(&str, &str, Sources)] = &[
     ),
 ];
 
-/// Types that say something to programs only, or within what others say.
+/// Types whose messages only programs read, or that are parts of other messages.
 const INNER: &[&str] = &["ClusterProblem", "Problem"];
 
 /// The rest of the page of messages.
@@ -81,7 +82,7 @@ pub(super) fn page() -> Result<String, String> {
     let mut text = String::new();
     for (heading, advice, types) in TYPES {
         // Writing to a string cannot fail, here and below.
-        let _ = write!(text, "\n## {heading}\n\n{advice}\n\n| message | what it means |\n|---|---|\n");
+        let _ = write!(text, "\n## {heading}\n\n{advice}\n\n| message | meaning |\n|---|---|\n");
         for (file, name) in *types {
             let source = read(&root().join(file))?;
             let variants =
